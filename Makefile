@@ -1,0 +1,53 @@
+# Everything a fresh machine needs: Python 3.11+, make and pip. uv is fetched by pip into .venv where it is missing.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+
+.DEFAULT_GOAL := help
+.PHONY: help install demo test check lint types contracts format lock bench vllm clean
+
+help:  ## Show this help
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+
+$(STAMP): pyproject.toml requirements.lock
+	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "remuda needs Python 3.11 or newer; this is " + sys.version.split()[0] + ". Try: make PYTHON=python3.12 $(MAKECMDGOALS)")'
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@test -x $(BIN)/uv || $(BIN)/python -m pip install --quiet --disable-pip-version-check 'uv>=0.5'
+	@$(BIN)/uv pip install --quiet --python $(BIN)/python -r requirements.lock
+	@$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps -e .
+	@touch $(STAMP)
+
+install: $(STAMP)  ## Make .venv with .venv/bin/remuda and all that the demo and the tests need
+
+demo: $(STAMP)  ## Run the main job on this machine: no GPU, no cluster, no downloads of models
+	@$(BIN)/remuda demo
+
+test: $(STAMP)  ## Run all tests
+	@$(BIN)/python -m pytest -q
+
+check: lint types contracts test  ## Everything that CI checks
+
+lint: $(STAMP)  ## Style and formatting
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+
+types: $(STAMP)  ## Types
+	@$(BIN)/mypy
+
+contracts: $(STAMP)  ## Which room may import which
+	@$(BIN)/lint-imports
+
+format: $(STAMP)  ## Rewrite in the house format
+	@$(BIN)/ruff check --fix-only --quiet . || true
+	@$(BIN)/ruff format .
+
+lock:  ## Resolve all dependencies again (no addresses are written, only versions and hashes)
+	@$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --all-extras --group dev \
+	  --no-header --output-file requirements.lock pyproject.toml
+
+bench: $(STAMP)  ## Run the benchmarks and print their ratios (about ten minutes)
+	@for file in benchmarks/bench_*.py; do echo "== $$file"; $(BIN)/python $$file || exit 1; done
+
+clean:  ## Remove the environment and caches
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist

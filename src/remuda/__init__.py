@@ -1,0 +1,23 @@
+"""Run LLM and GPU work on the clusters people already have, keep it running, and measure it."""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from remuda.batch.job import SwarmJob as SwarmJob
+    from remuda.control.swarm import Swarm as Swarm
+
+__version__ = "0.1.0"
+__all__ = ["Swarm", "SwarmJob", "__version__"]
+
+_LAZY = {"Swarm": "remuda.control.swarm", "SwarmJob": "remuda.batch.job"}
+
+
+def __getattr__(name: str) -> object:
+    """Import the public names on first use, so that `remuda --help` and the node program stay light."""
+    module = _LAZY.get(name)
+    if module is None:
+        raise AttributeError(f"module 'remuda' has no attribute {name!r}")
+    import importlib
+
+    return getattr(importlib.import_module(module), name)

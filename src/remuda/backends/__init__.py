@@ -1,0 +1,1 @@
+"""Places where tasks run, behind one protocol."""

@@ -1,0 +1,152 @@
+"""A place where tasks run, behind few verbs that can each be called again after a crash."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum, StrEnum, auto
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Mapping, Sequence
+
+    from remuda.plan.model import Group, Workload
+
+
+class Feature(StrEnum):
+    """What a backend can do beyond the common verbs; listed, never guessed."""
+
+    GPUS = auto()
+    """Hands out GPUs."""
+    EXCLUDE_NODES = auto()
+    """Can be told where not to run."""
+    ARRAYS = auto()
+    """Many tasks in one call."""
+    REPORTS_BY_FILE = auto()
+    """Run directories are on a file system that the host sees."""
+
+
+@dataclass(frozen=True, order=True)
+class TaskKey:
+    """One task: the `index`-th of a group of a workload."""
+
+    workload: str
+    group: str
+    index: int
+
+    def __str__(self) -> str:
+        return f"{self.workload}/{self.group}/{self.index}"
+
+
+@dataclass(frozen=True)
+class Request:
+    """One allocation to make. Same token, same allocation, however often it is submitted."""
+
+    key: TaskKey
+    attempt: int
+    token: str
+    workload: Workload
+    group: Group
+    exclude_nodes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Rendered:
+    """Exactly what `submit` sends; a dry run prints it."""
+
+    token: str
+    argv: tuple[str, ...]
+    """The command that hands it to the scheduler, or starts it."""
+    files: Mapping[str, str] = field(default_factory=dict)
+    """Absolute path -> text; written before anything is sent."""
+    env: Mapping[str, str] = field(default_factory=dict)
+
+
+class Life(Enum):
+    """What a backend knows of an allocation."""
+
+    PENDING = "pending"
+    RUNNING = "running"
+    ENDED = "ended"
+    GONE = "gone"
+    """The backend answers that it knows no such allocation (any more)."""
+
+
+@dataclass(frozen=True)
+class Handle:
+    """An allocation as the backend names it. `token` is ours, `native` the backend's (job id, pid, pod)."""
+
+    token: str
+    native: str = ""
+
+
+@dataclass(frozen=True)
+class Observed:
+    """One answer about one allocation."""
+
+    life: Life
+    native: str = ""
+    native_state: str = ""
+    """The backend's own word, raw."""
+    node: str = ""
+    reason: str = ""
+    """Why it is pending, or how it ended, in the backend's words."""
+    exit_code: int | None = None
+    signal: int = 0
+    started_at: float = 0.0
+    ended_at: float = 0.0
+    evidence: str = ""
+    """Last log lines or the like, for `explain`; at most 4,000 characters."""
+
+
+class Backend(Protocol):
+    """A place where tasks run.
+
+    Silence is `BackendUnreachable`, never an answer about an allocation. An unknown word from a scheduler raises
+    `Rejected` with the raw text. Verbs are idempotent: the token in the allocation's name makes twins impossible.
+    """
+
+    name: str
+    features: frozenset[Feature]
+
+    def render(self, request: Request) -> Rendered:
+        """Say what `submit` would send. Pure.
+
+        Raises:
+            InputError: the backend cannot express the request.
+        """
+        ...
+
+    async def submit(self, rendered: Sequence[Rendered]) -> Sequence[Handle | Exception]:
+        """Start allocations, or find those of the same token. One outcome per request, in order.
+
+        `Rejected` in the result: refused for good. `BackendUnreachable`: nobody knows; call again.
+        """
+        ...
+
+    async def find(self, tokens: Sequence[str]) -> Mapping[str, Handle]:
+        """Handles of allocations that exist (pending, running or ended but known). Absent tokens do not exist.
+
+        Raises:
+            BackendUnreachable: no answer.
+        """
+        ...
+
+    async def observe(self, handles: Sequence[Handle]) -> Mapping[str, Observed]:
+        """State of all `handles` in one call, by token. Every handle gets an answer; `GONE` is one.
+
+        Raises:
+            BackendUnreachable: no answer.
+        """
+        ...
+
+    async def cancel(self, handle: Handle, *, force: bool = False) -> None:
+        """Ask the allocation to end; `force` kills it. Absent is fine. `observe` tells when it has ended.
+
+        Raises:
+            BackendUnreachable: no answer.
+        """
+        ...
+
+    def logs(self, handle: Handle, *, follow: bool = False, tail: int = 0) -> AsyncIterator[str]:
+        """Lines of the allocation's output, the last `tail` (0: all), then new ones while it lives if `follow`."""
+        ...

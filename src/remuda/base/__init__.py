@@ -1,0 +1,1 @@
+"""What every room may use: errors, clock, units, paths, settings, secrets, logging."""

@@ -1,0 +1,102 @@
+"""One tree of errors: what was wrong, with which values, and what to do.
+
+    RemudaError            1   work failed
+    ├── InputError         2   a file, flag or value is wrong: fix it and type it again
+    ├── NotFound           3   no workload, job, file or row of that name
+    ├── Conflict           4   it exists already, or its state forbids the request
+    ├── Unavailable        5   nothing is known: the other side did not answer
+    │   ├── HostUnreachable
+    │   └── BackendUnreachable
+    ├── Rejected           6   a backend, engine or server refused
+    ├── TimedOut           7   a wait ended without what it waited for
+    ├── Fenced             8   another host took over; this one must stop writing
+    └── Interrupted      130   the user pressed Ctrl-C; the message says how to go on
+
+The numbers are the exit codes of the command line (`docs/exit-codes.md`).
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+
+class RemudaError(Exception):
+    """Root of all errors that a user can meet.
+
+    Args:
+        message: one sentence with the values in it, no trailing full stop.
+        hint: what to do about it, one sentence; shown on a line of its own.
+    """
+
+    exit_code: ClassVar[int] = 1
+
+    def __init__(self, message: str, *, hint: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+
+
+class InputError(RemudaError):
+    """A file, flag or value that the user gave is wrong.
+
+    Args:
+        message: what was wrong.
+        hint: what to do.
+        where: `file:line:column`, a flag's name, or empty.
+    """
+
+    exit_code: ClassVar[int] = 2
+
+    def __init__(self, message: str, *, hint: str = "", where: str = "") -> None:
+        super().__init__(f"{where}: {message}" if where else message, hint=hint)
+        self.where = where
+
+
+class NotFound(RemudaError):
+    """No workload, job, file or row of that name."""
+
+    exit_code: ClassVar[int] = 3
+
+
+class Conflict(RemudaError):
+    """It exists already, or its state forbids the request."""
+
+    exit_code: ClassVar[int] = 4
+
+
+class Unavailable(RemudaError):
+    """The other side did not answer: nothing is known, so nothing may be concluded."""
+
+    exit_code: ClassVar[int] = 5
+
+
+class HostUnreachable(Unavailable):
+    """The host process does not answer on its socket."""
+
+
+class BackendUnreachable(Unavailable):
+    """A scheduler or cluster did not answer; no state may change because of it."""
+
+
+class Rejected(RemudaError):
+    """A backend, engine or server understood the request and refused it."""
+
+    exit_code: ClassVar[int] = 6
+
+
+class TimedOut(RemudaError):
+    """A wait ended without what it waited for."""
+
+    exit_code: ClassVar[int] = 7
+
+
+class Fenced(RemudaError):
+    """Another host holds the lease; this process must not write any more."""
+
+    exit_code: ClassVar[int] = 8
+
+
+class Interrupted(RemudaError):
+    """The user stopped it; the message says how to go on."""
+
+    exit_code: ClassVar[int] = 130

@@ -1,0 +1,78 @@
+"""Files that other processes read while we write: whole or absent, never half."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+
+
+def write_atomic(path: Path, data: bytes | str, *, mode: int = 0o644, sync: bool = True) -> None:
+    """Replace `path` by `data`: write beside it, fsync, rename. A reader sees the old or the new file."""
+    raw = data.encode() if isinstance(data, str) else data
+    fd, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    try:
+        with os.fdopen(fd, "wb") as file:
+            file.write(raw)
+            file.flush()
+            os.fchmod(file.fileno(), mode)
+            if sync:
+                os.fsync(file.fileno())
+        Path(temporary).replace(path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+
+
+_NETWORK_TYPES = frozenset(
+    {
+        "nfs",
+        "nfs4",
+        "cifs",
+        "smb",
+        "smb2",
+        "smb3",
+        "lustre",
+        "gpfs",
+        "beegfs",
+        "ceph",
+        "glusterfs",
+        "afs",
+        "panfs",
+    }
+    | {
+        "fuse.sshfs",
+        "fuse.glusterfs",
+        "fuse.ceph",
+        "fuse.juicefs",
+        "fuse.s3fs",
+        "9p",
+        "wekafs",
+        "vastnfs",
+        "pvfs2",
+    }
+)
+
+
+def file_system_type(path: Path, *, mounts: Path = Path("/proc/self/mounts")) -> str:
+    """Type of the file system that holds `path`, as the kernel names it; empty where that cannot be read."""
+    try:
+        lines = mounts.read_text().splitlines()
+    except OSError:
+        return ""
+    real = str(path.resolve())
+    best, kind = "", ""
+    for line in lines:
+        fields = line.split()
+        if len(fields) < 3:
+            continue
+        mount = fields[1].replace("\\040", " ")
+        inside = real == mount or real.startswith(mount.rstrip("/") + "/")
+        if inside and len(mount) >= len(best):
+            best, kind = mount, fields[2]
+    return kind
+
+
+def is_network_file_system(path: Path, *, mounts: Path = Path("/proc/self/mounts")) -> bool:
+    """Whether locks and shared memory on `path` may not be seen by other machines (NFS, Lustre, GPFS, …)."""
+    return file_system_type(path, mounts=mounts) in _NETWORK_TYPES

@@ -1,0 +1,37 @@
+"""Names and tokens: what is allowed, and how new ones are made."""
+
+from __future__ import annotations
+
+import re
+import secrets
+
+from remuda.base.errors import InputError
+
+_NAME = re.compile(r"[a-z0-9]([a-z0-9._-]{0,61}[a-z0-9])?")
+_ALPHABET = "abcdefghjkmnpqrstuvwxyz23456789"
+
+
+def check_name(name: str, *, where: str = "") -> str:
+    """Return `name` if it can name a workload on every backend, a folder and a host label.
+
+    Raises:
+        InputError: it has other characters than a-z, 0-9, `.`, `_`, `-`, or is longer than 63.
+    """
+    if _NAME.fullmatch(name) is None:
+        raise InputError(
+            f"{name!r} cannot be a name",
+            hint="use 1 to 63 of a-z 0-9 . _ - and begin and end with a letter or digit",
+            where=where,
+        )
+    return name
+
+
+def new_suffix(length: int = 5) -> str:
+    """A short random suffix without look-alike characters."""
+    return "".join(secrets.choice(_ALPHABET) for _ in range(length))
+
+
+def slug(text: str) -> str:
+    """The nearest valid name to `text`, at most 40 characters; `swarm` when nothing is left."""
+    cut = re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")[:40].strip("-")
+    return cut or "swarm"

@@ -1,0 +1,73 @@
+"""Durations and sizes as people write them, parsed at the edge into seconds and bytes."""
+
+from __future__ import annotations
+
+import re
+
+from remuda.base.errors import InputError
+
+_DURATION_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
+_DURATION_PART = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|min|s|m|h|d|w)")
+_CLOCK = re.compile(r"(?:(\d+)-)?(\d+):(\d{1,2})(?::(\d{1,2}))?")
+_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgtp]?)(i?)b?", re.IGNORECASE)
+_SIZE_POWER = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4, "p": 5}
+
+
+def parse_duration(text: str | float) -> float:
+    """Read `90`, `90s`, `1h30m`, `2d`, `36:00:00` or `1-12:00:00` as seconds.
+
+    A bare `A:B` is hours and minutes when a day part precedes it, else minutes and seconds, as Slurm reads it.
+
+    Raises:
+        InputError: the text is none of these.
+    """
+    if isinstance(text, (int, float)) and not isinstance(text, bool):
+        return float(text)
+    value = str(text).strip().lower()
+    if re.fullmatch(r"\d+(\.\d+)?", value):
+        return float(value)
+    if clock := _CLOCK.fullmatch(value):
+        days, first, second, third = clock.groups()
+        if third is not None:
+            seconds = int(first) * 3600 + int(second) * 60 + int(third)
+        elif days is not None:
+            seconds = int(first) * 3600 + int(second) * 60
+        else:
+            seconds = int(first) * 60 + int(second)
+        return float(seconds + int(days or 0) * 86400)
+    parts = _DURATION_PART.findall(value)
+    if parts and _DURATION_PART.sub("", value).strip() == "":
+        return sum(float(number) * _DURATION_UNITS[unit] for number, unit in parts)
+    raise InputError(f"{text!r} is not a duration", hint="write seconds, 90s, 1h30m, 2d or 36:00:00")
+
+
+def parse_size(text: str | int) -> int:
+    """Read `16GB`, `512Mi`, `1.5 TiB` or plain bytes; every unit is a power of 1024, as schedulers read it.
+
+    Raises:
+        InputError: the text is none of these.
+    """
+    match = _SIZE.fullmatch(str(text).strip())
+    if match is None:
+        raise InputError(f"{text!r} is not a size", hint="write bytes, 512MB, 16GB or 1.5TiB")
+    return int(float(match.group(1)) * 1024 ** _SIZE_POWER[match.group(2).lower()])
+
+
+def show_duration(seconds: float) -> str:
+    """Write seconds as the two largest units: `1d 4h`, `3m 20s`, `4.2s`."""
+    if seconds < 10:
+        return f"{seconds:.1f}s"
+    rest = round(seconds)
+    parts: list[str] = []
+    for unit, size in (("d", 86400), ("h", 3600), ("m", 60), ("s", 1)):
+        count, rest = divmod(rest, size)
+        if count or (parts and len(parts) < 2):
+            parts.append(f"{count}{unit}")
+        if len(parts) == 2:
+            break
+    return " ".join(part for part in parts if not part.startswith("0")) or "0s"
+
+
+def show_count(number: float) -> str:
+    """Write a count with thousands separated: `12,345`."""
+    return f"{number:,.0f}"

@@ -1,0 +1,1 @@
+"""Jobs over rows: streaming in, every row once, in order out."""

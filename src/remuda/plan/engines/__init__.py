@@ -1,0 +1,1 @@
+"""How each engine is started: argv, environment, ports and probes. Pure."""

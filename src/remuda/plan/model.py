@@ -1,0 +1,198 @@
+"""The workload: groups of tasks that some backend runs and the supervisor keeps running.
+
+Everything a backend or the supervisor needs is in here, resolved; nothing looks back at the spec. It is stored as JSON
+in the database, so fields are added with defaults and never change meaning.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from remuda.wire.child import HOST_MARK, PORT_MARK
+
+__all__ = [
+    "HOST_MARK",
+    "PORT_MARK",
+    "Command",
+    "Endpoint",
+    "Group",
+    "Kind",
+    "Listen",
+    "NodeRestart",
+    "Probe",
+    "Replace",
+    "Resources",
+    "Role",
+    "Secret",
+    "Workload",
+]
+
+
+class Frozen(BaseModel):
+    """Base of all plan documents: immutable, unknown fields refused."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+
+
+class Kind(StrEnum):
+    """What a user asked to keep running."""
+
+    SWARM = "swarm"
+    RUN = "run"
+    DEPLOYMENT = "deployment"
+    GANG = "gang"
+    JOB = "job"
+
+
+class Role(StrEnum):
+    """What the tasks of a group are for."""
+
+    REPLICA = "replica"
+    ROUTER = "router"
+    DRIVER = "driver"
+    SCRIPT = "script"
+    PREFILL = "prefill"
+    DECODE = "decode"
+    RANK = "rank"
+
+
+class Secret(Frozen):
+    """Where a secret is, never its value."""
+
+    file: str = ""
+    env: str = ""
+
+
+class Command(Frozen):
+    """A program to run, exactly as it is started.
+
+    In `argv` and `env` values `PORT_MARK` and `HOST_MARK` stand for the port and address that are chosen on the node.
+    """
+
+    argv: tuple[str, ...]
+    env: dict[str, str] = Field(default_factory=dict)
+    secret_env: dict[str, Secret] = Field(default_factory=dict)
+    cwd: str = ""
+
+
+class Listen(Frozen):
+    """The port that a task serves on."""
+
+    port: int = 0
+    """Preferred; 0 lets the node choose."""
+    fixed: bool = False
+    """`port` or failure. Otherwise the first free one from `port` on."""
+    public: bool = False
+    """Listen on all addresses of the node instead of loopback."""
+
+
+class Probe(Frozen):
+    """Health over HTTP, durations in seconds. Fields as `remuda.wire.child.HealthProbe`."""
+
+    path: str = "/health"
+    interval_s: float = 30.0
+    timeout_s: float = 2.0
+    startup_timeout_s: float = 600.0
+    stall_s: float = 120.0
+    unhealthy_restart_after_s: float = 120.0
+
+
+class NodeRestart(Frozen):
+    """Restarts in place, by the node program. Fields as `remuda.wire.child.RestartRule`."""
+
+    policy: Literal["always", "on-failure", "never"] = "on-failure"
+    max_restarts: int = 3
+    backoff_initial_s: float = 5.0
+    backoff_max_s: float = 60.0
+    heal_after_s: float = 600.0
+
+
+class Replace(Frozen):
+    """New allocations by the supervisor, after one has ended."""
+
+    policy: Literal["always", "on-failure", "never"] = "always"
+    """`always`: the task shall run for ever. `on-failure`: ending with code 0 is its goal."""
+    max_failures: int = 5
+    """Consecutive failures before the task is given up; a healthy stretch sets the count back."""
+    backoff_initial_s: float = 5.0
+    backoff_max_s: float = 300.0
+    heal_after_s: float = 600.0
+
+
+class Resources(Frozen):
+    """What one task needs."""
+
+    gpus: int = 0
+    cpus: int = 0
+    mem_bytes: int = 0
+    nodes: int = 1
+    time_limit_s: float = 0.0
+
+
+class Group(Frozen):
+    """The tasks of one role."""
+
+    name: str
+    role: Role
+    count: int
+    command: Command
+    resources: Resources = Resources()
+    listen: Listen | None = None
+    probe: Probe | None = None
+    """None: a task is ready as soon as it runs."""
+    restart: NodeRestart = NodeRestart()
+    replace: Replace = Replace()
+    kill_grace_s: float = 10.0
+    metrics_path: str = ""
+
+
+class Endpoint(Frozen):
+    """The stable address of a swarm or deployment."""
+
+    host: str = "127.0.0.1"
+    port: int = 0
+    """Fixed when the workload is created: routers, replicas and hosts come and go behind it."""
+    router: str = ""
+    """Name of the router's group; empty: the address is that of the only replica."""
+    model: str = ""
+    """Model name that requests carry."""
+    ready: Literal["first", "all"] = "first"
+    """The endpoint is announced when the first, or when all replicas answer."""
+    wait_s: float = 600.0
+    """How long `up` waits for that."""
+    api_key: Secret | None = None
+    """Bearer token that the endpoint asks for."""
+
+
+class Workload(Frozen):
+    """What a user asked to keep running."""
+
+    name: str
+    kind: Kind
+    uid: str
+    """Random, new with every creation: tokens of an earlier workload of the same name never match."""
+    backend: str
+    """Type of the backend: `local`, `slurm`, …"""
+    place: dict[str, object] = Field(default_factory=dict)
+    """The backend's own settings (partition, account, …), as its spec has them."""
+    groups: tuple[Group, ...]
+    endpoint: Endpoint | None = None
+    run_dir: str
+    """Absolute directory for everything its tasks write."""
+    spec_file: str = ""
+    """Where the user wrote it, for messages."""
+    labels: dict[str, str] = Field(default_factory=dict)
+
+    def group(self, name: str) -> Group:
+        """The group of that name.
+
+        Raises:
+            KeyError: there is none.
+        """
+        for group in self.groups:
+            if group.name == name:
+                return group
+        raise KeyError(name)

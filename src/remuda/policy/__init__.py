@@ -1,0 +1,1 @@
+"""Pure policies: backoff, restart, health. Standard library only, Python 3.9+."""

@@ -1,0 +1,1 @@
+"""Endpoints: the router seam and membership."""

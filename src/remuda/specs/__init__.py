@@ -1,0 +1,1 @@
+"""What the user asks: typed, strict, frozen documents, each value with its origin."""

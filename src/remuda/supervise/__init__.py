@@ -1,0 +1,1 @@
+"""One supervisor for all workloads: nouns, pure decisions, the loop, explanations."""

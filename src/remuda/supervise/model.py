@@ -1,0 +1,188 @@
+"""The supervisor's nouns: tasks, phases, and the table of moves between them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from remuda.backends.base import TaskKey
+    from remuda.plan.model import Workload
+
+
+class Phase(StrEnum):
+    """Where a task is on its way."""
+
+    WAITING = "waiting"
+    """No allocation; one is due when the backoff is over."""
+    SUBMITTING = "submitting"
+    """Intent recorded; the backend may or may not have heard of it."""
+    PENDING = "pending"
+    """The scheduler has it and has not started it."""
+    STARTING = "starting"
+    """It runs and is not ready yet."""
+    READY = "ready"
+    """It runs and answers its probe (or has none)."""
+    UNHEALTHY = "unhealthy"
+    """It runs, was ready, and does not answer now."""
+    STOPPING = "stopping"
+    """Asked to end; waiting for the backend to say so."""
+    FAILED = "failed"
+    """Given up after too many failures; the user decides."""
+    DONE = "done"
+    """Reached its goal."""
+    STOPPED = "stopped"
+    """Ended because it is not wanted any more."""
+
+
+class Event(StrEnum):
+    """What can happen to a task."""
+
+    SUBMIT = "submit"
+    ACCEPTED = "accepted"
+    REFUSED = "refused"
+    SEEN_PENDING = "seen-pending"
+    SEEN_RUNNING = "seen-running"
+    PROBE_OK = "probe-ok"
+    PROBE_LATE = "probe-late"
+    RESTARTING = "restarting"
+    """The node program starts its child again in place."""
+    ENDED_OK = "ended-ok"
+    ENDED_BAD = "ended-bad"
+    STOP = "stop"
+    GIVE_UP = "give-up"
+    REVIVE = "revive"
+    """The user, or a new intent, wants a finished task again."""
+
+
+LIVE: Final = frozenset(
+    {Phase.SUBMITTING, Phase.PENDING, Phase.STARTING, Phase.READY, Phase.UNHEALTHY, Phase.STOPPING}
+)
+"""Phases in which an allocation may exist."""
+RUNNING: Final = frozenset({Phase.STARTING, Phase.READY, Phase.UNHEALTHY})
+FINAL: Final = frozenset({Phase.FAILED, Phase.DONE, Phase.STOPPED})
+
+
+def _moves() -> Mapping[tuple[Phase, Event], Phase]:
+    moves = {
+        (Phase.WAITING, Event.SUBMIT): Phase.SUBMITTING,
+        (Phase.WAITING, Event.STOP): Phase.STOPPED,
+        (Phase.WAITING, Event.GIVE_UP): Phase.FAILED,
+        (Phase.SUBMITTING, Event.ACCEPTED): Phase.PENDING,
+        (Phase.SUBMITTING, Event.REFUSED): Phase.WAITING,
+        (Phase.SUBMITTING, Event.STOP): Phase.STOPPING,
+        (Phase.PENDING, Event.SEEN_PENDING): Phase.PENDING,
+        (Phase.PENDING, Event.SEEN_RUNNING): Phase.STARTING,
+        (Phase.PENDING, Event.PROBE_OK): Phase.READY,
+        (Phase.STARTING, Event.PROBE_OK): Phase.READY,
+        (Phase.READY, Event.PROBE_LATE): Phase.UNHEALTHY,
+        (Phase.UNHEALTHY, Event.PROBE_OK): Phase.READY,
+        (Phase.READY, Event.RESTARTING): Phase.STARTING,
+        (Phase.UNHEALTHY, Event.RESTARTING): Phase.STARTING,
+        (Phase.STOPPING, Event.ENDED_OK): Phase.STOPPED,
+        (Phase.STOPPING, Event.ENDED_BAD): Phase.STOPPED,
+        (Phase.FAILED, Event.REVIVE): Phase.WAITING,
+        (Phase.DONE, Event.REVIVE): Phase.WAITING,
+        (Phase.STOPPED, Event.REVIVE): Phase.WAITING,
+    }
+    for phase in (Phase.PENDING, Phase.STARTING, Phase.READY, Phase.UNHEALTHY):
+        moves[phase, Event.STOP] = Phase.STOPPING
+        moves[phase, Event.ENDED_OK] = Phase.DONE
+        moves[phase, Event.ENDED_BAD] = Phase.WAITING
+    return moves
+
+
+MOVES: Final = _moves()
+"""Every allowed move. `docs/states.md` is drawn from it."""
+
+
+class Cause(StrEnum):
+    """Why an allocation ended, classified once, with evidence."""
+
+    NONE = ""
+    USER = "user"
+    APPLICATION = "application"
+    NODE = "node"
+    SCHEDULER = "scheduler"
+    PREEMPTION = "preemption"
+    TIME_LIMIT = "time-limit"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """One task as last known. `attempt` numbers its allocations: the fencing number."""
+
+    key: TaskKey
+    backend: str
+    phase: Phase = Phase.WAITING
+    attempt: int = 0
+    since: float = 0.0
+    """When this phase began, seconds since the epoch."""
+    token: str = ""
+    native: str = ""
+    failures: int = 0
+    """Consecutive failed allocations."""
+    not_before: float = 0.0
+    """No new allocation before this time."""
+    ready_since: float = 0.0
+    """Begin of the current healthy stretch, 0 when it is not ready."""
+    kill_at: float = 0.0
+    """While stopping: when asking turns into killing."""
+    cause: Cause = Cause.NONE
+    """Of the last allocation's end."""
+    reason: str = ""
+    """One sentence: why it is in this phase."""
+    node: str = ""
+    url: str = ""
+    http_status: int = 0
+    pid: int = 0
+    restarts: int = 0
+    """In place, within this allocation."""
+    exit_code: int | None = None
+    seq: int = -1
+    """Of the newest report taken in."""
+    last_seen: float = 0.0
+    metrics: Mapping[str, float] = field(default_factory=dict)
+
+
+class IllegalMove(AssertionError):
+    """A move that the table does not know: a bug in the supervisor, told with its story."""
+
+
+def move(task: Task, event: Event, now: float, reason: str = "") -> Task:
+    """`task` after `event`; `since` changes only with the phase.
+
+    Raises:
+        IllegalMove: the table has no such move.
+    """
+    phase = MOVES.get((task.phase, event))
+    if phase is None:
+        raise IllegalMove(
+            f"{task.key}: {event} in phase {task.phase} (attempt {task.attempt}, reason {task.reason!r})"
+        )
+    if phase is task.phase:
+        return replace(task, reason=reason or task.reason)
+    return replace(task, phase=phase, since=now, reason=reason)
+
+
+@dataclass(frozen=True, slots=True)
+class Want:
+    """What a user wants of a workload, as last recorded."""
+
+    workload: Workload
+    running: bool
+    """False: take it down."""
+    generation: int = 0
+    """Rises with every change of intent."""
+    counts: Mapping[str, int] = field(default_factory=dict)
+    """Count by group, where it differs from the workload's own."""
+
+    def count(self, group: str) -> int:
+        """How many tasks of `group` shall run."""
+        if not self.running:
+            return 0
+        return self.counts.get(group, self.workload.group(group).count)

@@ -1,0 +1,1 @@
+"""Fakes and tiny real parts that ship with the product."""

@@ -1,0 +1,105 @@
+"""What the host asks of the program on a node: one JSON document per allocation.
+
+Python 3.9, standard library only: this file travels to nodes inside the zipapp.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+#: In `argv` and `env` values, replaced on the node by the port that was free there.
+PORT_MARK = "__REMUDA_PORT__"
+#: Replaced on the node by the address that the child shall listen on.
+HOST_MARK = "__REMUDA_HOST__"
+VERSION = 1
+
+
+@dataclass(frozen=True)
+class HealthProbe:
+    """How the child's health is asked for over HTTP. Durations in seconds; 0 switches a limit off."""
+
+    path: str = "/health"
+    interval_s: float = 30.0
+    """Between probes once ready; while starting it is asked much more often."""
+    timeout_s: float = 2.0
+    startup_timeout_s: float = 600.0
+    """From spawn to the first success; later than that, the child is restarted."""
+    stall_s: float = 120.0
+    """While starting: no growth of the log and no CPU time used for so long means that it hangs."""
+    unhealthy_restart_after_s: float = 120.0
+    """From the first failed probe after readiness to the restart."""
+
+
+@dataclass(frozen=True)
+class RestartRule:
+    """When the child is started again in place, before the allocation is given up."""
+
+    policy: str = "on-failure"
+    """`always`, `on-failure` or `never`."""
+    max_restarts: int = 3
+    backoff_initial_s: float = 5.0
+    backoff_max_s: float = 60.0
+    heal_after_s: float = 600.0
+    """A child that was healthy for so long gets its restarts back."""
+
+
+@dataclass(frozen=True)
+class ChildSpec:
+    """One supervised child process on a node."""
+
+    token: str
+    """Name of the allocation, unique for ever: workload, task and attempt are in it."""
+    workload: str
+    task: str
+    """`group/index`, e.g. `replica/0`."""
+    attempt: int
+    argv: list[str]
+    run_dir: str
+    """The allocation's own directory: claim, report, exit, events and logs go here."""
+    env: dict[str, str] = field(default_factory=dict)
+    """Added to the environment of the node program."""
+    secret_env: dict[str, dict[str, str]] = field(default_factory=dict)
+    """Name -> `{"file": path}` or `{"env": name}`, read on the node just before the child starts."""
+    cwd: str = ""
+    port: int = 0
+    """Preferred port; 0 means that the child listens on none."""
+    port_fixed: bool = False
+    """Take `port` or fail; otherwise the first free one from `port` on."""
+    port_locks: str = ""
+    """Directory of lock files that keep two allocations on one machine from one port."""
+    bind_host: str = "127.0.0.1"
+    """Address that the child listens on and is probed at."""
+    probe: HealthProbe | None = None
+    restart: RestartRule = field(default_factory=RestartRule)
+    kill_grace_s: float = 10.0
+    report_every_s: float = 10.0
+    """A report is sent at every change, and at least so often."""
+    host_file: str = ""
+    """JSON `{"report_host", "report_port", "report_key_file"}` of the host; read again at each reconnect."""
+    metrics_path: str = ""
+    """Prometheus text of the child, e.g. `/metrics`; its running, waiting and token counts are reported."""
+
+    def to_json(self) -> str:
+        """The document as the node reads it."""
+        return json.dumps({"version": VERSION, **asdict(self)}, indent=1)
+
+    @classmethod
+    def from_json(cls, text: str) -> ChildSpec:
+        """Read a document.
+
+        Raises:
+            ValueError: not JSON, another version, or a field is missing or unknown.
+        """
+        data: dict[str, Any] = json.loads(text)
+        if not isinstance(data, dict) or data.pop("version", None) != VERSION:
+            raise ValueError(f"not a child document of version {VERSION}")
+        try:
+            if data.get("probe") is not None:
+                data["probe"] = HealthProbe(**data["probe"])
+            if "restart" in data:
+                data["restart"] = RestartRule(**data["restart"])
+            return cls(**data)
+        except TypeError as error:
+            raise ValueError(str(error)) from error

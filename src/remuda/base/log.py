@@ -10,9 +10,7 @@ from remuda.base.settings import setting
 
 def setup(level: str = "") -> None:
     """Send the log to standard error. `level` overrides `REMUDA_LOG_LEVEL`; an unknown level means info."""
-    chosen = logging.getLevelNamesMapping().get(
-        (level or setting("LOG_LEVEL") or "info").upper(), logging.INFO
-    )
+    chosen = logging.getLevelNamesMapping().get((level or setting("LOG_LEVEL") or "info").upper(), logging.INFO)
     logging.basicConfig(
         level=chosen,
         stream=sys.stderr,

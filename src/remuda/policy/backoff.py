@@ -5,9 +5,7 @@ from __future__ import annotations
 import hashlib
 
 
-def backoff_s(
-    failures: int, initial_s: float, maximum_s: float, *, key: str = "", jitter: float = 0.2
-) -> float:
+def backoff_s(failures: int, initial_s: float, maximum_s: float, *, key: str = "", jitter: float = 0.2) -> float:
     """Seconds before try number `failures` + 1: exponential, bounded, spread.
 
     Args:

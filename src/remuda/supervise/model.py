@@ -58,9 +58,7 @@ class Event(StrEnum):
     """The user, or a new intent, wants a finished task again."""
 
 
-LIVE: Final = frozenset(
-    {Phase.SUBMITTING, Phase.PENDING, Phase.STARTING, Phase.READY, Phase.UNHEALTHY, Phase.STOPPING}
-)
+LIVE: Final = frozenset({Phase.SUBMITTING, Phase.PENDING, Phase.STARTING, Phase.READY, Phase.UNHEALTHY, Phase.STOPPING})
 """Phases in which an allocation may exist."""
 RUNNING: Final = frozenset({Phase.STARTING, Phase.READY, Phase.UNHEALTHY})
 FINAL: Final = frozenset({Phase.FAILED, Phase.DONE, Phase.STOPPED})
@@ -161,9 +159,7 @@ def move(task: Task, event: Event, now: float, reason: str = "") -> Task:
     """
     phase = MOVES.get((task.phase, event))
     if phase is None:
-        raise IllegalMove(
-            f"{task.key}: {event} in phase {task.phase} (attempt {task.attempt}, reason {task.reason!r})"
-        )
+        raise IllegalMove(f"{task.key}: {event} in phase {task.phase} (attempt {task.attempt}, reason {task.reason!r})")
     if phase is task.phase:
         return replace(task, reason=reason or task.reason)
     return replace(task, phase=phase, since=now, reason=reason)

@@ -66,9 +66,7 @@ class Report:
             isinstance(report.token, str) and report.token,
             isinstance(report.seq, int) and isinstance(report.attempt, int),
             isinstance(report.at, (int, float)) and report.state in STATES,
-            isinstance(report.url, str)
-            and isinstance(report.reason, str)
-            and isinstance(report.metrics, dict),
+            isinstance(report.url, str) and isinstance(report.reason, str) and isinstance(report.metrics, dict),
         )
         if not all(checks):
             raise ValueError("a field of the report has a wrong type or value")

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping, Sequence
 
     from remuda.plan.model import Group, Workload
+    from remuda.wire.report import Report
 
 
 class Feature(StrEnum):
@@ -35,6 +36,35 @@ class TaskKey:
 
     def __str__(self) -> str:
         return f"{self.workload}/{self.group}/{self.index}"
+
+
+def make_token(key: TaskKey, attempt: int, uid: str) -> str:
+    """Name of one allocation for ever: two workloads of one name differ in `uid`, two tries in `attempt`."""
+    return f"{key.workload}.{key.group}.{key.index}.{attempt}.{uid}"
+
+
+@dataclass(frozen=True)
+class Token:
+    """A token taken apart."""
+
+    workload: str
+    group: str
+    index: int
+    attempt: int
+    uid: str
+
+
+def read_token(token: str) -> Token:
+    """Take a token apart.
+
+    Raises:
+        ValueError: it was not made by `make_token`.
+    """
+    parts = token.rsplit(".", 4)
+    if len(parts) != 5:
+        raise ValueError(f"{token!r} is not an allocation's token")
+    workload, group, index, attempt, uid = parts
+    return Token(workload, group, int(index), int(attempt), uid)
 
 
 @dataclass(frozen=True)
@@ -96,6 +126,8 @@ class Observed:
     ended_at: float = 0.0
     evidence: str = ""
     """Last log lines or the like, for `explain`; at most 4,000 characters."""
+    report: Report | None = None
+    """Newest report in the run directory, where the backend sees it."""
 
 
 class Backend(Protocol):
@@ -107,6 +139,8 @@ class Backend(Protocol):
 
     name: str
     features: frozenset[Feature]
+    poll_s: float
+    """Seconds between two observations when nothing else happens."""
 
     def render(self, request: Request) -> Rendered:
         """Say what `submit` would send. Pure.

@@ -72,6 +72,7 @@ def _moves() -> Mapping[tuple[Phase, Event], Phase]:
         (Phase.SUBMITTING, Event.ACCEPTED): Phase.PENDING,
         (Phase.SUBMITTING, Event.REFUSED): Phase.WAITING,
         (Phase.SUBMITTING, Event.STOP): Phase.STOPPING,
+        (Phase.SUBMITTING, Event.ENDED_BAD): Phase.WAITING,
         (Phase.PENDING, Event.SEEN_PENDING): Phase.PENDING,
         (Phase.PENDING, Event.SEEN_RUNNING): Phase.STARTING,
         (Phase.PENDING, Event.PROBE_OK): Phase.READY,
@@ -118,6 +119,8 @@ class Task:
     backend: str
     phase: Phase = Phase.WAITING
     attempt: int = 0
+    generation: int = 0
+    """Of the intent that last set it going; a newer one revives a finished task."""
     since: float = 0.0
     """When this phase began, seconds since the epoch."""
     token: str = ""
@@ -182,3 +185,39 @@ class Want:
         if not self.running:
             return 0
         return self.counts.get(group, self.workload.group(group).count)
+
+
+@dataclass(frozen=True, slots=True)
+class Allocation:
+    """What is kept of one allocation, for `explain`."""
+
+    token: str
+    key: TaskKey
+    attempt: int
+    backend: str
+    submitted_at: float
+    native: str = ""
+    node: str = ""
+    ended_at: float = 0.0
+    exit_code: int | None = None
+    signal: int = 0
+    cause: Cause = Cause.NONE
+    reason: str = ""
+    evidence: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One line of a workload's story."""
+
+    at: float
+    workload: str
+    kind: str
+    """`move`, `intent`, `backend`, `endpoint` or `bug`."""
+    reason: str
+    task: str = ""
+    """`group/index`, empty when it is about the whole workload."""
+    attempt: int = 0
+    phase: str = ""
+    id: int = 0
+    """Given by the store; rises."""

@@ -1,0 +1,87 @@
+"""This machine as a place where tasks run: processes in sessions of their own, found again after a crash."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from remuda.backends.base import Feature, Handle, Life, Observed, Rendered, Request
+from remuda.backends.local.client import LocalClient
+from remuda.backends.local.processes import tokens_by_pid
+from remuda.backends.local.render import LocalSite, render
+from remuda.backends.local.tail import follow_file
+from remuda.base.errors import BackendUnreachable
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Mapping, Sequence
+
+
+class LocalBackend:
+    """Runs allocations as processes of this machine."""
+
+    name = "local"
+    features = frozenset({Feature.GPUS, Feature.REPORTS_BY_FILE})
+    poll_s = 1.0
+
+    def __init__(self, site: LocalSite) -> None:
+        self.site = site
+        self.client = LocalClient(site.workloads)
+
+    def render(self, request: Request) -> Rendered:
+        """Say what `submit` would start. Pure.
+
+        Raises:
+            InputError: more GPUs than the workload was given.
+        """
+        return render(request, self.site)
+
+    async def submit(self, rendered: Sequence[Rendered]) -> Sequence[Handle | Exception]:
+        """Start the node programs; a token that is claimed already is left alone."""
+        outcomes: list[Handle | Exception] = []
+        for item in rendered:
+            try:
+                await asyncio.to_thread(self.client.start, item)
+            except BackendUnreachable as error:
+                outcomes.append(error)
+            else:
+                outcomes.append(Handle(item.token, str(self.client.folder(item.token))))
+        return outcomes
+
+    async def find(self, tokens: Sequence[str]) -> Mapping[str, Handle]:
+        """Allocations that are claimed, or whose node program is on its way."""
+        on_their_way = set(tokens_by_pid().values())
+        return {
+            token: Handle(token, str(self.client.folder(token)))
+            for token in tokens
+            if token in on_their_way or self.client.claim(token) is not None
+        }
+
+    async def observe(self, handles: Sequence[Handle]) -> Mapping[str, Observed]:
+        """State of all handles; the machine's processes are scanned only when one has ended."""
+        seen: dict[str, Observed] = {}
+        unclear: list[str] = []
+        for handle in handles:
+            answer = self.client.look(handle.token, None)
+            if answer is None:
+                unclear.append(handle.token)
+            else:
+                seen[handle.token] = answer
+        if unclear:
+            found = await asyncio.to_thread(tokens_by_pid)
+            for token in unclear:
+                seen[token] = self.client.look(token, found) or Observed(Life.PENDING)
+        self.client.forget({handle.token for handle in handles})
+        return seen
+
+    async def cancel(self, handle: Handle, *, force: bool = False) -> None:
+        """Ask the allocation to end, or kill all of its processes. Absent is fine."""
+        await asyncio.to_thread(self.client.end, handle.token, force=force)
+
+    def logs(self, handle: Handle, *, follow: bool = False, tail: int = 0) -> AsyncIterator[str]:
+        """Lines of the task's output; with `follow`, new ones for as long as the allocation lives."""
+
+        def lives() -> bool:
+            answer = self.client.look(handle.token, None)
+            return answer is not None and answer.life in (Life.PENDING, Life.RUNNING)
+
+        return follow_file(self.client.folder(handle.token) / "child.log", lives if follow else None, tail)

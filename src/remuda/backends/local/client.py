@@ -1,0 +1,205 @@
+"""Talks to this machine: starts node programs, reads what they leave, ends them."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from remuda.backends.base import Life, Observed, Rendered
+from remuda.backends.local.processes import kill_token, signal_process, tokens_by_pid
+from remuda.backends.local.render import allocation_dir
+from remuda.base.errors import BackendUnreachable
+from remuda.base.files import write_atomic
+from remuda.wire.exit import STOPPED, ExitRecord
+from remuda.wire.process import ProcessId, boot_id, is_alive
+from remuda.wire.report import Report
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+#: What every process needs of the environment the host was started in; all else comes from the workload.
+_INHERITED = ("HOME", "USER", "LOGNAME", "SHELL", "PATH", "LANG", "LC_ALL", "TMPDIR", "TZ", "XDG_RUNTIME_DIR")
+_REPORT_FRESH_S = 60.0
+
+
+class LocalClient:
+    """The processes of one host's allocations on this machine.
+
+    Holds nothing that is needed after a crash: `spawned` only tells sooner that a program died before its claim.
+    """
+
+    def __init__(self, workloads: Path) -> None:
+        self.workloads = workloads
+        self.spawned: dict[str, subprocess.Popen[bytes]] = {}
+        self._reports: dict[str, tuple[int, Report]] = {}
+
+    def folder(self, token: str) -> Path:
+        """Directory of the allocation."""
+        return allocation_dir(self.workloads, token)
+
+    def claim(self, token: str) -> ProcessId | None:
+        """Who runs the allocation; None while nobody has claimed it."""
+        try:
+            return ProcessId.from_json((self.folder(token) / "claim.json").read_text())
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError) as error:
+            raise BackendUnreachable(f"{self.folder(token) / 'claim.json'} cannot be read: {error}") from error
+
+    def start(self, rendered: Rendered) -> None:
+        """Start the node program unless the allocation is claimed already.
+
+        Raises:
+            BackendUnreachable: files cannot be written, or no process can be made, now.
+        """
+        if self.claim(rendered.token) is not None:
+            return
+        folder = self.folder(rendered.token)
+        try:
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            for path, text in rendered.files.items():
+                write_atomic(Path(path), text, mode=0o600)
+            env = {name: os.environ[name] for name in _INHERITED if name in os.environ} | dict(rendered.env)
+            with (folder / "node.log").open("ab") as log:
+                self.spawned[rendered.token] = subprocess.Popen(
+                    rendered.argv, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+                    env=env, cwd=folder, start_new_session=True,
+                )  # fmt: skip
+        except OSError as error:
+            raise BackendUnreachable(f"cannot start {rendered.token}: {error}") from error
+
+    def look(self, token: str, found: Mapping[int, str] | None) -> Observed | None:
+        """State of one allocation; None: a scan of the processes (`found`) is needed to tell."""
+        claim = self.claim(token)
+        if claim is None:
+            return self._look_unclaimed(token, found)
+        if claim.pid == 0:
+            return Observed(
+                Life.ENDED, native_state="cancelled", exit_code=STOPPED, reason="cancelled before it started"
+            )
+        if claim.node != os.uname().nodename:
+            return self._look_elsewhere(token, claim)
+        if is_alive(claim):
+            return Observed(Life.RUNNING, str(claim.pid), "running", claim.node, report=self.report(token))
+        if found is None:
+            return None
+        return self._look_dead(token, claim, found)
+
+    def _look_unclaimed(self, token: str, found: Mapping[int, str] | None) -> Observed | None:
+        process = self.spawned.get(token)
+        if process is not None:
+            code = process.poll()
+            if code is None:
+                return Observed(Life.PENDING, str(process.pid), "starting", os.uname().nodename)
+            del self.spawned[token]
+            evidence = tail(self.folder(token) / "node.log", 4000)
+            reason = f"the node program ended with code {code} before it could start the task"
+            return Observed(Life.ENDED, exit_code=code if code > 0 else None, signal=max(0, -code), reason=reason,
+                            evidence=evidence, native_state="failed")  # fmt: skip
+        if found is None:
+            return None
+        if token in found.values():
+            return Observed(Life.PENDING, native_state="starting", node=os.uname().nodename)
+        return Observed(Life.GONE, reason="no process of it was found on this machine")
+
+    def _look_elsewhere(self, token: str, claim: ProcessId) -> Observed:
+        """Another machine with the same home started it: its files are all that can be seen from here."""
+        record = self.exit_record(token)
+        if record is not None:
+            return _ended(record, claim)
+        reason = f"runs on {claim.node}, which cannot be looked at from {os.uname().nodename}"
+        return Observed(Life.RUNNING, str(claim.pid), "elsewhere", claim.node, reason, report=self.report(token))
+
+    def _look_dead(self, token: str, claim: ProcessId, found: Mapping[int, str]) -> Observed:
+        """The node program lives no more; the allocation has ended when nothing else of it does either."""
+        process = self.spawned.pop(token, None)
+        if process is not None:
+            process.poll()
+        if kill_token(token, dict(found)):
+            return Observed(Life.RUNNING, str(claim.pid), "cleaning up", claim.node, "ends its left-over processes")
+        record = self.exit_record(token)
+        if record is not None:
+            return _ended(record, claim)
+        evidence = tail(self.folder(token) / "child.log", 4000)
+        if claim.boot != boot_id():
+            return Observed(Life.ENDED, str(claim.pid), "rebooted", claim.node, "the machine was restarted",
+                            evidence=evidence)  # fmt: skip
+        code = process.returncode if process is not None else None
+        number = -code if code is not None and code < 0 else 9
+        return Observed(Life.ENDED, str(claim.pid), "killed", claim.node,
+                        f"the node program was killed by signal {number}", signal=number, evidence=evidence)  # fmt: skip
+
+    def exit_record(self, token: str) -> ExitRecord | None:
+        """Last word of the node program, None while there is none."""
+        try:
+            return ExitRecord.from_json((self.folder(token) / "exit.json").read_text())
+        except (OSError, ValueError):
+            return None
+
+    def report(self, token: str) -> Report | None:
+        """Newest report in the run directory; read only when the file changed."""
+        path = self.folder(token) / "report.json"
+        try:
+            changed = path.stat().st_mtime_ns
+            known = self._reports.get(token)
+            if known is not None and known[0] == changed:
+                return known[1]
+            report = Report.from_json(path.read_bytes())
+        except (OSError, ValueError):
+            return None
+        self._reports[token] = (changed, report)
+        return report
+
+    def end(self, token: str, *, force: bool) -> None:
+        """Ask the node program to end the allocation, or kill all of it; nothing may start under this token later."""
+        claim = self.claim(token) or self._bury(token)
+        if claim.pid == 0 or force:
+            kill_token(token, tokens_by_pid())
+        elif claim.node != os.uname().nodename:
+            raise BackendUnreachable(f"{token} runs on {claim.node}; run remuda there to end it")
+        else:
+            import signal
+
+            signal_process(claim, signal.SIGTERM)
+
+    def _bury(self, token: str) -> ProcessId:
+        """Claim the allocation for nobody, so that a node program still on its way ends at once."""
+        folder = self.folder(token)
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        nobody = ProcessId(pid=0, start="", boot="", node=os.uname().nodename)
+        temporary = folder / f".claim.{os.getpid()}"
+        temporary.write_text(nobody.to_json())
+        try:
+            os.link(temporary, folder / "claim.json")
+            return nobody
+        except FileExistsError:
+            return self.claim(token) or nobody
+        finally:
+            temporary.unlink()
+
+    def forget(self, tokens: set[str]) -> None:
+        """Drop what is cached of allocations other than `tokens`."""
+        for token in self._reports.keys() - tokens:
+            del self._reports[token]
+
+
+def _ended(record: ExitRecord, claim: ProcessId) -> Observed:
+    return Observed(
+        Life.ENDED, str(claim.pid), "ended", claim.node, record.reason,
+        exit_code=record.code, signal=record.child_signal, ended_at=record.at, evidence=record.log_tail,
+    )  # fmt: skip
+
+
+def tail(path: Path, size: int) -> str:
+    """Last `size` bytes of a text file, from a line's beginning; empty when it cannot be read."""
+    try:
+        with path.open("rb") as file:
+            end = file.seek(0, os.SEEK_END)
+            file.seek(max(0, end - size))
+            raw = file.read()
+    except OSError:
+        return ""
+    text = raw.decode(errors="replace")
+    return text[text.find("\n") + 1 :] if len(raw) < end else text

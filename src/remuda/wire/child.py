@@ -30,6 +30,8 @@ class HealthProbe:
     """While starting: no growth of the log and no CPU time used for so long means that it hangs."""
     unhealthy_restart_after_s: float = 120.0
     """From the first failed probe after readiness to the restart."""
+    bearer: str = ""
+    """Name in `secret_env` whose value is sent as bearer token, for servers that guard their health or metrics."""
 
 
 @dataclass(frozen=True)
@@ -64,13 +66,20 @@ class ChildSpec:
     """Name -> `{"file": path}` or `{"env": name}`, read on the node just before the child starts."""
     cwd: str = ""
     port: int = 0
-    """Preferred port; 0 means that the child listens on none."""
+    """Preferred port. 0: any free one if there is a probe or a `PORT_MARK`, else the child listens on none."""
     port_fixed: bool = False
     """Take `port` or fail; otherwise the first free one from `port` on."""
     port_locks: str = ""
-    """Directory of lock files that keep two allocations on one machine from one port."""
+    """Directory of lock files that keep two allocations on one machine from one port; local to the machine, made with
+    mode 0700. Empty: no locks, only the bind test."""
     bind_host: str = "127.0.0.1"
     """Address that the child listens on and is probed at."""
+    advertise_host: str = ""
+    """Host in the reported `url`; empty: `bind_host`, or the node's name when that is a wildcard."""
+    stdin_file: str = ""
+    """The child's standard input; empty: nothing to read."""
+    log_max_bytes: int = 64 * 1024 * 1024
+    """`child.log` is renamed `child.log.1` when it would grow beyond; the two together hold at most twice as much."""
     probe: HealthProbe | None = None
     restart: RestartRule = field(default_factory=RestartRule)
     kill_grace_s: float = 10.0
@@ -84,6 +93,25 @@ class ChildSpec:
     def to_json(self) -> str:
         """The document as the node reads it."""
         return json.dumps({"version": VERSION, **asdict(self)}, indent=1)
+
+    def listens(self) -> bool:
+        """Whether the child is given a port."""
+        texts = [*self.argv, *self.env.values()]
+        return self.port > 0 or self.probe is not None or any(PORT_MARK in text for text in texts)
+
+    def problem(self) -> str:
+        """What makes the document unusable, in one sentence; empty when nothing does."""
+        if not self.argv or not all(isinstance(word, str) for word in self.argv):
+            return "argv must be a list of at least one text"
+        if self.restart.policy not in ("always", "on-failure", "never"):
+            return f"restart.policy is {self.restart.policy!r}, not always, on-failure or never"
+        if not self.token or not self.run_dir:
+            return "token and run_dir must not be empty"
+        if not 0 <= self.port < 65536:
+            return f"port {self.port} is not between 0 and 65535"
+        if self.port_fixed and not self.port:
+            return "port_fixed needs a port"
+        return ""
 
     @classmethod
     def from_json(cls, text: str) -> ChildSpec:
@@ -100,6 +128,10 @@ class ChildSpec:
                 data["probe"] = HealthProbe(**data["probe"])
             if "restart" in data:
                 data["restart"] = RestartRule(**data["restart"])
-            return cls(**data)
+            spec = cls(**data)
         except TypeError as error:
             raise ValueError(str(error)) from error
+        wrong = spec.problem()
+        if wrong:
+            raise ValueError(wrong)
+        return spec

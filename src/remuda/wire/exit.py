@@ -6,10 +6,11 @@ Python 3.9, standard library only.
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from typing import Any
 
-#: Exit codes of the node program itself. A child's own code (1 to 125) is passed on when the child is not restarted.
+#: Exit codes of the node program itself. When the child's rule does not restart it, the child's own code is passed on
+#: unchanged, and 128 + n when signal n ended it; `ExitRecord` tells the two apart.
 GAVE_UP = 80
 """The child failed more often than `max_restarts` allows."""
 FENCED = 81
@@ -24,6 +25,8 @@ STOPPED = 85
 """Ended because it was asked to (SIGTERM or SIGINT)."""
 PORT_TAKEN = 86
 """The fixed port is in use by somebody else."""
+BROKEN = 87
+"""An error in the node program itself: a bug. The traceback is in `node.log` and in the record's reason."""
 
 MEANINGS = {
     0: "the child ended by itself, successfully",
@@ -34,7 +37,17 @@ MEANINGS = {
     HUNG: "the child did not become or stay healthy",
     STOPPED: "stopped on request",
     PORT_TAKEN: "the port asked for is in use",
+    BROKEN: "the node program itself failed; please report it",
 }
+
+
+def meaning(code: int) -> str:
+    """What an exit code of the node program says, in words."""
+    if code in MEANINGS:
+        return MEANINGS[code]
+    if code > 128:
+        return f"the child was ended by signal {code - 128}"
+    return f"the child ended by itself with code {code}"
 
 
 @dataclass(frozen=True)
@@ -64,7 +77,10 @@ class ExitRecord:
             ValueError: not an exit record.
         """
         data: Any = json.loads(text)
+        if not isinstance(data, dict):
+            raise ValueError("an exit record is a JSON object")  # noqa: TRY004 - callers catch ValueError
+        known = {item.name for item in fields(cls)}
         try:
-            return cls(**data)
+            return cls(**{name: value for name, value in data.items() if name in known})
         except TypeError as error:
             raise ValueError(str(error)) from error

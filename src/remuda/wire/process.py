@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -37,7 +36,7 @@ class ProcessId:
             ValueError: something else.
         """
         try:
-            return cls(**json.loads(text))
+            return cls(**json.loads(text))  # a JSON array or number is a TypeError too
         except TypeError as error:
             raise ValueError(str(error)) from error
 
@@ -59,6 +58,8 @@ def start_time(pid: int) -> str:
             return ""
         fields = stat[stat.rindex(b")") + 2 :].split()
         return "" if fields[0] in (b"Z", b"X") else fields[19].decode()
+    import subprocess  # only where there is no /proc
+
     answer = subprocess.run(  # noqa: PLW1510 - ps exits 1 for an unknown pid, which is an answer
         ["ps", "-o", "lstart=", "-p", str(pid)], capture_output=True, text=True
     )

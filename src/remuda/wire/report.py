@@ -7,8 +7,9 @@ replaced whole. Python 3.9, standard library only.
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import asdict, dataclass, field, fields
-from typing import Any
+from typing import Any, Union
 
 STATES = ("starting", "ready", "unhealthy", "backoff", "stopping", "exited")
 MAX_LINE_BYTES = 65536
@@ -25,7 +26,7 @@ class Report:
     at: float
     """Seconds since the epoch on the node's clock."""
     state: str
-    """One of `STATES`. `backoff`: ended, will be started again in place."""
+    """One of `STATES`. `backoff`: ended, or being ended, and will be started again in place."""
     node: str = ""
     url: str = ""
     """`http://host:port` of the child, empty while unknown."""
@@ -62,12 +63,95 @@ class Report:
             report = cls(**{name: value for name, value in data.items() if name in known})
         except TypeError as error:
             raise ValueError(str(error)) from error
-        checks = (
-            isinstance(report.token, str) and report.token,
-            isinstance(report.seq, int) and isinstance(report.attempt, int),
-            isinstance(report.at, (int, float)) and report.state in STATES,
-            isinstance(report.url, str) and isinstance(report.reason, str) and isinstance(report.metrics, dict),
-        )
-        if not all(checks):
-            raise ValueError("a field of the report has a wrong type or value")
+        wrong = _wrong_field(report)
+        if wrong:
+            raise ValueError(f"field {wrong!r} of the report has a wrong type or value")
         return report
+
+
+@dataclass(frozen=True)
+class Key:
+    """First line of a connection: who may report."""
+
+    key: str
+
+    def matches(self, expected: str) -> bool:
+        """Whether this is the key, compared in constant time; an empty `expected` matches nothing."""
+        import hmac  # here, because it loads the crypto library, which a node never needs
+
+        return bool(expected) and hmac.compare_digest(self.key.encode(), expected.encode())
+
+    def to_json(self) -> str:
+        """One line, without the newline."""
+        return json.dumps(asdict(self))
+
+
+@dataclass(frozen=True)
+class Malformed:
+    """A line that is neither a report nor a key: to be counted, not to be believed."""
+
+    reason: str
+
+
+Line = Union[Report, Key, Malformed]
+
+
+def parse_line(line: bytes) -> Line:
+    """Read one line of a reporter's connection, with or without its newline. Never raises.
+
+    Oversized lines (over `MAX_LINE_BYTES`) are refused unread.
+    """
+    if len(line) > MAX_LINE_BYTES:
+        return Malformed(f"a line of {len(line)} bytes; at most {MAX_LINE_BYTES} are taken")
+    try:
+        data: Any = json.loads(line)
+        if isinstance(data, dict) and set(data) == {"key"} and isinstance(data["key"], str):
+            data["key"].encode()
+            return Key(data["key"])
+        return Report.from_json(line)
+    except ValueError as error:
+        return Malformed(str(error)[:200])
+    except RecursionError:
+        return Malformed("nested too deeply")
+
+
+_INT64 = 2**63
+
+
+def _is_int(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and -_INT64 <= value < _INT64
+
+
+def _is_number(value: object) -> bool:
+    return (isinstance(value, float) and math.isfinite(value)) or _is_int(value)
+
+
+def _is_text(value: object) -> bool:
+    if not isinstance(value, str):
+        return False
+    try:
+        value.encode()
+    except UnicodeEncodeError:  # a lone surrogate would fail later, in the database
+        return False
+    return True
+
+
+def _wrong_field(report: Report) -> str:
+    """Name of the first field that JSON filled with something else than promised, empty when all are right."""
+    for item in fields(report):
+        value = getattr(report, item.name)
+        if item.name == "metrics":
+            good = isinstance(value, dict) and all(_is_text(key) and _is_number(value[key]) for key in value)
+        elif item.name == "exit_code":
+            good = value is None or _is_int(value)
+        elif item.name == "at":
+            good = _is_number(value)
+        elif item.name in ("attempt", "seq", "pid", "http_status", "restarts", "signal"):
+            good = _is_int(value)
+        else:
+            good = _is_text(value)
+        if not good:
+            return item.name
+    if report.state not in STATES:
+        return "state"
+    return "" if report.token else "token"

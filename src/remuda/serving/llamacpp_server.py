@@ -1,0 +1,171 @@
+"""Runs llama.cpp's own server from its prebuilt wheel: `python -m remuda.serving.llamacpp_server --model M.gguf …`.
+
+The wheel has no command of its own, so this is it: flags in, one server, and an end that is sure.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import select
+import signal
+import socket
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, NoReturn
+
+from remuda.base.errors import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+INSTALL: Final = "pip install 'remuda[llamacpp]'"
+CHECK_S: Final = 5.0
+"""How often it is checked that something listens."""
+
+
+class Parser(argparse.ArgumentParser):
+    """Says what is wrong in one sentence and ends with 2."""
+
+    def error(self, message: str) -> NoReturn:
+        """End the process."""
+        self.exit(2, f"llamacpp_server: {message}; see --help\n")
+
+
+def parser() -> Parser:
+    """All flags; the engine's argv is checked against it in tests."""
+    made = Parser(prog="python -m remuda.serving.llamacpp_server", allow_abbrev=False)
+    made.add_argument("--model", required=True, type=Path, help="GGUF file")
+    made.add_argument("--host", default="127.0.0.1", help="address to listen on")
+    made.add_argument("--port", type=int, default=8080, help="port to listen on")
+    made.add_argument("--alias", default="", help="model name in answers (default: the file's name)")
+    made.add_argument("--ctx-size", type=int, default=4096, help="tokens of context of each slot")
+    made.add_argument("--parallel", type=int, default=4, help="slots: requests worked on at once")
+    made.add_argument("--threads", type=int, default=0, help="CPU threads (0: the engine chooses)")
+    made.add_argument("--n-gpu-layers", type=int, default=-1, help="layers on the GPU (-1: as many as fit)")
+    made.add_argument("--api-key-env", default="", help="environment variable that holds the key to ask for")
+    made.add_argument("--metrics", action="store_true", help="serve Prometheus metrics at /metrics")
+    made.add_argument("--embeddings", action="store_true", help="serve /v1/embeddings, too")
+    made.add_argument("--pooling", choices=("mean", "cls", "last"), default="mean", help="for embeddings")
+    made.add_argument("--chat-template-file", type=Path, help="Jinja template that replaces the model's own")
+    return made
+
+
+def api_keys(variable: str) -> list[str]:
+    """The keys to ask for: none without a variable.
+
+    Raises:
+        InputError: the variable is named and empty.
+    """
+    if not variable:
+        return []
+    key = os.environ.pop(variable, "")
+    if not key:
+        raise InputError(f"${variable} is empty, and --api-key-env says that the API key is in it")
+    return [key]
+
+
+def configure(options: argparse.Namespace) -> Any:
+    """The engine's own parameters.
+
+    Raises:
+        InputError: the wheel is missing, or a file or the key is.
+    """
+    for file in (options.model, options.chat_template_file):
+        if file is not None and not file.is_file():
+            raise InputError(f"there is no file {str(file)!r}")
+    keys = api_keys(options.api_key_env)
+    try:
+        import xllamacpp
+    except ImportError as error:
+        raise InputError(f"llama.cpp's server cannot be imported ({error})", hint=INSTALL) from error
+    params = xllamacpp.CommonParams()
+    params.model.path = str(options.model)
+    params.model_alias = {options.alias or options.model.stem}
+    params.hostnames = [options.host]
+    params.port = options.port
+    params.n_parallel = options.parallel
+    params.n_ctx = options.ctx_size * options.parallel
+    params.n_gpu_layers = options.n_gpu_layers
+    params.api_keys = keys
+    params.endpoint_metrics = options.metrics
+    params.ui = False
+    params.offline = True
+    params.cors_origins = ""  # a page in the user's browser must not reach a server on loopback
+    params.reuse_port = False  # two engines on one port must be an error, not a lottery
+    if options.threads > 0:
+        params.cpuparams.n_threads = options.threads
+        params.cpuparams_batch.n_threads = options.threads
+    if options.embeddings:
+        params.embedding = True
+        params.pooling_type = getattr(xllamacpp.llama_pooling_type, f"LLAMA_POOLING_TYPE_{options.pooling.upper()}")
+    if options.chat_template_file is not None:
+        params.chat_template = options.chat_template_file.read_text()
+    return params
+
+
+def serve(params: Any) -> int:
+    """Run the server until a signal comes or it is gone; the exit code."""
+    import xllamacpp
+
+    # While a model loads, the interpreter gets no turn: let the kernel end the process then.
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, signal.SIG_DFL)
+    try:
+        server = xllamacpp.Server(params)  # returns when the model is loaded; nothing listens before
+    except RuntimeError as error:
+        sys.stderr.write(f"llamacpp_server: {error} The lines above say why.\n")
+        return 1
+    if _wait_for_signal_or_silence(params.hostnames[0], params.port):
+        return 0
+    sys.stderr.write(f"llamacpp_server: {server.listening_address} does not listen any more\n")
+    return 1
+
+
+def _wait_for_signal_or_silence(host: str, port: int) -> bool:
+    """Block; True after SIGTERM or SIGINT, False when nothing listens any more."""
+    inner, outer = socket.socketpair()
+    for end in (inner, outer):
+        end.setblocking(False)
+    # A signal may be delivered to one of the engine's threads; the descriptor wakes this one at once all the same.
+    signal.set_wakeup_fd(outer.fileno())
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: None)
+    while True:
+        if select.select([inner], [], [], CHECK_S)[0]:
+            return True
+        if _is_refused(host, port):
+            return False
+
+
+def _is_refused(host: str, port: int) -> bool:
+    """Whether nothing listens there. A server that is only slow to accept is not refused."""
+    try:
+        socket.create_connection((host, port), timeout=1.0).close()
+    except ConnectionRefusedError:
+        return True
+    except OSError:
+        return False
+    return False
+
+
+def main(argv: Sequence[str] | None = None) -> NoReturn:
+    """Entry point.
+
+    The process ends without the engine's destructor, which would wait for streams in flight: 30 s were seen.
+    """
+    options = parser().parse_args(argv)
+    try:
+        params = configure(options)
+    except InputError as error:
+        sys.stderr.write(f"llamacpp_server: {error.message}{f': {error.hint}' if error.hint else ''}\n")
+        code = 2
+    else:
+        code = serve(params)
+    sys.stderr.flush()
+    sys.stdout.flush()
+    os._exit(code)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,175 @@
+"""The host's API over its unix socket, with the standard library alone: every face is this client.
+
+Light on purpose: it is on the path of every command.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote, urlencode
+
+from remuda.base import errors
+from remuda.base.errors import HostUnreachable, RemudaError, TimedOut
+from remuda.base.paths import StatePaths, state_paths
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+_START_TIMEOUT_S = 30.0
+
+
+class _UnixConnection(http.client.HTTPConnection):
+    def __init__(self, path: str, timeout: float | None) -> None:
+        super().__init__("localhost", timeout=timeout)
+        self._path = path
+
+    def connect(self) -> None:
+        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.sock.settimeout(self.timeout)
+        self.sock.connect(self._path)
+
+
+class HostClient:
+    """Calls of one state directory's host. Errors of the host are raised here as what they are."""
+
+    def __init__(self, paths: StatePaths | None = None, *, timeout_s: float = 60.0) -> None:
+        self.paths = paths or state_paths()
+        self.timeout_s = timeout_s
+
+    def get(self, path: str, **query: object) -> Any:
+        """GET below `/api/v1`."""
+        return self.call("GET", path, query=query)
+
+    def post(self, path: str, body: object = None, **query: object) -> Any:
+        """POST below `/api/v1`."""
+        return self.call("POST", path, body, query=query)
+
+    def delete(self, path: str) -> Any:
+        """DELETE below `/api/v1`."""
+        return self.call("DELETE", path)
+
+    def call(self, method: str, path: str, body: object = None, *, query: dict[str, object] | None = None) -> Any:
+        """One request; the answer's JSON.
+
+        Raises:
+            HostUnreachable: no host answers on the socket.
+            RemudaError: what the host answered, as the class it has there.
+        """
+        connection = _UnixConnection(str(self.paths.socket), self.timeout_s)
+        try:
+            response = self._send(connection, method, path, body, query)
+            raw = response.read()
+        except (OSError, http.client.HTTPException) as error:
+            raise HostUnreachable(
+                f"the host does not answer on {self.paths.socket}: {error}", hint="start it: remuda host start"
+            ) from error
+        finally:
+            connection.close()
+        if response.status >= 400:
+            raise _error_of(raw, response.status)
+        return json.loads(raw) if raw else None
+
+    def lines(self, path: str, **query: object) -> Iterator[str]:
+        """Stream a text answer line by line, for as long as the host sends."""
+        connection = _UnixConnection(str(self.paths.socket), None)
+        try:
+            response = self._send(connection, "GET", path, None, query)
+            if response.status >= 400:
+                raise _error_of(response.read(), response.status)
+            for raw in response:
+                yield raw.decode(errors="replace").rstrip("\n")
+        except (OSError, http.client.HTTPException) as error:
+            raise HostUnreachable(f"the host went away while it sent: {error}") from error
+        finally:
+            connection.close()
+
+    def _send(
+        self, connection: http.client.HTTPConnection, method: str, path: str, body: object, query: object
+    ) -> http.client.HTTPResponse:
+        pairs = {k: v for k, v in query.items() if v is not None} if isinstance(query, dict) else {}
+        target = "/api/v1" + quote(path) + (f"?{urlencode(pairs)}" if pairs else "")
+        data = None if body is None else json.dumps(body).encode()
+        headers = {"Content-Type": "application/json"} if data is not None else {}
+        connection.request(method, target, data, headers)
+        return connection.getresponse()
+
+    def is_up(self) -> bool:
+        """Whether a host answers."""
+        try:
+            self.get("/host")
+        except HostUnreachable:
+            return False
+        return True
+
+
+def _error_of(raw: bytes, status: int) -> RemudaError:
+    try:
+        answer = json.loads(raw)["error"]
+        kind = getattr(errors, answer["type"], RemudaError)
+        return _make(kind, str(answer["message"]), str(answer.get("hint", "")))
+    except (ValueError, KeyError, TypeError):
+        return RemudaError(f"the host answered with status {status}: {raw[:300].decode(errors='replace')}")
+
+
+def _make(kind: object, message: str, hint: str) -> RemudaError:
+    if isinstance(kind, type) and issubclass(kind, RemudaError):
+        return kind(message, hint=hint)
+    return RemudaError(message, hint=hint)
+
+
+def connect(*, start: bool = True) -> HostClient:
+    """A client of a host that answers; it is started where there is none.
+
+    Raises:
+        HostUnreachable: none answers, and `start` is false or it did not come up.
+    """
+    client = HostClient()
+    if client.is_up():
+        return client
+    if not start:
+        raise HostUnreachable("no host is running", hint="start it: remuda host start")
+    start_host(client)
+    return client
+
+
+def start_host(client: HostClient) -> None:
+    """Start the host in the background and wait until it answers.
+
+    Raises:
+        RemudaError: it ended instead; the last lines of its log are in the message.
+    """
+    client.paths.prepare()
+    # A host outlives what started it, so it must not carry the mark by which a task's processes are ended.
+    env = {name: value for name, value in os.environ.items() if not name.startswith("REMUDA_TASK")}
+    env.pop("REMUDA_TOKEN", None)
+    log = client.paths.host_log
+    begin = log.stat().st_size if log.exists() else 0
+    with log.open("ab") as file:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "remuda.host"], stdin=subprocess.DEVNULL, stdout=file, stderr=file,
+            env=env, cwd=client.paths.root, start_new_session=True,
+        )  # fmt: skip
+    deadline = time.monotonic() + _START_TIMEOUT_S
+    pause = 0.02
+    while not client.is_up():
+        if process.poll() is not None and not client.is_up():
+            raise HostUnreachable(f"the host did not start: {_last_words(log, begin)}", hint=f"its log: {log}")
+        if time.monotonic() > deadline:
+            raise TimedOut(f"the host did not answer within {_START_TIMEOUT_S:.0f} s", hint=f"its log: {log}")
+        time.sleep(pause)
+        pause = min(0.2, pause * 1.3)
+
+
+def _last_words(log: Path, begin: int) -> str:
+    with log.open("rb") as file:
+        file.seek(begin)
+        lines = file.read().decode(errors="replace").strip().splitlines()
+    return lines[-1] if lines else "it said nothing"

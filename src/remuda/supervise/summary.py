@@ -1,0 +1,79 @@
+"""The state of a whole workload, from its tasks. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from remuda.backends.base import TaskKey
+from remuda.plan.model import Role
+from remuda.supervise.model import LIVE, Phase, Task, Want
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+SERVING = frozenset({Role.REPLICA, Role.PREFILL, Role.DECODE})
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """One workload in one line."""
+
+    phase: str
+    """PENDING, STARTING, RUNNING, DEGRADED, FAILED, DONE, STOPPING or DOWN."""
+    ready: int
+    """Serving tasks (or, where there are none, all tasks) that are ready."""
+    wanted: int
+    reason: str = ""
+    """Why it is not RUNNING, DONE or DOWN."""
+
+    @property
+    def is_up(self) -> bool:
+        """Whether the endpoint may be announced."""
+        return self.phase in ("RUNNING", "DEGRADED")
+
+
+def summarise(want: Want, tasks: Mapping[TaskKey, Task]) -> Summary:
+    """Say how the workload is."""
+    groups = want.workload.groups
+    serving = [group for group in groups if group.role in SERVING] or list(groups)
+    wanted = sum(want.count(group.name) for group in serving)
+    mine = [task for key, task in tasks.items() if any(key.group == group.name for group in serving)]
+    ready = sum(task.phase is Phase.READY for task in mine)
+    if not want.running:
+        left = sum(task.phase in LIVE for task in tasks.values())
+        return Summary("STOPPING" if left else "DOWN", ready, 0, f"{left} tasks still end" if left else "")
+    if tasks and wanted and all(task.phase is Phase.DONE for task in mine) and len(mine) >= wanted:
+        return Summary("DONE", 0, wanted)
+    front = _front(want, tasks)
+    if front is not None and front.phase is Phase.FAILED:
+        return Summary("FAILED", ready, wanted, f"the router failed: {front.reason}")
+    failed = [task for task in mine if task.phase is Phase.FAILED]
+    if failed and len(failed) >= wanted:
+        return Summary("FAILED", ready, wanted, failed[0].reason)
+    enough = wanted if want.workload.endpoint is None or want.workload.endpoint.ready == "all" else min(1, wanted)
+    front_ready = front is None or front.phase is Phase.READY
+    if ready >= enough and front_ready and ready:
+        phase = "RUNNING" if ready >= wanted else "DEGRADED"
+        return Summary(phase, ready, wanted, "" if ready >= wanted else _why(mine))
+    if any(task.phase in (Phase.STARTING, Phase.READY, Phase.UNHEALTHY) for task in tasks.values()):
+        return Summary("STARTING", ready, wanted, _why(mine) or (front.reason if front else ""))
+    return Summary("PENDING", ready, wanted, _why(mine))
+
+
+def _front(want: Want, tasks: Mapping[TaskKey, Task]) -> Task | None:
+    endpoint = want.workload.endpoint
+    if endpoint is None or not endpoint.router:
+        return None
+    key = TaskKey(want.workload.name, endpoint.router, 0)
+    return tasks.get(key) or Task(key, want.workload.backend, reason="not started yet")
+
+
+def _why(tasks: list[Task]) -> str:
+    """The reason that a person wants first: what failed, else what waits, else what starts."""
+    order = (Phase.FAILED, Phase.UNHEALTHY, Phase.WAITING, Phase.PENDING, Phase.STARTING)
+    for phase in order:
+        for task in tasks:
+            if task.phase is phase and task.reason:
+                return f"{task.key.group}/{task.key.index}: {task.reason}"
+    return ""

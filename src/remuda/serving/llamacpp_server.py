@@ -104,25 +104,21 @@ def configure(options: argparse.Namespace) -> Any:
     return params
 
 
-def serve(params: Any) -> int:
-    """Run the server until a signal comes or it is gone; the exit code."""
+def start(params: Any) -> Any:
+    """The running server: the model is loaded, and nothing listened before.
+
+    Raises:
+        RuntimeError: the model cannot be loaded or the port is taken; the engine has printed which.
+    """
     import xllamacpp
 
     # While a model loads, the interpreter gets no turn: let the kernel end the process then.
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, signal.SIG_DFL)
-    try:
-        server = xllamacpp.Server(params)  # returns when the model is loaded; nothing listens before
-    except RuntimeError as error:
-        sys.stderr.write(f"llamacpp_server: {error} The lines above say why.\n")
-        return 1
-    if _wait_for_signal_or_silence(params.hostnames[0], params.port):
-        return 0
-    sys.stderr.write(f"llamacpp_server: {server.listening_address} does not listen any more\n")
-    return 1
+    return xllamacpp.Server(params)
 
 
-def _wait_for_signal_or_silence(host: str, port: int) -> bool:
+def wait_for_signal_or_silence(host: str, port: int) -> bool:
     """Block; True after SIGTERM or SIGINT, False when nothing listens any more."""
     inner, outer = socket.socketpair()
     for end in (inner, outer):
@@ -149,6 +145,13 @@ def _is_refused(host: str, port: int) -> bool:
     return False
 
 
+def fail(message: str, code: int) -> NoReturn:
+    """One line for people, and the end."""
+    sys.stderr.write(f"llamacpp_server: {message}\n")
+    sys.stderr.flush()
+    os._exit(code)
+
+
 def main(argv: Sequence[str] | None = None) -> NoReturn:
     """Entry point.
 
@@ -157,14 +160,14 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
     options = parser().parse_args(argv)
     try:
         params = configure(options)
+        server = start(params)
     except InputError as error:
-        sys.stderr.write(f"llamacpp_server: {error.message}{f': {error.hint}' if error.hint else ''}\n")
-        code = 2
-    else:
-        code = serve(params)
-    sys.stderr.flush()
-    sys.stdout.flush()
-    os._exit(code)
+        fail(f"{error.message}: {error.hint}" if error.hint else error.message, 2)
+    except RuntimeError as error:
+        fail(f"{error} The lines above say why.", 1)
+    if not wait_for_signal_or_silence(options.host, options.port):
+        fail(f"{server.listening_address} does not listen any more", 1)
+    os._exit(0)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,324 @@
+"""Read and write rows. Every write is one transaction that first makes sure that the writer still holds the lease."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from dataclasses import fields
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, Final, Protocol, Self, TypeVar
+
+from sqlalchemy import delete, insert, select, update
+from sqlalchemy.dialects import postgresql, sqlite
+
+from remuda.base.errors import Conflict, Fenced, NotFound
+from remuda.store.faults import translated
+from remuda.store.migrate import WRITE
+from remuda.store.rows import AllocationRow, EventRow, EvidenceRow, LeaseRow, TaskRow, WorkloadRow
+from remuda.store.tables import ALLOCATION, EVENT, LEASE, META, NODE_EVIDENCE, TASK, WORKLOAD
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from sqlalchemy import Select, Table
+    from sqlalchemy.engine import Connection, Engine
+
+    from remuda.store.address import Address
+
+__all__ = ["Store"]
+
+Row = TypeVar("Row", WorkloadRow, TaskRow, AllocationRow, EventRow, EvidenceRow, LeaseRow)
+
+
+class TaskId(Protocol):
+    """What names a task: `backends.base.TaskKey` does."""
+
+    @property
+    def workload(self) -> str:
+        """Name of the workload."""
+        ...
+
+    @property
+    def group(self) -> str:
+        """Name of the group."""
+        ...
+
+    @property
+    def index(self) -> int:
+        """Number in the group."""
+        ...
+
+
+class Store:
+    """One open database. Threads may share it; processes open their own.
+
+    Writes raise `Fenced` when `fence` is not that of the lease in force, and change nothing whenever they raise.
+    Every method raises `Unavailable` when the database does not answer and `RemudaError` when it is broken or full.
+    """
+
+    def __init__(self, engine: Engine, address: Address) -> None:
+        self.address: Final = address
+        self.engine: Final = engine
+        self._writer: Final = engine.execution_options(**{WRITE: True})
+
+    def __repr__(self) -> str:
+        return f"Store({self.address.shown!r})"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close all connections. The store may not be used afterwards."""
+        self.engine.dispose()
+
+    # Transactions -----------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def reading(self) -> Iterator[Connection]:
+        """A transaction that only reads: one consistent state."""
+        with translated(self.address), self.engine.connect() as connection, connection.begin():
+            yield connection
+
+    @contextmanager
+    def changing(self) -> Iterator[Connection]:
+        """A transaction that writes without a fence: for the lease itself and for upkeep."""
+        with translated(self.address), self._writer.connect() as connection, connection.begin():
+            yield connection
+
+    @contextmanager
+    def writing(self, fence: int) -> Iterator[Connection]:
+        """A transaction of the lease's holder.
+
+        Raises:
+            Fenced: `fence` is not that of the lease in force.
+        """
+        with self.changing() as connection:
+            # The row stays locked until the end of the transaction, so that nobody takes over in between. (On
+            # SQLite the whole database is.)
+            held = select(LEASE.c.fence, LEASE.c.owner).where(LEASE.c.id == 1).with_for_update(read=True)
+            now_fence, owner = connection.execute(held).one()
+            if now_fence != fence or not owner:
+                raise Fenced(
+                    f"this host held lease {fence}; lease {now_fence} is in force now, of {owner or 'nobody'}",
+                    hint="`remuda host status` shows who runs",
+                )
+            yield connection
+
+    # Workloads --------------------------------------------------------------------------------------------------
+
+    def workloads(self) -> list[WorkloadRow]:
+        """All workloads by name."""
+        with self.reading() as connection:
+            return read_rows(connection, WorkloadRow, rows_of(WORKLOAD, WorkloadRow).order_by(WORKLOAD.c.name))
+
+    def workload(self, name: str) -> WorkloadRow:
+        """One workload.
+
+        Raises:
+            NotFound: there is none of that name.
+        """
+        with self.reading() as connection:
+            found = read_rows(connection, WorkloadRow, rows_of(WORKLOAD, WorkloadRow).where(WORKLOAD.c.name == name))
+        if not found:
+            raise _unknown(name)
+        return found[0]
+
+    def add_workload(self, fence: int, row: WorkloadRow) -> None:
+        """Insert a workload.
+
+        Raises:
+            Conflict: the name is taken.
+        """
+        with self.writing(fence) as connection:
+            if connection.execute(select(WORKLOAD.c.name).where(WORKLOAD.c.name == row.name)).first():
+                raise Conflict(f"workload {row.name!r} exists already")
+            connection.execute(insert(WORKLOAD), _values(row))
+
+    def replace_workload(self, fence: int, row: WorkloadRow) -> None:
+        """Overwrite all columns of a workload; its tasks stay as they are.
+
+        Raises:
+            NotFound: there is none of that name.
+        """
+        with self.writing(fence) as connection:
+            _change_one(connection, row.name, _values(row))
+
+    def set_intent(
+        self, fence: int, name: str, *, running: bool, counts: str, changed_at: float, note: str = ""
+    ) -> int:
+        """Record what the user wants now and return the new generation, one more than the last.
+
+        Args:
+            fence: of the writer's lease.
+            name: of the workload.
+            running: false takes it down.
+            counts: JSON object, count by group where it differs from the plan.
+            changed_at: now.
+            note: why, for people.
+
+        Raises:
+            NotFound: there is no workload of that name.
+        """
+        values = {"running": running, "counts": counts, "changed_at": changed_at, "note": note}
+        with self.writing(fence) as connection:
+            _change_one(connection, name, {**values, "generation": WORKLOAD.c.generation + 1})
+            return int(connection.execute(select(WORKLOAD.c.generation).where(WORKLOAD.c.name == name)).scalar_one())
+
+    def set_workload_phase(self, fence: int, name: str, phase: str) -> None:
+        """Keep the summary of a workload's tasks, for lists.
+
+        Raises:
+            NotFound: there is no workload of that name.
+        """
+        with self.writing(fence) as connection:
+            _change_one(connection, name, {"phase": phase})
+
+    def remove_workload(self, fence: int, name: str) -> None:
+        """Delete a workload and its tasks. Its allocations and events stay until they are pruned. Absent is fine."""
+        with self.writing(fence) as connection:
+            connection.execute(delete(WORKLOAD).where(WORKLOAD.c.name == name))
+
+    # Tasks, allocations, events ---------------------------------------------------------------------------------
+
+    def tasks(self, workload: str | None = None) -> list[TaskRow]:
+        """Tasks by workload, group and index; of one workload, or of all."""
+        query = rows_of(TASK, TaskRow).order_by(TASK.c.workload, TASK.c.group_name, TASK.c.idx)
+        if workload is not None:
+            query = query.where(TASK.c.workload == workload)
+        with self.reading() as connection:
+            return read_rows(connection, TaskRow, query)
+
+    def record(
+        self,
+        fence: int,
+        *,
+        tasks: Sequence[TaskRow] = (),
+        removed: Sequence[TaskId] = (),
+        allocations: Sequence[AllocationRow] = (),
+        events: Sequence[EventRow] = (),
+    ) -> None:
+        """Write facts and decisions, all or none.
+
+        Args:
+            fence: of the writer's lease.
+            tasks: new states, inserted or overwritten whole.
+            removed: tasks to delete; absent ones are fine.
+            allocations: inserted or overwritten whole.
+            events: appended; their `id` is ignored.
+
+        Raises:
+            Conflict: a task belongs to a workload that does not exist (any more).
+        """
+        with self.writing(fence) as connection:
+            for key in removed:
+                one = (TASK.c.workload == key.workload) & (TASK.c.group_name == key.group) & (TASK.c.idx == key.index)
+                connection.execute(delete(TASK).where(one))
+            _upsert(connection, TASK, tasks)
+            _upsert(connection, ALLOCATION, allocations)
+            _append(connection, EVENT, events)
+
+    def events(
+        self, workload: str, *, limit: int = 100, after_id: int | None = None, task: str | None = None
+    ) -> list[EventRow]:
+        """Events of a workload, oldest first.
+
+        Args:
+            workload: its name; one that was removed may still have events.
+            limit: how many at most.
+            after_id: the first `limit` with a higher id; None: the last `limit` of all.
+            task: only of this `group/index`.
+        """
+        query = rows_of(EVENT, EventRow).where(EVENT.c.workload == workload).limit(limit)
+        if task is not None:
+            query = query.where(EVENT.c.task == task)
+        if after_id is not None:
+            query = query.where(EVENT.c.id > after_id).order_by(EVENT.c.id)
+        else:
+            query = query.order_by(EVENT.c.id.desc())
+        with self.reading() as connection:
+            found = read_rows(connection, EventRow, query)
+        return found if after_id is not None else found[::-1]
+
+    def allocations(self, workload: str) -> list[AllocationRow]:
+        """All allocations of a workload that are still remembered, by task and attempt."""
+        columns = ALLOCATION.c
+        query = rows_of(ALLOCATION, AllocationRow).where(columns.workload == workload)
+        query = query.order_by(columns.group_name, columns.idx, columns.submitted_at, columns.attempt)
+        with self.reading() as connection:
+            return read_rows(connection, AllocationRow, query)
+
+    # The rest ---------------------------------------------------------------------------------------------------
+
+    def add_evidence(self, fence: int, evidence: Sequence[EvidenceRow]) -> None:
+        """Remember evidence against nodes."""
+        with self.writing(fence) as connection:
+            _append(connection, NODE_EVIDENCE, evidence)
+
+    def evidence(self, now: float) -> list[EvidenceRow]:
+        """Evidence that has not expired, oldest first."""
+        query = rows_of(NODE_EVIDENCE, EvidenceRow).where(NODE_EVIDENCE.c.expires_at > now)
+        with self.reading() as connection:
+            return read_rows(connection, EvidenceRow, query.order_by(NODE_EVIDENCE.c.at, NODE_EVIDENCE.c.id))
+
+    def meta(self, key: str) -> str:
+        """A small value kept beside the tables; empty when it was never set."""
+        with self.reading() as connection:
+            return connection.scalar(select(META.c.value).where(META.c.key == key)) or ""
+
+    def set_meta(self, fence: int, key: str, value: str) -> None:
+        """Keep a small value."""
+        with self.writing(fence) as connection:
+            statement = _insert(connection, META).values(key=key, value=value)
+            connection.execute(statement.on_conflict_do_update(index_elements=["key"], set_={"value": value}))
+
+
+def rows_of(table: Table, kind: type[Row]) -> Select[Any]:
+    """A query of all columns in the order of the row's fields."""
+    return select(*(table.c[item.name] for item in fields(kind)))
+
+
+def read_rows(connection: Connection, kind: type[Row], query: Select[Any]) -> list[Row]:
+    """Run a query made by `rows_of`."""
+    make: Callable[..., Row] = kind
+    return [make(*row) for row in connection.execute(query)]
+
+
+def _values(row: Row) -> dict[str, object]:
+    return {item.name: getattr(row, item.name) for item in fields(row)}
+
+
+def _many_values(rows: Sequence[Row], leave_out: str = "") -> list[dict[str, object]]:
+    names = [item.name for item in fields(rows[0]) if item.name != leave_out]
+    get = attrgetter(*names)
+    return [dict(zip(names, get(row), strict=True)) for row in rows]
+
+
+def _insert(connection: Connection, table: Table) -> sqlite.Insert | postgresql.Insert:
+    return postgresql.insert(table) if connection.dialect.name == "postgresql" else sqlite.insert(table)
+
+
+def _upsert(connection: Connection, table: Table, rows: Sequence[Row]) -> None:
+    if not rows:
+        return
+    statement = _insert(connection, table)
+    keys = {column.name for column in table.primary_key}
+    others = {column.name: statement.excluded[column.name] for column in table.columns if column.name not in keys}
+    connection.execute(
+        statement.on_conflict_do_update(index_elements=list(table.primary_key), set_=others), _many_values(rows)
+    )
+
+
+def _append(connection: Connection, table: Table, rows: Sequence[Row]) -> None:
+    if rows:
+        connection.execute(insert(table), _many_values(rows, leave_out="id"))
+
+
+def _change_one(connection: Connection, name: str, values: dict[str, Any]) -> None:
+    if connection.execute(update(WORKLOAD).where(WORKLOAD.c.name == name).values(values)).rowcount == 0:
+        raise _unknown(name)
+
+
+def _unknown(name: str) -> NotFound:
+    return NotFound(f"no workload {name!r}", hint="`remuda status` lists them")

@@ -1,0 +1,98 @@
+"""Open the database: connect, set it up for its file system, bring it to the schema in force."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from sqlalchemy import create_engine, event
+
+from remuda.base.errors import InputError
+from remuda.store.address import read_address
+from remuda.store.database import Store
+from remuda.store.faults import translated
+from remuda.store.migrate import WRITE, upgrade
+
+if TYPE_CHECKING:
+    from sqlalchemy.engine import Connection, Engine
+    from sqlalchemy.engine.interfaces import DBAPIConnection
+
+    from remuda.store.address import Address
+
+BUSY_TIMEOUT_S: Final = 30.0
+_MOUNTS = Path("/proc/self/mounts")
+
+
+def open_store(where: str | Path, *, mounts: Path = _MOUNTS) -> Store:
+    """Open a database, make it where there is none, and migrate it to this program's schema.
+
+    Args:
+        where: path of a SQLite file, `sqlite:///PATH` or `postgresql://USER@HOST/DATABASE`.
+        mounts: the kernel's list of mounts, which decides whether the file lies on a network.
+
+    Raises:
+        InputError: not a database address, a driver is missing, or it holds somebody else's tables.
+        Conflict: it was written by a newer program; nothing was changed.
+        Unavailable: the server does not answer, or the file stayed locked.
+        RemudaError: the file is damaged or cannot be written.
+    """
+    address = read_address(where, mounts=mounts)
+    if address.path is not None:
+        _prepare_file(address.path)
+    engine = _sqlite(address) if address.path is not None else _postgres(address)
+    try:
+        with translated(address):
+            upgrade(engine, address)
+    except BaseException:
+        engine.dispose()
+        raise
+    return Store(engine, address)
+
+
+def _prepare_file(path: Path) -> None:
+    """Make folder and file private to the user before SQLite does: its own files get the mode of this one."""
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+    except OSError as error:
+        raise InputError(f"database {path} cannot be opened: {error.strerror}") from error
+
+
+def _sqlite(address: Address) -> Engine:
+    engine = create_engine(
+        address.url,
+        hide_parameters=True,
+        connect_args={"timeout": BUSY_TIMEOUT_S, "check_same_thread": False},
+    )
+
+    @event.listens_for(engine, "connect")
+    def set_up(connection: DBAPIConnection, record: object) -> None:
+        del record
+        # The driver's own idea of when a transaction begins is switched off; `begin` below decides.
+        connection.isolation_level = None
+        # FULL in every mode: a submission that was recorded must survive a power cut, or nobody finds it again.
+        for pragma in (f"busy_timeout = {int(BUSY_TIMEOUT_S * 1000)}", "foreign_keys = ON", "synchronous = FULL"):
+            _pragma(connection, pragma)
+
+    @event.listens_for(engine, "begin")
+    def begin(connection: Connection) -> None:
+        # A transaction that reads first and writes later cannot wait for a lock, so writers take it at once.
+        writes = connection.get_execution_options().get(WRITE, False)
+        connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
+
+    return engine
+
+
+def _pragma(connection: Any, text: str) -> None:
+    cursor = connection.cursor()
+    try:
+        cursor.execute(f"PRAGMA {text}")
+    finally:
+        cursor.close()
+
+
+def _postgres(address: Address) -> Engine:
+    defaults = {"connect_timeout": 10, "application_name": "remuda"}
+    given = {name: value for name, value in defaults.items() if name not in address.url.query}
+    return create_engine(address.url, hide_parameters=True, pool_pre_ping=True, connect_args=given)

@@ -1,0 +1,142 @@
+"""One dataclass per table, with plain types; a field is named as its column.
+
+Times are seconds since the epoch, 0 for never. JSON documents are text here: what they mean is the caller's business.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class WorkloadRow:
+    """What a user asked to keep running, and whether it shall run now. Primary key: `name`."""
+
+    name: str
+    uid: str
+    kind: str
+    backend: str
+    plan: str
+    """JSON of `plan.Workload`."""
+    spec: str = ""
+    """As the user wrote it, resolved; for `describe`."""
+    running: bool = True
+    """The intent: false means take it down."""
+    generation: int = 1
+    """Rises with every change of intent."""
+    counts: str = "{}"
+    """JSON object: count by group, where it differs from the plan."""
+    created_at: float = 0.0
+    changed_at: float = 0.0
+    note: str = ""
+    phase: str = ""
+    """Cached summary of its tasks, for lists."""
+
+
+@dataclass(frozen=True, slots=True)
+class TaskRow:
+    """One task as last known. Primary key: `workload`, `group_name`, `idx`. Fields as `supervise.model.Task`."""
+
+    workload: str
+    group_name: str
+    idx: int
+    backend: str
+    phase: str
+    attempt: int = 0
+    since: float = 0.0
+    token: str = ""
+    native: str = ""
+    failures: int = 0
+    not_before: float = 0.0
+    ready_since: float = 0.0
+    kill_at: float = 0.0
+    cause: str = ""
+    reason: str = ""
+    node: str = ""
+    url: str = ""
+    http_status: int = 0
+    pid: int = 0
+    restarts: int = 0
+    exit_code: int | None = None
+    seq: int = -1
+    last_seen: float = 0.0
+    metrics: str = "{}"
+    """JSON object: number by name."""
+    generation: int = 0
+    submitted_at: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class AllocationRow:
+    """One allocation of a task, kept after its end. Primary key: `token`."""
+
+    token: str
+    workload: str
+    group_name: str
+    idx: int
+    attempt: int
+    backend: str
+    native: str = ""
+    node: str = ""
+    submitted_at: float = 0.0
+    started_at: float = 0.0
+    ended_at: float = 0.0
+    state: str = ""
+    exit_code: int | None = None
+    signal: int = 0
+    cause: str = ""
+    reason: str = ""
+    evidence: str = ""
+    """Last log lines or the like: why the cause is what it is."""
+
+
+@dataclass(frozen=True, slots=True)
+class EventRow:
+    """One thing that happened or was decided, with its reason. Never changed."""
+
+    at: float
+    workload: str
+    task: str = ""
+    """`group/index`, empty for the workload as a whole."""
+    attempt: int = 0
+    kind: str = ""
+    phase: str = ""
+    reason: str = ""
+    data: str = "{}"
+    """JSON object."""
+    id: int = 0
+    """Given by the database, rising; ignored when written."""
+
+
+@dataclass(frozen=True, slots=True)
+class EvidenceRow:
+    """One observation that speaks against a node or one of its devices, until it expires."""
+
+    node: str
+    at: float
+    kind: str
+    weight: float = 1.0
+    device: str = ""
+    workload: str = ""
+    token: str = ""
+    detail: str = ""
+    expires_at: float = 0.0
+    id: int = 0
+    """Given by the database; ignored when written."""
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseRow:
+    """Who may write. There is one row, `id` 1, from the first migration on."""
+
+    id: int
+    owner: str
+    """For people: `pid N on NODE`; empty while nobody holds it."""
+    node: str
+    pid: int
+    start: str
+    boot: str
+    fence: int
+    """Rises with every change of hands, never falls."""
+    expires_at: float
+    renewed_at: float

@@ -1,0 +1,330 @@
+"""The loop beside one child: waits for whatever comes first, tells the machine, does what it answers, reports."""
+
+from __future__ import annotations
+
+import errno
+import os
+import select
+import signal
+import subprocess
+import time
+import traceback
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from remuda.node import machine, metrics, records
+from remuda.node.capped import CappedFile
+from remuda.node.fetch import Fetch
+from remuda.node.launch import Launch, SecretMissing, prepare, probe_host, url
+from remuda.node.output import Output
+from remuda.node.owner import is_foreign
+from remuda.node.ports import PortClaim, PortTaken, UnsafeDirectory
+from remuda.node.process import Child, adopt_orphans, descendants, kill_descendants, reap, spawn, sweep
+from remuda.node.signals import ENDING, Signals
+from remuda.node.uplink import Uplink
+from remuda.wire import exit as codes
+from remuda.wire.report import Report
+
+if TYPE_CHECKING:
+    from remuda.wire.child import ChildSpec
+
+PROBE_BODY_BYTES = 65536
+FAREWELL_S = 0.5
+"""How long the end waits for the host to take the last report."""
+MAX_REASON = 1000
+TAIL_CHARS = 4000
+_PASSING = (errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.ETXTBSY, errno.EINTR)
+
+
+class Supervisor:
+    """Runs the child of one claimed allocation to its end.
+
+    Args:
+        spec: the document.
+        signals: collector of this process's signals.
+    """
+
+    def __init__(self, spec: ChildSpec, signals: Signals) -> None:
+        self.spec = spec
+        self.life = machine.Life()
+        self._signals = signals
+        self._dir = Path(spec.run_dir)
+        self._records = records.Records(self._dir)
+        self._log = CappedFile(self._dir / records.LOG, spec.log_max_bytes)
+        self._uplink = Uplink(spec.host_file, spec.token)
+        self._ports = PortClaim(Path(spec.port_locks) if spec.port_locks else None, spec.bind_host)
+        self._cleanup = adopt_orphans()
+        self._child: Child | None = None
+        self._output: Output | None = None
+        self._probe: Fetch | None = None
+        self._scrape: Fetch | None = None
+        self._launch: Launch | None = None
+        self._address = ""
+        self._is_ours = False
+        """Whether the server on the port was seen to be this very child."""
+        self._seq = 0
+        self._told: tuple[object, ...] = ()
+        self._heartbeat = 0.0
+        self._metrics: dict[str, float] = {}
+        self._tail = ""
+        self._code = codes.BROKEN
+
+    def run(self) -> int:
+        """Supervise until the end; the program's exit code."""
+        try:
+            self._handle(machine.Start())
+            while self.life.phase != machine.EXITED:
+                self._wait()
+                self._turn()
+            reason = self.life.reason
+        except Exception:  # noqa: BLE001 - the edge: a bug must not leave a child without a supervisor
+            self._code = codes.BROKEN
+            reason = traceback.format_exc()
+            kill_descendants()
+        self._farewell(reason)
+        return self._code
+
+    # --- waiting -----------------------------------------------------------------------------------------------------
+
+    def _wait(self) -> None:
+        poll = select.poll()
+        poll.register(self._signals.fd, select.POLLIN)
+        if self._output is not None and not self._output.at_end:
+            poll.register(self._output.fd, select.POLLIN)
+        for fetch in (self._probe, self._scrape):
+            if fetch is not None:
+                poll.register(fetch.socket, fetch.events)
+        if self._uplink.socket is not None:
+            poll.register(self._uplink.socket, self._uplink.events)
+        deadlines = [machine.due(self.spec, self.life), self._heartbeat, self._uplink.due]
+        deadlines += [fetch.deadline for fetch in (self._probe, self._scrape) if fetch is not None]
+        wait_s = max(0.0, min(deadlines) - time.monotonic())
+        poll.poll(min(wait_s, 3600.0) * 1000 + 0.5)  # rounded up: waking too early would spin
+
+    def _turn(self) -> None:
+        for number in self._signals.take():
+            if number in ENDING:
+                self._handle(machine.Stop(f"asked to end by {signal.Signals(number).name}"))
+            elif self._child is not None:
+                self._child.signal_group(number)
+        if self._output is not None:
+            self._output.pump()
+        self._reap()
+        self._advance_probe()
+        self._advance_scrape()
+        now = time.monotonic()
+        if now >= machine.due(self.spec, self.life):
+            self._handle(machine.Tick())
+        if now >= self._heartbeat:
+            self._beat(now)
+        self._uplink.advance(now)
+
+    # --- acting ------------------------------------------------------------------------------------------------------
+
+    def _handle(self, event: machine.Event) -> None:
+        """Tell the machine, do what it says and tell it how that went, until nothing is left; then report changes."""
+        events = [event]
+        while events:
+            self.life, actions = machine.step(self.spec, self.life, events.pop(0), time.monotonic())
+            for action in actions:
+                answer = self._act(action)
+                if answer is not None:
+                    events.append(answer)
+        if self.life.phase not in machine.RUNNING:
+            self._drop_fetches()
+        if self.life.phase != machine.EXITED:  # that is told when the exit record is in place
+            self._report(beat=False)
+
+    def _act(self, action: machine.Action) -> machine.Event | None:
+        if isinstance(action, machine.Spawn):
+            return self._spawn(action)
+        if isinstance(action, machine.Probe):
+            return self._ask()
+        if isinstance(action, machine.Sample):
+            return self._sample()
+        if isinstance(action, machine.Finish):
+            self._code = action.code
+        elif self._child is not None:
+            self._child.signal_group(signal.SIGTERM if isinstance(action, machine.Terminate) else signal.SIGKILL)
+            if isinstance(action, machine.Kill):
+                kill_descendants()
+        return None
+
+    def _spawn(self, action: machine.Spawn) -> machine.Event:
+        try:
+            port = self._choose_port(move=action.move_port)
+            self._launch = prepare(self.spec, port, os.environ)
+        except PortTaken as error:
+            return machine.CannotStart(codes.PORT_TAKEN, str(error))
+        except (SecretMissing, UnsafeDirectory) as error:
+            return machine.CannotStart(codes.CANNOT_START, str(error))
+        except OSError as error:
+            return machine.CannotStart(codes.CANNOT_START, f"cannot choose a port on {self.spec.bind_host}: {error}")
+        self._address = url(self.spec, port)
+        self._is_ours = False
+        read, write = os.pipe()
+        try:
+            self._child = spawn(self._launch, self.spec.cwd, self.spec.stdin_file, write, self._cleanup)
+        except (OSError, ValueError, subprocess.SubprocessError) as error:
+            os.close(read)
+            reason = f"cannot start {self._launch.argv[0]!r}: {error}"
+            if getattr(error, "errno", None) in _PASSING:
+                return machine.SpawnFailed(reason)
+            return machine.CannotStart(codes.CANNOT_START, reason)
+        finally:
+            os.close(write)
+        self._output = Output(read, self._log, self._launch.secrets)
+        return machine.Spawned()
+
+    def _choose_port(self, *, move: bool) -> int:
+        spec = self.spec
+        if not spec.listens():
+            return 0
+        if spec.port_fixed:
+            return self._ports.take_fixed(spec.port)
+        return self._ports.take_free(spec.port, spec.token, avoid=self._ports.port if move else 0)
+
+    def _reap(self) -> None:
+        for pid, code in reap():
+            if self._child is not None and pid == self._child.pid:
+                self._end(code)
+
+    def _end(self, code: int) -> None:
+        child, output = self._child, self._output
+        if child is None or output is None:
+            return
+        child.ended(code)
+        sweep(child)
+        output.finish()
+        self._tail = output.tail(TAIL_CHARS)
+        taken = self.spec.listens() and not self._is_ours and output.says_port_taken()
+        self._child = self._output = None
+        self._handle(machine.Ended(code if code >= 0 else None, max(-code, 0), port_taken=taken))
+
+    def _sample(self) -> machine.Activity:
+        seen = descendants()
+        # Where the system does not tell, CPU time is taken to pass: then only the start-up limit counts.
+        cpu_s = sum(seen.values()) if seen else time.monotonic()
+        return machine.Activity(self._output.total_bytes if self._output is not None else 0, cpu_s)
+
+    # --- asking ------------------------------------------------------------------------------------------------------
+
+    def _fetch(self, path: str, max_bytes: int) -> Fetch:
+        probe = self.spec.probe
+        timeout_s = probe.timeout_s if probe is not None else 2.0
+        bearer = self._launch.bearer if self._launch is not None else ""
+        host = probe_host(self.spec.bind_host)
+        deadline = time.monotonic() + timeout_s
+        return Fetch(host, self._ports.port, path, deadline, max_bytes=max_bytes, bearer=bearer)
+
+    def _ask(self) -> machine.Event | None:
+        if self._probe is not None:
+            self._probe.close()
+        path = self.spec.probe.path if self.spec.probe is not None else "/"
+        try:
+            self._probe = self._fetch(path, PROBE_BODY_BYTES)
+        except OSError as error:
+            self._probe = None
+            return machine.Probed(0, f"cannot ask it: {error}")
+        return None
+
+    def _advance_probe(self) -> None:
+        fetch = self._probe
+        if fetch is None or not fetch.advance(time.monotonic()):
+            return
+        fetch.close()
+        self._probe = None
+        error = fetch.error
+        if not error and not 200 <= fetch.status < 300:
+            error = f"answers with HTTP status {fetch.status}"
+        if not error and not self._is_ours:
+            host = probe_host(self.spec.bind_host)
+            if is_foreign(host, self._ports.port, descendants()):
+                error = f"another process answers on port {self._ports.port}"
+            else:
+                self._is_ours = True
+        self._handle(machine.Probed(fetch.status, error))
+
+    def _advance_scrape(self) -> None:
+        fetch = self._scrape
+        if fetch is None or not fetch.advance(time.monotonic()):
+            return
+        fetch.close()
+        self._scrape = None
+        if not fetch.error and fetch.status == 200:
+            self._metrics = metrics.parse(fetch.body)
+        self._report(beat=True)
+
+    def _drop_fetches(self) -> None:
+        for fetch in (self._probe, self._scrape):
+            if fetch is not None:
+                fetch.close()
+        self._probe = self._scrape = None
+
+    # --- reporting ---------------------------------------------------------------------------------------------------
+
+    def _beat(self, now: float) -> None:
+        self._heartbeat = now + max(self.spec.report_every_s, 0.05)
+        if self.spec.metrics_path and self.life.phase == machine.READY and self._ports.port:
+            try:
+                self._scrape = self._scrape or self._fetch(self.spec.metrics_path, metrics.MAX_BYTES)
+            except OSError:
+                self._report(beat=True)
+        else:
+            self._report(beat=True)
+
+    def _report(self, *, beat: bool) -> None:
+        """Report if something changed, or if it is time."""
+        life = self.life
+        pid = self._child.pid if self._child is not None else 0
+        event = (life.state, pid, life.restarts)
+        facts = (*event, life.reason, life.http_status, self._address)
+        if facts == self._told and not beat:
+            return
+        changed = event != self._told[:3]
+        self._told = facts
+        self._seq += 1
+        report = Report(
+            token=self.spec.token,
+            attempt=self.spec.attempt,
+            seq=self._seq,
+            at=time.time(),
+            state=life.state,
+            node=os.uname().nodename,
+            url=self._address,
+            pid=pid,
+            http_status=life.http_status,
+            restarts=life.restarts,
+            exit_code=life.exit_code,
+            signal=life.signal,
+            reason=life.reason[:MAX_REASON],
+            metrics=self._metrics,
+        )
+        now = time.monotonic()
+        self._records.report(report, changed=changed)
+        self._uplink.tell(report.to_json(), now)
+        self._heartbeat = max(self._heartbeat, now + max(self.spec.report_every_s, 0.05))
+
+    def _farewell(self, reason: str) -> None:
+        """Last word: into the run directory so that it lasts, and to the host if it listens."""
+        record = codes.ExitRecord(
+            token=self.spec.token,
+            attempt=self.spec.attempt,
+            code=self._code,
+            at=time.time(),
+            child_exit_code=self.life.exit_code,
+            child_signal=self.life.signal,
+            reason=reason,
+            log_tail=self._tail,
+        )
+        self._records.exit(record)
+        self._report(beat=True)
+        self._log.close()
+        self._ports.release()
+        end = time.monotonic() + FAREWELL_S
+        while not self._uplink.idle and time.monotonic() < end and self._uplink.socket is not None:
+            poll = select.poll()
+            poll.register(self._uplink.socket, self._uplink.events)
+            poll.poll((end - time.monotonic()) * 1000)
+            self._uplink.advance(time.monotonic())
+        self._uplink.close()

@@ -1,0 +1,102 @@
+"""What exactly is started: marks replaced, secrets read, the environment that the child sees."""
+
+from __future__ import annotations
+
+import os
+import socket
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from remuda.wire.child import HOST_MARK, PORT_MARK
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from remuda.wire.child import ChildSpec
+
+
+class SecretMissing(Exception):
+    """A secret is not where the document says; the message names the place, never a value."""
+
+
+class Launch(NamedTuple):
+    """One start of the child."""
+
+    argv: list[str]
+    env: dict[str, str]
+    secrets: tuple[str, ...]
+    """Values that must not be written anywhere."""
+    bearer: str
+    """Token for probes, empty for none."""
+
+
+def prepare(spec: ChildSpec, port: int, environ: Mapping[str, str]) -> Launch:
+    """Put together how the child is started on `port` (0: it has none).
+
+    Args:
+        spec: the document.
+        port: chosen port.
+        environ: environment of this program, the base of the child's.
+
+    Raises:
+        SecretMissing: see there.
+    """
+    secrets = {name: read_secret(name, source, environ) for name, source in spec.secret_env.items()}
+    env = dict(environ)
+    env.update({name: _fill(value, spec, port) for name, value in spec.env.items()})
+    env.update(secrets)
+    env.update(
+        REMUDA_PORT=str(port) if port else "",
+        REMUDA_HOST=spec.bind_host,
+        REMUDA_TOKEN=spec.token,
+        REMUDA_TASK=spec.task,
+        REMUDA_ATTEMPT=str(spec.attempt),
+        REMUDA_WORKLOAD=spec.workload,
+        REMUDA_RUN_DIR=spec.run_dir,
+        PYTHONUNBUFFERED="1",
+    )
+    bearer = secrets.get(spec.probe.bearer, "") if spec.probe is not None else ""
+    return Launch([_fill(word, spec, port) for word in spec.argv], env, tuple(secrets.values()), bearer)
+
+
+def _fill(text: str, spec: ChildSpec, port: int) -> str:
+    return text.replace(PORT_MARK, str(port)).replace(HOST_MARK, spec.bind_host)
+
+
+def read_secret(name: str, source: Mapping[str, str], environ: Mapping[str, str]) -> str:
+    """The value of one secret, without the newline that editors leave at a file's end.
+
+    Raises:
+        SecretMissing: see there.
+    """
+    if source.get("file"):
+        try:
+            return Path(source["file"]).read_text(encoding="utf-8").rstrip("\r\n")
+        except (OSError, UnicodeDecodeError) as error:
+            why = os.strerror(error.errno or 0) if isinstance(error, OSError) else "not UTF-8 text"
+            raise SecretMissing(f"secret {name}: cannot read {source['file']}: {why}") from None
+    variable = source.get("env", "")
+    if variable not in environ:
+        raise SecretMissing(f"secret {name}: environment variable {variable!r} is not set on this node")
+    return environ[variable]
+
+
+def probe_host(bind_host: str) -> str:
+    """Address, never a name, at which a child that listens on `bind_host` is reached from its own machine.
+
+    Raises:
+        OSError: a name that this machine cannot resolve; looking it up may block.
+    """
+    reached = {"0.0.0.0": "127.0.0.1", "": "127.0.0.1", "::": "::1"}  # noqa: S104 - read, not bound
+    if bind_host in reached or ":" in bind_host or bind_host.replace(".", "").isdigit():
+        return reached.get(bind_host, bind_host)
+    return socket.gethostbyname(bind_host)
+
+
+def url(spec: ChildSpec, port: int) -> str:
+    """Where others reach the child; empty without a port."""
+    if not port:
+        return ""
+    wildcard = spec.bind_host in ("0.0.0.0", "::", "")  # noqa: S104 - read, not bound
+    host = spec.advertise_host or (os.uname().nodename if wildcard else spec.bind_host)
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"

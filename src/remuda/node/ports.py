@@ -1,0 +1,138 @@
+"""A port for the child that no other allocation on this machine gets, and that nobody listens on."""
+
+from __future__ import annotations
+
+import binascii
+import errno
+import fcntl
+import os
+import socket
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+FIRST, LAST = 20000, 32767
+"""Where ports are taken from when none is preferred: below the range that the kernel gives to outgoing connections."""
+MAX_TRIES = 2000
+
+
+class PortTaken(Exception):
+    """No port that was asked for is free; the message says which and who is known to hold it."""
+
+
+class UnsafeDirectory(Exception):
+    """The directory of lock files belongs to somebody else, or is writable by others."""
+
+
+class PortClaim:
+    """The port held by this program: its lock lives as long as this object, and no child inherits it.
+
+    Args:
+        locks: directory of lock files, local to the machine; None for none.
+        host: address that the child will bind.
+    """
+
+    def __init__(self, locks: Path | None, host: str) -> None:
+        self.port = 0
+        self._fd = -1
+        self._locks = locks
+        self._host = host
+
+    def take_fixed(self, port: int) -> int:
+        """Hold exactly `port`.
+
+        Raises:
+            PortTaken: another allocation holds it, or somebody listens on it.
+            UnsafeDirectory: see there.
+            OSError: the address is not one of this machine, or the lock directory cannot be used.
+        """
+        if port != self.port and not self._hold(port):
+            raise PortTaken(f"port {port} is held by another allocation on this machine")
+        # The child's last connections may linger (TIME_WAIT), which does not hinder a server: hence the reuse.
+        if not is_free(self._host, port, reuse=True):
+            self.release()
+            raise PortTaken(f"port {port} on {self._host} is in use by another process")
+        return port
+
+    def take_free(self, preferred: int, key: str, *, avoid: int = 0) -> int:
+        """Hold the port held before if it is free and not `avoid`, else the first free one.
+
+        Args:
+            preferred: search from here upward; 0 starts at a place derived from `key`, so that many rarely meet.
+            key: name of the allocation.
+            avoid: a port that turned out to be taken.
+
+        Raises:
+            PortTaken: none of the next `MAX_TRIES` is free.
+            UnsafeDirectory: see there.
+            OSError: the address is not one of this machine, or the lock directory cannot be used.
+        """
+        if self.port and self.port != avoid and is_free(self._host, self.port, reuse=True):
+            return self.port
+        for port in _candidates(preferred, key):
+            if port in (avoid, self.port) or not self._hold(port):
+                continue
+            # Without reuse this also finds servers that are bound and do not listen yet, as big engines do for minutes.
+            if is_free(self._host, port, reuse=False):
+                return port
+        self.release()
+        raise PortTaken(f"none of {MAX_TRIES} ports from {preferred or FIRST} on is free on {self._host}")
+
+    def release(self) -> None:
+        """Give the port back."""
+        if self._fd >= 0:
+            os.close(self._fd)
+        self._fd, self.port = -1, 0
+
+    def _hold(self, port: int) -> bool:
+        """Exchange the held port for `port`, unless another program holds that."""
+        fd = -1
+        if self._locks is not None:
+            _make_safe(self._locks)
+            fd = os.open(self._locks / f"{port}.lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+            try:
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                os.close(fd)
+                return False
+            except BaseException:
+                os.close(fd)
+                raise
+        self.release()
+        self._fd, self.port = fd, port
+        return True
+
+
+def _candidates(preferred: int, key: str) -> list[int]:
+    if preferred:
+        return list(range(preferred, min(preferred + MAX_TRIES, 65536)))
+    span = LAST - FIRST + 1
+    first = binascii.crc32(key.encode()) % span
+    return [FIRST + (first + step) % span for step in range(MAX_TRIES)]
+
+
+def _make_safe(directory: Path) -> None:
+    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    status = os.lstat(directory)
+    if status.st_uid != os.getuid() or status.st_mode & 0o022:
+        raise UnsafeDirectory(f"{directory} is not a directory that only this user can write: remove it")
+
+
+def is_free(host: str, port: int, *, reuse: bool) -> bool:
+    """Whether a server could bind `host:port` now; `reuse` as its SO_REUSEADDR.
+
+    Raises:
+        OSError: for another cause than somebody using it.
+    """
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM) as probe:
+        if reuse:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+        except OSError as error:
+            if error.errno in (errno.EADDRINUSE, errno.EACCES):
+                return False
+            raise
+    return True

@@ -1,0 +1,50 @@
+"""The command line of the node program: `child SPEC.json`, `--version`."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from remuda import __version__
+from remuda.wire import exit as codes
+from remuda.wire.child import ChildSpec
+
+USAGE = "usage: remuda-node child SPEC.json | --version\n"
+
+
+def main(arguments: list[str]) -> int:
+    """Run one subcommand; the exit code, as `wire.exit` and `docs/exit-codes.md` list them."""
+    if arguments == ["--version"]:
+        sys.stdout.write(f"remuda-node {__version__}\n")
+        return 0
+    if len(arguments) != 2 or arguments[0] != "child":
+        sys.stderr.write(USAGE)
+        return codes.BAD_SPEC
+    return run_child(Path(arguments[1]))
+
+
+def run_child(document: Path) -> int:
+    """Claim the allocation that a document describes and supervise its child to the end."""
+    try:
+        spec = ChildSpec.from_json(document.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        return _say(codes.BAD_SPEC, f"cannot read {document}: {error}")
+    from remuda.node.claim import claim
+    from remuda.node.signals import Signals
+
+    signals = Signals()  # before the claim: from then on a signal ends the allocation in order
+    try:
+        if not claim(Path(spec.run_dir)):
+            return _say(codes.FENCED, f"{spec.token}: another copy holds {spec.run_dir}")
+    except OSError as error:
+        return _say(codes.CANNOT_START, f"{spec.token}: cannot claim {spec.run_dir}: {error}")
+    from remuda.node.child import Supervisor
+
+    supervisor = Supervisor(spec, signals)
+    code = supervisor.run()
+    return _say(code, f"{spec.token}: {supervisor.life.reason}")
+
+
+def _say(code: int, what: str) -> int:
+    sys.stderr.write(f"remuda-node: {what} (exit {code}: {codes.meaning(code)})\n")
+    return code

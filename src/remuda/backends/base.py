@@ -91,6 +91,10 @@ class Rendered:
     env: Mapping[str, str] = field(default_factory=dict)
 
 
+#: `Observed.native_state` when the exit code is the child's own, so that it cannot be taken for the node program's.
+CHILD_ENDED = "child ended"
+
+
 class Life(Enum):
     """What a backend knows of an allocation."""
 

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import hmac
-import json
 import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from remuda.wire.report import MAX_LINE_BYTES, Report
+from remuda.wire.report import MAX_LINE_BYTES, Key, Report, parse_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -71,12 +69,10 @@ class ReportServer:
 
     async def _is_known(self, reader: asyncio.StreamReader) -> bool:
         try:
-            line = await asyncio.wait_for(reader.readline(), _KEY_TIMEOUT_S)
-            first = json.loads(line)
+            first = parse_line(await asyncio.wait_for(reader.readline(), _KEY_TIMEOUT_S))
         except (TimeoutError, ValueError):
             return False
-        key = first.get("key") if isinstance(first, dict) else None
-        return isinstance(key, str) and hmac.compare_digest(key.encode(), self._key.encode())
+        return isinstance(first, Key) and first.matches(self._key)
 
     async def _read(self, reader: asyncio.StreamReader) -> None:
         while True:
@@ -88,9 +84,9 @@ class ReportServer:
                 return
             if not line:
                 return
-            try:
-                self._take(Report.from_json(line))
-            except ValueError:
-                self.counts.malformed += 1
-            else:
+            said = parse_line(line)
+            if isinstance(said, Report):
                 self.counts.reports += 1
+                self._take(said)
+            else:
+                self.counts.malformed += 1

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from remuda.backends.base import Life, Observed
+from remuda.backends.base import CHILD_ENDED, Life, Observed
 from remuda.supervise.model import Cause
 from remuda.wire import exit as node_exit
 
@@ -30,6 +30,8 @@ _NODE_CODES = {
     node_exit.PORT_TAKEN: Cause.NODE,
     node_exit.CANNOT_START: Cause.USER,
     node_exit.BAD_SPEC: Cause.UNKNOWN,
+    node_exit.BROKEN: Cause.UNKNOWN,
+    node_exit.FENCED: Cause.UNKNOWN,
 }
 _PERMANENT = frozenset({node_exit.CANNOT_START, node_exit.BAD_SPEC})
 
@@ -41,13 +43,13 @@ def classify(seen: Observed) -> Verdict:
     code = seen.exit_code
     if code == 0:
         return Verdict(Cause.NONE, seen.reason or "ended with exit code 0", success=True)
-    if code in _NODE_CODES:
-        reason = seen.reason or node_exit.MEANINGS.get(code, "")
+    if code in _NODE_CODES and seen.native_state != CHILD_ENDED:
+        reason = seen.reason or node_exit.meaning(code)
         return Verdict(_NODE_CODES[code], reason, permanent=code in _PERMANENT)
-    if code == node_exit.STOPPED:
+    if code == node_exit.STOPPED and seen.native_state != CHILD_ENDED:
         return Verdict(Cause.USER, seen.reason or "was asked to stop by somebody else", counts=False)
     if seen.native_state == "rebooted":
-        return Verdict(Cause.NODE, seen.reason, counts=False)
+        return Verdict(Cause.NODE, seen.reason or "the machine was restarted", counts=False)
     if seen.signal and code is None:
         return Verdict(Cause.UNKNOWN, seen.reason or f"was killed by signal {seen.signal}")
     if code is None:

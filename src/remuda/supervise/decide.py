@@ -116,6 +116,7 @@ def _submit(want: Want, task: Task, now: float, reason: str) -> Submit:
         task,
         attempt=attempt,
         token=make_token(task.key, attempt, want.workload.uid),
+        submitted_at=now,
         native="",
         seq=-1,
         not_before=now,

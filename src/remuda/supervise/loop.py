@@ -84,6 +84,7 @@ class Supervisor:
         self.unreachable: dict[str, str] = {}
         self._inbox: list[Report] = []
         self._unwritten = Changes()
+        self._is_first_round = True
         self._wake = asyncio.Event()
 
     # What other tasks of the host call
@@ -136,7 +137,7 @@ class Supervisor:
         actions = self._decide(changes)
         if not self._write(changes):
             return 1.0
-        await self._act(actions)
+        await self._act([*actions, *self._unfinished_cancels()])
         pauses = [await self._follow(), self._poll_s()]
         now = self.clock.now()
         pauses += [due for tasks in self.all.values() if (due := next_due(tasks, now)) is not None]
@@ -226,6 +227,15 @@ class Supervisor:
                     self._intend(changes, tasks, action, now)
                 actions += decided
         return actions
+
+    def _unfinished_cancels(self) -> list[Action]:
+        """In the first round: what an earlier host wanted to end is asked again, kindly, before it is killed."""
+        if not self._is_first_round:
+            return []
+        self._is_first_round = False
+        return [
+            Cancel(task) for tasks in self.all.values() for task in tasks.values() if task.phase is Phase.STOPPING
+        ]
 
     def _intend(self, changes: Changes, tasks: dict[TaskKey, Task], action: Action, now: float) -> None:
         match action:
@@ -383,7 +393,7 @@ def _end_of(task: Task, after: Task, seen: Observed, now: float) -> Allocation:
         key=task.key,
         attempt=task.attempt,
         backend=task.backend,
-        submitted_at=0.0,
+        submitted_at=task.submitted_at,
         native=task.native,
         node=seen.node or task.node,
         ended_at=seen.ended_at or now,

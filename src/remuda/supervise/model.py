@@ -124,6 +124,8 @@ class Task:
     since: float = 0.0
     """When this phase began, seconds since the epoch."""
     token: str = ""
+    submitted_at: float = 0.0
+    """When the intent of this attempt was recorded."""
     native: str = ""
     failures: int = 0
     """Consecutive failed allocations."""

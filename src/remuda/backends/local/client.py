@@ -7,7 +7,7 @@ import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from remuda.backends.base import Life, Observed, Rendered
+from remuda.backends.base import CHILD_ENDED, Life, Observed, Rendered
 from remuda.backends.local.processes import kill_token, signal_process, tokens_by_pid
 from remuda.backends.local.render import allocation_dir
 from remuda.base.errors import BackendUnreachable
@@ -128,8 +128,8 @@ class LocalClient:
                             evidence=evidence)  # fmt: skip
         code = process.returncode if process is not None else None
         number = -code if code is not None and code < 0 else 9
-        return Observed(Life.ENDED, str(claim.pid), "killed", claim.node,
-                        f"the node program was killed by signal {number}", signal=number, evidence=evidence)  # fmt: skip
+        reason = f"the node program was killed by signal {number}"
+        return Observed(Life.ENDED, str(claim.pid), "killed", claim.node, reason, signal=number, evidence=evidence)
 
     def exit_record(self, token: str) -> ExitRecord | None:
         """Last word of the node program, None while there is none."""
@@ -186,8 +186,9 @@ class LocalClient:
 
 
 def _ended(record: ExitRecord, claim: ProcessId) -> Observed:
+    state = CHILD_ENDED if record.child_exit_code == record.code else "ended"
     return Observed(
-        Life.ENDED, str(claim.pid), "ended", claim.node, record.reason,
+        Life.ENDED, str(claim.pid), state, claim.node, record.reason,
         exit_code=record.code, signal=record.child_signal, ended_at=record.at, evidence=record.log_tail,
     )  # fmt: skip
 

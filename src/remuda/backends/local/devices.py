@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from remuda.base.errors import Conflict
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
 
 def assign(
@@ -43,16 +43,6 @@ def assign(
         for group, (count, gpus) in needs.items()
         if gpus
     }
-
-
-def taken_by(places: Iterable[tuple[str, Mapping[str, object]]]) -> dict[str, str]:
-    """GPU id -> workload, from the `place` of the workloads that run."""
-    taken: dict[str, str] = {}
-    for name, place in places:
-        devices = place.get("devices")
-        if isinstance(devices, dict):
-            taken |= {str(device): name for tasks in devices.values() for task in tasks for device in task}
-    return taken
 
 
 def present_gpus() -> tuple[str, ...]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections import deque
 from typing import TYPE_CHECKING, BinaryIO
 
 if TYPE_CHECKING:
@@ -14,60 +13,74 @@ if TYPE_CHECKING:
 _LOOK_AGAIN_S = 0.2
 
 
+class Tail:
+    """Complete lines of a file under one name, however often it is rotated or replaced."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._file: BinaryIO | None = None
+        self._rest = b""
+
+    def read(self) -> list[str]:
+        """Lines that were completed since the last call; those of a rotated file come first."""
+        lines = self._drain()
+        if self._file is None or self._was_replaced():
+            self.close()
+            try:
+                self._file = self.path.open("rb")
+            except FileNotFoundError:
+                return lines
+            lines += self._drain()
+        return lines
+
+    def last(self) -> list[str]:
+        """The line without an end, if there is one."""
+        return [_text(self._rest)] if self._rest else []
+
+    def close(self) -> None:
+        """Close the file."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+    def _drain(self) -> list[str]:
+        lines: list[str] = []
+        for raw in self._file or ():
+            self._rest += raw
+            if self._rest.endswith(b"\n"):
+                lines.append(_text(self._rest))
+                self._rest = b""
+        return lines
+
+    def _was_replaced(self) -> bool:
+        assert self._file is not None
+        try:
+            now = self.path.stat()
+        except FileNotFoundError:
+            return False
+        return now.st_ino != os.fstat(self._file.fileno()).st_ino or now.st_size < self._file.tell()
+
+
 async def follow_file(path: Path, lives: Callable[[], bool] | None, tail: int = 0) -> AsyncIterator[str]:
     """Yield lines without their newline: the last `tail` (0: all), then new ones while `lives()` says so.
 
-    A rotated or replaced file is followed under its name. An absent file has no lines yet. None for `lives`: do not
-    follow. A last line without newline is yielded at the end.
+    An absent file has no lines yet. None for `lives`: do not follow. A last line without an end comes at the end.
     """
-    file = _open(path)
-    rest = b""
-    if file is not None:
-        for line in _last(file, tail):
-            if line.endswith(b"\n"):
-                yield _text(line)
-            else:
-                rest = line
-    while lives is not None:
-        ended = not lives()
-        if file is None or _was_replaced(path, file):
-            if file is not None:
-                for raw in file:
-                    yield _text(raw)
-                file.close()
-            file, rest = _open(path), b""
-        for raw in file or ():
-            rest += raw
-            if rest.endswith(b"\n"):
-                yield _text(rest)
-                rest = b""
-        if ended:
-            break
-        await asyncio.sleep(_LOOK_AGAIN_S)
-    if rest:
-        yield _text(rest)
-    if file is not None:
-        file.close()
-
-
-def _open(path: Path) -> BinaryIO | None:
+    reader = Tail(path)
     try:
-        return path.open("rb")
-    except FileNotFoundError:
-        return None
-
-
-def _was_replaced(path: Path, file: BinaryIO) -> bool:
-    try:
-        now = path.stat()
-    except FileNotFoundError:
-        return False
-    own = os.fstat(file.fileno())
-    return now.st_ino != own.st_ino or now.st_size < file.tell()
-
-
-def _last(file: BinaryIO, count: int) -> list[bytes]:
-    return list(deque(file, maxlen=count)) if count else list(file)
+        for line in reader.read()[-tail:]:
+            yield line
+        while lives is not None:
+            alive = lives()
+            for line in reader.read():
+                yield line
+            if not alive:
+                break
+            await asyncio.sleep(_LOOK_AGAIN_S)
+        for line in reader.last():
+            yield line
+    finally:
+        reader.close()
 
 
 def _text(line: bytes) -> str:

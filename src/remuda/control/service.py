@@ -1,0 +1,272 @@
+"""The use cases, as the host carries them out. The only writer of intents."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from remuda.backends.base import Handle, TaskKey
+from remuda.base.errors import Conflict, InputError, NotFound
+from remuda.base.ids import check_name
+from remuda.control.settle import devices_by_task, is_same, with_devices, with_port
+from remuda.control.views import (
+    ExplainView,
+    LineView,
+    RouterView,
+    WorkloadView,
+    allocation_view,
+    line_view,
+    workload_view,
+)
+from remuda.plan.model import Role, Workload
+from remuda.store.rows import WorkloadRow
+from remuda.supervise.explain import explain
+from remuda.supervise.loop import Supervisor, all_ended, with_group_count
+from remuda.supervise.model import LIVE, Line, Want
+from remuda.supervise.summary import SERVING, summarise
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Sequence
+
+    from remuda.base.clock import Clock
+    from remuda.base.paths import StatePaths
+    from remuda.supervise.records import StoreJournal
+
+
+class Service:
+    """Use cases over one supervisor. Not thread-safe: the host calls it from its event loop."""
+
+    def __init__(self, journal: StoreJournal, supervisor: Supervisor, paths: StatePaths, clock: Clock) -> None:
+        self.journal = journal
+        self.supervisor = supervisor
+        self.paths = paths
+        self.clock = clock
+        self.created = {row.name: row.created_at for row in journal.store.workloads()}
+        self.routers: dict[str, RouterView] = {}
+
+    # Intents
+
+    def create(self, workload: Workload, spec: str = "") -> WorkloadView:
+        """Record a new workload; the supervisor brings it up.
+
+        The same workload asked for again is the one that is there already, so a command that was killed can be typed
+        again.
+
+        Raises:
+            Conflict: another workload of that name is up; a port or the GPUs are taken.
+            InputError: the name cannot be one.
+        """
+        check_name(workload.name)
+        if workload.backend not in self.supervisor.backends:
+            known = ", ".join(sorted(self.supervisor.backends))
+            raise InputError(f"this host has no backend {workload.backend!r}", hint=f"known: {known}")
+        old = self.supervisor.wants.get(workload.name)
+        if old is not None:
+            if old.running and is_same(old.workload, workload):
+                return self.view(workload.name)
+            self._check_replaceable(old)
+        settled = self._settle(workload)
+        Path(settled.run_dir).mkdir(mode=0o700, parents=True, exist_ok=True)
+        want = Want(settled, running=True, generation=1)
+        self._insert(want, spec, replaced=old is not None)
+        return self.view(workload.name)
+
+    def _check_replaceable(self, old: Want) -> None:
+        name = old.workload.name
+        if old.running and summarise(old, self.supervisor.tasks(name)).phase not in ("DONE", "FAILED"):
+            raise Conflict(
+                f"{old.workload.kind.value} {name!r} is up already, with other settings",
+                hint=f"take it down first (remuda down {name}), or choose another name",
+            )
+        if not all_ended(self.supervisor.tasks(name).values()):
+            raise Conflict(f"{name!r} still ends", hint=f"wait until `remuda status {name}` says DOWN")
+
+    def _insert(self, want: Want, spec: str, *, replaced: bool) -> None:
+        name, now = want.workload.name, self.clock.now()
+        store, fence = self.journal.store, self.journal.fence
+        if replaced:
+            self.supervisor.forget(name)
+            store.remove_workload(fence, name)
+        row = WorkloadRow(
+            name=name, uid=want.workload.uid, kind=want.workload.kind.value, backend=want.workload.backend,
+            plan=want.workload.model_dump_json(), spec=spec, running=True, generation=want.generation,
+            created_at=now, changed_at=now,
+        )  # fmt: skip
+        store.add_workload(fence, row)
+        self.created[name] = now
+        self.journal.record(lines=[Line(now, name, "intent", "brought up")])
+        self.supervisor.adopt(want)
+
+    def _settle(self, workload: Workload) -> Workload:
+        """Choose what must be unique on this machine: the endpoint's port, and the GPUs."""
+        if workload.backend != "local":
+            return workload
+        others = [want for want in self.supervisor.wants.values() if self._holds(want)]
+        return with_port(with_devices(workload, self._gpus_of(others)), others, self.paths.ports)
+
+    def _gpus_of(self, wants: Sequence[Want]) -> dict[str, str]:
+        """GPU id -> workload that has it; a task that is surplus has its GPUs until it has ended."""
+        taken: dict[str, str] = {}
+        for want in wants:
+            tasks = self.supervisor.tasks(want.workload.name)
+            for key, devices in devices_by_task(want.workload).items():
+                task = tasks.get(key)
+                if key.index < want.count(key.group) or (task is not None and task.phase in LIVE):
+                    taken |= dict.fromkeys(devices, want.workload.name)
+        return taken
+
+    def _holds(self, want: Want) -> bool:
+        return want.running or not all_ended(self.supervisor.tasks(want.workload.name).values())
+
+    def down(self, name: str) -> WorkloadView:
+        """Record that the workload is not wanted any more. It is DOWN when `view` says so."""
+        want = self._want(name)
+        if want.running:
+            self._change(replace(want, running=False), "taken down")
+        self.supervisor.wake()
+        return self.view(name)
+
+    def restart(self, name: str) -> WorkloadView:
+        """Ask for a workload again: what failed or ended gets a new attempt; what runs is left alone."""
+        want = self._want(name)
+        self._change(replace(want, running=True), "asked for again")
+        return self.view(name)
+
+    def scale(self, name: str, count: int) -> WorkloadView:
+        """Record another number of replicas.
+
+        Raises:
+            InputError: the workload has no replicas, the number is below 1, or its router is missing.
+            Conflict: the GPUs are taken.
+        """
+        want = self._want(name)
+        group = next((group for group in want.workload.groups if group.role is Role.REPLICA), None)
+        if group is None or count < 1:
+            raise InputError(f"{name!r} cannot be scaled to {count} replicas")
+        endpoint = want.workload.endpoint
+        if count > 1 and endpoint is not None and not endpoint.router:
+            raise InputError(f"{name!r} was brought up without a router", hint="bring it up again with --reverse-proxy")
+        others = [item for item in self.supervisor.wants.values() if item is not want and self._holds(item)]
+        workload = with_devices(want.workload, self._gpus_of(others), {group.name: count})
+        self._change(with_group_count(replace(want, workload=workload), group.name, count), f"scaled to {count}")
+        return self.view(name)
+
+    def _change(self, want: Want, note: str) -> None:
+        name, now = want.workload.name, self.clock.now()
+        row = self.journal.store.workload(name)
+        plan = want.workload.model_dump_json()
+        if row.plan != plan:
+            self.journal.store.replace_workload(self.journal.fence, replace(row, plan=plan))
+        generation = self.journal.store.set_intent(
+            self.journal.fence, name, running=want.running, counts=json.dumps(dict(want.counts)),
+            changed_at=now, note=note,
+        )  # fmt: skip
+        self.journal.record(lines=[Line(now, name, "intent", note)])
+        self.supervisor.adopt(replace(want, generation=generation))
+
+    def remove(self, name: str) -> None:
+        """Forget a workload that is down, with its run directory; its story stays until it is pruned.
+
+        Raises:
+            Conflict: it is up, or something of it is left.
+        """
+        want = self._want(name)
+        if want.running or not all_ended(self.supervisor.tasks(name).values()):
+            raise Conflict(f"{name!r} is not down", hint=f"remuda down {name}")
+        self.journal.store.remove_workload(self.journal.fence, name)
+        self.supervisor.forget(name)
+        shutil.rmtree(want.workload.run_dir, ignore_errors=True)
+
+    # Views
+
+    def workloads(self, kind: str = "", *, everything: bool = False) -> list[WorkloadView]:
+        """Workloads of one kind (empty: all), those that are down too if `everything`."""
+        names = [name for name, want in self.supervisor.wants.items() if not kind or want.workload.kind == kind]
+        views = [self.view(name) for name in sorted(names)]
+        return [view for view in views if everything or view.phase != "DOWN"]
+
+    def view(self, name: str) -> WorkloadView:
+        """One workload.
+
+        Raises:
+            NotFound: there is none of that name; the nearest names are in the hint.
+        """
+        want = self._want(name)
+        view = workload_view(
+            want,
+            self.supervisor.tasks(name),
+            created_at=self.created.get(name, 0.0),
+            unreachable=self.supervisor.unreachable.get(want.workload.backend, ""),
+        )
+        return view.model_copy(update={"router": self.routers.get(name)})
+
+    def spec(self, name: str) -> dict[str, object]:
+        """What the user wrote, resolved, and the plan that was made of it."""
+        self._want(name)
+        row = self.journal.store.workload(name)
+        return {"name": name, "spec": row.spec, "plan": json.loads(row.plan), "generation": row.generation}
+
+    def story(self, name: str, *, limit: int = 100, after: int | None = None) -> list[LineView]:
+        """Lines of a workload's story, oldest first."""
+        return [line_view(line) for line in self.journal.story(name, limit=limit, after=after)]
+
+    def explain(self, name: str) -> ExplainView:
+        """Why it is as it is."""
+        want = self._want(name)
+        ends = self.journal.allocations(name)
+        text = explain(
+            want,
+            self.supervisor.tasks(name),
+            self.journal.story(name),
+            [item for item in ends if item.ended_at],
+            self.supervisor.unreachable.get(want.workload.backend, ""),
+            self.clock.now(),
+        )
+        return ExplainView(name=name, text=text, allocations=[allocation_view(item) for item in ends])
+
+    def logs(self, name: str, task: str, *, follow: bool, tail: int) -> AsyncIterator[str]:
+        """Lines of a task's output: of its newest attempt.
+
+        Raises:
+            NotFound: no such task, or it was never started.
+        """
+        want = self._want(name)
+        group, _, index = (task or f"{_main_group(want)}/0").partition("/")
+        if not index.isdigit():
+            raise InputError(f"{task!r} is not a task", hint="write group/index, e.g. replica/0")
+        known = self.supervisor.tasks(name)
+        found = known.get(TaskKey(name, group, int(index)))
+        if found is None or not found.token:
+            names = ", ".join(f"{key.group}/{key.index}" for key in sorted(known))
+            raise NotFound(f"{name!r} has no task {group}/{index} that ever ran", hint=f"it has: {names or 'none yet'}")
+        backend = self.supervisor.backends[found.backend]
+        return backend.logs(Handle(found.token, found.native), follow=follow, tail=tail)
+
+    def live_tasks(self) -> int:
+        """Tasks that may have an allocation now."""
+        return sum(task.phase in LIVE for tasks in self.supervisor.all.values() for task in tasks.values())
+
+    def prune(self, before: float) -> None:
+        """Forget workloads that have been down since before `before`, seconds since the epoch."""
+        for name in list(self.supervisor.wants):
+            row = self.journal.store.workload(name)
+            if self.view(name).phase == "DOWN" and row.changed_at < before:
+                self.remove(name)
+
+    def _want(self, name: str) -> Want:
+        want = self.supervisor.wants.get(name)
+        if want is None:
+            import difflib
+
+            near = difflib.get_close_matches(name, self.supervisor.wants, 3)
+            hint = f"did you mean {', '.join(near)}?" if near else "`remuda status` lists what there is"
+            raise NotFound(f"nothing is called {name!r}", hint=hint)
+        return want
+
+
+def _main_group(want: Want) -> str:
+    groups = want.workload.groups
+    return next((group.name for group in groups if group.role in SERVING), groups[0].name)

@@ -1,0 +1,91 @@
+"""What is chosen when a workload is accepted, because it must be unique on the machine: its port and its GPUs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from remuda.backends.base import TaskKey
+from remuda.backends.local.devices import assign, present_gpus
+from remuda.control.ports import choose_port
+from remuda.plan.model import Group, Listen, Workload
+from remuda.supervise.summary import SERVING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+    from remuda.supervise.model import Want
+
+
+def is_same(old: Workload, new: Workload) -> bool:
+    """Whether two plans ask for the same, but for what is chosen anew each time."""
+    return _essence(old) == _essence(new)
+
+
+def _essence(workload: Workload) -> Mapping[str, object]:
+    data = workload.model_dump(exclude={"uid", "labels", "place", "endpoint"})
+    for group in data["groups"]:
+        group["listen"] = None
+    return data
+
+
+def devices_by_task(workload: Workload) -> dict[TaskKey, list[str]]:
+    """GPU ids that were given to each task."""
+    devices = workload.place.get("devices")
+    if not isinstance(devices, dict):
+        return {}
+    return {
+        TaskKey(workload.name, group, index): [str(device) for device in ids]
+        for group, tasks in devices.items()
+        for index, ids in enumerate(tasks)
+    }
+
+
+def with_devices(workload: Workload, taken: Mapping[str, str], counts: Mapping[str, int] | None = None) -> Workload:
+    """Give GPUs to the tasks that have none yet; what a task has, it keeps.
+
+    Args:
+        workload: its `place` may name `gpus` to choose from, and has `devices` once some were given.
+        taken: GPU id -> other workload that has it.
+        counts: number of tasks by group, where it differs from the plan.
+
+    Raises:
+        Conflict: there are not enough.
+    """
+    given = workload.place.get("devices")
+    kept: dict[str, list[list[str]]] = dict(given) if isinstance(given, dict) else {}
+    needs = {
+        group.name: (max(0, (counts or {}).get(group.name, group.count) - len(kept.get(group.name, []))), gpus)
+        for group in workload.groups
+        if (gpus := group.resources.gpus)
+    }
+    if not needs:
+        return workload
+    own = {device: workload.name for tasks in kept.values() for ids in tasks for device in ids}
+    chosen = workload.place.get("gpus")
+    present = [str(item) for item in chosen] if isinstance(chosen, list) else list(present_gpus())
+    more = assign(needs, present, {**taken, **own})
+    devices = {group: [*kept.get(group, []), *more.get(group, [])] for group in needs}
+    return workload.model_copy(update={"place": {**workload.place, "devices": devices}})
+
+
+def with_port(workload: Workload, others: Sequence[Want], locks: Path) -> Workload:
+    """Fix the port of the endpoint: of the router, or of the only replica.
+
+    Raises:
+        Conflict: the port that the user asked for is taken.
+    """
+    endpoint = workload.endpoint
+    if endpoint is None:
+        return workload
+    front = endpoint.router or next(group.name for group in workload.groups if group.role in SERVING)
+    listen = workload.group(front).listen or Listen()
+    used = {want.workload.endpoint.port: want.workload.name for want in others if want.workload.endpoint}
+    port = choose_port(listen, used, endpoint.host, locks)
+    groups = tuple(_fixed(group, port) if group.name == front else group for group in workload.groups)
+    return workload.model_copy(update={"groups": groups, "endpoint": endpoint.model_copy(update={"port": port})})
+
+
+def _fixed(group: Group, port: int) -> Group:
+    listen = group.listen or Listen()
+    return group.model_copy(update={"listen": listen.model_copy(update={"port": port, "fixed": True})})

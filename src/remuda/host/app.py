@@ -1,0 +1,199 @@
+"""The HTTP API under `/api/v1`; its OpenAPI document is at `/api/v1/openapi.json`."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated, Any
+
+from fastapi import APIRouter, FastAPI, Query, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse, StreamingResponse
+from pydantic import BaseModel
+
+from remuda import __version__
+from remuda.base.errors import Conflict, InputError, NotFound, Rejected, RemudaError, TimedOut, Unavailable
+from remuda.control.views import ExplainView, HostView, LineView, WorkloadView
+from remuda.store import ops
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+
+    from remuda.control.service import Service
+    from remuda.host.reports import ReportServer
+    from remuda.plan.model import Workload
+
+_STATUS: dict[type[RemudaError], int] = {
+    InputError: 422, NotFound: 404, Conflict: 409, Rejected: 400, Unavailable: 503, TimedOut: 504,
+}  # fmt: skip
+
+
+class CreateBody(BaseModel):
+    """A workload to bring up."""
+
+    workload: Workload
+    spec: str = ""
+    """What the user wrote, resolved; kept for `describe`."""
+
+
+class ScaleBody(BaseModel):
+    """Another number of replicas."""
+
+    replicas: int
+
+
+class BackupBody(BaseModel):
+    """Where the copy goes."""
+
+    to: str
+
+
+class PruneBody(BaseModel):
+    """What may be forgotten."""
+
+    before: float
+    """Seconds since the epoch."""
+
+
+class Facts(BaseModel):
+    """What the host says of itself."""
+
+    pid: int
+    node: str
+    home: str
+    database: str
+    started_at: float
+
+
+class App:
+    """The API's routes over one service."""
+
+    def __init__(self, service: Service, reports: ReportServer, facts: Facts, stop: Callable[[], None]) -> None:
+        self.service = service
+        self.reports = reports
+        self.facts = facts
+        self.stop = stop
+
+    def make(self) -> FastAPI:
+        """The ASGI application."""
+        app = FastAPI(title="remuda host", version=__version__, openapi_url="/api/v1/openapi.json",
+                      docs_url=None, redoc_url=None)  # fmt: skip
+        app.add_exception_handler(RemudaError, _answer_error)
+        app.add_exception_handler(RequestValidationError, _answer_invalid)
+        router = APIRouter(prefix="/api/v1")
+        self._add_host(router)
+        self._add_workloads(router)
+        self._add_database(router)
+        app.include_router(router)
+        return app
+
+    def _add_host(self, router: APIRouter) -> None:
+        @router.get("/host", summary="The host process")
+        async def host() -> HostView:
+            return HostView(
+                **self.facts.model_dump(),
+                version=__version__,
+                fence=self.service.journal.fence,
+                workloads=len(self.service.supervisor.wants),
+                live_tasks=self.service.live_tasks(),
+                reports=asdict(self.reports.counts),
+            )
+
+        @router.post("/host/stop", summary="End the host; workloads go on running and the next host adopts them")
+        async def stop() -> dict[str, int]:
+            self.stop()
+            return {"live_tasks": self.service.live_tasks()}
+
+    def _add_workloads(self, router: APIRouter) -> None:
+        service = self.service
+
+        @router.get("/workloads", summary="All workloads")
+        async def workloads(kind: str = "", everything: bool = False) -> list[WorkloadView]:
+            return service.workloads(kind, everything=everything)
+
+        @router.post("/workloads", summary="Bring a workload up", status_code=201)
+        async def create(body: CreateBody) -> WorkloadView:
+            return service.create(body.workload, body.spec)
+
+        @router.get("/workloads/{name}", summary="One workload with its tasks")
+        async def workload(name: str) -> WorkloadView:
+            return service.view(name)
+
+        @router.get("/workloads/{name}/spec", summary="What the user wrote, and the plan made of it")
+        async def spec(name: str) -> dict[str, Any]:
+            return service.spec(name)
+
+        @router.post("/workloads/{name}/down", summary="Take a workload down")
+        async def down(name: str) -> WorkloadView:
+            return service.down(name)
+
+        @router.post("/workloads/{name}/restart", summary="Give what failed or ended a new attempt")
+        async def restart(name: str) -> WorkloadView:
+            return service.restart(name)
+
+        @router.post("/workloads/{name}/scale", summary="Change the number of replicas")
+        async def scale(name: str, body: ScaleBody) -> WorkloadView:
+            return service.scale(name, body.replicas)
+
+        @router.delete("/workloads/{name}", summary="Forget a workload that is down", status_code=204)
+        async def remove(name: str) -> None:
+            service.remove(name)
+
+        self._add_stories(router)
+
+    def _add_stories(self, router: APIRouter) -> None:
+        service = self.service
+
+        @router.get("/workloads/{name}/events", summary="The story of a workload, oldest line first")
+        async def events(
+            name: str, limit: Annotated[int, Query(ge=1, le=10000)] = 100, after: int | None = None
+        ) -> list[LineView]:
+            return service.story(name, limit=limit, after=after)
+
+        @router.get("/workloads/{name}/explain", summary="Why a workload is as it is")
+        async def explain(name: str) -> ExplainView:
+            return service.explain(name)
+
+        @router.get("/workloads/{name}/logs", summary="Output of a task, as text", response_class=StreamingResponse)
+        async def logs(
+            name: str, task: str = "", follow: bool = False, tail: Annotated[int, Query(ge=0)] = 0
+        ) -> StreamingResponse:
+            lines = service.logs(name, task, follow=follow, tail=tail)
+            return StreamingResponse(_with_newlines(lines), media_type="text/plain; charset=utf-8")
+
+    def _add_database(self, router: APIRouter) -> None:
+        store, fence = self.service.journal.store, self.service.journal.fence
+
+        @router.get("/database", summary="State of the database")
+        async def database() -> dict[str, Any]:
+            return asdict(ops.status(store))
+
+        @router.post("/database/backup", summary="Copy the database while it is in use")
+        async def backup(body: BackupBody) -> dict[str, str]:
+            return {"to": str(ops.backup(store, body.to))}
+
+        @router.post("/database/prune", summary="Forget old stories, and workloads that have long been down")
+        async def prune(body: PruneBody) -> dict[str, Any]:
+            self.service.prune(body.before)
+            return asdict(ops.prune(store, fence, before=body.before))
+
+
+async def _with_newlines(lines: AsyncIterator[str]) -> AsyncIterator[str]:
+    async for line in lines:
+        yield line + "\n"
+
+
+async def _answer_error(_: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, RemudaError)
+    status = next((code for kind, code in _STATUS.items() if isinstance(error, kind)), 500)
+    content = {"type": type(error).__name__, "message": error.message, "hint": error.hint}
+    if isinstance(error, InputError):
+        content["message"] = str(error)
+    return JSONResponse({"error": content}, status_code=status)
+
+
+async def _answer_invalid(_: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, RequestValidationError)
+    first = error.errors()[0]
+    where = ".".join(str(part) for part in first["loc"][1:])
+    message = f"{where}: {first['msg']}"
+    return JSONResponse({"error": {"type": "InputError", "message": message, "hint": ""}}, status_code=422)

@@ -1,0 +1,205 @@
+"""One server process per state directory: takes the lease, runs the loop, listens, and ends when it is told to."""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import json
+import logging
+import os
+import secrets
+import signal
+import socket
+from contextlib import nullcontext, suppress
+from typing import TYPE_CHECKING
+
+import uvicorn
+
+from remuda.base import log
+from remuda.base.clock import SystemClock
+from remuda.base.errors import Conflict, Fenced, RemudaError
+from remuda.base.files import write_atomic
+from remuda.base.paths import StatePaths, state_paths
+from remuda.control import wiring
+from remuda.control.service import Service
+from remuda.host.app import App, Facts
+from remuda.host.reports import ReportServer
+from remuda.store import lease as leases
+from remuda.store.engine import open_store
+from remuda.supervise.loop import Supervisor
+from remuda.supervise.records import StoreJournal
+from remuda.wire.process import identify
+
+if TYPE_CHECKING:
+    from remuda.store.database import Store
+
+_LOG = logging.getLogger("remuda.host")
+LEASE_TTL_S = 20.0
+RENEW_EVERY_S = 5.0
+
+
+def main() -> int:
+    """Run the host until it is told to stop. Returns its exit code."""
+    log.setup()
+    paths = state_paths()
+    paths.prepare()
+    # A host outlives what started it: it must not be taken for a process of that task.
+    os.environ.pop("REMUDA_TOKEN", None)
+    try:
+        with _machine_lock(paths), open_store(wiring.database_url(paths)) as store:
+            asyncio.run(Host(paths, store).run())
+    except RemudaError as error:
+        _LOG.error("%s%s", error, f" ({error.hint})" if error.hint else "")
+        return error.exit_code
+    return 0
+
+
+class _machine_lock:  # noqa: N801 - reads as a verb at its one place of use
+    """At most one host of a state directory on one machine, at once and without waiting for a lease to expire."""
+
+    def __init__(self, paths: StatePaths) -> None:
+        self._path = paths.socket.with_suffix(".lock")
+        self._descriptor = -1
+
+    def __enter__(self) -> None:
+        self._descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(self._descriptor)
+            raise Conflict("a host of this state directory runs on this machine already") from None
+
+    def __exit__(self, *exc: object) -> None:
+        os.close(self._descriptor)
+
+
+class Host:
+    """The parts of one running host."""
+
+    def __init__(self, paths: StatePaths, store: Store) -> None:
+        self.paths = paths
+        self.store = store
+        self.clock = SystemClock()
+        self._stop = asyncio.Event()
+        self._announced: object = None
+        self._socket_inode = -1
+
+    async def run(self) -> None:
+        """Serve until SIGTERM, SIGINT or a stop over the API.
+
+        Raises:
+            Conflict: another machine's host holds the lease.
+            Fenced: another host took over.
+        """
+        me = identify(os.getpid())
+        taken = leases.acquire(self.store, me, LEASE_TTL_S, self.clock.now())
+        if isinstance(taken, leases.Held):
+            raise Conflict(
+                f"the host of {self.paths.root} runs as {taken}",
+                hint="use remuda on that machine, or stop it there: remuda host stop",
+            )
+        journal = StoreJournal(self.store, taken.fence)
+        supervisor = Supervisor(journal, wiring.backends(self.paths), self.clock)
+        service = Service(journal, supervisor, self.paths, self.clock)
+        supervisor.after = wiring.followers(service)
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._stop.set)
+        key = self._report_key()
+        reports = ReportServer(key, supervisor.take)
+        self._announce(await reports.start())
+        facts = Facts(pid=me.pid, node=me.node, home=str(self.paths.root), database=self.store.address.shown,
+                      started_at=self.clock.now())  # fmt: skip
+        server = _server(App(service, reports, facts, self._stop.set))
+        listener = self._listen()
+        _LOG.info("host %d serves %s, lease %d", me.pid, self.paths.root, taken.fence)
+        try:
+            await self._until_stopped(supervisor, server, listener, taken)
+        finally:
+            await reports.stop()
+            await wiring.close(supervisor)
+            listener.close()
+            self._remove_own_files()
+            leases.release(self.store, taken)
+            _LOG.info("host %d ended; workloads go on running", me.pid)
+
+    async def _until_stopped(
+        self, supervisor: Supervisor, server: uvicorn.Server, listener: socket.socket, lease: leases.Lease
+    ) -> None:
+        """Run all parts until the first ends, then end the others. What a part raised is raised here."""
+        parts = [
+            asyncio.create_task(supervisor.run(), name="supervisor"),
+            asyncio.create_task(self._renew(lease), name="lease"),
+            asyncio.create_task(server.serve(sockets=[listener]), name="api"),
+            asyncio.create_task(self._stop.wait(), name="stop"),
+        ]
+        await asyncio.wait(parts, return_when=asyncio.FIRST_COMPLETED)
+        server.should_exit = True
+        server.force_exit = True
+        for part in parts:
+            if part.get_name() != "api":
+                part.cancel()
+        results = await asyncio.gather(*parts, return_exceptions=True)
+        for result in results:
+            if isinstance(result, Exception):
+                raise result
+
+    async def _renew(self, lease: leases.Lease) -> None:
+        """Prolong the lease for ever; one passing fault of the database does not end the host.
+
+        Raises:
+            Fenced: another host took over, or the lease could not be renewed before it expired.
+        """
+        while True:
+            await self.clock.sleep(RENEW_EVERY_S)
+            try:
+                lease = leases.renew(self.store, lease, LEASE_TTL_S, self.clock.now())
+            except Fenced:
+                raise
+            except RemudaError as error:
+                _LOG.warning("the lease could not be renewed: %s", error)
+
+    def _report_key(self) -> str:
+        key = secrets.token_urlsafe(24)
+        write_atomic(self.paths.root / "report.key", key, mode=0o600)
+        return key
+
+    def _announce(self, port: int) -> None:
+        """Tell node programs where to report; they read this file again whenever their connection breaks."""
+        where = {
+            "pid": os.getpid(), "report_host": "127.0.0.1", "report_port": port,
+            "report_key_file": str(self.paths.root / "report.key"),
+        }  # fmt: skip
+        self._announced = where
+        write_atomic(self.paths.host_file, json.dumps(where), mode=0o600)
+
+    def _remove_own_files(self) -> None:
+        """A host that took over on another machine may have put its own there already."""
+        with suppress(OSError, ValueError):
+            if self.paths.socket.stat().st_ino == self._socket_inode:
+                self.paths.socket.unlink()
+            if json.loads(self.paths.host_file.read_text()) == self._announced:
+                self.paths.host_file.unlink()
+
+    def _listen(self) -> socket.socket:
+        """The unix socket, mode 0600. The machine's lock makes sure that an old one belongs to nobody."""
+        path = self.paths.socket
+        with suppress(FileNotFoundError):
+            path.unlink()
+        listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        old = os.umask(0o177)
+        try:
+            listener.bind(str(path))
+        finally:
+            os.umask(old)
+        self._socket_inode = path.stat().st_ino
+        listener.listen(128)
+        return listener
+
+
+def _server(app: App) -> uvicorn.Server:
+    config = uvicorn.Config(app.make(), log_config=None, access_log=False, lifespan="off", timeout_graceful_shutdown=1)
+    server = uvicorn.Server(config)
+    # The host handles signals itself, for all of its parts.
+    server.capture_signals = nullcontext  # type: ignore[method-assign, assignment]
+    return server

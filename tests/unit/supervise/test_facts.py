@@ -1,0 +1,158 @@
+"""What a fact makes of a task."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from tests.unit.supervise.build import ENDED_0, ENDED_1, GONE, RUNS, group, key, report
+
+from remuda.backends.base import CHILD_ENDED, Life, Observed
+from remuda.plan.model import Replace
+from remuda.supervise import facts
+from remuda.supervise.causes import classify
+from remuda.supervise.model import MOVES, Cause, Event, IllegalMove, Phase, Task, move
+from remuda.wire import exit as node_exit
+
+NOW = 1000.0
+TOKEN = "w.replica.0.1.u1"
+BASE = Task(key(), "fake", attempt=1, token=TOKEN, phase=Phase.PENDING)
+
+
+def in_phase(phase: Phase, **changes: object) -> Task:
+    return replace(BASE, phase=phase, **changes)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("phase", "state", "expected"),
+    [
+        (Phase.SUBMITTING, "ready", Phase.READY),
+        (Phase.PENDING, "starting", Phase.STARTING),
+        (Phase.PENDING, "ready", Phase.READY),
+        (Phase.PENDING, "backoff", Phase.STARTING),
+        (Phase.STARTING, "ready", Phase.READY),
+        (Phase.STARTING, "unhealthy", Phase.UNHEALTHY),
+        (Phase.READY, "unhealthy", Phase.UNHEALTHY),
+        (Phase.READY, "starting", Phase.STARTING),
+        (Phase.READY, "backoff", Phase.STARTING),
+        (Phase.UNHEALTHY, "ready", Phase.READY),
+        (Phase.UNHEALTHY, "backoff", Phase.STARTING),
+        (Phase.READY, "exited", Phase.READY),
+        (Phase.STOPPING, "ready", Phase.STOPPING),
+        (Phase.WAITING, "ready", Phase.WAITING),
+        (Phase.STOPPED, "ready", Phase.STOPPED),
+    ],
+)
+def test_reports_move_tasks(phase: Phase, state: str, expected: Phase) -> None:
+    assert facts.reported(in_phase(phase), report(TOKEN, state, 1), NOW).phase is expected
+
+
+def test_a_report_of_another_allocation_changes_nothing() -> None:
+    task = in_phase(Phase.STARTING)
+    assert facts.reported(task, report("w.replica.0.2.u1", "ready", 1), NOW) is task
+
+
+def test_a_stale_report_changes_nothing() -> None:
+    task = in_phase(Phase.UNHEALTHY, seq=7)
+    assert facts.reported(task, report(TOKEN, "ready", 7), NOW) is task
+
+
+def test_the_url_is_known_only_while_it_runs() -> None:
+    ready = facts.reported(in_phase(Phase.STARTING), report(TOKEN, "ready", 1), NOW)
+    assert ready.url == "http://127.0.0.1:8000"
+    assert facts.observed(ready, group(), ENDED_1, NOW).url == ""
+
+
+def test_running_without_report_is_not_ready() -> None:
+    assert facts.observed(BASE, group(), RUNS, NOW).phase is Phase.STARTING
+
+
+def test_failures_back_off_and_end() -> None:
+    rule = Replace(max_failures=3, backoff_initial_s=10, backoff_max_s=60)
+    task = in_phase(Phase.READY, ready_since=NOW - 1)
+    waits = []
+    for _ in range(3):
+        task = facts.observed(replace(task, phase=Phase.READY), group(replace=rule), ENDED_1, NOW)
+        waits.append(task.not_before - NOW)
+    assert task.phase is Phase.FAILED
+    assert "given up after 3 failures" in task.reason
+    assert 8 <= waits[0] <= 10
+    assert 16 <= waits[1] <= 20
+
+
+def test_a_long_healthy_stretch_sets_failures_back() -> None:
+    task = in_phase(Phase.READY, failures=2, ready_since=NOW - 700)
+    assert facts.observed(task, group(), ENDED_1, NOW).failures == 1
+    assert facts.healed(task, group(), NOW).failures == 0
+    assert facts.healed(replace(task, ready_since=NOW - 10), group(), NOW).failures == 2
+
+
+@pytest.mark.parametrize(
+    ("policy", "seen", "expected"),
+    [
+        ("always", ENDED_0, Phase.WAITING),
+        ("on-failure", ENDED_0, Phase.DONE),
+        ("never", ENDED_0, Phase.DONE),
+        ("always", ENDED_1, Phase.WAITING),
+        ("on-failure", ENDED_1, Phase.WAITING),
+        ("never", ENDED_1, Phase.FAILED),
+        ("on-failure", GONE, Phase.WAITING),
+    ],
+)
+def test_replace_policy(policy: str, seen: Observed, expected: Phase) -> None:
+    rule = Replace(policy=policy, max_failures=3)  # type: ignore[arg-type]
+    assert facts.observed(in_phase(Phase.READY), group(replace=rule), seen, NOW).phase is expected
+
+
+def test_what_was_asked_to_stop_has_stopped_whatever_its_exit_code() -> None:
+    for seen in (ENDED_0, ENDED_1, GONE):
+        task = facts.observed(in_phase(Phase.STOPPING, failures=1), group(), seen, NOW)
+        assert (task.phase, task.failures) == (Phase.STOPPED, 1)
+
+
+def test_a_refusal_counts_and_ends() -> None:
+    task = replace(BASE, phase=Phase.SUBMITTING, failures=2)
+    assert facts.refused(task, group(), "no such partition", NOW).phase is Phase.FAILED
+
+
+def test_no_answer_keeps_the_token() -> None:
+    task = facts.unanswered(replace(BASE, phase=Phase.SUBMITTING), "timed out", NOW)
+    assert (task.phase, task.token, task.failures) == (Phase.SUBMITTING, TOKEN, 0)
+    assert task.not_before > NOW
+
+
+@pytest.mark.parametrize(
+    ("seen", "cause", "permanent", "counts"),
+    [
+        (GONE, Cause.UNKNOWN, False, True),
+        (ENDED_0, Cause.NONE, False, True),
+        (ENDED_1, Cause.APPLICATION, False, True),
+        (Observed(Life.ENDED, exit_code=node_exit.GAVE_UP), Cause.APPLICATION, False, True),
+        (Observed(Life.ENDED, exit_code=node_exit.CANNOT_START), Cause.USER, True, True),
+        (Observed(Life.ENDED, exit_code=node_exit.STOPPED), Cause.USER, False, False),
+        (Observed(Life.ENDED, native_state="rebooted"), Cause.NODE, False, False),
+        (Observed(Life.ENDED, signal=9), Cause.UNKNOWN, False, True),
+        (Observed(Life.ENDED), Cause.UNKNOWN, False, True),
+        (Observed(Life.ENDED, exit_code=82, native_state=CHILD_ENDED), Cause.APPLICATION, False, True),
+    ],
+)
+def test_causes(seen: Observed, cause: Cause, permanent: bool, counts: bool) -> None:
+    verdict = classify(seen)
+    assert (verdict.cause, verdict.permanent, verdict.counts) == (cause, permanent, counts)
+    assert verdict.reason
+
+
+def test_a_permanent_cause_is_given_up_at_once() -> None:
+    seen = Observed(Life.ENDED, exit_code=node_exit.CANNOT_START, reason="no program 'vllm'")
+    task = facts.observed(BASE, group(), seen, NOW)
+    assert (task.phase, task.reason) == (Phase.FAILED, "no program 'vllm'")
+
+
+def test_a_move_that_the_table_does_not_know_tells_its_story() -> None:
+    with pytest.raises(IllegalMove, match=r"w/replica/0: probe-ok in phase stopped"):
+        move(in_phase(Phase.STOPPED), Event.PROBE_OK, NOW)
+
+
+def test_every_phase_has_a_way_out_and_a_way_in() -> None:
+    assert {phase for phase, _ in MOVES} == set(Phase)
+    assert set(MOVES.values()) == set(Phase)

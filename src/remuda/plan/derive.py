@@ -1,0 +1,123 @@
+"""Fills in what the user left to be derived. Pure; called after all overrides, never when a file is read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING, Any
+
+from remuda.base.ids import slug
+from remuda.plan.engines import engine_of
+from remuda.plan.placement import Asked, Layout, MachineFacts, place_cluster, place_local
+from remuda.specs.backend import LocalBackend, SlurmBackend
+
+if TYPE_CHECKING:
+    from remuda.specs.swarm import SwarmSpec
+
+ENDPOINT_PORT = 9000
+
+
+@dataclass(frozen=True)
+class Derived:
+    """A spec without gaps, and why each filled value is what it is."""
+
+    spec: SwarmSpec
+    reasons: dict[str, str]
+    """Dotted path -> `derived from …`."""
+
+
+def derive(spec: SwarmSpec, facts: MachineFacts) -> Derived:
+    """Fill the gaps of `spec`.
+
+    Raises:
+        InputError: what was said does not fit together, or not on this machine; `where` is the field's path.
+    """
+    reasons: dict[str, str] = {}
+    placed = layout(spec, facts)
+    where = "this machine" if isinstance(spec.backend, LocalBackend) else "gpus_per_node"
+    fill: dict[str, tuple[Any, str]] = {
+        "served_model_name": (_served(spec), "model"),
+        "gpus_per_replica": (placed.gpus_per_replica, where),
+        "replicas_per_node": (placed.replicas_per_node, "gpus_per_replica and gpus_per_node"),
+        "nodes": (placed.nodes, "replicas and replicas_per_node"),
+        "cpus_per_task": (placed.cpus_per_task, where if where == "this machine" else "replicas_per_node"),
+        "cwd": (facts.cwd or None, "where the command was typed"),
+        "router": (_filled(spec.router, "router", _router(spec), reasons), ""),
+        "watchdog": (_filled(spec.watchdog, "watchdog", _watchdog(spec), reasons), ""),
+        "backend": (_backend(spec, facts, reasons), ""),
+    }
+    if isinstance(spec.backend, LocalBackend):
+        fill["replicas_per_node"] = (placed.replicas_per_node, "replicas: the local backend is one machine")
+        fill["nodes"] = (1, "the local backend, which is one machine")
+    whole = {name: fill.pop(name)[0] for name in ("router", "watchdog", "backend")}
+    return Derived(_filled(spec, "", fill, reasons).model_copy(update=whole), reasons)
+
+
+def layout(spec: SwarmSpec, facts: MachineFacts) -> Layout:
+    """Where the replicas of `spec` go.
+
+    Raises:
+        InputError: what was said does not fit together.
+    """
+    asked = Asked(
+        replicas=spec.replicas,
+        gpus_per_replica=spec.gpus_per_replica,
+        gpus_per_node=spec.gpus_per_node,
+        replicas_per_node=spec.replicas_per_node,
+        nodes=spec.nodes,
+        cpus_per_task=spec.cpus_per_task,
+    )
+    if not isinstance(spec.backend, LocalBackend):
+        return place_cluster(asked)
+    allowed = spec.backend.gpus
+    gpus = facts.gpus if allowed is None else tuple(gpu for gpu in facts.gpus if gpu in allowed)
+    return place_local(asked, MachineFacts(gpus=gpus, cpus=facts.cpus))
+
+
+def name_base(spec: SwarmSpec) -> str:
+    """What a name for the swarm is made of: the last part of the model's name, without a GGUF file's ending."""
+    return slug(PurePosixPath(spec.model).name.removesuffix(".gguf"))
+
+
+def _served(spec: SwarmSpec) -> str:
+    if spec.model.endswith(".gguf"):
+        return PurePosixPath(spec.model).name.removesuffix(".gguf")
+    return spec.model
+
+
+def _router(spec: SwarmSpec) -> dict[str, tuple[Any, str]]:
+    return {"policy": ("cache_aware" if spec.replicas > 1 else "round_robin", "replicas")}
+
+
+def _watchdog(spec: SwarmSpec) -> dict[str, tuple[Any, str]]:
+    watchdog = spec.watchdog
+    stays_down = watchdog.restart_policy == "never" or not watchdog.enabled
+    reason = "watchdog.restart_policy" if watchdog.enabled else "watchdog.enabled"
+    return {
+        "http_path": (engine_of(spec).probe_path, "engine"),
+        "log_level": (spec.log_level, "log_level"),
+        "replace": ("never" if stays_down else "always", reason),
+    }
+
+
+def _backend(spec: SwarmSpec, facts: MachineFacts, reasons: dict[str, str]) -> Any:
+    backend = spec.backend
+    if isinstance(backend, LocalBackend):
+        port = facts.endpoint_port or ENDPOINT_PORT
+        fill = {"port": (port, "the ports that are free" if facts.endpoint_port else "9000, the default")}
+        endpoint = _filled(backend.endpoint, "backend.endpoint", fill, reasons)
+        return backend.model_copy(update={"endpoint": endpoint})
+    if isinstance(backend, SlurmBackend) and spec.home_directory:
+        logs = {"log_directory": (f"{spec.home_directory.rstrip('/')}/logs", "home_directory")}
+        return _filled(backend, "backend", logs, reasons)
+    return backend
+
+
+def _filled(model: Any, prefix: str, fill: dict[str, tuple[Any, str]], reasons: dict[str, str]) -> Any:
+    """A copy of `model` with the values of `fill` where it has None, and the reasons noted."""
+    update: dict[str, Any] = {}
+    for name, (value, reason) in fill.items():
+        if getattr(model, name) is None and value is not None:
+            update[name] = value
+            reasons[f"{prefix}.{name}".lstrip(".")] = f"derived from {reason}"
+    return model.model_copy(update=update)

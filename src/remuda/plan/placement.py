@@ -1,0 +1,145 @@
+"""How many nodes, replicas a node, GPUs and CPUs: derived from what was said, and always consistent. Pure."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Final
+
+from remuda.base.errors import InputError
+
+CLUSTER_GPUS: Final = 4
+"""GPUs of a replica on a cluster, when nothing is said."""
+NODE_CPUS: Final = 32
+"""CPUs of a cluster's node that are shared by its replicas, when nothing is said."""
+
+
+@dataclass(frozen=True)
+class MachineFacts:
+    """What the caller found on this machine, so that planning needs not look."""
+
+    gpus: tuple[str, ...] = ()
+    """Ids of the GPUs that are there."""
+    cpus: int = 1
+    cwd: str = ""
+    """Directory in which the command was typed."""
+    endpoint_port: int = 0
+    """A port that is free for the endpoint; 0: take the wished one."""
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What the user said about placement; None: nothing."""
+
+    replicas: int
+    gpus_per_replica: int | None = None
+    gpus_per_node: int = 4
+    replicas_per_node: int | None = None
+    nodes: int | None = None
+    cpus_per_task: int | None = None
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Where the replicas go."""
+
+    gpus_per_replica: int
+    nodes: int
+    replicas_per_node: int | None
+    """None: a replica spans nodes."""
+    cpus_per_task: int
+    replicas_of: tuple[tuple[int, ...], ...]
+    """For each node the replicas that it holds, whole or in part."""
+
+
+def place_cluster(asked: Asked) -> Layout:
+    """Lay replicas out over a cluster's nodes.
+
+    Raises:
+        InputError: what was said contradicts itself; `where` is the field.
+    """
+    gpus = CLUSTER_GPUS if asked.gpus_per_replica is None else asked.gpus_per_replica
+    if gpus > asked.gpus_per_node:
+        return _spanning(asked, gpus)
+    fits = asked.gpus_per_node // gpus if gpus else 1
+    per_node = asked.replicas_per_node or fits
+    needed = math.ceil(asked.replicas / per_node)
+    nodes = asked.nodes or needed
+    if nodes < needed:
+        sentence = f"`nodes` is {nodes}, but {asked.replicas} replicas at {per_node} a node need {needed}"
+        raise InputError(sentence, hint="leave `nodes` out: it is derived", where="nodes")
+    if nodes > asked.replicas:
+        sentence = f"`nodes` is {nodes}, but there are only {asked.replicas} replicas to put on them"
+        raise InputError(sentence, hint="leave `nodes` out: it is derived", where="nodes")
+    cpus = asked.cpus_per_task or max(1, NODE_CPUS // per_node)
+    return Layout(gpus, nodes, per_node, cpus, _spread(asked.replicas, nodes))
+
+
+def _spanning(asked: Asked, gpus: int) -> Layout:
+    if gpus % asked.gpus_per_node:
+        raise InputError(
+            f"`gpus_per_replica` is {gpus}: more than the {asked.gpus_per_node} of a node, and not a multiple of it",
+            hint="use whole nodes, or set `gpus_per_node` to what a node has",
+            where="gpus_per_replica",
+        )
+    if asked.replicas_per_node is not None:
+        raise InputError(
+            f"`replicas_per_node` is {asked.replicas_per_node}, but a replica of {gpus} GPUs spans nodes",
+            hint="leave `replicas_per_node` out",
+            where="replicas_per_node",
+        )
+    each = gpus // asked.gpus_per_node
+    nodes = asked.replicas * each
+    if asked.nodes not in (None, nodes):
+        sentence = f"`nodes` is {asked.nodes}, but {asked.replicas} replicas over {each} nodes each need {nodes}"
+        raise InputError(sentence, hint="leave `nodes` out: it is derived", where="nodes")
+    holds = tuple((replica,) for replica in range(asked.replicas) for _ in range(each))
+    return Layout(gpus, nodes, None, asked.cpus_per_task or NODE_CPUS, holds)
+
+
+def _spread(replicas: int, nodes: int) -> tuple[tuple[int, ...], ...]:
+    """Replicas in order over nodes, as evenly as possible, the fuller nodes first."""
+    share, more = divmod(replicas, nodes)
+    sizes = [share + (node < more) for node in range(nodes)]
+    starts = [sum(sizes[:node]) for node in range(nodes)]
+    return tuple(tuple(range(start, start + size)) for start, size in zip(starts, sizes, strict=True))
+
+
+def place_local(asked: Asked, facts: MachineFacts) -> Layout:
+    """Lay replicas out on this machine, which is the only node.
+
+    GPUs that nobody said are 4, 2 or 1 for each replica, as many as there are, and 0 where the machine has none.
+
+    Raises:
+        InputError: they do not fit; `where` is the field.
+    """
+    if asked.nodes not in (None, 1):
+        hint = "leave `nodes` out, or use another backend"
+        raise InputError(f"`nodes` is {asked.nodes}, and the local backend has one", hint=hint, where="nodes")
+    if asked.replicas_per_node is not None and asked.replicas_per_node < asked.replicas:
+        raise InputError(
+            f"`replicas_per_node` is {asked.replicas_per_node}, and all {asked.replicas} replicas are on this machine",
+            hint="leave `replicas_per_node` out",
+            where="replicas_per_node",
+        )
+    there = len(facts.gpus)
+    gpus = _share(there, asked.replicas) if asked.gpus_per_replica is None else asked.gpus_per_replica
+    if asked.replicas * gpus > there:
+        need = f"{asked.replicas} × {gpus} = {asked.replicas * gpus} GPUs are needed"
+        hint = "set `gpus_per_replica: 0` to run on CPUs" if there == 0 else "lower `replicas` or `gpus_per_replica`"
+        raise InputError(f"{need}, and there are {there} on this machine", hint=hint, where="gpus_per_replica")
+    cpus = asked.cpus_per_task or max(1, facts.cpus // asked.replicas)
+    return Layout(gpus, 1, asked.replicas, cpus, (tuple(range(asked.replicas)),))
+
+
+def _share(there: int, replicas: int) -> int:
+    if there == 0:
+        return 0
+    each = there // replicas
+    if each == 0:
+        raise InputError(
+            f"{replicas} replicas cannot share {there} GPUs",
+            hint="set `gpus_per_replica: 0` to run on CPUs, or lower `replicas`",
+            where="replicas",
+        )
+    return int(min(CLUSTER_GPUS, 2 ** (each.bit_length() - 1)))

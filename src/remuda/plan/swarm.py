@@ -1,0 +1,166 @@
+"""From a swarm's spec to the workload that backends and the supervisor see. Pure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from remuda.base.errors import InputError
+from remuda.plan.derive import derive
+from remuda.plan.engines import engine_of
+from remuda.plan.engines.base import secret
+from remuda.plan.model import (
+    Command,
+    Endpoint,
+    Group,
+    Kind,
+    Listen,
+    NodeRestart,
+    Probe,
+    Replace,
+    Resources,
+    Role,
+    Workload,
+)
+from remuda.specs.backend import LocalBackend
+
+if TYPE_CHECKING:
+    from remuda.plan.placement import MachineFacts
+    from remuda.specs.swarm import SwarmSpec, Watchdog
+
+REPLICA = "replica"
+ROUTER = "router"
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
+
+
+def plan_swarm(
+    spec: SwarmSpec,
+    *,
+    name: str,
+    uid: str,
+    run_dir: str,
+    python: str,
+    facts: MachineFacts,
+    router: Group | None = None,
+) -> Workload:
+    """Plan a swarm.
+
+    Args:
+        spec: as loaded, with all overrides; what it leaves open is derived here.
+        name: of the workload.
+        uid: random, new for every creation.
+        run_dir: absolute directory for what its tasks write.
+        python: interpreter that engines are started with.
+        facts: what this machine has.
+        router: the group that gives the swarm its address, ready-made; None: the only replica is the endpoint.
+
+    Raises:
+        InputError: the spec cannot be planned; `where` is the dotted path of the field.
+    """
+    full = derive(spec, facts).spec
+    backend = full.backend
+    if not isinstance(backend, LocalBackend):
+        sentence = f"backend '{backend.type}' is not available yet in this version"
+        raise InputError(sentence, hint="available: local", where="backend.type")
+    if router is None and full.replicas > 1:
+        raise InputError(
+            f"{full.replicas} replicas need a router to be one endpoint",
+            hint="set `router: smg`, or `replicas: 1`",
+            where="router.type",
+        )
+    return Workload(
+        name=name,
+        kind=Kind.SWARM,
+        uid=uid,
+        backend=backend.type,
+        place={} if backend.gpus is None else {"gpus": list(backend.gpus)},
+        groups=(replica_group(full, python, alone=router is None), *((router,) if router else ())),
+        endpoint=endpoint(full, router.name if router else ""),
+        run_dir=run_dir,
+        labels={"engine": full.engine, "model": full.model},
+    )
+
+
+def replica_group(spec: SwarmSpec, python: str, *, alone: bool = False) -> Group:
+    """The servers.
+
+    Args:
+        spec: without gaps, see `remuda.plan.derive`.
+        python: interpreter that the engine is started with.
+        alone: the only replica is itself the endpoint, so it takes the endpoint's address.
+
+    Raises:
+        InputError: the engine cannot do what is asked.
+    """
+    engine = engine_of(spec).render(spec, python)
+    watchdog = spec.watchdog
+    return Group(
+        name=REPLICA,
+        role=Role.REPLICA,
+        count=spec.replicas,
+        command=Command(argv=engine.argv, env=engine.env, secret_env=engine.secret_env, cwd=spec.cwd or ""),
+        resources=Resources(gpus=spec.gpus_per_replica or 0, cpus=spec.cpus_per_task or 0),
+        listen=endpoint_listen(spec) if alone else Listen(port=spec.port),
+        probe=probe(watchdog, engine.probe_path),
+        restart=node_restart(watchdog),
+        replace=Replace(
+            policy=watchdog.replace or "always",
+            max_failures=watchdog.max_replacements,
+            heal_after_s=watchdog.heal_after,
+        ),
+        kill_grace_s=watchdog.kill_grace_seconds,
+        metrics_path=engine.metrics_path,
+    )
+
+
+def probe(watchdog: Watchdog, path: str) -> Probe | None:
+    """How a replica's health is asked for; None with the watchdog off. `path` is the engine's own."""
+    if not watchdog.enabled:
+        return None
+    return Probe(
+        path=watchdog.http_path or path,
+        interval_s=watchdog.probe_interval,
+        timeout_s=watchdog.http_timeout,
+        startup_timeout_s=watchdog.readiness_timeout,
+        stall_s=watchdog.stall_after,
+        unhealthy_restart_after_s=watchdog.unhealthy_restart_after,
+    )
+
+
+def node_restart(watchdog: Watchdog) -> NodeRestart:
+    """Restarts in place; none with the watchdog off."""
+    return NodeRestart(
+        policy=watchdog.restart_policy if watchdog.enabled else "never",
+        max_restarts=watchdog.max_restarts,
+        backoff_initial_s=watchdog.restart_backoff_initial,
+        backoff_max_s=max(watchdog.restart_backoff_max, watchdog.restart_backoff_initial),
+        heal_after_s=watchdog.heal_after,
+    )
+
+
+def endpoint_listen(spec: SwarmSpec) -> Listen:
+    """The endpoint's address, as the task that has it listens on. Fixed: it was promised to clients.
+
+    Raises:
+        InputError: the backend has no endpoint that is planned here.
+    """
+    backend = spec.backend
+    if not isinstance(backend, LocalBackend):
+        raise InputError(f"backend '{backend.type}' is not available yet in this version", where="backend.type")
+    address = backend.endpoint
+    return Listen(port=address.port or 0, fixed=True, public=address.host not in LOOPBACK)
+
+
+def endpoint(spec: SwarmSpec, router: str) -> Endpoint:
+    """The stable address of a swarm whose gaps are filled; `router` is the group in front, empty without."""
+    listen = endpoint_listen(spec)
+    backend = spec.backend
+    host = backend.endpoint.host if isinstance(backend, LocalBackend) else ""
+    return Endpoint(
+        host=host,
+        port=listen.port,
+        router=router,
+        model=spec.served_model_name or spec.model,
+        ready=spec.ready,
+        wait_s=spec.wait_endpoint_s,
+        api_key=secret(spec.api_key) if spec.api_key else None,
+    )

@@ -1,0 +1,163 @@
+"""Where a swarm runs: one model per backend, told apart by `type`."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from remuda.specs.strict import Json, Seconds, Size, Strict, Text, Texts
+
+Port = Annotated[int, Field(ge=1, le=65535)]
+
+
+class LocalEndpoint(Strict):
+    """Address of a swarm on this machine."""
+
+    host: Text = "127.0.0.1"
+    """Address that the endpoint listens on: `127.0.0.1` for this machine only, `0.0.0.0` for everybody."""
+    port: Port | None = Field(default=None, json_schema_extra={"derived": "`9000`, or the next free port"})
+    """Port of the endpoint. When given, it is this port or an error."""
+
+
+class LocalBackend(Strict):
+    """This machine: tasks are processes."""
+
+    type: Literal["local"] = "local"
+    """Type of backend."""
+    endpoint: LocalEndpoint = LocalEndpoint()
+    """Address of the swarm."""
+    gpus: Texts | None = Field(default=None, json_schema_extra={"derived": "all of this machine"})
+    """Ids of the GPUs that may be used, as `nvidia-smi -L` numbers them. `[]` uses none."""
+
+
+class SlurmEndpoint(Strict):
+    """The job that carries the router of a swarm on Slurm."""
+
+    cpus_per_task: int = Field(default=32, ge=1)
+    """CPUs of the router's job."""
+    mem: Size = "16GB"
+    """Memory of the router's job."""
+    threads_per_core: int = Field(default=1, ge=1)
+    """Hardware threads to use of each core."""
+    wall_time: Text = "24:00:00"
+    """Time limit of the router's job, as Slurm writes it."""
+    nginx_image: Text | None = None
+    """Singularity image that holds nginx; needed only with `router: nginx`."""
+    nginx_timeout: Seconds = 60.0
+    """How long nginx waits for a replica."""
+    port: Port = 9000
+    """Port of the endpoint."""
+    poll_interval: Seconds = 10.0
+    """Seconds between two looks at the router's job while it starts."""
+
+
+class SlurmBackend(Strict):
+    """A Slurm cluster: tasks are jobs."""
+
+    type: Literal["slurm"] = "slurm"
+    """Type of backend."""
+    partition: Text
+    """Partition to submit to, as `sinfo -h -o %P` prints it (without the `*`)."""
+    account: Text
+    """Account that is charged."""
+    qos: Text
+    """Quality of service of all jobs of the swarm."""
+    ray_port: Port = 6379
+    """Port of Ray's head in replicas that span nodes."""
+    ray_dashboard_port: Port = 8265
+    """Port of Ray's dashboard."""
+    venv_path: Text | None = None
+    """Virtual environment of the programs that run outside of containers."""
+    time_limit: Text = "36:00:00"
+    """Time limit of the replicas' jobs, as Slurm writes it."""
+    exclude_nodes: Text | None = None
+    """Nodes to avoid, e.g. `node[001-004]`; handed to Slurm as it is."""
+    node_list: Text | None = None
+    """Nodes to use, e.g. `node[005-008]`; handed to Slurm as it is."""
+    log_directory: Text | None = Field(default=None, json_schema_extra={"derived": "`<home_directory>/logs`"})
+    """Where the jobs' output is written."""
+    template_path: Text | None = None
+    """Read, so that files of domyn-swarm are accepted; scripts are rendered without it."""
+    nginx_template_path: Text | None = None
+    """Read, so that files of domyn-swarm are accepted; nginx's configuration is rendered without it."""
+    mail_user: Text | None = None
+    """Address that Slurm writes to when a job ends or fails."""
+    endpoint: SlurmEndpoint = SlurmEndpoint()
+    """The router's job."""
+    modules: Texts = ()
+    """Environment modules to load."""
+    preamble: Texts = ()
+    """Lines added to the head of the job script, e.g. more `#SBATCH` directives."""
+
+
+def _shared_file_system() -> tuple[Json, ...]:
+    return (
+        {
+            "path": "/",
+            "from": "node-nfs:lepton-shared-fs",
+            "mount_path": "/mnt/lepton-shared-fs",
+            "mount_options": {"local_cache_size_mib": None, "read_only": None},
+        },
+    )
+
+
+class LeptonEndpoint(Strict):
+    """The deployment that serves a swarm on Lepton."""
+
+    image: Text = "vllm/vllm-openai:latest"
+    """Container image of the server."""
+    allowed_dedicated_node_groups: Texts | None = None
+    """Node groups that it may run in."""
+    resource_shape: Text = "gpu.8xh200"
+    """Lepton's name for kind and number of accelerators of a replica."""
+    allowed_nodes: Texts = ()
+    """Nodes of the group that it may run on."""
+    mounts: tuple[Json, ...] = Field(default_factory=_shared_file_system)
+    """File systems of the container, as Lepton describes them."""
+    env: dict[str, Text] = Field(default_factory=dict)
+    """Environment of the container."""
+    api_token_secret_name: Text | None = None
+    """Lepton's secret that holds the token of the endpoint."""
+
+
+class LeptonJob(Strict):
+    """Batch jobs of a swarm on Lepton."""
+
+    allowed_dedicated_node_groups: Texts | None = None
+    """Node groups that they may run in."""
+    image: Text = "igeniusai/domyn-swarm:latest"
+    """Container image of the job."""
+    resource_shape: Text = "gpu.8xh200"
+    """Lepton's name for kind and number of accelerators of the job."""
+    allowed_nodes: Texts = ()
+    """Nodes of the group that they may run on."""
+    mounts: tuple[Json, ...] = Field(default_factory=_shared_file_system)
+    """File systems of the container, as Lepton describes them."""
+    env: dict[str, Text] = Field(default_factory=dict)
+    """Environment of the container."""
+
+
+class LeptonBackend(Strict):
+    """NVIDIA DGX Cloud Lepton: tasks are replicas of a deployment."""
+
+    type: Literal["lepton"] = "lepton"
+    """Type of backend."""
+    workspace_id: Text
+    """Workspace that is used. `LEPTON_WORKSPACE_ID` sets it, too."""
+    endpoint: LeptonEndpoint = LeptonEndpoint()
+    """The serving deployment."""
+    job: LeptonJob = LeptonJob()
+    """Batch jobs."""
+    env: dict[str, Text] = Field(default_factory=dict)
+    """Environment of both."""
+
+
+Backend = Annotated[LocalBackend | SlurmBackend | LeptonBackend, Field(discriminator="type")]
+
+
+def backend_type(value: dict[str, object]) -> str:
+    """Type of a backend that does not say it: a partition is Slurm's, a workspace Lepton's; empty when neither is."""
+    if "partition" in value:
+        return "slurm"
+    return "lepton" if "workspace_id" in value else ""

@@ -1,0 +1,149 @@
+"""The user's defaults file: fields of a swarm, a section per backend; what `init defaults` asks and writes. Pure."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from remuda.specs.backend import LeptonBackend, LocalBackend, SlurmBackend
+from remuda.specs.document import Problem, fail
+from remuda.specs.faults import nearest_key
+from remuda.specs.fields import model_at
+from remuda.specs.resolve import Layer, Source, document_layer
+from remuda.specs.swarm import SwarmSpec
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pydantic import BaseModel
+
+    from remuda.specs.document import Document, Path
+
+SECTIONS: dict[str, type[BaseModel]] = {"local": LocalBackend, "slurm": SlurmBackend, "lepton": LeptonBackend}
+"""Sections whose keys are fields of `backend`, used for swarms on that backend."""
+
+
+@dataclass(frozen=True)
+class Question:
+    """One question of `init defaults`."""
+
+    key: str
+    """Dotted path in the defaults file."""
+    prompt: str
+    default: str = ""
+    """Offered to the user; an empty answer is left out of the file."""
+    group: str = ""
+    """Ask `Use <group>?` once before the first question of a group; empty: always ask."""
+
+
+QUESTIONS: tuple[Question, ...] = (
+    Question("backend", "Where do swarms run if the file does not say it (local, slurm, lepton)", "local"),
+    Question("engine", "Engine (vllm, sglang, llamacpp, transformers)", "vllm"),
+    Question("slurm.partition", "Partition", group="slurm"),
+    Question("slurm.account", "Account", group="slurm"),
+    Question("slurm.qos", "Quality of service", group="slurm"),
+    Question("image", "Singularity image of the engine", group="slurm"),
+    Question("slurm.endpoint.nginx_image", "Singularity image with nginx", group="slurm"),
+    Question("slurm.endpoint.port", "Port of the endpoint", "9000", "slurm"),
+    Question("slurm.endpoint.poll_interval", "Seconds between two looks at the router's job", "10", "slurm"),
+    Question("slurm.mail_user", "Address for mails from Slurm", group="slurm"),
+    Question("lepton.workspace_id", "Workspace", group="lepton"),
+    Question("lepton.endpoint.image", "Image of the server", "vllm/vllm-openai:latest", "lepton"),
+    Question("lepton.endpoint.resource_shape", "Resource shape of the server", "gpu.8xh200", "lepton"),
+    Question("lepton.job.image", "Image of batch jobs", "igeniusai/domyn-swarm:latest", "lepton"),
+)
+
+
+def render_defaults(answers: Mapping[str, str]) -> str:
+    """The text of a defaults file with `answers` (dotted path -> value); empty ones are left out.
+
+    Raises:
+        InputError: a path is no field.
+    """
+    tree: dict[str, Any] = {}
+    for key, answer in answers.items():
+        if not answer:
+            continue
+        *parents, last = key.split(".")
+        inner = tree
+        for part in parents:
+            inner = inner.setdefault(part, {})
+        inner[last] = answer
+    _refuse_unknown([(path, Problem(key, "")) for key in answers for path in [tuple(key.split("."))]])
+    head = "# Defaults of remuda: command line, spec file and environment override them.\n"
+    return head + "".join(_lines(tree, 0))
+
+
+def _lines(tree: Mapping[str, Any], depth: int) -> list[str]:
+    lines: list[str] = []
+    for key, value in tree.items():
+        if isinstance(value, dict):
+            lines += [f"{'  ' * depth}{key}:\n", *_lines(value, depth + 1)]
+        else:
+            lines.append(f"{'  ' * depth}{key}: {_scalar(str(value))}\n")
+    return lines
+
+
+def _scalar(text: str) -> str:
+    """Text as a YAML value; in quotes unless it is a plain word or number."""
+    plain = text.replace(".", "").replace("-", "").replace("_", "").replace("/", "").isalnum()
+    return text if plain and text.isascii() and text[0].isalnum() else json.dumps(text, ensure_ascii=False)
+
+
+def sections(document: Document) -> tuple[Layer, dict[str, Layer]]:
+    """Split a defaults file into the layer for all swarms and one per backend.
+
+    Raises:
+        InputError: unknown keys; all are named.
+    """
+    marks = []
+    for path, mark in document.keys.items():
+        where = f"{document.name}:{mark.line}:{mark.column}"
+        marks.append((path, Problem(where, "", "", (mark.line, mark.column))))
+    _refuse_unknown(marks)
+    whole = document_layer(document, Source.DEFAULTS)
+    top = Layer(
+        {key: value for key, value in document.data.items() if key not in SECTIONS and key != "kind"},
+        {path: origin for path, origin in whole.values.items() if path[:1] not in _heads()},
+        {path: origin for path, origin in whole.keys.items() if path[:1] not in _heads()},
+    )
+    return top, {name: _section(whole, name) for name in SECTIONS if isinstance(document.data.get(name), dict)}
+
+
+def _heads() -> set[tuple[str, ...]]:
+    return {(name,) for name in SECTIONS}
+
+
+def _section(whole: Layer, name: str) -> Layer:
+    def moved(origins: Mapping[Path, Any]) -> dict[Path, Any]:
+        return {("backend", *path[1:]): origin for path, origin in origins.items() if path[:1] == (name,)}
+
+    values = moved(whole.values)
+    return Layer({"backend": {**whole.data[name], "type": name}}, values, moved(whole.keys))
+
+
+def _refuse_unknown(paths: list[tuple[Path, Problem]]) -> None:
+    problems = []
+    for path, at in paths:
+        known = _known(path)
+        if known is None or path[-1] in known:
+            continue
+        near = nearest_key(str(path[-1]), known)
+        hint = f"did you mean {near!r}?" if near else f"known: {', '.join(sorted(known))}"
+        problems.append(Problem(at.where, f"unknown key {str(path[-1])!r} in the defaults", hint, at.order))
+    if problems:
+        raise fail(problems)
+
+
+def _known(path: Path) -> set[str] | None:
+    """Keys that may stand beside `path`; None where any may, or where a key above is wrong already."""
+    if len(path) == 1:
+        return {*SwarmSpec.model_fields, *SECTIONS}
+    if path[0] in SECTIONS:
+        owner = model_at(SECTIONS[str(path[0])], path[1:-1], {})
+    elif path[0] == "backend":
+        return None
+    else:
+        owner = model_at(SwarmSpec, path[:-1], {})
+    return set(owner.model_fields) if owner else None

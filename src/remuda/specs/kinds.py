@@ -1,0 +1,61 @@
+"""Kinds of documents, and how to tell which one a document is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from remuda.specs.document import Problem, fail
+from remuda.specs.faults import nearest_key
+from remuda.specs.swarm import SwarmSpec
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from remuda.specs.resolve import Resolved
+    from remuda.specs.strict import Strict
+
+
+@dataclass(frozen=True)
+class DocumentKind:
+    """One kind of document."""
+
+    name: str
+    model: type[Strict]
+    is_shape: Callable[[Mapping[str, object]], bool]
+    """Whether data without `kind` is surely of this one."""
+
+
+def _is_swarm(data: Mapping[str, object]) -> bool:
+    return isinstance(data.get("model"), str) and "resources" not in data and "nodes_file" not in data
+
+
+KINDS: dict[str, DocumentKind] = {kind.name: kind for kind in (DocumentKind("swarm", SwarmSpec, _is_swarm),)}
+
+
+def kind_of(resolved: Resolved, expect: str = "") -> DocumentKind:
+    """The kind of a document: what it says, else what its shape tells, else `expect`, else where most keys are known.
+
+    Raises:
+        InputError: none, or an unknown one.
+    """
+    said = resolved.data.get("kind")
+    if said is not None:
+        if str(said) in KINDS:
+            return KINDS[str(said)]
+        near = nearest_key(str(said), KINDS)
+        hint = f"did you mean {near!r}?" if near else ""
+        origin = resolved.origin(("kind",))
+        sentence = f"`kind` must be one of {', '.join(KINDS)}, not {str(said)!r}"
+        raise fail([Problem(origin.where, sentence, hint)])
+    for kind in KINDS.values():
+        if kind.is_shape(resolved.data):
+            return kind
+    if expect:
+        return KINDS[expect]
+    shares = {name: len(resolved.data.keys() & kind.model.model_fields.keys()) for name, kind in KINDS.items()}
+    best = max(shares, key=lambda name: shares[name])
+    if shares[best] == 0:
+        where = resolved.origin(()).text
+        raise fail([Problem(where, "the document does not say what it is", f"add `kind: {next(iter(KINDS))}`")])
+    return KINDS[best]

@@ -1,0 +1,230 @@
+"""From a file, flags, the environment and the defaults file to one checked spec. The only reader of files here."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path as FilePath
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
+
+from pydantic import ValidationError
+
+from remuda.base.errors import InputError
+from remuda.base.settings import setting_with_origin
+from remuda.specs.defaults import sections
+from remuda.specs.document import Document, fail, parse
+from remuda.specs.faults import problems_of
+from remuda.specs.kinds import kind_of
+from remuda.specs.resolve import (
+    Layer,
+    Origin,
+    Override,
+    Resolved,
+    Shown,
+    Source,
+    document_layer,
+    override_layer,
+    resolve,
+    setting_layer,
+    show,
+)
+from remuda.specs.strict import Strict
+from remuda.specs.swarm import SwarmSpec, expand
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from remuda.specs.document import Path
+
+SpecT_co = TypeVar("SpecT_co", bound=Strict, covariant=True)
+Setting = tuple[str, str]
+"""Value and origin, both empty when unset."""
+
+
+@dataclass(frozen=True)
+class Loaded(Generic[SpecT_co]):
+    """A checked spec, and where each of its values came from."""
+
+    spec: SpecT_co
+    kind: str
+    file: str
+    """As the user named it; empty without a file."""
+    resolved: Resolved
+
+    def origin(self, path: str) -> Origin:
+        """Where the value at a dotted path came from."""
+        return self.resolved.origin(tuple(path.split(".")))
+
+    def show(self, spec: Strict | None = None, derived: Mapping[str, str] | None = None) -> list[Shown]:
+        """Every value with its origin; `spec` and `derived` come from `remuda.plan.derive`."""
+        return show(spec or self.spec, self.resolved, derived)
+
+    def locate(self, error: InputError) -> InputError:
+        """The same error with `file:line:column` instead of the dotted path that a pure room knows."""
+        path: Path = tuple(error.where.split("."))
+        origin = self.resolved.key(path)
+        if not error.where or origin.source in (Source.BUILT_IN, Source.DERIVED):
+            return error
+        message = error.message.removeprefix(f"{error.where}: ")
+        return InputError(message, hint=error.hint, where=origin.where)
+
+
+def load(path: FilePath | str | None, overrides: Sequence[Override] = (), *, expect: str = "") -> Loaded[Strict]:
+    """Read a document of any kind and everything that may change it.
+
+    Args:
+        path: YAML or JSON file; None when the overrides say all.
+        overrides: from the command line; they win.
+        expect: kind to take when neither `kind` nor the shape tells.
+
+    Raises:
+        InputError: something is wrong; says where, and names all problems.
+    """
+    document = read_document(path) if path is not None else None
+    return build(document, overrides, expect=expect, defaults=read_defaults(), settings=read_settings())
+
+
+def load_swarm(path: FilePath | str | None, overrides: Sequence[Override] = ()) -> Loaded[SwarmSpec]:
+    """Read a swarm's document; see `load`.
+
+    Raises:
+        InputError: something is wrong, or it is a document of another kind.
+    """
+    loaded = load(path, overrides, expect="swarm")
+    if not isinstance(loaded.spec, SwarmSpec):
+        raise InputError(f"is a {loaded.kind}, and a swarm is needed here", where=loaded.file)
+    return cast("Loaded[SwarmSpec]", loaded)
+
+
+def build(
+    document: Document | None,
+    overrides: Sequence[Override] = (),
+    *,
+    expect: str = "",
+    defaults: Document | None = None,
+    settings: Mapping[str, Setting] | None = None,
+) -> Loaded[Strict]:
+    """The same as `load` from what was read already. Pure.
+
+    Raises:
+        InputError: as for `load`.
+    """
+    said = [_expanded(document_layer(document, Source.FILE))] if document else []
+    said.append(_expanded(override_layer(overrides)))
+    kind = kind_of(resolve(said), expect)
+    low = _low_layers(said, defaults, settings or {}) if kind.name == "swarm" else []
+    resolved = resolve([*low, *said])
+    try:
+        spec = kind.model.model_validate(resolved.data)
+    except ValidationError as error:
+        raise fail(problems_of(error, kind.model, resolved)) from error
+    return Loaded(spec, kind.name, document.name if document else "", resolved)
+
+
+def _low_layers(said: list[Layer], defaults: Document | None, settings: Mapping[str, Setting]) -> list[Layer]:
+    """Defaults file and environment, as far as they speak about the backend that is used."""
+    top, by_backend = sections(defaults) if defaults else (Layer({}), {})
+    top = _expanded(top)
+    backend = resolve([top, *said]).data.get("backend")
+    name = str(backend.get("type", "local")) if isinstance(backend, dict) else "local"
+    own = [by_backend[name]] if name in by_backend else []
+    fields: dict[str, Path] = {"HOME": ("home_directory",), "LOG_LEVEL": ("log_level",)}
+    if name == "slurm":
+        fields["MAIL_USER"] = ("backend", "mail_user")
+    if name == "lepton":
+        fields["LEPTON_WORKSPACE_ID"] = ("backend", "workspace_id")
+    values = []
+    for setting, path in fields.items():
+        value, origin = settings.get(setting, ("", ""))
+        if value:
+            values.append((path, value.lower() if setting == "LOG_LEVEL" else value, origin))
+    environment = setting_layer(values)
+    if "backend" in environment.data:
+        environment.data["backend"]["type"] = name
+    return [top, *own, environment]
+
+
+def _expanded(layer: Layer) -> Layer:
+    """The layer with its one-word forms written out; what they mean stands where the word stood."""
+    data = expand(layer.data)
+    values = dict(layer.values)
+    for key in ("backend", "router"):
+        origin = values.get((key,)) or next((o for p, o in values.items() if p[:1] == (key,)), None)
+        value = data.get(key)
+        if origin is not None and isinstance(value, dict) and "type" in value:
+            values.setdefault((key, "type"), origin)
+    return replace(layer, data=data, values=values)
+
+
+def read_document(path: FilePath | str) -> Document:
+    """Read one file.
+
+    Raises:
+        InputError: it is missing, cannot be read, or is not YAML.
+    """
+    file = FilePath(path).expanduser()
+    name = str(path)
+    try:
+        text = file.read_bytes().decode("utf-8-sig")
+    except FileNotFoundError as error:
+        raise InputError("there is no such file", hint=_similar(file), where=name) from error
+    except IsADirectoryError as error:
+        raise InputError("is a directory, not a file", where=name) from error
+    except OSError as error:
+        raise InputError(f"cannot be read: {(error.strerror or '').lower()}", where=name) from error
+    except UnicodeDecodeError as error:
+        raise InputError(f"is not UTF-8 text (byte {error.start})", where=name) from error
+    return parse(text, name)
+
+
+def _similar(file: FilePath) -> str:
+    """A hint with the documents that are there."""
+    try:
+        there = sorted(item.name for item in file.parent.iterdir() if item.suffix in (".yaml", ".yml", ".json"))
+    except OSError:
+        return f"there is no directory {str(file.parent)!r} either"
+    return f"there: {', '.join(there[:5])}" if there else ""
+
+
+def defaults_path() -> tuple[FilePath, str]:
+    """The defaults file and what set its path (empty when nothing did)."""
+    said, origin = setting_with_origin("DEFAULTS")
+    if said:
+        return FilePath(said).expanduser(), origin
+    from remuda.base.paths import state_paths
+
+    return state_paths().root / "defaults.yaml", ""
+
+
+def read_defaults() -> Document | None:
+    """The user's defaults file, None without one.
+
+    Raises:
+        InputError: it is wrong, or was named in the environment and is missing.
+    """
+    path, origin = defaults_path()
+    if not origin and not path.is_file():
+        return None
+    try:
+        document = read_document(path)
+    except InputError as error:
+        hint = error.hint or (f"it was named by {origin}" if origin else "")
+        raise InputError(error.message, hint=hint) from error
+    return replace(document, name=_short(path))
+
+
+def _short(path: FilePath) -> str:
+    try:
+        return f"~/{path.relative_to(FilePath.home())}"
+    except (ValueError, RuntimeError):
+        return str(path)
+
+
+def read_settings() -> dict[str, Setting]:
+    """The settings from the environment that are fields of a spec."""
+    names = ("HOME", "LOG_LEVEL", "MAIL_USER", "LEPTON_WORKSPACE_ID")
+    return {name: setting_with_origin(name) for name in names}
+
+
+def mapping_overrides(values: Mapping[str, Any], origin: str) -> list[Override]:
+    """Overrides for a caller that has values in hand, e.g. `Swarm(model=…, replicas=2)`."""
+    return [Override(path, value, origin) for path, value in values.items()]

@@ -1,0 +1,172 @@
+"""What all documents of users have in common: strict, frozen models, and field types that are kind to YAML."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from typing import Annotated, Any, Self
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, WithJsonSchema, model_validator
+from pydantic_core import PydanticCustomError
+
+from remuda.base.errors import InputError
+from remuda.base.secrets import SecretRef
+from remuda.base.units import parse_duration, parse_size
+
+
+class Plain(str):
+    """Text that stood in a file without quotes: it is a number or a boolean where the field wants one."""
+
+    __slots__ = ()
+
+
+class Strict(BaseModel):
+    """Base of all specs: unknown keys are errors, values do not change, docstrings are the help text."""
+
+    model_config = ConfigDict(
+        extra="forbid",
+        frozen=True,
+        use_attribute_docstrings=True,
+        str_strip_whitespace=False,
+        hide_input_in_errors=True,
+    )
+
+
+def plain_value(text: str) -> object:
+    """What unquoted text means where any JSON value may stand: null, boolean, number, else the text."""
+    if text in ("", "~", "null", "Null", "NULL"):
+        return None
+    if text.lower() in ("true", "false"):
+        return text.lower() == "true"
+    if re.fullmatch(r"[-+]?(0|[1-9][0-9]*)", text):
+        return int(text)
+    if re.fullmatch(r"[-+]?([0-9]+\.[0-9]*|\.[0-9]+|[0-9]+(?=[eE]))([eE][-+]?[0-9]+)?", text):
+        return float(text)
+    return str(text)
+
+
+def wrong(sentence: str, hint: str = "") -> PydanticCustomError:
+    """An error for a validator to raise; the sentence may use `{value}`'s place by saying it itself."""
+    return PydanticCustomError("said", "{sentence}", {"sentence": sentence, "hint": hint})
+
+
+def _as_json(value: object) -> object:
+    if isinstance(value, Plain):
+        return plain_value(value)
+    if isinstance(value, dict):
+        return {str(key): _as_json(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_as_json(item) for item in value]
+    return value
+
+
+def _as_text(value: object) -> object:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, (str, int, float)):
+        return str(value)
+    return value
+
+
+def _as_seconds(value: object) -> object:
+    if isinstance(value, (str, int, float)) and not isinstance(value, bool):
+        try:
+            seconds = parse_duration(value)
+        except InputError as error:
+            raise wrong(f"must be a duration, not {str(value)!r}", error.hint) from error
+        if seconds < 0:
+            raise wrong(f"must not be negative, but is {value}")
+        return seconds
+    raise wrong("must be a duration", "write seconds, 90s, 1h30m, 2d or 36:00:00")
+
+
+def _as_size(value: object) -> object:
+    text = _as_text(value)
+    if not isinstance(text, str):
+        raise wrong("must be a size", "write 512MB, 16GB or 1.5TiB")
+    try:
+        parse_size(text)
+    except InputError as error:
+        raise wrong(f"must be a size, not {text!r}", error.hint) from error
+    return text
+
+
+def split_words(text: str) -> tuple[str, ...]:
+    """Split as a shell splits into words; nothing else that a shell does is done.
+
+    A backslash at the end of a line joins it to the next, as in a script.
+
+    Raises:
+        ValueError: a quotation is not closed.
+    """
+    return tuple(shlex.split(re.sub(r"\\\r?\n", " ", text)))
+
+
+def _as_words(value: object) -> object:
+    if isinstance(value, str):
+        try:
+            return split_words(value)
+        except ValueError as error:
+            raise wrong(f"cannot be split into words: {str(error).lower()}", "close the quotation") from error
+    if isinstance(value, (list, tuple)):
+        words = [_as_text(item) for item in value]
+        if all(isinstance(word, str) for word in words):
+            return tuple(words)
+    raise wrong("must be text or a list of texts")
+
+
+def _as_texts(value: object) -> object:
+    return (value,) if isinstance(value, str) else value
+
+
+Text = Annotated[str, BeforeValidator(_as_text)]
+"""Text. Numbers and booleans are taken as the text that the user wrote."""
+
+Texts = Annotated[tuple[Text, ...], BeforeValidator(_as_texts)]
+"""A list of texts; one text is a list of one."""
+
+Json = Annotated[Any, BeforeValidator(_as_json)]
+"""Any JSON value, handed on as it is."""
+
+Seconds = Annotated[
+    float, BeforeValidator(_as_seconds), WithJsonSchema({"type": ["number", "string"], "title": "duration"})
+]
+"""Seconds, or a duration like `90s`, `10m`, `1h30m`, `36:00:00`."""
+
+Size = Annotated[str, BeforeValidator(_as_size), WithJsonSchema({"type": ["string", "integer"], "title": "size"})]
+"""A size like `16GB`, kept as it was written."""
+
+Words = Annotated[
+    tuple[str, ...],
+    BeforeValidator(_as_words),
+    WithJsonSchema(
+        {"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": ["string", "number", "boolean"]}}]}
+    ),
+]
+"""Arguments: a list (each item is one argument), or text that is split into words. Never seen by a shell."""
+
+
+class SecretSource(Strict):
+    """Where a secret is. The value itself is never written into a spec."""
+
+    file: Text = ""
+    """File whose content is the secret; keep it mode 0600."""
+    env: Text = ""
+    """Environment variable that holds the secret on the machine where it is used."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _reference_only(cls, value: object) -> object:
+        if isinstance(value, str):
+            raise wrong("must say where the secret is, not be the secret", "write {env: NAME} or {file: PATH}")
+        return value
+
+    @model_validator(mode="after")
+    def _one_place(self) -> Self:
+        if bool(self.file) == bool(self.env):
+            raise wrong("needs either `file` or `env`", "write {env: NAME} or {file: PATH}")
+        return self
+
+    def reference(self) -> SecretRef:
+        """The same as the ground room's reference, which can be read."""
+        return SecretRef(file=self.file, env=self.env)

@@ -1,0 +1,223 @@
+"""A swarm: replicas of one model behind one address."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, Field, field_validator, model_validator
+from pydantic_core import PydanticCustomError
+
+from remuda.base.errors import InputError
+from remuda.base.ids import check_name
+from remuda.specs.backend import Backend, LocalBackend, Port, backend_type
+from remuda.specs.strict import Seconds, SecretSource, Strict, Text, Words, wrong
+
+Restarts = Literal["always", "on-failure", "never"]
+LogLevel = Literal["debug", "info", "warning", "error"]
+EngineName = Literal["vllm", "sglang", "llamacpp", "transformers", "command"]
+
+
+def _named(name: str) -> str:
+    try:
+        return check_name(name.strip().lower())
+    except InputError as error:
+        raise wrong(error.message, error.hint) from error
+
+
+Name = Annotated[Text, AfterValidator(_named)]
+
+
+class RayWatch(Strict):
+    """How replicas that span nodes are watched through Ray."""
+
+    enabled: bool = False
+    """Ask Ray, too, not only the server."""
+    expected_tp: int | None = None
+    """GPUs that Ray must have; unset does not check it."""
+    probe_timeout_s: Seconds = 120.0
+    """Limit of one question to Ray."""
+    status_grace_s: Seconds = 10.0
+    """How long Ray must be healthy before the replica is ready."""
+    probe_interval_s: Seconds = 30.0
+    """Between two questions."""
+
+
+class Watchdog(Strict):
+    """How each replica is watched, restarted in place, and replaced."""
+
+    enabled: bool = True
+    """`false`: no probes and no restarts in place; a replica counts as ready as soon as it runs."""
+    probe_interval: Seconds = 30.0
+    """Between two probes of a ready replica."""
+    http_path: Text | None = Field(default=None, json_schema_extra={"derived": "`/health`, or the engine's own"})
+    """Path that is probed; the leading `/` may be left out."""
+    http_timeout: Seconds = 2.0
+    """Limit of one probe."""
+    readiness_timeout: Seconds = 600.0
+    """From start to the first good probe; later than that, the server is restarted."""
+    restart_policy: Restarts = "on-failure"
+    """When the server is restarted in place."""
+    unhealthy_restart_after: Seconds = 120.0
+    """A replica that was ready and is unhealthy for so long is restarted. 0: never for this reason."""
+    max_restarts: int = Field(default=3, ge=0)
+    """Restarts in place before the allocation is given up."""
+    restart_backoff_initial: Seconds = 5.0
+    """Wait before the first restart."""
+    restart_backoff_max: Seconds = 60.0
+    """Longest wait before a restart; it doubles each time up to this."""
+    kill_grace_seconds: Seconds = 10.0
+    """Between asking the server to end and killing it."""
+    log_level: LogLevel | None = Field(
+        default=None, json_schema_extra={"derived": "`info`, or the swarm's `log_level`"}
+    )
+    """How much the watchdog writes."""
+    ray: RayWatch = RayWatch()
+    """Replicas that span nodes."""
+    stall_after: Seconds = 120.0
+    """While starting: no line in the log and no CPU used for so long means that the server hangs. 0: never."""
+    heal_after: Seconds = 600.0
+    """A replica that was healthy for so long gets its restarts back."""
+    replace: Restarts | None = Field(
+        default=None, json_schema_extra={"derived": "`never` when nothing is restarted in place, else `always`"}
+    )
+    """Whether a new allocation replaces one that was given up or lost."""
+    max_replacements: int = Field(default=5, ge=0)
+    """Failures in a row after which a replica is not replaced any more."""
+
+    @field_validator("http_path")
+    @classmethod
+    def _rooted(cls, path: str | None) -> str | None:
+        return path if path is None or path.startswith("/") else f"/{path}"
+
+
+class Router(Strict):
+    """What stands before the replicas and gives the swarm its one address."""
+
+    type: Literal["smg", "nginx", "none"] = "smg"
+    """`smg` is a model-aware router, `nginx` a plain balancer; with `none` the only replica is the endpoint."""
+    policy: Text | None = Field(default=None, json_schema_extra={"derived": "`cache_aware` with more than one replica"})
+    """How requests are spread, in the router's words: `cache_aware`, `round_robin`, `least_load`, …"""
+    request_timeout: Seconds = 1800.0
+    """Limit of one request through the router."""
+    args: Words = ()
+    """More arguments of the router, verbatim."""
+
+
+class SwarmSpec(Strict):
+    """Replicas of one model behind one address."""
+
+    kind: Literal["swarm"] = "swarm"
+    """Kind of document; may be left out."""
+    name: Name | None = Field(default=None, json_schema_extra={"derived": "from the model, with a random suffix"})
+    """Name of the swarm; other commands find it by this."""
+    model: Text = Field(min_length=1)
+    """Model to serve: an id on the Hugging Face hub, a local directory, or a GGUF file for `llamacpp`."""
+    revision: Text | None = None
+    """Branch, tag or commit of the model."""
+    served_model_name: Text | None = Field(
+        default=None, json_schema_extra={"derived": "`model`; of a GGUF file its name without `.gguf`"}
+    )
+    """Model name that requests carry."""
+    replicas: int = Field(default=1, ge=1)
+    """Number of independent servers behind the address."""
+    gpus_per_replica: int | None = Field(
+        default=None, ge=0, json_schema_extra={"derived": "`4`; on `local` 4, 2, 1 or 0: as many as there are for each"}
+    )
+    """GPUs of each replica, also its tensor-parallel size. 0 runs on CPUs."""
+    gpus_per_node: int = Field(default=4, ge=1)
+    """GPUs of each node of the cluster."""
+    nodes: int | None = Field(default=None, ge=1, json_schema_extra={"derived": "as many as the replicas need"})
+    """Nodes of the whole swarm: ⌈replicas / replicas_per_node⌉, or replicas × gpus_per_replica / gpus_per_node
+    where a replica spans nodes."""
+    replicas_per_node: int | None = Field(
+        default=None, ge=1, json_schema_extra={"derived": "`gpus_per_node // gpus_per_replica`"}
+    )
+    """Replicas that share a node; none where a replica spans nodes."""
+    cpus_per_task: int | None = Field(
+        default=None, ge=1, json_schema_extra={"derived": "`32 // replicas_per_node`; on `local` a fair share"}
+    )
+    """CPUs of each replica."""
+    image: Text | None = None
+    """Container image of the engine (Slurm: a Singularity file; Lepton: a registry's image). `local` uses none."""
+    engine: EngineName = "vllm"
+    """Server program: `vllm`, `sglang`, `llamacpp`, `transformers`, or `command` for any OpenAI-compatible server."""
+    engine_path: Text | None = Field(default=None, json_schema_extra={"derived": "from remuda's own environment"})
+    """Where the engine is, if not beside remuda: a Python interpreter that has it, or its program (`vllm`,
+    `llama-server`, `transformers`)."""
+    command: Words = ()
+    """With `engine: command`, what is started. `{port}`, `{host}` and `{model}` are replaced; nothing else is."""
+    args: Words = ()
+    """More arguments of the engine, verbatim and last. Text is split into words as a shell does, a list is not."""
+    port: Port = 8000
+    """Port of each replica, or the next that is free."""
+    home_directory: Text | None = Field(default=None, json_schema_extra={"derived": "the state directory"})
+    """Root of what the swarm writes."""
+    cwd: Text | None = Field(default=None, json_schema_extra={"derived": "where the command was typed"})
+    """Directory that the engine is started in; relative paths in `model`, `args` and `command` start there."""
+    env: dict[str, Text] = Field(default_factory=dict)
+    """Environment variables of the engine."""
+    secret_env: dict[str, SecretSource] = Field(default_factory=dict)
+    """Environment variables of the engine whose values are secrets: name to `{file: PATH}` or `{env: NAME}`."""
+    api_key: SecretSource | None = None
+    """Key that clients of the endpoint must send: `{file: PATH}` or `{env: NAME}`."""
+    ready: Literal["first", "all"] = "first"
+    """The endpoint is announced when the first replica answers, or when all do."""
+    wait_endpoint_s: Seconds = 600.0
+    """How long `up` waits for that."""
+    log_level: LogLevel = "info"
+    """How much the router and the programs of remuda beside the replicas write."""
+    router: Router = Router()
+    """What stands before the replicas. One word is its type."""
+    watchdog: Watchdog = Watchdog()
+    """How replicas are watched and restarted."""
+    backend: Backend = LocalBackend()
+    """Where it runs: `type: local`, `slurm` or `lepton` with the fields of each. One word is its type."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _shorthand(cls, data: object) -> object:
+        if not isinstance(data, dict):
+            return data
+        full = expand(data)
+        backend = full.get("backend")
+        if isinstance(backend, dict) and "type" not in backend:
+            full["backend"] = {"type": "local", **backend}
+        return full
+
+    @field_validator("model")
+    @classmethod
+    def _no_flag(cls, model: str) -> str:
+        if model.startswith("-"):
+            raise wrong(f"must not begin with `-`, as {model!r} does: engines would take it for an argument")
+        return model
+
+    @model_validator(mode="after")
+    def _command_belongs(self) -> SwarmSpec:
+        if self.engine == "command" and not self.command:
+            raise PydanticCustomError(
+                "said_at", "", {"at": "engine", "sentence": "`command` is required with `engine: command`", "hint": ""}
+            )
+        if self.engine != "command" and self.command:
+            raise PydanticCustomError(
+                "said_at",
+                "",
+                {
+                    "at": "command",
+                    "sentence": f"`command` is used only with `engine: command`, and the engine is {self.engine}",
+                    "hint": "use `args` to add arguments, or set `engine: command`",
+                },
+            )
+        return self
+
+
+def expand(data: dict[str, object]) -> dict[str, object]:
+    """Write out what may be said shorter: `backend: local`, `router: nginx`, a type that the backend's keys tell."""
+    full = dict(data)
+    for key in ("backend", "router"):
+        value = full.get(key)
+        if isinstance(value, str):
+            full[key] = {"type": value}
+    backend = full.get("backend")
+    if isinstance(backend, dict) and "type" not in backend and (told := backend_type(backend)):
+        full["backend"] = {"type": told, **backend}
+    return full

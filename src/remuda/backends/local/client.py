@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,7 +16,7 @@ from remuda.wire.process import ProcessId, boot_id, is_alive
 from remuda.wire.report import Report
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
 #: What every process needs of the environment the host was started in; all else comes from the workload.
 _INHERITED = ("HOME", "USER", "LOGNAME", "SHELL", "PATH", "LANG", "LC_ALL", "TMPDIR", "TZ", "XDG_RUNTIME_DIR")
@@ -32,7 +31,7 @@ class LocalClient:
 
     def __init__(self, workloads: Path) -> None:
         self.workloads = workloads
-        self.spawned: dict[str, subprocess.Popen[bytes]] = {}
+        self.spawned: dict[str, int] = {}
         self._reports: dict[str, tuple[int, Report]] = {}
 
     def folder(self, token: str) -> Path:
@@ -62,11 +61,7 @@ class LocalClient:
             for path, text in rendered.files.items():
                 write_atomic(Path(path), text, mode=0o600)
             env = {name: os.environ[name] for name in _INHERITED if name in os.environ} | dict(rendered.env)
-            with (folder / "node.log").open("ab") as log:
-                self.spawned[rendered.token] = subprocess.Popen(
-                    rendered.argv, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
-                    env=env, cwd=folder, start_new_session=True,
-                )  # fmt: skip
+            self.spawned[rendered.token] = _spawn(rendered.argv, env, folder / "node.log")
         except OSError as error:
             raise BackendUnreachable(f"cannot start {rendered.token}: {error}") from error
 
@@ -88,12 +83,15 @@ class LocalClient:
         return self._look_dead(token, claim, found)
 
     def _look_unclaimed(self, token: str, found: Mapping[int, str] | None) -> Observed | None:
-        process = self.spawned.get(token)
-        if process is not None:
-            code = process.poll()
+        pid = self.spawned.get(token)
+        if pid is not None:
+            code = _reap(pid)
             if code is None:
-                return Observed(Life.PENDING, str(process.pid), "starting", os.uname().nodename)
+                return Observed(Life.PENDING, str(pid), "starting", os.uname().nodename)
             del self.spawned[token]
+            if self.claim(token) is not None:
+                # It claimed and ended between our two looks.
+                return self.look(token, found)
             evidence = tail(self.folder(token) / "node.log", 4000)
             reason = f"the node program ended with code {code} before it could start the task"
             return Observed(Life.ENDED, exit_code=code if code > 0 else None, signal=max(0, -code), reason=reason,
@@ -114,9 +112,8 @@ class LocalClient:
 
     def _look_dead(self, token: str, claim: ProcessId, found: Mapping[int, str]) -> Observed:
         """The node program lives no more; the allocation has ended when nothing else of it does either."""
-        process = self.spawned.pop(token, None)
-        if process is not None:
-            process.poll()
+        pid = self.spawned.pop(token, None)
+        code = _reap(pid) if pid is not None else None
         if kill_token(token, dict(found)):
             return Observed(Life.RUNNING, str(claim.pid), "cleaning up", claim.node, "ends its left-over processes")
         record = self.exit_record(token)
@@ -126,7 +123,6 @@ class LocalClient:
         if claim.boot != boot_id():
             return Observed(Life.ENDED, str(claim.pid), "rebooted", claim.node, "the machine was restarted",
                             evidence=evidence)  # fmt: skip
-        code = process.returncode if process is not None else None
         number = -code if code is not None and code < 0 else 9
         reason = f"the node program was killed by signal {number}"
         return Observed(Life.ENDED, str(claim.pid), "killed", claim.node, reason, signal=number, evidence=evidence)
@@ -183,6 +179,25 @@ class LocalClient:
         """Drop what is cached of allocations other than `tokens`."""
         for token in self._reports.keys() - tokens:
             del self._reports[token]
+
+
+def _spawn(argv: Sequence[str], env: Mapping[str, str], log: Path) -> int:
+    """Start a program in a session of its own; returns its pid. It outlives us."""
+    actions = [
+        (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
+        (os.POSIX_SPAWN_OPEN, 1, str(log), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600),
+        (os.POSIX_SPAWN_DUP2, 1, 2),
+    ]
+    return os.posix_spawn(argv[0], list(argv), dict(env), file_actions=actions, setsid=True)
+
+
+def _reap(pid: int) -> int | None:
+    """Exit code of a process we started (minus the signal that killed it), None while it lives or is not ours."""
+    try:
+        done, status = os.waitpid(pid, os.WNOHANG)
+    except ChildProcessError:
+        return None
+    return os.waitstatus_to_exitcode(status) if done else None
 
 
 def _ended(record: ExitRecord, claim: ProcessId) -> Observed:

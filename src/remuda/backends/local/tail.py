@@ -68,15 +68,17 @@ async def follow_file(path: Path, lives: Callable[[], bool] | None, tail: int = 
     """
     reader = Tail(path)
     try:
-        for line in reader.read()[-tail:]:
+        first = reader.read()
+        for line in (first if lives is not None else first + reader.last())[-tail:]:
             yield line
-        while lives is not None:
+        if lives is None:
+            return
+        alive = True
+        while alive:
             alive = lives()
             for line in reader.read():
                 yield line
-            if not alive:
-                break
-            await asyncio.sleep(_LOOK_AGAIN_S)
+            await asyncio.sleep(_LOOK_AGAIN_S if alive else 0)
         for line in reader.last():
             yield line
     finally:

@@ -1,0 +1,83 @@
+"""The backends that the contract suite runs on. To add one, add a class with `make` and `sabotage`."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING, Protocol
+
+import pytest
+
+from remuda.backends.base import Backend, Request, TaskKey, make_token
+from remuda.backends.local.backend import LocalBackend
+from remuda.backends.local.processes import tokens_by_pid
+from remuda.backends.local.render import LocalSite
+from remuda.node.zipapp import build_zipapp
+from remuda.plan.model import Command, Group, Kind, NodeRestart, Resources, Role, Workload
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from pathlib import Path
+
+
+class Bed(Protocol):
+    """One backend with what the suite needs around it."""
+
+    def make(self) -> Backend:
+        """A backend as a fresh host would make it: it knows nothing of what another instance did."""
+        ...
+
+    def request(self, *argv: str, attempt: int = 1, name: str = "w", uid: str = "u1", index: int = 0) -> Request:
+        """Ask for one allocation that runs `argv`."""
+        ...
+
+    def living(self) -> set[str]:
+        """Tokens of which any process lives, found without the backend."""
+        ...
+
+
+class LocalBed:
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        (root / "workloads").mkdir()
+        self.program = build_zipapp(root / "node")
+
+    def make(self) -> Backend:
+        site = LocalSite(
+            workloads=self.root / "workloads",
+            node_program=self.program,
+            python=sys.executable,
+            host_file=self.root / "host.json",
+            port_locks=self.root / "ports",
+        )
+        return LocalBackend(site)
+
+    def request(self, *argv: str, attempt: int = 1, name: str = "w", uid: str = "u1", index: int = 0) -> Request:
+        group = Group(
+            name="script",
+            role=Role.SCRIPT,
+            count=1,
+            command=Command(argv=argv, env={"GREETING": "$(touch /tmp/x) `id` \"quoted\" 'it'"}),
+            restart=NodeRestart(policy="never"),
+            resources=Resources(),
+            kill_grace_s=2.0,
+        )
+        run_dir = str(self.root / "workloads" / name)
+        workload = Workload(name=name, kind=Kind.RUN, uid=uid, backend="local", groups=(group,), run_dir=run_dir)
+        key = TaskKey(name, "script", index)
+        return Request(key, attempt, make_token(key, attempt, uid), workload, group)
+
+    def living(self) -> set[str]:
+        return {token for pid, token in tokens_by_pid().items() if pid != os.getpid()}
+
+
+@pytest.fixture(params=["local"])
+async def bed(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Bed]:
+    one = LocalBed(tmp_path)
+    yield one
+    backend = one.make()
+    from remuda.backends.base import Handle
+
+    for token in one.living():
+        if token.startswith("w"):
+            await backend.cancel(Handle(token), force=True)

@@ -25,26 +25,7 @@ MODES: Final = ("ok", "deaf", "500", "slow", "hang")
 """`deaf`: takes connections and never answers · `500`: refuses all with a status · `slow`: answers late · `hang`: a
 stream stops in the middle and stays open, other requests are never answered. Health answers in `slow` and `hang`."""
 HEAD_LIMIT: Final = 65536
-WORDS: Final = tuple(
-    [
-        "the",
-        "old",
-        "horse",
-        "walks",
-        "along",
-        "a",
-        "quiet",
-        "river",
-        "and",
-        "then",
-        "it",
-        "stands",
-        "still",
-        "under",
-        "the",
-        "trees",
-    ]
-)
+WORDS: Final = ("the", "old", "horse", "walks", "along", "a", "quiet", "river", "and", "then", "it", "stands", "still")
 
 
 @dataclass

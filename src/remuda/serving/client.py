@@ -1,0 +1,69 @@
+"""A few small requests to a router: plain HTTP in a thread, so that the host needs no HTTP library for it."""
+
+from __future__ import annotations
+
+import asyncio
+import http.client
+import json
+from dataclasses import dataclass
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+from remuda.base.errors import InputError, Rejected, Unavailable
+
+TIMEOUT_S: Final = 5.0
+LIMIT: Final = 16 << 20
+"""Longest answer read, in bytes."""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """Status and body of one answer."""
+
+    status: int
+    body: bytes
+
+    def json(self) -> Any:
+        """The body as JSON.
+
+        Raises:
+            Unavailable: it is none, so it says nothing.
+        """
+        try:
+            return json.loads(self.body)
+        except ValueError as error:
+            text = self.body[:200].decode(errors="replace")
+            raise Unavailable(f"a router answered {self.status} with something that is no JSON: {text!r}") from error
+
+
+async def call(method: str, url: str, *, body: Any = None, key: str = "", timeout_s: float = TIMEOUT_S) -> Answer:
+    """One request.
+
+    Raises:
+        Unavailable: no answer within `timeout_s` seconds.
+        Rejected: the answer is 401 or 403.
+    """
+    answer = await asyncio.to_thread(_call, method, url, body, key, timeout_s)
+    if answer.status in (401, 403):
+        raise Rejected(f"{url} refuses the key ({answer.status})", hint="the router was started with another key")
+    return answer
+
+
+def _call(method: str, url: str, body: Any, key: str, timeout_s: float) -> Answer:
+    parts = urlsplit(url)
+    if parts.scheme != "http" or not parts.hostname:
+        raise InputError(f"{url!r} is not an http:// address")
+    connection = http.client.HTTPConnection(parts.hostname, parts.port, timeout=timeout_s)
+    headers = {"Authorization": f"Bearer {key}"} if key else {}
+    data = None if body is None else json.dumps(body).encode()
+    if data is not None:
+        headers["Content-Type"] = "application/json"
+    try:
+        connection.request(method, parts.path + (f"?{parts.query}" if parts.query else ""), data, headers)
+        response = connection.getresponse()
+        return Answer(response.status, response.read(LIMIT))
+    except (OSError, http.client.HTTPException) as error:
+        reason = str(error) or type(error).__name__
+        raise Unavailable(f"{parts.netloc} does not answer: {reason}") from error
+    finally:
+        connection.close()

@@ -1,0 +1,148 @@
+"""The router seam: how an endpoint's router is started, and how its members are set.
+
+A router is a task of the workload like any other. It starts with no members and answers 503; the supervisor tells it
+which replicas answer, again after each restart, so that nothing about membership is kept in two places.
+"""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final, Protocol
+
+from remuda.base.errors import InputError
+
+if TYPE_CHECKING:
+    from remuda.plan.model import Endpoint, Group, Secret
+
+NAMES: Final = ("smg",)
+
+
+@dataclass(frozen=True)
+class Keys:
+    """Key values, read just before use; never shown, never stored."""
+
+    api: str = field(default="", repr=False)
+    """What clients of the endpoint send."""
+    control: str = field(default="", repr=False)
+    """What changes the membership."""
+    worker: str = field(default="", repr=False)
+    """What the replicas ask for."""
+
+
+NO_KEYS: Final = Keys()
+
+
+@dataclass(frozen=True)
+class RouterSettings:
+    """What a workload asks of its router."""
+
+    endpoint: Endpoint
+    replicas: int
+    policy: str = ""
+    """Empty: the router's best for so many replicas."""
+    group: str = "router"
+    control_key: Secret | None = None
+    """Without one, everybody who reaches the port can change the membership."""
+    public: bool = False
+    """Listen on all addresses of the node instead of loopback."""
+    request_timeout_s: float = 3600.0
+    """Longest answer, streams included."""
+    run_dir: str = ""
+    """Directory for files that the router needs to keep; nginx only."""
+    python: str = sys.executable
+    extra_args: tuple[str, ...] = ()
+    """Given to the router's own command line as they are, last."""
+
+
+@dataclass(frozen=True)
+class Changes:
+    """What one `sync` did."""
+
+    added: frozenset[str] = frozenset()
+    removed: frozenset[str] = frozenset()
+    pending: frozenset[str] = frozenset()
+    """Asked for, and not serving yet: the next `sync` looks again."""
+
+    def __bool__(self) -> bool:
+        return bool(self.added or self.removed or self.pending)
+
+
+@dataclass(frozen=True)
+class WorkerStats:
+    """One member as the router sees it."""
+
+    url: str
+    healthy: bool
+    requests: int = 0
+    """Sent there so far, retries included."""
+    running: int = 0
+
+
+@dataclass(frozen=True)
+class RouterStats:
+    """What a router counted since it started."""
+
+    requests: int = 0
+    errors: int = 0
+    """Answers that were not a success, as the client saw them."""
+    running: int = 0
+    retries: int = 0
+    mean_s: float = 0.0
+    """Mean time of a request, 0 before the first."""
+    p50_s: float = 0.0
+    p99_s: float = 0.0
+    """Upper bounds from the router's own histogram: as fine as its buckets are."""
+    workers: tuple[WorkerStats, ...] = ()
+
+
+class Router(Protocol):
+    """One kind of router."""
+
+    name: str
+    policies: frozenset[str]
+
+    def group(self, settings: RouterSettings) -> Group:
+        """How it is started. Pure.
+
+        Raises:
+            InputError: the router does not know the policy.
+        """
+        ...
+
+    async def sync(self, base_url: str, urls: frozenset[str], keys: Keys = ..., *, wait_s: float = ...) -> Changes:
+        """Make the members exactly `urls`. May be called again at any time; without a difference it changes nothing.
+
+        Args:
+            base_url: `http://host:port` of the router.
+            urls: base addresses of the replicas that shall be sent requests.
+            keys: `control` (else `api`) opens the router, `worker` is what it sends to the replicas.
+            wait_s: how long to wait until new members serve.
+
+        Raises:
+            Unavailable: the router does not answer, or not in a way that says anything.
+            Rejected: the router refuses the key.
+        """
+        ...
+
+    async def stats(self, base_url: str, keys: Keys = ...) -> RouterStats:
+        """What the router counted.
+
+        Raises:
+            Unavailable: the router does not answer.
+            Rejected: the router refuses the key.
+        """
+        ...
+
+
+def router_named(name: str) -> Router:
+    """The router of that name.
+
+    Raises:
+        InputError: there is none.
+    """
+    if name == "smg":
+        from remuda.serving.smg import SmgRouter
+
+        return SmgRouter()
+    raise InputError(f"there is no router {name!r}", hint=f"known: {', '.join(NAMES)}")

@@ -1,0 +1,189 @@
+"""smg, the default router: Rust, cache-aware, members added and removed over its API. Settings are for smg 1.13."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import TYPE_CHECKING, Any, Final
+
+from remuda.base.errors import InputError, Unavailable
+from remuda.plan.model import HOST_MARK, PORT_MARK, Command, Group, Listen, NodeRestart, Probe, Replace, Role, Secret
+from remuda.serving.client import call
+from remuda.serving.prometheus import Samples, parse, quantile, total
+from remuda.serving.router import NO_KEYS, Changes, RouterStats, WorkerStats
+from remuda.serving.smg_launcher import LABEL, METRICS_LABEL
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from remuda.serving.router import Keys, RouterSettings
+
+API_KEY_ENV: Final = "REMUDA_ROUTER_API_KEY"
+CONTROL_KEY_ENV: Final = "REMUDA_ROUTER_CONTROL_KEY"
+POLL_S: Final = 0.05
+TUNED: Final = (
+    # Tokens are the engines' business; smg would look for a tokenizer on the network.
+    "--disable-tokenizer-autoload",
+    # A replica that dies or returns is noticed within a second; by default it stayed out for 50.
+    *("--health-check-interval-secs", "1", "--health-check-timeout-secs", "2"),
+    *("--health-failure-threshold", "1", "--health-success-threshold", "1"),
+    # A replica that never answers is forgotten soon; the next sync adds it again.
+    *("--worker-startup-check-interval", "1", "--worker-startup-timeout-secs", "10"),
+    # Ten failures in a row close a replica off for two seconds, not for a minute.
+    *("--cb-failure-threshold", "10", "--cb-timeout-duration-secs", "2", "--cb-success-threshold", "1"),
+    # No answers are kept, no long goodbye: streams that outlive it would hold the endpoint's port.
+    *("--history-backend", "none", "--shutdown-grace-period-secs", "5"),
+    *("--log-level", "warn"),
+)
+#: It starts in 0.3 s, and it is the one part that must be back at once, for ever.
+PROBE: Final = Probe(interval_s=2.0, timeout_s=2.0, startup_timeout_s=60.0, stall_s=0.0, unhealthy_restart_after_s=10.0)
+RESTART: Final = NodeRestart(
+    policy="always", max_restarts=20, backoff_initial_s=0.2, backoff_max_s=5.0, heal_after_s=60.0
+)
+REPLACE: Final = Replace(max_failures=20, backoff_initial_s=0.5, backoff_max_s=30.0, heal_after_s=60.0)
+PATHS: Final = frozenset({"/v1/chat/completions", "/v1/completions", "/v1/embeddings", "/v1/responses", "/v1/rerank"})
+"""Requests that count in `status`."""
+
+
+class SmgRouter:
+    """smg behind the seam."""
+
+    name = "smg"
+    policies = frozenset(
+        {
+            "cache_aware",
+            "round_robin",
+            "random",
+            "power_of_two",
+            "least_load",
+            "prefix_hash",
+            "consistent_hashing",
+            "manual",
+            "passthrough",
+        }
+    )
+
+    def group(self, settings: RouterSettings) -> Group:
+        """How it is started. Pure."""
+        endpoint = settings.endpoint
+        policy = settings.policy or ("cache_aware" if settings.replicas > 1 else "round_robin")
+        if policy not in self.policies:
+            raise InputError(f"smg has no policy {policy!r}", hint=f"known: {', '.join(sorted(self.policies))}")
+        secrets: dict[str, Secret] = {}
+        flags: list[str] = ["--model", endpoint.model] if endpoint.model else []
+        if endpoint.api_key is not None:
+            secrets[API_KEY_ENV] = endpoint.api_key
+            flags += ["--api-key-env", API_KEY_ENV]
+        if settings.control_key is not None:
+            secrets[CONTROL_KEY_ENV] = settings.control_key
+            flags += ["--control-key-env", CONTROL_KEY_ENV]
+        argv = [settings.python, "-m", "remuda.serving.smg_launcher", *flags, "--"]
+        argv += ["--host", HOST_MARK, "--port", PORT_MARK, "--policy", policy]
+        argv += [*TUNED, "--request-timeout-secs", str(max(1, round(settings.request_timeout_s)))]
+        return Group(
+            name=settings.group,
+            role=Role.ROUTER,
+            count=1,
+            command=Command(
+                argv=(*argv, *settings.extra_args),
+                env={"HF_HUB_OFFLINE": "1", "NO_COLOR": "1"},
+                secret_env=secrets,
+            ),
+            listen=Listen(port=endpoint.port, fixed=True, public=settings.public),
+            probe=PROBE,
+            restart=RESTART,
+            replace=REPLACE,
+            kill_grace_s=8.0,
+        )
+
+    async def sync(self, base_url: str, urls: frozenset[str], keys: Keys = NO_KEYS, *, wait_s: float = 2.0) -> Changes:
+        """Make the members exactly `urls`."""
+        key = keys.control or keys.api
+        known = await _workers(base_url, key)
+        missing, surplus = urls - known.keys(), frozenset(known.keys() - urls)
+        await asyncio.gather(*(_add(base_url, url, keys) for url in missing))
+        await asyncio.gather(*(_remove(base_url, known[url]["id"], key) for url in surplus))
+        if not missing and not surplus:
+            return Changes()
+        pending = await _settle(base_url, missing, surplus, key, wait_s)
+        return Changes(missing - pending, surplus, pending)
+
+    async def stats(self, base_url: str, keys: Keys = NO_KEYS) -> RouterStats:
+        """What smg counted: its list of workers, and its metrics where the list says that they are."""
+        everyone = await _list(base_url, keys.control or keys.api)
+        addresses = [str(worker["labels"][METRICS_LABEL]) for worker in everyone if is_waiting_room(worker)]
+        samples: Samples = ()
+        if addresses:
+            answer = await call("GET", addresses[0])
+            samples = parse(answer.body.decode(errors="replace"))
+        return summarize([worker for worker in everyone if not is_waiting_room(worker)], samples)
+
+
+def is_waiting_room(worker: Mapping[str, Any]) -> bool:
+    """Whether it is the launcher's own member, which serves nothing."""
+    return LABEL in (worker.get("labels") or {})
+
+
+def summarize(workers: list[dict[str, Any]], samples: Samples) -> RouterStats:
+    """One view of the list of workers and the metrics. Pure."""
+    count = total(samples, "smg_http_request_duration_seconds_count", path=PATHS)
+    spent = total(samples, "smg_http_request_duration_seconds_sum", path=PATHS)
+    answers = total(samples, "smg_http_responses_total", path=PATHS)
+    good = total(samples, "smg_http_responses_total", path=PATHS, status_code=frozenset({"200"}))
+    members = tuple(
+        WorkerStats(
+            url=worker["url"],
+            healthy=bool(worker.get("is_healthy")),
+            requests=int(total(samples, "smg_worker_requests_total", worker=frozenset({worker["url"]}))),
+            running=int(total(samples, "smg_worker_requests_active", worker=frozenset({worker["url"]}))),
+        )
+        for worker in sorted(workers, key=lambda worker: str(worker["url"]))
+    )
+    return RouterStats(
+        requests=int(answers),
+        errors=int(answers - good),
+        running=sum(member.running for member in members),
+        retries=int(total(samples, "smg_worker_retries_total")),
+        mean_s=spent / count if count else 0.0,
+        p50_s=quantile(samples, "smg_http_request_duration_seconds", 0.5, path=PATHS),
+        p99_s=quantile(samples, "smg_http_request_duration_seconds", 0.99, path=PATHS),
+        workers=members,
+    )
+
+
+async def _list(base_url: str, key: str) -> list[dict[str, Any]]:
+    answer = await call("GET", f"{base_url}/workers", key=key)
+    document = answer.json()
+    if answer.status != 200 or not isinstance(document, dict) or not isinstance(document.get("workers"), list):
+        raise Unavailable(f"the router at {base_url} answered {answer.status} instead of its list of workers")
+    return list(document["workers"])
+
+
+async def _workers(base_url: str, key: str) -> dict[str, dict[str, Any]]:
+    return {worker["url"]: worker for worker in await _list(base_url, key) if not is_waiting_room(worker)}
+
+
+async def _add(base_url: str, url: str, keys: Keys) -> None:
+    spec: dict[str, Any] = {"url": url} | ({"api_key": keys.worker} if keys.worker else {})
+    answer = await call("POST", f"{base_url}/workers", body=spec, key=keys.control or keys.api)
+    if answer.status not in (200, 201, 202, 409):  # 409: known, or being added
+        raise Unavailable(f"the router at {base_url} answered {answer.status} when {url} was added")
+
+
+async def _remove(base_url: str, worker_id: str, key: str) -> None:
+    answer = await call("DELETE", f"{base_url}/workers/{worker_id}", key=key)
+    if answer.status not in (200, 202, 204, 404):
+        raise Unavailable(f"the router at {base_url} answered {answer.status} when {worker_id} was removed")
+
+
+async def _settle(
+    base_url: str, added: frozenset[str], removed: frozenset[str], key: str, wait_s: float
+) -> frozenset[str]:
+    """Wait until the changes are in force, and say which additions are not."""
+    deadline = time.monotonic() + wait_s
+    while True:
+        now = await _workers(base_url, key)
+        pending = frozenset(url for url in added if not now.get(url, {}).get("is_healthy"))
+        if (not pending and not removed & now.keys()) or time.monotonic() >= deadline:
+            return pending
+        await asyncio.sleep(POLL_S)

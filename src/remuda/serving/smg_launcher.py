@@ -1,0 +1,201 @@
+"""Starts smg: `python -m remuda.serving.smg_launcher --model NAME [--api-key-env V] [--control-key-env V] -- FLAGS…`.
+
+smg's own command takes keys in its arguments, where every user of the machine can read them, and answers 404 «no such
+model» while it has no members, which clients take for an error of their own. So keys come from the environment, and a
+second small process is a member that is never healthy: with it, smg knows the model and answers 503 until a replica is
+there.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import json
+import os
+import signal
+import socket
+import sys
+import threading
+import time
+import urllib.error
+import urllib.request
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from typing import TYPE_CHECKING, Any, Final, NoReturn
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+POLL_S: Final = 0.2
+INSTALL: Final = "pip install 'remuda[router]'"
+LABEL: Final = "remuda"
+"""Label of the waiting room in smg's list of workers."""
+METRICS_LABEL: Final = "remuda-metrics"
+"""Label of the waiting room that tells where smg's metrics are."""
+
+
+class Parser(argparse.ArgumentParser):
+    """Says what is wrong in one sentence and ends with 2."""
+
+    def error(self, message: str) -> NoReturn:
+        """End the process."""
+        self.exit(2, f"smg_launcher: {message}; see --help\n")
+
+
+def parser() -> Parser:
+    """Own flags; what follows `--` is smg's."""
+    made = Parser(prog="python -m remuda.serving.smg_launcher", allow_abbrev=False)
+    made.add_argument("--model", default="", help="model name that requests carry")
+    made.add_argument("--api-key-env", default="", help="environment variable with the key that clients send")
+    made.add_argument("--control-key-env", default="", help="environment variable with the key that sets members")
+    made.add_argument("smg", nargs="*", help="smg's own flags, after --")
+    return made
+
+
+class WaitingRoom(BaseHTTPRequestHandler):
+    """A member without a model: healthy until smg has registered it, then never again."""
+
+    model = ""
+    registered = False
+
+    def do_GET(self) -> None:
+        """Answer what smg asks when it registers a worker."""
+        if self.path == "/v1/models":
+            self._send(200, {"object": "list", "data": [{"id": self.model, "object": "model", "owned_by": "remuda"}]})
+        elif self.path == "/health":
+            self._send(503 if type(self).registered else 200, {})
+        else:
+            self._send(404, {})
+
+    def do_POST(self) -> None:
+        """Refuse: reached only in the moment before smg saw that this is not healthy."""
+        self.rfile.read(int(self.headers.get("content-length") or 0))
+        message = {"message": "no replica is ready", "type": "server_error", "code": "no_available_workers"}
+        self._send(503, {"error": message})
+
+    def _send(self, status: int, answer: dict[str, Any]) -> None:
+        data = json.dumps(answer).encode()
+        self.send_response(status)
+        self.send_header("content-type", "application/json")
+        self.send_header("content-length", str(len(data)))
+        if status == 503:
+            self.send_header("retry-after", "1")
+        self.end_headers()
+        self.wfile.write(data)
+
+    def log_message(self, *_: object) -> None:
+        """Say nothing."""
+
+
+def take(variable: str) -> str:
+    """Value of a variable that is named; the environment does not have it afterwards.
+
+    Raises:
+        SystemExit: it is named and empty.
+    """
+    if not variable:
+        return ""
+    value = os.environ.pop(variable, "")
+    if not value:
+        parser().error(f"${variable} is empty")
+    return value
+
+
+def free_port(host: str) -> int:
+    """A port that nobody listens on now."""
+    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
+        probe.bind((host, 0))
+        return int(probe.getsockname()[1])
+
+
+def end_with_parent(parent: int) -> None:
+    """Ask the kernel (Linux) to end this process when its parent ends, however that ends."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None, use_errno=True).prctl(1, signal.SIGTERM)  # PR_SET_PDEATHSIG
+    if os.getppid() != parent:
+        os._exit(0)
+
+
+def open_waiting_room(base_url: str, model: str, key: str, metrics_url: str) -> None:
+    """Start the process that holds the waiting room and registers it once smg answers at `base_url`."""
+    WaitingRoom.model = model
+    server = HTTPServer(("127.0.0.1", 0), WaitingRoom)
+    server.timeout = POLL_S
+    parent = os.getpid()
+    if os.fork() != 0:
+        server.socket.close()
+        return
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, signal.SIG_DFL)
+    end_with_parent(parent)
+    spec = {
+        "url": f"http://127.0.0.1:{server.server_port}",
+        "labels": {LABEL: "waiting-room", METRICS_LABEL: metrics_url},
+    }
+    threading.Thread(target=register, args=(base_url, spec, key), daemon=True).start()
+    while True:
+        server.handle_request()
+        if os.getppid() != parent:
+            os._exit(0)
+
+
+def register(base_url: str, spec: dict[str, Any], key: str) -> None:
+    """Add the waiting room to smg's workers, let smg find it unhealthy, then ask it to look once a day only."""
+    workers = f"{base_url}/workers"
+    while True:
+        time.sleep(POLL_S / 10)
+        try:
+            if not WaitingRoom.registered:
+                ask("POST", workers, key, spec)
+            mine = [worker for worker in ask("GET", workers, key)["workers"] if worker["url"] == spec["url"]]
+            WaitingRoom.registered = bool(mine)
+            if mine and not mine[0]["is_healthy"]:
+                # A failed probe is two lines in smg's log: enough once, too much each second.
+                ask("PATCH", f"{workers}/{mine[0]['id']}", key, {"health": {"check_interval_secs": 86_400}})
+                return
+        except (OSError, ValueError, KeyError):
+            continue  # not up yet
+
+
+def ask(method: str, url: str, key: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
+    """One request to smg; 409 means that it knows the worker already."""
+    data = None if body is None else json.dumps(body).encode()
+    headers = {"content-type": "application/json"} | ({"authorization": f"Bearer {key}"} if key else {})
+    request = urllib.request.Request(url, data, headers, method=method)  # noqa: S310 - http:// on loopback, made above
+    try:
+        with urllib.request.urlopen(request, timeout=5) as answer:  # noqa: S310
+            return dict(json.load(answer))
+    except urllib.error.HTTPError as error:
+        error.close()
+        if error.code == 409:
+            return {}
+        raise
+
+
+def main(argv: Sequence[str] | None = None) -> NoReturn:
+    """Entry point: becomes smg."""
+    options = parser().parse_args(argv)
+    api_key, control_key = take(options.api_key_env), take(options.control_key_env)
+    try:
+        from smg.launch_router import launch_router, parse_router_args
+    except ImportError as error:
+        sys.stderr.write(f"smg_launcher: smg cannot be imported ({error}): {INSTALL}\n")
+        sys.exit(2)
+    args = parse_router_args(options.smg)
+    args.api_key = api_key or None
+    if control_key:
+        args.control_plane_api_keys = [("remuda", "remuda", control_key, "admin")]
+    # Removed members leave the list at once; requests in flight there run on. There is no flag for it.
+    args.drain_settle_secs = 0
+    args.prometheus_host = args.host
+    args.prometheus_port = free_port(args.host)
+    local = "127.0.0.1" if args.host == "0.0.0.0" else args.host  # noqa: S104 - compared, not bound
+    netloc = f"[{local}]" if ":" in local else local
+    metrics_url = f"http://{netloc}:{args.prometheus_port}/metrics"
+    if options.model:
+        open_waiting_room(f"http://{netloc}:{args.port}", options.model, control_key or api_key, metrics_url)
+    launch_router(args)
+    sys.exit(0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,230 @@
+"""Rows go in and come out, in one transaction, under one fence; on both databases."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from remuda.backends.base import TaskKey
+from remuda.base.errors import Conflict, Fenced, NotFound
+from remuda.store.database import Store
+from remuda.store.rows import AllocationRow, EventRow, EvidenceRow, TaskRow, WorkloadRow
+
+SWARM = WorkloadRow(
+    name="llama",
+    uid="x7k2p",
+    kind="swarm",
+    backend="local",
+    plan='{"groups":[]}',
+    spec="replicas: 2  # zwei",
+    created_at=1_795_000_000.25,
+    changed_at=1_795_000_001.5,
+)
+TASK = TaskRow(
+    workload="llama",
+    group_name="replica",
+    idx=0,
+    backend="local",
+    phase="ready",
+    attempt=3,
+    since=1_795_000_002.125,
+    token="remuda-llama-replica-0-3-x7k2p",
+    native="4242",
+    failures=1,
+    reason="ütf-8 ✓ 'quoted' \"twice\" $(touch x)",
+    url="http://127.0.0.1:8000",
+    http_status=200,
+    pid=2**22,
+    exit_code=None,
+    seq=2**40,
+    metrics='{"running": 1.5}',
+)
+ALLOCATION = AllocationRow(
+    token=TASK.token, workload="llama", group_name="replica", idx=0, attempt=3, backend="local", submitted_at=5.0
+)
+
+
+@pytest.fixture
+def swarm(store: Store, fence: int) -> Store:
+    store.add_workload(fence, SWARM)
+    return store
+
+
+def test_a_workload_comes_back_as_it_was(store: Store, fence: int) -> None:
+    store.add_workload(fence, SWARM)
+    assert store.workload("llama") == SWARM
+    assert store.workloads() == [SWARM]
+
+
+def test_a_name_is_taken_once(swarm: Store, fence: int) -> None:
+    with pytest.raises(Conflict, match="'llama' exists already"):
+        swarm.add_workload(fence, replace(SWARM, uid="other"))
+    assert swarm.workload("llama") == SWARM
+
+
+def test_unknown_names_are_not_found(store: Store, fence: int) -> None:
+    calls: list[Callable[[], object]] = [
+        lambda: store.workload("llama"),
+        lambda: store.replace_workload(fence, SWARM),
+        lambda: store.set_intent(fence, "llama", running=False, counts="{}", changed_at=1.0),
+        lambda: store.set_workload_phase(fence, "llama", "ready"),
+    ]
+    for call in calls:
+        with pytest.raises(NotFound, match="no workload 'llama'"):
+            call()
+    store.remove_workload(fence, "llama")
+
+
+def test_an_intent_raises_the_generation(swarm: Store, fence: int) -> None:
+    first = swarm.set_intent(fence, "llama", running=True, counts='{"replica": 3}', changed_at=7.0, note="scaled")
+    second = swarm.set_intent(fence, "llama", running=False, counts="{}", changed_at=8.0)
+    assert (first, second) == (2, 3)
+    assert swarm.workload("llama") == replace(SWARM, running=False, counts="{}", generation=3, changed_at=8.0)
+
+
+def test_generations_are_given_once_each(swarm: Store, fence: int) -> None:
+    seen: list[int] = []
+
+    def ask() -> None:
+        for _ in range(10):
+            seen.append(swarm.set_intent(fence, "llama", running=True, counts="{}", changed_at=1.0))
+
+    threads = [threading.Thread(target=ask) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(seen) == list(range(2, 42))
+
+
+def test_replacing_keeps_the_tasks(swarm: Store, fence: int) -> None:
+    swarm.record(fence, tasks=[TASK])
+    swarm.replace_workload(fence, replace(SWARM, uid="new", plan="{}", phase="starting"))
+    assert swarm.workload("llama").uid == "new"
+    assert swarm.tasks("llama") == [TASK]
+
+
+def test_the_phase_is_kept(swarm: Store, fence: int) -> None:
+    swarm.set_workload_phase(fence, "llama", "ready")
+    assert swarm.workload("llama") == replace(SWARM, phase="ready")
+
+
+def test_removing_takes_the_tasks_and_leaves_the_story(swarm: Store, fence: int) -> None:
+    swarm.record(fence, tasks=[TASK], allocations=[ALLOCATION], events=[EventRow(at=1.0, workload="llama")])
+    swarm.remove_workload(fence, "llama")
+    assert swarm.workloads() == []
+    assert swarm.tasks() == []
+    assert swarm.allocations("llama") == [ALLOCATION]
+    assert len(swarm.events("llama")) == 1
+
+
+def test_tasks_come_in_order_and_are_overwritten_whole(swarm: Store, fence: int) -> None:
+    swarm.add_workload(fence, replace(SWARM, name="a"))
+    rows = [replace(TASK, idx=idx) for idx in (10, 2, 0)]
+    router = replace(TASK, group_name="a-router")
+    other = replace(TASK, workload="a")
+    swarm.record(fence, tasks=[*rows, router, other])
+    assert swarm.tasks() == [other, router, *rows[::-1]]
+    later = replace(TASK, idx=2, phase="failed", exit_code=1, reason="")
+    swarm.record(fence, tasks=[later])
+    assert swarm.tasks("llama") == [router, rows[2], later, rows[0]]
+
+
+def test_removed_tasks_are_gone_and_absent_ones_are_fine(swarm: Store, fence: int) -> None:
+    swarm.record(fence, tasks=[TASK, replace(TASK, idx=1)])
+    swarm.record(fence, removed=[TaskKey("llama", "replica", 0), TaskKey("llama", "replica", 9)])
+    assert [task.idx for task in swarm.tasks()] == [1]
+
+
+def test_a_record_is_all_or_nothing(swarm: Store, fence: int) -> None:
+    orphan = replace(TASK, workload="gone")
+    with pytest.raises(Conflict):
+        swarm.record(fence, tasks=[TASK, orphan], events=[EventRow(at=1.0, workload="llama")])
+    assert swarm.tasks() == []
+    assert swarm.events("llama") == []
+
+
+def test_allocations_are_overwritten_by_token(swarm: Store, fence: int) -> None:
+    ended = replace(ALLOCATION, ended_at=9.0, exit_code=137, signal=9, evidence="tail\0of \udcff log")
+    swarm.record(fence, allocations=[ALLOCATION])
+    swarm.record(fence, allocations=[ended])
+    assert swarm.allocations("llama") == [replace(ended, evidence="tail\N{REPLACEMENT CHARACTER}of ? log")]
+
+
+def test_events_are_read_forwards_and_from_the_end(swarm: Store, fence: int) -> None:
+    lines = [EventRow(at=float(n), workload="llama", task=f"replica/{n % 2}", reason=str(n)) for n in range(10)]
+    swarm.record(fence, events=[*lines, EventRow(at=0.0, workload="other")])
+    found = swarm.events("llama")
+    assert [replace(event, id=0) for event in found] == lines
+    assert swarm.events("llama", limit=3) == found[-3:]
+    assert swarm.events("llama", limit=3, after_id=found[1].id) == found[2:5]
+    assert swarm.events("llama", after_id=found[-1].id) == []
+    assert [event.reason for event in swarm.events("llama", task="replica/1", limit=2)] == ["7", "9"]
+
+
+def test_evidence_expires(store: Store, fence: int) -> None:
+    weak = EvidenceRow(node="n1", at=1.0, kind="xid", weight=0.5, device="0", expires_at=10.0)
+    store.add_evidence(fence, [weak, replace(weak, node="n2", expires_at=20.0)])
+    assert [item.node for item in store.evidence(now=5.0)] == ["n1", "n2"]
+    assert [item.node for item in store.evidence(now=10.0)] == ["n2"]
+
+
+def test_meta_values(store: Store, fence: int) -> None:
+    assert store.meta("color") == ""
+    store.set_meta(fence, "color", "bay")
+    store.set_meta(fence, "color", "roan")
+    assert store.meta("color") == "roan"
+
+
+def test_every_write_checks_the_fence(swarm: Store, fence: int) -> None:
+    swarm.record(fence, tasks=[TASK])
+    calls: list[Callable[[int], object]] = [
+        lambda old: swarm.add_workload(old, replace(SWARM, name="b")),
+        lambda old: swarm.replace_workload(old, replace(SWARM, plan="no")),
+        lambda old: swarm.set_intent(old, "llama", running=False, counts="{}", changed_at=1.0),
+        lambda old: swarm.set_workload_phase(old, "llama", "no"),
+        lambda old: swarm.remove_workload(old, "llama"),
+        lambda old: swarm.record(old, tasks=[replace(TASK, phase="no")]),
+        lambda old: swarm.record(old),
+        lambda old: swarm.add_evidence(old, [EvidenceRow(node="n", at=1.0, kind="k", expires_at=9.0)]),
+        lambda old: swarm.set_meta(old, "k", "no"),
+    ]
+    for wrong in (fence - 1, fence + 1):
+        for call in calls:
+            with pytest.raises(Fenced, match=f"lease {fence} is in force"):
+                call(wrong)
+    assert (swarm.workloads(), swarm.tasks(), swarm.evidence(0), swarm.meta("k")) == ([SWARM], [TASK], [], "")
+
+
+_anything = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=50)
+_times = st.floats(min_value=0, max_value=4e9)
+
+
+@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(reason=_anything, since=_times, exit_code=st.none() | st.integers(-255, 255), seq=st.integers(-1, 2**53))
+def test_any_task_comes_back_as_it_was(
+    swarm: Store, fence: int, reason: str, since: float, exit_code: int | None, seq: int
+) -> None:
+    row = replace(TASK, reason=reason, since=since, exit_code=exit_code, seq=seq)
+    swarm.record(fence, tasks=[row])
+    assert swarm.tasks() == [row]
+
+
+def test_a_thousand_tasks_are_written_in_a_tenth_of_a_second(swarm: Store, fence: int) -> None:
+    rows = [replace(TASK, idx=idx) for idx in range(1000)]
+    swarm.record(fence, tasks=rows)
+    best = 60.0
+    for turn in range(5):
+        changed = [replace(row, attempt=turn) for row in rows]
+        begin = time.perf_counter()
+        swarm.record(fence, tasks=changed)
+        best = min(best, time.perf_counter() - begin)
+    assert swarm.tasks() == changed
+    bound = 0.1 if swarm.address.path is not None else 0.5
+    assert best < bound

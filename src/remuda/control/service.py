@@ -29,7 +29,7 @@ from remuda.supervise.model import LIVE, Line, Want
 from remuda.supervise.summary import SERVING, summarise
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Sequence
+    from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 
     from remuda.base.clock import Clock
     from remuda.base.paths import StatePaths
@@ -46,6 +46,7 @@ class Service:
         self.clock = clock
         self.created = {row.name: row.created_at for row in journal.store.workloads()}
         self.routers: dict[str, RouterView] = {}
+        self.refresh_router: Callable[[str, Workload], Awaitable[None]] | None = None
 
     # Intents
 
@@ -202,6 +203,12 @@ class Service:
             unreachable=self.supervisor.unreachable.get(want.workload.backend, ""),
         )
         return view.model_copy(update={"router": self.routers.get(name)})
+
+    async def fresh_view(self, name: str) -> WorkloadView:
+        """One workload, with the router's numbers as they are now."""
+        if self.refresh_router is not None:
+            await self.refresh_router(name, self._want(name).workload)
+        return self.view(name)
 
     def spec(self, name: str) -> dict[str, object]:
         """What the user wrote, resolved, and the plan that was made of it."""

@@ -26,6 +26,7 @@ def _essence(workload: Workload) -> Mapping[str, object]:
     data = workload.model_dump(exclude={"uid", "labels", "place", "endpoint"})
     for group in data["groups"]:
         group["listen"] = None
+        group["command"]["secret_env"] = sorted(group["command"]["secret_env"])
     return data
 
 

@@ -64,6 +64,8 @@ class WorkloadView(View):
     """One workload."""
 
     name: str
+    uid: str
+    """New with every creation of the name."""
     kind: str
     backend: str
     phase: str
@@ -142,6 +144,7 @@ def workload_view(want: Want, tasks: Mapping[TaskKey, Task], *, created_at: floa
     endpoint = workload.endpoint
     return WorkloadView(
         name=workload.name,
+        uid=workload.uid,
         kind=workload.kind.value,
         backend=workload.backend,
         phase=summary.phase,

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from remuda.backends.local.backend import LocalBackend
 from remuda.backends.local.render import LocalSite
 from remuda.base.settings import setting
+from remuda.control.follow import RouterFollower
 from remuda.node.zipapp import build_zipapp
 
 if TYPE_CHECKING:
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
 
     from remuda.backends.base import Backend
     from remuda.base.paths import StatePaths
+    from remuda.control.service import Service
+    from remuda.supervise.loop import After
 
 
 def database_url(paths: StatePaths) -> str:
@@ -36,3 +39,19 @@ def local_site(paths: StatePaths) -> LocalSite:
 def backends(paths: StatePaths) -> Mapping[str, Backend]:
     """Every backend that this version has, by type."""
     return {"local": LocalBackend(local_site(paths))}
+
+
+class Followers:
+    """What follows the supervisor's tasks, and ends with the host."""
+
+    def __init__(self, service: Service) -> None:
+        self.routers = RouterFollower(service.routers)
+        service.refresh_router = self.routers.refresh
+
+    def all(self) -> list[After]:
+        """In the order in which they are called."""
+        return [self.routers]
+
+    async def close(self) -> None:
+        """End them."""
+        await self.routers.close()

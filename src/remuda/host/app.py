@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from fastapi import APIRouter, FastAPI, Query, Request
@@ -16,7 +17,8 @@ from remuda.control.views import ExplainView, HostView, LineView, WorkloadView
 from remuda.store import ops
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    import asyncio
+from collections.abc import AsyncIterator, Callable
 
     from remuda.control.service import Service
     from remuda.host.reports import ReportServer
@@ -115,8 +117,8 @@ class App:
             return service.create(body.workload, body.spec)
 
         @router.get("/workloads/{name}", summary="One workload with its tasks")
-        async def workload(name: str) -> WorkloadView:
-            return service.view(name)
+        async def workload(name: str, fresh: bool = False) -> WorkloadView:
+            return await service.fresh_view(name) if fresh else service.view(name)
 
         @router.get("/workloads/{name}/spec", summary="What the user wrote, and the plan made of it")
         async def spec(name: str) -> dict[str, Any]:
@@ -168,8 +170,9 @@ class App:
             return asdict(ops.status(store))
 
         @router.post("/database/backup", summary="Copy the database while it is in use")
-        async def backup(body: BackupBody) -> dict[str, str]:
-            return {"to": str(ops.backup(store, body.to))}
+        async def backup(body: BackupBody) -> dict[str, Any]:
+            size = await asyncio.to_thread(ops.backup, store, Path(body.to))
+            return {"to": body.to, "size_bytes": size}
 
         @router.post("/database/prune", summary="Forget old stories, and workloads that have long been down")
         async def prune(body: PruneBody) -> dict[str, Any]:

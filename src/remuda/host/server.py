@@ -101,7 +101,8 @@ class Host:
         journal = StoreJournal(self.store, taken.fence)
         supervisor = Supervisor(journal, wiring.backends(self.paths), self.clock)
         service = Service(journal, supervisor, self.paths, self.clock)
-        supervisor.after = wiring.followers(service)
+        followers = wiring.Followers(service)
+        supervisor.after = followers.all()
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._stop.set)
@@ -117,7 +118,7 @@ class Host:
             await self._until_stopped(supervisor, server, listener, taken)
         finally:
             await reports.stop()
-            await wiring.close(supervisor)
+            await followers.close()
             listener.close()
             self._remove_own_files()
             leases.release(self.store, taken)

@@ -1,0 +1,183 @@
+"""From what a user typed to a workload ready to be sent to the host. Runs in the user's process and environment."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from remuda.backends.base import Rendered, Request, TaskKey, make_token
+from remuda.backends.local.devices import present_gpus
+from remuda.backends.local.render import render
+from remuda.base.errors import InputError
+from remuda.base.files import write_atomic
+from remuda.base.ids import new_suffix
+from remuda.base.settings import variable
+from remuda.control.follow import CONTROL_KEY, secret_folder
+from remuda.control.settle import with_devices
+from remuda.control.wiring import local_site
+from remuda.plan.derive import derive, name_base
+from remuda.plan.model import Group, Secret, Workload
+from remuda.plan.notes import notes
+from remuda.plan.placement import MachineFacts
+from remuda.plan.swarm import ROUTER, plan_front, plan_swarm
+from remuda.serving.router import RouterSettings, router_named
+from remuda.specs.load import Loaded, load_swarm
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from remuda.base.paths import StatePaths
+    from remuda.specs.resolve import Override, Shown
+    from remuda.specs.swarm import SwarmSpec
+
+_KEPT_NAMES = frozenset(
+    {"PATH", "LD_LIBRARY_PATH", "LIBRARY_PATH", "PYTHONPATH", "VIRTUAL_ENV", "CONDA_PREFIX", "TMPDIR", "LANG", "LC_ALL"}
+    | {"SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE", "http_proxy", "https_proxy", "no_proxy"}
+    | {"HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "XDG_CACHE_HOME"}
+)
+_KEPT_PREFIXES = (
+    "HF_", "HUGGINGFACE_", "TRANSFORMERS_", "VLLM_", "SGLANG_", "SGL_", "LLAMA_", "GGML_", "CUDA_", "NVIDIA_", "NCCL_",
+    "ROCR_", "HIP_", "TORCH", "PYTORCH_", "TRITON_", "OMP_", "MKL_", "TOKENIZERS_", "RAY_", "FLASHINFER_",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A swarm as it would be brought up."""
+
+    workload: Workload
+    spec: SwarmSpec
+    """Without gaps."""
+    notes: tuple[str, ...]
+    """What the user should know."""
+    shown: tuple[Shown, ...]
+    """Every value with its origin."""
+
+
+def plan_up(
+    file: str | Path | None, overrides: Sequence[Override] = (), *, paths: StatePaths, name: str = ""
+) -> Planned:
+    """Read a swarm's document and plan it for this machine. Nothing is started or written.
+
+    Args:
+        file: YAML or JSON; None when the overrides say all.
+        overrides: from the command line; they win.
+        paths: of the state directory.
+        name: of the swarm, where the caller knows it; else the spec's, else one is made of the model.
+
+    Raises:
+        InputError: something is wrong with the document; says where.
+    """
+    loaded = load_swarm(file, overrides)
+    try:
+        return _plan(loaded, name, paths)
+    except InputError as error:
+        raise loaded.locate(error) from error
+
+
+def _plan(loaded: Loaded[SwarmSpec], name: str, paths: StatePaths) -> Planned:
+    facts = MachineFacts(gpus=present_gpus(), cpus=os.cpu_count() or 1, cwd=str(Path.cwd()))
+    derived = derive(loaded.spec, facts)
+    spec = derived.spec
+    chosen = name or spec.name or f"{name_base(spec)}-{new_suffix()}"
+    uid, run_dir = new_suffix(8), str(paths.workload(chosen))
+    router = _router(loaded.spec, spec, secret_folder(run_dir, uid))
+    workload = plan_swarm(
+        spec, name=chosen, uid=uid, run_dir=run_dir, python=sys.executable, facts=facts, router=router
+    )  # fmt: skip
+    place = {**workload.place, "env": kept_environment(), "home": spec.home_directory or ""}
+    labels = {**workload.labels, "router": spec.router.type}
+    workload = workload.model_copy(update={
+        "place": place, "labels": labels, "spec_file": loaded.file,
+        "endpoint": plan_front(loaded.spec, ROUTER if router else "").endpoint,
+    })  # fmt: skip
+    return Planned(workload, spec, notes(spec, sys.executable), tuple(loaded.show(spec, derived.reasons)))
+
+
+def _router(said: SwarmSpec, spec: SwarmSpec, keys: Path) -> Group | None:
+    """The group in front, rendered by the router itself; None: the only replica is the endpoint."""
+    if spec.router.type == "none":
+        return None
+    front = plan_front(said, ROUTER)
+    settings = RouterSettings(
+        endpoint=front.endpoint,
+        replicas=spec.replicas,
+        policy=spec.router.policy or "",
+        group=ROUTER,
+        control_key=Secret(file=str(keys / CONTROL_KEY)),
+        public=front.listen.public,
+        request_timeout_s=spec.router.request_timeout,
+        run_dir=str(keys.parent.parent),
+        python=sys.executable,
+        extra_args=tuple(spec.router.args),
+    )
+    try:
+        group = router_named(spec.router.type).group(settings)
+    except InputError as error:
+        raise InputError(error.message, hint=error.hint, where=error.where or "router.policy") from error
+    return group.model_copy(update={"listen": front.listen})
+
+
+def kept_environment() -> dict[str, str]:
+    """What tasks see of the user's environment: search paths and the settings of engines; never a secret."""
+    from remuda.base.secrets import looks_secret
+
+    return {
+        name: value
+        for name, value in sorted(os.environ.items())
+        if (name in _KEPT_NAMES or name.startswith(_KEPT_PREFIXES)) and not looks_secret(name)
+        and name != "CUDA_VISIBLE_DEVICES"
+    }  # fmt: skip
+
+
+def dry_run(workload: Workload, paths: StatePaths) -> list[Rendered]:
+    """What bringing it up would start: the same rendering that is sent, for the first attempt of every task."""
+    placed = with_devices(workload, {})
+    site = local_site(paths)
+    return [
+        render(Request(key, 1, make_token(key, 1, placed.uid), placed, group), site)
+        for group in placed.groups
+        for index in range(group.count)
+        for key in [TaskKey(placed.name, group.name, index)]
+    ]
+
+
+def deliver_secrets(workload: Workload) -> Workload:
+    """Put the secrets that are referred to by environment variable into files that the tasks can read.
+
+    Returns:
+        The workload, referring to the files.
+
+    Raises:
+        InputError: a variable is not set, or a file is missing.
+    """
+    folder = secret_folder(workload.run_dir, workload.uid)
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    write_atomic(folder / CONTROL_KEY, secrets.token_urlsafe(24), mode=0o600)
+
+    def deliver(secret: Secret) -> Secret:
+        if secret.file:
+            if not Path(secret.file).expanduser().is_file():
+                raise InputError(f"secret file {secret.file!r} does not exist")
+            return Secret(file=str(Path(secret.file).expanduser().absolute()))
+        value, _ = variable(secret.env)
+        if not value:
+            raise InputError(f"environment variable {secret.env} is not set, and a secret is read from it")
+        path = folder / secret.env
+        write_atomic(path, value, mode=0o600)
+        return Secret(file=str(path))
+
+    groups = tuple(_delivered(group, deliver) for group in workload.groups)
+    address = workload.endpoint
+    if address is not None and address.api_key is not None:
+        address = address.model_copy(update={"api_key": deliver(address.api_key)})
+    return workload.model_copy(update={"groups": groups, "endpoint": address})
+
+
+def _delivered(group: Group, deliver: Callable[[Secret], Secret]) -> Group:
+    secret_env = {name: deliver(secret) for name, secret in group.command.secret_env.items()}
+    return group.model_copy(update={"command": group.command.model_copy(update={"secret_env": secret_env})})

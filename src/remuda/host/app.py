@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import AsyncIterator, Callable
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 from fastapi import APIRouter, FastAPI, Query, Request
 from fastapi.exceptions import RequestValidationError
@@ -13,16 +15,11 @@ from pydantic import BaseModel
 
 from remuda import __version__
 from remuda.base.errors import Conflict, InputError, NotFound, Rejected, RemudaError, TimedOut, Unavailable
+from remuda.control.service import Service
 from remuda.control.views import ExplainView, HostView, LineView, WorkloadView
+from remuda.host.reports import ReportServer
+from remuda.plan.model import Workload
 from remuda.store import ops
-
-if TYPE_CHECKING:
-    import asyncio
-from collections.abc import AsyncIterator, Callable
-
-    from remuda.control.service import Service
-    from remuda.host.reports import ReportServer
-    from remuda.plan.model import Workload
 
 _STATUS: dict[type[RemudaError], int] = {
     InputError: 422, NotFound: 404, Conflict: 409, Rejected: 400, Unavailable: 503, TimedOut: 504,

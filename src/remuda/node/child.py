@@ -72,6 +72,7 @@ class Supervisor:
     def run(self) -> int:
         """Supervise until the end; the program's exit code."""
         try:
+            self._log.append(b"")  # it is there from the beginning, for those who follow it
             self._handle(machine.Start())
             while self.life.phase != machine.EXITED:
                 self._wait()

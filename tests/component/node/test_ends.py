@@ -1,0 +1,208 @@
+"""How a child ends, and what the program makes of it."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from tests.component.node.conftest import ONCE, PYTHON, QUICK, SOON, alive, until
+
+from remuda.wire import exit as codes
+from remuda.wire.child import HealthProbe, RestartRule
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.component.node.conftest import Allocation
+
+
+def sh(script: str) -> list[str]:
+    return ["/bin/sh", "-c", script]
+
+
+@pytest.mark.parametrize(
+    ("script", "code", "child_code", "child_signal"),
+    [("exit 0", 0, 0, 0), ("exit 7", 7, 7, 0), ("kill -9 $$", 137, None, 9), ("kill -15 $$", 143, None, 15)],
+)
+def test_a_command_ends(
+    allocation: Allocation, script: str, code: int, child_code: int | None, child_signal: int
+) -> None:
+    allocation.start(sh(f"echo out; echo err >&2; {script}"))
+    assert allocation.code() == code
+    record = allocation.record()
+    assert (record.child_exit_code, record.child_signal, record.token) == (child_code, child_signal, "w-replica-0-a1")
+    assert record.log_tail == "out\nerr\n"
+    assert allocation.log() == "out\nerr\n"
+    assert allocation.states() == ["ready", "exited"]
+
+
+WAITS = """
+import signal, sys
+def take(number, frame):
+    print(signal.Signals(number).name)
+    if number == signal.SIGUSR2 or (number == signal.SIGTERM and sys.argv[1] == "obeys"):
+        sys.exit(0)
+for name in ("SIGTERM", "SIGUSR1", "SIGUSR2", "SIGHUP"):
+    signal.signal(getattr(signal, name), take)
+print("up")
+while True:
+    signal.pause()
+"""
+
+
+def wait_for_signals(allocation: Allocation, manner: str, **fields: Any) -> None:
+    """Start a child that prints signals as they come and ends at SIGUSR2, and at SIGTERM if it `obeys`."""
+    allocation.start([sys.executable, "-S", "-c", WAITS, manner], **fields)
+    until(lambda: allocation.report() is not None and "up" in allocation.log())
+
+
+def test_it_is_started_again_and_given_up_in_the_end(allocation: Allocation) -> None:
+    allocation.start(sh("echo try; exit 3"), restart=SOON)
+    assert allocation.code() == codes.GAVE_UP
+    assert allocation.log() == "try\n" * 3
+    assert allocation.record().child_exit_code == 3
+    assert "restarts are used up" in allocation.record().reason
+    assert allocation.states() == ["ready", "backoff"] * 2 + ["ready", "exited"]
+    assert [event.seq for event in allocation.events()] == sorted({event.seq for event in allocation.events()})
+
+
+def test_it_recovers(allocation: Allocation, tmp_path: Path) -> None:
+    script = f"test -e {tmp_path}/second && exit 0; touch {tmp_path}/second; exit 1"
+    allocation.start(sh(script), restart=SOON)
+    assert allocation.code() == 0
+    report = allocation.report()
+    assert report is not None
+    assert report.restarts == 1
+
+
+def test_a_server_that_dies_at_start(allocation: Allocation) -> None:
+    allocation.start(sh("echo cannot load the model; exit 1"), probe=QUICK, restart=SOON)
+    assert allocation.code() == codes.GAVE_UP
+    assert allocation.record().log_tail.endswith("cannot load the model\n")
+    assert "ready" not in allocation.states()
+
+
+@pytest.mark.parametrize(
+    ("argv", "cwd", "word"),
+    [
+        (["/does/not/exist"], "", "No such file"),
+        (["/etc/passwd"], "", "Permission denied"),
+        (["/bin/true"], "/does/not/exist", "/does/not/exist"),
+        (["nul\0"], "", "null"),
+    ],
+)
+def test_what_cannot_be_started(allocation: Allocation, argv: list[str], cwd: str, word: str) -> None:
+    allocation.start(argv, cwd=cwd, restart=SOON)
+    assert allocation.code() == codes.CANNOT_START
+    assert word in allocation.record().reason
+    assert allocation.states() == ["exited"]
+
+
+def test_a_missing_secret(allocation: Allocation) -> None:
+    allocation.start(["/bin/true"], secret_env={"KEY": {"file": "/does/not/exist"}})
+    assert allocation.code() == codes.CANNOT_START
+    assert "secret KEY: cannot read /does/not/exist" in allocation.record().reason
+
+
+def test_stopped_on_request(allocation: Allocation) -> None:
+    wait_for_signals(allocation, "obeys")
+    assert allocation.stop() == codes.STOPPED
+    assert allocation.log() == "up\nSIGTERM\n"
+    assert allocation.record().child_exit_code == 0
+    assert allocation.states() == ["ready", "stopping", "exited"]
+
+
+def test_what_ignores_the_request_is_killed_after_its_grace(allocation: Allocation) -> None:
+    wait_for_signals(allocation, "ignores", kill_grace_s=0.2)
+    assert allocation.stop(signal.SIGINT) == codes.STOPPED
+    assert allocation.record().child_signal == 9
+
+
+def test_asked_twice_it_kills_at_once(allocation: Allocation) -> None:
+    wait_for_signals(allocation, "ignores", kill_grace_s=1000)
+    allocation.process.send_signal(signal.SIGTERM)
+    allocation.state("stopping")
+    assert allocation.stop() == codes.STOPPED
+
+
+def test_other_signals_are_forwarded_and_hangups_are_not(allocation: Allocation) -> None:
+    wait_for_signals(allocation, "ignores")
+    allocation.process.send_signal(signal.SIGHUP)
+    allocation.process.send_signal(signal.SIGUSR1)
+    until(lambda: "SIGUSR1" in allocation.log())
+    assert allocation.stop(signal.SIGUSR2) == 0
+    assert allocation.log() == "up\nSIGUSR1\nSIGUSR2\n"
+
+
+def test_the_request_while_waiting_for_a_restart(allocation: Allocation) -> None:
+    allocation.start(sh("exit 1"), restart=RestartRule(backoff_initial_s=1000, backoff_max_s=1000))
+    allocation.state("backoff")
+    assert allocation.stop() == codes.STOPPED
+
+
+def test_killed_without_a_word_it_takes_the_child_along(allocation: Allocation) -> None:
+    allocation.start(["/bin/sleep", "1000"])
+    pid = allocation.state("ready").pid
+    assert alive(pid)
+    allocation.process.kill()
+    until(lambda: not alive(pid))
+
+
+GRANDCHILDREN = """
+import os, signal, sys, time
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+for escape in (lambda: None, os.setsid, lambda: (os.setsid(), os.fork() and os._exit(0))):
+    if os.fork() == 0:
+        escape()
+        print("pid", os.getpid(), flush=True)
+        time.sleep(1000)
+print("up", flush=True)
+sys.stdin.read() if len(sys.argv) > 1 else time.sleep(0.3)
+"""
+
+
+def test_nothing_of_the_child_stays_behind(allocation: Allocation) -> None:
+    allocation.start([*PYTHON, "-c", GRANDCHILDREN])
+    until(lambda: allocation.report() is not None and allocation.log().count("pid") == 3)
+    pids = [int(line.split()[1]) for line in allocation.log().splitlines() if line.startswith("pid")]
+    assert allocation.code() == 0
+    assert not any(alive(pid) for pid in pids)
+
+
+def test_a_flood_of_output_is_bounded_and_the_newest_is_kept(allocation: Allocation) -> None:
+    script = "i=0; while [ $i -lt 40000 ]; do echo line $i of a flood; i=$((i+1)); done"
+    allocation.start(sh(script), log_max_bytes=100_000)
+    assert allocation.code() == 0
+    sizes = [path.stat().st_size for path in allocation.run_dir.glob("child.log*")]
+    assert len(sizes) == 2
+    assert sum(sizes) <= 200_000
+    assert allocation.log().endswith("line 39999 of a flood\n")
+    assert allocation.record().log_tail.endswith("line 39999 of a flood\n")
+    assert len(allocation.record().log_tail) <= 4000
+
+
+def test_the_child_reads_what_it_is_given_and_else_nothing(allocation: Allocation, tmp_path: Path) -> None:
+    (tmp_path / "input").write_text("words\n")
+    allocation.start(["/bin/cat"], stdin_file=str(tmp_path / "input"))
+    assert allocation.code() == 0
+    assert allocation.log() == "words\n"
+
+
+def test_slow_start_and_no_start(allocation: Allocation) -> None:
+    probe = replace(QUICK, startup_timeout_s=0.4, path="/x")
+    allocation.start(
+        sh("while :; do echo loading; sleep 0.05; done"), probe=probe, restart=replace(SOON, max_restarts=1)
+    )
+    assert allocation.code() == codes.HUNG
+    assert "not ready for" in allocation.record().reason
+    assert allocation.states().count("backoff") >= 1
+
+
+def test_a_start_that_hangs_is_noticed_long_before_its_time_is_over(allocation: Allocation) -> None:
+    probe = HealthProbe(startup_timeout_s=1000, stall_s=0.4)
+    allocation.start(sh("echo loading; exec sleep 1000"), probe=probe, restart=ONCE)
+    assert allocation.code() == codes.HUNG
+    assert "hangs while starting: no log line and no CPU time" in allocation.record().reason

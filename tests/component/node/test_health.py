@@ -1,0 +1,198 @@
+"""Servers that are slow, deaf, rude, wrong or strangers, as the probes see them."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import threading
+import time
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.component.node.conftest import ONCE, PYTHON, QUICK, SERVER, SOON, alive, until
+
+from remuda.wire import exit as codes
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from tests.component.node.conftest import Allocation
+
+
+def test_a_server_becomes_ready_and_says_where_it_is(allocation: Allocation) -> None:
+    allocation.server(port=23456)
+    report = allocation.state("ready")
+    assert report.http_status == 200
+    assert alive(report.pid)
+    host, _, port = report.url.removeprefix("http://").partition(":")
+    socket.create_connection((host, int(port))).close()
+    assert allocation.stop() == codes.STOPPED
+    assert allocation.states() == ["starting", "ready", "stopping", "exited"]
+
+
+@pytest.mark.parametrize(
+    ("mode", "status", "word"),
+    [
+        ("500", 500, "HTTP status 500"),
+        ("deaf", 0, "no answer in time"),
+        ("rude", 0, "onnection"),
+        ("garbage", 0, "not HTTP"),
+        ("slow", 0, "did not end in time"),
+    ],
+)
+def test_it_falls_ill_and_heals(allocation: Allocation, mode: str, status: int, word: str) -> None:
+    allocation.server(probe=replace(QUICK, unhealthy_restart_after_s=60))
+    pid = allocation.state("ready").pid
+    allocation.control.write_text(mode)
+    report = allocation.state("unhealthy")
+    assert report.http_status == status
+    assert word in report.reason
+    allocation.control.write_text("ok")
+    assert allocation.state("ready", pid=pid).restarts == 0
+
+
+def test_ill_for_too_long_it_is_restarted_and_then_given_up(allocation: Allocation) -> None:
+    allocation.server(restart=replace(SOON, max_restarts=1), probe=replace(QUICK, startup_timeout_s=1))
+    first = allocation.state("ready").pid
+    allocation.control.write_text("deaf")
+    until(lambda: not alive(first))
+    allocation.control.write_text("ok")
+    second = allocation.state("ready", restarts=1).pid
+    assert second != first
+    allocation.control.write_text("500")
+    assert allocation.code() == codes.HUNG
+    assert "unhealthy for" in allocation.record().reason
+
+
+def test_a_dead_server_is_reported_within_milliseconds(allocation: Allocation) -> None:
+    allocation.server(
+        probe=replace(QUICK, interval_s=60), report_every_s=60, restart=replace(SOON, backoff_initial_s=30)
+    )
+    pid = allocation.state("ready").pid
+    begin = time.monotonic()
+    os.kill(pid, signal.SIGKILL)
+    report = allocation.state("backoff")
+    assert time.monotonic() - begin < 0.5
+    assert report.signal == 9
+
+
+def test_a_frozen_server_does_not_freeze_the_program(allocation: Allocation) -> None:
+    allocation.server(probe=replace(QUICK, unhealthy_restart_after_s=60))
+    pid = allocation.state("ready").pid
+    os.kill(pid, signal.SIGSTOP)
+    assert "no answer in time" in allocation.state("unhealthy").reason
+    os.kill(pid, signal.SIGCONT)
+    allocation.state("ready", pid=pid)
+
+
+def test_the_probe_brings_its_key(allocation: Allocation, tmp_path: Path) -> None:
+    (tmp_path / "key").write_text("a key for probes\n")
+    source = {"NEED_KEY": {"file": str(tmp_path / "key")}}
+    allocation.server(secret_env=source, probe=replace(QUICK, bearer="NEED_KEY"))
+    allocation.state("ready")
+
+
+def test_metrics_travel_with_the_heartbeat(allocation: Allocation) -> None:
+    allocation.server(metrics_path="/metrics")
+    expected = {"running": 2.0, "waiting": 1.0, "prompt_tokens": 30.0}
+    allocation.state("ready", metrics=expected)
+    allocation.control.write_text("chunked")
+    allocation.state("ready", metrics={"running": 9.0})
+    allocation.control.write_text("deaf")
+    allocation.state("unhealthy")
+
+
+def stranger() -> tuple[subprocess.Popen[bytes], int]:
+    """A healthy server that is not ours."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    process = subprocess.Popen([*PYTHON, SERVER, str(port)], stdout=subprocess.DEVNULL)
+    until(lambda: listens(port))
+    return process, port
+
+
+def listens(port: int) -> bool:
+    with socket.socket() as line:
+        return line.connect_ex(("127.0.0.1", port)) == 0
+
+
+def test_a_taken_port_is_passed_over(allocation: Allocation) -> None:
+    other, port = stranger()
+    try:
+        allocation.server(port=port)
+        report = allocation.state("ready")
+        assert int(report.url.rpartition(":")[2]) > port
+    finally:
+        other.kill()
+        other.wait()
+
+
+def test_a_fixed_port_that_is_taken_ends_it(allocation: Allocation) -> None:
+    other, port = stranger()
+    try:
+        allocation.server(port=port, port_fixed=True)
+        assert allocation.code() == codes.PORT_TAKEN
+        assert f"port {port} on 127.0.0.1 is in use" in allocation.record().reason
+    finally:
+        other.kill()
+        other.wait()
+
+
+def test_a_stranger_on_the_port_is_not_taken_for_the_child(allocation: Allocation, tmp_path: Path) -> None:
+    """The child is told to listen late; meanwhile a healthy stranger took the port and answers in its name."""
+    gate = tmp_path / "gate"
+    script = f"until [ -e {gate} ]; do sleep 0.01; done; exec {' '.join([*PYTHON, SERVER])} $0"
+    allocation.start(["/bin/sh", "-c", script, "__REMUDA_PORT__"], probe=QUICK, restart=SOON)
+    port = int(allocation.state("starting").url.rpartition(":")[2])
+    other = subprocess.Popen([*PYTHON, SERVER, str(port)], stdout=subprocess.DEVNULL)
+    try:
+        report = allocation.state("starting", reason=f"another process answers on port {port}")
+        assert report.http_status == 200
+        gate.touch()
+        report = allocation.state("ready")
+        assert int(report.url.rpartition(":")[2]) != port
+        assert report.restarts == 0
+    finally:
+        other.kill()
+        other.wait()
+    assert "ddress already in use" in allocation.log()
+
+
+def test_two_programs_that_want_one_port_get_two(make_allocation: Callable[[str], Allocation], tmp_path: Path) -> None:
+    allocations = [make_allocation(name) for name in "abcd"]
+    threads = [
+        threading.Thread(target=item.server, kwargs={"port": 24680, "port_locks": str(tmp_path / "locks")})
+        for item in allocations
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    urls = {item.state("ready").url for item in allocations}
+    assert len(urls) == 4
+    assert all(item.states() == ["starting", "ready"] for item in allocations)
+    allocations[0].stop()
+    assert (tmp_path / "locks").stat().st_mode & 0o777 == 0o700
+
+
+def test_a_fixed_port_held_by_another_allocation(make_allocation: Callable[[str], Allocation], tmp_path: Path) -> None:
+    first, second = make_allocation("a"), make_allocation("b")
+    locks = str(tmp_path / "locks")
+    first.start(["/bin/sleep", "1000"], port=25791, port_locks=locks)
+    first.state("ready")
+    second.start(["/bin/sleep", "1000"], port=25791, port_fixed=True, port_locks=locks)
+    assert second.code() == codes.PORT_TAKEN
+    assert "held by another allocation" in second.record().reason
+
+
+def test_locks_in_a_directory_that_others_can_write_are_refused(allocation: Allocation, tmp_path: Path) -> None:
+    (tmp_path / "locks").mkdir()
+    (tmp_path / "locks").chmod(0o777)
+    allocation.server(restart=ONCE)
+    assert allocation.code() == codes.CANNOT_START
+    assert "only this user" in allocation.record().reason

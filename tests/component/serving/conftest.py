@@ -1,0 +1,140 @@
+"""Real processes for the tests of the router and the engines: started on free ports, ended with the test."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import pytest
+
+from remuda.plan.model import HOST_MARK, PORT_MARK, Endpoint, Secret
+from remuda.serving.router import RouterSettings
+from remuda.serving.smg import SmgRouter
+from remuda.serving.tiny import make_tiny_model
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+    from pathlib import Path
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def status_of(url: str) -> int:
+    """Status of a GET, 0 without an answer."""
+    try:
+        with urllib.request.urlopen(url, timeout=1) as answer:
+            return int(answer.status)
+    except urllib.error.HTTPError as error:
+        error.close()
+        return error.code
+    except OSError:
+        return 0
+
+
+@dataclass
+class Server:
+    """One child process that listens."""
+
+    url: str
+    argv: list[str]
+    log: Path
+    env: dict[str, str] = field(default_factory=dict)
+    process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def pid(self) -> int:
+        assert self.process is not None
+        return self.process.pid
+
+    def start(self) -> None:
+        with self.log.open("ab") as log:
+            self.process = subprocess.Popen(
+                self.argv, stdout=log, stderr=log, env={**os.environ, **self.env}, start_new_session=True
+            )
+
+    def wait_until_up(self, path: str = "/health", *, timeout_s: float = 15.0) -> None:
+        deadline = time.monotonic() + timeout_s
+        while status_of(self.url + path) != 200:
+            assert self.process is not None
+            assert self.process.poll() is None, f"ended with {self.process.returncode}: {self.log.read_text()[-2000:]}"
+            assert time.monotonic() < deadline, f"not up: {self.log.read_text()[-2000:]}"
+            time.sleep(0.02)
+
+    def kill(self) -> None:
+        if self.process is not None:
+            self.process.kill()
+            self.process.wait()
+
+    def end(self, *, timeout_s: float = 10.0) -> int:
+        assert self.process is not None
+        self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(timeout_s)
+
+    def restart(self) -> None:
+        self.kill()
+        self.start()
+        self.wait_until_up()
+
+
+@pytest.fixture
+def serve(tmp_path: Path) -> Iterator[Callable[..., Server]]:
+    """Start a command that listens on the port it is given as `{port}` in its arguments."""
+    servers: list[Server] = []
+
+    def start(argv: Sequence[str], *, env: dict[str, str] | None = None, wait: bool = True) -> Server:
+        port = free_port()
+        filled = [part.replace("{port}", str(port)) for part in argv]
+        server = Server(f"http://127.0.0.1:{port}", filled, tmp_path / f"server-{len(servers)}.log", env or {})
+        servers.append(server)
+        server.start()
+        if wait:
+            server.wait_until_up()
+        return server
+
+    yield start
+    for server in servers:
+        server.kill()
+
+
+@pytest.fixture
+def engine(serve: Callable[..., Server]) -> Callable[..., Server]:
+    """Start a misbehaving engine."""
+
+    def start(*flags: str, env: dict[str, str] | None = None, wait: bool = True) -> Server:
+        return serve([sys.executable, "-m", "remuda.testing.engine", "--port", "{port}", *flags], env=env, wait=wait)
+
+    return start
+
+
+@pytest.fixture
+def router(serve: Callable[..., Server]) -> Callable[..., Server]:
+    """Start smg as its group says."""
+
+    def start(*, replicas: int = 2, policy: str = "", api_key: str = "", control_key: str = "") -> Server:
+        endpoint = Endpoint(port=1, router="router", model="tiny", api_key=Secret(env="A") if api_key else None)
+        control = Secret(env="C") if control_key else None
+        settings = RouterSettings(endpoint, replicas, policy, control_key=control)
+        command = SmgRouter().group(settings).command
+        argv = [part.replace(HOST_MARK, "127.0.0.1").replace(PORT_MARK, "{port}") for part in command.argv]
+        values = {"A": api_key, "C": control_key}
+        secrets = {name: values[secret.env] for name, secret in command.secret_env.items()}
+        return serve(argv, env={**command.env, **secrets})
+
+    return start
+
+
+@pytest.fixture(scope="session")
+def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_tiny_model(tmp_path_factory.mktemp("model") / "tiny.gguf")

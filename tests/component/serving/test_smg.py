@@ -1,0 +1,259 @@
+"""The default router with real and misbehaving engines behind it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import openai
+import pytest
+from tests.component.serving.conftest import Server, free_port, status_of
+from tests.component.serving.load import chat, load
+
+from remuda.base.errors import Rejected, Unavailable
+from remuda.serving.router import Changes, Keys
+from remuda.serving.smg import SmgRouter
+
+Start = Callable[..., Server]
+smg = SmgRouter()
+pytestmark = pytest.mark.real
+
+
+def post(url: str, body: dict[str, Any], *, key: str = "") -> tuple[int, dict[str, Any]]:
+    headers = {"content-type": "application/json"} | ({"authorization": f"Bearer {key}"} if key else {})
+    request = urllib.request.Request(url, json.dumps(body).encode(), headers)
+    try:
+        with urllib.request.urlopen(request, timeout=10) as answer:
+            return int(answer.status), json.load(answer)
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, json.loads(error.read() or b"{}")
+
+
+def ask(url: str, **more: Any) -> tuple[int, dict[str, Any]]:
+    key = more.pop("key", "")
+    return post(f"{url}/v1/chat/completions", chat("hello", **more), key=key)
+
+
+def urls(*servers: Server) -> frozenset[str]:
+    return frozenset(server.url for server in servers)
+
+
+def read_proc(name: str) -> list[str]:
+    """That file of every process that lives."""
+    found = []
+    for path in Path("/proc").glob(f"[0-9]*/{name}"):
+        with contextlib.suppress(OSError):
+            found.append(path.read_text(errors="replace"))
+    return found
+
+
+async def until(check: Callable[[], bool], *, timeout_s: float) -> float:
+    """Seconds until `check` holds."""
+    start = time.monotonic()
+    while not await asyncio.to_thread(check):
+        assert time.monotonic() - start < timeout_s
+        await asyncio.sleep(0.02)
+    return time.monotonic() - start
+
+
+async def until_true(check: Callable[[], Awaitable[bool]]) -> bool:
+    while not await check():
+        await asyncio.sleep(0.05)
+    return True
+
+
+async def test_without_members_it_is_healthy_and_answers_503_at_once(router: Start) -> None:
+    server = router()
+    await until(lambda: ask(server.url)[0] == 503, timeout_s=3)
+    await until(lambda: "All workers" in str(ask(server.url)), timeout_s=5)
+    start = time.monotonic()
+    assert ask(server.url)[0] == 503
+    assert time.monotonic() - start < 0.5
+    assert status_of(f"{server.url}/health") == 200
+    with urllib.request.urlopen(f"{server.url}/v1/models", timeout=5) as answer:
+        assert [model["id"] for model in json.load(answer)["data"]] == ["tiny"]
+
+
+async def test_members_follow_and_a_second_sync_changes_nothing(router: Start, engine: Start) -> None:
+    server, first, second = router(), engine(), engine()
+    assert await smg.sync(server.url, urls(first)) == Changes(added=urls(first))
+    assert ask(server.url)[0] == 200
+    assert await smg.sync(server.url, urls(first)) == Changes()
+    assert await smg.sync(server.url, urls(second)) == Changes(added=urls(second), removed=urls(first))
+    assert ask(server.url)[1]["system_fingerprint"].endswith(second.url.rpartition(":")[2])
+    assert await smg.sync(server.url, frozenset()) == Changes(removed=urls(second))
+    assert ask(server.url)[0] == 503
+    changes = await smg.sync(server.url, urls(first, second))
+    assert changes.added == urls(first, second)
+    assert ask(server.url)[0] == 200
+
+
+async def test_a_member_that_never_answers_stays_pending_and_harms_nobody(router: Start, engine: Start) -> None:
+    server, good, deaf = router(), engine(), engine("--deaf", wait=False)
+    changes = await smg.sync(server.url, urls(good, deaf), wait_s=0.5)
+    assert changes.pending == urls(deaf)
+    assert {ask(server.url)[0] for _ in range(4)} == {200}
+    assert await smg.sync(server.url, urls(good)) == Changes()
+
+
+async def test_a_replica_killed_under_load_fails_no_request(router: Start, engine: Start) -> None:
+    server, first, second = router(), engine("--token-s", "0.01"), engine("--token-s", "0.01")
+    await smg.sync(server.url, urls(first, second))
+    outcome = await load(server.url, in_flight=64, seconds=2.0, at=0.7, action=second.kill)
+    assert outcome.answers.keys() == {"ok"}, outcome
+    assert len(outcome.engines) == 2
+
+
+async def test_a_stream_cut_by_a_dead_replica_ends_with_an_error(router: Start, engine: Start) -> None:
+    server, first, second = router(), engine("--token-s", "0.1"), engine("--token-s", "0.1")
+    await smg.sync(server.url, urls(first, second))
+    outcome = await load(server.url, in_flight=16, seconds=1.2, at=0.5, action=second.kill, stream=True, max_tokens=10)
+    cut = {text for text in outcome.answers if text != "ok"}
+    assert outcome.answers["ok"] > 0
+    assert cut
+    assert all('"error"' in text for text in cut), cut
+
+
+async def test_a_removed_member_finishes_what_it_has(router: Start, engine: Start) -> None:
+    server, first, second = router(), engine("--slow", "1.0"), engine("--slow", "1.0")
+    await smg.sync(server.url, urls(first, second))
+
+    def remove() -> None:
+        asyncio.run(smg.sync(server.url, urls(first)))
+
+    outcome = await load(server.url, in_flight=8, seconds=1.2, at=0.5, action=remove)
+    assert outcome.answers.keys() == {"ok"}
+    assert len(outcome.engines) == 2
+
+
+async def test_a_replica_that_answers_500_is_left_out(router: Start, engine: Start, tmp_path: Path) -> None:
+    control = tmp_path / "control.json"
+    server, good, bad = router(), engine(), engine("--control", str(control))
+    await smg.sync(server.url, urls(good, bad))
+    outcome = await load(
+        server.url, in_flight=16, seconds=2.5, at=0.5, action=lambda: control.write_text('{"mode": "500"}')
+    )
+    assert outcome.answers.keys() == {"ok"}, outcome
+    assert [worker.healthy for worker in (await smg.stats(server.url)).workers if worker.url == bad.url] == [False]
+    control.write_text("{}")
+
+    async def both() -> bool:
+        return all(worker.healthy for worker in (await smg.stats(server.url)).workers)
+
+    assert await asyncio.wait_for(until_true(both), 4)
+
+
+async def test_a_replica_that_falls_silent_is_left_out(router: Start, engine: Start, tmp_path: Path) -> None:
+    control = tmp_path / "control.json"
+    server, good, bad = router(), engine(), engine("--control", str(control))
+    await smg.sync(server.url, urls(good, bad))
+    control.write_text('{"mode": "deaf"}')
+
+    async def left_out() -> bool:
+        return [worker.url for worker in (await smg.stats(server.url)).workers if worker.healthy] == [good.url]
+
+    assert await asyncio.wait_for(until_true(left_out), 5)
+    outcome = await load(server.url, in_flight=16, seconds=0.5)
+    assert outcome.answers.keys() == {"ok"}
+
+
+async def test_a_returning_replica_serves_at_once(router: Start, engine: Start) -> None:
+    server, first = router(replicas=1), engine()
+    await smg.sync(server.url, urls(first))
+    first.kill()
+    await smg.sync(server.url, frozenset())
+    assert ask(server.url)[0] == 503
+    first.restart()
+    assert (await smg.sync(server.url, urls(first))).added == urls(first)
+    assert ask(server.url)[0] == 200
+
+
+async def test_a_restarted_router_is_filled_again(router: Start, engine: Start) -> None:
+    server, first, second = router(), engine(), engine()
+    await smg.sync(server.url, urls(first, second))
+    server.restart()
+    with pytest.raises(Unavailable):
+        await smg.sync(f"http://127.0.0.1:{free_port()}", urls(first))
+    changes = await smg.sync(server.url, urls(first, second))
+    assert changes.added == urls(first, second)
+    assert ask(server.url)[0] == 200
+
+
+async def test_keys_are_asked_for_and_are_in_no_argument(router: Start, engine: Start) -> None:
+    server, first = router(api_key="s3cr3t-of-clients", control_key="s3cr3t-of-control"), engine()
+    with pytest.raises(Rejected):
+        await smg.sync(server.url, urls(first), Keys(api="s3cr3t-of-clients"))
+    keys = Keys(api="s3cr3t-of-clients", control="s3cr3t-of-control")
+    assert "s3cr3t" not in repr(keys)
+    assert (await smg.sync(server.url, urls(first), keys)).added == urls(first)
+    assert ask(server.url)[0] == 401
+    assert ask(server.url, key="wrong")[0] == 401
+    assert ask(server.url, key="s3cr3t-of-clients")[0] == 200
+    assert (await smg.stats(server.url, keys)).requests == 3
+    assert not any("s3cr3t" in line for line in read_proc("cmdline"))
+
+
+async def test_the_key_of_the_replicas_is_sent_to_them(router: Start, engine: Start) -> None:
+    server, first = router(), engine("--api-key-env", "ENGINE_KEY", env={"ENGINE_KEY": "inner"})
+    await smg.sync(server.url, urls(first), Keys(worker="inner"))
+    assert ask(server.url)[0] == 200
+
+
+async def test_the_stock_client_works_through_it(router: Start, engine: Start) -> None:
+    server, first = router(), engine()
+    await smg.sync(server.url, urls(first))
+    async with openai.AsyncOpenAI(base_url=f"{server.url}/v1", api_key="none") as client:
+        assert [model.id async for model in client.models.list()] == ["tiny"]
+        answer = await client.chat.completions.create(
+            model="tiny", messages=[{"role": "user", "content": "hello"}], max_tokens=3
+        )
+        assert answer.choices[0].message.content == "the old horse"
+        completion = await client.completions.create(model="tiny", prompt="hello", max_tokens=2)
+        assert completion.choices[0].text == "the old"
+        vectors = await client.embeddings.create(model="tiny", input=["a", "b"])
+        assert len(vectors.data) == 2
+        stream = await client.chat.completions.create(
+            model="tiny", messages=[{"role": "user", "content": "hello"}], max_tokens=5, stream=True
+        )
+        words = [chunk.choices[0].delta.content or "" async for chunk in stream]
+        assert "".join(words) == "the old horse walks along "
+
+
+async def test_it_tells_what_it_did(router: Start, engine: Start) -> None:
+    server, first = router(), engine()
+    await smg.sync(server.url, urls(first))
+    for _ in range(3):
+        assert ask(server.url)[0] == 200
+    assert ask(server.url, model="other")[0] == 404
+    stats = await smg.stats(server.url)
+    assert (stats.requests, stats.errors, stats.running) == (4, 1, 0)
+    assert stats.p99_s >= stats.p50_s > 0
+    assert stats.mean_s > 0
+    assert [(worker.url, worker.healthy, worker.requests) for worker in stats.workers] == [(first.url, True, 3)]
+
+
+async def test_two_routers_share_a_machine(router: Start, engine: Start) -> None:
+    one, other, first = router(), router(), engine()
+    for server in (one, other):
+        await smg.sync(server.url, urls(first))
+        assert ask(server.url)[0] == 200
+    assert (await smg.stats(one.url)).requests == 1
+
+
+async def test_it_takes_its_waiting_room_along_when_it_is_killed(router: Start) -> None:
+    server = router()
+
+    def children() -> list[str]:
+        return [line for line in read_proc("stat") if line.rpartition(")")[2].split()[2] == str(server.pid)]
+
+    assert len(children()) == 2
+    server.kill()
+    await until(lambda: not children(), timeout_s=3)

@@ -36,7 +36,7 @@ def derive(spec: SwarmSpec, facts: MachineFacts) -> Derived:
     placed = layout(spec, facts)
     where = "this machine" if isinstance(spec.backend, LocalBackend) else "gpus_per_node"
     fill: dict[str, tuple[Any, str]] = {
-        "served_model_name": (_served(spec), "model"),
+        "served_model_name": (served_name(spec), "model"),
         "gpus_per_replica": (placed.gpus_per_replica, where),
         "replicas_per_node": (placed.replicas_per_node, "gpus_per_replica and gpus_per_node"),
         "nodes": (placed.nodes, "replicas and replicas_per_node"),
@@ -44,7 +44,7 @@ def derive(spec: SwarmSpec, facts: MachineFacts) -> Derived:
         "cwd": (facts.cwd or None, "where the command was typed"),
         "router": (_filled(spec.router, "router", _router(spec), reasons), ""),
         "watchdog": (_filled(spec.watchdog, "watchdog", _watchdog(spec), reasons), ""),
-        "backend": (_backend(spec, facts, reasons), ""),
+        "backend": (_backend(spec, reasons), ""),
     }
     if isinstance(spec.backend, LocalBackend):
         fill["replicas_per_node"] = (placed.replicas_per_node, "replicas: the local backend is one machine")
@@ -79,14 +79,18 @@ def name_base(spec: SwarmSpec) -> str:
     return slug(PurePosixPath(spec.model).name.removesuffix(".gguf"))
 
 
-def _served(spec: SwarmSpec) -> str:
+def served_name(spec: SwarmSpec) -> str:
+    """Model name that requests carry."""
+    if spec.served_model_name:
+        return spec.served_model_name
     if spec.model.endswith(".gguf"):
         return PurePosixPath(spec.model).name.removesuffix(".gguf")
     return spec.model
 
 
 def _router(spec: SwarmSpec) -> dict[str, tuple[Any, str]]:
-    return {"policy": ("cache_aware" if spec.replicas > 1 else "round_robin", "replicas")}
+    is_aware = spec.router.type == "smg" and spec.replicas > 1
+    return {"policy": ("cache_aware" if is_aware else None, "replicas")}
 
 
 def _watchdog(spec: SwarmSpec) -> dict[str, tuple[Any, str]]:
@@ -100,11 +104,10 @@ def _watchdog(spec: SwarmSpec) -> dict[str, tuple[Any, str]]:
     }
 
 
-def _backend(spec: SwarmSpec, facts: MachineFacts, reasons: dict[str, str]) -> Any:
+def _backend(spec: SwarmSpec, reasons: dict[str, str]) -> Any:
     backend = spec.backend
     if isinstance(backend, LocalBackend):
-        port = facts.endpoint_port or ENDPOINT_PORT
-        fill = {"port": (port, "the ports that are free" if facts.endpoint_port else "9000, the default")}
+        fill: dict[str, tuple[Any, str]] = {"port": (ENDPOINT_PORT, "the ports that are free: 9000, or the next")}
         endpoint = _filled(backend.endpoint, "backend.endpoint", fill, reasons)
         return backend.model_copy(update={"endpoint": endpoint})
     if isinstance(backend, SlurmBackend) and spec.home_directory:

@@ -23,8 +23,6 @@ class MachineFacts:
     cpus: int = 1
     cwd: str = ""
     """Directory in which the command was typed."""
-    endpoint_port: int = 0
-    """A port that is free for the endpoint; 0: take the wished one."""
 
 
 @dataclass(frozen=True)

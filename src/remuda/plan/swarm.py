@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from remuda.base.errors import InputError
-from remuda.plan.derive import derive
+from remuda.plan.derive import ENDPOINT_PORT, derive, served_name
 from remuda.plan.engines import engine_of
 from remuda.plan.engines.base import secret
 from remuda.plan.model import (
@@ -56,11 +57,8 @@ def plan_swarm(
     Raises:
         InputError: the spec cannot be planned; `where` is the dotted path of the field.
     """
+    front = plan_front(spec, router.name if router else "")
     full = derive(spec, facts).spec
-    backend = full.backend
-    if not isinstance(backend, LocalBackend):
-        sentence = f"backend '{backend.type}' is not available yet in this version"
-        raise InputError(sentence, hint="available: local", where="backend.type")
     if router is None and full.replicas > 1:
         raise InputError(
             f"{full.replicas} replicas need a router to be one endpoint",
@@ -71,22 +69,27 @@ def plan_swarm(
         name=name,
         kind=Kind.SWARM,
         uid=uid,
-        backend=backend.type,
-        place={} if backend.gpus is None else {"gpus": list(backend.gpus)},
-        groups=(replica_group(full, python, alone=router is None), *((router,) if router else ())),
-        endpoint=endpoint(full, router.name if router else ""),
+        backend=full.backend.type,
+        place=_place(full),
+        groups=(replica_group(full, python, None if router else front.listen), *((router,) if router else ())),
+        endpoint=front.endpoint,
         run_dir=run_dir,
         labels={"engine": full.engine, "model": full.model},
     )
 
 
-def replica_group(spec: SwarmSpec, python: str, *, alone: bool = False) -> Group:
+def _place(spec: SwarmSpec) -> dict[str, object]:
+    backend = spec.backend
+    return {"gpus": list(backend.gpus)} if isinstance(backend, LocalBackend) and backend.gpus is not None else {}
+
+
+def replica_group(spec: SwarmSpec, python: str, listen: Listen | None = None) -> Group:
     """The servers.
 
     Args:
         spec: without gaps, see `remuda.plan.derive`.
         python: interpreter that the engine is started with.
-        alone: the only replica is itself the endpoint, so it takes the endpoint's address.
+        listen: address of the endpoint, when the only replica is it.
 
     Raises:
         InputError: the engine cannot do what is asked.
@@ -99,7 +102,7 @@ def replica_group(spec: SwarmSpec, python: str, *, alone: bool = False) -> Group
         count=spec.replicas,
         command=Command(argv=engine.argv, env=engine.env, secret_env=engine.secret_env, cwd=spec.cwd or ""),
         resources=Resources(gpus=spec.gpus_per_replica or 0, cpus=spec.cpus_per_task or 0),
-        listen=endpoint_listen(spec) if alone else Listen(port=spec.port),
+        listen=listen or Listen(port=spec.port),
         probe=probe(watchdog, engine.probe_path),
         restart=node_restart(watchdog),
         replace=Replace(
@@ -137,30 +140,39 @@ def node_restart(watchdog: Watchdog) -> NodeRestart:
     )
 
 
-def endpoint_listen(spec: SwarmSpec) -> Listen:
-    """The endpoint's address, as the task that has it listens on. Fixed: it was promised to clients.
+@dataclass(frozen=True)
+class Front:
+    """The address of a swarm, for whoever takes it: the router, or the only replica."""
+
+    endpoint: Endpoint
+    listen: Listen
+    """Wished: the port is fixed only when the user named it."""
+
+
+def plan_front(spec: SwarmSpec, router: str = ROUTER) -> Front:
+    """The address of a swarm; the port that is free is chosen when the workload is accepted.
+
+    Args:
+        spec: as loaded.
+        router: name of the group in front; empty: the only replica.
 
     Raises:
-        InputError: the backend has no endpoint that is planned here.
+        InputError: the backend is not available.
     """
     backend = spec.backend
     if not isinstance(backend, LocalBackend):
-        raise InputError(f"backend '{backend.type}' is not available yet in this version", where="backend.type")
+        sentence = f"backend '{backend.type}' is not available yet in this version"
+        raise InputError(sentence, hint="available: local", where="backend.type")
     address = backend.endpoint
-    return Listen(port=address.port or 0, fixed=True, public=address.host not in LOOPBACK)
-
-
-def endpoint(spec: SwarmSpec, router: str) -> Endpoint:
-    """The stable address of a swarm whose gaps are filled; `router` is the group in front, empty without."""
-    listen = endpoint_listen(spec)
-    backend = spec.backend
-    host = backend.endpoint.host if isinstance(backend, LocalBackend) else ""
-    return Endpoint(
-        host=host,
-        port=listen.port,
+    port = address.port or ENDPOINT_PORT
+    endpoint = Endpoint(
+        host=address.host,
+        port=port,
         router=router,
-        model=spec.served_model_name or spec.model,
+        model=served_name(spec),
         ready=spec.ready,
         wait_s=spec.wait_endpoint_s,
         api_key=secret(spec.api_key) if spec.api_key else None,
     )
+    is_public = address.host not in LOOPBACK
+    return Front(endpoint, Listen(port=port, fixed=address.port is not None, public=is_public))

@@ -75,7 +75,7 @@ def parse(text: str, name: str) -> Document:
     try:
         node = yaml.compose(_for_yaml(text), Loader=_Loader)
     except yaml.MarkedYAMLError as error:
-        raise _not_yaml(error, name) from error
+        raise _not_yaml(error, text, name) from error
     except yaml.YAMLError as error:
         raise InputError(f"is not YAML: {str(error).splitlines()[0]}", where=name) from error
     if node is None or (isinstance(node, yaml.ScalarNode) and node.value == ""):
@@ -83,7 +83,7 @@ def parse(text: str, name: str) -> Document:
     reader = _Reader(name)
     if not isinstance(node, yaml.MappingNode):
         raise InputError("must be a mapping of keys and values", where=reader.place(node))
-    data = reader.mapping(node, ())
+    data = reader.value(node, ())
     if reader.problems:
         raise fail(reader.problems)
     return Document(name, data, reader.values, reader.keys)
@@ -102,18 +102,23 @@ def _for_yaml(text: str) -> str:
     return pair.sub(join, text.replace("\t", " "))
 
 
-def _not_yaml(error: yaml.MarkedYAMLError, name: str) -> InputError:
+def _not_yaml(error: yaml.MarkedYAMLError, text: str, name: str) -> InputError:
     mark = error.problem_mark or error.context_mark
     where = f"{name}:{mark.line + 1}:{mark.column + 1}" if mark else name
     problem = error.problem or error.context or "it cannot be read"
     hint = "check indentation, quotes and brackets there"
-    if "cannot start any token" in problem and "\\t" in problem:
+    if mark and _char(text, mark.line, mark.column) == "\t":
         hint = "indent with spaces, not with tabs"
     if "but found another document" in problem:
         problem, hint = "there is more than one document in the file", "keep one, without a second `---`"
     if "undefined alias" in problem:
         hint = "put quotes around text that begins with *"
     return InputError(f"is not YAML: {problem}", hint=hint, where=where)
+
+
+def _char(text: str, line: int, column: int) -> str:
+    lines = text.splitlines()
+    return lines[line][column : column + 1] if line < len(lines) else ""
 
 
 class _Reader:
@@ -140,6 +145,8 @@ class _Reader:
         if self.count > MAX_NODES:
             raise InputError(f"more than {MAX_NODES:,} values", hint="nested aliases multiply", where=self.place(node))
         self.values[path] = _mark(node)
+        if node.tag not in _KNOWN_TAGS:
+            self.note(node, f"the tag {_short(node.tag)} is not known", "write plain values")
         if isinstance(node, yaml.ScalarNode):
             return self.scalar(node)
         if id(node) in self.open:
@@ -153,8 +160,6 @@ class _Reader:
             self.open.discard(id(node))
 
     def scalar(self, node: yaml.ScalarNode) -> str | None:
-        if node.tag not in _KNOWN_TAGS:
-            self.note(node, f"the tag {_short(node.tag)} is not known", "write plain values")
         if node.style is not None and node.style != "":
             return str(node.value)
         if node.tag == f"{_CORE}null":
@@ -162,8 +167,6 @@ class _Reader:
         return Plain(node.value)
 
     def mapping(self, node: yaml.MappingNode, path: Path) -> dict[str, Any]:
-        if node.tag not in _KNOWN_TAGS:
-            self.note(node, f"the tag {_short(node.tag)} is not known", "write plain values")
         out: dict[str, Any] = {}
         own: dict[str, Mark] = {}
         merged: list[yaml.Node] = []

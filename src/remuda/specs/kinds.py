@@ -56,6 +56,6 @@ def kind_of(resolved: Resolved, expect: str = "") -> DocumentKind:
     shares = {name: len(resolved.data.keys() & kind.model.model_fields.keys()) for name, kind in KINDS.items()}
     best = max(shares, key=lambda name: shares[name])
     if shares[best] == 0:
-        where = resolved.origin(()).text
+        where = resolved.origin(()).where
         raise fail([Problem(where, "the document does not say what it is", f"add `kind: {next(iter(KINDS))}`")])
     return KINDS[best]

@@ -61,11 +61,10 @@ class Loaded(Generic[SpecT_co]):
     def locate(self, error: InputError) -> InputError:
         """The same error with `file:line:column` instead of the dotted path that a pure room knows."""
         path: Path = tuple(error.where.split("."))
-        origin = self.resolved.key(path)
-        if not error.where or origin.source in (Source.BUILT_IN, Source.DERIVED):
+        if not error.where:
             return error
-        message = error.message.removeprefix(f"{error.where}: ")
-        return InputError(message, hint=error.hint, where=origin.where)
+        where = self.resolved.key(path).where if self.resolved.says(path) else self.file
+        return InputError(error.message.removeprefix(f"{error.where}: "), hint=error.hint, where=where)
 
 
 def load(path: FilePath | str | None, overrides: Sequence[Override] = (), *, expect: str = "") -> Loaded[Strict]:

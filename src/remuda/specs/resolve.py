@@ -87,13 +87,17 @@ class Resolved:
         return BUILT_IN
 
     def key(self, path: Path) -> Origin:
-        """Where the key at `path` stands; else where its value, or the nearest enclosing mapping does."""
-        for layer in reversed(self.layers):
-            if path in layer.keys:
-                return layer.keys[path]
-        while path and self.origin(path) is BUILT_IN:
-            path = path[:-1]
-        return self.origin(path)
+        """Where the key at `path` stands, else its value, else the same of what encloses it."""
+        for end in range(len(path), -1, -1):
+            for layer in reversed(self.layers):
+                found = layer.keys.get(path[:end]) or layer.values.get(path[:end])
+                if found is not None:
+                    return found
+        return BUILT_IN
+
+    def says(self, path: Path) -> bool:
+        """Whether any source says a value at `path`."""
+        return self.origin(path) is not BUILT_IN
 
 
 @dataclass(frozen=True)
@@ -117,7 +121,7 @@ def document_layer(document: Document, source: Source) -> Layer:
         path: Origin(source, f"{document.name}:{mark.line}", mark.column, mark.line)
         for path, mark in document.keys.items()
     }
-    return Layer(document.data, {(): Origin(source, document.name), **values}, keys)
+    return Layer(document.data, values, keys)
 
 
 def override_layer(overrides: Sequence[Override]) -> Layer:

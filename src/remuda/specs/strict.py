@@ -13,6 +13,8 @@ from remuda.base.errors import InputError
 from remuda.base.secrets import SecretRef
 from remuda.base.units import parse_duration, parse_size
 
+_NUMBER = re.compile(r"[0-9]+(\.[0-9]*)?([eE][-+]?[0-9]+)?")
+
 
 class Plain(str):
     """Text that stood in a file without quotes: it is a number or a boolean where the field wants one."""
@@ -71,7 +73,7 @@ def _as_text(value: object) -> object:
 def _as_seconds(value: object) -> object:
     if isinstance(value, (str, int, float)) and not isinstance(value, bool):
         try:
-            seconds = parse_duration(value)
+            seconds = float(value) if _NUMBER.fullmatch(str(value)) else parse_duration(value)
         except InputError as error:
             raise wrong(f"must be a duration, not {str(value)!r}", error.hint) from error
         if seconds < 0:

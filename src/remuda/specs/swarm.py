@@ -95,10 +95,13 @@ class Router(Strict):
 
     type: Literal["smg", "nginx", "none"] = "smg"
     """`smg` is a model-aware router, `nginx` a plain balancer; with `none` the only replica is the endpoint."""
-    policy: Text | None = Field(default=None, json_schema_extra={"derived": "`cache_aware` with more than one replica"})
+    policy: Text | None = Field(
+        default=None,
+        json_schema_extra={"derived": "`cache_aware` of smg with more than one replica, else the router's own"},
+    )
     """How requests are spread, in the router's words: `cache_aware`, `round_robin`, `least_load`, …"""
-    request_timeout: Seconds = 1800.0
-    """Limit of one request through the router."""
+    request_timeout: Seconds = 3600.0
+    """Longest answer, streams included."""
     args: Words = ()
     """More arguments of the router, verbatim."""
 

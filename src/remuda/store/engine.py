@@ -72,8 +72,12 @@ def _sqlite(address: Address) -> Engine:
         # The driver's own idea of when a transaction begins is switched off; `begin` below decides.
         connection.isolation_level = None
         # FULL in every mode: a submission that was recorded must survive a power cut, or nobody finds it again.
-        for pragma in (f"busy_timeout = {int(BUSY_TIMEOUT_S * 1000)}", "foreign_keys = ON", "synchronous = FULL"):
-            _pragma(connection, pragma)
+        try:
+            for pragma in (f"busy_timeout = {int(BUSY_TIMEOUT_S * 1000)}", "foreign_keys = ON", "synchronous = FULL"):
+                _pragma(connection, pragma)
+        except BaseException:
+            connection.close()  # SQLAlchemy forgets a connection that could not be set up
+            raise
 
     @event.listens_for(engine, "begin")
     def begin(connection: Connection) -> None:

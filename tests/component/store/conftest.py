@@ -8,17 +8,21 @@ import shutil
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import psycopg
 import pytest
 
 from remuda.store import lease as leases
-from remuda.store.database import Store
 from remuda.store.engine import open_store
 from remuda.wire.process import identify
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from remuda.store.database import Store
 
 _numbers = count()
 MISSING = "the PostgreSQL server programs are missing: install the package `postgresql` (apt-get install postgresql)"

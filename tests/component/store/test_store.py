@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -13,8 +13,12 @@ from hypothesis import strategies as st
 
 from remuda.backends.base import TaskKey
 from remuda.base.errors import Conflict, Fenced, NotFound
-from remuda.store.database import Store
 from remuda.store.rows import AllocationRow, EventRow, EvidenceRow, TaskRow, WorkloadRow
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from remuda.store.database import Store
 
 SWARM = WorkloadRow(
     name="llama",
@@ -191,7 +195,7 @@ def test_every_write_checks_the_fence(swarm: Store, fence: int) -> None:
         lambda old: swarm.set_workload_phase(old, "llama", "no"),
         lambda old: swarm.remove_workload(old, "llama"),
         lambda old: swarm.record(old, tasks=[replace(TASK, phase="no")]),
-        lambda old: swarm.record(old),
+        swarm.record,
         lambda old: swarm.add_evidence(old, [EvidenceRow(node="n", at=1.0, kind="k", expires_at=9.0)]),
         lambda old: swarm.set_meta(old, "k", "no"),
     ]

@@ -10,6 +10,15 @@ down_revision = None
 
 
 def upgrade() -> None:
+    _workload()
+    _task()
+    _allocation()
+    _event()
+    _lease()
+    _meta()
+
+
+def _workload() -> None:
     op.create_table(
         "workload",
         sa.Column("name", sa.Text, nullable=False),
@@ -27,6 +36,9 @@ def upgrade() -> None:
         sa.Column("phase", sa.Text, nullable=False, server_default=""),
         sa.PrimaryKeyConstraint("name", name="pk_workload"),
     )
+
+
+def _task() -> None:
     op.create_table(
         "task",
         sa.Column("workload", sa.Text, nullable=False),
@@ -56,6 +68,9 @@ def upgrade() -> None:
         sa.PrimaryKeyConstraint("workload", "group_name", "idx", name="pk_task"),
         sa.ForeignKeyConstraint(["workload"], ["workload.name"], name="fk_task_workload", ondelete="CASCADE"),
     )
+
+
+def _allocation() -> None:
     op.create_table(
         "allocation",
         sa.Column("token", sa.Text, nullable=False),
@@ -78,6 +93,9 @@ def upgrade() -> None:
         sa.PrimaryKeyConstraint("token", name="pk_allocation"),
     )
     op.create_index("ix_allocation_workload_group_name_idx", "allocation", ["workload", "group_name", "idx"])
+
+
+def _event() -> None:
     op.create_table(
         "event",
         sa.Column("id", sa.BigInteger().with_variant(sa.Integer, "sqlite"), nullable=False, autoincrement=True),
@@ -93,6 +111,9 @@ def upgrade() -> None:
         sqlite_autoincrement=True,
     )
     op.create_index("ix_event_workload_id", "event", ["workload", "id"])
+
+
+def _lease() -> None:
     lease = op.create_table(
         "lease",
         sa.Column("id", sa.Integer, nullable=False, autoincrement=False),
@@ -107,6 +128,9 @@ def upgrade() -> None:
         sa.PrimaryKeyConstraint("id", name="pk_lease"),
     )
     op.bulk_insert(lease, [{"id": 1}])
+
+
+def _meta() -> None:
     op.create_table(
         "meta",
         sa.Column("key", sa.Text, nullable=False),

@@ -111,6 +111,8 @@ def _not_yaml(error: yaml.MarkedYAMLError, text: str, name: str) -> InputError:
         hint = "indent with spaces, not with tabs"
     if "but found another document" in problem:
         problem, hint = "there is more than one document in the file", "keep one, without a second `---`"
+    if "mapping values are not allowed" in problem:
+        hint = "put quotes around text that contains a colon and a space, or check the indentation"
     if "undefined alias" in problem:
         hint = "put quotes around text that begins with *"
     return InputError(f"is not YAML: {problem}", hint=hint, where=where)

@@ -35,7 +35,7 @@ def known_flags(help_text: str) -> frozenset[str]:
     for line in help_text.splitlines():
         stripped = re.sub(r"\x1b\[[0-9;]*m", "", line).strip(" │|")
         if stripped.startswith("-"):
-            head = re.split(r"(?<!,)\s{2,}", stripped)[0]
+            head = re.split(r"(?<![,\s])\s{2,}", stripped)[0]
             flags |= set(_FLAG.findall(re.sub(r"\{[^}]*\}", "", head)))
         elif stripped.startswith(("usage:", "[", "Usage:")):
             flags |= set(_USAGE_FLAG.findall(stripped))

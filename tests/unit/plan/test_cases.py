@@ -1,0 +1,73 @@
+"""Specs to workloads, as files: `tests/cases/plan/NAME.yaml` gives what `NAME.json` says."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from remuda.base.errors import InputError
+from remuda.plan.model import Command, Group, Role, Workload
+from remuda.plan.placement import MachineFacts
+from remuda.plan.swarm import plan_swarm
+from remuda.specs.document import parse
+from remuda.specs.load import build, mapping_overrides
+from remuda.specs.swarm import SwarmSpec
+
+CASES = Path(__file__).parents[2] / "cases" / "plan"
+ROUTER = Group(name="router", role=Role.ROUTER, count=1, command=Command(argv=("router",)))
+
+
+def planned(file: Path, case: dict[str, Any]) -> Workload:
+    loaded = build(parse(file.read_text(), file.name), mapping_overrides(case.get("overrides", {}), "--flag"))
+    spec = loaded.spec
+    assert isinstance(spec, SwarmSpec)
+    machine = case.get("machine", {})
+    facts = MachineFacts(gpus=tuple(machine.get("gpus", ())), cpus=machine.get("cpus", 2), cwd="/home/me")
+    router = None if spec.router.type == "none" else ROUTER
+    try:
+        return plan_swarm(
+            spec, name="s", uid="u", run_dir="/run/s", python="/env/bin/python", facts=facts, router=router
+        )
+    except InputError as error:
+        raise loaded.locate(error) from error
+
+
+def shared(expected: Any, actual: Any) -> Any:
+    """`actual` without the keys that `expected` does not have."""
+    if isinstance(expected, dict) and isinstance(actual, dict):
+        return {key: shared(value, actual.get(key)) for key, value in expected.items()}
+    return actual
+
+
+@pytest.mark.parametrize("file", sorted(CASES.glob("*.yaml")), ids=lambda path: path.stem)
+def test_plan(file: Path) -> None:
+    case = json.loads(file.with_suffix(".json").read_text())
+    if "error" in case:
+        with pytest.raises(InputError) as caught:
+            planned(file, case)
+        assert str(caught.value) == case["error"]
+        return
+    data = planned(file, case).model_dump(mode="json")
+    actual = {"group": data["groups"][0], "endpoint": data["endpoint"], "place": data["place"]}
+    expected = {key: case[key] for key in actual if key in case}
+    assert expected
+    assert shared(expected, actual) == expected
+    for part in ("env", "secret_env"):  # nothing beside what the case says
+        if part in case.get("group", {}).get("command", {}):
+            assert data["groups"][0]["command"][part] == case["group"]["command"][part]
+
+
+def test_every_case_is_whole() -> None:
+    assert {path.stem for path in CASES.glob("*.yaml")} == {path.stem for path in CASES.glob("*.json")}
+
+
+@pytest.mark.parametrize("file", sorted(CASES.glob("*.yaml")), ids=lambda path: path.stem)
+def test_no_key_is_in_the_plan(file: Path) -> None:
+    case = json.loads(file.with_suffix(".json").read_text())
+    if "error" not in case:
+        workload = planned(file, case)
+        assert "sk-secret" not in workload.model_dump_json()
+        assert Workload.model_validate_json(workload.model_dump_json()) == workload

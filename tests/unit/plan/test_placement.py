@@ -1,0 +1,163 @@
+"""Placement: the documented derivations, and that no layout contradicts itself after any override."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from remuda.base.errors import InputError
+from remuda.plan.derive import derive, layout
+from remuda.plan.placement import Asked, Layout, MachineFacts, place_cluster, place_local
+from remuda.specs.swarm import SwarmSpec
+
+SLURM = {"type": "slurm", "partition": "p", "account": "a", "qos": "q"}
+small = st.integers(1, 20)
+maybe = st.none() | small
+asked_of = st.builds(
+    Asked,
+    replicas=small,
+    gpus_per_replica=st.none() | st.integers(0, 32),
+    gpus_per_node=st.integers(1, 8),
+    replicas_per_node=maybe,
+    nodes=maybe,
+    cpus_per_task=maybe,
+)
+
+
+@pytest.mark.parametrize(
+    ("asked", "nodes", "per_node", "cpus"),
+    [
+        pytest.param(Asked(1), 1, 1, 32, id="one of 4 GPUs"),
+        pytest.param(Asked(2, 16), 8, None, 32, id="two over four nodes each"),
+        pytest.param(Asked(3, 2), 2, 2, 16, id="three at two a node"),
+        pytest.param(Asked(4, 1), 1, 4, 8, id="four on one node"),
+        pytest.param(Asked(5, 1, 8), 1, 8, 4, id="five on a node of eight"),
+        pytest.param(Asked(8, 1, 4, replicas_per_node=8), 1, 8, 4, id="two for each GPU"),
+        pytest.param(Asked(1, 3), 1, 1, 32, id="three of four GPUs"),
+        pytest.param(Asked(2, 0), 2, 1, 32, id="CPUs only: a node each"),
+        pytest.param(Asked(4, 1, nodes=2), 2, 4, 8, id="spread over more nodes"),
+        pytest.param(Asked(100, 1, 4, replicas_per_node=64), 2, 64, 1, id="never less than one CPU"),
+    ],
+)
+def test_derivations(asked: Asked, nodes: int, per_node: int | None, cpus: int) -> None:
+    placed = place_cluster(asked)
+    assert (placed.nodes, placed.replicas_per_node, placed.cpus_per_task) == (nodes, per_node, cpus)
+
+
+def test_three_replicas_at_two_a_node_are_three() -> None:
+    assert place_cluster(Asked(3, 2)).replicas_of == ((0, 1), (2,))
+
+
+def test_spanning_replicas_have_nodes_of_their_own() -> None:
+    assert place_cluster(Asked(2, 8)).replicas_of == ((0,), (0,), (1,), (1,))
+
+
+@pytest.mark.parametrize(
+    ("asked", "where", "sentence"),
+    [
+        (Asked(3, 2, nodes=1), "nodes", "`nodes` is 1, but 3 replicas at 2 a node need 2"),
+        (Asked(2, 2, nodes=5), "nodes", "`nodes` is 5, but there are only 2 replicas to put on them"),
+        (Asked(2, 8, nodes=3), "nodes", "`nodes` is 3, but 2 replicas over 2 nodes each need 4"),
+        (
+            Asked(1, 6),
+            "gpus_per_replica",
+            "`gpus_per_replica` is 6: more than the 4 of a node, and not a multiple of it",
+        ),
+        (
+            Asked(1, 8, replicas_per_node=2),
+            "replicas_per_node",
+            "`replicas_per_node` is 2, but a replica of 8 GPUs spans nodes",
+        ),
+    ],
+)
+def test_contradictions(asked: Asked, where: str, sentence: str) -> None:
+    with pytest.raises(InputError) as caught:
+        place_cluster(asked)
+    assert (caught.value.where, str(caught.value)) == (where, f"{where}: {sentence}")
+
+
+def check(asked: Asked, placed: Layout) -> None:
+    """What every layout keeps."""
+    holders = [replica for node in placed.replicas_of for replica in node]
+    assert sorted(set(holders)) == list(range(asked.replicas))
+    assert len(placed.replicas_of) == placed.nodes
+    assert all(placed.replicas_of)
+    if placed.replicas_per_node is None:
+        assert placed.nodes * asked.gpus_per_node == asked.replicas * placed.gpus_per_replica
+        assert all(len(node) == 1 for node in placed.replicas_of)
+    else:
+        assert len(holders) == asked.replicas
+        assert max(map(len, placed.replicas_of)) <= placed.replicas_per_node
+        assert placed.nodes >= math.ceil(asked.replicas / placed.replicas_per_node)
+    assert placed.cpus_per_task >= 1
+
+
+@given(asked_of)
+def test_every_layout_is_consistent(asked: Asked) -> None:
+    try:
+        placed = place_cluster(asked)
+    except InputError:
+        assume(False)
+    check(asked, placed)
+    again = Asked(
+        asked.replicas, placed.gpus_per_replica, asked.gpus_per_node, placed.replicas_per_node, placed.nodes,
+        placed.cpus_per_task,
+    )  # fmt: skip
+    assert place_cluster(again) == placed
+
+
+@given(replicas=small, gpus=st.integers(0, 32), per_node=st.integers(1, 8))
+def test_what_is_left_out_never_contradicts(replicas: int, gpus: int, per_node: int) -> None:
+    assume(gpus <= per_node or gpus % per_node == 0)
+    asked = Asked(replicas, gpus, per_node)
+    check(asked, place_cluster(asked))
+
+
+@given(first=small, second=small, gpus=st.sampled_from([1, 2, 4, 8, 16]))
+def test_an_override_derives_everything_again(first: int, second: int, gpus: int) -> None:
+    spec = SwarmSpec(model="m", replicas=first, gpus_per_replica=gpus, backend=SLURM)
+    derive(spec, MachineFacts())
+    changed = spec.model_copy(update={"replicas": second})
+    fresh = SwarmSpec(model="m", replicas=second, gpus_per_replica=gpus, backend=SLURM)
+    assert derive(changed, MachineFacts()) == derive(fresh, MachineFacts())
+
+
+@given(replicas=small, there=st.integers(0, 16), cpus=st.integers(1, 64), gpus=st.none() | st.integers(0, 8))
+def test_local_layouts_fit_the_machine(replicas: int, there: int, cpus: int, gpus: int | None) -> None:
+    facts = MachineFacts(gpus=tuple(str(index) for index in range(there)), cpus=cpus)
+    try:
+        placed = place_local(Asked(replicas, gpus), facts)
+    except InputError:
+        assert 0 < there < replicas * (gpus or 1) or (gpus or 0) * replicas > there
+        return
+    assert placed.nodes == 1
+    assert placed.gpus_per_replica * replicas <= there
+    assert placed.cpus_per_task * replicas <= max(cpus, replicas)
+    if gpus is None:
+        assert placed.gpus_per_replica in ((0,) if there == 0 else (1, 2, 4))
+
+
+@pytest.mark.parametrize(
+    ("there", "replicas", "each"), [(0, 3, 0), (1, 1, 1), (8, 1, 4), (8, 2, 4), (8, 3, 2), (8, 8, 1), (3, 1, 2)]
+)
+def test_local_gpus_that_nobody_said(there: int, replicas: int, each: int) -> None:
+    facts = MachineFacts(gpus=tuple(str(index) for index in range(there)))
+    assert place_local(Asked(replicas), facts).gpus_per_replica == each
+
+
+@pytest.mark.parametrize(
+    ("asked", "where"), [(Asked(2, nodes=2), "nodes"), (Asked(2, replicas_per_node=1), "replicas_per_node")]
+)
+def test_local_is_one_machine(asked: Asked, where: str) -> None:
+    with pytest.raises(InputError) as caught:
+        place_local(asked, MachineFacts())
+    assert caught.value.where == where
+
+
+def test_only_the_allowed_gpus_count() -> None:
+    backend = {"type": "local", "gpus": ["1", "9"]}
+    spec = SwarmSpec(model="m", backend=backend)
+    assert layout(spec, MachineFacts(gpus=("0", "1", "2"))).gpus_per_replica == 1

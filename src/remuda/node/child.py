@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 import errno
 import os
 import select
 import signal
 import subprocess
 import time
-import traceback
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,7 +19,16 @@ from remuda.node.launch import Launch, SecretMissing, prepare, probe_host, url
 from remuda.node.output import Output
 from remuda.node.owner import is_foreign
 from remuda.node.ports import PortClaim, PortTaken, UnsafeDirectory
-from remuda.node.process import Child, adopt_orphans, descendants, kill_descendants, reap, spawn, sweep
+from remuda.node.process import (
+    Child,
+    adopt_orphans,
+    descendants,
+    kill_descendants,
+    reap,
+    spawn,
+    sweep,
+    terminate_strays,
+)
 from remuda.node.signals import ENDING, Signals
 from remuda.node.uplink import Uplink
 from remuda.wire import exit as codes
@@ -31,6 +40,9 @@ if TYPE_CHECKING:
 PROBE_BODY_BYTES = 65536
 FAREWELL_S = 0.5
 """How long the end waits for the host to take the last report."""
+GATHER_S = 0.02
+FLOOD_BYTES = 32768
+"""More at once than this is taken on without a pause, so that a child that prints much is not held up."""
 MAX_REASON = 1000
 TAIL_CHARS = 4000
 _PASSING = (errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.ETXTBSY, errno.EINTR)
@@ -55,7 +67,11 @@ class Supervisor:
         self._ports = PortClaim(Path(spec.port_locks) if spec.port_locks else None, spec.bind_host)
         self._cleanup = adopt_orphans()
         self._child: Child | None = None
+        self._child_code: int | None = None
+        """Of the child, as long as what it left behind may still end in peace."""
         self._output: Output | None = None
+        self._output_at = 0.0
+        """Not read before: many short lines are moved together."""
         self._probe: Fetch | None = None
         self._scrape: Fetch | None = None
         self._launch: Launch | None = None
@@ -80,7 +96,10 @@ class Supervisor:
             reason = self.life.reason
         except Exception:  # noqa: BLE001 - the edge: a bug must not leave a child without a supervisor
             self._code = codes.BROKEN
+            import traceback
+
             reason = traceback.format_exc()
+            self.life = dataclasses.replace(self.life, phase=machine.EXITED, reason=reason.rstrip().splitlines()[-1])
             kill_descendants()
         self._farewell(reason)
         return self._code
@@ -90,14 +109,17 @@ class Supervisor:
     def _wait(self) -> None:
         poll = select.poll()
         poll.register(self._signals.fd, select.POLLIN)
+        deadlines = [machine.due(self.spec, self.life), self._heartbeat, self._uplink.due]
         if self._output is not None and not self._output.at_end:
-            poll.register(self._output.fd, select.POLLIN)
+            if time.monotonic() >= self._output_at:
+                poll.register(self._output.fd, select.POLLIN)
+            else:
+                deadlines.append(self._output_at)
         for fetch in (self._probe, self._scrape):
             if fetch is not None:
                 poll.register(fetch.socket, fetch.events)
         if self._uplink.socket is not None:
             poll.register(self._uplink.socket, self._uplink.events)
-        deadlines = [machine.due(self.spec, self.life), self._heartbeat, self._uplink.due]
         deadlines += [fetch.deadline for fetch in (self._probe, self._scrape) if fetch is not None]
         wait_s = max(0.0, min(deadlines) - time.monotonic())
         poll.poll(min(wait_s, 3600.0) * 1000 + 0.5)  # rounded up: waking too early would spin
@@ -108,8 +130,9 @@ class Supervisor:
                 self._handle(machine.Stop(f"asked to end by {signal.Signals(number).name}"))
             elif self._child is not None:
                 self._child.signal_group(number)
-        if self._output is not None:
-            self._output.pump()
+        if self._output is not None and time.monotonic() >= self._output_at:
+            moved = self._output.pump()
+            self._output_at = time.monotonic() + GATHER_S if 0 < moved < FLOOD_BYTES else 0.0
         self._reap()
         self._advance_probe()
         self._advance_scrape()
@@ -188,18 +211,24 @@ class Supervisor:
     def _reap(self) -> None:
         for pid, code in reap():
             if self._child is not None and pid == self._child.pid:
-                self._end(code)
+                self._child.ended(code)
+                self._child_code = code
+                if self.life.in_grace:
+                    terminate_strays(self._child)
+        # A shell ends at once when it is told to; what it started may still be saving its work. Orphans come to us,
+        # so the end of the last one is a signal too.
+        if self._child_code is not None and not (self.life.in_grace and descendants()):
+            self._end(self._child_code)
 
     def _end(self, code: int) -> None:
         child, output = self._child, self._output
         if child is None or output is None:
             return
-        child.ended(code)
         sweep(child)
         output.finish()
         self._tail = output.tail(TAIL_CHARS)
         taken = self.spec.listens() and not self._is_ours and output.says_port_taken()
-        self._child = self._output = None
+        self._child = self._output = self._child_code = None
         self._handle(machine.Ended(code if code >= 0 else None, max(-code, 0), port_taken=taken))
 
     def _sample(self) -> machine.Activity:

@@ -177,6 +177,11 @@ class Life:
         """The phase as it is reported."""
         return REPORTED.get(self.phase, self.phase)
 
+    @property
+    def in_grace(self) -> bool:
+        """Whether the child was told to end and still has time to do so."""
+        return self.phase in (ENDING, STOPPING) and self.kill_at < NEVER
+
 
 def step(spec: ChildSpec, life: Life, event: Event, now: float) -> tuple[Life, tuple[Action, ...]]:
     """What `event` makes of `life`, and what is to be done now, in order."""

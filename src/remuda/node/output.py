@@ -65,17 +65,18 @@ class Output:
         self._tail = b""
         os.set_blocking(fd, False)
 
-    def pump(self, max_bytes: int = 16 * CHUNK) -> None:
-        """Move what is there, at most about `max_bytes`."""
+    def pump(self, max_bytes: int = 16 * CHUNK) -> int:
+        """Move what is there, at most about `max_bytes`; how much that was."""
         moved = 0
         while moved < max_bytes and not self.at_end:
             try:
                 data = os.read(self.fd, CHUNK)
             except BlockingIOError:
-                return
+                break
             self.at_end = not data
             moved += len(data)
             self._take(data)
+        return moved
 
     def finish(self) -> None:
         """Move the rest and close the pipe; call it when all writers are dead."""

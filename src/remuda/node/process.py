@@ -147,6 +147,14 @@ def _descends(pid: int, ancestor: int, parents: dict[int, int]) -> bool:
     return False
 
 
+def terminate_strays(child: Child) -> None:
+    """SIGTERM to everything that this program started and that is not in the child's process group."""
+    for pid in descendants():
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            if os.getpgid(pid) != child.pid:
+                os.kill(pid, signal.SIGTERM)
+
+
 def kill_descendants() -> None:
     """SIGKILL to everything that this program started, in whatever group or session it hides."""
     for pid in descendants():

@@ -160,7 +160,9 @@ for escape in (lambda: None, os.setsid, lambda: (os.setsid(), os.fork() and os._
         print("pid", os.getpid(), flush=True)
         time.sleep(1000)
 print("up", flush=True)
-sys.stdin.read() if len(sys.argv) > 1 else time.sleep(0.3)
+if len(sys.argv) > 1:
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+time.sleep(1000 if len(sys.argv) > 1 else 0.3)
 """
 
 
@@ -170,6 +172,39 @@ def test_nothing_of_the_child_stays_behind(allocation: Allocation) -> None:
     pids = [int(line.split()[1]) for line in allocation.log().splitlines() if line.startswith("pid")]
     assert allocation.code() == 0
     assert not any(alive(pid) for pid in pids)
+
+
+def test_what_a_shell_started_gets_its_grace_too(allocation: Allocation) -> None:
+    """The shell ends at once, the work under it saves first; one that left the group is told as well."""
+    work = "import signal, sys, time; signal.signal(15, lambda *_: (time.sleep(0.2), print('saved'), sys.exit()));"
+    work += "print('up'); signal.pause()"
+    quoted = f'{sys.executable} -S -c "{work}"'
+    allocation.start(sh(f"{quoted} & setsid {quoted} & wait"))
+    until(lambda: allocation.report() is not None and allocation.log().count("up") == 2)
+    assert allocation.stop() == codes.STOPPED
+    assert allocation.log().count("saved") == 2
+    assert allocation.record().child_signal == 15
+
+
+def test_what_a_shell_left_does_not_hold_up_the_end(allocation: Allocation) -> None:
+    allocation.start([*PYTHON, "-c", GRANDCHILDREN, "stays"], kill_grace_s=0.3)
+    until(lambda: allocation.report() is not None and "up" in allocation.log())
+    pids = [int(line.split()[1]) for line in allocation.log().splitlines() if line.startswith("pid")]
+    assert allocation.stop() == codes.STOPPED
+    assert not any(alive(pid) for pid in pids)
+
+
+def test_a_bug_in_the_program_ends_it_with_its_story(allocation: Allocation) -> None:
+    allocation.start(["/bin/true"], env={"NUMBER": 3})
+    assert allocation.code() == codes.BROKEN
+    assert "Traceback" in allocation.record().reason
+
+
+def test_many_short_lines_all_arrive(allocation: Allocation) -> None:
+    code = "import time\nfor n in range(2000): print('line', n, flush=True); time.sleep(0.0002)"
+    allocation.start([*PYTHON, "-c", code])
+    assert allocation.code() == 0
+    assert allocation.log().count("\n") == 2000
 
 
 def test_a_flood_of_output_is_bounded_and_the_newest_is_kept(allocation: Allocation) -> None:

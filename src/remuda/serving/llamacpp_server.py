@@ -42,6 +42,7 @@ def parser() -> Parser:
     made.add_argument("--ctx-size", type=int, default=4096, help="tokens of context of each slot")
     made.add_argument("--parallel", type=int, default=4, help="slots: requests worked on at once")
     made.add_argument("--threads", type=int, default=0, help="CPU threads (0: the engine chooses)")
+    made.add_argument("--threads-http", type=int, default=512, help="connections answered at once; see configure()")
     made.add_argument("--n-gpu-layers", type=int, default=-1, help="layers on the GPU (-1: as many as fit)")
     made.add_argument("--api-key-env", default="", help="environment variable that holds the key to ask for")
     made.add_argument("--metrics", action="store_true", help="serve Prometheus metrics at /metrics")
@@ -86,6 +87,9 @@ def configure(options: argparse.Namespace) -> Any:
     params.port = options.port
     params.n_parallel = options.parallel
     params.n_ctx = options.ctx_size * options.parallel
+    # A thread is taken by each request until it is answered. With the engine's default (slots + 2) a busy server does
+    # not answer /health, and would be restarted for it.
+    params.n_threads_http = options.threads_http
     params.n_gpu_layers = options.n_gpu_layers
     params.api_keys = keys
     params.endpoint_metrics = options.metrics
@@ -105,7 +109,7 @@ def configure(options: argparse.Namespace) -> Any:
 
 
 def start(params: Any) -> Any:
-    """The running server: the model is loaded, and nothing listened before.
+    """The running server, its model loaded; until then /health answers 503 or nothing.
 
     Raises:
         RuntimeError: the model cannot be loaded or the port is taken; the engine has printed which.
@@ -145,11 +149,10 @@ def _is_refused(host: str, port: int) -> bool:
     return False
 
 
-def fail(message: str, code: int) -> NoReturn:
-    """One line for people, and the end."""
+def say(message: str) -> None:
+    """One line for people."""
     sys.stderr.write(f"llamacpp_server: {message}\n")
     sys.stderr.flush()
-    os._exit(code)
 
 
 def main(argv: Sequence[str] | None = None) -> NoReturn:
@@ -162,12 +165,15 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
         params = configure(options)
         server = start(params)
     except InputError as error:
-        fail(f"{error.message}: {error.hint}" if error.hint else error.message, 2)
+        say(f"{error.message}: {error.hint}" if error.hint else error.message)
+        sys.exit(2)
     except RuntimeError as error:
-        fail(f"{error} The lines above say why.", 1)
-    if not wait_for_signal_or_silence(options.host, options.port):
-        fail(f"{server.listening_address} does not listen any more", 1)
-    os._exit(0)
+        say(f"{error} Other lines say why.")
+        sys.exit(1)
+    asked = wait_for_signal_or_silence(options.host, options.port)
+    if not asked:
+        say(f"{server.listening_address} does not listen any more")
+    os._exit(0 if asked else 1)
 
 
 if __name__ == "__main__":

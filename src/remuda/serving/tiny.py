@@ -156,8 +156,9 @@ def make_vocabulary() -> Vocabulary:
                 merges.setdefault(spelled[:end], f"{spelled[: end - 1]} {spelled[end - 1]}")
             classes[spelled] = name
     classes |= dict.fromkeys(CONTROL, "other") | {CONTROL[2]: "end"}
-    by_length = sorted(merges, key=lambda token: (len(token), token))
-    return Vocabulary(tuple(classes), tuple(merges[token] for token in by_length), tuple(classes.values()))
+    # Those that begin with a space come first, else the `Th` of `The` would break ` The`.
+    order = sorted(merges, key=lambda token: (len(token), not token.startswith(letters[0x20]), token))
+    return Vocabulary(tuple(classes), tuple(merges[token] for token in order), tuple(classes.values()))
 
 
 def make_weights(vocabulary: Vocabulary) -> dict[str, Floats]:

@@ -1,0 +1,80 @@
+"""Who is a member."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from remuda.backends.base import TaskKey
+from remuda.plan.model import Command, Endpoint, Group, Kind, Role, Workload
+from remuda.serving.membership import base_url, members
+from remuda.supervise.model import Phase, Task
+
+WORKLOAD = Workload(
+    name="herd",
+    kind=Kind.SWARM,
+    uid="u",
+    backend="local",
+    run_dir="/run",
+    groups=(
+        Group(name="replica", role=Role.REPLICA, count=3, command=Command(argv=("engine",))),
+        Group(name="router", role=Role.ROUTER, count=1, command=Command(argv=("router",))),
+    ),
+    endpoint=Endpoint(port=8000, router="router", model="tiny"),
+)
+
+
+@st.composite
+def tasks(draw: st.DrawFn) -> list[Task]:
+    keys = draw(
+        st.lists(
+            st.builds(
+                TaskKey,
+                st.sampled_from(["herd", "other"]),
+                st.sampled_from(["replica", "router"]),
+                st.integers(0, 4),
+            ),
+            unique=True,
+        )
+    )
+    return [
+        Task(
+            key=key,
+            backend="local",
+            phase=draw(st.sampled_from(Phase)),
+            url=draw(st.sampled_from(["", f"http://127.0.0.1:{8000 + index}", f"http://127.0.0.1:{8000 + index}/"])),
+        )
+        for index, key in enumerate(keys)
+    ]
+
+
+@given(tasks())
+def test_members_are_exactly_the_ready_replicas_with_an_address(seen: list[Task]) -> None:
+    expected = {
+        task.url.rstrip("/")
+        for task in seen
+        if (task.key.workload, task.key.group, task.phase) == ("herd", "replica", Phase.READY) and task.url
+    }
+    assert members(WORKLOAD, seen) == expected
+
+
+@given(tasks(), st.randoms())
+def test_the_order_of_tasks_means_nothing(seen: list[Task], random: object) -> None:
+    before = members(WORKLOAD, seen)
+    random.shuffle(seen)  # type: ignore[attr-defined]
+    assert members(WORKLOAD, seen) == before
+
+
+@given(tasks())
+def test_a_router_never_sends_to_itself(seen: list[Task]) -> None:
+    address = base_url(WORKLOAD, seen)
+    assert not address or address not in members(WORKLOAD, seen)
+
+
+def test_the_router_is_asked_once_it_answers() -> None:
+    starting = Task(TaskKey("herd", "router", 0), "local", Phase.STARTING, url="http://127.0.0.1:8000")
+    assert base_url(WORKLOAD, [starting]) == ""
+    ready = Task(TaskKey("herd", "router", 0), "local", Phase.READY, url="http://127.0.0.1:8000/")
+    assert base_url(WORKLOAD, [ready]) == "http://127.0.0.1:8000"
+    alone = WORKLOAD.model_copy(update={"endpoint": Endpoint(port=8000)})
+    assert base_url(alone, [ready]) == ""

@@ -1,0 +1,120 @@
+"""How smg is started, and what is read from it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from remuda.base.errors import InputError
+from remuda.plan.model import HOST_MARK, PORT_MARK, Endpoint, Group, Role, Secret
+from remuda.serving.prometheus import parse, quantile, total
+from remuda.serving.router import NO_KEYS, Keys, RouterSettings, router_named
+from remuda.serving.smg import SmgRouter, summarize
+from remuda.serving.smg_launcher import LABEL, parser
+
+ENDPOINT = Endpoint(port=8080, router="router", model="tiny")
+
+
+def group(**more: Any) -> Group:
+    endpoint = more.pop("endpoint", ENDPOINT)
+    return SmgRouter().group(RouterSettings(endpoint, more.pop("replicas", 2), **more))
+
+
+def flag(made: Group, name: str) -> str:
+    argv = made.command.argv
+    return argv[argv.index(name) + 1]
+
+
+@pytest.mark.parametrize(
+    ("replicas", "policy", "expected"),
+    [(1, "", "round_robin"), (2, "", "cache_aware"), (9, "", "cache_aware"), (2, "power_of_two", "power_of_two")],
+)
+def test_policy(replicas: int, policy: str, expected: str) -> None:
+    assert flag(group(replicas=replicas, policy=policy), "--policy") == expected
+
+
+def test_an_unknown_policy_is_refused_with_the_known_ones() -> None:
+    with pytest.raises(InputError, match="fastest") as refused:
+        group(policy="fastest")
+    assert "cache_aware" in refused.value.hint
+
+
+def test_it_holds_the_port_of_the_endpoint() -> None:
+    made = group()
+    assert made.role is Role.ROUTER
+    assert made.count == 1
+    assert made.listen is not None
+    assert (made.listen.port, made.listen.fixed, made.listen.public) == (8080, True, False)
+    assert (flag(made, "--host"), flag(made, "--port")) == (HOST_MARK, PORT_MARK)
+    assert made.probe is not None
+    assert made.probe.path == "/health"
+
+
+def test_keys_go_by_reference() -> None:
+    endpoint = ENDPOINT.model_copy(update={"api_key": Secret(file="/keys/api")})
+    made = group(endpoint=endpoint, control_key=Secret(file="/keys/control"))
+    assert {secret.file for secret in made.command.secret_env.values()} == {"/keys/api", "/keys/control"}
+    assert not any("/keys" in part for part in (*made.command.argv, *made.command.env.values()))
+    assert flag(made, "--api-key-env") in made.command.secret_env
+    assert flag(made, "--control-key-env") in made.command.secret_env
+
+
+def test_without_keys_no_secret_is_asked_for() -> None:
+    made = group()
+    assert made.command.secret_env == {}
+    assert not any("key" in part for part in made.command.argv)
+
+
+def test_the_launcher_reads_what_is_rendered() -> None:
+    argv = group(extra_args=("--queue-size", "7")).command.argv
+    options = parser().parse_args(argv[3:])
+    assert options.model == "tiny"
+    assert options.smg[-2:] == ["--queue-size", "7"]
+    assert "--disable-tokenizer-autoload" in options.smg
+
+
+def test_names() -> None:
+    assert router_named("smg").name == "smg"
+    with pytest.raises(InputError, match="traefik"):
+        router_named("traefik")
+    assert repr(Keys("a1", "b2", "c3")) == repr(NO_KEYS)
+
+
+METRICS = """
+# HELP smg_http_responses_total x
+smg_http_responses_total{path="/v1/chat/completions",status_code="200",error_code=""} 8
+smg_http_responses_total{path="/v1/chat/completions",status_code="503",error_code="a \\"b\\" }"} 2
+smg_http_responses_total{path="/workers",status_code="200",error_code=""} 99
+smg_http_request_duration_seconds_sum{method="POST",path="/v1/chat/completions"} 5
+smg_http_request_duration_seconds_count{method="POST",path="/v1/chat/completions"} 10
+smg_http_request_duration_seconds_bucket{path="/v1/chat/completions",le="0.1"} 4
+smg_http_request_duration_seconds_bucket{path="/v1/chat/completions",le="1"} 9
+smg_http_request_duration_seconds_bucket{path="/v1/chat/completions",le="+Inf"} 10
+smg_worker_requests_total{worker="http://a:1",model="tiny"} 7
+smg_worker_requests_active{worker="http://a:1"} 3
+smg_worker_retries_total{worker_type="regular",endpoint="chat"} 2
+not a sample
+broken{ 1
+odd_value nan_no
+"""
+
+
+def test_stats() -> None:
+    workers = [
+        {"url": "http://b:1", "is_healthy": False, "labels": {}},
+        {"url": "http://a:1", "is_healthy": True, "labels": {LABEL: "x"}},
+    ]
+    stats = summarize(workers, parse(METRICS))
+    assert (stats.requests, stats.errors, stats.running, stats.retries) == (10, 2, 3, 2)
+    assert (stats.mean_s, stats.p50_s, stats.p99_s) == (0.5, 1.0, 1.0)
+    assert [(worker.url, worker.healthy, worker.requests) for worker in stats.workers] == [
+        ("http://a:1", True, 7),
+        ("http://b:1", False, 0),
+    ]
+
+
+def test_stats_without_metrics_are_zero() -> None:
+    assert summarize([], ()).p99_s == 0.0
+    assert total((), "x") == 0.0
+    assert quantile(parse('x_bucket{le="+Inf"} 4'), "x", 0.5) == 0.0

@@ -42,6 +42,7 @@ def plan_swarm(
     python: str,
     facts: MachineFacts,
     router: Group | None = None,
+    spec_file: str = "",
 ) -> Workload:
     """Plan a swarm.
 
@@ -53,6 +54,7 @@ def plan_swarm(
         python: interpreter that engines are started with.
         facts: what this machine has.
         router: the group that gives the swarm its address, ready-made; None: the only replica is the endpoint.
+        spec_file: where the user wrote the spec, for messages.
 
     Raises:
         InputError: the spec cannot be planned; `where` is the dotted path of the field.
@@ -74,6 +76,7 @@ def plan_swarm(
         groups=(replica_group(full, python, None if router else front.listen), *((router,) if router else ())),
         endpoint=front.endpoint,
         run_dir=run_dir,
+        spec_file=spec_file,
         labels={"engine": full.engine, "model": full.model},
     )
 

@@ -17,6 +17,7 @@ from remuda.specs.strict import Plain
 Path = tuple[str | int, ...]
 MAX_NODES: Final = 50_000
 """Bound of values in one document, aliases counted each time: nested aliases could mean billions."""
+MAX_DEPTH: Final = 100
 
 _CORE: Final = "tag:yaml.org,2002:"
 _KNOWN_TAGS: Final = frozenset(
@@ -73,6 +74,7 @@ def parse(text: str, name: str) -> Document:
         InputError: not YAML, empty, not a mapping, repeated keys; says where.
     """
     try:
+        _refuse_deep(_for_yaml(text), name)
         node = yaml.compose(_for_yaml(text), Loader=_Loader)
     except yaml.MarkedYAMLError as error:
         raise _not_yaml(error, text, name) from error
@@ -87,6 +89,19 @@ def parse(text: str, name: str) -> Document:
     if reader.problems:
         raise fail(reader.problems)
     return Document(name, data, reader.values, reader.keys)
+
+
+def _refuse_deep(text: str, name: str) -> None:
+    """The library builds nodes recursively: 100,000 brackets would end the process."""
+    depth = 0
+    for event in yaml.parse(text, Loader=_Loader):
+        if isinstance(event, yaml.CollectionStartEvent):
+            depth += 1
+        elif isinstance(event, yaml.CollectionEndEvent):
+            depth -= 1
+        if depth > MAX_DEPTH:
+            mark = event.start_mark
+            raise InputError(f"more than {MAX_DEPTH} levels", where=f"{name}:{mark.line + 1}:{mark.column + 1}")
 
 
 def _for_yaml(text: str) -> str:

@@ -27,7 +27,7 @@ class DocumentKind:
 
 
 def _is_swarm(data: Mapping[str, object]) -> bool:
-    return isinstance(data.get("model"), str) and "resources" not in data and "nodes_file" not in data
+    return isinstance(data.get("model"), str)
 
 
 KINDS: dict[str, DocumentKind] = {kind.name: kind for kind in (DocumentKind("swarm", SwarmSpec, _is_swarm),)}

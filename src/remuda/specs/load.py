@@ -27,7 +27,7 @@ from remuda.specs.resolve import (
     setting_layer,
     show,
 )
-from remuda.specs.strict import Strict
+from remuda.specs.strict import Plain, Strict
 from remuda.specs.swarm import SwarmSpec, expand
 
 if TYPE_CHECKING:
@@ -222,6 +222,18 @@ def read_settings() -> dict[str, Setting]:
     """The settings from the environment that are fields of a spec."""
     names = ("HOME", "LOG_LEVEL", "MAIL_USER", "LEPTON_WORKSPACE_ID")
     return {name: setting_with_origin(name) for name in names}
+
+
+def assignment(text: str, flag: str = "--set") -> Override:
+    """The override that `KEY=VALUE` on the command line means; `KEY=` means as if nobody had said it.
+
+    Raises:
+        InputError: there is no `=`, or no key.
+    """
+    key, equals, value = text.partition("=")
+    if not equals or not key.strip():
+        raise InputError(f"{text!r} is not KEY=VALUE", hint=f"for example {flag} watchdog.max_restarts=5", where=flag)
+    return Override(key.strip(), Plain(value) if value else None, f"{flag} {key.strip()}")
 
 
 def mapping_overrides(values: Mapping[str, Any], origin: str) -> list[Override]:

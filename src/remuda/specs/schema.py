@@ -44,6 +44,8 @@ def _loosen(part: dict[str, Any]) -> None:
                 field["type"] = [field["type"], "null"]
             elif isinstance(field.get("type"), list):
                 field["type"] = [*field["type"], "null"]
+            elif "anyOf" in field:
+                field["anyOf"] = [*field["anyOf"], {"type": "null"}]
 
 
 def _drop_titles(field: Any) -> None:

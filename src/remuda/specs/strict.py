@@ -105,6 +105,7 @@ def split_words(text: str) -> tuple[str, ...]:
 
 
 def _as_words(value: object) -> object:
+    value = _as_text(value)
     if isinstance(value, str):
         try:
             return split_words(value)
@@ -118,13 +119,18 @@ def _as_words(value: object) -> object:
 
 
 def _as_texts(value: object) -> object:
-    return (value,) if isinstance(value, str) else value
+    return (value,) if isinstance(value, (str, int, float)) else value
 
 
-Text = Annotated[str, BeforeValidator(_as_text)]
+_ANY_TEXT = {"type": ["string", "number", "boolean"]}
+Text = Annotated[str, BeforeValidator(_as_text), WithJsonSchema(_ANY_TEXT)]
 """Text. Numbers and booleans are taken as the text that the user wrote."""
 
-Texts = Annotated[tuple[Text, ...], BeforeValidator(_as_texts)]
+Texts = Annotated[
+    tuple[Text, ...],
+    BeforeValidator(_as_texts),
+    WithJsonSchema({"anyOf": [_ANY_TEXT, {"type": "array", "items": _ANY_TEXT}]}),
+]
 """A list of texts; one text is a list of one."""
 
 Json = Annotated[Any, BeforeValidator(_as_json)]
@@ -141,9 +147,7 @@ Size = Annotated[str, BeforeValidator(_as_size), WithJsonSchema({"type": ["strin
 Words = Annotated[
     tuple[str, ...],
     BeforeValidator(_as_words),
-    WithJsonSchema(
-        {"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": ["string", "number", "boolean"]}}]}
-    ),
+    WithJsonSchema({"anyOf": [_ANY_TEXT, {"type": "array", "items": _ANY_TEXT}]}),
 ]
 """Arguments: a list (each item is one argument), or text that is split into words. Never seen by a shell."""
 

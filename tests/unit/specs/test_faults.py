@@ -66,6 +66,12 @@ def test_nested_aliases_do_not_explode() -> None:
         parse("\n".join(lines), "bomb.yaml")
 
 
+@pytest.mark.parametrize("opening", ["[", "{a: ", "- "])
+def test_depth_is_bounded(opening: str) -> None:
+    with pytest.raises(InputError, match="more than 100 levels"):
+        parse("a: " * (opening != "- ") + opening * 100_000, "deep.yaml")
+
+
 def test_alias_within_itself_is_an_error() -> None:
     with pytest.raises(InputError, match="an alias contains itself"):
         parse("model: &a [*a]", "loop.yaml")

@@ -11,7 +11,7 @@ from remuda.base import settings
 from remuda.base.errors import InputError
 from remuda.base.secrets import MASK
 from remuda.specs.document import parse
-from remuda.specs.load import Loaded, build, load, load_swarm
+from remuda.specs.load import Loaded, assignment, build, load, load_swarm
 from remuda.specs.resolve import Override
 
 if TYPE_CHECKING:
@@ -104,6 +104,26 @@ def test_no_file_at_all() -> None:
     rows = shown(build(None, [Override("model", "m", "--model"), Override("args", "--a 'b c'", "--args")]))
     assert rows["model"] == ("m", "--model")
     assert rows["args"] == (["--a", "b c"], "--args")
+
+
+@pytest.mark.parametrize(
+    ("text", "path", "value"),
+    [
+        ("watchdog.max_restarts=5", "watchdog.max_restarts", 5),
+        ("args=--a 'b c'", "args", ["--a", "b c"]),
+        ("env.A=x=y", "env.A", "x=y"),
+        ("backend=slurm", "backend.type", "slurm"),
+    ],
+)
+def test_assignments(text: str, path: str, value: object) -> None:
+    rows = shown(resolved("model: m", assignment(text)))
+    assert rows[path] == (value, f"--set {text.split('=', maxsplit=1)[0]}")
+
+
+def test_an_assignment_of_nothing_hides_what_is_below() -> None:
+    assert shown(resolved("model: m\nimage: x", assignment("image=")))["image"] == (None, "built-in")
+    with pytest.raises(InputError, match="'image' is not KEY=VALUE"):
+        assignment("image")
 
 
 def test_secrets_are_masked() -> None:

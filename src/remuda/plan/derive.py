@@ -106,10 +106,9 @@ def _watchdog(spec: SwarmSpec) -> dict[str, tuple[Any, str]]:
 
 def _backend(spec: SwarmSpec, reasons: dict[str, str]) -> Any:
     backend = spec.backend
-    if isinstance(backend, LocalBackend):
-        fill: dict[str, tuple[Any, str]] = {"port": (ENDPOINT_PORT, "the ports that are free: 9000, or the next")}
-        endpoint = _filled(backend.endpoint, "backend.endpoint", fill, reasons)
-        return backend.model_copy(update={"endpoint": endpoint})
+    if isinstance(backend, LocalBackend) and backend.endpoint.port is None:
+        # Left open: a port in the spec is a demand, and which one is free is found when the swarm is accepted.
+        reasons["backend.endpoint.port"] = f"derived when it starts: {ENDPOINT_PORT}, or the next free port"
     if isinstance(backend, SlurmBackend) and spec.home_directory:
         logs = {"log_directory": (f"{spec.home_directory.rstrip('/')}/logs", "home_directory")}
         return _filled(backend, "backend", logs, reasons)

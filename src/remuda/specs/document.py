@@ -101,7 +101,8 @@ def _refuse_deep(text: str, name: str) -> None:
             depth -= 1
         if depth > MAX_DEPTH:
             mark = event.start_mark
-            raise InputError(f"more than {MAX_DEPTH} levels", where=f"{name}:{mark.line + 1}:{mark.column + 1}")
+            where = f"{name}:{mark.line + 1}:{mark.column + 1}" if mark else name
+            raise InputError(f"more than {MAX_DEPTH} levels", where=where)
 
 
 def _for_yaml(text: str) -> str:

@@ -1,1 +1,63 @@
-"""The command line."""
+"""The command line. Commands are imported when they are called; `--help` imports none of them."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+from remuda import __version__
+from remuda.base.errors import RemudaError
+from remuda.cli.lazy import LazyGroup
+
+COMMANDS = {
+    "up": ("remuda.cli.up:up", "Bring up a swarm and print its endpoint."),
+    "down": ("remuda.cli.up:down", "Take workloads down; returns when nothing is left."),
+    "scale": ("remuda.cli.up:scale", "Change the number of replicas of a swarm that is up."),
+    "restart": ("remuda.cli.up:restart", "Give what failed or ended a new attempt."),
+    "status": ("remuda.cli.status:status", "Show workloads, or one in detail."),
+    "logs": ("remuda.cli.status:logs", "Print the output of a task."),
+    "explain": ("remuda.cli.status:explain", "Say why a workload is as it is."),
+    "events": ("remuda.cli.status:events", "Print the story of a workload."),
+    "swarm": ("remuda.cli.swarm:swarm", "List and describe swarms."),
+    "job": ("remuda.cli.job:job", "Run batch jobs and scripts against an endpoint."),
+    "config": ("remuda.cli.config:config", "Check documents, show values and their origins, print schemas."),
+    "init": ("remuda.cli.config:init", "Write a file of your own defaults."),
+    "host": ("remuda.cli.host:host", "Start, stop and look at the host process."),
+    "db": ("remuda.cli.db:db", "Look after the state database."),
+    "demo": ("remuda.cli.demo:demo", "Show the main job on this machine, with a real engine and router."),
+    "completion": ("remuda.cli.completion:completion", "Print the shell completion script."),
+    "version": ("remuda.cli.completion:version", "Print the version."),
+}
+
+
+@click.group(
+    cls=LazyGroup,
+    commands=COMMANDS,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
+)
+@click.version_option(__version__, "--version", prog_name="remuda", message="%(prog)s %(version)s")
+def cli() -> None:
+    """Run LLM and GPU work on the machines you have, keep it running, and measure it."""
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run one command. Returns the exit code; `docs/exit-codes.md` lists them."""
+    try:
+        result = cli.main(argv, prog_name="remuda", standalone_mode=False)
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
+    except (click.Abort, KeyboardInterrupt):
+        click.echo("stopped", err=True)
+        return 130
+    except RemudaError as error:
+        click.echo(f"error: {error}", err=True)
+        if error.hint:
+            click.echo(f"  {error.hint}", err=True)
+        return error.exit_code
+    except BrokenPipeError:
+        # Whoever read our output has enough; Python would complain once more when it flushes at its end.
+        sys.stdout = None
+        return 0
+    return result if isinstance(result, int) else 0

@@ -42,6 +42,7 @@ class RouterFollower:
 
     def __init__(self, views: dict[str, RouterView]) -> None:
         self._views = views
+        self._numbers: dict[str, dict[str, float]] = {}
         self._targets: dict[str, Target] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._changed: dict[str, asyncio.Event] = {}
@@ -94,7 +95,10 @@ class RouterFollower:
             _LOG.warning("the router of %s could not be told its members: %s", name, error)
             return _AGAIN_S
         if changes:
-            _LOG.info("router of %s: %s", name, changes)
+            _LOG.info("router of %s: +%s -%s", name, sorted(changes.added), sorted(changes.removed))
+        self._views[name] = RouterView(
+            url=target.base_url, members=sorted(target.urls - changes.pending), stats=self._numbers.get(name, {})
+        )
         await self._look(name, target, router, keys)
         return _AGAIN_S if changes.pending else _CHECK_S
 
@@ -105,8 +109,10 @@ class RouterFollower:
         except RemudaError:
             return
         numbers = {key: float(value) for key, value in asdict(stats).items() if isinstance(value, (int, float))}
-        urls = [worker.url for worker in stats.workers if worker.healthy]
-        self._views[name] = RouterView(url=target.base_url, members=urls, stats=numbers)
+        self._numbers[name] = numbers
+        view = self._views.get(name)
+        if view is not None:
+            self._views[name] = view.model_copy(update={"stats": numbers})
 
     async def refresh(self, name: str, workload: Workload) -> None:
         """Take the router's numbers anew, for a view that is asked for now."""

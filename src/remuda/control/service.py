@@ -202,7 +202,7 @@ class Service:
             created_at=self.created.get(name, 0.0),
             unreachable=self.supervisor.unreachable.get(want.workload.backend, ""),
         )
-        return view.model_copy(update={"router": self.routers.get(name)})
+        return _with_router(view, want, self.routers.get(name))
 
     async def fresh_view(self, name: str) -> WorkloadView:
         """One workload, with the router's numbers as they are now."""
@@ -272,6 +272,17 @@ class Service:
             hint = f"did you mean {', '.join(near)}?" if near else "`remuda status` lists what there is"
             raise NotFound(f"nothing is called {name!r}", hint=hint)
         return want
+
+
+def _with_router(view: WorkloadView, want: Want, router: RouterView | None) -> WorkloadView:
+    """The endpoint is announced only once its router has members: before that it answers nobody."""
+    endpoint = want.workload.endpoint
+    changes: dict[str, object] = {"router": router}
+    if endpoint is not None and endpoint.router and view.phase in ("RUNNING", "DEGRADED"):
+        members = len(router.members) if router is not None else 0
+        if members < (view.wanted if endpoint.ready == "all" else 1):
+            changes |= {"phase": "STARTING", "reason": "the router is being told of its replicas"}
+    return view.model_copy(update=changes)
 
 
 def _main_group(want: Want) -> str:

@@ -76,6 +76,8 @@ class WorkloadView(View):
     endpoint: str
     """`http://host:port`, empty where there is none."""
     model: str
+    api_key_file: str
+    """Where the key is that the endpoint asks for; empty when it asks for none."""
     created_at: float
     run_dir: str
     unreachable: str
@@ -153,6 +155,7 @@ def workload_view(want: Want, tasks: Mapping[TaskKey, Task], *, created_at: floa
         reason=summary.reason,
         endpoint=f"http://{endpoint.host}:{endpoint.port}" if endpoint else "",
         model=endpoint.model if endpoint else "",
+        api_key_file=endpoint.api_key.file if endpoint and endpoint.api_key else "",
         created_at=created_at,
         run_dir=workload.run_dir,
         unreachable=unreachable,

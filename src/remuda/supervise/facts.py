@@ -83,7 +83,8 @@ def _by_state(task: Task, report: Report, now: float) -> Task:
     if report.state == "ready":
         if task.phase is Phase.READY:
             return task
-        return replace(move(task, Event.PROBE_OK, now, report.reason), ready_since=task.ready_since or now)
+        why = report.reason or "answers its health probe"
+        return replace(move(task, Event.PROBE_OK, now, why), ready_since=task.ready_since or now)
     if report.state == "unhealthy":
         if task.phase in (Phase.PENDING, Phase.STARTING):
             task = move(task, Event.PROBE_OK, now, report.reason)
@@ -91,7 +92,7 @@ def _by_state(task: Task, report: Report, now: float) -> Task:
             task = replace(move(task, Event.PROBE_LATE, now, report.reason), ready_since=0.0)
         return replace(task, reason=report.reason or task.reason)
     if task.phase is Phase.PENDING:
-        return move(task, Event.SEEN_RUNNING, now, report.reason)
+        return move(task, Event.SEEN_RUNNING, now, report.reason or "running, not ready yet")
     if task.phase in (Phase.READY, Phase.UNHEALTHY):
         return replace(move(task, Event.RESTARTING, now, report.reason), ready_since=0.0)
     return replace(task, reason=report.reason or task.reason)

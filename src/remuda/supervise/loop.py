@@ -233,9 +233,7 @@ class Supervisor:
         if not self._is_first_round:
             return []
         self._is_first_round = False
-        return [
-            Cancel(task) for tasks in self.all.values() for task in tasks.values() if task.phase is Phase.STOPPING
-        ]
+        return [Cancel(task) for tasks in self.all.values() for task in tasks.values() if task.phase is Phase.STOPPING]
 
     def _intend(self, changes: Changes, tasks: dict[TaskKey, Task], action: Action, now: float) -> None:
         match action:

@@ -1,0 +1,61 @@
+"""`db upgrade | status | backup | prune`."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import click
+
+from remuda.cli.show import pairs, print_json, say
+
+
+@click.group()
+def db() -> None:
+    """The state database: SQLite in the state directory, or PostgreSQL by REMUDA_DATABASE_URL."""
+
+
+@db.command()
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def status(as_json: bool) -> None:
+    """Show where it is, its revision, its size and what is in it."""
+    from remuda.control import upkeep
+
+    data: dict[str, Any] = upkeep.status()
+    if as_json:
+        print_json(data)
+        return
+    pairs([(name.replace("_", " "), _text(value)) for name, value in data.items()])
+
+
+def _text(value: object) -> str:
+    return ", ".join(f"{count} {name}" for name, count in value.items()) if isinstance(value, dict) else str(value)
+
+
+@db.command()
+def upgrade() -> None:
+    """Bring the schema up to date. Every start of the host does it, too; several at once do no harm."""
+    from remuda.control import upkeep
+
+    say(f"the database is at revision {upkeep.upgrade()}")
+
+
+@db.command()
+@click.argument("to", type=click.Path(path_type=Path))
+def backup(to: Path) -> None:
+    """Copy the database to TO while it is in use."""
+    from remuda.control import upkeep
+
+    say(f"{to.absolute()}: {upkeep.backup(to.absolute()):,} bytes")
+
+
+@db.command()
+@click.option("--older-than", default="30d", show_default=True, help="Age, e.g. 12h, 30d.")
+def prune(older_than: str) -> None:
+    """Forget old stories and ended allocations, and workloads that have been down for so long."""
+    from remuda.base.units import parse_duration
+    from remuda.control.client import connect
+
+    gone = connect().post("/database/prune", {"before": time.time() - parse_duration(older_than)})
+    say("forgot " + ", ".join(f"{count} {name}" for name, count in gone.items()))

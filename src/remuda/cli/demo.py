@@ -1,0 +1,130 @@
+"""`demo`: the main job with real parts, by the same commands that a user types."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from remuda.base.errors import InputError, RemudaError
+from remuda.base.shell import show_command
+from remuda.cli.show import say, table
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+PROMPTS = Path(__file__).parent / "prompts.parquet"
+NAME = "demo"
+SWARM = """\
+# Two replicas of a tiny model on this machine, behind a router.
+name: demo
+model: tiny.gguf
+engine: llamacpp
+replicas: 2
+cwd: {folder}
+args: --ctx-size 512 --parallel 8 --threads 1
+watchdog: {{probe_interval: 2}}
+ready: all
+backend: {{type: local}}
+"""
+
+
+@click.command()
+@click.option(
+    "--folder", default="demo-output", show_default=True, type=click.Path(path_type=Path), help="For its files."
+)
+@click.option("--rows", default=200, show_default=True, type=click.IntRange(1, 200), help="Prompts to answer.")
+@click.option("--keep", is_flag=True, help="Leave the swarm up at the end.")
+def demo(folder: Path, rows: int, keep: bool) -> None:
+    """Make a tiny model, serve two replicas of it behind a router, run a batch job over prompts, take all down.
+
+    No GPU, no cluster and no downloads are needed. Every step is an ordinary command, which is shown.
+    """
+    for module, extra in (("xllamacpp", "llamacpp"), ("gguf", "llamacpp"), ("smg", "router")):
+        if importlib.util.find_spec(module) is None:
+            raise InputError(f"the demo needs {module}", hint=f"pip install 'remuda[{extra}]'")
+    begin = time.monotonic()
+    folder.mkdir(parents=True, exist_ok=True)
+    had_host = _host_runs()
+    _prepare(folder)
+    try:
+        _run("up", "-c", str(folder / "swarm.yaml"), "-r", "2", why="bring up two replicas behind a router")
+        _run("status", NAME, why="look at it")
+        _run(
+            "job", "submit", "--name", NAME, "--input", str(folder / "prompts.parquet"),
+            "--output", str(folder / "answers.parquet"), "--job-kwargs", '{"max_tokens": 24}', "--limit", str(rows),
+            why="answer every prompt; kill it and type it again, and it goes on where it was",
+        )  # fmt: skip
+        _show_rows(folder / "answers.parquet")
+    finally:
+        if keep:
+            say(f"\nthe swarm stays up; take it down with: remuda down {NAME}")
+        else:
+            _run("down", NAME, "--remove", why="take everything down", check=False)
+            if not had_host:
+                _run("host", "stop", why="end the host, which the first command started", check=False)
+    say(f"\nthe demo took {time.monotonic() - begin:.0f} s; its files are in {folder}/")
+
+
+def _host_runs() -> bool:
+    from remuda.control.client import HostClient
+
+    return HostClient().is_up()
+
+
+def _prepare(folder: Path) -> None:
+    from remuda.serving.tiny import make_tiny_model
+
+    _title("make a tiny model with random weights, and write swarm.yaml", "")
+    make_tiny_model(folder / "tiny.gguf")
+    (folder / "swarm.yaml").write_text(SWARM.format(folder=json.dumps(str(folder.absolute()))))
+    shutil.copyfile(PROMPTS, folder / "prompts.parquet")
+    # The demo shows a run from its beginning; what an earlier one left would make it a resume.
+    (folder / "answers.parquet").unlink(missing_ok=True)
+    shutil.rmtree(folder / "answers.parquet.checkpoint", ignore_errors=True)
+    for name in ("tiny.gguf", "swarm.yaml", "prompts.parquet"):
+        say(f"  {folder / name}  {(folder / name).stat().st_size:,} bytes")
+
+
+def _title(why: str, command: str) -> None:
+    if sys.stderr.isatty() and "NO_COLOR" not in os.environ:
+        why = click.style(why, bold=True)
+        command = click.style(command, fg="cyan")
+    say(f"\n# {why}" + (f"\n$ {command}" if command else ""))
+
+
+def _run(*arguments: str, why: str, check: bool = True) -> None:
+    """Run an ordinary command, and show it."""
+    _title(why, show_command(["remuda", *arguments]))
+    sys.stdout.flush()
+    code = subprocess.run([sys.executable, "-m", "remuda", *arguments], check=False).returncode
+    if code != 0 and check:
+        raise RemudaError(f"`remuda {arguments[0]}` ended with exit code {code}", hint="its message is above")
+
+
+def _show_rows(path: Path) -> None:
+    import pyarrow.parquet as pq
+
+    _title("a few of the rows", f"python -c \"import pandas; print(pandas.read_parquet('{path}'))\"")
+    rows = pq.read_table(path).slice(0, 5).to_pylist()
+    table(["prompt", "answer", "tokens"], [_row(row) for row in rows])
+
+
+def _row(row: dict[str, object]) -> Sequence[str]:
+    messages = row["messages"]
+    prompt = messages[-1]["content"] if isinstance(messages, list) else str(messages)
+    answer = next((str(row[name]) for name in ("result", "completion", "answer") if row.get(name) is not None), "")
+    return [_cut(str(prompt), 38), _cut(answer, 58), str(row.get("completion_tokens", ""))]
+
+
+def _cut(text: str, size: int) -> str:
+    flat = " ".join(text.split())
+    return flat if len(flat) <= size else flat[: size - 1] + "…"

@@ -1,0 +1,98 @@
+"""`host start | stop | status | logs`."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import click
+
+from remuda.cli.show import age, pairs, print_json, say
+
+
+@click.group()
+def host() -> None:
+    """The host is the one process that keeps everything running; commands start it when they need it."""
+
+
+@host.command()
+@click.option("--foreground", is_flag=True, help="Stay in this terminal, for systemd and the like.")
+def start(foreground: bool) -> int:
+    """Start the host, unless it runs."""
+    if foreground:
+        from remuda.host.server import main
+
+        return main()
+    from remuda.control.client import connect
+
+    view = connect().get("/host")
+    say(f"host {view['pid']} serves {view['home']}")
+    return 0
+
+
+@host.command()
+@click.option("--timeout", default=15.0, show_default=True, help="Seconds to wait for its end.")
+def stop(timeout: float) -> None:
+    """Stop the host. What runs goes on running, unwatched until a host is started again."""
+    from remuda.base.errors import HostUnreachable, TimedOut
+    from remuda.control.client import HostClient
+
+    client = HostClient()
+    if not client.is_up():
+        say("no host is running")
+        return
+    left = client.post("/host/stop")["live_tasks"]
+    deadline = time.monotonic() + timeout
+    while True:
+        try:
+            client.get("/host")
+        except HostUnreachable:
+            break
+        if time.monotonic() > deadline:
+            raise TimedOut(f"the host still answers after {timeout:.0f} s", hint="see remuda host logs")
+        time.sleep(0.05)
+    say("the host has ended" + (f"; {left} tasks go on running, unwatched" if left else ""))
+
+
+@host.command()
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def status(as_json: bool) -> None:
+    """Show the host process."""
+    from remuda.control.client import connect
+
+    view: dict[str, Any] = connect(start=False).get("/host")
+    if as_json:
+        print_json(view)
+        return
+    pairs([
+        ("host", f"pid {view['pid']} on {view['node']}, version {view['version']}"),
+        ("up for", age(view["started_at"])),
+        ("state directory", view["home"]),
+        ("database", view["database"]),
+        ("lease", str(view["fence"])),
+        ("workloads", f"{view['workloads']}, {view['live_tasks']} live tasks"),
+        ("reports", ", ".join(f"{count} {name}" for name, count in view["reports"].items())),
+    ])  # fmt: skip
+
+
+@host.command()
+@click.option("-n", "--lines", "tail", default=50, show_default=True, help="The last so many lines; 0: all.")
+@click.option("-f", "--follow", is_flag=True, help="Go on with new lines.")
+def logs(tail: int, follow: bool) -> None:
+    """Print the host's log."""
+    from remuda.base.errors import NotFound
+    from remuda.base.paths import state_paths
+
+    path = state_paths().host_log
+    if not path.exists():
+        raise NotFound(f"there is no {path} yet", hint="remuda host start")
+    with path.open(errors="replace") as file:
+        lines = file.readlines()
+        for line in lines[-tail:] if tail else lines:
+            click.echo(line, nl=False)
+        while follow:
+            line = file.readline()
+            if line:
+                click.echo(line, nl=False)
+            else:
+                time.sleep(0.2)

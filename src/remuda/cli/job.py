@@ -1,0 +1,237 @@
+"""`job submit | submit-script | list | status | logs | wait | cancel`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from remuda.cli.show import age, pairs, print_json, say, table
+
+if TYPE_CHECKING:
+    from remuda.control.client import HostClient
+    from remuda.control.jobs import JobState
+
+
+@click.group()
+def job() -> None:
+    """Batch jobs over rows, and scripts, against an endpoint."""
+
+
+class JsonText(click.ParamType[dict[str, Any]]):
+    """A JSON object on the command line."""
+
+    name = "json"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> dict[str, Any]:
+        """Read it; anything but an object is a usage error."""
+        if isinstance(value, dict):
+            return value
+        try:
+            data = json.loads(value)
+        except ValueError as error:
+            self.fail(f"{value!r} is not JSON: {error}", param, ctx)
+        if not isinstance(data, dict):
+            self.fail(f"{value!r} is not a JSON object", param, ctx)
+        return data
+
+
+JSON = JsonText()
+
+
+def _target_options(command: Any) -> Any:
+    options = [
+        click.option("-n", "--name", default="", help="Swarm to send to."),
+        click.option("-c", "--config", "file", type=click.Path(path_type=Path), help="Bring this swarm up for it."),
+        click.option("--endpoint", default="", help="Any OpenAI-compatible server instead of a swarm."),
+        click.option("-m", "--model", default="", help="Model name; default: the swarm's, or the server's only one."),
+        click.option("--api-key-env", default="", help="Variable with the key (default OPENAI_API_KEY, if set)."),
+        click.option("--job-id", default="", help="Name of the job; default: made of the output's name."),
+        click.option("--keep-swarm", is_flag=True, help="With --config: leave the swarm up afterwards."),
+    ]
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+@job.command()
+@click.argument("job_class", default="chat", metavar="[JOB]")
+@_target_options
+@click.option(
+    "-i", "--input", "input_", required=True, help="parquet, jsonl, csv: file, folder, glob, a{01..20}.parquet."
+)
+@click.option("-o", "--output", required=True, help="File (.parquet, .jsonl, .csv) or folder.")
+@click.option("--job-kwargs", type=JSON, default="{}", help="Arguments of the job, e.g. '{\"temperature\": 0.2}'.")
+@click.option("--input-column", default="", help="Column with the prompts (default: the job's own).")
+@click.option("--output-column", "output_columns", multiple=True, help="Column for the answers; may be repeated.")
+@click.option("--checkpoint-dir", default="", help="Default: OUTPUT.checkpoint, beside the output.")
+@click.option("--checkpoint-tag", default="", help="Keeps several variants over one output apart.")
+@click.option("--checkpoint-interval", default=0, type=click.IntRange(min=0), help="Rows per write.")
+@click.option("--no-resume", is_flag=True, help="Forget what is in the checkpoint, and start over.")
+@click.option("--no-checkpointing", is_flag=True, help="Keep no checkpoint.")
+@click.option("--retry-errors", is_flag=True, help="Do the rows again that have an error.")
+@click.option("--max-concurrency", default=0, type=click.IntRange(min=0), help="Bound of requests in flight; 0 adapts.")
+@click.option("--retries", default=5, show_default=True, type=click.IntRange(min=0), help="Tries after the first.")
+@click.option("--timeout", default="600", show_default=True, help="Bound of one try: seconds, or 10m.")
+@click.option("--num-threads", default=1, type=click.IntRange(min=1), help="Files of a folder output.")
+@click.option("-l", "--limit", default=0, type=click.IntRange(min=0), help="Only the first so many rows; 0: all.")
+@click.option("--detach", is_flag=True, help="Run under the host; survives this terminal.")
+@click.option("--local", is_flag=True, help="Run in this process, in the foreground (the default).")
+@click.option("--mail-user", default="", help="Address for notifications, where the backend can send them.")
+@click.option("--data-backend", default="arrow", show_default=True, help="arrow, or pandas for user jobs.")
+@click.option("--runner", type=click.Choice(["arrow", "pandas"]), help="The same as --data-backend.")
+@click.option("--shard-output", is_flag=True, help="With a folder output: one file per shard of --num-threads.")
+@click.option("--native-backend/--no-native-backend", default=None, help="The same as --data-backend arrow.")
+@click.option("--native-batch-size", default=0, type=click.IntRange(min=0), help="Rows per call of a user's job.")
+@click.option("--backend-read-kwargs", type=JSON, default="{}", help="JSON for the reader.")
+@click.option("--backend-write-kwargs", type=JSON, default="{}", help="JSON for the writer.")
+@click.option("--id-column", "--id-col", default="", help="Column that identifies rows (default: their position).")
+@click.option("--ray-address", default="", help="Ray cluster, with --data-backend ray.")
+@click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON.")
+def submit(job_class: str, **options: Any) -> int:
+    """Run JOB over all rows of INPUT and write OUTPUT, in the input's order.
+
+    JOB: chat (default), completion, multi-turn, embeddings, perplexity, structured, or module:Class of your own.
+
+    Kill it in any way and type it again: finished rows are not done twice. Exit code 1 says that rows have an error.
+    """
+    from remuda.cli import submitting
+
+    return submitting.submit(job_class, options)
+
+
+@job.command(name="submit-script", context_settings={"ignore_unknown_options": True})
+@_target_options
+@click.option("--detach", is_flag=True, help="Return at once; otherwise its output is followed.")
+@click.option("--retries", default=0, show_default=True, help="Attempts after a failed first.")
+@click.argument("script", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.argument("args", nargs=-1, type=click.UNPROCESSED)
+def submit_script(script: Path, args: tuple[str, ...], **options: Any) -> int:
+    """Run the Python file SCRIPT with ARGS under the host, with the endpoint in its environment.
+
+    It finds ENDPOINT, OPENAI_BASE_URL, OPENAI_API_KEY and MODEL there.
+    """
+    from remuda.cli import submitting
+
+    return submitting.submit_script(script, args, options)
+
+
+def _host() -> HostClient | None:
+    """The host if one runs; jobs of the foreground need none."""
+    from remuda.control.client import HostClient
+
+    client = HostClient()
+    return client if client.is_up() else None
+
+
+@job.command(name="list")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def list_(as_json: bool) -> None:
+    """List jobs, newest first."""
+    from remuda.base.paths import state_paths
+    from remuda.control import jobs
+
+    states = jobs.list_jobs(state_paths(), _host())
+    if as_json:
+        print_json([state.to_json() for state in states])
+        return
+    rows = [
+        [state.id, state.what, state.state, _done(state), age(state.created_at), state.output, state.reason[:60]]
+        for state in states
+    ]
+    table(["job", "what", "state", "rows", "age", "output", "notes"], rows, empty="no jobs yet")
+
+
+def _done(state: JobState) -> str:
+    progress = state.progress or state.summary
+    done = progress.get("done")
+    if done is None:
+        return "-"
+    total = progress.get("total") or progress.get("rows")
+    return f"{done:,}/{total:,}" if total else f"{done:,}"
+
+
+@job.command()
+@click.argument("job_id")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def status(job_id: str, as_json: bool) -> None:
+    """Show one job."""
+    from remuda.base.paths import state_paths
+    from remuda.control import jobs
+
+    show_state(jobs.job_state(state_paths(), _host(), job_id), as_json=as_json)
+
+
+def show_state(state: JobState, *, as_json: bool) -> None:
+    """Print one job."""
+    if as_json:
+        print_json(state.to_json())
+        return
+    numbers = {**state.progress, **state.summary}
+    pairs([
+        ("job", f"{state.id} ({state.kind}, {'detached' if state.detached else 'foreground'})"),
+        ("what", state.what),
+        ("state", state.state),
+        ("reason", state.reason),
+        ("swarm", state.swarm),
+        ("input", state.input),
+        ("output", state.output),
+        ("rows", _done(state)),
+        *((name.replace("_", " "), f"{value:,}" if isinstance(value, int) else f"{value:,.1f}")
+          for name, value in numbers.items()
+          if isinstance(value, (int, float)) and not isinstance(value, bool) and name not in ("done", "total", "at")),
+    ])  # fmt: skip
+
+
+@job.command()
+@click.argument("job_id")
+@click.option("-f", "--follow", is_flag=True, help="Go on with new lines until the job ends.")
+@click.option("-n", "--lines", "tail", default=0, help="Only the last so many lines; 0: all.")
+def logs(job_id: str, follow: bool, tail: int) -> None:
+    """Print the output of a detached job. One in the foreground prints to its own terminal."""
+    from remuda.base.errors import Conflict
+    from remuda.base.paths import state_paths
+    from remuda.control import jobs
+    from remuda.control.client import connect
+
+    state = jobs.job_state(state_paths(), _host(), job_id)
+    if not state.detached:
+        raise Conflict(f"job {job_id!r} runs in the foreground", hint="its output is in the terminal that runs it")
+    for line in connect().lines(f"/workloads/{job_id}/logs", task="driver/0", follow=str(follow).lower(), tail=tail):
+        click.echo(line)
+
+
+@job.command()
+@click.argument("job_id")
+@click.option("--json", "as_json", is_flag=True, help="Print the last state as JSON.")
+def wait(job_id: str, as_json: bool) -> int:
+    """Wait until the job has ended. Exit code 0: done, and no row has an error."""
+    from remuda.base.paths import state_paths
+    from remuda.control import jobs
+
+    state = jobs.ended(state_paths(), _host(), job_id)
+    show_state(state, as_json=as_json)
+    return 0 if state.state == jobs.DONE and not state.summary.get("failed") else 1
+
+
+@job.command()
+@click.argument("job_id")
+def cancel(job_id: str) -> None:
+    """Stop a job. Its checkpoint stays: the same submit command resumes it."""
+    from remuda.base.paths import state_paths
+    from remuda.control import jobs
+
+    state = jobs.cancel_job(state_paths(), _host(), job_id)
+    say(f"{job_id} is told to stop" if state.state == jobs.RUNNING else f"{job_id} is {state.state}")
+
+
+@job.command(hidden=True)
+@click.argument("folder", type=click.Path(path_type=Path))
+def drive(folder: Path) -> int:
+    """Run the driver of a detached job (the host starts this)."""
+    from remuda.base.paths import state_paths
+    from remuda.control import jobs
+
+    return jobs.drive(folder, state_paths())

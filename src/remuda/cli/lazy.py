@@ -1,0 +1,53 @@
+"""A click group whose commands are imported when they are called."""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+class LazyGroup(click.Group):
+    """Commands as `name -> ("module:attribute", one line of help)`."""
+
+    def __init__(self, *args: Any, commands: Mapping[str, tuple[str, str]], **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.lazy = dict(commands)
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Names, in the order in which they are declared."""
+        del ctx
+        return list(self.lazy)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import one command."""
+        del ctx
+        if cmd_name not in self.lazy:
+            return None
+        module, _, name = self.lazy[cmd_name][0].partition(":")
+        command = getattr(importlib.import_module(module), name)
+        assert isinstance(command, click.Command)
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """As click does, with the nearest known command for a mistyped one."""
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError as error:
+            near = difflib.get_close_matches(args[0], self.lazy, 1)
+            if near and "Did you mean" not in error.message:
+                raise click.UsageError(f"{error.message} Did you mean '{near[0]}'?", ctx) from None
+            raise
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The list of commands, without importing them."""
+        del ctx
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, text) for name, (_, text) in self.lazy.items()])

@@ -1,0 +1,92 @@
+"""`swarm list`, `swarm describe`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from remuda.cli.show import pairs, print_json, table
+
+
+@click.group()
+def swarm() -> None:
+    """List and describe swarms."""
+
+
+@swarm.command(name="list")
+@click.option("--probe/--no-probe", default=True, help="Ask each endpoint now (default), or show what is known.")
+@click.option("-a", "--all", "everything", is_flag=True, help="Those that are down, too.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def list_(probe: bool, everything: bool, as_json: bool) -> None:
+    """List swarms: name, backend, phase, endpoint, notes."""
+    from remuda.control.client import connect
+
+    views = connect().get("/workloads", kind="swarm", everything=str(everything).lower())
+    for view in views:
+        view["http"] = _ask(view) if probe and view["phase"] in ("RUNNING", "DEGRADED") else 0
+    if as_json:
+        print_json(views)
+        return
+    rows = [[view["name"], view["backend"], view["phase"], view["endpoint"], _notes(view, probe)] for view in views]
+    table(["name", "backend", "phase", "endpoint", "notes"], rows, empty="no swarm is up")
+
+
+def _ask(view: dict[str, Any]) -> int:
+    """Status of the endpoint's model list now; 0 for no answer."""
+    import http.client
+    from pathlib import Path
+
+    host, _, port = view["endpoint"].removeprefix("http://").partition(":")
+    connection = http.client.HTTPConnection("127.0.0.1" if host == "0.0.0.0" else host, int(port), timeout=3)  # noqa: S104
+    headers = {}
+    try:
+        if view["api_key_file"]:
+            headers["Authorization"] = f"Bearer {Path(view['api_key_file']).read_text().strip()}"
+        connection.request("GET", "/v1/models", headers=headers)
+        return connection.getresponse().status
+    except OSError:
+        return 0
+    finally:
+        connection.close()
+
+
+def _notes(view: dict[str, Any], probe: bool) -> str:
+    notes = [f"rep={view['ready']}/{view['wanted']}"]
+    if probe and view["phase"] in ("RUNNING", "DEGRADED"):
+        notes.insert(0, f"HTTP {view['http']}" if view["http"] else "no answer")
+    if view["reason"]:
+        notes.append(view["reason"][:80])
+    return " ".join(notes)
+
+
+@swarm.command()
+@click.argument("name")
+@click.option("-o", "--output", type=click.Choice(["table", "yaml", "json"]), default="table", show_default=True)
+def describe(name: str, output: str) -> None:
+    """Show what NAME was asked to be: every value of its document, filled in. Nothing is probed."""
+    import json
+
+    from remuda.control.client import connect
+
+    answer = connect().get(f"/workloads/{name}/spec")
+    spec = json.loads(answer["spec"]) if answer["spec"] else {}
+    data = {"name": name, **spec}
+    if output == "json":
+        print_json(data)
+    elif output == "yaml":
+        import yaml
+
+        click.echo(yaml.safe_dump(data, sort_keys=False, allow_unicode=True), nl=False)
+    else:
+        pairs(list(_flat(data)))
+
+
+def _flat(data: dict[str, Any], prefix: str = "") -> list[tuple[str, str]]:
+    flat: list[tuple[str, str]] = []
+    for key, value in data.items():
+        if isinstance(value, dict) and value:
+            flat += _flat(value, f"{prefix}{key}.")
+        elif value not in ({}, [], None, ""):
+            flat.append((f"{prefix}{key}", " ".join(map(str, value)) if isinstance(value, list) else str(value)))
+    return flat

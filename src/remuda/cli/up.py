@@ -1,0 +1,103 @@
+"""`up`, `down`, `scale`, `restart`: change what shall run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from remuda.cli.show import print_json, say
+
+
+@click.command()
+@click.option("-c", "--config", "file", required=True, type=click.Path(path_type=Path), help="Swarm document (YAML).")
+@click.option("-r", "--replicas", type=click.IntRange(min=1), help="Number of replicas; wins over the document.")
+@click.option("-n", "--name", default="", help="Name of the swarm; wins over the document.")
+@click.option(
+    "--reverse-proxy/--no-reverse-proxy", "router", default=None, help="With or without a router before the replicas."
+)
+@click.option("-s", "--set", "settings", multiple=True, metavar="KEY=VALUE", help="Any other value, e.g. port=8100.")
+@click.option("--dry-run", is_flag=True, help="Show exactly what would be started, and start nothing.")
+@click.option("--wait/--no-wait", default=True, help="Wait until the endpoint answers (default), or return at once.")
+@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
+def up(
+    file: Path, replicas: int | None, name: str, router: bool | None, settings: tuple[str, ...],
+    dry_run: bool, wait: bool, as_json: bool,
+) -> None:  # fmt: skip
+    """Bring up the swarm that FILE describes, wait until it answers, and print its endpoint.
+
+    Typed again for a swarm that is up already, it waits for that one.
+    """
+    from remuda.cli import watch
+    from remuda.control import swarms
+
+    planned = swarms.plan(file, replicas=replicas, name=name, router=router, settings=settings)
+    for note in planned.notes:
+        say(f"note: {note}")
+    if dry_run:
+        _show_dry_run(planned, as_json=as_json)
+        return
+    view = swarms.bring_up(planned)
+    if wait:
+        view = watch.until_up(view, planned.workload)
+    if as_json:
+        print_json(view)
+    else:
+        watch.announce(view)
+
+
+def _show_dry_run(planned: Any, *, as_json: bool) -> None:
+    from remuda.base.secrets import mask_env
+    from remuda.base.shell import show_command
+    from remuda.control import swarms
+
+    tasks = swarms.dry_run(planned)
+    if as_json:
+        print_json([
+            {"token": item.token, "argv": list(item.argv), "env": mask_env(item.env), "files": dict(item.files)}
+            for item in tasks
+        ])  # fmt: skip
+        return
+    for item in tasks:
+        click.echo(f"# {item.token}")
+        for path, text in item.files.items():
+            click.echo(f"# {path}:\n{text}")
+        click.echo(f"{show_command(item.argv, mask_env(item.env))}\n")
+
+
+@click.command()
+@click.argument("names", nargs=-1)
+@click.option("--all", "everything", is_flag=True, help="Take down everything that runs.")
+@click.option("--remove", is_flag=True, help="Forget them afterwards, with their run directories.")
+@click.option("--wait/--no-wait", default=True, help="Return when nothing is left (default), or at once.")
+@click.option("--timeout", default=120.0, show_default=True, help="Seconds to wait; what is left then is named.")
+def down(names: tuple[str, ...], everything: bool, remove: bool, wait: bool, timeout: float) -> None:
+    """Take workloads down. Returns when nothing of them is left, or says what is."""
+    from remuda.control import swarms
+
+    if not names and not everything:
+        raise click.UsageError("name what to take down, or give --all")
+    for name in swarms.take_down(names, everything=everything, wait_s=timeout if wait else 0.0, remove=remove):
+        say(f"{name} is down" if wait else f"{name} is being taken down")
+
+
+@click.command()
+@click.argument("name")
+@click.argument("replicas", type=click.IntRange(min=1))
+def scale(name: str, replicas: int) -> None:
+    """Change the number of replicas of the swarm NAME, in place."""
+    from remuda.control.client import connect
+
+    view = connect().post(f"/workloads/{name}/scale", {"replicas": replicas})
+    say(f"{name} shall have {view['wanted']} replicas; {view['ready']} are ready (remuda status {name})")
+
+
+@click.command()
+@click.argument("name")
+def restart(name: str) -> None:
+    """Give every task of NAME that failed or ended a new attempt; what runs is left alone."""
+    from remuda.control.client import connect
+
+    view = connect().post(f"/workloads/{name}/restart")
+    say(f"{name} is asked for again; it is {view['phase']} (remuda status {name})")

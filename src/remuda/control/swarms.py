@@ -1,0 +1,162 @@
+"""What faces do with swarms: plan, bring up, wait, take down. Runs in the user's process."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import time
+from typing import TYPE_CHECKING, Any
+
+from remuda.base.errors import Conflict, InputError, RemudaError, TimedOut
+from remuda.base.paths import state_paths
+from remuda.control import planning
+from remuda.control.client import HostClient, connect
+from remuda.control.follow import secret_folder
+from remuda.specs.resolve import Override
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+    from remuda.backends.base import Rendered
+    from remuda.control.planning import Planned
+
+UP = frozenset({"RUNNING", "DEGRADED"})
+_LOOK_AGAIN_S = 0.1
+
+
+def plan(
+    file: Path | None,
+    *,
+    replicas: int | None = None,
+    name: str = "",
+    router: bool | None = None,
+    settings: Sequence[str] = (),
+) -> Planned:
+    """Plan the swarm of a document, with what the command line says.
+
+    Args:
+        file: the document.
+        replicas: `--replicas`.
+        name: `--name`.
+        router: `--reverse-proxy` or `--no-reverse-proxy`.
+        settings: `KEY=VALUE` with dotted keys; values are read as YAML.
+
+    Raises:
+        InputError: something is wrong; says where.
+    """
+    overrides = [_setting(text) for text in settings]
+    if replicas is not None:
+        overrides.append(Override("replicas", replicas, "--replicas"))
+    if name:
+        overrides.append(Override("name", name, "--name"))
+    if router is False:
+        overrides.append(Override("router.type", "none", "--no-reverse-proxy"))
+    planned = planning.plan_up(file, overrides, paths=state_paths())
+    if router is True and planned.spec.router.type == "none":
+        overrides.append(Override("router.type", "smg", "--reverse-proxy"))
+        planned = planning.plan_up(file, overrides, paths=state_paths())
+    return planned
+
+
+def _setting(text: str) -> Override:
+    key, equals, value = text.partition("=")
+    if not equals or not key:
+        raise InputError(f"{text!r} is not KEY=VALUE", where="--set", hint="for example: --set watchdog.max_restarts=5")
+    import yaml
+
+    return Override(key.strip(), yaml.safe_load(value), f"--set {key}")
+
+
+def dry_run(planned: Planned) -> list[Rendered]:
+    """What bringing it up would start."""
+    return planning.dry_run(planned.workload, state_paths())
+
+
+def bring_up(planned: Planned, client: HostClient | None = None) -> dict[str, Any]:
+    """Hand a planned swarm to the host; returns its view at once.
+
+    Raises:
+        Conflict: another workload of that name is up.
+        InputError: a secret is missing.
+    """
+    host = client or connect()
+    workload = planned.workload
+    folder = secret_folder(workload.run_dir, workload.uid)
+    try:
+        delivered = planning.deliver_secrets(workload)
+        spec = json.dumps(planned.spec.model_dump(mode="json", exclude_none=True))
+        view = host.post("/workloads", {"workload": json.loads(delivered.model_dump_json()), "spec": spec})
+    except RemudaError:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
+    if view["uid"] != workload.uid:
+        # It was up already: that one keeps its own secrets.
+        shutil.rmtree(folder, ignore_errors=True)
+    return dict(view)
+
+
+def wait_up(name: str, limit_s: float, client: HostClient | None = None) -> Iterator[dict[str, Any]]:
+    """Views of a workload while it comes up; the last one is up.
+
+    Raises:
+        RemudaError: it failed, or is being taken down.
+        TimedOut: it did not come up within `limit_s` seconds; it goes on trying.
+    """
+    host = client or connect()
+    deadline = time.monotonic() + limit_s
+    while True:
+        view = host.get(f"/workloads/{name}")
+        yield view
+        if view["phase"] in UP:
+            return
+        if view["phase"] in ("FAILED", "DONE", "STOPPING", "DOWN"):
+            raise RemudaError(
+                f"{name} is {view['phase']}: {view['reason'] or 'nobody wants it any more'}",
+                hint=f"remuda explain {name}; remuda logs {name}",
+            )
+        if time.monotonic() > deadline:
+            raise TimedOut(
+                f"{name} did not answer within {limit_s:.0f} s: {view['reason'] or view['phase']}",
+                hint=f"it goes on trying: remuda status {name}; give up with remuda down {name}",
+            )
+        time.sleep(_LOOK_AGAIN_S)
+
+
+def take_down(
+    names: Sequence[str], *, everything: bool = False, wait_s: float = 120.0, remove: bool = False
+) -> Iterator[str]:
+    """Take workloads down; yields each name when nothing of it is left (at once when `wait_s` is 0).
+
+    Raises:
+        TimedOut: something is left; says what, and how to look at it.
+    """
+    host = connect(start=bool(names))
+    if everything:
+        names = [*names, *(view["name"] for view in host.get("/workloads"))]
+    for name in names:
+        host.post(f"/workloads/{name}/down")
+    for name in names:
+        _wait_down(host, name, wait_s)
+        if remove:
+            try:
+                host.delete(f"/workloads/{name}")
+            except Conflict:
+                if wait_s:
+                    raise
+        yield name
+
+
+def _wait_down(host: HostClient, name: str, wait_s: float) -> None:
+    deadline = time.monotonic() + wait_s
+    while wait_s:
+        view = host.get(f"/workloads/{name}")
+        if view["phase"] == "DOWN":
+            return
+        if time.monotonic() > deadline:
+            left = ", ".join(f"{t['task']} (pid {t['pid']} on {t['node']})" for t in view["tasks"] if t["pid"])
+            raise TimedOut(
+                f"{name} is not down after {wait_s:.0f} s; left: {left or view['reason']}",
+                hint=f"the host goes on ending it: remuda status {name}",
+            )
+        time.sleep(_LOOK_AGAIN_S)

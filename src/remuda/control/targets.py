@@ -1,0 +1,60 @@
+"""Where a job's requests go: a swarm by name, or any OpenAI-compatible server."""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from remuda.base.errors import InputError
+from remuda.control import swarms
+from remuda.control.client import connect
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_DEFAULT_KEY = "OPENAI_API_KEY"
+
+
+@dataclass(frozen=True)
+class Target:
+    """An endpoint that answers."""
+
+    endpoint: str
+    model: str
+    api_key_env: str
+    api_key_file: str
+    swarm: str = ""
+
+
+def of_endpoint(url: str, model: str, key_env: str) -> Target:
+    """Any server; the key comes from the user's environment.
+
+    Raises:
+        InputError: the URL is none, or the variable that was named is not set.
+    """
+    if not url.startswith(("http://", "https://")):
+        raise InputError(f"{url!r} is not a URL", where="--endpoint", hint="write http://host:port")
+    if key_env and not os.environ.get(key_env):
+        raise InputError(f"environment variable {key_env} is not set", where="--api-key-env")
+    key = key_env or (_DEFAULT_KEY if os.environ.get(_DEFAULT_KEY) else "")
+    return Target(url.rstrip("/").removesuffix("/v1"), model, key, "")
+
+
+def of_swarm(name: str, model: str, key_env: str, say: Callable[[str], None]) -> Target:
+    """A swarm; waits until it is up.
+
+    Raises:
+        NotFound: there is none of that name.
+        InputError: the workload has no endpoint.
+        RemudaError: it failed, or does not come up.
+    """
+    client = connect()
+    view = client.get(f"/workloads/{name}")
+    if not view["endpoint"]:
+        raise InputError(f"{name!r} is a {view['kind']}, which has no endpoint", where="--name")
+    if view["phase"] not in swarms.UP:
+        say(f"{name} is {view['phase']}; waiting until it answers")
+        view = deque(swarms.wait_up(name, 600.0, client), maxlen=1).pop()
+    return Target(view["endpoint"], model or view["model"], key_env, "" if key_env else view["api_key_file"], name)

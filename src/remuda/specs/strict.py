@@ -48,7 +48,7 @@ def plain_value(text: str) -> object:
 
 
 def wrong(sentence: str, hint: str = "") -> PydanticCustomError:
-    """An error for a validator to raise; the sentence may use `{value}`'s place by saying it itself."""
+    """An error for a validator to raise; `sentence` goes on from the name of the field."""
     return PydanticCustomError("said", "{sentence}", {"sentence": sentence, "hint": hint})
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -142,10 +143,26 @@ class Allocation:
     def record(self) -> ExitRecord:
         return ExitRecord.from_json((self.run_dir / "exit.json").read_text())
 
+    def carriers(self) -> list[int]:
+        """Living processes that carry this run directory in their environment."""
+        mark = f"REMUDA_RUN_DIR={self.run_dir}".encode()
+        found = []
+        for entry in Path("/proc").glob("[0-9]*"):
+            try:
+                if mark in (entry / "environ").read_bytes().split(b"\0"):
+                    found.append(int(entry.name))
+            except OSError:
+                continue
+        return found
+
     def close(self) -> None:
+        """End everything, also what a failed test left running."""
         for process in self.processes:
             if process.poll() is None:
                 process.kill()
+                for pid in self.carriers():
+                    with contextlib.suppress(ProcessLookupError):
+                        os.kill(pid, signal.SIGKILL)
             assert process.stderr is not None
             process.stderr.close()
             process.wait()

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import fcntl
 import os
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Final
 
 from sqlalchemy import inspect, text
 
-from remuda.base.errors import Conflict, InputError
+from remuda.base.errors import Conflict, InputError, RemudaError
 from remuda.store.tables import METADATA, REVISION, VERSION_TABLE
 
 if TYPE_CHECKING:
@@ -77,14 +77,23 @@ def check_not_newer(address: Address, found: str) -> None:
 
 @contextmanager
 def file_lock(address: Address) -> Iterator[None]:
-    """Keep other processes from setting up or replacing the same file; nothing to do for a server."""
+    """Keep other processes from setting up or replacing the same file; nothing to do for a server.
+
+    Raises:
+        RemudaError: the lock file cannot be made.
+    """
     if address.path is None:
         yield
         return
     beside = address.path.with_name(f"{address.path.name}.lock")
-    fd = os.open(beside, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
-        fcntl.flock(fd, fcntl.LOCK_EX)
+        fd = os.open(beside, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise RemudaError(f"lock file {beside} cannot be opened: {error.strerror}") from error
+    try:
+        # Some network file systems have no such locks. The migration's own transaction still lets only one through.
+        with suppress(OSError):
+            fcntl.flock(fd, fcntl.LOCK_EX)
         yield
     finally:
         os.close(fd)  # the lock ends with it

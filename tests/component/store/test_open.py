@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import importlib.util
 import stat
 import traceback
@@ -142,3 +143,18 @@ def test_a_path_that_cannot_be_is_an_input_error(tmp_path: Path) -> None:
         open_store(tmp_path / "file" / "remuda.db")
     with pytest.raises(InputError, match="Is a directory"):
         open_store(tmp_path)
+
+
+def test_a_lock_file_that_cannot_be_made_is_said(tmp_path: Path) -> None:
+    (tmp_path / "remuda.db.lock").mkdir()
+    with pytest.raises(RemudaError, match=r"remuda\.db\.lock cannot be opened: Is a directory"):
+        open_store(tmp_path / "remuda.db")
+
+
+def test_without_locks_of_the_file_system_it_still_opens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def flock(fd: int, operation: int) -> None:
+        raise OSError(37, "No locks available")
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    with open_store(tmp_path / "remuda.db") as store:
+        assert store.workloads() == []

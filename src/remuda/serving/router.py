@@ -11,11 +11,21 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Protocol
 
 from remuda.base.errors import InputError
+from remuda.plan.model import NodeRestart, Probe, Replace
 
 if TYPE_CHECKING:
     from remuda.plan.model import Endpoint, Group, Secret
 
-NAMES: Final = ("smg",)
+NAMES: Final = ("smg", "nginx")
+API_KEY_ENV: Final = "REMUDA_ROUTER_API_KEY"
+CONTROL_KEY_ENV: Final = "REMUDA_ROUTER_CONTROL_KEY"
+
+#: A router starts in 0.3 s and is the one part that must be back at once, for ever.
+PROBE: Final = Probe(interval_s=2.0, timeout_s=2.0, startup_timeout_s=60.0, stall_s=0.0, unhealthy_restart_after_s=10.0)
+RESTART: Final = NodeRestart(
+    policy="always", max_restarts=20, backoff_initial_s=0.2, backoff_max_s=5.0, heal_after_s=60.0
+)
+REPLACE: Final = Replace(max_failures=20, backoff_initial_s=0.5, backoff_max_s=30.0, heal_after_s=60.0)
 
 
 @dataclass(frozen=True)
@@ -48,8 +58,6 @@ class RouterSettings:
     """Listen on all addresses of the node instead of loopback."""
     request_timeout_s: float = 3600.0
     """Longest answer, streams included."""
-    run_dir: str = ""
-    """Directory for files that the router needs to keep; nginx only."""
     python: str = sys.executable
     extra_args: tuple[str, ...] = ()
     """Given to the router's own command line as they are, last."""
@@ -145,4 +153,8 @@ def router_named(name: str) -> Router:
         from remuda.serving.smg import SmgRouter
 
         return SmgRouter()
+    if name == "nginx":
+        from remuda.serving.nginx import NginxRouter
+
+        return NginxRouter()
     raise InputError(f"there is no router {name!r}", hint=f"known: {', '.join(NAMES)}")

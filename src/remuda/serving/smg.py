@@ -7,10 +7,20 @@ import time
 from typing import TYPE_CHECKING, Any, Final
 
 from remuda.base.errors import InputError, Unavailable
-from remuda.plan.model import HOST_MARK, PORT_MARK, Command, Group, Listen, NodeRestart, Probe, Replace, Role, Secret
+from remuda.plan.model import HOST_MARK, PORT_MARK, Command, Group, Listen, Role, Secret
 from remuda.serving.client import call
 from remuda.serving.prometheus import Samples, parse, quantile, total
-from remuda.serving.router import NO_KEYS, Changes, RouterStats, WorkerStats
+from remuda.serving.router import (
+    API_KEY_ENV,
+    CONTROL_KEY_ENV,
+    NO_KEYS,
+    PROBE,
+    REPLACE,
+    RESTART,
+    Changes,
+    RouterStats,
+    WorkerStats,
+)
 from remuda.serving.smg_launcher import LABEL, METRICS_LABEL
 
 if TYPE_CHECKING:
@@ -18,8 +28,6 @@ if TYPE_CHECKING:
 
     from remuda.serving.router import Keys, RouterSettings
 
-API_KEY_ENV: Final = "REMUDA_ROUTER_API_KEY"
-CONTROL_KEY_ENV: Final = "REMUDA_ROUTER_CONTROL_KEY"
 POLL_S: Final = 0.05
 TUNED: Final = (
     # Tokens are the engines' business; smg would look for a tokenizer on the network.
@@ -35,12 +43,6 @@ TUNED: Final = (
     *("--history-backend", "none", "--shutdown-grace-period-secs", "5"),
     *("--log-level", "warn"),
 )
-#: It starts in 0.3 s, and it is the one part that must be back at once, for ever.
-PROBE: Final = Probe(interval_s=2.0, timeout_s=2.0, startup_timeout_s=60.0, stall_s=0.0, unhealthy_restart_after_s=10.0)
-RESTART: Final = NodeRestart(
-    policy="always", max_restarts=20, backoff_initial_s=0.2, backoff_max_s=5.0, heal_after_s=60.0
-)
-REPLACE: Final = Replace(max_failures=20, backoff_initial_s=0.5, backoff_max_s=30.0, heal_after_s=60.0)
 PATHS: Final = frozenset({"/v1/chat/completions", "/v1/completions", "/v1/embeddings", "/v1/responses", "/v1/rerank"})
 """Requests that count in `status`."""
 

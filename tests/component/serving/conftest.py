@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -16,13 +17,15 @@ from typing import TYPE_CHECKING
 import pytest
 
 from remuda.plan.model import HOST_MARK, PORT_MARK, Endpoint, Secret
-from remuda.serving.router import RouterSettings
-from remuda.serving.smg import SmgRouter
+from remuda.serving.router import RouterSettings, router_named
 from remuda.serving.tiny import make_tiny_model
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
+
+#: The second choice is tested where it is installed; pip cannot bring it.
+collect_ignore = [] if shutil.which("nginx", path=f"{os.environ.get('PATH', '')}:/usr/sbin") else ["test_nginx.py"]
 
 
 def free_port() -> int:
@@ -120,13 +123,15 @@ def engine(serve: Callable[..., Server]) -> Callable[..., Server]:
 
 @pytest.fixture
 def router(serve: Callable[..., Server]) -> Callable[..., Server]:
-    """Start smg as its group says."""
+    """Start a router as its group says."""
 
-    def start(*, replicas: int = 2, policy: str = "", api_key: str = "", control_key: str = "") -> Server:
+    def start(
+        kind: str = "smg", *, replicas: int = 2, policy: str = "", api_key: str = "", control_key: str = ""
+    ) -> Server:
         endpoint = Endpoint(port=1, router="router", model="tiny", api_key=Secret(env="A") if api_key else None)
         control = Secret(env="C") if control_key else None
         settings = RouterSettings(endpoint, replicas, policy, control_key=control)
-        command = SmgRouter().group(settings).command
+        command = router_named(kind).group(settings).command
         argv = [part.replace(HOST_MARK, "127.0.0.1").replace(PORT_MARK, "{port}") for part in command.argv]
         values = {"A": api_key, "C": control_key}
         secrets = {name: values[secret.env] for name, secret in command.secret_env.items()}

@@ -1,0 +1,176 @@
+"""Starts nginx and changes its members: `python -m remuda.serving.nginx_launcher --host H --port P …`.
+
+nginx reads its members from a file; this process writes the file, reloads nginx, and takes new members from the
+endpoint itself (`PUT /remuda/members`), so that the host needs no access to this machine's files.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import pwd
+import shutil
+import signal
+import socketserver
+import subprocess
+import sys
+import tempfile
+import threading
+from dataclasses import dataclass, field, replace
+from http.server import BaseHTTPRequestHandler
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, NoReturn
+
+from remuda.base.errors import InputError
+from remuda.base.files import write_atomic
+from remuda.serving.nginx import POLICIES, Site, render
+from remuda.serving.smg_launcher import Parser, end_with_parent, take
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Sequence
+
+INSTALL: Final = "install it (Debian and Ubuntu: apt-get install nginx-light) or set the router to smg"
+LIMIT: Final = 1 << 20
+
+
+def parser() -> Parser:
+    """All flags."""
+    made = Parser(prog="python -m remuda.serving.nginx_launcher", allow_abbrev=False)
+    made.add_argument("--host", default="127.0.0.1", help="address to listen on")
+    made.add_argument("--port", type=int, required=True, help="port to listen on")
+    made.add_argument("--policy", choices=sorted(POLICIES), default="least_conn")
+    made.add_argument("--timeout-s", type=float, default=3600.0, help="longest silence of a replica")
+    made.add_argument("--api-key-env", default="", help="environment variable with the key that clients send")
+    made.add_argument("--control-key-env", default="", help="environment variable with the key that sets members")
+    made.add_argument("--nginx", default="nginx", help="program")
+    return made
+
+
+@dataclass
+class Nginx:
+    """One running nginx and what it was told."""
+
+    site: Site
+    program: str
+    process: subprocess.Popen[bytes] | None = None
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    @property
+    def file(self) -> Path:
+        """The configuration, readable by nobody else: keys are in it."""
+        return Path(self.site.directory) / "nginx.conf"
+
+    def start(self) -> None:
+        """Write the configuration and start."""
+        write_atomic(self.file, render(self.site), mode=0o600, sync=False)
+        parent = os.getpid()
+        self.process = subprocess.Popen(
+            [self.program, "-p", self.site.directory, "-c", str(self.file)],
+            preexec_fn=lambda: end_with_parent(parent),  # noqa: PLW1509 - no other thread forks here
+        )
+
+    def change(self, members: tuple[str, ...], worker_key: str) -> int:
+        """Take new members; the version that `/remuda/version` will say.
+
+        Raises:
+            InputError: a member is no address.
+        """
+        with self.lock:
+            site = replace(self.site, members=members, worker_key=worker_key, version=self.site.version + 1)
+            write_atomic(self.file, render(site), mode=0o600, sync=False)
+            self.site = site
+            if self.process is not None:
+                self.process.send_signal(signal.SIGHUP)
+            return site.version
+
+
+class Control(BaseHTTPRequestHandler):
+    """Members over the unix socket that nginx forwards to."""
+
+    nginx: Nginx
+
+    def do_GET(self) -> None:
+        """Tell the members."""
+        site = self.nginx.site
+        self._send(200, {"members": list(site.members), "version": site.version})
+
+    def do_PUT(self) -> None:
+        """Set the members."""
+        try:
+            length = int(self.headers.get("content-length") or 0)
+            document = json.loads(self.rfile.read(min(length, LIMIT)))
+            members = tuple(str(url) for url in document["members"])
+            version = self.nginx.change(members, str(document.get("worker_key") or ""))
+        except (ValueError, KeyError, TypeError, InputError) as error:
+            self._send(400, {"error": str(error)})
+        else:
+            self._send(200, {"version": version})
+
+    def _send(self, status: int, answer: dict[str, Any]) -> None:
+        data = json.dumps(answer).encode()
+        self.send_response(status)
+        self.send_header("content-type", "application/json")
+        self.send_header("content-length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+
+    def address_string(self) -> str:
+        """Nobody: a unix socket has no addresses."""
+        return "unix"
+
+    def log_message(self, *_: object) -> None:
+        """Say nothing."""
+
+
+def main(argv: Sequence[str] | None = None) -> NoReturn:
+    """Entry point; ends with nginx."""
+    options = parser().parse_args(argv)
+    api_key, control_key = take(options.api_key_env), take(options.control_key_env)
+    program = shutil.which(options.nginx) or shutil.which(options.nginx, path="/usr/sbin:/usr/local/sbin:/sbin")
+    if program is None:
+        sys.stderr.write(f"nginx_launcher: {options.nginx!r} is not there: {INSTALL}\n")
+        sys.exit(2)
+    folder = tempfile.mkdtemp(prefix="remuda-nginx-")
+    try:
+        code = run(options, folder, program, api_key, control_key)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    sys.exit(code)
+
+
+def run(options: argparse.Namespace, folder: str, program: str, api_key: str, control_key: str) -> int:
+    """Nginx's exit code, 0 when it was asked to end."""
+    user = pwd.getpwuid(os.geteuid()).pw_name if os.geteuid() == 0 else ""
+    site = Site(
+        host=options.host,
+        port=options.port,
+        directory=folder,
+        policy=options.policy,
+        timeout_s=options.timeout_s,
+        api_key=api_key,
+        control_key=control_key,
+        user=user,
+    )
+    nginx = Nginx(site, program)
+    Control.nginx = nginx
+    server = socketserver.ThreadingUnixStreamServer(f"{folder}/control.sock", Control)
+    server.daemon_threads = True
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    asked: list[int] = []
+
+    def end(number: int, _: object) -> None:
+        asked.append(number)
+        if nginx.process is not None:
+            nginx.process.terminate()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, end)
+    nginx.start()
+    assert nginx.process is not None
+    code = nginx.process.wait()
+    return 0 if asked else code or 1
+
+
+if __name__ == "__main__":
+    main()

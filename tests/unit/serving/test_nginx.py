@@ -1,0 +1,72 @@
+"""The file that nginx is given."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from remuda.base.errors import InputError
+from remuda.plan.model import Endpoint, Secret
+from remuda.serving.nginx import NginxRouter, Site, netloc, render
+from remuda.serving.nginx_launcher import parser
+from remuda.serving.router import RouterSettings
+
+SITE = Site(host="127.0.0.1", port=8080, directory="/run/x")
+
+
+def test_without_members_it_answers_503() -> None:
+    text = render(SITE)
+    assert "upstream" not in text
+    assert "return 503" in text
+    assert "listen 127.0.0.1:8080" in text
+
+
+def test_members_share_by_least_connections_and_streams_are_not_held_back() -> None:
+    text = render(Site(host="::", port=1, directory="/run/x", members=("http://b:2", "http://a:1"), timeout_s=7))
+    assert text.index("server a:1") < text.index("server b:2")
+    for expected in (
+        "least_conn;",
+        "keepalive 512;",
+        "proxy_buffering off;",
+        "proxy_read_timeout 7s;",
+        "listen [::]:1",
+    ):
+        assert expected in text
+
+
+def test_a_key_is_compared_to_the_letter_and_cannot_break_out() -> None:
+    text = render(Site(host="h", port=1, directory="/x", api_key="a.b$c"))
+    assert r'"~^Bearer a\.b\$c$" 1;' in text
+    for bad in ('x"; } evil', "line\nbreak"):
+        with pytest.raises(InputError):
+            render(Site(host="h", port=1, directory="/x", api_key=bad))
+        with pytest.raises(InputError):
+            render(Site(host="h", port=1, directory="/x", members=("http://a:1",), worker_key=bad))
+    assert "a.b$c" not in repr(Site(host="h", port=1, directory="/x", api_key="a.b$c"))
+
+
+@pytest.mark.parametrize("url", ["https://a:1", "http://a:1/path", "http://a; evil", "a:1", "http://a:1 b"])
+def test_an_address_that_is_none_is_refused(url: str) -> None:
+    with pytest.raises(InputError):
+        netloc(url)
+
+
+def test_the_launcher_reads_what_is_rendered() -> None:
+    endpoint = Endpoint(port=8080, router="router", model="tiny", api_key=Secret(file="/keys/api"))
+    command = NginxRouter().group(RouterSettings(endpoint, 2, "round_robin")).command
+    argv = [part.replace("__REMUDA_PORT__", "9") for part in command.argv[3:]]
+    options = parser().parse_args(argv)
+    assert (options.policy, options.port, options.timeout_s) == ("round_robin", 9, 3600.0)
+    assert options.api_key_env in command.secret_env
+    with pytest.raises(InputError, match="cache_aware"):
+        NginxRouter().group(RouterSettings(endpoint, 2, "cache_aware"))
+
+
+def test_without_nginx_it_says_how_to_get_it() -> None:
+    command = [sys.executable, "-m", "remuda.serving.nginx_launcher", "--port", "1", "--nginx", "no-such-nginx"]
+    answer = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert answer.returncode == 2
+    assert "apt-get install nginx-light" in answer.stderr
+    assert answer.stderr.count("\n") == 1

@@ -55,7 +55,7 @@ MOUNTS = """\
 /dev/sda1 / ext4 rw 0 0
 proc /proc proc rw 0 0
 server:/home /home nfs4 rw,vers=4.2 0 0
-/dev/sdb /home/local xfs rw 0 0
+/dev/sdb /home/me/fast xfs rw 0 0
 scratch /scratch lustre rw 0 0
 me@far: /mnt/far\\040away fuse.sshfs rw 0 0
 tmpfs /home/me/over tmpfs rw 0 0
@@ -69,7 +69,7 @@ broken
     [
         ("/etc", "ext4", False),
         ("/home/me/.remuda", "nfs4", True),
-        ("/home/local/me", "xfs", False),
+        ("/home/me/fast/x", "xfs", False),
         ("/homes/me", "ext4", False),
         ("/scratch", "lustre", True),
         ("/mnt/far away/x", "fuse.sshfs", True),

@@ -1,0 +1,334 @@
+"""One job from its request to its output; the only part that knows all others."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from remuda.base.errors import Interrupted, Rejected, RemudaError
+from remuda.batch import checkpoint as store
+from remuda.batch.answer import RowError, Transient
+from remuda.batch.ask import Asker
+from remuda.batch.breaker import Breaker
+from remuda.batch.checkpoint import Checkpoint, FolderLock
+from remuda.batch.concurrency import START, Limiter
+from remuda.batch.endpoint import ask_models, refused
+from remuda.batch.feed import Feed
+from remuda.batch.output import OutputPass
+from remuda.batch.perform import performer_for
+from remuda.batch.pipeline import Pipeline, Rules
+from remuda.batch.prepare import Connection, Prepared, open_checkpoint, open_connection, prepare
+from remuda.batch.progress import Counters, Progress, Rates, write_progress
+from remuda.batch.queue_metrics import read_queue
+from remuda.batch.request import DEFAULT_BOUND, JobRequest, Summary
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine
+
+    from remuda.batch.job import SwarmJob
+
+_PROGRESS_S = 0.5
+_SCRAPE_S = 2.0
+#: Where a bound that the user gave begins; above it the limiter has to earn more.
+_START_BOUND = 256
+
+
+def run_job(
+    request: JobRequest, on_progress: Callable[[Progress], None] | None = None, *, job: SwarmJob | None = None
+) -> Summary:
+    """Run a batch job to its end.
+
+    Args:
+        request: what to do.
+        on_progress: called about twice a second with where it stands, from the thread that runs the job.
+        job: an instance to use instead of the class that the request names.
+
+    Returns:
+        What came of it. `Summary.failed` above zero means that some rows carry an error; all output is written.
+
+    Raises:
+        InputError: the request, the input or the job's module is wrong.
+        Conflict: the checkpoint is in use, or belongs to other settings.
+        Unavailable: the endpoint does not answer, or went away for longer than rows wait.
+        Rejected: the endpoint refuses the key or the model.
+        StorageFull: the checkpoint cannot be written; finished rows are kept.
+        Interrupted: SIGINT or SIGTERM; finished rows are kept.
+    """
+    work = _stoppable(run_job_async(request, on_progress, job=job))
+    if not _in_loop():
+        return _run_loop(work)
+    # A notebook has a loop of its own: the job gets a thread with another.
+    with ThreadPoolExecutor(1, thread_name_prefix="job") as pool:
+        return pool.submit(_run_loop, work).result()
+
+
+def _in_loop() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
+
+
+def _run_loop(work: Coroutine[Any, Any, Summary]) -> Summary:
+    import uvloop
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        return runner.run(work)
+
+
+async def _stoppable(work: Coroutine[Any, Any, Summary]) -> Summary:
+    task = asyncio.create_task(work)
+    numbers = (signal.SIGINT, signal.SIGTERM) if threading.current_thread() is threading.main_thread() else ()
+    loop = asyncio.get_running_loop()
+    for number in numbers:
+        loop.add_signal_handler(number, task.cancel)
+    try:
+        return await task
+    except asyncio.CancelledError:
+        hint = "type the same command again to go on"
+        raise Interrupted("the job was stopped; finished rows are kept", hint=hint) from None
+    finally:
+        for number in numbers:
+            loop.remove_signal_handler(number)
+
+
+async def run_job_async(
+    request: JobRequest, on_progress: Callable[[Progress], None] | None = None, *, job: SwarmJob | None = None
+) -> Summary:
+    """As `run_job`, inside a running event loop and without signal handlers; cancel it to stop it cleanly."""
+    run = _Run(request, on_progress)
+    try:
+        return await run.whole(job)
+    except asyncio.CancelledError:
+        run.say("stopped", "stopped; the same command goes on")
+        raise
+    except RemudaError as error:
+        run.say("failed", error.message)
+        raise
+    finally:
+        await run.close()
+
+
+class _Run:
+    """The state of one `run_job_async`."""
+
+    def __init__(self, request: JobRequest, on_progress: Callable[[Progress], None] | None) -> None:
+        self._request = request
+        self._on_progress = on_progress
+        self._began = self._told = time.monotonic()
+        self._rates = Rates(self._began)
+        self._connection: Connection | None = None
+        self._job: SwarmJob | None = None
+        self._lock: FolderLock | None = None
+        self._checkpoint: Checkpoint | None = None
+        self._feed: Feed | None = None
+        self._pipeline: Pipeline | None = None
+        self._total: int | None = None
+
+    async def whole(self, given: SwarmJob | None) -> Summary:
+        """Everything in order."""
+        self._connection = open_connection(self._request)
+        ready = await prepare(self._request, self._connection, given)
+        self._job = ready.job
+        self._total = ready.source.total
+        self._checkpoint = self._open(ready)
+        self.say("reading")
+        feed = self._feed = self._make_feed(ready, self._checkpoint)
+        await feed.fill()
+        if feed.ready:
+            await self._see_endpoint(ready)
+            await self._ask_all(ready, self._checkpoint, feed)
+        self._total = feed.seen
+        return await self._write(ready, self._checkpoint, feed)
+
+    def _open(self, ready: Prepared) -> Checkpoint:
+        if not self._request.checkpointing:
+            return open_checkpoint(ready, None, store.temporary_folder(ready.target.path))
+        folder = self._request.checkpoint_path()
+        self._lock = FolderLock(folder)
+        return open_checkpoint(ready, self._lock, folder)
+
+    def _make_feed(self, ready: Prepared, checkpoint: Checkpoint) -> Feed:
+        pandas = self._request.data_backend == "pandas"
+        feed = Feed(ready.source, checkpoint, ready.column, id_column=self._request.id_column, pandas=pandas)
+        feed.retry_errors = self._request.retry_errors
+        return feed
+
+    async def _see_endpoint(self, ready: Prepared) -> None:
+        connection = self._connection
+        if connection is not None and type(ready.job).asks and not connection.answered:
+            await ask_models(connection.transport, connection.url)
+
+    async def _ask_all(self, ready: Prepared, checkpoint: Checkpoint, feed: Feed) -> None:
+        job, connection = ready.job, self._connection
+        asker = Asker(connection.transport, api_key=connection.api_key) if connection is not None else None
+        performer = performer_for(job, asker.ask if asker else None, batch=self._request.native_batch_size)
+        rules = Rules(job.retries, job.timeout, self._request.endpoint_wait_s, max(1, job.checkpoint_interval))
+        bound = job.max_concurrency
+        start = min(bound, _START_BOUND) if bound else START
+        limiter = Limiter(bound or DEFAULT_BOUND, start=start, timeout_s=job.timeout)
+        pipeline = self._pipeline = Pipeline(feed, checkpoint, performer, rules, limiter, Breaker())
+        pipeline.on_tick = self._tick
+        scraper: asyncio.Task[None] | None = None
+        if connection is not None and type(job).asks:
+            pipeline.is_well = self._is_well
+            pipeline.on_refused = self._on_refused
+            scraper = asyncio.create_task(self._follow_queue(connection, limiter))
+        try:
+            await pipeline.run()
+        finally:
+            if scraper is not None:
+                scraper.cancel()
+            with contextlib.suppress(RemudaError):
+                checkpoint.flush()
+                checkpoint.sync()
+
+    def _on_refused(self, error: RowError) -> RemudaError | None:
+        connection, pipeline = self._connection, self._pipeline
+        assert connection is not None
+        assert pipeline is not None
+        if error.status == 401:
+            return refused(connection.url, error.status)
+        # Refused before anything was ever answered: the model or the address is wrong, not the row.
+        if error.status in {403, 404} and not pipeline.counters.answered and not pipeline.feed.skipped:
+            return Rejected(f"{connection.url} refuses every request: {error.message}", hint="is --model right?")
+        return None
+
+    async def _is_well(self) -> bool:
+        assert self._connection is not None
+        for path in ("/health", "/v1/models"):
+            try:
+                async with asyncio.timeout(5.0):
+                    reply = await self._connection.transport.get(path)
+            except (Transient, TimeoutError):
+                return False
+            if reply.status != 404:
+                return reply.status == 200
+        return False
+
+    async def _follow_queue(self, connection: Connection, limiter: Limiter) -> None:
+        """Give the limiter the engine's own queue, where it shows one."""
+        while True:
+            await asyncio.sleep(_SCRAPE_S)
+            try:
+                async with asyncio.timeout(5.0):
+                    reply = await connection.transport.get("/metrics")
+            except (Transient, TimeoutError):
+                continue
+            queue = read_queue(reply.body.decode("utf-8", "replace")) if reply.status == 200 else None
+            if queue is None:
+                return
+            limiter.on_queue(*queue)
+
+    async def _write(self, ready: Prepared, checkpoint: Checkpoint, feed: Feed) -> Summary:
+        done = self._pipeline.counters.finished if self._pipeline else 0
+        mark = checkpoint.folder / "output.json"
+        stamp = {"log": checkpoint.size, "rows": feed.seen, "added": list(ready.layout.added), **self._shape()}
+        known = store.read_json(mark) if not done else {}
+        if known and known.get("stamp") == stamp and known.get("files") == _files(known.get("files", {})):
+            self.say("done")
+            return self._summary(ready, feed, done, int(known.get("failed", 0)), kept=True)
+        self.say("writing")
+        work = OutputPass(ready.source, checkpoint, ready.target, ready.layout)
+        try:
+            made = await asyncio.to_thread(work.run, feed.seen)
+        except asyncio.CancelledError:
+            work.stop.set()
+            raise
+        if self._lock is not None:
+            files = _files([str(path.resolve()) for path in made])
+            store.write_json(mark, {"stamp": stamp, "files": files, "failed": work.failed})
+        self.say("done")
+        return self._summary(ready, feed, done, work.failed, kept=False)
+
+    def _shape(self) -> dict[str, Any]:
+        request = self._request
+        return {"output": request.output, "files": request.num_threads, "options": str(request.write_kwargs)}
+
+    def _summary(self, ready: Prepared, feed: Feed, done: int, failed: int, *, kept: bool) -> Summary:
+        counters = self._pipeline.counters if self._pipeline else Counters()
+        return Summary(
+            rows=feed.seen,
+            done=done,
+            skipped=feed.skipped,
+            failed=failed,
+            prompt_tokens=counters.prompt_tokens,
+            completion_tokens=counters.completion_tokens,
+            seconds=time.monotonic() - self._began,
+            output=str(ready.target.path),
+            checkpoint=str(self._lock.folder) if self._lock is not None else "",
+            output_kept=kept,
+        )
+
+    def _tick(self) -> None:
+        if time.monotonic() - self._told >= _PROGRESS_S:
+            pipeline = self._pipeline
+            waiting = pipeline is not None and pipeline.breaker.open_since is not None
+            self.say("waiting" if waiting else "running", pipeline.breaker.reason if waiting and pipeline else "")
+
+    def say(self, state: str, note: str = "") -> None:
+        """Tell whoever listens where the job stands."""
+        if self._checkpoint is None:
+            return
+        self._told = now = time.monotonic()
+        progress = self._progress(state, note, now)
+        if self._lock is not None:
+            write_progress(self._checkpoint.folder, progress)
+        if self._on_progress is not None:
+            self._on_progress(progress)
+
+    def _progress(self, state: str, note: str, now: float) -> Progress:
+        pipeline, feed = self._pipeline, self._feed
+        counters = pipeline.counters if pipeline else Counters()
+        rows_per_s, tokens_per_s = self._rates.add(now, counters.finished, counters.completion_tokens)
+        skipped = feed.skipped if feed else 0
+        done = skipped + counters.finished
+        left = None if self._total is None else self._total - done
+        return Progress(
+            name=self._request.name,
+            state=state,
+            done=done,
+            total=self._total,
+            skipped=skipped,
+            failed=counters.rejected,
+            rows_per_s=rows_per_s,
+            tokens_per_s=tokens_per_s,
+            prompt_tokens=counters.prompt_tokens,
+            completion_tokens=counters.completion_tokens,
+            in_flight=pipeline.in_flight if pipeline else 0,
+            concurrency=pipeline.limiter.limit if pipeline else 0,
+            retries=counters.retries,
+            eta_s=left / rows_per_s if left is not None and rows_per_s > 0 else None,
+            elapsed_s=now - self._began,
+            note=note,
+        )
+
+    async def close(self) -> None:
+        """Let go of everything, whatever state it is in."""
+        if self._feed is not None:
+            self._feed.close()
+        if self._job is not None:
+            await self._job.close()
+        if self._connection is not None:
+            await self._connection.transport.close()
+        if self._checkpoint is not None:
+            self._checkpoint.close()
+        if self._lock is not None:
+            self._lock.release()
+
+
+def _files(paths: list[str] | dict[str, list[int]]) -> dict[str, list[int]]:
+    """Sizes and modification times (ns) of output files; a missing one is left out."""
+    found = {}
+    for name in paths:
+        with contextlib.suppress(OSError):
+            stat = Path(name).stat()
+            found[name] = [stat.st_size, stat.st_mtime_ns]
+    return found

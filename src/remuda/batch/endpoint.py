@@ -1,0 +1,133 @@
+"""What a URL, a key and a first question tell about an endpoint."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+import orjson
+
+from remuda.base.errors import InputError, Rejected, Unavailable
+from remuda.base.secrets import SecretRef
+from remuda.base.settings import setting
+from remuda.batch.answer import Transient
+
+if TYPE_CHECKING:
+    from remuda.batch.transport import Reply, Transport
+
+#: How long a job waits at its start for an endpoint that does not listen (yet).
+START_WAIT_S = 3.0
+
+
+def base_url(endpoint: str) -> str:
+    """The URL without `/v1` and trailing slashes.
+
+    Raises:
+        InputError: it is not an http(s) URL with a host, or carries a password.
+    """
+    text = endpoint.strip()
+    if "://" not in text:
+        text = f"http://{text}"
+    parts = urlsplit(text)
+    try:
+        whole = parts.scheme in {"http", "https"} and bool(parts.hostname) and (parts.port or 1) > 0
+    except ValueError:
+        whole = False
+    if not whole:
+        raise InputError(
+            f"{endpoint!r} is not the URL of an endpoint", hint="write http://HOST:PORT", where="--endpoint"
+        )
+    if parts.username or parts.password:
+        raise InputError("the endpoint's URL carries a user or password", hint="give a key by --api-key-env instead")
+    path = parts.path.rstrip("/").removesuffix("/v1").rstrip("/")
+    return f"{parts.scheme}://{parts.netloc}{path}"
+
+
+def default_key(endpoint: str) -> str:
+    """The key in the environment for this endpoint, empty without one.
+
+    `REMUDA_API_TOKEN` (or `API_TOKEN`) goes to any endpoint; `OPENAI_API_KEY` only where `OPENAI_BASE_URL` points, or
+    to api.openai.com: a key is not shown to whoever happens to listen.
+    """
+    if token := setting("API_TOKEN"):
+        return token
+    key = os.environ.get("OPENAI_API_KEY", "")
+    if not key or not endpoint:
+        return ""
+    meant = os.environ.get("OPENAI_BASE_URL", "") or "https://api.openai.com/v1"
+    return key if base_url(meant) == base_url(endpoint) else ""
+
+
+def read_key(endpoint: str, *, env: str, file: str) -> str:
+    """The key by reference, or the environment's default.
+
+    Raises:
+        InputError: the file or variable named is missing or empty.
+    """
+    if env or file:
+        return SecretRef(file=file, env=env).read()
+    return default_key(endpoint)
+
+
+async def ask_models(transport: Transport, endpoint: str, *, wait_s: float = START_WAIT_S) -> list[str]:
+    """Names of the models that the endpoint serves; empty when it has no `/v1/models`.
+
+    Raises:
+        Unavailable: nobody answered within `wait_s` seconds.
+        Rejected: the key was refused.
+    """
+    reply = await _patient_get(transport, "/v1/models", endpoint, wait_s)
+    if reply.status in {401, 403}:
+        raise refused(endpoint, reply.status)
+    if reply.status != 200:
+        return []
+    try:
+        return [str(item["id"]) for item in orjson.loads(reply.body)["data"]]
+    except (ValueError, KeyError, TypeError):
+        return []
+
+
+def refused(endpoint: str, status: int) -> Rejected:
+    """The error for a key that an endpoint does not take."""
+    return Rejected(
+        f"{endpoint} refuses the API key (HTTP {status})",
+        hint="name the key's variable with --api-key-env, or its file with --api-key-file",
+    )
+
+
+async def _patient_get(transport: Transport, path: str, endpoint: str, wait_s: float) -> Reply:
+    loop = asyncio.get_running_loop()
+    until = loop.time() + wait_s
+    while True:
+        reason = ""
+        try:
+            async with asyncio.timeout(max(wait_s, 0.5)):
+                reply = await transport.get(path)
+            if reply.status not in {502, 503, 504}:
+                return reply
+            reason = f"HTTP {reply.status}"
+        except Transient as error:
+            reason = error.message
+        except TimeoutError:
+            reason = f"no answer within {wait_s:.0f} s"
+        if loop.time() + 0.25 > until:
+            raise Unavailable(
+                f"endpoint {endpoint} does not answer: {reason}",
+                hint="see that it runs (`remuda status`) and that the address is right",
+            )
+        await asyncio.sleep(0.25)
+
+
+def pick_model(models: list[str], endpoint: str) -> str:
+    """The only model served.
+
+    Raises:
+        InputError: there are several or none; the message names them.
+    """
+    if len(models) == 1:
+        return models[0]
+    if not models:
+        raise InputError(f"{endpoint} does not say which model it serves", hint="name it with --model")
+    raise InputError(f"{endpoint} serves several models: {', '.join(models)}", hint="choose one with --model")

@@ -1,0 +1,114 @@
+"""From what the user wrote after `--input` to a list of files in natural order."""
+
+from __future__ import annotations
+
+import difflib
+import glob
+import itertools
+import re
+from pathlib import Path
+
+from remuda.base.errors import InputError
+
+#: Formats by suffix.
+FORMATS = {".parquet": "parquet", ".pq": "parquet", ".jsonl": "jsonl", ".ndjson": "jsonl", ".csv": "csv"}
+_RANGE = re.compile(r"\{(\d+)(?:\.\.|-)(\d+)\}")
+_DIGITS = re.compile(r"(\d+)")
+
+
+def natural_key(text: str) -> tuple[tuple[int, int, str], ...]:
+    """Sort key under which `part-2` comes before `part-10`."""
+    parts = _DIGITS.split(text)
+    return tuple((1, int(part), part) if part.isdigit() else (0, 0, part) for part in parts)
+
+
+def expand_ranges(pattern: str) -> list[str]:
+    """Write out numeric brace ranges: `in_{08..11}` gives in_08, in_09, in_10, in_11; several give all combinations.
+
+    Numbers are padded to the width of the first bound when either bound has a leading zero. A range may run downwards.
+    """
+    pieces = _RANGE.split(pattern)
+    texts, choices = pieces[0::3], [_numbers(a, b) for a, b in zip(pieces[1::3], pieces[2::3], strict=True)]
+    return [
+        texts[0] + "".join(number + text for number, text in zip(picked, texts[1:], strict=True))
+        for picked in itertools.product(*choices)
+    ]
+
+
+def _numbers(first: str, last: str) -> list[str]:
+    width = len(first) if first.startswith("0") or last.startswith("0") else 0
+    low, high = int(first), int(last)
+    step = 1 if high >= low else -1
+    return [str(number).zfill(width) for number in range(low, high + step, step)]
+
+
+def expand_input(pattern: str) -> list[Path]:
+    """The files that `pattern` names.
+
+    Args:
+        pattern: a file, a directory (all files of one format below it), a glob, or brace ranges; ranges and globs mix.
+
+    Returns:
+        Files in natural order; ranges keep the order in which they are written.
+
+    Raises:
+        InputError: nothing matches, a named file is missing, or the files are of several formats.
+    """
+    if Path(pattern).exists():
+        found = _of_directory(Path(pattern)) if Path(pattern).is_dir() else [Path(pattern)]
+    else:
+        found = [path for text in expand_ranges(pattern) for path in _matches(text, pattern)]
+    formats = {format_of(path) for path in found}
+    if len(formats) > 1:
+        raise InputError(f"{pattern} mixes files of several formats: {', '.join(sorted(formats))}", where="--input")
+    return found
+
+
+def _matches(text: str, pattern: str) -> list[Path]:
+    path = Path(text)
+    if path.is_dir():
+        return _of_directory(path)
+    if path.exists():
+        return [path]
+    if glob.has_magic(text):
+        found = [Path(name) for name in glob.glob(text, recursive=True) if Path(name).is_file()]  # noqa: PTH207 - absolute patterns
+        if found:
+            return sorted(found, key=lambda item: natural_key(str(item)))
+        raise InputError(f"no file matches {text}", where="--input")
+    raise InputError(f"input {text} does not exist", hint=_nearest(path, pattern), where="--input")
+
+
+def _nearest(path: Path, pattern: str) -> str:
+    parent = path.parent
+    if not parent.is_dir():
+        return f"the directory {parent} does not exist either"
+    names = [item.name for item in itertools.islice(parent.iterdir(), 10000)]
+    close = difflib.get_close_matches(path.name, names, n=1)
+    if close:
+        return f"did you mean {parent / close[0]}?"
+    return f"{pattern} expands to it" if str(path) != pattern else ""
+
+
+def _of_directory(folder: Path) -> list[Path]:
+    files = [
+        path
+        for path in folder.rglob("*")
+        if path.suffix.lower() in FORMATS
+        and path.is_file()
+        and not any(part.startswith((".", "_")) for part in path.relative_to(folder).parts)
+    ]
+    if not files:
+        raise InputError(f"directory {folder} holds no parquet, jsonl or csv file", where="--input")
+    return sorted(files, key=lambda path: natural_key(str(path.relative_to(folder))))
+
+
+def format_of(path: Path) -> str:
+    """Format by suffix: parquet, jsonl or csv.
+
+    Raises:
+        InputError: the suffix is none of the known ones.
+    """
+    kind = FORMATS.get(path.suffix.lower())
+    if kind is None:
+        raise InputError(f"cannot tell the format of {path}", hint=f"known suffixes: {', '.join(FORMATS)}")
+    return kind

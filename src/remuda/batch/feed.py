@@ -1,0 +1,134 @@
+"""The rows that are still to be done, as a bounded stream."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections import deque
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+from remuda.batch.index import digest_id
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from remuda.batch.checkpoint import Checkpoint
+    from remuda.batch.source import Chunk, Source
+
+
+@dataclass(slots=True)
+class Row:
+    """One row on its way.
+
+    Attributes:
+        position: global input position from 0.
+        item: value of the input column.
+        key: how its record begins in the checkpoint.
+        failures: tries that failed and count.
+    """
+
+    position: int
+    item: Any
+    key: bytes
+    failures: int = 0
+
+
+def content_digest(item: Any) -> bytes:
+    """8 bytes that stand for the input of a row."""
+    raw = orjson.dumps(item, option=orjson.OPT_SORT_KEYS | orjson.OPT_NON_STR_KEYS, default=str)
+    return hashlib.blake2b(raw, digest_size=8).digest()
+
+
+class Feed:
+    """Reads chunks ahead in a thread, one at a time, and keeps what is not done yet.
+
+    Attributes:
+        ready: rows to take, in input order.
+        seen: rows of the input passed so far.
+        skipped: rows among them that were done before.
+        exhausted: whether the input has ended.
+    """
+
+    def __init__(self, source: Source, checkpoint: Checkpoint, column: str, *, id_column: str, pandas: bool) -> None:
+        self.ready: deque[Row] = deque()
+        self.seen = 0
+        self.skipped = 0
+        self.exhausted = False
+        self.retry_errors = False
+        self._checkpoint = checkpoint
+        self._column = column
+        self._id_column = id_column
+        self._pandas = pandas
+        self._fresh = checkpoint.done == 0
+        names = [column] if not id_column else list(dict.fromkeys([column, id_column]))
+        self._chunks: Iterator[Chunk] = source.chunks(names)
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="rows")
+        self._filling = False
+        self._next: asyncio.Future[Chunk | None] | None = None
+
+    async def fill(self) -> None:
+        """Get rows into `ready`; returns when there are some or the input has ended."""
+        self._filling = True
+        try:
+            while not self.ready and not self.exhausted:
+                chunk = await (self._next or self._read_ahead())
+                self._next = None
+                if chunk is None:
+                    self.exhausted = True
+                    return
+                self._next = self._read_ahead()
+                self._take(chunk)
+        finally:
+            self._filling = False
+
+    def top_up(self) -> None:
+        """Get rows into `ready` if a chunk has been read already; never waits."""
+        if self._next is not None and self._next.done() and not self._filling:
+            chunk = self._next.result()
+            self._next = None
+            if chunk is None:
+                self.exhausted = True
+            else:
+                self._next = self._read_ahead()
+                self._take(chunk)
+
+    def close(self) -> None:
+        """Stop reading."""
+        self._thread.shutdown(wait=True, cancel_futures=True)
+
+    def _read_ahead(self) -> asyncio.Future[Chunk | None]:
+        return asyncio.get_running_loop().run_in_executor(self._thread, lambda: next(self._chunks, None))
+
+    def _take(self, chunk: Chunk) -> None:
+        self.seen += chunk.rows
+        wanted = range(chunk.first, chunk.first + chunk.rows)
+        if not self._id_column:
+            todo = wanted if self._fresh else [position for position in wanted if self._is_due(position)]
+            self.skipped += chunk.rows - len(todo)
+            if not todo:
+                return
+            items, first = self._items(chunk), chunk.first
+            self.ready.extend(Row(n, items[n - first], n.to_bytes(8, "little")) for n in todo)
+            return
+        items, ids = self._items(chunk), chunk.values(self._id_column)
+        for position, item, name in zip(wanted, items, ids, strict=True):
+            content = content_digest(item)
+            if self._is_due(position) or not self._checkpoint.same_input(position, content):
+                self.ready.append(Row(position, item, digest_id(name) + content))
+            else:
+                self.skipped += 1
+
+    def _is_due(self, position: int) -> bool:
+        state = self._checkpoint.state(position)
+        return not state or (self.retry_errors and state == "error")
+
+    def _items(self, chunk: Chunk) -> list[Any]:
+        if not self._pandas:
+            return chunk.values(self._column)
+        from remuda.batch.frames import pandas_items
+
+        return pandas_items(chunk.values(self._column) if chunk.batch is None else chunk.batch.column(self._column))

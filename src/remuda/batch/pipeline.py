@@ -1,0 +1,343 @@
+"""From rows to records: many tries at once, bounded, paced, repeated where it helps.
+
+Memory does not depend on the number of rows: one chunk is read ahead, and at most `limit` tries are in flight.
+Workers are few and live long; per row nothing is created but the row itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import heapq
+import time
+from collections import deque
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from remuda.base.errors import RemudaError, Unavailable
+from remuda.batch.answer import Answer, RowError, Transient
+from remuda.batch.checkpoint import encode_answer, encode_error
+from remuda.batch.progress import Counters
+from remuda.batch.retry import delay_s
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Sequence
+
+    from remuda.batch.breaker import Breaker
+    from remuda.batch.checkpoint import Checkpoint
+    from remuda.batch.concurrency import Limiter
+    from remuda.batch.feed import Feed, Row
+    from remuda.batch.perform import Outcome, Performer
+
+_TICK_S: Final = 0.1
+_SYNC_S: Final = 1.0
+#: A worker that never waits gives the others a turn after this many tries.
+_TURN: Final = 64
+#: Rows are fetched before they run out, so that workers need not wait for them together.
+_LOW: Final = 512
+_OVERLOAD: Final = frozenset({429, 503})
+#: Failures that may be the row's own; they count on the row when the endpoint says that it is well.
+_AMBIGUOUS: Final = frozenset({0, 500, 504})
+
+
+@dataclass(frozen=True)
+class Rules:
+    """What bounds a run.
+
+    Attributes:
+        retries: tries of a row after its first.
+        timeout_s: bound of one try.
+        endpoint_wait_s: how long rows wait for an endpoint that is away.
+        flush_rows: records per write.
+    """
+
+    retries: int
+    timeout_s: float
+    endpoint_wait_s: float
+    flush_rows: int
+
+
+@dataclass(slots=True)
+class _Flight:
+    task: asyncio.Task[None]
+    started: float = 0.0
+    late: bool = False
+
+
+class Pipeline:
+    """One run over a feed. `run` returns when every row has a record, or raises what stopped it."""
+
+    def __init__(
+        self, feed: Feed, checkpoint: Checkpoint, performer: Performer, rules: Rules, limiter: Limiter, breaker: Breaker
+    ) -> None:
+        self.counters = Counters()
+        self.in_flight = 0
+        self.limiter = limiter
+        self.breaker = breaker
+        self.is_well: Callable[[], Awaitable[bool]] | None = None
+        """Asks the endpoint itself whether it is well; None where there is none."""
+        self.on_refused: Callable[[RowError], RemudaError | None] = lambda _: None
+        """Says whether a refusal ends the job."""
+        self.on_tick: Callable[[], None] = lambda: None
+        self.feed = feed
+        self._checkpoint = checkpoint
+        self._performer = performer
+        self._rules = rules
+        self._delayed: list[tuple[float, int, Row]] = []
+        self._flights: list[_Flight] = []
+        self._waiters: deque[asyncio.Future[None]] = deque()
+        self._filling = False
+        self._unflushed = 0
+        self._well_until = 0.0
+        self._asking: asyncio.Task[None] | None = None
+        self._ended: asyncio.Future[None] | None = None
+        self._alive = 0
+        self._closing = False
+        self._now = time.monotonic
+
+    async def run(self) -> None:
+        """Work until the feed is empty and nothing is under way.
+
+        Raises:
+            Unavailable: the endpoint stayed away for longer than rows wait.
+            RemudaError: the checkpoint cannot be written, or the endpoint refuses everything.
+        """
+        self._ended = asyncio.get_running_loop().create_future()
+        ticker = asyncio.create_task(self._tick_loop())
+        try:
+            self._spawn()
+            await self._ended
+        finally:
+            self._closing = True
+            tasks = [ticker, *(flight.task for flight in self._flights), *([self._asking] if self._asking else [])]
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+        self._checkpoint.flush()
+
+    def fail(self, error: BaseException) -> None:
+        """End the run with `error`."""
+        if self._ended is not None and not self._ended.done():
+            self._ended.set_exception(error)
+
+    def _worker_ended(self, task: asyncio.Task[None]) -> None:
+        self._alive -= 1
+        if task.cancelled() or self._ended is None or self._ended.done():
+            return
+        if (error := task.exception()) is not None:
+            self._ended.set_exception(error)
+        elif self._alive == 0:
+            self._ended.set_result(None)
+
+    # Taking rows
+
+    def _spawn(self) -> None:
+        while len(self._flights) < self.limiter.limit:
+            number = len(self._flights)
+            task = asyncio.create_task(self._work(number))
+            self._flights.append(_Flight(task))
+            self._alive += 1
+            task.add_done_callback(self._worker_ended)
+
+    def _is_finished(self) -> bool:
+        return self.feed.exhausted and not self.feed.ready and not self._delayed and not self.in_flight
+
+    def _try_take(self) -> list[Row] | None:
+        if self.in_flight >= self.limiter.limit:
+            return None
+        ready, delayed = self.feed.ready, self._delayed
+        if len(ready) < _LOW:
+            self.feed.top_up()
+        if delayed:
+            now = self._now()
+            due = delayed[0][0] <= now
+            if (not due and (not ready or len(delayed) > 2 * self.limiter.maximum + 64)) or not self._may_send(now):
+                return None
+            if due:
+                self.in_flight += 1
+                return [heapq.heappop(delayed)[2]]
+        elif not ready or (self.breaker.open_since is not None and not self._may_send(self._now())):
+            return None
+        self.in_flight += 1
+        size = self._performer.size
+        if size == 1:
+            return [ready.popleft()]
+        return [ready.popleft() for _ in range(min(size, len(ready)))]
+
+    def _may_send(self, now: float) -> bool:
+        return self.breaker.may_send(now)
+
+    async def _take(self) -> list[Row] | None:
+        while (rows := self._try_take()) is None:
+            if self._is_finished():
+                self._wake(len(self._waiters))
+                return None
+            if not self.feed.ready and not self.feed.exhausted and not self._filling:
+                self._filling = True
+                try:
+                    await self.feed.fill()
+                finally:
+                    self._filling = False
+                self._wake(len(self._waiters))
+                continue
+            waiter = asyncio.get_running_loop().create_future()
+            self._waiters.append(waiter)
+            await waiter
+        return rows
+
+    def _wake(self, count: int) -> None:
+        for _ in range(min(count, len(self._waiters))):
+            waiter = self._waiters.popleft()
+            if not waiter.done():
+                waiter.set_result(None)
+
+    # Working
+
+    async def _work(self, number: int) -> None:
+        flight = self._flights[number]
+        turn = 0
+        while (rows := self._try_take() or await self._take()) is not None:
+            flight.started = started = self._now()
+            outcomes = await self._attempt(flight, rows)
+            now = self._now()
+            flight.started = 0.0
+            for row, outcome in zip(rows, outcomes, strict=True):
+                self._settle(row, outcome, now - started, now)
+            self.in_flight -= 1
+            turn += 1
+            if turn % _TURN == 0:
+                await asyncio.sleep(0)
+
+    async def _attempt(self, flight: _Flight, rows: list[Row]) -> Sequence[Outcome]:
+        try:
+            if len(rows) == 1:
+                return (await self._performer.one(rows[0]),)
+            return await self._performer.many(rows)
+        except asyncio.CancelledError:
+            # The sweep cancels a late try; any other cancellation is the run's end.
+            if self._closing or not flight.late:
+                raise
+            flight.late = False
+            flight.task.uncancel()
+            return [Transient(f"no answer within {self._rules.timeout_s:g} s")] * len(rows)
+
+    # What came of it
+
+    def _settle(self, row: Row, outcome: Outcome, latency_s: float, now: float) -> None:
+        if isinstance(outcome, Answer):
+            self.breaker.on_success()
+            self.limiter.on_answer(latency_s, now, in_flight=self.in_flight)
+            if len(self._flights) < self.limiter.limit:
+                self._spawn()
+            self._record(row, outcome)
+        elif isinstance(outcome, RowError):
+            if outcome.status:
+                self.breaker.on_success()
+                if (stop := self.on_refused(outcome)) is not None:
+                    raise stop
+            else:
+                self.breaker.on_neutral()
+            self._reject(row, outcome.message)
+        else:
+            self._again(row, outcome, now)
+
+    def _record(self, row: Row, answer: Answer) -> None:
+        counters = self.counters
+        try:
+            body = encode_answer(answer)
+        except TypeError as error:
+            self._reject(row, f"the result cannot be stored: {error}")
+            return
+        counters.answered += 1
+        counters.prompt_tokens += answer.prompt_tokens
+        counters.completion_tokens += answer.completion_tokens
+        self._checkpoint.write(row.position, row.key, body, failed=False)
+        self._flush_some()
+
+    def _reject(self, row: Row, message: str) -> None:
+        self.counters.rejected += 1
+        self._checkpoint.write(row.position, row.key, encode_error(message), failed=True)
+        self._flush_some()
+
+    def _flush_some(self) -> None:
+        self._unflushed += 1
+        if self._unflushed >= self._rules.flush_rows:
+            self._unflushed = 0
+            self._checkpoint.flush()
+
+    def _again(self, row: Row, error: Transient, now: float) -> None:
+        if error.status in _OVERLOAD or (error.sent and not error.status):
+            self.limiter.on_overload(now)
+        ambiguous = error.sent and error.status in _AMBIGUOUS
+        if ambiguous and now < self._well_until:
+            self.breaker.on_success()
+        else:
+            self.breaker.on_failure(now, error.message, connected=error.sent)
+        if self.breaker.open_since is not None:
+            # The endpoint is away: not this row's fault, and no reason to wait longer than it does.
+            heapq.heappush(self._delayed, (now, row.position, row))
+            if ambiguous:
+                self._ask_whether_well()
+            return
+        row.failures += 1
+        if row.failures > self._rules.retries:
+            self._reject(row, f"{error.message} (after {row.failures} tries)")
+            return
+        self.counters.retries += 1
+        wait = delay_s(row.failures, error.retry_after, key=str(row.position), now=time.time())
+        heapq.heappush(self._delayed, (now + wait, row.position, row))
+
+    def _ask_whether_well(self) -> None:
+        """See whether these failures are the endpoint's or the rows' own, so that neither burns the other."""
+        if self.is_well is None or (self._asking is not None and not self._asking.done()):
+            return
+        is_well = self.is_well
+
+        async def ask() -> None:
+            if await is_well():
+                self._well_until = self._now() + 30.0
+                self.breaker.on_success()
+
+        self._asking = asyncio.create_task(ask())
+
+    # Time
+
+    async def _tick_loop(self) -> None:
+        synced = self._now()
+        while True:
+            await asyncio.sleep(_TICK_S)
+            now = self._now()
+            try:
+                self._checkpoint.flush()
+                self._unflushed = 0
+                if now - synced >= _SYNC_S:
+                    synced = now
+                    await asyncio.to_thread(self._checkpoint.sync)
+                self._sweep(now)
+                self._give_up(now)
+                self.on_tick()
+            except RemudaError as error:
+                self.fail(error)
+                return
+            self._spawn()
+            self._wake(len(self._waiters) if self._is_finished() else self._startable(now))
+
+    def _startable(self, now: float) -> int:
+        free = self.limiter.limit - self.in_flight
+        due = len(self.feed.ready) + sum(1 for item in self._delayed if item[0] <= now)
+        return max(0, min(free, due))
+
+    def _sweep(self, now: float) -> None:
+        for flight in self._flights:
+            if flight.started and now - flight.started > self._rules.timeout_s and not flight.late:
+                flight.late = True
+                flight.task.cancel()
+
+    def _give_up(self, now: float) -> None:
+        if self.breaker.open_for_s(now) > self._rules.endpoint_wait_s:
+            with contextlib.suppress(RemudaError):
+                self._checkpoint.flush()
+            raise Unavailable(
+                f"the endpoint has been away for {self.breaker.open_for_s(now):.0f} s: {self.breaker.reason}",
+                hint="type the same command again when it is back; finished rows are kept",
+            )

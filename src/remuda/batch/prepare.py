@@ -1,0 +1,187 @@
+"""Everything that a job needs before its first row, checked before anything is spent."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from remuda.base.errors import Conflict, InputError
+from remuda.batch import checkpoint as store
+from remuda.batch.checkpoint import Checkpoint, FolderLock
+from remuda.batch.endpoint import ask_models, base_url, pick_model, read_key
+from remuda.batch.fingerprint import check_same, fingerprint
+from remuda.batch.index import IdTable, digest_id
+from remuda.batch.jobs import RequestJob
+from remuda.batch.loading import load_class, make_job
+from remuda.batch.output import Layout, Target, check_columns, plan_target
+from remuda.batch.source import Source
+from remuda.batch.transport import AiohttpTransport
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from remuda.batch.job import SwarmJob
+    from remuda.batch.request import JobRequest
+    from remuda.batch.transport import Transport
+
+
+@dataclass
+class Connection:
+    """An endpoint to ask: its URL without `/v1`, its transport, and the key that must not be shown."""
+
+    url: str
+    transport: Transport
+    api_key: str
+    answered: bool = False
+    """Whether it has answered a question in this run."""
+
+
+@dataclass
+class Prepared:
+    """A job that can be run."""
+
+    request: JobRequest
+    job: SwarmJob
+    column: str
+    source: Source
+    target: Target
+    layout: Layout
+
+
+def open_connection(request: JobRequest) -> Connection | None:
+    """A connection to the request's endpoint; None when it has none. Sends nothing.
+
+    Raises:
+        InputError: the URL or the reference to the key is wrong.
+    """
+    if not request.endpoint:
+        return None
+    url = base_url(request.endpoint)
+    key = read_key(url, env=request.api_key_env, file=request.api_key_file)
+    return Connection(url, AiohttpTransport(url, api_key=key), key)
+
+
+async def prepare(request: JobRequest, connection: Connection | None, given: SwarmJob | None) -> Prepared:
+    """Find the input, make the job, choose its columns.
+
+    Args:
+        request: what to do.
+        connection: asked for the model's name when the request has none.
+        given: an instance to use instead of the class that the request names.
+
+    Raises:
+        InputError: something in the request is wrong.
+        Unavailable: the endpoint was to name the model and did not answer.
+    """
+    source = Source(request.input, limit=request.limit, read_kwargs=request.read_kwargs)
+    target = plan_target(request.output, files=request.num_threads, options=request.write_kwargs, inputs=source.files)
+    kind = type(given) if given is not None else load_class(request.job)
+    if request.data_backend == "pandas":
+        from remuda.batch.frames import check
+
+        check()
+    if kind.asks and issubclass(kind, RequestJob) and connection is None:
+        raise InputError("this job has no endpoint to ask", hint="pass --endpoint URL or --name SWARM")
+    model = request.model or (given.model if given is not None else "") or str(request.job_kwargs.get("model", ""))
+    if not model and kind.asks and connection is not None:
+        model = pick_model(await ask_models(connection.transport, connection.url), connection.url)
+        connection.answered = True
+    url = connection.url if connection is not None else ""
+    if given is None:
+        job = make_job(request, endpoint=url, model=model, input_column=request.input_column)
+    else:
+        job = given
+        job.endpoint, job.model = url or job.endpoint, model
+    if connection is not None:
+        job.use_key(connection.api_key)
+    job.input_column_name = column = _choose_column(request, job, source)
+    layout = _layout(request, job)
+    check_columns(source, layout)
+    return Prepared(request, job, column, source, target, layout)
+
+
+def _choose_column(request: JobRequest, job: SwarmJob, source: Source) -> str:
+    chosen = request.input_column or job.input_column_name
+    if request.input_column or "input_column_name" in request.job_kwargs or chosen != "messages":
+        return source.require(chosen, where="--input-column" if request.input_column else "input_column_name")
+    names = source.columns
+    for name in (*job.columns, "messages"):
+        if name in names:
+            return name
+    if len(names) == 1:
+        return names[0]
+    tried = ", ".join(dict.fromkeys((*job.columns, "messages")))
+    raise InputError(
+        f"input {request.input} has none of the columns {tried}",
+        hint=f"choose one with --input-column; it has: {', '.join(names[:20])}",
+        where="--input",
+    )
+
+
+def _layout(request: JobRequest, job: SwarmJob) -> Layout:
+    if not isinstance(job, RequestJob):
+        return Layout(tuple(job.output_names), {}, usage=False)
+    return Layout(tuple(job.output_names), job.known_types(), usage=request.usage_columns and job.usage)
+
+
+def open_checkpoint(ready: Prepared, lock: FolderLock | None, folder: Path) -> Checkpoint:
+    """The job's checkpoint: what an earlier run left if it belongs to this job.
+
+    Args:
+        ready: the job.
+        lock: held on `folder`; None for a temporary folder.
+        folder: where it lies.
+
+    Raises:
+        Conflict: it belongs to other settings.
+        InputError: the id column holds a value twice.
+    """
+    request = ready.request
+    if lock is not None:
+        if not request.resume:
+            store.clear(folder)
+        identity = identify(ready)
+        stored = store.read_json(folder / "job.json")
+        if stored:
+            check_same(stored, identity, folder)
+        elif (folder / "results.log").exists():
+            raise Conflict(
+                f"the checkpoint {folder} does not say which job it belongs to", hint="--no-resume starts over"
+            )
+        else:
+            store.write_json(folder / "job.json", identity)
+    ids = index_ids(ready.source, request.id_column, folder) if request.id_column else None
+    return Checkpoint(folder, ids=ids, keep=lock is not None)
+
+
+def identify(ready: Prepared) -> dict[str, Any]:
+    """The fingerprint of a prepared job."""
+    request, job = ready.request, ready.job
+    arguments: Mapping[str, Any] = {**job.kwargs, **request.job_kwargs}
+    made = fingerprint(job, arguments, ready.source, model=job.model, column=ready.column, id_column=request.id_column)
+    return made | ({"items": "pandas"} if request.data_backend == "pandas" else {})
+
+
+def index_ids(source: Source, column: str, folder: Path) -> IdTable:
+    """A table of the input's ids, made in one pass over their column.
+
+    Raises:
+        InputError: there is no such column, or an id is null or there twice.
+    """
+    source.require(column, where="--id-column")
+    try:
+        table = IdTable(folder, source.count())
+        for chunk in source.chunks([column]):
+            for position, value in enumerate(chunk.values(column), start=chunk.first):
+                if value is None:
+                    raise InputError(f"row {position} has no {column!r}", where="--id-column")
+                if (other := table.add(digest_id(value), position)) != position:
+                    raise InputError(
+                        f"{column!r} is {value!r} in row {other} and again in row {position}",
+                        hint="an id column names each row once",
+                        where="--id-column",
+                    )
+    except OSError as error:
+        raise store.full(folder, error) from error
+    return table

@@ -1,0 +1,144 @@
+"""A job as plain data: what was asked, and what came of it."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from remuda.base.errors import InputError
+
+#: Bound of the adaptive concurrency when the user gives none.
+DEFAULT_BOUND = 512
+
+
+@dataclass(frozen=True)
+class JobRequest:
+    """One batch job. All fields are plain data, so that it survives a trip through JSON (detached jobs)."""
+
+    endpoint: str
+    """Base URL of an OpenAI-compatible server, with or without `/v1`; empty for jobs that ask nobody."""
+    model: str
+    """Model name; empty takes the only one that the endpoint serves."""
+    input: str
+    """File, directory, glob or brace range."""
+    output: str
+    """File (.parquet, .jsonl, .csv), or a directory for a parquet dataset."""
+    job: str = "chat"
+    """Short name of a built-in job, or `module:Class`."""
+    job_kwargs: dict[str, Any] = field(default_factory=dict)
+    """Keyword arguments of the job's constructor; what it does not know goes into the request body."""
+    api_key_env: str = ""
+    api_key_file: str = ""
+    checkpoint_dir: str = ""
+    """Default: `<output>.checkpoint` beside the output."""
+    checkpoint_tag: str = ""
+    """Subdirectory of the checkpoint directory, for several variants over one output."""
+    resume: bool = True
+    checkpointing: bool = True
+    retry_errors: bool = False
+    """Do rows again that ended with an error."""
+    max_concurrency: int = 0
+    """Bound of requests in flight; 0 adapts up to `DEFAULT_BOUND`."""
+    retries: int = 5
+    """Tries of a row after its first."""
+    timeout_s: float = 600.0
+    """Bound of one try of one row."""
+    endpoint_wait_s: float = 600.0
+    """How long rows wait for an endpoint that went away before the job stops."""
+    num_threads: int = 1
+    """Number of files of a directory output."""
+    limit: int = 0
+    """Rows to take from the input; 0 takes all."""
+    input_column: str = ""
+    output_columns: tuple[str, ...] = ()
+    id_column: str = ""
+    data_backend: str = "arrow"
+    """`arrow`, or `pandas`: jobs get their items as pandas would give them."""
+    native_batch_size: int = 0
+    """Items per call of a user job's `transform_items`; 0 means one."""
+    read_kwargs: dict[str, Any] = field(default_factory=dict)
+    write_kwargs: dict[str, Any] = field(default_factory=dict)
+    shard_output: bool = False
+    checkpoint_interval: int = 0
+    """Rows per write of the checkpoint; 0 takes the job's own (16)."""
+    usage_columns: bool = True
+    """Whether chat-like jobs add prompt_tokens, completion_tokens and finish_reason."""
+    name: str = ""
+    """Job id, for display."""
+
+    def __post_init__(self) -> None:
+        """Check values and accept lists where JSON has no tuples.
+
+        Raises:
+            InputError: a number is out of range or a choice is unknown.
+        """
+        object.__setattr__(self, "output_columns", tuple(self.output_columns))
+        for name in ("max_concurrency", "retries", "limit", "native_batch_size", "checkpoint_interval"):
+            if getattr(self, name) < 0:
+                raise InputError(f"{name} is {getattr(self, name)}; it cannot be negative")
+        if self.timeout_s <= 0 or self.num_threads < 1:
+            raise InputError("timeout and num-threads must be above zero")
+        if self.data_backend not in {"arrow", "pandas"}:
+            raise InputError(f"unknown data backend {self.data_backend!r}", hint="known: arrow, pandas")
+
+    def to_json(self) -> dict[str, Any]:
+        """A JSON-able dict; holds no secret."""
+        return dataclasses.asdict(self) | {"output_columns": list(self.output_columns)}
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> JobRequest:
+        """The request that `to_json` wrote.
+
+        Raises:
+            InputError: a field is unknown or missing.
+        """
+        try:
+            return cls(**data)
+        except TypeError as error:
+            raise InputError(f"not a job request: {error}") from error
+
+    def checkpoint_path(self) -> Path:
+        """Where the checkpoint is; nothing is created."""
+        base = Path(self.checkpoint_dir) if self.checkpoint_dir else Path(self.output.rstrip("/") + ".checkpoint")
+        return base / self.checkpoint_tag if self.checkpoint_tag else base
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What a run of a job came to."""
+
+    rows: int
+    """Rows of the input, within the limit."""
+    done: int
+    """Rows answered or given up in this run."""
+    skipped: int
+    """Rows that an earlier run had finished."""
+    failed: int
+    """Rows of the output that carry an error, from this run or an earlier one."""
+    prompt_tokens: int
+    completion_tokens: int
+    seconds: float
+    output: str
+    checkpoint: str
+    """Checkpoint directory; empty without checkpointing."""
+    output_kept: bool = False
+    """Nothing was left to do and the output was there already."""
+
+    @property
+    def rows_per_s(self) -> float:
+        """Rows of this run by its wall time."""
+        return self.done / self.seconds if self.seconds > 0 else 0.0
+
+    @property
+    def tokens_per_s(self) -> float:
+        """Generated tokens of this run by its wall time."""
+        return self.completion_tokens / self.seconds if self.seconds > 0 else 0.0
+
+    def to_json(self) -> dict[str, Any]:
+        """A JSON-able dict with the rates in it."""
+        return dataclasses.asdict(self) | {
+            "rows_per_s": round(self.rows_per_s, 2),
+            "tokens_per_s": round(self.tokens_per_s, 2),
+        }

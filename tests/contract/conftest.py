@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from typing import TYPE_CHECKING, Protocol
 
@@ -12,6 +11,7 @@ from remuda.backends.base import Backend, Request, TaskKey, make_token
 from remuda.backends.local.backend import LocalBackend
 from remuda.backends.local.processes import tokens_by_pid
 from remuda.backends.local.render import LocalSite
+from remuda.base.ids import new_suffix
 from remuda.node.zipapp import build_zipapp
 from remuda.plan.model import Command, Group, Kind, NodeRestart, Resources, Role, Workload
 
@@ -27,7 +27,7 @@ class Bed(Protocol):
         """A backend as a fresh host would make it: it knows nothing of what another instance did."""
         ...
 
-    def request(self, *argv: str, attempt: int = 1, name: str = "w", uid: str = "u1", index: int = 0) -> Request:
+    def request(self, *argv: str, attempt: int = 1, name: str = "w", uid: str = "", index: int = 0) -> Request:
         """Ask for one allocation that runs `argv`."""
         ...
 
@@ -39,6 +39,7 @@ class Bed(Protocol):
 class LocalBed:
     def __init__(self, root: Path) -> None:
         self.root = root
+        self.uid = new_suffix(8)
         (root / "workloads").mkdir()
         self.program = build_zipapp(root / "node")
 
@@ -52,7 +53,8 @@ class LocalBed:
         )
         return LocalBackend(site)
 
-    def request(self, *argv: str, attempt: int = 1, name: str = "w", uid: str = "u1", index: int = 0) -> Request:
+    def request(self, *argv: str, attempt: int = 1, name: str = "w", uid: str = "", index: int = 0) -> Request:
+        uid = uid or self.uid
         group = Group(
             name="script",
             role=Role.SCRIPT,
@@ -68,7 +70,7 @@ class LocalBed:
         return Request(key, attempt, make_token(key, attempt, uid), workload, group)
 
     def living(self) -> set[str]:
-        return {token for pid, token in tokens_by_pid().items() if pid != os.getpid()}
+        return {token for token in tokens_by_pid().values() if token.endswith(self.uid)}
 
 
 @pytest.fixture(params=["local"])
@@ -79,5 +81,4 @@ async def bed(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[B
     from remuda.backends.base import Handle
 
     for token in one.living():
-        if token.startswith("w"):
-            await backend.cancel(Handle(token), force=True)
+        await backend.cancel(Handle(token), force=True)

@@ -111,7 +111,6 @@ def _router(said: SwarmSpec, spec: SwarmSpec, keys: Path) -> Group | None:
         control_key=Secret(file=str(keys / CONTROL_KEY)),
         public=front.listen.public,
         request_timeout_s=spec.router.request_timeout,
-        run_dir=str(keys.parent.parent),
         python=sys.executable,
         extra_args=tuple(spec.router.args),
     )

@@ -179,7 +179,10 @@ class Service:
             raise Conflict(f"{name!r} is not down", hint=f"remuda down {name}")
         self.journal.store.remove_workload(self.journal.fence, name)
         self.supervisor.forget(name)
-        shutil.rmtree(want.workload.run_dir, ignore_errors=True)
+        folder = Path(want.workload.run_dir)
+        shutil.rmtree(folder.resolve(), ignore_errors=True)
+        if folder.is_symlink():
+            folder.unlink()
 
     # Views
 

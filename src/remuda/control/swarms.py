@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from remuda.base.errors import Conflict, InputError, RemudaError, TimedOut
@@ -12,14 +13,15 @@ from remuda.base.paths import state_paths
 from remuda.control import planning
 from remuda.control.client import HostClient, connect
 from remuda.control.follow import secret_folder
+from remuda.specs.load import assignment
 from remuda.specs.resolve import Override
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
-    from pathlib import Path
 
     from remuda.backends.base import Rendered
     from remuda.control.planning import Planned
+    from remuda.plan.model import Workload
 
 UP = frozenset({"RUNNING", "DEGRADED"})
 _LOOK_AGAIN_S = 0.1
@@ -45,7 +47,7 @@ def plan(
     Raises:
         InputError: something is wrong; says where.
     """
-    overrides = [_setting(text) for text in settings]
+    overrides = [assignment(text) for text in settings]
     if replicas is not None:
         overrides.append(Override("replicas", replicas, "--replicas"))
     if name:
@@ -57,15 +59,6 @@ def plan(
         overrides.append(Override("router.type", "smg", "--reverse-proxy"))
         planned = planning.plan_up(file, overrides, paths=state_paths())
     return planned
-
-
-def _setting(text: str) -> Override:
-    key, equals, value = text.partition("=")
-    if not equals or not key:
-        raise InputError(f"{text!r} is not KEY=VALUE", where="--set", hint="for example: --set watchdog.max_restarts=5")
-    import yaml
-
-    return Override(key.strip(), yaml.safe_load(value), f"--set {key}")
 
 
 def dry_run(planned: Planned) -> list[Rendered]:
@@ -84,6 +77,7 @@ def bring_up(planned: Planned, client: HostClient | None = None) -> dict[str, An
     workload = planned.workload
     folder = secret_folder(workload.run_dir, workload.uid)
     try:
+        _place_run_dir(workload)
         delivered = planning.deliver_secrets(workload)
         spec = json.dumps(planned.spec.model_dump(mode="json", exclude_none=True))
         view = host.post("/workloads", {"workload": json.loads(delivered.model_dump_json()), "spec": spec})
@@ -94,6 +88,22 @@ def bring_up(planned: Planned, client: HostClient | None = None) -> dict[str, An
         # It was up already: that one keeps its own secrets.
         shutil.rmtree(folder, ignore_errors=True)
     return dict(view)
+
+
+def _place_run_dir(workload: Workload) -> None:
+    """With `home_directory`, files go there; the state directory only points to them."""
+    home = str(workload.place.get("home") or "")
+    run_dir = Path(workload.run_dir)
+    if not home or Path(home).expanduser().absolute() == run_dir.parent.parent:
+        return
+    elsewhere = Path(home).expanduser().absolute() / "workloads" / workload.name
+    try:
+        elsewhere.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if not run_dir.exists():
+            run_dir.unlink(missing_ok=True)
+            run_dir.symlink_to(elsewhere)
+    except OSError as error:
+        raise InputError(f"{elsewhere} cannot be made: {error.strerror}", where="home_directory") from error
 
 
 def wait_up(name: str, limit_s: float, client: HostClient | None = None) -> Iterator[dict[str, Any]]:

@@ -72,7 +72,7 @@ def render(request: Request, site: LocalSite) -> Rendered:
     spec = folder / "child.json"
     return Rendered(
         token=request.token,
-        argv=(site.python, str(site.node_program), "child", str(spec)),
+        argv=(site.python, "-I", "-S", str(site.node_program), "child", str(spec)),
         files={str(spec): child.to_json()},
         env={"REMUDA_TOKEN": request.token},
     )

@@ -1,0 +1,175 @@
+"""A swarm's life as a user sees it: real host, real router, engines that behave."""
+
+from __future__ import annotations
+
+import json
+import signal
+import urllib.request
+from typing import Any
+
+import openai
+import pytest
+from tests.conftest import Home, until
+
+
+@pytest.fixture(scope="module")
+def herd(shared_home: Home) -> Home:
+    """A swarm of two replicas that is up."""
+    done = shared_home.run("up", "-c", str(shared_home.swarm(engine_args=["--token-s", "0.01"])))
+    assert done.stdout.startswith("OPENAI_BASE_URL=http://127.0.0.1:")
+    return shared_home
+
+
+def client_of(home: Home, name: str = "herd") -> openai.OpenAI:
+    return openai.OpenAI(base_url=home.view(name)["endpoint"] + "/v1", api_key="none", max_retries=0, timeout=10)
+
+
+def test_up_says_what_each_task_does(herd: Home) -> None:
+    done = herd.run("up", "-c", str(herd.root / "herd.yaml"))
+    assert "herd is up: 2 of 2 replicas, model herd-1" in done.stderr
+
+
+def test_the_stock_client_works(herd: Home) -> None:
+    with client_of(herd) as client:
+        assert [model.id for model in client.models.list()] == ["herd-1"]
+        answer = client.chat.completions.create(model="herd-1", messages=[{"role": "user", "content": "hi"}])
+        assert answer.choices[0].message.content
+        parts = client.chat.completions.create(
+            model="herd-1", messages=[{"role": "user", "content": "hi"}], stream=True
+        )
+        assert len([part for part in parts if part.choices and part.choices[0].delta.content]) > 1
+
+
+def test_status(herd: Home) -> None:
+    assert "herd  swarm" in herd.run("status").stdout
+    text = herd.run("status", "herd").stdout
+    assert "phase     RUNNING: 2 of 2 ready" in text
+    assert "replica/1  ready" in text
+    assert "2 members" in text
+    view = json.loads(herd.run("status", "herd", "--json").stdout)
+    assert [task["task"] for task in view["tasks"]] == ["replica/0", "replica/1", "router/0"]
+    assert len(view["router"]["members"]) == 2
+
+
+def test_swarm_list_and_describe(herd: Home) -> None:
+    assert "HTTP 200 rep=2/2" in herd.run("swarm", "list").stdout
+    assert "HTTP" not in herd.run("swarm", "list", "--no-probe").stdout.splitlines()[1]
+    described = herd.run("swarm", "describe", "herd", "-o", "yaml").stdout
+    assert "served_model_name: herd-1" in described
+    assert json.loads(herd.run("swarm", "describe", "herd", "-o", "json").stdout)["replicas"] == 2
+    assert "watchdog.probe_interval" in herd.run("swarm", "describe", "herd").stdout
+
+
+def test_logs_of_each_task(herd: Home) -> None:
+    assert herd.run("logs", "herd", "--replica", "1").stdout
+    assert herd.run("logs", "herd", "--task", "router/0").returncode == 0
+    wrong = herd.run("logs", "herd", "--replica", "7", check=False)
+    assert wrong.returncode == 3
+    assert "'herd' has no task replica/7 that ever ran" in wrong.stderr
+    assert "replica/0, replica/1, router/0" in wrong.stderr
+
+
+def test_explain_and_events(herd: Home) -> None:
+    text = herd.run("explain", "herd").stdout
+    assert text.startswith("herd is RUNNING: 2 of 2 ready")
+    assert "first attempt" in herd.run("events", "herd").stdout
+    assert json.loads(herd.run("events", "herd", "--json").stdout)[0]["reason"] == "brought up"
+
+
+def test_unknown_names_are_answered_with_the_nearest(herd: Home) -> None:
+    done = herd.run("status", "hird", check=False)
+    assert done.returncode == 3
+    assert done.stderr == "error: nothing is called 'hird'\n  did you mean herd?\n"
+
+
+def test_the_same_up_again_waits_for_what_is_there(herd: Home) -> None:
+    uid = herd.view("herd")["uid"]
+    done = [herd.start("up", "-c", str(herd.root / "herd.yaml")) for _ in range(3)]
+    for process in done:
+        assert process.wait(30) == 0
+        process.communicate()
+    assert herd.view("herd")["uid"] == uid
+
+
+def test_another_swarm_of_that_name_is_a_conflict(herd: Home) -> None:
+    done = herd.run("up", "-c", str(herd.root / "herd.yaml"), "-r", "3", check=False)
+    assert done.returncode == 4
+    assert "error: swarm 'herd' is up already, with other settings" in done.stderr
+
+
+def test_scale_up_and_down(herd: Home) -> None:
+    herd.run("scale", "herd", "3")
+    until(lambda: len((herd.view("herd")["router"] or {"members": []})["members"]) == 3, "three members")
+    herd.run("scale", "herd", "2")
+    until(lambda: len(herd.view("herd")["tasks"]) == 3, "two replicas and the router")
+    until(lambda: len(herd.view("herd")["router"]["members"]) == 2, "two members")
+
+
+def test_the_api_has_its_document(herd: Home) -> None:
+    document: dict[str, Any] = herd.client.get("/openapi.json")
+    assert {"/api/v1/workloads", "/api/v1/workloads/{name}/explain", "/api/v1/host"} <= set(document["paths"])
+    assert "WorkloadView" in document["components"]["schemas"]
+
+
+def test_the_socket_is_private(herd: Home) -> None:
+    assert herd.paths.socket.stat().st_mode & 0o777 == 0o600
+    assert herd.paths.root.stat().st_mode & 0o777 == 0o700
+
+
+def test_database_upkeep(herd: Home) -> None:
+    assert json.loads(herd.run("db", "status", "--json").stdout)["counts"]["workload"] == 1
+    copy = herd.root / "copy.db"
+    herd.run("db", "backup", str(copy))
+    assert copy.stat().st_size > 0
+    assert herd.run("db", "backup", str(copy), check=False).returncode == 4
+    assert "forgot" in herd.run("db", "prune", "--older-than", "1d").stderr
+    assert "revision" in herd.run("db", "upgrade").stderr
+
+
+def test_host_commands(herd: Home) -> None:
+    assert "live tasks" in herd.run("host", "status").stdout
+    assert "serves" in herd.run("host", "logs").stdout
+    assert f"host {herd.host_pid()} serves" in herd.run("host", "start").stderr
+
+
+def test_stopping_the_host_leaves_the_swarm_running_and_the_next_adopts_it(herd: Home) -> None:
+    before, pids = herd.view("herd"), {task["task"]: task["pid"] for task in herd.view("herd")["tasks"]}
+    assert "3 tasks go on running" in herd.run("host", "stop").stderr
+    with urllib.request.urlopen(before["endpoint"] + "/v1/models", timeout=5) as answer:
+        assert answer.status == 200
+    herd.run("host", "start")
+    until(lambda: herd.view("herd")["phase"] == "RUNNING", "adopted")
+    after = herd.view("herd")
+    assert {task["task"]: task["pid"] for task in after["tasks"]} == pids
+    assert after["endpoint"] == before["endpoint"]
+
+
+def test_down_leaves_nothing(herd: Home) -> None:
+    assert herd.tokens()
+    assert "herd is down" in herd.run("down", "herd").stderr
+    assert not herd.tokens()
+    assert herd.run("status").stdout.strip() == "nothing runs"
+    assert "DOWN" in herd.run("status", "--all").stdout
+    herd.run("up", "-c", str(herd.root / "herd.yaml"))
+    herd.run("down", "--all", "--remove")
+    assert not herd.paths.workload("herd").exists()
+    assert herd.run("status", "herd", check=False).returncode == 3
+
+
+def test_down_of_what_does_not_listen(home: Home) -> None:
+    stubborn = "import signal,time; [signal.signal(s, signal.SIG_IGN) for s in (15, 2)]; time.sleep(100)"
+    home.run(
+        "up", "-c", str(home.swarm(command=["python", "-c", stubborn], replicas=1, router="none")), "--no-wait"
+    )  # fmt: skip
+    until(lambda: home.task("herd", "replica/0")["pid"], "it runs")
+    home.run("down", "herd")
+    assert not home.tokens()
+
+
+def test_ctrl_c_of_up_leaves_it_coming_up(home: Home) -> None:
+    process = home.start("up", "-c", str(home.swarm(engine_args=["--start-delay", "3"])))
+    until(lambda: home.paths.socket.exists() and home.client.is_up() and home.client.get("/workloads"), "accepted")
+    process.send_signal(signal.SIGINT)
+    assert process.wait(10) == 130
+    process.communicate()
+    home.run("up", "-c", str(home.root / "herd.yaml"))

@@ -1,0 +1,186 @@
+"""A state directory of its own for tests that run the command line and the host for real."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import pytest
+
+from remuda.backends.local.processes import tokens_by_pid
+from remuda.base.paths import StatePaths
+from remuda.control.client import HostClient
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+PYTHON = sys.executable
+T = TypeVar("T")
+
+
+class Home:
+    """One state directory, with the host and everything that its tests start."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.paths = StatePaths(root / "home")
+        self.paths.prepare()
+        self.client = HostClient(self.paths)
+        self.env = {
+            **{name: value for name, value in os.environ.items() if not name.startswith(("REMUDA_", "OPENAI_"))},
+            "REMUDA_HOME": str(self.paths.root),
+            "NO_COLOR": "1",
+            "COLUMNS": "200",
+        }
+
+    def run(
+        self, *arguments: str, check: bool = True, env: Mapping[str, str] | None = None, timeout: float = 60
+    ) -> subprocess.CompletedProcess[str]:
+        """Run one command as a user types it."""
+        done = subprocess.run(
+            [PYTHON, "-m", "remuda", *arguments],
+            env={**self.env, **(env or {})},
+            cwd=self.root,
+            capture_output=True,
+            text=True,
+            timeout=timeout,
+            stdin=subprocess.DEVNULL,
+            check=False,
+        )
+        if check:
+            assert done.returncode == 0, f"{arguments}: {done.returncode}\n{done.stdout}\n{done.stderr}\n{self.log()}"
+        return done
+
+    def start(self, *arguments: str, env: Mapping[str, str] | None = None) -> subprocess.Popen[str]:
+        """Start a command and go on."""
+        return subprocess.Popen(
+            [PYTHON, "-m", "remuda", *arguments],
+            env={**self.env, **(env or {})},
+            cwd=self.root,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            stdin=subprocess.DEVNULL,
+            text=True,
+        )
+
+    def log(self) -> str:
+        """The end of the host's log."""
+        return self.paths.host_log.read_text()[-3000:] if self.paths.host_log.exists() else ""
+
+    def view(self, name: str) -> dict[str, Any]:
+        """One workload, from the host."""
+        view: dict[str, Any] = self.client.get(f"/workloads/{name}")
+        return view
+
+    def task(self, name: str, task: str) -> dict[str, Any]:
+        """One task, from the host."""
+        return next(item for item in self.view(name)["tasks"] if item["task"] == task)
+
+    def host_pid(self) -> int:
+        """Pid of the running host."""
+        return int(self.client.get("/host")["pid"])
+
+    def kill_host(self) -> None:
+        """kill -9, and wait until it is gone."""
+        pid = self.host_pid()
+        os.kill(pid, signal.SIGKILL)
+        until(lambda: not Path(f"/proc/{pid}").exists() or _is_zombie(pid), "the host is gone")
+
+    def tokens(self) -> dict[int, str]:
+        """Living processes of this home's allocations: pid -> token."""
+        known = {path.name for path in self.paths.workloads.iterdir()}
+        return {
+            pid: token for pid, token in tokens_by_pid().items() if token.split(".")[0] in known and self._ours(pid)
+        }
+
+    def _ours(self, pid: int) -> bool:
+        with suppress(OSError):
+            return os.fsencode(str(self.paths.root)) in Path(f"/proc/{pid}/environ").read_bytes()
+        return False
+
+    def swarm(self, name: str = "herd", **changes: Any) -> Path:
+        """Write a swarm of engines that misbehave on demand; `engine_args` go to the engine."""
+        control = self.root / f"{name}.control"
+        engine_args = changes.pop("engine_args", [])
+        command = [PYTHON, "-m", "remuda.testing.engine", "--host", "{host}", "--port", "{port}"]
+        document = {
+            "name": name,
+            "model": "herd-1",
+            "engine": "command",
+            "command": [*command, "--model", "herd-1", "--control", str(control), *engine_args],
+            "replicas": 2,
+            "ready": "all",
+            "wait_endpoint_s": 30,
+            "watchdog": {
+                "probe_interval": 0.3, "http_timeout": 0.5, "restart_backoff_initial": 0.1, "kill_grace_seconds": 2,
+                "unhealthy_restart_after": 1.0, **changes.pop("watchdog", {}),
+            },
+            "backend": {"type": "local"},
+            **changes,
+        }  # fmt: skip
+        path = self.root / f"{name}.yaml"
+        path.write_text(json.dumps({key: value for key, value in document.items() if value is not None}))
+        return path
+
+    def behave(self, mode: str, name: str = "herd", **more: Any) -> None:
+        """Change how the running engines of a swarm behave."""
+        path = self.root / f"{name}.control"
+        path.with_suffix(".new").write_text(json.dumps({"mode": mode, **more}))
+        path.with_suffix(".new").rename(path)
+
+    def close(self) -> None:
+        """End the host and everything that it started."""
+        with suppress(Exception):
+            os.kill(self.host_pid(), signal.SIGKILL)
+        for _ in range(20):
+            pids = self.tokens()
+            for pid in pids:
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            if not pids:
+                break
+            time.sleep(0.05)
+        shutil.rmtree(self.root, ignore_errors=True)
+
+
+def _is_zombie(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] == "Z"
+    except OSError:
+        return True
+
+
+def until(ask: Callable[[], T], what: str, limit_s: float = 20.0) -> T:
+    """Wait until `ask` says something true, and return it."""
+    deadline = time.monotonic() + limit_s
+    while True:
+        answer = ask()
+        if answer:
+            return answer
+        assert time.monotonic() < deadline, f"not within {limit_s} s: {what}"
+        time.sleep(0.02)
+
+
+@pytest.fixture
+def home() -> Iterator[Home]:
+    """A fresh state directory under a short path."""
+    one = Home(Path(tempfile.mkdtemp(prefix="rh", dir="/tmp")))
+    yield one
+    one.close()
+
+
+@pytest.fixture(scope="module")
+def shared_home() -> Iterator[Home]:
+    """A state directory that the tests of one module share, with one host."""
+    one = Home(Path(tempfile.mkdtemp(prefix="rh", dir="/tmp")))
+    yield one
+    one.close()

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from remuda.batch.checkpoint import Checkpoint
     from remuda.batch.source import Chunk, Source
 
-_GROUP_BYTES: Final = 24 << 20
+_GROUP_BYTES: Final = 16 << 20
 _GROUP_ROWS: Final = 65536
 _PART: Final = re.compile(r"part-\d{5}\.parquet")
 USAGE_COLUMNS: Final = ("prompt_tokens", "completion_tokens", "finish_reason")

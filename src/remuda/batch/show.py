@@ -1,0 +1,115 @@
+"""Progress for eyes: a bar on a terminal, a line every few seconds elsewhere."""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import IO, TYPE_CHECKING, Self
+
+from remuda.base.units import show_count, show_duration
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from rich.progress import Progress as Bar
+    from rich.progress import TaskID
+
+    from remuda.batch.progress import Progress
+    from remuda.batch.request import Summary
+
+_LINE_EVERY_S = 5.0
+
+
+def progress_line(progress: Progress) -> str:
+    """One line that says where a job stands."""
+    of = f"/{show_count(progress.total)} rows" if progress.total is not None else " rows"
+    parts = [f"{progress.state}: {show_count(progress.done)}{of}"]
+    if progress.total:
+        parts[0] += f" ({100 * progress.done / progress.total:.0f} %)"
+    if progress.state == "running":
+        parts.append(f"{progress.rows_per_s:.1f} rows/s")
+        if progress.tokens_per_s:
+            parts.append(f"{show_count(progress.tokens_per_s)} tokens/s")
+        parts.append(f"{progress.in_flight} in flight (limit {progress.concurrency})")
+        if progress.eta_s is not None:
+            parts.append(f"{show_duration(progress.eta_s)} left")
+    if progress.retries:
+        parts.append(f"{show_count(progress.retries)} retries")
+    if progress.failed:
+        parts.append(f"{show_count(progress.failed)} errors")
+    if progress.note:
+        parts.append(progress.note)
+    return " · ".join(parts)
+
+
+def summary_lines(summary: Summary) -> list[str]:
+    """What a finished job came to, a sentence a line."""
+    if summary.output_kept:
+        return [f"nothing left to do: all {show_count(summary.rows)} rows are in {summary.output}"]
+    tokens = f", {show_count(summary.completion_tokens)} tokens" if summary.completion_tokens else ""
+    speed = f"{summary.rows_per_s:.1f} rows/s"
+    if summary.completion_tokens:
+        speed += f", {show_count(summary.tokens_per_s)} tokens/s"
+    lines = [f"{show_count(summary.done)} rows{tokens} in {show_duration(summary.seconds)} ({speed})"]
+    if summary.skipped:
+        lines.append(f"{show_count(summary.skipped)} rows were done before and were not asked again")
+    if summary.failed:
+        lines.append(f"{show_count(summary.failed)} rows carry an error (column error); --retry-errors does just them")
+    lines.append(f"wrote {show_count(summary.rows)} rows to {summary.output}")
+    return lines
+
+
+class ProgressView:
+    """Shows a job while it runs: `with ProgressView() as view: run_job(request, view.update)`.
+
+    Args:
+        stream: where to; standard error when None.
+        quiet: show nothing.
+    """
+
+    def __init__(self, stream: IO[str] | None = None, *, quiet: bool = False) -> None:
+        self._stream = stream if stream is not None else sys.stderr
+        self._quiet = quiet
+        self._said = 0.0
+        self._state = ""
+        self._bar: Bar | None = None
+        self._task: TaskID | None = None
+
+    def __enter__(self) -> Self:
+        if not self._quiet and self._stream.isatty():
+            self._start_bar()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+
+    def update(self, progress: Progress) -> None:
+        """Show a new moment."""
+        if self._bar is not None and self._task is not None:
+            note = progress_line(progress).partition(" · ")[2]
+            self._bar.update(
+                self._task, total=progress.total, completed=progress.done, description=progress.state, note=note
+            )
+        elif not self._quiet:
+            now = time.monotonic()
+            if progress.state != self._state or now - self._said >= _LINE_EVERY_S:
+                self._said, self._state = now, progress.state
+                self._stream.write(progress_line(progress) + "\n")
+                self._stream.flush()
+
+    def _start_bar(self) -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+
+        self._bar = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=30),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[note]}"),
+            console=Console(file=self._stream),
+        )
+        self._task = self._bar.add_task("starting", total=None, note="")
+        self._bar.start()

@@ -76,7 +76,7 @@ async def test_the_stock_client_streams_through_it(router: Start, engine: Start)
 async def test_nginx_ends_with_its_launcher(router: Start) -> None:
     server = router("nginx")
     server.kill()
-    await until(lambda: status_of(f"{server.url}/health") == 0, timeout_s=3)
+    await until(lambda: status_of(f"{server.url}/health") == 0, timeout_s=10)
     again = router("nginx")
     assert again.end() == 0
     assert status_of(f"{again.url}/health") == 0

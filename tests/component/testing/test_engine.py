@@ -90,12 +90,12 @@ def test_it_is_deaf(engine: Any) -> None:
 
 
 def test_it_is_late(engine: Any) -> None:
-    url, _ = engine("--slow", "0.4")
+    url, _ = engine("--slow", "1.0")
     start = time.monotonic()
     assert health(url) == 200
-    assert time.monotonic() - start < 0.3
+    assert time.monotonic() - start < 0.9
     assert ask(url)[0] == 200
-    assert time.monotonic() - start > 0.4
+    assert time.monotonic() - start > 1.0
 
 
 def test_it_hangs_in_the_middle_of_a_stream(engine: Any) -> None:
@@ -123,9 +123,9 @@ def test_it_dies_at_start() -> None:
 
 
 def test_its_health_fails_later(engine: Any) -> None:
-    url, _ = engine("--unhealthy-after", "0.3")
+    url, _ = engine("--unhealthy-after", "1.0")
     assert health(url) == 200
-    time.sleep(0.35)
+    time.sleep(1.05)
     assert health(url) == 503
     assert ask(url)[0] == 200
 

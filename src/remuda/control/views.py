@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from pydantic import BaseModel, ConfigDict
 
-from remuda.supervise.summary import summarise
+from remuda.supervise.summary import current, summarise
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -160,7 +160,7 @@ def workload_view(want: Want, tasks: Mapping[TaskKey, Task], *, created_at: floa
         run_dir=workload.run_dir,
         unreachable=unreachable,
         labels=workload.labels,
-        tasks=[task_view(want, tasks[key]) for key in sorted(tasks)],
+        tasks=[task_view(want, tasks[key]) for key in sorted(current(want, tasks))],
     )
 
 

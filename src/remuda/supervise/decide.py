@@ -42,14 +42,7 @@ class Note:
     task: Task
 
 
-@dataclass(frozen=True, slots=True)
-class Drop:
-    """Forget a task that is surplus and has ended."""
-
-    key: TaskKey
-
-
-Action = Submit | Cancel | Note | Drop
+Action = Submit | Cancel | Note
 
 
 def decide(want: Want, tasks: Mapping[TaskKey, Task], now: float) -> tuple[Action, ...]:
@@ -141,8 +134,7 @@ def _remove(want: Want, task: Task, now: float) -> Sequence[Action]:
         grace = want.workload.group(task.key.group).kill_grace_s
         stopping = replace(move(task, Event.STOP, now, reason), kill_at=now + grace + KILL_AGAIN_S, ready_since=0.0)
         return (Cancel(stopping),)
-    if want.running:
-        return (Drop(task.key),)
+    # A task that has ended is kept although it is surplus: its attempts go on counting when it is wanted again.
     if task.phase is Phase.WAITING:
         return (Note(move(task, Event.STOP, now, reason)),)
     return ()

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from remuda.base.units import show_duration
 from remuda.supervise.model import Allocation, Line, Phase, Task, Want
-from remuda.supervise.summary import summarise
+from remuda.supervise.summary import current, summarise
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -47,7 +47,7 @@ def explain(
         text.append(
             f"  the backend {want.workload.backend} does not answer ({unreachable}); nothing is concluded from that"
         )
-    for key in sorted(tasks):
+    for key in sorted(current(want, tasks)):
         text += _about(tasks[key], now)
     past = [end for end in ends if end.ended_at][-_LAST_ENDS:]
     if past:

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Protocol
 from remuda.backends.base import Backend, Handle, Life, Observed, Rendered, Request, TaskKey
 from remuda.base.errors import BackendUnreachable, Fenced, RemudaError
 from remuda.supervise import facts
-from remuda.supervise.decide import Action, Cancel, Drop, Note, Submit, decide, next_due
+from remuda.supervise.changes import Changes
+from remuda.supervise.decide import KILL_AGAIN_S, Action, Cancel, Note, Submit, decide, next_due
 from remuda.supervise.model import LIVE, Allocation, Line, Phase, Task, Want
 
 if TYPE_CHECKING:
@@ -25,11 +26,8 @@ if TYPE_CHECKING:
     from remuda.wire.report import Report
 
 _LOG = logging.getLogger("remuda.supervise")
-#: Fields whose change is worth a write; the others are seen again with the next report.
-_MATERIAL = (
-    "phase", "attempt", "generation", "token", "native", "failures", "not_before", "ready_since", "kill_at",
-    "cause", "reason", "node", "url", "pid", "restarts", "exit_code",
-)  # fmt: skip
+_AFTER_BUG_S = 1.0
+"""Between two rounds while something is broken, so that it does not keep the machine busy."""
 
 
 class Journal(Protocol):
@@ -47,7 +45,6 @@ class Journal(Protocol):
         self,
         *,
         tasks: Sequence[Task] = (),
-        dropped: Sequence[TaskKey] = (),
         allocations: Sequence[Allocation] = (),
         lines: Sequence[Line] = (),
     ) -> None:
@@ -84,7 +81,13 @@ class Supervisor:
         self.unreachable: dict[str, str] = {}
         self._inbox: list[Report] = []
         self._unwritten = Changes()
-        self._is_first_round = True
+        self._bugs: dict[str, str] = {}
+        self._has_bug = False
+        # Allocations that are to end and did not hear of it yet: asked kindly before they are killed. Those that an
+        # earlier host wanted to end may have heard; they are asked again.
+        self._unasked = {
+            task.token for tasks in self.all.values() for task in tasks.values() if task.phase is Phase.STOPPING
+        }
         self._wake = asyncio.Event()
 
     # What other tasks of the host call
@@ -101,12 +104,14 @@ class Supervisor:
     def adopt(self, want: Want) -> None:
         """Follow a new or changed intent, which is recorded already."""
         self.wants[want.workload.name] = want
+        self._bugs.pop(want.workload.name, None)
         self._wake.set()
 
     def forget(self, name: str) -> None:
         """Stop following a workload whose record was removed."""
         self.wants.pop(name, None)
         self.all.pop(name, None)
+        self._bugs.pop(name, None)
 
     def tasks(self, name: str) -> Mapping[TaskKey, Task]:
         """Tasks of one workload, as of the last step."""
@@ -132,16 +137,17 @@ class Supervisor:
     async def step(self) -> float:
         """One round: observe, take facts in, decide, record, act. Returns seconds until the next is due."""
         changes = Changes()
+        self._has_bug = False
         await self._observe(changes)
         self._take_reports(changes)
         actions = self._decide(changes)
         if not self._write(changes):
             return 1.0
-        await self._act([*actions, *self._unfinished_cancels()])
+        await self._act(actions)
         pauses = [await self._follow(), self._poll_s()]
         now = self.clock.now()
         pauses += [due for tasks in self.all.values() if (due := next_due(tasks, now)) is not None]
-        return max(0.01, min(pauses))
+        return max(_AFTER_BUG_S if self._has_bug else 0.01, min(pauses))
 
     def _poll_s(self) -> float:
         busy = {task.backend for tasks in self.all.values() for task in tasks.values() if task.phase in LIVE}
@@ -164,16 +170,17 @@ class Supervisor:
                         self._put(changes, by_token[token], self._take_observed(by_token[token], seen, changes))
 
     async def _ask(self, name: str, handles: Sequence[Handle]) -> Mapping[str, Observed]:
-        """Observe; silence changes nothing but what `explain` says about the backend."""
+        """Observe; silence, or an answer that nobody understands, changes only what `explain` says of the backend."""
         backend = self.backends.get(name)
         if backend is None:
             return {}
         try:
             answers = await backend.observe(handles)
-        except BackendUnreachable as error:
+        except Exception as error:  # noqa: BLE001 - other backends go on
             if name not in self.unreachable:
-                _LOG.warning("backend %s does not answer: %s", name, error)
-            self.unreachable[name] = str(error)
+                bug = None if isinstance(error, RemudaError) else error
+                _LOG.warning("backend %s does not answer: %s", name, error, exc_info=bug)
+            self.unreachable[name] = _text(error)
             return {}
         if self.unreachable.pop(name, None) is not None:
             _LOG.info("backend %s answers again", name)
@@ -209,8 +216,16 @@ class Supervisor:
         except Fenced:
             raise
         except Exception as error:  # noqa: BLE001 - the loop's edge: whatever it is, the others go on
-            _LOG.exception("bug in the supervision of %s", workload)
-            changes.lines.append(Line(self.clock.now(), workload, "bug", f"{type(error).__name__}: {error}"))
+            self._note_bug(workload, error, changes)
+
+    def _note_bug(self, workload: str, error: Exception, changes: Changes) -> None:
+        """Tell it once: a bug that comes back in every round must not fill the log and the database."""
+        self._has_bug = True
+        text = _text(error)
+        if self._bugs.get(workload) != text:
+            self._bugs[workload] = text
+            _LOG.error("bug in the supervision of %s", workload, exc_info=error)
+            changes.lines.append(Line(self.clock.now(), workload, "bug", text))
 
     def _put(self, changes: Changes, before: Task | None, after: Task) -> None:
         self.all[after.key.workload][after.key] = after
@@ -228,25 +243,19 @@ class Supervisor:
                 actions += decided
         return actions
 
-    def _unfinished_cancels(self) -> list[Action]:
-        """In the first round: what an earlier host wanted to end is asked again, kindly, before it is killed."""
-        if not self._is_first_round:
-            return []
-        self._is_first_round = False
-        return [Cancel(task) for tasks in self.all.values() for task in tasks.values() if task.phase is Phase.STOPPING]
-
     def _intend(self, changes: Changes, tasks: dict[TaskKey, Task], action: Action, now: float) -> None:
         match action:
-            case Drop(key):
-                del tasks[key]
-                changes.dropped.append(key)
             case Submit(task, again):
                 self._put(changes, tasks.get(task.key), task)
                 if not again:
                     changes.allocations.append(
                         Allocation(task.token, task.key, task.attempt, task.backend, submitted_at=now)
                     )
-            case Cancel(task) | Note(task):
+            case Cancel(task, force):
+                self._put(changes, tasks.get(task.key), task)
+                if not force:
+                    self._unasked.add(task.token)
+            case Note(task):
                 self._put(changes, tasks.get(task.key), task)
 
     def _write(self, changes: Changes) -> bool:
@@ -256,8 +265,7 @@ class Supervisor:
             return True
         try:
             self.journal.record(
-                tasks=list(self._unwritten.tasks.values()),
-                dropped=self._unwritten.dropped,
+                tasks=self._current(self._unwritten.tasks),
                 allocations=self._unwritten.allocations,
                 lines=self._unwritten.lines,
             )
@@ -269,34 +277,83 @@ class Supervisor:
         self._unwritten = Changes()
         return True
 
+    def _current(self, keys: Iterable[TaskKey]) -> list[Task]:
+        """Tasks as they are now; those of a workload that was removed meanwhile are no more."""
+        known = ((self.all.get(key.workload) or {}).get(key) for key in keys)
+        return [task for task in known if task is not None]
+
     async def _act(self, actions: Sequence[Action]) -> None:
         submits: dict[str, list[Submit]] = defaultdict(list)
         for action in actions:
             if isinstance(action, Submit):
                 submits[action.task.backend].append(action)
-        cancels = [action for action in actions if isinstance(action, Cancel)]
-        await asyncio.gather(*(self._cancel(action) for action in cancels))
         changes = Changes()
+        asked = await self._ask_to_end(changes)
+        kills = [action for action in actions if isinstance(action, Cancel) and action.force]
+        await asyncio.gather(*(self._cancel(action, changes) for action in kills if action.task.token not in asked))
         for name, batch in submits.items():
             await self._submit(name, batch, changes)
         self._write(changes)
 
-    async def _cancel(self, action: Cancel) -> None:
-        backend = self.backends.get(action.task.backend)
+    async def _ask_to_end(self, changes: Changes) -> set[str]:
+        """Ask those kindly that did not hear of it yet; returns the tokens of those that now did."""
+        if not self._unasked:
+            return set()
+        stopping = [
+            task
+            for tasks in self.all.values()
+            for task in tasks.values()
+            if task.phase is Phase.STOPPING and task.token in self._unasked
+        ]
+        heard = await asyncio.gather(*(self._cancel(Cancel(task), changes) for task in stopping))
+        asked = {task.token for task, did_hear in zip(stopping, heard, strict=True) if did_hear}
+        self._unasked = {task.token for task in stopping} - asked
+        return asked
+
+    async def _cancel(self, action: Cancel, changes: Changes) -> bool:
+        """Whether the backend took it. If not, it comes back here with the next round, or when a kill is due."""
+        task = action.task
+        backend = self.backends.get(task.backend)
         if backend is None:
-            return
+            return False
         try:
-            await backend.cancel(Handle(action.task.token, action.task.native), force=action.force)
+            await backend.cancel(Handle(task.token, task.native), force=action.force)
         except RemudaError as error:
-            # The next due time of a STOPPING task brings it back here, so nothing is lost.
-            _LOG.warning("cannot cancel %s now: %s", action.task.key, error)
+            _LOG.warning("cannot cancel %s now: %s", task.key, error)
+            return False
+        except Exception as error:  # noqa: BLE001 - others are to end, too
+            self._note_bug(task.key.workload, error, changes)
+            return False
+        if not action.force:
+            self._give_grace(task, changes)
+        return True
+
+    def _give_grace(self, task: Task, changes: Changes) -> None:
+        """What was asked late is killed late."""
+        current = (self.all.get(task.key.workload) or {}).get(task.key)
+        if current is None or current.token != task.token or current.phase is not Phase.STOPPING:
+            return
+        grace = self.wants[task.key.workload].workload.group(task.key.group).kill_grace_s
+        kill_at = self.clock.now() + grace + KILL_AGAIN_S
+        if kill_at > current.kill_at + 1.0:
+            self._put(changes, current, replace(current, kill_at=kill_at))
 
     async def _submit(self, name: str, batch: Sequence[Submit], changes: Changes) -> None:
         backend = self.backends.get(name)
         if backend is None:
             self._refuse(batch, f"this host has no backend {name!r}", changes)
             return
-        outcomes = await self._outcomes(backend, batch)
+        try:
+            outcomes = await self._outcomes(backend, batch, changes)
+        except Exception as error:  # noqa: BLE001 - nobody knows what was made
+            shares = _by_workload(batch)
+            if len(shares) > 1:
+                # One workload's bug must not keep the others from being submitted.
+                for share in shares:
+                    await self._submit(name, share, changes)
+                return
+            self._note_bug(batch[0].task.key.workload, error, changes)
+            outcomes = [BackendUnreachable(_text(error))] * len(batch)
         now = self.clock.now()
         for action, outcome in zip(batch, outcomes, strict=True):
             current = self.all[action.task.key.workload].get(action.task.key)
@@ -308,7 +365,7 @@ class Supervisor:
             elif isinstance(outcome, BackendUnreachable):
                 after = facts.unanswered(current, str(outcome), now)
             else:
-                after = facts.refused(current, group, str(outcome), now)
+                after = facts.refused(current, group, _text(outcome), now)
             self._put(changes, current, after)
 
     def _refuse(self, batch: Sequence[Submit], reason: str, changes: Changes) -> None:
@@ -316,26 +373,32 @@ class Supervisor:
             group = self.wants[action.task.key.workload].workload.group(action.task.key.group)
             self._put(changes, action.task, facts.refused(action.task, group, reason, self.clock.now()))
 
-    async def _outcomes(self, backend: Backend, batch: Sequence[Submit]) -> Sequence[Handle | Exception]:
+    async def _outcomes(
+        self, backend: Backend, batch: Sequence[Submit], changes: Changes
+    ) -> Sequence[Handle | Exception]:
         """One outcome per action: those recorded by an earlier life are looked for before they are made."""
         try:
             again = [action.task.token for action in batch if action.again]
             known = await backend.find(again) if again else {}
-            rendered = [self._render(backend, action) for action in batch if action.task.token not in known]
+            rendered = [self._render(backend, action, changes) for action in batch if action.task.token not in known]
             sendable = [item for item in rendered if isinstance(item, Rendered)]
-            sent = iter(await backend.submit(sendable) if sendable else ())
+            sent = await backend.submit(sendable) if sendable else []
         except BackendUnreachable as error:
             return [error] * len(batch)
-        made = iter([next(sent) if isinstance(item, Rendered) else item for item in rendered])
+        answers = dict(zip((item.token for item in sendable), sent, strict=True))
+        made = iter([answers[item.token] if isinstance(item, Rendered) else item for item in rendered])
         return [known.get(action.task.token) or next(made) for action in batch]
 
-    def _render(self, backend: Backend, action: Submit) -> Rendered | RemudaError:
+    def _render(self, backend: Backend, action: Submit, changes: Changes) -> Rendered | Exception:
         task = action.task
         workload = self.wants[task.key.workload].workload
         request = Request(task.key, task.attempt, task.token, workload, workload.group(task.key.group))
         try:
             return backend.render(request)
         except RemudaError as error:
+            return error
+        except Exception as error:  # noqa: BLE001 - counts as a refusal, so that it ends
+            self._note_bug(task.key.workload, error, changes)
             return error
 
     async def _follow(self) -> float:
@@ -349,40 +412,6 @@ class Supervisor:
                 pauses += [pause] if pause is not None else []
         self._write(changes)
         return min(pauses)
-
-
-class Changes:
-    """What one round has to write down."""
-
-    def __init__(self) -> None:
-        self.tasks: dict[TaskKey, Task] = {}
-        self.dropped: list[TaskKey] = []
-        self.allocations: list[Allocation] = []
-        self.lines: list[Line] = []
-
-    def is_empty(self) -> bool:
-        """Whether there is nothing to write."""
-        return not (self.tasks or self.dropped or self.allocations or self.lines)
-
-    def note(self, before: Task | None, after: Task, now: float) -> None:
-        """Keep a changed task; a new phase is a line of its story."""
-        if before is not None and all(getattr(before, name) == getattr(after, name) for name in _MATERIAL):
-            return
-        self.tasks[after.key] = after
-        if before is None or before.phase is not after.phase or before.attempt != after.attempt:
-            task = f"{after.key.group}/{after.key.index}"
-            self.lines.append(
-                Line(now, after.key.workload, "move", after.reason, task, after.attempt, after.phase.value)
-            )
-
-    def add(self, later: Changes) -> None:
-        """Take in what came after these."""
-        self.tasks.update(later.tasks)
-        self.dropped += later.dropped
-        self.allocations += later.allocations
-        self.lines += later.lines
-        for key in later.dropped:
-            self.tasks.pop(key, None)
 
 
 def _end_of(task: Task, after: Task, seen: Observed, now: float) -> Allocation:
@@ -401,6 +430,19 @@ def _end_of(task: Task, after: Task, seen: Observed, now: float) -> Allocation:
         reason=seen.reason or after.reason,
         evidence=seen.evidence,
     )
+
+
+def _text(error: Exception) -> str:
+    """What happened in words; a bug with the name of its class."""
+    return str(error) if isinstance(error, RemudaError) else f"{type(error).__name__}: {error}"
+
+
+def _by_workload(batch: Sequence[Submit]) -> list[list[Submit]]:
+    """Shares of a batch that may have been sent: each is looked for before it is sent again."""
+    shares: dict[str, list[Submit]] = defaultdict(list)
+    for action in batch:
+        shares[action.task.key.workload].append(replace(action, again=True))
+    return list(shares.values())
 
 
 def all_ended(tasks: Iterable[Task]) -> bool:

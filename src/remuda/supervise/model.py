@@ -184,8 +184,10 @@ class Want:
 
     def count(self, group: str) -> int:
         """How many tasks of `group` shall run."""
-        if not self.running:
-            return 0
+        return self.planned(group) if self.running else 0
+
+    def planned(self, group: str) -> int:
+        """How many tasks of `group` there are while the workload is wanted."""
         return self.counts.get(group, self.workload.group(group).count)
 
 

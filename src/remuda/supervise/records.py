@@ -35,7 +35,6 @@ class StoreJournal:
         self,
         *,
         tasks: Sequence[Task] = (),
-        dropped: Sequence[TaskKey] = (),
         allocations: Sequence[Allocation] = (),
         lines: Sequence[Line] = (),
     ) -> None:
@@ -47,7 +46,6 @@ class StoreJournal:
         self.store.record(
             self.fence,
             tasks=[row_of(task) for task in tasks],
-            removed=dropped,
             allocations=[_allocation_row(item) for item in allocations],
             events=[_event_row(line) for line in lines],
         )

@@ -38,7 +38,9 @@ def summarise(want: Want, tasks: Mapping[TaskKey, Task]) -> Summary:
     groups = want.workload.groups
     serving = [group for group in groups if group.role in SERVING] or list(groups)
     wanted = sum(want.count(group.name) for group in serving)
-    mine = [task for key, task in tasks.items() if any(key.group == group.name for group in serving)]
+    tasks = current(want, tasks)
+    names = {group.name for group in serving}
+    mine = [task for key, task in tasks.items() if key.group in names and key.index < want.planned(key.group)]
     ready = sum(task.phase is Phase.READY for task in mine)
     if not want.running:
         left = sum(task.phase in LIVE for task in tasks.values())
@@ -59,6 +61,12 @@ def summarise(want: Want, tasks: Mapping[TaskKey, Task]) -> Summary:
     if any(task.phase in (Phase.STARTING, Phase.READY, Phase.UNHEALTHY) for task in tasks.values()):
         return Summary("STARTING", ready, wanted, _why(mine) or (front.reason if front else ""))
     return Summary("PENDING", ready, wanted, _why(mine))
+
+
+def current(want: Want, tasks: Mapping[TaskKey, Task]) -> dict[TaskKey, Task]:
+    """Tasks that matter: those that are planned, and surplus ones that have not ended yet."""
+    known = {group.name: want.planned(group.name) for group in want.workload.groups}
+    return {key: task for key, task in tasks.items() if key.index < known.get(key.group, 0) or task.phase in LIVE}
 
 
 def _front(want: Want, tasks: Mapping[TaskKey, Task]) -> Task | None:

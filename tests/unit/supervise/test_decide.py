@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.unit.supervise.build import group, key, want
 
-from remuda.supervise.decide import Cancel, Drop, Note, Submit, decide, next_due
+from remuda.supervise.decide import Cancel, Note, Submit, decide, next_due
 from remuda.supervise.model import Phase, Task
 
 if TYPE_CHECKING:
@@ -50,7 +50,8 @@ LATER = want(group(count=1), generation=2)
         pytest.param(NONE, replace(BASE, phase=Phase.STOPPED), [], id="down is quiet"),
         pytest.param(NONE, replace(BASE, phase=Phase.FAILED), [], id="a failed task shows why after down"),
         pytest.param(SCALED, replace(BASE, phase=Phase.UNHEALTHY), ["cancel"], id="surplus"),
-        pytest.param(SCALED, replace(BASE, phase=Phase.STOPPED), ["drop"], id="surplus and ended"),
+        pytest.param(SCALED, replace(BASE, phase=Phase.STOPPED), [], id="surplus and ended"),
+        pytest.param(SCALED, replace(BASE, phase=Phase.WAITING), [Phase.STOPPED], id="surplus and waiting"),
     ],
 )
 def test_one_task(wanted: object, task: Task, expected: list[object]) -> None:
@@ -65,8 +66,6 @@ def _word(action: object) -> object:
             return "kill" if force else "cancel"
         case Note(task):
             return task.phase if task.phase in (Phase.WAITING, Phase.STOPPED) else "note"
-        case Drop(_):
-            return "drop"
     raise AssertionError(action)
 
 

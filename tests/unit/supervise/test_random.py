@@ -12,7 +12,7 @@ from tests.unit.supervise.build import group, key, report, want
 from remuda.backends.base import Handle, Life, Observed, TaskKey
 from remuda.plan.model import Replace
 from remuda.supervise import facts
-from remuda.supervise.decide import Cancel, Drop, Note, Submit, decide, next_due
+from remuda.supervise.decide import Cancel, Note, Submit, decide, next_due
 from remuda.supervise.model import FINAL, LIVE, Phase, Task, Want
 
 COUNT = 3
@@ -40,13 +40,10 @@ class World(RuleBasedStateMachine):
     def step(self, crash: bool, silent: bool) -> None:
         """Decide and record; then act, unless the host is killed in between or the backend is silent."""
         actions = decide(self.want, self.tasks, self.now)
-        keys = [action.key if isinstance(action, Drop) else action.task.key for action in actions]
+        keys = [action.task.key for action in actions]
         assert len(keys) == len(set(keys))
         for action in actions:
-            if isinstance(action, Drop):
-                del self.tasks[action.key]
-            else:
-                self.tasks[action.task.key] = action.task
+            self.tasks[action.task.key] = action.task
         if crash:
             return
         for action in actions:
@@ -58,6 +55,7 @@ class World(RuleBasedStateMachine):
     def _submit(self, action: Submit, *, silent: bool) -> None:
         token = action.task.token
         current = self.tasks[action.task.key]
+        assert action.again or token not in self.made, "two allocations of one name"
         if token not in self.made:
             self.made.append(token)
             self.living[token] = "pending"

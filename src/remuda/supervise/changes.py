@@ -1,0 +1,47 @@
+"""What one round of the loop has to write down."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from remuda.supervise.model import Line
+
+if TYPE_CHECKING:
+    from remuda.backends.base import TaskKey
+    from remuda.supervise.model import Allocation, Task
+
+#: Fields whose change is worth a write; the others are seen again with the next report.
+_MATERIAL = (
+    "phase", "attempt", "generation", "token", "native", "failures", "not_before", "ready_since", "kill_at",
+    "cause", "reason", "node", "url", "pid", "restarts", "exit_code",
+)  # fmt: skip
+
+
+class Changes:
+    """Tasks that changed, ends of allocations, lines of stories; what could not be written is added to what comes."""
+
+    def __init__(self) -> None:
+        self.tasks: set[TaskKey] = set()
+        self.allocations: list[Allocation] = []
+        self.lines: list[Line] = []
+
+    def is_empty(self) -> bool:
+        """Whether there is nothing to write."""
+        return not (self.tasks or self.allocations or self.lines)
+
+    def note(self, before: Task | None, after: Task, now: float) -> None:
+        """Keep a changed task; a new phase is a line of its story."""
+        if before is not None and all(getattr(before, name) == getattr(after, name) for name in _MATERIAL):
+            return
+        self.tasks.add(after.key)
+        if before is None or before.phase is not after.phase or before.attempt != after.attempt:
+            task = f"{after.key.group}/{after.key.index}"
+            self.lines.append(
+                Line(now, after.key.workload, "move", after.reason, task, after.attempt, after.phase.value)
+            )
+
+    def add(self, later: Changes) -> None:
+        """Take in what came after these."""
+        self.tasks |= later.tasks
+        self.allocations += later.allocations
+        self.lines += later.lines

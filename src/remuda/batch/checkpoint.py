@@ -156,6 +156,8 @@ class Checkpoint:
         """Let go; a temporary folder is removed."""
         self._log.close()
         self._index.close()
+        if self._ids is not None:
+            self._ids.close()
         if not self.keep:
             shutil.rmtree(self.folder, ignore_errors=True)
 
@@ -188,6 +190,9 @@ class FolderLock:
         except OSError as error:
             _log.warning("%s cannot be locked (%s): see that only one driver writes it", folder, error.strerror)
         self._write_owner()
+        # Half-written files of a killed driver; whoever holds the lock is alone here.
+        for left in folder.glob(".*.json.*"):
+            left.unlink(missing_ok=True)
 
     def _write_owner(self) -> None:
         try:

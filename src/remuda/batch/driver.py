@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import shutil
 import signal
 import threading
 import time
@@ -150,7 +151,12 @@ class _Run:
 
     def _open(self, ready: Prepared) -> Checkpoint:
         if not self._request.checkpointing:
-            return open_checkpoint(ready, None, store.temporary_folder(ready.target.path))
+            folder = store.temporary_folder(ready.target.path)
+            try:
+                return open_checkpoint(ready, None, folder)
+            except BaseException:
+                shutil.rmtree(folder, ignore_errors=True)
+                raise
         folder = self._request.checkpoint_path()
         self._lock = FolderLock(folder)
         return open_checkpoint(ready, self._lock, folder)

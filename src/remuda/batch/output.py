@@ -11,6 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
+from zlib import crc32
 
 import orjson
 import pyarrow as pa
@@ -266,7 +267,9 @@ class OutputPass:
         path = self._target.path
         name = f"part-{len(made):05d}.parquet" if self._target.kind == "directory" else path.name
         folder = path if self._target.kind == "directory" else path.parent
-        made.append(folder / f".{name}.{os.getpid()}.tmp")
+        # The same name in every run of one checkpoint, so that what a kill leaves is written over by the next run.
+        tag = crc32(os.fsencode(self._checkpoint.folder.resolve()))
+        made.append(folder / f".{name}.{tag:08x}.tmp")
         return made[-1]
 
     def _added(self, chunk: Chunk) -> dict[str, list[Any]]:

@@ -172,16 +172,26 @@ def index_ids(source: Source, column: str, folder: Path) -> IdTable:
     source.require(column, where="--id-column")
     try:
         table = IdTable(folder, source.count())
-        for chunk in source.chunks([column]):
-            for position, value in enumerate(chunk.values(column), start=chunk.first):
-                if value is None:
-                    raise InputError(f"row {position} has no {column!r}", where="--id-column")
-                if (other := table.add(digest_id(value), position)) != position:
-                    raise InputError(
-                        f"{column!r} is {value!r} in row {other} and again in row {position}",
-                        hint="an id column names each row once",
-                        where="--id-column",
-                    )
     except OSError as error:
         raise store.full(folder, error) from error
+    try:
+        _fill_ids(table, source, column)
+    except BaseException as error:
+        table.close()
+        if isinstance(error, OSError):
+            raise store.full(folder, error) from error
+        raise
     return table
+
+
+def _fill_ids(table: IdTable, source: Source, column: str) -> None:
+    for chunk in source.chunks([column]):
+        for position, value in enumerate(chunk.values(column), start=chunk.first):
+            if value is None:
+                raise InputError(f"row {position} has no {column!r}", where="--id-column")
+            if (other := table.add(digest_id(value), position)) != position:
+                raise InputError(
+                    f"{column!r} is {value!r} in row {other} and again in row {position}",
+                    hint="an id column names each row once",
+                    where="--id-column",
+                )

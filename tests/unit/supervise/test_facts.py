@@ -100,7 +100,7 @@ def test_a_long_healthy_stretch_sets_failures_back() -> None:
     ],
 )
 def test_replace_policy(policy: str, seen: Observed, expected: Phase) -> None:
-    rule = Replace(policy=policy, max_failures=3)  # type: ignore[arg-type]
+    rule = Replace(policy=policy, max_failures=3)
     assert facts.observed(in_phase(Phase.READY), group(replace=rule), seen, NOW).phase is expected
 
 

@@ -23,7 +23,7 @@ class World(RuleBasedStateMachine):
 
     @initialize(policy=st.sampled_from(["always", "on-failure", "never"]))
     def begin(self, policy: str) -> None:
-        rule_ = Replace(policy=policy, max_failures=3, backoff_initial_s=5, backoff_max_s=40, heal_after_s=100)  # type: ignore[arg-type]
+        rule_ = Replace(policy=policy, max_failures=3, backoff_initial_s=5, backoff_max_s=40, heal_after_s=100)
         self.group = group(count=COUNT, replace=rule_)
         self.want: Want = want(self.group)
         self.tasks: dict[TaskKey, Task] = {}

@@ -1,0 +1,141 @@
+"""Everything that the loop needs, with a host that can be killed and started anew."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+from collections import Counter
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from tests.unit.supervise.build import group as make_group
+
+from remuda.backends.base import TaskKey
+from remuda.plan.model import Group, Kind, Workload
+from remuda.store import lease as leases
+from remuda.store.engine import open_store
+from remuda.store.rows import WorkloadRow
+from remuda.supervise.loop import Supervisor
+from remuda.supervise.model import Line, Phase, Task, Want
+from remuda.supervise.records import StoreJournal
+from remuda.testing.backend import FakeBackend
+from remuda.testing.clock import FakeClock
+from remuda.wire.process import identify
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
+
+    from remuda.supervise.loop import After
+    from remuda.supervise.model import Allocation
+
+
+class Killed(BaseException):
+    """The host is no more."""
+
+
+class FlakyJournal(StoreJournal):
+    """The real journal, with a hook around its writes."""
+
+    hook: Callable[[str], None] = staticmethod(lambda _: None)
+
+    def record(
+        self, *, tasks: Sequence[Task] = (), allocations: Sequence[Allocation] = (), lines: Sequence[Line] = ()
+    ) -> None:
+        self.hook("before record")
+        super().record(tasks=tasks, allocations=allocations, lines=lines)
+        self.hook("after record")
+
+
+class Bed:
+    """One database, one backend, and the host of the moment."""
+
+    def __init__(self, path: Path) -> None:
+        self.clock = FakeClock()
+        self.backend = FakeBackend(self.clock)
+        self.others: dict[str, FakeBackend] = {}
+        self.store = open_store(path)
+        self.after: list[After] = []
+        self._uids = (f"u{number}" for number in itertools.count(1))
+        self.host = self.new_host()
+
+    def close(self) -> None:
+        self.store.close()
+
+    def new_host(self) -> Supervisor:
+        """What a fresh host process makes: it knows what the database says and nothing else."""
+        taken = leases.acquire(self.store, identify(os.getpid()), 20.0, self.clock.now(), alive=lambda _: False)
+        assert isinstance(taken, leases.Lease)
+        self.journal = FlakyJournal(self.store, taken.fence)
+        backends = {"fake": self.backend, **self.others}
+        self.host = Supervisor(self.journal, backends, self.clock, self.after)
+        return self.host
+
+    def up(self, *groups: Group, name: str = "w", backend: str = "fake") -> Want:
+        """Record a workload that shall run, and tell the host."""
+        groups = groups or (make_group(),)
+        workload = Workload(
+            name=name, kind=Kind.SWARM, uid=next(self._uids), backend=backend, groups=groups, run_dir=f"/run/{name}"
+        )
+        row = WorkloadRow(name, workload.uid, "swarm", backend, workload.model_dump_json())
+        self.store.add_workload(self.journal.fence, row)
+        want = Want(workload, running=True, generation=row.generation)
+        self.host.adopt(want)
+        return want
+
+    def change(self, name: str = "w", *, running: bool = True, **counts: int) -> Want:
+        """Record another intent."""
+        old = self.host.wants[name]
+        merged = {**old.counts, **counts}
+        generation = self.store.set_intent(
+            self.journal.fence, name, running=running, counts=json.dumps(merged), changed_at=self.clock.now()
+        )
+        want = replace(old, running=running, generation=generation, counts=merged)
+        self.host.adopt(want)
+        return want
+
+    async def go(self, seconds: float = 0.0) -> None:
+        """Let the host work until nothing is due for `seconds`; time jumps from one due moment to the next."""
+        end = self.clock.now() + seconds
+        for _ in range(20_000):
+            pause = await self.host.step()
+            if self.clock.now() + pause > end and pause > 0.01:
+                self.clock.advance(max(0.0, end - self.clock.now()))
+                return
+            self.clock.advance(pause)
+        raise AssertionError("it never comes to rest")
+
+    async def all_ready(self, *, name: str = "w") -> None:
+        """Let every running task report that it answers."""
+        await self.go()
+        for task in self.tasks(name):
+            if task.token in self.backend.living():
+                self.host.take(self.backend.report(task.token))
+        await self.go()
+
+    def tasks(self, name: str = "w") -> list[Task]:
+        return [task for _, task in sorted(self.host.tasks(name).items())]
+
+    def task(self, index: int = 0, group: str = "replica", name: str = "w") -> Task:
+        return self.host.tasks(name)[TaskKey(name, group, index)]
+
+    def phases(self, name: str = "w") -> list[Phase]:
+        return [task.phase for task in self.tasks(name)]
+
+    def written(self, name: str = "w") -> list[Phase]:
+        """Phases as the database has them."""
+        return [
+            task.phase for task in sorted(self.journal.tasks(), key=lambda one: one.key) if task.key.workload == name
+        ]
+
+    def story(self, name: str = "w") -> list[Line]:
+        return self.journal.story(name, limit=1000)
+
+    def bugs(self, name: str = "w") -> list[str]:
+        return [line.reason for line in self.story(name) if line.kind == "bug"]
+
+    def twins(self) -> list[str]:
+        """Tasks with more than one living allocation."""
+        counts = Counter(token.rsplit(".", 2)[0] for token in self.backend.living())
+        return [task for task, count in counts.items() if count > 1]

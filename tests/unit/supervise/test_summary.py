@@ -1,0 +1,129 @@
+"""What is said of a whole workload: its phase, and why."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.unit.supervise.build import group, key, want
+
+from remuda.plan.model import Endpoint, Role
+from remuda.supervise.explain import explain
+from remuda.supervise.model import Allocation, Cause, Line, Phase, Task
+from remuda.supervise.summary import current, summarise
+
+if TYPE_CHECKING:
+    from remuda.backends.base import TaskKey
+    from remuda.supervise.model import Want
+
+NOW = 1_000_000.0
+TWO = group(count=2)
+ROUTER = group("router", 1, role=Role.ROUTER)
+SWARM = want(TWO, ROUTER, endpoint=Endpoint(router="router"))
+ALL = want(TWO, ROUTER, endpoint=Endpoint(router="router", ready="all"))
+ALONE = want(TWO)
+DOWN = want(TWO, ROUTER, running=False, endpoint=Endpoint(router="router"))
+SCRIPT = want(group("script", 1, role=Role.SCRIPT))
+
+W, S, P, T, R, U, E, F, D, X = (
+    Phase.WAITING, Phase.SUBMITTING, Phase.PENDING, Phase.STARTING, Phase.READY, Phase.UNHEALTHY, Phase.STOPPING,
+    Phase.FAILED, Phase.DONE, Phase.STOPPED,
+)  # fmt: skip
+
+
+def tasks(*phases: Phase, router: Phase | None = None) -> dict[TaskKey, Task]:
+    made = [Task(key(index), "fake", phase, attempt=1, reason=f"r{index}") for index, phase in enumerate(phases)]
+    if router is not None:
+        made.append(Task(key(0, "router"), "fake", router, attempt=1, reason="of the router"))
+    return {task.key: task for task in made}
+
+
+@pytest.mark.parametrize(
+    ("wanted", "seen", "expected"),
+    [
+        pytest.param(SWARM, tasks(), ("PENDING", 0, 2, ""), id="nothing yet"),
+        pytest.param(SWARM, tasks(S, S, router=S), ("PENDING", 0, 2, ""), id="submitting"),
+        pytest.param(SWARM, tasks(P, P, router=P), ("PENDING", 0, 2, "replica/0: r0"), id="pending"),
+        pytest.param(SWARM, tasks(P, T, router=P), ("STARTING", 0, 2, "replica/0: r0"), id="one starts"),
+        pytest.param(SWARM, tasks(R, R, router=T), ("STARTING", 2, 2, "of the router"), id="router not ready"),
+        pytest.param(SWARM, tasks(R, R), ("STARTING", 2, 2, "not started yet"), id="router not there"),
+        pytest.param(SWARM, tasks(R, R, router=R), ("RUNNING", 2, 2, ""), id="all ready"),
+        pytest.param(SWARM, tasks(R, T, router=R), ("DEGRADED", 1, 2, "replica/1: r1"), id="first is enough"),
+        pytest.param(ALL, tasks(R, T, router=R), ("STARTING", 1, 2, "replica/1: r1"), id="first is not enough"),
+        pytest.param(SWARM, tasks(R, F, router=R), ("DEGRADED", 1, 2, "replica/1: r1"), id="one failed"),
+        pytest.param(SWARM, tasks(F, F, router=R), ("FAILED", 0, 2, "r0"), id="all failed"),
+        pytest.param(SWARM, tasks(R, R, router=F), ("FAILED", 2, 2, "the router failed: of the router"), id="front"),
+        pytest.param(SWARM, tasks(W, U, router=R), ("STARTING", 0, 2, "replica/1: r1"), id="unhealthy before waiting"),
+        pytest.param(SWARM, tasks(W, F, router=R), ("STARTING", 0, 2, "replica/1: r1"), id="failed before all"),
+        pytest.param(SWARM, tasks(W, W, router=W), ("PENDING", 0, 2, "replica/0: r0"), id="all wait"),
+        pytest.param(ALONE, tasks(R, R), ("RUNNING", 2, 2, ""), id="no endpoint, all ready"),
+        pytest.param(ALONE, tasks(R, T), ("STARTING", 1, 2, "replica/1: r1"), id="no endpoint, one ready"),
+        pytest.param(DOWN, tasks(E, X, router=E), ("STOPPING", 0, 0, "2 tasks still end"), id="ending"),
+        pytest.param(DOWN, tasks(X, F, router=D), ("DOWN", 0, 0, ""), id="down"),
+        pytest.param(DOWN, tasks(), ("DOWN", 0, 0, ""), id="down before it began"),
+        pytest.param(ALONE, tasks(R, R, X), ("RUNNING", 2, 2, ""), id="surplus that stopped"),
+        pytest.param(ALONE, tasks(R, R, F), ("RUNNING", 2, 2, ""), id="surplus that failed"),
+        pytest.param(ALONE, tasks(R, R, E), ("RUNNING", 2, 2, ""), id="surplus that ends"),
+        pytest.param(ALONE, tasks(D, D), ("DONE", 0, 2, ""), id="all done"),
+        pytest.param(ALONE, tasks(D, D, X), ("DONE", 0, 2, ""), id="all done but a surplus one"),
+        pytest.param(ALONE, tasks(D, T), ("STARTING", 0, 2, "replica/1: r1"), id="one done"),
+    ],
+)
+def test_summary(wanted: Want, seen: dict[TaskKey, Task], expected: tuple[str, int, int, str]) -> None:
+    summary = summarise(wanted, seen)
+    assert (summary.phase, summary.ready, summary.wanted, summary.reason) == expected
+    assert summary.is_up == (expected[0] in ("RUNNING", "DEGRADED"))
+
+
+@pytest.mark.parametrize(("phase", "expected"), [(D, "DONE"), (R, "RUNNING"), (F, "FAILED"), (W, "PENDING")])
+def test_where_nothing_serves_every_task_counts(phase: Phase, expected: str) -> None:
+    script = Task(key(0, "script"), "fake", phase)
+    assert summarise(SCRIPT, {script.key: script}).phase == expected
+
+
+def test_scaled_up_it_is_not_complete_yet() -> None:
+    wanted = replace(SWARM, counts={"replica": 3})
+    summary = summarise(wanted, tasks(R, R, router=R))
+    assert (summary.phase, summary.ready, summary.wanted) == ("DEGRADED", 2, 3)
+
+
+def test_what_ended_and_is_not_planned_does_not_matter_any_more() -> None:
+    seen = tasks(R, X, X, E, router=R)
+    kept = current(replace(SWARM, counts={"replica": 1}), seen)
+    assert [str(one) for one in kept] == ["w/replica/0", "w/replica/3", "w/router/0"]
+    assert list(current(replace(SWARM, running=False), tasks(X, F, X))) == [key(0), key(1)]
+
+
+def test_explain_tells_states_ends_and_story() -> None:
+    seen = tasks(R, W, router=R)
+    seen[key(0)] = replace(seen[key(0)], since=NOW - 3600, node="n7", reason="answers its health probe")
+    seen[key(1)] = replace(seen[key(1)], since=NOW - 5, attempt=3, failures=2, not_before=NOW + 40)
+    end = Allocation(
+        "t", key(1), 2, "fake", NOW - 60, ended_at=NOW - 5, exit_code=9, cause=Cause.APPLICATION,
+        reason="ended with exit code 9", evidence="\n".join(f"line {number}" for number in range(9)),
+    )  # fmt: skip
+    story = [Line(NOW - 50 + number, "w", "move", f"step {number}", "replica/1", 2, "ready") for number in range(20)]
+    text = explain(SWARM, seen, story, [end], "", NOW)
+    assert text[0] == "w is DEGRADED: 1 of 2 ready"
+    assert text[1] == "  because replica/1: r1"
+    assert "replica/0: ready for 1h on n7" in text
+    assert "replica/1: waiting for 5.0s, attempt 3" in text
+    assert "  next attempt in 40s, after 2 failures" in text
+    assert any("replica/1 attempt 2: ended with exit code 9 (cause: application, exit code 9)" in line for line in text)
+    assert [line for line in text if line.startswith("      | ")] == [
+        f"      | line {number}" for number in range(4, 9)
+    ]
+    assert len([line for line in text if " step " in line]) == 12
+    assert text[-1].endswith("step 19")
+
+
+def test_explain_tells_of_silence_and_little_else_when_there_is_little() -> None:
+    text = explain(ALONE, {}, [], [replace(LIVING, ended_at=0.0)], "timed out", NOW)
+    assert text == [
+        "w is PENDING: 0 of 2 ready",
+        "  the backend fake does not answer (timed out); nothing is concluded from that",
+    ]
+
+
+LIVING = Allocation("t", key(0), 1, "fake", NOW)

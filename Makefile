@@ -23,8 +23,9 @@ install: $(STAMP)  ## Make .venv with .venv/bin/remuda and all that the demo and
 demo: $(STAMP)  ## Run the main job on this machine: no GPU, no cluster, no downloads of models
 	@$(BIN)/remuda demo
 
-test: $(STAMP)  ## Run all tests
-	@$(BIN)/python -m pytest -q
+test: $(STAMP)  ## Run all tests (installs the Debian packages that they need, where it may)
+	@.ci/packages
+	@$(BIN)/python -m pytest -q -n 2 --dist loadgroup
 
 check: lint types contracts test  ## Everything that CI checks
 

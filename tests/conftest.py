@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import pytest
 
 from remuda.backends.local.processes import tokens_by_pid
+from remuda.backends.local.render import allocation_dir
 from remuda.base.paths import StatePaths
 from remuda.control.client import HostClient
 
@@ -97,15 +98,13 @@ class Home:
 
     def tokens(self) -> dict[int, str]:
         """Living processes of this home's allocations: pid -> token."""
-        known = {path.name for path in self.paths.workloads.iterdir()}
-        return {
-            pid: token for pid, token in tokens_by_pid().items() if token.split(".")[0] in known and self._ours(pid)
-        }
+        return {pid: token for pid, token in tokens_by_pid().items() if self._is_ours(token)}
 
-    def _ours(self, pid: int) -> bool:
-        with suppress(OSError):
-            return os.fsencode(str(self.paths.root)) in Path(f"/proc/{pid}/environ").read_bytes()
-        return False
+    def _is_ours(self, token: str) -> bool:
+        try:
+            return allocation_dir(self.paths.workloads, token).exists()
+        except ValueError:
+            return False
 
     def swarm(self, name: str = "herd", **changes: Any) -> Path:
         """Write a swarm of engines that misbehave on demand; `engine_args` go to the engine."""
@@ -122,7 +121,7 @@ class Home:
             "wait_endpoint_s": 30,
             "watchdog": {
                 "probe_interval": 0.3, "http_timeout": 0.5, "restart_backoff_initial": 0.1, "kill_grace_seconds": 2,
-                "unhealthy_restart_after": 1.0, **changes.pop("watchdog", {}),
+                "unhealthy_restart_after": 1.0, "http_path": "/health", **changes.pop("watchdog", {}),
             },
             "backend": {"type": "local"},
             **changes,

@@ -145,6 +145,8 @@ class Backend(Protocol):
     features: frozenset[Feature]
     poll_s: float
     """Seconds between two observations when nothing else happens."""
+    hurry_s: float
+    """The same while something is about to end; no shorter than the scheduler can bear."""
 
     def render(self, request: Request) -> Rendered:
         """Say what `submit` would send. Pure.

@@ -17,3 +17,5 @@ def setup(level: str = "") -> None:
         format="%(asctime)s %(levelname)-7s %(name)s: %(message)s",
         force=True,
     )
+    for name in ("alembic", "uvicorn"):
+        logging.getLogger(name).setLevel(max(chosen, logging.WARNING))

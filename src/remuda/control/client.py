@@ -160,12 +160,29 @@ def start_host(client: HostClient) -> None:
     deadline = time.monotonic() + _START_TIMEOUT_S
     pause = 0.02
     while not client.is_up():
-        if process.poll() is not None and not client.is_up():
+        if process.poll() is not None and not client.is_up() and not _is_starting(client.paths):
             raise HostUnreachable(f"the host did not start: {_last_words(log, begin)}", hint=f"its log: {log}")
         if time.monotonic() > deadline:
             raise TimedOut(f"the host did not answer within {_START_TIMEOUT_S:.0f} s", hint=f"its log: {log}")
         time.sleep(pause)
         pause = min(0.2, pause * 1.3)
+
+
+def _is_starting(paths: StatePaths) -> bool:
+    """Whether another host of this machine holds the lock: it was started at the same time and will answer soon."""
+    import fcntl
+
+    try:
+        descriptor = os.open(paths.socket.with_suffix(".lock"), os.O_RDWR)
+    except FileNotFoundError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False
 
 
 def _last_words(log: Path, begin: int) -> str:

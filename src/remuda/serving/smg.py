@@ -40,7 +40,7 @@ TUNED: Final = (
     # Ten failures in a row close a replica off for two seconds, not for a minute.
     *("--cb-failure-threshold", "10", "--cb-timeout-duration-secs", "2", "--cb-success-threshold", "1"),
     # No answers are kept, no long goodbye: streams that outlive it would hold the endpoint's port.
-    *("--history-backend", "none", "--shutdown-grace-period-secs", "5"),
+    *("--history-backend", "none", "--shutdown-grace-period-secs", "1"),
     *("--log-level", "warn"),
 )
 PATHS: Final = frozenset({"/v1/chat/completions", "/v1/completions", "/v1/embeddings", "/v1/responses", "/v1/rerank"})

@@ -30,6 +30,9 @@ _AFTER_BUG_S = 1.0
 """Between two rounds while something is broken, so that it does not keep the machine busy."""
 
 
+_HURRY_FOR_S = 5.0
+
+
 class Journal(Protocol):
     """Where the loop writes: everything of one call in one transaction, refused once another host took over."""
 
@@ -83,6 +86,7 @@ class Supervisor:
         self._unwritten = Changes()
         self._bugs: dict[str, str] = {}
         self._has_bug = False
+        self._hurry_until = 0.0
         # Allocations that are to end and did not hear of it yet: asked kindly before they are killed. Those that an
         # earlier host wanted to end may have heard; they are asked again.
         self._unasked = {
@@ -95,6 +99,8 @@ class Supervisor:
     def take(self, report: Report) -> None:
         """Queue a report; it is taken in with the next step."""
         self._inbox.append(report)
+        if report.state in ("exited", "stopping"):
+            self._hurry()
         self._wake.set()
 
     def wake(self) -> None:
@@ -151,7 +157,17 @@ class Supervisor:
 
     def _poll_s(self) -> float:
         busy = {task.backend for tasks in self.all.values() for task in tasks.values() if task.phase in LIVE}
-        return min((self.backends[name].poll_s for name in busy if name in self.backends), default=30.0)
+        hurry = self.clock.now() < self._hurry_until
+        pauses = [
+            self.backends[name].hurry_s if hurry else self.backends[name].poll_s
+            for name in busy
+            if name in self.backends
+        ]
+        return min(pauses, default=30.0)
+
+    def _hurry(self) -> None:
+        """Something is about to end: look more often for a while, so that what follows comes soon."""
+        self._hurry_until = self.clock.now() + _HURRY_FOR_S
 
     async def _observe(self, changes: Changes) -> None:
         handles: dict[str, list[Handle]] = defaultdict(list)

@@ -46,6 +46,7 @@ class FakeBackend:
 
     features = frozenset({Feature.ARRAYS})
     poll_s = 1.0
+    hurry_s = 1.0
 
     def __init__(self, clock: Clock, name: str = "fake") -> None:
         self.name = name

@@ -22,6 +22,7 @@ class LocalBackend:
     name = "local"
     features = frozenset({Feature.GPUS, Feature.REPORTS_BY_FILE})
     poll_s = 1.0
+    hurry_s = 0.05
 
     def __init__(self, site: LocalSite) -> None:
         self.site = site

@@ -26,26 +26,34 @@ _REPORT_FRESH_S = 60.0
 class LocalClient:
     """The processes of one host's allocations on this machine.
 
-    Holds nothing that is needed after a crash: `spawned` only tells sooner that a program died before its claim.
+    Holds nothing that is needed after a crash: `spawned` only tells sooner that a program died before its claim, and
+    what is remembered of an allocation spares looking again at what never changes.
     """
 
     def __init__(self, workloads: Path) -> None:
         self.workloads = workloads
         self.spawned: dict[str, int] = {}
         self._reports: dict[str, tuple[int, Report]] = {}
+        self._claims: dict[str, ProcessId] = {}
+        self._report_paths: dict[str, str] = {}
 
     def folder(self, token: str) -> Path:
         """Directory of the allocation."""
         return allocation_dir(self.workloads, token)
 
     def claim(self, token: str) -> ProcessId | None:
-        """Who runs the allocation; None while nobody has claimed it."""
+        """Who runs the allocation; None while nobody has claimed it. A claim is made once and never changes."""
+        known = self._claims.get(token)
+        if known is not None:
+            return known
+        path = self.folder(token) / "claim.json"
         try:
-            return ProcessId.from_json((self.folder(token) / "claim.json").read_text())
+            self._claims[token] = ProcessId.from_json(path.read_text())
         except FileNotFoundError:
             return None
         except (OSError, ValueError) as error:
-            raise BackendUnreachable(f"{self.folder(token) / 'claim.json'} cannot be read: {error}") from error
+            raise BackendUnreachable(f"{path} cannot be read: {error}") from error
+        return self._claims[token]
 
     def start(self, rendered: Rendered) -> None:
         """Start the node program unless the allocation is claimed already.
@@ -53,7 +61,7 @@ class LocalClient:
         Raises:
             BackendUnreachable: files cannot be written, or no process can be made, now.
         """
-        if self.claim(rendered.token) is not None:
+        if self.claim(rendered.token) is not None or self._is_on_its_way(rendered.token):
             return
         folder = self.folder(rendered.token)
         try:
@@ -71,6 +79,7 @@ class LocalClient:
         if claim is None:
             return self._look_unclaimed(token, found)
         if claim.pid == 0:
+            self._reap_spawned(token)
             return Observed(
                 Life.ENDED, native_state="cancelled", exit_code=STOPPED, reason="cancelled before it started"
             )
@@ -102,6 +111,18 @@ class LocalClient:
             return Observed(Life.PENDING, native_state="starting", node=os.uname().nodename)
         return Observed(Life.GONE, reason="no process of it was found on this machine")
 
+    def _is_on_its_way(self, token: str) -> bool:
+        """Whether a node program that we started lives, claimed or not."""
+        return token in self.spawned and self._reap_spawned(token) is None
+
+    def _reap_spawned(self, token: str) -> int | None:
+        """Take in the node program that we started for `token`; its exit code, None where that is not known."""
+        pid = self.spawned.get(token)
+        code = _reap(pid) if pid is not None else None
+        if code is not None:
+            del self.spawned[token]
+        return code
+
     def _look_elsewhere(self, token: str, claim: ProcessId) -> Observed:
         """Another machine with the same home started it: its files are all that can be seen from here."""
         record = self.exit_record(token)
@@ -112,10 +133,9 @@ class LocalClient:
 
     def _look_dead(self, token: str, claim: ProcessId, found: Mapping[int, str]) -> Observed:
         """The node program lives no more; the allocation has ended when nothing else of it does either."""
-        pid = self.spawned.pop(token, None)
-        code = _reap(pid) if pid is not None else None
         if kill_token(token, dict(found)):
             return Observed(Life.RUNNING, str(claim.pid), "cleaning up", claim.node, "ends its left-over processes")
+        code = self._reap_spawned(token)
         record = self.exit_record(token)
         if record is not None:
             return _ended(record, claim)
@@ -136,13 +156,14 @@ class LocalClient:
 
     def report(self, token: str) -> Report | None:
         """Newest report in the run directory; read only when the file changed."""
-        path = self.folder(token) / "report.json"
+        path = self._report_paths.get(token) or str(self.folder(token) / "report.json")
         try:
-            changed = path.stat().st_mtime_ns
+            changed = os.stat(path).st_mtime_ns  # noqa: PTH116 - once a second for every task
             known = self._reports.get(token)
             if known is not None and known[0] == changed:
                 return known[1]
-            report = Report.from_json(path.read_bytes())
+            self._report_paths[token] = path
+            report = Report.from_json(Path(path).read_bytes())
         except (OSError, ValueError):
             return None
         self._reports[token] = (changed, report)
@@ -177,8 +198,9 @@ class LocalClient:
 
     def forget(self, tokens: set[str]) -> None:
         """Drop what is cached of allocations other than `tokens`."""
-        for token in self._reports.keys() - tokens:
-            del self._reports[token]
+        for known in (self._reports, self._claims, self._report_paths):
+            for token in known.keys() - tokens:
+                del known[token]
 
 
 def _spawn(argv: Sequence[str], env: Mapping[str, str], log: Path) -> int:

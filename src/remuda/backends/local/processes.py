@@ -8,7 +8,7 @@ from pathlib import Path
 
 from remuda.wire.process import ProcessId, is_alive
 
-_MARK = b"REMUDA_TOKEN="
+_MARK = b"\0REMUDA_TOKEN="
 
 
 def tokens_by_pid() -> dict[int, str]:
@@ -24,11 +24,9 @@ def tokens_by_pid() -> dict[int, str]:
             environ = Path(entry.path, "environ").read_bytes()
         except OSError:
             continue
-        begin = environ.find(_MARK)
-        if begin < 0 or (begin > 0 and environ[begin - 1] != 0):
-            continue
-        end = environ.find(b"\0", begin)
-        found[int(entry.name)] = os.fsdecode(environ[begin + len(_MARK) : end if end >= 0 else None])
+        _, is_marked, rest = (b"\0" + environ).partition(_MARK)
+        if is_marked:
+            found[int(entry.name)] = os.fsdecode(rest.partition(b"\0")[0])
     return found
 
 

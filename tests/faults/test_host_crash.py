@@ -1,0 +1,138 @@
+"""The host is killed at every step between deciding and recording; the next one finds and finishes everything."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from tests.conftest import PYTHON, Home, until
+
+from remuda.base.errors import Conflict, RemudaError
+from remuda.base.ids import new_suffix
+from remuda.plan.model import Command, Group, Kind, NodeRestart, Replace, Role, Workload
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+MOST_STEPS = 60
+
+
+class CrashingHost:
+    """Hosts that die at the step they are told."""
+
+    def __init__(self, home: Home) -> None:
+        self.home = home
+        self.log = (home.root / "crash.log").open("w")
+        self.program = subprocess.Popen(
+            [PYTHON, str(Path(__file__).with_name("crashing_host.py"))],
+            env=home.env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.log,
+            text=True,
+        )  # fmt: skip
+
+    def run(self, step: int) -> None:
+        assert self.program.stdin is not None
+        self.program.stdin.write(f"{step}\n")
+        self.program.stdin.flush()
+        until(lambda: self.home.client.is_up() or self._line_is_there(), "a host", 30)
+
+    def _line_is_there(self) -> bool:
+        import select
+
+        assert self.program.stdout is not None
+        return bool(select.select([self.program.stdout.fileno()], [], [], 0)[0])
+
+    def death(self) -> str:
+        """Where it died; it is stopped first if it lives."""
+        with suppress(RemudaError):
+            self.home.client.post("/host/stop")
+        assert self.program.stdout is not None
+        return self.program.stdout.readline().strip()
+
+    def close(self) -> None:
+        with suppress(RemudaError):
+            self.home.kill_host()
+        self.program.kill()
+        self.program.communicate()
+        self.log.close()
+        print((self.home.root / "crash.log").read_text()[-2000:])  # shown when the test fails
+
+
+@pytest.fixture
+def hosts(home: Home) -> Iterator[CrashingHost]:
+    one = CrashingHost(home)
+    yield one
+    one.close()
+
+
+def workload(home: Home, name: str) -> dict[str, Any]:
+    """Two tasks that run for long, without a router: what is tested is the supervisor's bookkeeping."""
+    group = Group(
+        name="script", role=Role.SCRIPT, count=2, command=Command(argv=("sleep", "600")),
+        restart=NodeRestart(policy="never"), replace=Replace(backoff_initial_s=0.1), kill_grace_s=2.0,
+    )  # fmt: skip
+    made = Workload(
+        name=name, kind=Kind.RUN, uid=new_suffix(8), backend="local", groups=(group,),
+        run_dir=str(home.paths.workload(name)),
+    )  # fmt: skip
+    return {"workload": json.loads(made.model_dump_json()), "spec": ""}
+
+
+def bring_up(home: Home, asked: dict[str, Any]) -> dict[str, Any]:
+    """Ask for it; empty while what was being taken down still ends."""
+    try:
+        view: dict[str, Any] = home.client.post("/workloads", asked)
+    except Conflict:
+        return {}
+    return view
+
+
+def living(home: Home) -> dict[str, set[str]]:
+    """Task -> tokens of which any process lives."""
+    found: dict[str, set[str]] = {}
+    for token in set(home.tokens().values()):
+        name, group, index, _, _ = token.rsplit(".", 4)
+        found.setdefault(f"{name}/{group}/{index}", set()).add(token)
+    return found
+
+
+def test_killed_at_every_step(home: Home, hosts: CrashingHost) -> None:
+    deaths: list[str] = []
+    for step in range(1, MOST_STEPS):
+        name = f"w{step}"
+        asked = workload(home, name)
+        # A life that ends somewhere in bringing it up ...
+        hosts.run(step)
+        with suppress(RemudaError):
+            home.client.post("/workloads", asked)
+            deadline = time.monotonic() + 5
+            while home.view(name)["ready"] < 2:
+                assert time.monotonic() < deadline
+                time.sleep(0.01)
+            home.client.post(f"/workloads/{name}/down")
+            while home.view(name)["phase"] != "DOWN":
+                assert time.monotonic() < deadline
+                time.sleep(0.01)
+        deaths.append(hosts.death())
+        # ... and one that goes on from there: the user types the same again.
+        hosts.run(10_000)
+        view = until(lambda: bring_up(home, asked), f"{name} is accepted after a death {deaths[-1]}", 10)  # noqa: B023
+        until(lambda: home.view(name)["ready"] == 2, f"{name} is up after a death {deaths[-1]}", 10)  # noqa: B023
+        alive = living(home)
+        assert set(alive) == {f"{name}/script/0", f"{name}/script/1"}, (deaths[-1], alive)
+        assert all(len(tokens) == 1 for tokens in alive.values()), (deaths[-1], alive)
+        assert view["name"] == name
+        home.client.post(f"/workloads/{name}/down")
+        until(lambda: home.view(name)["phase"] == "DOWN", f"{name} is down", 10)  # noqa: B023
+        assert not living(home), deaths[-1]
+        assert hosts.death() == "none"
+        if deaths[-1] == "none":
+            break
+    assert deaths[-1] == "none", "there are more steps than were tried"
+    told = set(deaths)
+    assert {"before record", "after record", "before start", "after start", "before end", "after end"} <= told
+    assert {"before add_workload", "after add_workload", "before set_intent", "after set_intent"} <= told

@@ -1,0 +1,352 @@
+"""Everything that can end at any time does: replicas, node programs, routers, hosts. Real processes, real signals."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import sqlite3
+import subprocess
+import threading
+import time
+import urllib.error
+import urllib.request
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.conftest import PYTHON, Home, until
+
+
+def ask(endpoint: str, *, key: str = "", timeout: float = 10.0) -> int:
+    """One chat request; the status, 0 for no answer."""
+    body = json.dumps({"model": "herd-1", "messages": [{"role": "user", "content": "hi"}]}).encode()
+    headers = {"Content-Type": "application/json", **({"Authorization": f"Bearer {key}"} if key else {})}
+    request = urllib.request.Request(f"{endpoint}/v1/chat/completions", body, headers)
+    try:
+        with urllib.request.urlopen(request, timeout=timeout) as answer:
+            return int(answer.status)
+    except urllib.error.HTTPError as error:
+        return error.code
+    except OSError:
+        return 0
+
+
+def members(home: Home, name: str = "herd") -> set[str]:
+    router = home.view(name)["router"]
+    return set(router["members"]) if router else set()
+
+
+def one_living_allocation_per_task(home: Home, tasks: int) -> None:
+    alive: dict[str, set[str]] = {}
+    for token in home.tokens().values():
+        workload, group, index, attempt, uid = token.rsplit(".", 4)
+        alive.setdefault(f"{workload}/{group}/{index}", set()).add(f"{attempt}.{uid}")
+    assert len(alive) == tasks, alive
+    assert all(len(tokens) == 1 for tokens in alive.values()), alive
+
+
+class Load:
+    """Requests from several threads until it is closed; counts what is not 200."""
+
+    def __init__(self, endpoint: str, threads: int = 4) -> None:
+        self.endpoint = endpoint
+        self.answers: list[int] = []
+        self._stop = threading.Event()
+        self._threads = [threading.Thread(target=self._run) for _ in range(threads)]
+        for thread in self._threads:
+            thread.start()
+
+    def _run(self) -> None:
+        while not self._stop.is_set() and len(self.answers) < 20000:
+            self.answers.append(ask(self.endpoint))
+
+    def close(self) -> list[int]:
+        self._stop.set()
+        for thread in self._threads:
+            thread.join()
+        return self.answers
+
+
+@pytest.fixture
+def herd(home: Home) -> Home:
+    home.run("up", "-c", str(home.swarm()))
+    return home
+
+
+@pytest.mark.parametrize("victim", ["engine", "node program"])
+def test_a_replica_killed_under_load_costs_no_request(herd: Home, victim: str) -> None:
+    before = herd.task("herd", "replica/0")
+    pid = before["pid"] if victim == "engine" else parent_of(before["pid"])
+    load = Load(herd.view("herd")["endpoint"])
+    until(lambda: len(load.answers) > 50, "load")
+    os.kill(pid, signal.SIGKILL)
+    until(lambda: before["url"] not in members(herd), "out of the router", 5)
+    until(lambda: len(members(herd)) == 2, "two members again")
+    until(lambda: herd.view("herd")["phase"] == "RUNNING", "healed")
+    answers = load.close()
+    assert set(answers) == {200}, {code: answers.count(code) for code in set(answers)}
+    after = herd.task("herd", "replica/0")
+    if victim == "engine":
+        assert (after["attempt"], after["restarts"]) == (1, 1)
+    else:
+        assert after["attempt"] == 2
+        assert "was killed by signal 9" in herd.run("explain", "herd").stdout
+    one_living_allocation_per_task(herd, 3)
+
+
+def parent_of(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[1])
+
+
+@pytest.mark.parametrize("victim", ["router", "node program"])
+def test_a_killed_router_comes_back_on_the_same_address_with_its_members(herd: Home, victim: str) -> None:
+    endpoint = herd.view("herd")["endpoint"]
+    pid = herd.task("herd", "router/0")["pid"]
+    os.kill(pid if victim == "router" else parent_of(pid), signal.SIGKILL)
+    until(lambda: ask(endpoint, timeout=2) != 200, "it is gone", 5)
+    until(lambda: ask(endpoint, timeout=2) == 200, "it answers again", 10)
+    until(lambda: herd.view("herd")["phase"] == "RUNNING" and len(members(herd)) == 2, "healed")
+    assert herd.view("herd")["endpoint"] == endpoint
+    one_living_allocation_per_task(herd, 3)
+
+
+def test_a_deaf_replica_leaves_the_router_and_is_restarted(home: Home) -> None:
+    home.run("up", "-c", str(home.swarm()))
+    home.behave("deaf")
+    until(lambda: members(home) == set(), "no members")
+    assert home.task("herd", "replica/0")["phase"] in ("unhealthy", "starting")
+    until(lambda: home.task("herd", "replica/0")["restarts"] == 1, "restarted in place")
+    home.behave("ok")
+    until(lambda: home.view("herd")["phase"] == "RUNNING", "well again")
+    assert ask(home.view("herd")["endpoint"]) == 200
+
+
+def test_a_replica_that_answers_500_is_unhealthy(home: Home) -> None:
+    home.run("up", "-c", str(home.swarm(watchdog={"unhealthy_restart_after": 60})))
+    home.behave("500")
+    until(lambda: home.task("herd", "replica/1")["phase"] == "unhealthy", "unhealthy")
+    assert home.task("herd", "replica/1")["http_status"] == 500
+    home.behave("ok")
+    until(lambda: home.view("herd")["phase"] == "RUNNING", "well again")
+    assert home.task("herd", "replica/1")["restarts"] == 0
+
+
+def test_a_replica_that_dies_at_start_fails_with_its_reason(home: Home) -> None:
+    watchdog = {"max_restarts": 1, "max_replacements": 2}
+    path = home.swarm(engine_args=["--die-at-start", "3"], watchdog=watchdog, replicas=1)
+    done = home.run("up", "-c", str(path), check=False, timeout=60)
+    assert done.returncode == 1
+    assert "error: herd is FAILED" in done.stderr
+    explained = home.run("explain", "herd").stdout
+    assert "given up after 2 failures" in explained
+    assert "3" in explained
+    home.run("down", "herd")
+    assert not home.tokens()
+
+
+def test_a_program_that_is_not_there_is_said_at_once(home: Home) -> None:
+    begin = time.monotonic()
+    path = home.swarm(command=["no-such-server", "--port", "{port}"], replicas=1)
+    done = home.run("up", "-c", str(path), check=False)
+    assert done.returncode == 1
+    assert "no-such-server" in done.stderr
+    assert time.monotonic() - begin < 10
+
+
+def test_a_replica_that_hangs_while_starting_is_noticed_before_the_window_ends(home: Home) -> None:
+    hangs = ["python", "-c", "import time; time.sleep(600)"]
+    watchdog = {"stall_after": 1, "readiness_timeout": 600, "max_restarts": 0, "max_replacements": 1}
+    path = home.swarm(command=hangs, replicas=1, watchdog=watchdog)
+    begin = time.monotonic()
+    done = home.run("up", "-c", str(path), check=False)
+    assert done.returncode == 1
+    assert time.monotonic() - begin < 25
+    assert "hang" in home.run("explain", "herd").stdout
+
+
+def test_one_bad_replica_of_two_leaves_the_endpoint_serving(home: Home) -> None:
+    script = home.root / "lame.py"
+    script.write_text(
+        "import os, sys, runpy\n"
+        "if os.environ['REMUDA_TASK'] == 'replica/1':\n    sys.exit(9)\n"
+        "runpy.run_module('remuda.testing.engine', run_name='__main__')\n"
+    )
+    command = [PYTHON, str(script), "--host", "{host}", "--port", "{port}", "--model", "herd-1"]
+    watchdog = {"max_restarts": 0, "max_replacements": 1}
+    done = home.run("up", "-c", str(home.swarm(command=command, ready="first", watchdog=watchdog)))
+    assert "DEGRADED" in home.run("status").stdout or "FAILED" in done.stderr
+    assert ask(home.view("herd")["endpoint"]) == 200
+    until(lambda: home.task("herd", "replica/1")["phase"] == "failed", "given up")
+    assert home.view("herd")["phase"] == "DEGRADED"
+    assert "replica/1" in home.view("herd")["reason"]
+    one_living_allocation_per_task(home, 2)
+
+
+def test_a_killed_host_changes_nothing_for_users_and_the_next_adopts(herd: Home) -> None:
+    endpoint = herd.view("herd")["endpoint"]
+    pids = {task["task"]: task["pid"] for task in herd.view("herd")["tasks"]}
+    for _ in range(3):
+        herd.kill_host()
+        assert ask(endpoint) == 200
+        herd.run("status", "herd")
+        until(lambda: herd.view("herd")["phase"] == "RUNNING", "adopted")
+    assert {task["task"]: task["pid"] for task in herd.view("herd")["tasks"]} == pids
+    one_living_allocation_per_task(herd, 3)
+
+
+def test_what_happened_while_no_host_ran_is_made_good(herd: Home) -> None:
+    tasks = {task["task"]: task["pid"] for task in herd.view("herd")["tasks"]}
+    herd.kill_host()
+    os.kill(parent_of(tasks["replica/0"]), signal.SIGKILL)
+    os.kill(tasks["replica/1"], signal.SIGKILL)
+    herd.run("host", "start")
+    until(lambda: herd.view("herd")["phase"] == "RUNNING" and len(members(herd)) == 2, "healed")
+    assert ask(herd.view("herd")["endpoint"]) == 200
+    one_living_allocation_per_task(herd, 3)
+
+
+def test_two_hosts_at_once_are_one(herd: Home) -> None:
+    pid = herd.host_pid()
+    second = subprocess.run(
+        [PYTHON, "-m", "remuda.host"], env=herd.env, capture_output=True, text=True, timeout=20, check=False
+    )
+    assert second.returncode == 4
+    assert "a host of this state directory runs on this machine already" in second.stderr
+    assert herd.host_pid() == pid
+
+
+def test_many_commands_at_once_start_one_host(home: Home) -> None:
+    started = [home.start("status") for _ in range(6)]
+    for process in started:
+        out, err = process.communicate(timeout=40)
+        assert process.returncode == 0, err
+        assert out.strip() == "nothing runs"
+    fences = sqlite3.connect(home.paths.database)
+    with closing(fences):
+        assert fences.execute("select fence from lease").fetchone() == (1,)
+
+
+def test_a_frozen_host_that_lost_its_lease_writes_nothing(herd: Home) -> None:
+    """Another machine's host takes over while this one is stopped; when it goes on, it ends without a word."""
+    pid = herd.host_pid()
+    os.kill(pid, signal.SIGSTOP)
+    with closing(sqlite3.connect(herd.paths.database)) as database:
+        database.execute("update lease set fence = fence + 1, owner = 'pid 1 on elsewhere', node = 'elsewhere'")
+        database.commit()
+        events = database.execute("select count(*) from event").fetchone()
+        os.kill(pid, signal.SIGCONT)
+        until(lambda: not Path(f"/proc/{pid}").exists() or "lease" in herd.log(), "it ended", 15)
+        assert database.execute("select count(*) from event").fetchone() == events
+        database.execute("update lease set owner = '', expires_at = 0")
+        database.commit()
+    herd.run("status")
+    until(lambda: herd.view("herd")["phase"] == "RUNNING", "taken over")
+    one_living_allocation_per_task(herd, 3)
+
+
+def test_a_port_that_is_taken(home: Home) -> None:
+    with socket.socket() as holder:
+        holder.bind(("127.0.0.1", 0))
+        holder.listen()
+        port = holder.getsockname()[1]
+        fixed = home.swarm(backend={"type": "local", "endpoint": {"port": port}})
+        done = home.run("up", "-c", str(fixed), check=False)
+        assert done.returncode == 4
+        assert f"error: port {port} on 127.0.0.1 is in use by another program" in done.stderr
+        replica = home.swarm(port=port)
+        home.run("up", "-c", str(replica))
+        assert all(not task["url"].endswith(f":{port}") for task in home.view("herd")["tasks"])
+    assert ask(home.view("herd")["endpoint"]) == 200
+
+
+def test_two_swarms_have_two_addresses(home: Home) -> None:
+    home.run("up", "-c", str(home.swarm("herd", replicas=1)))
+    home.run("up", "-c", str(home.swarm("flock", replicas=1)))
+    assert home.view("herd")["endpoint"] != home.view("flock")["endpoint"]
+    assert {ask(home.view(name)["endpoint"]) for name in ("herd", "flock")} == {200}
+
+
+def test_two_different_up_of_one_name_at_once(home: Home) -> None:
+    home.run("host", "start")
+    home.swarm()
+    other = home.root / "other.yaml"
+    document = json.loads((home.root / "herd.yaml").read_text())
+    other.write_text(json.dumps({**document, "env": {"DIFFERENT": "1"}}))
+    processes = [home.start("up", "-c", str(path)) for path in (home.root / "herd.yaml", other)]
+    codes = sorted(process.wait(40) for process in processes)
+    for process in processes:
+        process.communicate()
+    assert codes == [0, 4]
+    one_living_allocation_per_task(home, 3)
+
+
+EVIL = "$(touch /tmp/remuda-was-here) `touch /tmp/remuda-was-here`; 'q' \"d\" \\ é"
+
+
+def test_nothing_is_executed_and_all_arrives_verbatim(home: Home) -> None:
+    trace = Path("/tmp/remuda-was-here")
+    trace.unlink(missing_ok=True)
+    show = (
+        "import os, sys, json, time; print(json.dumps([sys.argv[1:], os.environ['EVIL']]), flush=True); time.sleep(60)"
+    )
+    path = home.swarm(
+        command=["python", "-c", show, "{model}", EVIL], model=EVIL, env={"EVIL": EVIL}, replicas=1, args=[EVIL],
+        watchdog={"enabled": False}, router="none",
+    )  # fmt: skip
+    home.run("up", "-c", str(path))
+    line = until(home.run("logs", "herd").stdout.strip, "its line")
+    assert json.loads(line) == [[EVIL, EVIL, EVIL], EVIL]
+    named = home.run("up", "-c", str(path), "-n", EVIL, check=False)
+    assert named.returncode == 2
+    assert "cannot be a name" in named.stderr
+    assert not trace.exists()
+
+
+def test_the_api_key_is_nowhere_but_in_its_file(home: Home) -> None:
+    key = "k-5f1e0c7d9a-secret"
+    path = home.swarm(api_key={"env": "HERD_KEY"}, secret_env={"OTHER": {"env": "HERD_KEY"}})
+    unset = home.run("up", "-c", str(path), check=False)
+    assert unset.returncode == 2
+    assert "HERD_KEY is not set" in unset.stderr
+    env = {"HERD_KEY": key}
+    shown = [
+        home.run("up", "-c", str(path), "--dry-run", env=env).stdout,
+        home.run("config", "show", "-c", str(path), env=env).stdout,
+    ]
+    home.run("up", "-c", str(path), env=env)
+    endpoint = home.view("herd")["endpoint"]
+    assert ask(endpoint) in (401, 403)
+    assert ask(endpoint, key=key) == 200
+    shown += [home.run(*words).stdout for words in (
+        ("status", "herd", "--json"), ("swarm", "describe", "herd", "-o", "json"), ("explain", "herd", "--json"),
+        ("logs", "herd"), ("logs", "herd", "--task", "router/0"), ("events", "herd", "--json"), ("host", "logs"),
+    )]  # fmt: skip
+    assert all(key not in text for text in shown)
+    for pid in home.tokens():
+        assert key.encode() not in Path(f"/proc/{pid}/cmdline").read_bytes()
+    for file in home.root.rglob("*"):
+        if file.is_file() and "secrets" not in file.parts:
+            assert key.encode() not in file.read_bytes(), file
+    for file in (home.paths.workload("herd") / "secrets").rglob("*"):
+        assert file.stat().st_mode & 0o077 == 0
+
+
+def test_wrong_documents_are_one_clear_sentence(home: Home) -> None:
+    cases: list[tuple[str, Any]] = [
+        ("model: m\nreplcas: 2\n", "bad.yaml:2:1: unknown key `replcas`"),
+        ("model: m\nreplicas: many\n", "bad.yaml:2:11"),
+        ("model: [\n", "bad.yaml"),
+    ]
+    for text, sentence in cases:
+        (home.root / "bad.yaml").write_text(text)
+        done = home.run("up", "-c", "bad.yaml", check=False)
+        assert done.returncode == 2
+        assert sentence in done.stderr.replace("'", "`"), done.stderr
+        assert "Traceback" not in done.stderr
+    missing = home.run("up", "-c", "absent.yaml", check=False)
+    assert missing.returncode == 2
+    assert "absent.yaml" in missing.stderr
+    assert not home.paths.socket.exists()

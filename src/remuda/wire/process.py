@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 from dataclasses import asdict, dataclass
+from functools import cache
 from pathlib import Path
 
 
@@ -41,6 +42,7 @@ class ProcessId:
             raise ValueError(str(error)) from error
 
 
+@cache  # a process sees one boot
 def boot_id() -> str:
     """The kernel's random id of this boot, empty where it has none."""
     try:
@@ -49,11 +51,17 @@ def boot_id() -> str:
         return ""
 
 
+@cache
+def _has_proc() -> bool:
+    return Path("/proc/self/stat").exists()
+
+
 def start_time(pid: int) -> str:
     """Start time of a living process, empty when there is none (a zombie is not living)."""
-    if Path("/proc/self/stat").exists():
+    if _has_proc():
         try:
-            stat = Path(f"/proc/{pid}/stat").read_bytes()
+            with open(f"/proc/{pid}/stat", "rb") as file:  # noqa: PTH123 - once a second for every task
+                stat = file.read()
         except OSError:
             return ""
         fields = stat[stat.rindex(b")") + 2 :].split()

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
 
-from remuda.backends.base import Backend, Handle, Life, Observed, Rendered, Request, TaskKey
+from remuda.backends.base import Backend, Handle, Life, Observed, Rendered, Request, TaskKey, read_token
 from remuda.base.errors import BackendUnreachable, Fenced, RemudaError
 from remuda.supervise import facts
 from remuda.supervise.changes import Changes
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 _LOG = logging.getLogger("remuda.supervise")
 _AFTER_BUG_S = 1.0
 """Between two rounds while something is broken, so that it does not keep the machine busy."""
-
-
 _HURRY_FOR_S = 5.0
+_EARLY_S = 0.01
+"""A look is not put off for so little: two clocks are never quite the same."""
 
 
 class Journal(Protocol):
@@ -84,6 +84,7 @@ class Supervisor:
         self.unreachable: dict[str, str] = {}
         self._inbox: list[Report] = []
         self._unwritten = Changes()
+        self._looked_at: dict[str, float] = {}
         self._bugs: dict[str, str] = {}
         self._has_bug = False
         self._hurry_until = 0.0
@@ -97,11 +98,24 @@ class Supervisor:
     # What other tasks of the host call
 
     def take(self, report: Report) -> None:
-        """Queue a report; it is taken in with the next step."""
+        """Queue a report; it is taken in with the next step, which comes at once if it is news."""
         self._inbox.append(report)
         if report.state in ("exited", "stopping"):
             self._hurry()
-        self._wake.set()
+        if self._is_news(report):
+            self._wake.set()
+
+    def _is_news(self, report: Report) -> bool:
+        """Whether it may change what is done. That a ready task still is can wait, and there is much of that."""
+        try:
+            parts = read_token(report.token)
+        except ValueError:
+            return False
+        task = self.tasks(parts.workload).get(TaskKey(parts.workload, parts.group, parts.index))
+        if task is None or task.token != report.token:
+            return False
+        said = (report.state, report.url, report.pid, report.restarts)
+        return task.phase is not Phase.READY or said != ("ready", task.url, task.pid, task.restarts)
 
     def wake(self) -> None:
         """Let the next step come at once."""
@@ -150,20 +164,22 @@ class Supervisor:
         if not self._write(changes):
             return 1.0
         await self._act(actions)
-        pauses = [await self._follow(), self._poll_s()]
+        pauses = [await self._follow(), self._look_pause_s()]
         now = self.clock.now()
         pauses += [due for tasks in self.all.values() if (due := next_due(tasks, now)) is not None]
         return max(_AFTER_BUG_S if self._has_bug else 0.01, min(pauses))
 
-    def _poll_s(self) -> float:
+    def _look_pause_s(self) -> float:
+        """Seconds until a backend is to be asked how its allocations are."""
         busy = {task.backend for tasks in self.all.values() for task in tasks.values() if task.phase in LIVE}
-        hurry = self.clock.now() < self._hurry_until
-        pauses = [
-            self.backends[name].hurry_s if hurry else self.backends[name].poll_s
-            for name in busy
-            if name in self.backends
-        ]
-        return min(pauses, default=30.0)
+        return min((self._look_due_s(name) for name in busy if name in self.backends), default=30.0)
+
+    def _look_due_s(self, name: str) -> float:
+        """The same for one backend. News of a task come by themselves and do not make it due earlier."""
+        now, backend = self.clock.now(), self.backends[name]
+        every = backend.hurry_s if now < self._hurry_until else backend.poll_s
+        since = now - self._looked_at.get(name, 0.0)
+        return max(0.0, every - since) if since >= 0 else 0.0  # the machine's clock may be set back
 
     def _hurry(self) -> None:
         """Something is about to end: look more often for a while, so that what follows comes soon."""
@@ -175,8 +191,11 @@ class Supervisor:
             for task in tasks.values():
                 if task.phase in LIVE and task.phase is not Phase.SUBMITTING:
                     handles[task.backend].append(Handle(task.token, task.native))
-        for name, wanted in handles.items():
-            answers = await self._ask(name, wanted)
+        for name in self.backends:
+            if self._look_due_s(name) > _EARLY_S:
+                continue
+            self._looked_at[name] = self.clock.now()
+            answers = await self._ask(name, handles[name]) if name in handles else {}
             by_token = {
                 task.token: task for tasks in self.all.values() for task in tasks.values() if task.backend == name
             }
@@ -187,11 +206,8 @@ class Supervisor:
 
     async def _ask(self, name: str, handles: Sequence[Handle]) -> Mapping[str, Observed]:
         """Observe; silence, or an answer that nobody understands, changes only what `explain` says of the backend."""
-        backend = self.backends.get(name)
-        if backend is None:
-            return {}
         try:
-            answers = await backend.observe(handles)
+            answers = await self.backends[name].observe(handles)
         except Exception as error:  # noqa: BLE001 - other backends go on
             if name not in self.unreachable:
                 bug = None if isinstance(error, RemudaError) else error

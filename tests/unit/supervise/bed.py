@@ -108,11 +108,11 @@ class Bed:
 
     async def all_ready(self, *, name: str = "w") -> None:
         """Let every running task report that it answers."""
-        await self.go()
+        await self.go(1)
         for task in self.tasks(name):
             if task.token in self.backend.living():
                 self.host.take(self.backend.report(task.token))
-        await self.go()
+        await self.go(1)
 
     def tasks(self, name: str = "w") -> list[Task]:
         return [task for _, task in sorted(self.host.tasks(name).items())]

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.unit.supervise.build import group
@@ -137,10 +138,11 @@ async def test_the_cause_of_an_end_is_kept(bed: Bed) -> None:
     bed.up(group(count=1))
     await bed.all_ready()
     bed.backend.end(bed.task().token, 7, evidence="last words", reason="ended with exit code 7")
-    await bed.go()
+    ended = bed.clock.now()
+    await bed.go(2)
     (first, *_) = bed.journal.allocations("w")
     assert (first.exit_code, first.cause, first.evidence) == (7, Cause.APPLICATION, "last words")
-    assert first.ended_at == bed.clock.now()
+    assert first.ended_at == ended
 
 
 # Bugs stay where they are
@@ -292,6 +294,7 @@ async def test_what_a_removed_workload_left_unwritten_blocks_nobody(bed: Bed) ->
             raise RemudaError("the disk is full")
 
     bed.journal.hook = full
+    bed.clock.advance(1)
     await bed.host.step()
     assert (bed.phases(), bed.written()) == ([Phase.STOPPED], [Phase.STOPPING])
     bed.journal.hook = lambda _: None
@@ -328,6 +331,7 @@ async def test_another_host_ends_this_one(bed: Bed) -> None:
     taken = leases.acquire(bed.store, identify(1), 20.0, bed.clock.now() + 60)
     assert isinstance(taken, leases.Lease)
     bed.backend.end(bed.task().token, 1)
+    bed.clock.advance(60)
     calls = len(bed.backend.calls)
     with pytest.raises(Fenced):
         await asyncio.wait_for(old.run(), 10)
@@ -379,6 +383,45 @@ async def test_the_newest_report_wins_in_whatever_order_they_come(bed: Bed) -> N
     assert bed.phases() == [Phase.READY]
 
 
+async def test_reports_are_no_reason_to_ask_the_backend(bed: Bed) -> None:
+    bed.up(group(count=100))
+    await bed.go(1)
+    await bed.host.step()
+    observed = bed.backend.count("observe")
+    for task in bed.tasks():
+        bed.host.take(bed.backend.report(task.token, "ready"))
+        await bed.host.step()
+    assert bed.phases() == [Phase.READY] * 100
+    assert bed.backend.count("observe") == observed
+
+
+@pytest.mark.parametrize(
+    ("state", "changes", "expected"),
+    [
+        ("ready", {}, False),
+        ("ready", {"metrics": {"running": 4.0}}, False),
+        ("ready", {"pid": 77}, True),
+        ("ready", {"url": "http://elsewhere:1"}, True),
+        ("ready", {"restarts": 1}, True),
+        ("unhealthy", {}, True),
+        ("exited", {}, True),
+        ("unhealthy", {"token": "w.replica.0.9.u1"}, False),
+        ("unhealthy", {"token": "not one of ours"}, False),
+    ],
+)
+async def test_only_news_wake_the_loop(bed: Bed, state: str, changes: dict[str, Any], expected: bool) -> None:
+    bed.up(group(count=1))
+    await bed.all_ready()
+    task = bed.task()
+    bed.host._wake.clear()
+    bed.host.take(replace(bed.backend.report(task.token, state), **{"url": task.url, "pid": task.pid, **changes}))
+    assert bed.host._wake.is_set() is expected
+    await bed.go(2)
+    assert bed.task().metrics == changes.get("metrics", {}), "what can wait is taken in with the next look"
+
+
+# Time and size
+# Time and size
 # Time and size
 
 
@@ -450,6 +493,7 @@ async def test_a_thousand_tasks(bed: Bed) -> None:
     assert bed.phases() == [Phase.READY] * 1000
     assert bed.backend.count("submit") == 1
     observed = bed.backend.count("observe")
+    bed.clock.advance(1)
     await bed.host.step()
     assert bed.backend.count("observe") == observed + 1
     for token in bed.backend.living()[::2]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-_LINE = re.compile(r"([A-Za-z_:][\w:]*)(?:\{(.*)\})?\s+(\S+)(?:\s+\S+)?\s*")
+_NAME = re.compile(r"[A-Za-z_:][\w:]*")
 _LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
 
 
@@ -27,17 +27,24 @@ Samples = tuple[Sample, ...]
 
 def parse(text: str) -> Samples:
     """All samples; comments and lines that are none are passed over."""
-    found: list[Sample] = []
-    for line in text.splitlines():
-        match = _LINE.fullmatch(line) if line and line[0] != "#" else None
-        if match is None:
-            continue
-        try:
-            value = float(match.group(3))
-        except ValueError:
-            continue
-        found.append(Sample(match.group(1), dict(_LABEL.findall(match.group(2) or "")), value))
-    return tuple(found)
+    found = (_sample(line) for line in text.splitlines() if line and line[0] != "#")
+    return tuple(sample for sample in found if sample is not None)
+
+
+def _sample(line: str) -> Sample | None:
+    """Cut at the braces: a pattern for the whole line goes back and forth in it, and there are hundreds of lines."""
+    name, brace, rest = line.partition("{")
+    labels, closed, tail = rest.rpartition("}")
+    if not brace:
+        name, _, tail = line.partition(" ")
+    fields = tail.split()
+    if bool(brace) != bool(closed) or len(fields) not in (1, 2) or _NAME.fullmatch(name.strip()) is None:
+        return None
+    try:
+        value = float(fields[0])
+    except ValueError:
+        return None
+    return Sample(name.strip(), dict(_LABEL.findall(labels)) if labels else {}, value)
 
 
 def chosen(samples: Samples, name: str, **labels: frozenset[str]) -> list[Sample]:

@@ -11,8 +11,8 @@ import click
 
 from remuda.base.errors import InputError
 from remuda.base.paths import state_paths
-from remuda.base.units import parse_duration, show_count, show_duration
-from remuda.batch.request import JobRequest, Summary
+from remuda.base.units import parse_duration
+from remuda.batch.request import JobRequest
 from remuda.cli import watch
 from remuda.cli.show import print_json, say
 from remuda.control import jobs, swarms, targets
@@ -47,32 +47,17 @@ def submit(job_class: str, options: dict[str, Any]) -> int:
 
 
 def _run(folder: JobFolder, request: JobRequest, *, as_json: bool) -> int:
-    from remuda.batch.show import shown_progress
+    from remuda.batch.show import ProgressView, summary_lines
 
-    with shown_progress() as on_progress:
-        summary = jobs.run_here(folder, request, on_progress)
+    with ProgressView() as view:
+        summary = jobs.run_here(folder, request, view.update)
     if as_json:
         print_json(summary.to_json())
     else:
-        show_summary(summary)
+        for line in summary_lines(summary):
+            say(line)
+        click.echo(summary.output)
     return 1 if summary.failed else 0
-
-
-def show_summary(summary: Summary) -> None:
-    """Say what came of a job."""
-    if summary.output_kept:
-        say(f"nothing was left to do: {summary.output} has all {show_count(summary.rows)} rows")
-    else:
-        say(
-            f"{show_count(summary.done)} rows in {show_duration(summary.seconds)} "
-            f"({summary.rows_per_s:,.1f} rows/s, {summary.tokens_per_s:,.0f} tokens/s), "
-            f"{show_count(summary.prompt_tokens)} prompt and {show_count(summary.completion_tokens)} generated tokens"
-        )
-    if summary.skipped and not summary.output_kept:
-        say(f"{show_count(summary.skipped)} rows were finished before")
-    if summary.failed:
-        say(f"{show_count(summary.failed)} rows have an error (column `error`); --retry-errors does them again")
-    click.echo(summary.output)
 
 
 def _check_backend(options: dict[str, Any]) -> None:

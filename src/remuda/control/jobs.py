@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from remuda.base.paths import StatePaths
+    from remuda.batch.job import SwarmJob
     from remuda.batch.progress import Progress
     from remuda.batch.request import JobRequest, Summary
     from remuda.control.client import HostClient
@@ -178,8 +179,13 @@ def _word(
     return LOST, "its process was killed; type the same command again to resume"
 
 
-def run_here(folder: JobFolder, request: JobRequest, on_progress: Callable[[Progress], None] | None) -> Summary:
-    """Run a batch job in this process, and leave its outcome in the folder.
+def run_here(
+    folder: JobFolder,
+    request: JobRequest,
+    on_progress: Callable[[Progress], None] | None,
+    job: SwarmJob | None = None,
+) -> Summary:
+    """Run a batch job in this process, and leave its outcome in the folder; `job` is used instead of the named class.
 
     Raises:
         RemudaError: what ended it; the folder says so too.
@@ -189,7 +195,7 @@ def run_here(folder: JobFolder, request: JobRequest, on_progress: Callable[[Prog
     (folder.path / "outcome.json").unlink(missing_ok=True)
     folder.write("owner.json", identify(os.getpid()).__dict__)
     try:
-        summary = run_job(request, on_progress)
+        summary = run_job(request, on_progress, job=job)
     except Interrupted as error:
         folder.write("outcome.json", {"state": STOPPED, "reason": error.message})
         raise
@@ -257,12 +263,15 @@ def drive(path: Path, paths: StatePaths) -> int:
         0 when the job has ended, well or not: its folder says how; else the error's own code.
     """
     from remuda.batch.request import JobRequest
-    from remuda.batch.show import plain_progress
+    from remuda.batch.show import ProgressView, summary_lines
 
     folder = JobFolder(paths, path.name)
     request = JobRequest.from_json(folder.read("request.json"))
     try:
-        run_here(folder, request, plain_progress())
+        with ProgressView() as view:
+            summary = run_here(folder, request, view.update)
+        for line in summary_lines(summary):
+            print(line, file=sys.stderr)  # noqa: T201 - the driver's log
     except Interrupted as error:
         return error.exit_code
     except (InputError, Conflict, NotFound) as error:

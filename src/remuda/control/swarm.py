@@ -1,0 +1,170 @@
+"""The Python API: `with Swarm("swarm.yaml") as swarm: swarm.submit_job(job, "in.parquet", "out.parquet")`."""
+
+from __future__ import annotations
+
+from collections import deque
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+from remuda.base.errors import Conflict, InputError
+from remuda.base.paths import state_paths
+from remuda.control import jobs, planning, swarms, targets
+from remuda.control.client import connect
+from remuda.control.jobs import JobFolder
+from remuda.specs.load import mapping_overrides
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from remuda.batch.job import SwarmJob
+    from remuda.batch.request import Summary
+    from remuda.control.targets import Target
+
+
+class Swarm:
+    """Replicas of a model behind one address, up for as long as the `with` block lasts.
+
+    Args:
+        config: path of a swarm document, or its fields as a mapping.
+        name: name of the swarm; default: the document's, or one made of the model.
+        keep: leave it up at the end of the block.
+        wait_s: seconds to wait until it answers; default: the document's `wait_endpoint_s`.
+        values: fields that win over the document: `Swarm("swarm.yaml", replicas=2)`.
+
+    Raises:
+        InputError: the document is wrong; says where.
+    """
+
+    def __init__(
+        self,
+        config: str | Path | dict[str, Any] | None = None,
+        *,
+        name: str = "",
+        keep: bool = False,
+        wait_s: float | None = None,
+        **values: Any,
+    ) -> None:
+        fields = {**config, **values} if isinstance(config, dict) else values
+        file = None if isinstance(config, dict) else config
+        overrides = mapping_overrides(fields, "Swarm(…)")
+        self._planned: planning.Planned | None = planning.plan_up(file, overrides, paths=state_paths(), name=name)
+        self.name = self._planned.workload.name
+        address = self._planned.workload.endpoint
+        self._wait_s = wait_s if wait_s is not None else (address.wait_s if address else 600.0)
+        self._keep = keep
+        self._target: Target | None = None
+
+    @classmethod
+    def from_state(cls, name: str) -> Self:
+        """The swarm of that name which is up already. Leaving a `with` block of it does not take it down.
+
+        Raises:
+            NotFound: there is none.
+        """
+        connect().get(f"/workloads/{name}")
+        swarm = cls.__new__(cls)
+        swarm.__dict__.update(name=name, _planned=None, _keep=True, _wait_s=600.0, _target=None)
+        return swarm
+
+    def up(self) -> Self:
+        """Bring it up, and wait until the endpoint answers.
+
+        Raises:
+            RemudaError: it failed.
+            TimedOut: it took longer than `wait_s`.
+        """
+        client = connect()
+        if self._planned is not None:
+            swarms.bring_up(self._planned, client)
+        deque(swarms.wait_up(self.name, self._wait_s, client), maxlen=1)
+        self._target = targets.of_swarm(self.name, "", "", lambda _: None)
+        return self
+
+    def down(self) -> None:
+        """Take it down; returns when nothing of it is left."""
+        self._target = None
+        for _ in swarms.take_down([self.name]):
+            pass
+
+    def __enter__(self) -> Self:
+        try:
+            return self.up()
+        except BaseException:
+            if not self._keep:
+                self.down()
+            raise
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if not self._keep:
+            self.down()
+
+    @property
+    def target(self) -> Target:
+        """Where requests go.
+
+        Raises:
+            Conflict: it is not up.
+        """
+        if self._target is None:
+            if self._planned is not None:
+                raise Conflict(f"swarm {self.name!r} is not up", hint="use it inside `with`, or call up() first")
+            self._target = targets.of_swarm(self.name, "", "", lambda _: None)
+        return self._target
+
+    @property
+    def endpoint(self) -> str:
+        """`http://host:port`, without `/v1`."""
+        return self.target.endpoint
+
+    @property
+    def model(self) -> str:
+        """Model name that requests carry."""
+        return self.target.model
+
+    def status(self) -> dict[str, Any]:
+        """What `remuda status NAME --json` prints."""
+        view: dict[str, Any] = connect().get(f"/workloads/{self.name}", fresh="true")
+        return view
+
+    def submit_job(
+        self,
+        job: SwarmJob | str,
+        input_path: str | Path,
+        output_path: str | Path,
+        **options: Any,
+    ) -> Summary:
+        """Run a job over all rows of `input_path`; a run that was cut off goes on where it was.
+
+        Args:
+            job: an instance of your own class or a built-in job, or a name as for `remuda job submit`.
+            input_path: parquet, jsonl or csv: file, directory, glob or brace range.
+            output_path: file or directory.
+            options: further fields of `remuda.batch.request.JobRequest`, e.g. `limit=100`, `retry_errors=True`.
+
+        Raises:
+            RemudaError: what ended it; finished rows are kept.
+        """
+        from remuda.batch.request import JobRequest
+
+        named = isinstance(job, str)
+        what = job if isinstance(job, str) else f"{type(job).__module__}:{type(job).__qualname__}"
+        try:
+            request = JobRequest(
+                endpoint=self.target.endpoint,
+                model=self.target.model,
+                input=str(Path(input_path).absolute()),
+                output=str(Path(output_path).absolute()),
+                job=what,
+                api_key_file=self.target.api_key_file,
+                **options,
+            )
+        except TypeError as error:
+            raise InputError(f"submit_job: {error}") from error
+        folder = JobFolder(state_paths(), jobs.new_id(request.output))
+        folder.create({
+            "kind": "batch", "what": what, "input": request.input, "output": request.output, "swarm": self.name,
+            "detached": False, "progress": str(request.checkpoint_path() / "progress.json"),
+        })  # fmt: skip
+        return jobs.run_here(folder, request, None, None if named else job)  # type: ignore[arg-type]

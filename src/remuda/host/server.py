@@ -125,7 +125,7 @@ class Host:
             _LOG.info("host %d ended; workloads go on running", me.pid)
 
     async def _until_stopped(
-        self, supervisor: Supervisor, server: uvicorn.Server, listener: socket.socket, lease: leases.Lease
+        self, supervisor: Supervisor, server: _ApiServer, listener: socket.socket, lease: leases.Lease
     ) -> None:
         """Run all parts until the first ends, then end the others. What a part raised is raised here."""
         parts = [
@@ -135,8 +135,7 @@ class Host:
             asyncio.create_task(self._stop.wait(), name="stop"),
         ]
         await asyncio.wait(parts, return_when=asyncio.FIRST_COMPLETED)
-        server.should_exit = True
-        server.force_exit = True
+        server.end()
         for part in parts:
             if part.get_name() != "api":
                 part.cancel()
@@ -198,9 +197,30 @@ class Host:
         return listener
 
 
-def _server(app: App) -> uvicorn.Server:
-    config = uvicorn.Config(app.make(), log_config=None, access_log=False, lifespan="off", timeout_graceful_shutdown=1)
-    server = uvicorn.Server(config)
+class _ApiServer(uvicorn.Server):
+    """Without uvicorn's ten wake-ups a second, which an idle machine would notice."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self._ended = asyncio.Event()
+
+    async def main_loop(self) -> None:
+        """Wait for the end; the first tick sets what answers need."""
+        await self.on_tick(0)
+        await self._ended.wait()
+
+    def end(self) -> None:
+        """Close all connections, also those that are in use, and return from `serve`."""
+        self.should_exit = True
+        self.force_exit = True
+        self._ended.set()
+
+
+def _server(app: App) -> _ApiServer:
+    config = uvicorn.Config(
+        app.make(), log_config=None, access_log=False, lifespan="off", timeout_graceful_shutdown=1, date_header=False
+    )
+    server = _ApiServer(config)
     # The host handles signals itself, for all of its parts.
     server.capture_signals = nullcontext  # type: ignore[method-assign, assignment]
     return server

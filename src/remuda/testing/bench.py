@@ -138,7 +138,7 @@ class BenchHome:
             [sys.executable, "-m", "remuda", *arguments], env=self.env, capture_output=True, text=True, check=False
         )
         if done.returncode != 0:
-            raise SystemExit(f"remuda {' '.join(arguments)}: {done.returncode}\n{done.stdout}\n{done.stderr}")
+            raise SystemExit(f"remuda {' '.join(arguments)}: {done.returncode}\n{done.stderr[-2000:]}")
         return done.stdout
 
     def swarm(self, name: str, replicas: int, **changes: Any) -> Path:

@@ -105,13 +105,15 @@ def _router(said: SwarmSpec, spec: SwarmSpec, keys: Path) -> Group | None:
     front = plan_front(said, ROUTER)
     settings = RouterSettings(
         endpoint=front.endpoint,
-        replicas=spec.replicas,
+        # A swarm of one may be scaled up, and its router stays: it gets the policy of several.
+        replicas=max(2, spec.replicas),
         policy=spec.router.policy or "",
         group=ROUTER,
         control_key=Secret(file=str(keys / CONTROL_KEY)),
         public=front.listen.public,
         request_timeout_s=spec.router.request_timeout,
         python=sys.executable,
+        log_level=spec.log_level,
         extra_args=tuple(spec.router.args),
     )
     try:

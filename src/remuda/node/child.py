@@ -8,6 +8,7 @@ import os
 import select
 import signal
 import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -44,6 +45,7 @@ GATHER_S = 0.02
 FLOOD_BYTES = 32768
 """More at once than this is taken on without a pause, so that a child that prints much is not held up."""
 MAX_REASON = 1000
+LOG_LEVELS = ("debug", "info", "warning", "error")
 TAIL_CHARS = 4000
 _PASSING = (errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.ETXTBSY, errno.EINTR)
 
@@ -273,6 +275,7 @@ class Supervisor:
                 error = f"another process answers on port {self._ports.port}"
             else:
                 self._is_ours = True
+        self._say("debug", f"probe: {error or fetch.status}")
         self._handle(machine.Probed(fetch.status, error))
 
     def _advance_scrape(self) -> None:
@@ -330,10 +333,23 @@ class Supervisor:
             reason=life.reason[:MAX_REASON],
             metrics=self._metrics,
         )
+        if changed:
+            well = life.state in ("starting", "ready", "stopping", "exited")
+            self._say(
+                "info" if well else "warning", f"{life.state}, pid {pid}, restarts {life.restarts}: {life.reason}"
+            )
         now = time.monotonic()
         self._records.report(report, changed=changed)
         self._uplink.tell(report.to_json(), now)
         self._heartbeat = max(self._heartbeat, now + max(self.spec.report_every_s, 0.05))
+
+    def _say(self, level: str, text: str) -> None:
+        """One line into `node.log`, if the document wants to know that much."""
+        wanted = LOG_LEVELS.index(self.spec.log_level) if self.spec.log_level in LOG_LEVELS else 1
+        if LOG_LEVELS.index(level) >= wanted:
+            stamp = time.strftime("%Y-%m-%d %H:%M:%S")
+            sys.stderr.write(f"{stamp} {level:<7} {self.spec.task} {text}\n")
+            sys.stderr.flush()
 
     def _farewell(self, reason: str) -> None:
         """Last word: into the run directory so that it lasts, and to the host if it listens."""

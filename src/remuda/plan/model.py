@@ -98,6 +98,8 @@ class Probe(Frozen):
     startup_timeout_s: float = 600.0
     stall_s: float = 120.0
     unhealthy_restart_after_s: float = 120.0
+    bearer: str = ""
+    """Name in the command's `secret_env` whose value opens the health and metrics paths."""
 
 
 class NodeRestart(Frozen):
@@ -146,6 +148,8 @@ class Group(Frozen):
     restart: NodeRestart = NodeRestart()
     replace: Replace = Replace()
     kill_grace_s: float = 10.0
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+    """Of the node program."""
     metrics_path: str = ""
 
 

@@ -106,7 +106,7 @@ def replica_group(spec: SwarmSpec, python: str, listen: Listen | None = None) ->
         command=Command(argv=engine.argv, env=engine.env, secret_env=engine.secret_env, cwd=spec.cwd or ""),
         resources=Resources(gpus=spec.gpus_per_replica or 0, cpus=spec.cpus_per_task or 0),
         listen=listen or Listen(port=spec.port),
-        probe=probe(watchdog, engine.probe_path),
+        probe=probe(watchdog, engine.probe_path, engine.key_env),
         restart=node_restart(watchdog),
         replace=Replace(
             policy=watchdog.replace or "always",
@@ -114,12 +114,13 @@ def replica_group(spec: SwarmSpec, python: str, listen: Listen | None = None) ->
             heal_after_s=watchdog.heal_after,
         ),
         kill_grace_s=watchdog.kill_grace_seconds,
+        log_level=watchdog.log_level or spec.log_level,
         metrics_path=engine.metrics_path,
     )
 
 
-def probe(watchdog: Watchdog, path: str) -> Probe | None:
-    """How a replica's health is asked for; None with the watchdog off. `path` is the engine's own."""
+def probe(watchdog: Watchdog, path: str, bearer: str = "") -> Probe | None:
+    """How a replica's health is asked for; None with the watchdog off. `path` and `bearer` are the engine's own."""
     if not watchdog.enabled:
         return None
     return Probe(
@@ -129,6 +130,7 @@ def probe(watchdog: Watchdog, path: str) -> Probe | None:
         startup_timeout_s=watchdog.readiness_timeout,
         stall_s=watchdog.stall_after,
         unhealthy_restart_after_s=watchdog.unhealthy_restart_after,
+        bearer=bearer,
     )
 
 

@@ -59,6 +59,8 @@ class RouterSettings:
     request_timeout_s: float = 3600.0
     """Longest answer, streams included."""
     python: str = sys.executable
+    log_level: str = "info"
+    """`debug` makes the router talkative; otherwise it says what is not well."""
     extra_args: tuple[str, ...] = ()
     """Given to the router's own command line as they are, last."""
 

@@ -41,7 +41,6 @@ TUNED: Final = (
     *("--cb-failure-threshold", "10", "--cb-timeout-duration-secs", "2", "--cb-success-threshold", "1"),
     # No answers are kept, no long goodbye: streams that outlive it would hold the endpoint's port.
     *("--history-backend", "none", "--shutdown-grace-period-secs", "1"),
-    *("--log-level", "warn"),
 )
 PATHS: Final = frozenset({"/v1/chat/completions", "/v1/completions", "/v1/embeddings", "/v1/responses", "/v1/rerank"})
 """Requests that count in `status`."""
@@ -81,6 +80,7 @@ class SmgRouter:
             flags += ["--control-key-env", CONTROL_KEY_ENV]
         argv = [settings.python, "-m", "remuda.serving.smg_launcher", *flags, "--"]
         argv += ["--host", HOST_MARK, "--port", PORT_MARK, "--policy", policy]
+        argv += ["--log-level", "debug" if settings.log_level == "debug" else "warn"]
         argv += [*TUNED, "--request-timeout-secs", str(max(1, round(settings.request_timeout_s)))]
         return Group(
             name=settings.group,

@@ -87,6 +87,8 @@ class ChildSpec:
     """A report is sent at every change, and at least so often."""
     host_file: str = ""
     """JSON `{"report_host", "report_port", "report_key_file"}` of the host; read again at each reconnect."""
+    log_level: str = "info"
+    """What goes to `node.log`: `debug` every probe, `info` every change of state, `warning` what is not well."""
     metrics_path: str = ""
     """Prometheus text of the child, e.g. `/metrics`; its running, waiting and token counts are reported."""
 

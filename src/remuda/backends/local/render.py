@@ -67,6 +67,7 @@ def render(request: Request, site: LocalSite) -> Rendered:
         restart=RestartRule(**group.restart.model_dump()),
         kill_grace_s=group.kill_grace_s,
         host_file=str(site.host_file),
+        log_level=group.log_level,
         metrics_path=group.metrics_path,
     )
     spec = folder / "child.json"

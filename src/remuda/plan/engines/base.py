@@ -30,6 +30,8 @@ class EngineCommand:
     """Prometheus text with running, waiting and token counts; empty where there is none."""
     help_argv: tuple[str, ...] = ()
     """Prints the arguments that the engine knows, for `flags.unknown_flags`; empty where it cannot be asked."""
+    key_env: str = ""
+    """Name in `secret_env` of the key that the engine asks for on its health or metrics paths."""
     checks_key: bool = False
     """Whether the engine itself asks for the API key; otherwise only the router does."""
 

@@ -47,7 +47,8 @@ class Llamacpp:
             env=dict(spec.env),
             secret_env=secrets_of(spec, key_name),
             probe_path=self.probe_path,
-            metrics_path="" if has_key else "/metrics",  # with a key, it asks for the key there, too
+            metrics_path="/metrics",
+            key_env=key_name if has_key else "",
             help_argv=(*start, "--help"),
             checks_key=True,
         )

@@ -36,5 +36,6 @@ class Vllm:
             probe_path=self.probe_path,
             metrics_path="/metrics",
             help_argv=(*start, "serve", "--help=all"),
+            key_env="VLLM_API_KEY" if spec.api_key is not None else "",
             checks_key=True,
         )

@@ -22,9 +22,16 @@ class Tail:
         self._rest = b""
 
     def read(self) -> list[str]:
-        """Lines that were completed since the last call; those of a rotated file come first."""
+        """Lines that were completed since the last call; those of a rotated file come first.
+
+        A line may go on in the file that comes after a rotation; what was cut off belongs to no other line.
+        """
         lines = self._drain()
-        if self._file is None or self._was_replaced():
+        was_cut = self._was_cut()
+        if was_cut:
+            lines += self.last()
+            self._rest = b""
+        if self._file is None or was_cut or self._was_replaced():
             self.close()
             try:
                 self._file = self.path.open("rb")
@@ -58,7 +65,10 @@ class Tail:
             now = self.path.stat()
         except FileNotFoundError:
             return False
-        return now.st_ino != os.fstat(self._file.fileno()).st_ino or now.st_size < self._file.tell()
+        return now.st_ino != os.fstat(self._file.fileno()).st_ino
+
+    def _was_cut(self) -> bool:
+        return self._file is not None and os.fstat(self._file.fileno()).st_size < self._file.tell()
 
 
 async def follow_file(path: Path, lives: Callable[[], bool] | None, tail: int = 0) -> AsyncIterator[str]:

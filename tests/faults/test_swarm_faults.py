@@ -48,6 +48,13 @@ def one_living_allocation_per_task(home: Home, tasks: int) -> None:
     assert all(len(tokens) == 1 for tokens in alive.values()), alive
 
 
+def engine_with(home: Home, code: str) -> list[str]:
+    """The command of an engine that runs `code` first."""
+    script = home.root / "lame.py"
+    script.write_text(f"import os, sys, runpy\n{code}runpy.run_module('remuda.testing.engine', run_name='__main__')\n")
+    return [PYTHON, str(script), "--host", "{host}", "--port", "{port}", "--model", "herd-1"]
+
+
 class Load:
     """Requests from several threads until it is closed; counts what is not 200."""
 
@@ -168,13 +175,7 @@ def test_a_replica_that_hangs_while_starting_is_noticed_before_the_window_ends(h
 
 
 def test_one_bad_replica_of_two_leaves_the_endpoint_serving(home: Home) -> None:
-    script = home.root / "lame.py"
-    script.write_text(
-        "import os, sys, runpy\n"
-        "if os.environ['REMUDA_TASK'] == 'replica/1':\n    sys.exit(9)\n"
-        "runpy.run_module('remuda.testing.engine', run_name='__main__')\n"
-    )
-    command = [PYTHON, str(script), "--host", "{host}", "--port", "{port}", "--model", "herd-1"]
+    command = engine_with(home, "if os.environ['REMUDA_TASK'] == 'replica/1':\n    sys.exit(9)\n")
     watchdog = {"max_restarts": 0, "max_replacements": 1}
     done = home.run("up", "-c", str(home.swarm(command=command, ready="first", watchdog=watchdog)))
     assert "DEGRADED" in home.run("status").stdout or "FAILED" in done.stderr
@@ -350,3 +351,32 @@ def test_wrong_documents_are_one_clear_sentence(home: Home) -> None:
     assert missing.returncode == 2
     assert "absent.yaml" in missing.stderr
     assert not home.paths.socket.exists()
+
+
+def test_a_replica_that_dies_under_load_again_and_again_costs_no_request(home: Home) -> None:
+    watchdog = {"max_restarts": 50, "restart_backoff_initial": 0.05, "restart_backoff_max": 0.1}
+    frail = "sys.argv += ['--die-after', '30'] if os.environ['REMUDA_TASK'] == 'replica/0' else []\n"
+    home.run("up", "-c", str(home.swarm(command=engine_with(home, frail), replicas=3, watchdog=watchdog)))
+    load = Load(home.view("herd")["endpoint"])
+    until(lambda: home.task("herd", "replica/0")["restarts"] >= 3, "three restarts", 60)
+    answers = load.close()
+    assert set(answers) == {200}, {code: answers.count(code) for code in set(answers)}
+
+
+def test_a_slow_start_is_waited_for(home: Home) -> None:
+    home.run("up", "-c", str(home.swarm(engine_args=["--start-delay", "3"], replicas=1)))
+    assert home.task("herd", "replica/0")["restarts"] == 0
+
+
+def test_a_stream_that_hangs_does_not_take_the_swarm_with_it(herd: Home) -> None:
+    endpoint = herd.view("herd")["endpoint"]
+    herd.behave("hang")
+    body = json.dumps({"model": "herd-1", "stream": True, "messages": [{"role": "user", "content": "hi"}]}).encode()
+    request = urllib.request.Request(
+        f"{endpoint}/v1/chat/completions", body, {"Content-Type": "application/json"}
+    )  # fmt: skip
+    with urllib.request.urlopen(request, timeout=2) as stream, pytest.raises(TimeoutError):
+        stream.read()
+    herd.behave("ok")
+    assert ask(endpoint) == 200
+    assert herd.view("herd")["phase"] == "RUNNING"

@@ -16,6 +16,7 @@ from remuda.base.errors import InputError
 from remuda.base.files import write_atomic
 from remuda.base.ids import new_suffix
 from remuda.base.settings import variable
+from remuda.control.engine_check import unknown_arguments
 from remuda.control.follow import CONTROL_KEY, secret_folder
 from remuda.control.settle import with_devices
 from remuda.control.wiring import local_site
@@ -95,7 +96,8 @@ def _plan(loaded: Loaded[SwarmSpec], name: str, paths: StatePaths) -> Planned:
         "place": place, "labels": labels, "spec_file": loaded.file,
         "endpoint": plan_front(loaded.spec, ROUTER if router else "").endpoint,
     })  # fmt: skip
-    return Planned(workload, spec, notes(spec, sys.executable), tuple(loaded.show(spec, derived.reasons)))
+    said = (*notes(spec, sys.executable), *unknown_arguments(spec, sys.executable, paths))
+    return Planned(workload, spec, said, tuple(loaded.show(spec, derived.reasons)))
 
 
 def _router(said: SwarmSpec, spec: SwarmSpec, keys: Path) -> Group | None:

@@ -8,13 +8,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from remuda.base.errors import InputError
+from remuda.base.settings import variable
 from remuda.control import swarms
 from remuda.control.client import connect
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-_DEFAULT_KEY = "OPENAI_API_KEY"
+_DEFAULT_KEYS = ("OPENAI_API_KEY", "REMUDA_API_TOKEN", "DOMYN_SWARM_API_TOKEN", "API_TOKEN")
 
 
 @dataclass(frozen=True)
@@ -36,9 +37,12 @@ def of_endpoint(url: str, model: str, key_env: str) -> Target:
     """
     if not url.startswith(("http://", "https://")):
         raise InputError(f"{url!r} is not a URL", where="--endpoint", hint="write http://host:port")
-    if key_env and not os.environ.get(key_env):
+    key = next((name for name in ([key_env] if key_env else _DEFAULT_KEYS) if variable(name)[0]), "")
+    if key_env and not key:
         raise InputError(f"environment variable {key_env} is not set", where="--api-key-env")
-    key = key_env or (_DEFAULT_KEY if os.environ.get(_DEFAULT_KEY) else "")
+    if key:
+        # It may come from a `.env` file; the job reads it from the environment.
+        os.environ[key] = variable(key)[0]
     return Target(url.rstrip("/").removesuffix("/v1"), model, key, "")
 
 

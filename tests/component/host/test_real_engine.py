@@ -55,7 +55,7 @@ def test_metrics_of_a_guarded_engine_reach_status(pony: Home) -> None:
         client.completions.create(model="tiny", prompt="the horse", max_tokens=4)
 
     def generated() -> float:
-        return sum(task["metrics"].get("generated_tokens", 0) for task in pony.view("pony")["tasks"])
+        return float(sum(task["metrics"].get("generated_tokens", 0) for task in pony.view("pony")["tasks"]))
 
     assert until(generated, "generated tokens in a report", 30) >= 4
     stats = json.loads(pony.run("status", "pony", "--json").stdout)["router"]["stats"]

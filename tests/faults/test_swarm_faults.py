@@ -22,7 +22,9 @@ from tests.conftest import PYTHON, Home, until
 
 def ask(endpoint: str, *, key: str = "", timeout: float = 10.0) -> int:
     """One chat request; the status, 0 for no answer."""
-    body = json.dumps({"model": "herd-1", "messages": [{"role": "user", "content": "hi"}]}).encode()
+    # No two prompts alike: a cache-aware router would send them all to one replica.
+    said = [{"role": "user", "content": f"{time.monotonic_ns()} hi"}]
+    body = json.dumps({"model": "herd-1", "messages": said}).encode()
     headers = {"Content-Type": "application/json", **({"Authorization": f"Bearer {key}"} if key else {})}
     request = urllib.request.Request(f"{endpoint}/v1/chat/completions", body, headers)
     try:

@@ -1,0 +1,167 @@
+"""The client against a server on a real unix socket that says whatever a test wants."""
+
+from __future__ import annotations
+
+import json
+import re
+import socket
+import tempfile
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from remuda.base import errors
+from remuda.base.errors import HostUnreachable, InputError, NotFound, RemudaError
+from remuda.base.paths import StatePaths
+from remuda.control.client import HostClient, connect
+from remuda.host.app import _answer_error
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+class Server:
+    """Answers every connection with the same bytes."""
+
+    def __init__(self, path: Path) -> None:
+        self.answer = b""
+        self.asked: list[bytes] = []
+        self._socket = socket.socket(socket.AF_UNIX)
+        self._socket.bind(str(path))
+        self._socket.listen()
+        self._thread = threading.Thread(target=self._serve)
+        self._thread.start()
+
+    def say(self, status: int, body: bytes) -> None:
+        head = f"HTTP/1.1 {status} X\r\nContent-Length: {len(body)}\r\nConnection: close\r\n\r\n"
+        self.answer = head.encode() + body
+
+    def _serve(self) -> None:
+        while True:
+            connection, _ = self._socket.accept()
+            with connection:
+                request = _whole(connection)
+                if request == b"":
+                    return
+                self.asked.append(request)
+                connection.sendall(self.answer)
+
+    def close(self, path: Path) -> None:
+        with socket.socket(socket.AF_UNIX) as last:
+            last.connect(str(path))
+        self._thread.join(10)
+        self._socket.close()
+
+
+def _whole(connection: socket.socket) -> bytes:
+    """One request with its body; empty when there is none."""
+    request, length = b"", 0
+    while not (found := request.find(b"\r\n\r\n") + 4) > 3 or len(request) < found + length:
+        piece = connection.recv(65536)
+        if not piece:
+            break
+        request += piece
+        said = re.search(rb"(?i)content-length: (\d+)", request)
+        length = int(said.group(1)) if said else 0
+    return request
+
+
+@pytest.fixture
+def home() -> Iterator[StatePaths]:
+    with tempfile.TemporaryDirectory(prefix="rc", dir="/tmp") as folder:
+        yield StatePaths(Path(folder))
+
+
+@pytest.fixture
+def server(home: StatePaths) -> Iterator[Server]:
+    one = Server(home.socket)
+    yield one
+    one.close(home.socket)
+
+
+CLASSES = sorted(
+    (kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, RemudaError)),
+    key=lambda kind: kind.__name__,
+)
+
+
+@pytest.mark.parametrize("kind", CLASSES, ids=lambda kind: str(kind.__name__))
+async def test_an_error_crosses_the_api_as_what_it_is(
+    server: Server, home: StatePaths, kind: type[RemudaError]
+) -> None:
+    answer = await _answer_error(None, kind("no port 7", hint="choose another"))  # type: ignore[arg-type]
+    server.say(answer.status_code, bytes(answer.body))
+    with pytest.raises(RemudaError) as caught:
+        HostClient(home).get("/workloads")
+    assert type(caught.value) is kind
+    assert (caught.value.message, caught.value.hint, caught.value.exit_code) == (
+        "no port 7", "choose another", kind.exit_code,
+    )  # fmt: skip
+
+
+async def test_where_an_input_was_wrong_crosses_too(server: Server, home: StatePaths) -> None:
+    answer = await _answer_error(None, InputError("is no number", where="swarm.yaml:3:1"))  # type: ignore[arg-type]
+    server.say(answer.status_code, bytes(answer.body))
+    with pytest.raises(InputError, match=r"^swarm.yaml:3:1: is no number$"):
+        HostClient(home).post("/workloads", {})
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"", b"<html>", b"[]", b"{}", b'{"error": 7}', b'{"error": {"type": "X"}}',
+        b'{"error": {"type": "annotations", "message": "m", "hint": ""}}',
+        b'{"error": {"type": "ClassVar", "message": "m"}}',
+    ],
+)  # fmt: skip
+def test_an_answer_of_a_stranger_is_still_one_of_our_errors(server: Server, home: StatePaths, body: bytes) -> None:
+    server.say(500, body)
+    with pytest.raises(RemudaError) as caught:
+        HostClient(home).get("/x")
+    assert type(caught.value) is RemudaError
+
+
+def test_requests_are_written_as_they_should_be(server: Server, home: StatePaths) -> None:
+    server.say(200, b'{"a": 1}')
+    client = HostClient(home)
+    assert client.get("/workloads/a b", kind="swarm", after=None, limit=3) == {"a": 1}
+    assert client.post("/x", {"k": "v"}) == {"a": 1}
+    server.say(204, b"")
+    assert client.delete("/x") is None
+    first, second, third = server.asked
+    assert first.startswith(b"GET /api/v1/workloads/a%20b?kind=swarm&limit=3 HTTP/1.1\r\n")
+    assert second.startswith(b"POST /api/v1/x HTTP/1.1\r\n")
+    assert json.loads(second.partition(b"\r\n\r\n")[2]) == {"k": "v"}
+    assert third.startswith(b"DELETE /api/v1/x HTTP/1.1\r\n")
+
+
+def test_lines_come_one_by_one_and_errors_instead_of_them(server: Server, home: StatePaths) -> None:
+    server.say(200, b"one\ntwo \xff\nlast")
+    assert list(HostClient(home).lines("/logs", tail=0)) == ["one", "two \ufffd", "last"]
+    server.say(404, b'{"error": {"type": "NotFound", "message": "no task", "hint": "h"}}')
+    with pytest.raises(NotFound, match="no task"):
+        list(HostClient(home).lines("/logs"))
+
+
+def test_half_an_answer_is_no_answer(server: Server, home: StatePaths) -> None:
+    server.answer = b"HTTP/1.1 200 X\r\nContent-Length: 50\r\n\r\n{"
+    with pytest.raises(HostUnreachable, match="does not answer"):
+        HostClient(home).get("/x")
+    server.answer = b"SSH-2.0-hello\r\n"
+    with pytest.raises(HostUnreachable):
+        HostClient(home).get("/x")
+
+
+def test_nobody_there(home: StatePaths, monkeypatch: pytest.MonkeyPatch) -> None:
+    client = HostClient(home)
+    assert client.is_up() is False
+    with pytest.raises(HostUnreachable) as caught:
+        client.get("/host")
+    assert caught.value.hint == "start it: remuda host start"
+    with pytest.raises(HostUnreachable):
+        list(client.lines("/x"))
+    monkeypatch.setenv("REMUDA_HOME", str(home.root))
+    with pytest.raises(HostUnreachable, match="no host is running"):
+        connect(start=False)

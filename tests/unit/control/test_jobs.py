@@ -1,0 +1,176 @@
+"""What is known of a job, from its folder and from the host."""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from remuda.base.errors import Conflict, InputError, NotFound
+from remuda.base.paths import StatePaths
+from remuda.control import jobs
+from remuda.control.jobs import JobFolder
+from remuda.wire.process import identify
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+ALIVE = identify(os.getpid()).__dict__
+DEAD = {**ALIVE, "start": "1"}
+
+
+class FakeClient:
+    """Answers as the host does, and remembers what it was told."""
+
+    def __init__(self, views: dict[str, dict[str, Any]]) -> None:
+        self.views = views
+        self.posted: list[str] = []
+
+    def get(self, path: str, **query: object) -> Any:
+        if path == "/workloads":
+            return [{"name": name, **view} for name, view in self.views.items()]
+        name = path.rpartition("/")[2]
+        if name not in self.views:
+            raise NotFound(f"nothing is called {name!r}")
+        return {"name": name, **self.views[name]}
+
+    def post(self, path: str, body: object = None) -> Any:
+        self.posted.append(path)
+
+
+@pytest.fixture
+def paths(tmp_path: Path) -> StatePaths:
+    return StatePaths(tmp_path)
+
+
+def make(paths: StatePaths, job_id: str = "j1", **meta: Any) -> JobFolder:
+    folder = JobFolder(paths, job_id)
+    folder.create({"kind": "batch", "what": "chat", "input": "a", "output": "b", "progress": "", **meta})
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("detached", "outcome", "owner", "phase", "expected"),
+    [
+        (False, None, ALIVE, None, "RUNNING"),
+        (False, None, DEAD, None, "LOST"),
+        (False, None, None, None, "LOST"),
+        (False, {"state": "DONE"}, DEAD, None, "DONE"),
+        (False, {"state": "FAILED", "reason": "no such column"}, ALIVE, None, "FAILED"),
+        (False, {"state": "STOPPED"}, None, None, "STOPPED"),
+        (True, None, None, None, "WAITING"),
+        (True, None, None, "PENDING", "WAITING"),
+        (True, None, None, "STARTING", "WAITING"),
+        (True, None, None, "RUNNING", "RUNNING"),
+        (True, None, None, "DEGRADED", "WAITING"),
+        (True, None, None, "DONE", "DONE"),
+        (True, None, None, "FAILED", "FAILED"),
+        (True, None, None, "STOPPING", "STOPPED"),
+        (True, None, None, "DOWN", "STOPPED"),
+        (True, None, ALIVE, "STARTING", "RUNNING"),
+        (True, {"state": "DONE"}, None, "RUNNING", "DONE"),
+    ],
+)
+def test_the_state_is_what_its_process_said_else_who_runs_it_else_what_the_host_says(
+    paths: StatePaths, detached: bool, outcome: Any, owner: Any, phase: str | None, expected: str
+) -> None:
+    folder = make(paths, detached=detached)
+    if outcome:
+        folder.write("outcome.json", outcome)
+    if owner:
+        folder.write("owner.json", owner)
+    client: Any = FakeClient({"j1": {"phase": phase, "reason": "as the host says"}} if phase else {})
+    state = jobs.job_state(paths, client, "j1")
+    assert state.state == expected
+    assert jobs.list_jobs(paths, client) == [state]
+    if outcome:
+        assert state.reason == outcome.get("reason", "")
+    elif expected == "RUNNING" and owner:
+        assert state.reason == ""
+    elif phase:
+        assert state.reason == "as the host says"
+    else:
+        assert state.reason
+
+
+def test_progress_and_summary_come_from_its_files(paths: StatePaths, tmp_path: Path) -> None:
+    progress = tmp_path / "progress.json"
+    progress.write_text('{"done": 7, "total": 9}')
+    folder = make(paths, progress=str(progress), swarm="herd", detached=True)
+    folder.write("outcome.json", {"state": "DONE", "summary": {"rows": 9}})
+    state = jobs.job_state(paths, None, "j1")
+    assert (state.progress, state.summary, state.swarm) == ({"done": 7, "total": 9}, {"rows": 9}, "herd")
+    assert json.loads(json.dumps(state.to_json()))["summary"] == {"rows": 9}
+    progress.write_text("{half")
+    assert jobs.job_state(paths, None, "j1").progress == {}
+
+
+def test_jobs_are_listed_newest_first_and_strangers_are_not(paths: StatePaths) -> None:
+    assert jobs.list_jobs(paths, None) == []
+    for at, name in ((5.0, "old"), (9.0, "new"), (7.0, "middle")):
+        make(paths, name, created_at=at)
+    (paths.jobs / "stranger").mkdir()
+    assert [state.id for state in jobs.list_jobs(paths, None)] == ["new", "middle", "old"]
+
+
+def test_unknown_jobs_are_answered_with_the_nearest(paths: StatePaths) -> None:
+    with pytest.raises(NotFound) as caught:
+        jobs.job_state(paths, None, "answers-1")
+    assert caught.value.hint == "`remuda job list` shows what there is"
+    make(paths, "answers-2")
+    with pytest.raises(NotFound) as caught:
+        jobs.job_state(paths, None, "answers-1")
+    assert caught.value.hint == "did you mean answers-2?"
+
+
+def test_an_id_is_taken_once_and_must_be_a_name(paths: StatePaths) -> None:
+    make(paths)
+    with pytest.raises(Conflict, match="there is a job 'j1' already"):
+        make(paths)
+    with pytest.raises(InputError, match="cannot be a name"):
+        make(paths, "../x")
+    assert (JobFolder(paths, "j1").path / "job.json").stat().st_mode & 0o777 == 0o600
+
+
+def test_new_ids_are_names_made_of_the_output(paths: StatePaths) -> None:
+    made = jobs.new_id("/data/My Answers (3).parquet")
+    assert made.startswith("my-answers-3-")
+    assert make(paths, made).path.exists()
+    assert jobs.new_id("/data/My Answers (3).parquet") != made
+
+
+def test_cancelling_what_is_detached_takes_it_down(paths: StatePaths) -> None:
+    folder = make(paths, detached=True)
+    client: Any = FakeClient({"j1": {"phase": "RUNNING", "reason": ""}})
+    assert jobs.cancel_job(paths, client, "j1").state == "STOPPED"
+    assert client.posted == ["/workloads/j1/down"]
+    assert folder.read("outcome.json")["reason"] == "cancelled"
+    with pytest.raises(Conflict, match="is STOPPED already"):
+        jobs.cancel_job(paths, client, "j1")
+
+
+def test_cancelling_what_runs_in_a_terminal_interrupts_it(paths: StatePaths) -> None:
+    import subprocess
+
+    process = subprocess.Popen(["sleep", "60"])
+    try:
+        folder = make(paths)
+        folder.write("owner.json", identify(process.pid).__dict__)
+        assert jobs.cancel_job(paths, None, "j1").id == "j1"
+        assert process.wait(10) == -2
+    finally:
+        process.kill()
+        process.wait()
+    assert jobs.job_state(paths, None, "j1").state == "LOST"
+
+
+def test_waiting_ends_with_the_job(paths: StatePaths) -> None:
+    folder = make(paths)
+    folder.write("owner.json", ALIVE)
+    states = jobs.wait_job(paths, None, "j1")
+    assert next(states).state == "RUNNING"
+    folder.write("outcome.json", {"state": "DONE"})
+    assert [state.state for state in states] == ["DONE"]
+    assert jobs.ended(paths, None, "j1").state == "DONE"

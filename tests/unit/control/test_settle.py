@@ -1,0 +1,117 @@
+"""What is chosen when a workload is accepted."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from tests.unit.supervise.build import group, workload
+
+from remuda.backends.base import TaskKey
+from remuda.base.errors import Conflict
+from remuda.control.settle import devices_by_task, is_same, with_devices, with_port
+from remuda.plan.model import Command, Endpoint, Group, Listen, Resources, Role, Secret, Workload
+from remuda.supervise.model import Want
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def gpu_group(name: str = "replica", count: int = 2, gpus: int = 1) -> Group:
+    return group(name, count).model_copy(update={"resources": Resources(gpus=gpus)})
+
+
+def on(gpus: list[str], *groups: Group, **place: Any) -> Workload:
+    return workload(*groups).model_copy(update={"place": {"gpus": gpus, **place}})
+
+
+def test_every_task_gets_gpus() -> None:
+    settled = with_devices(on(["0", "1", "2"], gpu_group(), group("router", 1)), {"1": "other"})
+    assert settled.place["devices"] == {"replica": [["0"], ["2"]]}
+    assert devices_by_task(settled) == {
+        TaskKey("w", "replica", 0): ["0"],
+        TaskKey("w", "replica", 1): ["2"],
+    }
+
+
+def test_without_need_nothing_is_chosen() -> None:
+    plain = workload(group())
+    assert with_devices(plain, {}) is plain
+    assert devices_by_task(plain) == {}
+
+
+def test_what_a_task_has_it_keeps() -> None:
+    first = with_devices(on(["0", "1", "2", "3"], gpu_group()), {})
+    more = with_devices(first, {}, {"replica": 3})
+    assert more.place["devices"] == {"replica": [["0"], ["1"], ["2"]]}
+    less = with_devices(more, {}, {"replica": 1})
+    assert less.place["devices"] == more.place["devices"], "the surplus may still run"
+    again = with_devices(less, {"3": "other"}, {"replica": 3})
+    assert again.place["devices"] == more.place["devices"]
+
+
+def test_what_others_took_meanwhile_is_not_taken_from_them() -> None:
+    first = with_devices(on(["0", "1", "2"], gpu_group(count=1)), {})
+    with pytest.raises(Conflict, match="2 GPUs are needed and 1 of this machine's 3 are free"):
+        with_devices(first, {"1": "other"}, {"replica": 3})
+
+
+def swarm(port: int = 0, router: str = "router", **listen: Any) -> Workload:
+    front = group(router or "replica", 1, role=Role.ROUTER if router else Role.REPLICA)
+    front = front.model_copy(update={"listen": Listen(port=port, **listen)})
+    groups = (group(), front) if router else (front,)
+    return workload(*groups, endpoint=Endpoint(router=router))
+
+
+@pytest.mark.parametrize("router", ["router", ""])
+def test_the_port_is_fixed_at_the_front(router: str, tmp_path: Path) -> None:
+    settled = with_port(swarm(21500, router), [], tmp_path)
+    assert settled.endpoint is not None
+    port = settled.endpoint.port
+    assert port >= 21500
+    assert settled.group(router or "replica").listen == Listen(port=port, fixed=True)
+    if router:
+        assert settled.group("replica").listen == Listen(port=8000)
+
+
+def test_two_swarms_have_two_ports(tmp_path: Path) -> None:
+    first = with_port(swarm(21600), [], tmp_path)
+    second = with_port(swarm(21600), [Want(first, running=True)], tmp_path)
+    assert first.endpoint is not None
+    assert second.endpoint is not None
+    assert second.endpoint.port != first.endpoint.port
+    with pytest.raises(Conflict, match="belongs to 'w'"):
+        with_port(swarm(first.endpoint.port, fixed=True), [Want(first, running=True)], tmp_path)
+
+
+def test_without_endpoint_there_is_no_port(tmp_path: Path) -> None:
+    plain = workload(group())
+    assert with_port(plain, [], tmp_path) is plain
+
+
+SECRET = Command(argv=("server",), secret_env={"KEY": Secret(file="/a")})
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        ({"uid": "u2"}, True),
+        ({"labels": {"a": "b"}}, True),
+        ({"place": {"gpus": ["0"]}}, True),
+        ({"endpoint": Endpoint(port=1)}, True),
+        ({"groups": (group().model_copy(update={"listen": Listen(port=9, fixed=True)}),)}, True),
+        ({"groups": (group(count=3),)}, False),
+        ({"groups": (group().model_copy(update={"command": Command(argv=("other",))}),)}, False),
+        ({"groups": (group().model_copy(update={"command": SECRET}),)}, False),
+        ({"name": "other"}, False),
+        ({"run_dir": "/elsewhere"}, False),
+    ],
+)
+def test_the_same_is_what_a_user_would_call_the_same(change: dict[str, Any], expected: bool) -> None:
+    assert is_same(workload(), workload().model_copy(update=change)) is expected
+
+
+def test_where_a_secret_was_put_does_not_matter() -> None:
+    elsewhere = Command(argv=("server",), secret_env={"KEY": Secret(env="B")})
+    first, second = (group().model_copy(update={"command": command}) for command in (SECRET, elsewhere))
+    assert is_same(workload(first), workload(second))

@@ -90,7 +90,9 @@ def _plan(loaded: Loaded[SwarmSpec], name: str, paths: StatePaths) -> Planned:
     workload = plan_swarm(
         spec, name=chosen, uid=uid, run_dir=run_dir, python=sys.executable, facts=facts, router=router
     )  # fmt: skip
-    place = {**workload.place, "env": kept_environment(), "home": spec.home_directory or ""}
+    # What this command may use, not what the host that was started elsewhere sees.
+    gpus = {"gpus": list(facts.gpus)} if facts.gpus else {}
+    place = {**gpus, **workload.place, "env": kept_environment(), "home": spec.home_directory or ""}
     labels = {**workload.labels, "router": spec.router.type}
     workload = workload.model_copy(update={
         "place": place, "labels": labels, "spec_file": loaded.file,

@@ -43,6 +43,7 @@ def cli() -> None:
 
 def main(argv: list[str] | None = None) -> int:
     """Run one command. Returns the exit code; `docs/exit-codes.md` lists them."""
+    stdout = sys.stdout
     try:
         result = cli.main(argv, prog_name="remuda", standalone_mode=False)
     except click.ClickException as error:
@@ -56,8 +57,9 @@ def main(argv: list[str] | None = None) -> int:
         if error.hint:
             click.echo(f"  {error.hint}", err=True)
         return error.exit_code
-    except BrokenPipeError:
-        # Whoever read our output has enough; Python would complain once more when it flushes at its end.
-        sys.stdout = None
+    except SystemExit:
+        # When whoever read our output has enough, as `head` does, click replaces the stream and ends with 1.
+        if sys.stdout is stdout:
+            raise
         return 0
     return result if isinstance(result, int) else 0

@@ -62,7 +62,8 @@ def _notes(view: dict[str, Any], probe: bool) -> str:
 
 @swarm.command()
 @click.argument("name")
-@click.option("-o", "--output", type=click.Choice(["table", "yaml", "json"]), default="table", show_default=True)
+@click.option("-o", "--output", type=click.Choice(["table", "yaml", "json"]), default="table", show_default=True,
+              help="For people, or for programs.")  # fmt: skip
 def describe(name: str, output: str) -> None:
     """Show what NAME was asked to be: every value of its document, filled in. Nothing is probed."""
     import json

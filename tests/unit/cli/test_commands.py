@@ -1,0 +1,183 @@
+"""Every command is there, says what it does, and loads nothing for it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import click
+import pytest
+
+from remuda import __version__
+from remuda.base import errors
+from remuda.base.errors import RemudaError
+from remuda.cli import COMMANDS, cli, main
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+
+def tree(group: click.Group, *path: str) -> Iterator[tuple[tuple[str, ...], click.Command]]:
+    """All commands below, with their words."""
+    context = click.Context(group)
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        assert command is not None
+        yield (*path, name), command
+        if isinstance(command, click.Group):
+            yield from tree(command, *path, name)
+
+
+TREE = dict(tree(cli))
+
+
+def test_every_declared_command_is_there() -> None:
+    assert {path[0] for path in TREE} == set(COMMANDS)
+    assert {("job", "submit"), ("swarm", "list"), ("host", "stop"), ("db", "backup"), ("config", "show")} <= set(TREE)
+
+
+@pytest.mark.parametrize("path", TREE, ids=" ".join)
+def test_help_of_every_command(path: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*path, "--help"]) == 0
+    text = capsys.readouterr().out
+    assert text.startswith(f"Usage: remuda {' '.join(path)}")
+    command = TREE[path]
+    assert command.help, "it must say what it does"
+    assert " ".join(command.help.split())[:40] in " ".join(text.split())
+    assert main([*path, "-h"]) == 0
+
+
+@pytest.mark.parametrize("path", TREE, ids=" ".join)
+def test_every_option_says_what_it_does(path: tuple[str, ...]) -> None:
+    options = [one for one in TREE[path].params if isinstance(one, click.Option)]
+    assert [one.opts for one in options if not one.help] == []
+
+
+def test_the_list_of_commands_agrees_with_the_commands(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--help"]) == 0
+    text = " ".join(capsys.readouterr().out.split())
+    for name, (_, line) in COMMANDS.items():
+        assert f"{name} {line}" in text
+
+
+@pytest.mark.parametrize("words", [["--help"], ["--version"], ["-h"], []])
+def test_they_load_nothing(words: list[str], tmp_path: Path) -> None:
+    program = (
+        "import sys\nfrom remuda.cli import main\n"
+        f"main({words!r})\nprint()\nprint(*sorted({{name.split('.')[0] for name in sys.modules}}))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=tmp_path,
+        env={**os.environ, "REMUDA_HOME": str(tmp_path / "home")},
+    )  # fmt: skip
+    loaded = set(done.stdout.splitlines()[-1].split())
+    assert loaded & {"pydantic", "sqlalchemy", "fastapi", "pyarrow", "aiohttp", "rich", "asyncio", "yaml"} == set()
+    assert "click" in loaded
+    assert not (tmp_path / "home").exists()
+
+
+def test_the_version(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--version"]) == 0
+    assert main(["version"]) == 0
+    assert capsys.readouterr().out == f"remuda {__version__}\n" * 2
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["upp"], "Did you mean 'up'?"),
+        (["staus"], "Did you mean 'status'?"),
+        (["complete"], "Did you mean 'completion'?"),
+        (["swarm", "lst"], "No such command 'lst'"),
+        (["zzzz"], "No such command 'zzzz'"),
+        (["status", "--jsn"], "No such option"),
+        (["up"], "Missing option '-c' / '--config'"),
+        (["down"], "name what to take down, or give --all"),
+        (["scale", "herd", "0"], "0 is not in the range x>=1"),
+        (["logs", "herd", "--task", "a/0", "--replica", "1"], "give --replica or --task, not both"),
+        (["completion", "tcsh"], "'tcsh' is not one of"),
+    ],
+)
+def test_what_was_mistyped_is_named(words: list[str], told: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(words) == 2
+    captured = capsys.readouterr()
+    assert told in captured.err
+    assert captured.out == ""
+
+
+JOB = ["job", "submit", "--input", "a.jsonl", "--output", "b.jsonl"]
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["--job-kwargs", "{temperature: 1}"], "'{temperature: 1}' is not JSON"),
+        (["--job-kwargs", "[1]"], "'[1]' is not a JSON object"),
+        (["--backend-read-kwargs", "7"], "'7' is not a JSON object"),
+        (["--backend-write-kwargs", ""], "'' is not JSON"),
+        (["--limit", "-1"], "-1 is not in the range"),
+        (["--name", "a", "--endpoint", "http://b"], "give one of --name SWARM, --config FILE or --endpoint URL"),
+        ([], "give one of --name SWARM, --config FILE or --endpoint URL"),
+        (["--local", "--detach"], "give --local or --detach, not both"),
+        (["--endpoint", "ftp://x"], "--endpoint: 'ftp://x' is not a URL"),
+        (["--endpoint", "http://x", "--api-key-env", "NOBODY_SET_THIS"], "NOBODY_SET_THIS is not set"),
+        (["--endpoint", "http://x", "--data-backend", "ray"], "'ray' is not available yet"),
+    ],
+)
+def test_a_job_that_cannot_be_is_refused_before_anything_happens(
+    words: list[str], told: str, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("REMUDA_HOME", str(tmp_path / "home"))
+    assert main([*JOB, *words]) == 2
+    assert told in capsys.readouterr().err
+    assert not (tmp_path / "home").exists()
+
+
+CLASSES = sorted(
+    (kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, RemudaError)),
+    key=lambda kind: kind.__name__,
+)
+
+
+@pytest.fixture
+def raising(monkeypatch: pytest.MonkeyPatch) -> list[BaseException]:
+    """`remuda version` raises what is put in here."""
+    wanted: list[BaseException] = []
+
+    @click.command()
+    def version() -> None:
+        raise wanted[0]
+
+    monkeypatch.setattr("remuda.cli.completion.version", version)
+    return wanted
+
+
+@pytest.mark.parametrize("kind", CLASSES, ids=lambda kind: str(kind.__name__))
+def test_the_exit_code_of_each_error(
+    kind: type[RemudaError], raising: list[BaseException], capsys: pytest.CaptureFixture[str]
+) -> None:
+    raising.append(kind("no port 7", hint="choose another"))
+    assert main(["version"]) == kind.exit_code
+    captured = capsys.readouterr()
+    assert (captured.out, captured.err) == ("", "error: no port 7\n  choose another\n")
+
+
+def test_exit_codes_are_told_apart() -> None:
+    codes = {kind.exit_code for kind in CLASSES}
+    assert codes == {1, 2, 3, 4, 5, 6, 7, 8, 130}
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), click.Abort(), EOFError()])
+def test_ctrl_c(error: BaseException, raising: list[BaseException], capsys: pytest.CaptureFixture[str]) -> None:
+    raising.append(error)
+    assert main(["version"]) == 130
+    assert capsys.readouterr().err.endswith("stopped\n")
+
+
+def test_a_bug_is_not_hidden(raising: list[BaseException]) -> None:
+    raising.append(ZeroDivisionError("ours"))
+    with pytest.raises(ZeroDivisionError):
+        main(["version"])

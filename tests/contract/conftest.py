@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from typing import TYPE_CHECKING, Protocol
 
@@ -18,6 +19,7 @@ from remuda.plan.model import Command, Group, Kind, NodeRestart, Resources, Role
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from pathlib import Path
+from contextlib import suppress
 
 
 class Bed(Protocol):
@@ -40,6 +42,7 @@ class LocalBed:
     def __init__(self, root: Path) -> None:
         self.root = root
         self.uid = new_suffix(8)
+        self.made: list[LocalBackend] = []
         (root / "workloads").mkdir()
         self.program = build_zipapp(root / "node")
 
@@ -51,7 +54,9 @@ class LocalBed:
             host_file=self.root / "host.json",
             port_locks=self.root / "ports",
         )
-        return LocalBackend(site)
+        made = LocalBackend(site)
+        self.made.append(made)
+        return made
 
     def request(self, *argv: str, attempt: int = 1, name: str = "w", uid: str = "", index: int = 0) -> Request:
         uid = uid or self.uid
@@ -82,3 +87,7 @@ async def bed(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[B
 
     for token in one.living():
         await backend.cancel(Handle(token), force=True)
+    for pid in [pid for backend_ in one.made for pid in backend_.client.spawned.values()]:
+        # A host reaps what it started; here the test's process is all hosts at once.
+        with suppress(ChildProcessError):
+            os.waitpid(pid, 0)

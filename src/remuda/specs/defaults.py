@@ -87,6 +87,8 @@ def _lines(tree: Mapping[str, Any], depth: int) -> list[str]:
 
 def _scalar(text: str) -> str:
     """Text as a YAML value; in quotes unless it is a plain word or number."""
+    if text.lower() in ("null", "true", "false", "yes", "no", "on", "off", "y", "n"):
+        return json.dumps(text)
     plain = text.replace(".", "").replace("-", "").replace("_", "").replace("/", "").isalnum()
     return text if plain and text.isascii() and text[0].isalnum() else json.dumps(text, ensure_ascii=False)
 

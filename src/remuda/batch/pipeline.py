@@ -230,6 +230,9 @@ class Pipeline:
             if len(self._flights) < self.limiter.limit:
                 self._spawn()
             self._record(row, outcome)
+        elif isinstance(outcome, RowError) and outcome.status == 404 and (self.counters.answered or self.feed.skipped):
+            # Every row asks the same path for the same model, and both were there: the endpoint is not itself.
+            self._again(row, Transient(outcome.message, status=404), now)
         elif isinstance(outcome, RowError):
             if outcome.status:
                 self.breaker.on_success()

@@ -7,10 +7,11 @@ from typing import Any
 
 import click
 
+from remuda.cli.lazy import NearGroup
 from remuda.cli.show import print_json, say, table
 
 
-@click.group()
+@click.group(cls=NearGroup)
 def config() -> None:
     """Check documents, show values and their origins, print schemas."""
 
@@ -58,7 +59,7 @@ def schema(kind: str) -> None:
     print_json(schema_of(kind))
 
 
-@click.group()
+@click.group(cls=NearGroup)
 def init() -> None:
     """Write a file of your own defaults."""
 

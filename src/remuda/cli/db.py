@@ -8,10 +8,11 @@ from typing import Any
 
 import click
 
+from remuda.cli.lazy import NearGroup
 from remuda.cli.show import pairs, print_json, say
 
 
-@click.group()
+@click.group(cls=NearGroup)
 def db() -> None:
     """The state database: SQLite in the state directory, or PostgreSQL by REMUDA_DATABASE_URL."""
 

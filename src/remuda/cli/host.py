@@ -7,10 +7,11 @@ from typing import Any
 
 import click
 
+from remuda.cli.lazy import NearGroup
 from remuda.cli.show import age, pairs, print_json, say
 
 
-@click.group()
+@click.group(cls=NearGroup)
 def host() -> None:
     """The host is the one process that keeps everything running; commands start it when they need it."""
 

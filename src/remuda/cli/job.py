@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from remuda.cli.lazy import NearGroup
 from remuda.cli.show import age, pairs, print_json, say, table
 
 if TYPE_CHECKING:
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from remuda.control.jobs import JobState
 
 
-@click.group()
+@click.group(cls=NearGroup)
 def job() -> None:
     """Batch jobs over rows, and scripts, against an endpoint."""
 

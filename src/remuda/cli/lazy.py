@@ -12,7 +12,23 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 
-class LazyGroup(click.Group):
+class NearGroup(click.Group):
+    """A group that names the nearest known command for a mistyped one."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """As click does, with the nearest known command in the message."""
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError as error:
+            near = difflib.get_close_matches(args[0], self.list_commands(ctx), 1)
+            if near and "Did you mean" not in error.message:
+                raise click.UsageError(f"{error.message} Did you mean '{near[0]}'?", ctx) from None
+            raise
+
+
+class LazyGroup(NearGroup):
     """Commands as `name -> ("module:attribute", one line of help)`."""
 
     def __init__(self, *args: Any, commands: Mapping[str, tuple[str, str]], **kwargs: Any) -> None:
@@ -33,18 +49,6 @@ class LazyGroup(click.Group):
         command = getattr(importlib.import_module(module), name)
         assert isinstance(command, click.Command)
         return command
-
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        """As click does, with the nearest known command for a mistyped one."""
-        try:
-            return super().resolve_command(ctx, args)
-        except click.UsageError as error:
-            near = difflib.get_close_matches(args[0], self.lazy, 1)
-            if near and "Did you mean" not in error.message:
-                raise click.UsageError(f"{error.message} Did you mean '{near[0]}'?", ctx) from None
-            raise
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """The list of commands, without importing them."""

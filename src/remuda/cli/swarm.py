@@ -6,10 +6,11 @@ from typing import Any
 
 import click
 
+from remuda.cli.lazy import NearGroup
 from remuda.cli.show import pairs, print_json, table
 
 
-@click.group()
+@click.group(cls=NearGroup)
 def swarm() -> None:
     """List and describe swarms."""
 

@@ -352,6 +352,7 @@ class Supervisor:
             await backend.cancel(Handle(task.token, task.native), force=action.force)
         except RemudaError as error:
             _LOG.warning("cannot cancel %s now: %s", task.key, error)
+            self._say_why_not(task, error, changes)
             return False
         except Exception as error:  # noqa: BLE001 - others are to end, too
             self._note_bug(task.key.workload, error, changes)
@@ -359,6 +360,12 @@ class Supervisor:
         if not action.force:
             self._give_grace(task, changes)
         return True
+
+    def _say_why_not(self, task: Task, error: RemudaError, changes: Changes) -> None:
+        """So that `status` tells why something does not end."""
+        current = (self.all.get(task.key.workload) or {}).get(task.key)
+        if current is not None and current.token == task.token and current.phase is Phase.STOPPING:
+            self._put(changes, current, replace(current, reason=f"cannot be ended now: {error}"))
 
     def _give_grace(self, task: Task, changes: Changes) -> None:
         """What was asked late is killed late."""

@@ -1,0 +1,164 @@
+"""The pages of `docs/` that are drawn from the code: `python -m tests.house.pages` writes them again."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import re
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from remuda.base.settings import KNOWN
+from remuda.cli import cli
+from remuda.supervise import model
+from remuda.supervise.model import FINAL, LIVE, MOVES, RUNNING, Event, Phase
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from enum import StrEnum
+
+ROOT = Path(__file__).parents[2]
+STATES_INTRO = """\
+A task is always in one phase. Facts (what the backend and the program beside the task say) and decisions are events.
+The table below has every move that is allowed; a move that it lacks is a bug that says so. `remuda events NAME` prints
+the moves of a workload with their reasons.
+"""
+STATES_SUMMARY = """
+The phase of a whole workload is a summary: PENDING, STARTING, RUNNING, DEGRADED (it serves with less than it should),
+FAILED, STOPPING, DOWN, and DONE for jobs.
+"""
+CLI_INTRO = """\
+Every command takes `-h` and `--help`. Results go to standard output, what is said about them to standard error. Tables
+are drawn on a terminal and plain when piped; `--json` prints data for programs; `NO_COLOR` is obeyed.
+[Exit codes](exit-codes.md) mean the same for all commands. `eval "$(remuda completion bash)"` completes names of
+commands and options, with `zsh` and `fish`, too.
+
+[Settings](configuration.md#environment) from the environment: {settings}.
+"""
+HOW = "<!-- Written by `python -m tests.house.pages` from {source}. -->"
+
+
+def texts_of(kind: type[StrEnum]) -> dict[str, str]:
+    """The docstring under each member of an enum of `supervise.model`, by the member's value; empty without one."""
+    body = next(
+        node.body
+        for node in ast.parse(inspect.getsource(model)).body
+        if isinstance(node, ast.ClassDef) and node.name == kind.__name__
+    )
+    texts = dict.fromkeys(map(str, kind), "")
+    for before, node in pairwise(body):
+        if isinstance(before, ast.Assign) and isinstance(node, ast.Expr) and isinstance(before.targets[0], ast.Name):
+            assert isinstance(node.value, ast.Constant)
+            texts[str(kind[before.targets[0].id])] = " ".join(str(node.value.value).split())
+    return texts
+
+
+def render_states() -> str:
+    """`docs/states.md`: phases, diagram and table of moves."""
+    return "\n".join([
+        "# States of a task\n",
+        HOW.format(source="`supervise/model.py`") + "\n",
+        STATES_INTRO,
+        "## Phases\n",
+        "| phase | meaning | an allocation may exist | it runs | it is over |",
+        "|---|---|---|---|---|",
+        *(_phase(phase, text) for phase, text in texts_of(Phase).items()),
+        STATES_SUMMARY,
+        "## Diagram\n",
+        "```mermaid",
+        "stateDiagram-v2",
+        f"    [*] --> {Phase.WAITING}",
+        *(f"    {before} --> {after}: {', '.join(events)}" for (before, after), events in _arrows().items()),
+        *(f"    {phase} --> [*]" for phase in Phase if phase in FINAL),
+        "```\n",
+        "## Moves\n",
+        "| in phase | on event | to phase |",
+        "|---|---|---|",
+        *(f"| {before} | {event} | {after} |" for (before, event), after in sorted(MOVES.items(), key=_by_declaration)),
+        "\n## Events that need a word\n",
+        *(f"- **{event}**: {text}" for event, text in texts_of(Event).items() if text),
+        "",
+    ])  # fmt: skip
+
+
+def _by_declaration(move: tuple[tuple[Phase, Event], Phase]) -> tuple[int, int]:
+    return list(Phase).index(move[0][0]), list(Event).index(move[0][1])
+
+
+def _phase(name: str, text: str) -> str:
+    marks = ["yes" if Phase(name) in group else "" for group in (LIVE, RUNNING, FINAL)]
+    return f"| {name} | {text} | {' | '.join(marks)} |"
+
+
+def _arrows() -> dict[tuple[Phase, Phase], list[Event]]:
+    arrows: dict[tuple[Phase, Phase], list[Event]] = {}
+    for (before, event), after in sorted(MOVES.items(), key=_by_declaration):
+        arrows.setdefault((before, after), []).append(event)
+    return arrows
+
+
+def commands(command: click.Command, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], click.Command]]:
+    """Every command below `command` that is not hidden, with its words, groups before their members."""
+    if path:
+        yield path, command
+    if isinstance(command, click.Group):
+        with click.Context(command) as context:
+            for name in command.list_commands(context):
+                below = command.get_command(context, name)
+                assert below is not None
+                if not below.hidden:
+                    yield from commands(below, (*path, name))
+
+
+def render_cli() -> str:
+    """`docs/cli.md`: every command with its arguments and options."""
+    parts = [
+        "# Command line\n",
+        HOW.format(source="the commands themselves") + "\n",
+        CLI_INTRO.format(settings=", ".join(f"`REMUDA_{name}`" for name in KNOWN)),
+    ]  # fmt: skip
+    for path, command in commands(cli):
+        parts += _command(path, command)
+    return "\n".join(parts)
+
+
+def _command(path: tuple[str, ...], command: click.Command) -> list[str]:
+    words = " ".join(path)
+    with click.Context(command, info_name=f"remuda {words}") as context:
+        usage = " ".join(command.collect_usage_pieces(context))
+    text = inspect.cleandoc(command.help or "")
+    parts = [f"{'#' * (1 + len(path))} remuda {words}\n", f"`remuda {words} {usage}`\n", f"{text}\n"]
+    rows = [_option(param) for param in command.params if isinstance(param, click.Option) and not param.hidden]
+    if rows:
+        parts += ["| option | default | |", "|---|---|---|", *rows, ""]
+    return parts
+
+
+def _option(option: click.Option) -> str:
+    names = ", ".join(f"`{name}`" for name in [*option.opts, *option.secondary_opts])
+    if not option.is_flag:
+        names += f" {_cell(option.make_metavar(click.Context(cli)))}"
+    default = option.default
+    shown = not callable(default) and isinstance(default, (str, int, float)) and not isinstance(default, bool)
+    value = f"`{default}`" if shown and default != "" else ""
+    return f"| {names} | {value} | {_cell(option.help or '')} |"
+
+
+def _cell(text: str) -> str:
+    return re.sub(r"\s+", " ", text).replace("|", "\\|")
+
+
+PAGES: dict[str, Callable[[], str]] = {"states.md": render_states, "cli.md": render_cli}
+
+
+def main() -> None:
+    """Write all of them."""
+    for name, render in PAGES.items():
+        (ROOT / "docs" / name).write_text(render())
+
+
+if __name__ == "__main__":
+    main()

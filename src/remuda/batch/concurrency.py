@@ -1,28 +1,27 @@
 """How many requests to have in flight: a pure limiter that follows what the endpoint shows.
 
-Grows fast until more requests in flight bring no more answers per second, then slowly; shrinks when the endpoint says
-that it is overloaded (429, 503), when its own queue grows, or when answers take much longer than they did and no more
-of them come. Time is a parameter; nothing here waits.
+It looks for the knee: the limit above which more requests in flight only wait longer. It grows fast until answers per
+second stop growing with it, then slowly, up to half above the knee; it shrinks when the endpoint says that it is
+overloaded (429, 503), when the engine's own queue grows, or when answers take much longer and no more of them come.
+Time is a parameter; nothing here waits.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
 
 START: Final = 32
 _CUT_OVERLOAD: Final = 0.7
 _CUT_SLOW: Final = 0.9
+#: A window is slow when its mean latency is this many times that at the knee.
 _SLOWER: Final = 1.5
-_FASTER: Final = 1.05
-
-
-@dataclass(frozen=True)
-class Window:
-    """What was seen between two looks: answers per second, and mean seconds per answer."""
-
-    rate: float
-    latency_s: float
+#: More in flight pays when the rate grows by at least this factor.
+_FASTER: Final = 1.1
+#: How far above the knee the limit may go, so that it notices an endpoint that became faster.
+_ABOVE: Final = 1.5
+_SMOOTH: Final = 0.3
+_FORGET_RATE: Final = 0.995
+_FORGET_LATENCY: Final = 0.02
 
 
 class Limiter:
@@ -30,7 +29,7 @@ class Limiter:
 
     Args:
         maximum: never exceeded, 1 or more.
-        start: first limit; the maximum when the user gave a bound.
+        start: first limit.
         timeout_s: answers that take half of it count as overload.
     """
 
@@ -39,10 +38,12 @@ class Limiter:
         self.limit = max(1, min(start, self.maximum))
         self._timeout_s = timeout_s
         self._doubling = True
-        self._best: Window | None = None
+        self._knee = 0
+        self._rate = 0.0
+        self._best_rate = 0.0
+        self._usual_latency_s = 0.0
         self._queued = 0.0
-        self._begin(0.0)
-        self._began = -1.0
+        self._begin(-1.0)
 
     def _begin(self, now: float) -> None:
         self._began = now
@@ -66,9 +67,8 @@ class Limiter:
         """The endpoint refused (429, 503) or let a request time out. Cuts at most once per window."""
         if self._overloaded:
             return
-        self.limit = max(1, int(self.limit * _CUT_OVERLOAD))
         self._doubling = False
-        self._best = None
+        self.limit = max(1, int(self.limit * _CUT_OVERLOAD))
         self._begin(now)
         self._overloaded = True
 
@@ -80,30 +80,37 @@ class Limiter:
             self.limit = max(1, int(self.limit * _CUT_SLOW))
 
     def _close(self, now: float) -> None:
-        elapsed = max(now - self._began, 1e-6)
-        seen = Window(self._count / elapsed, self._latency_sum / self._count)
+        rate, latency_s = self._count / max(now - self._began, 1e-6), self._latency_sum / self._count
         refused, full = self._overloaded, self._full
         self._begin(now)
         if refused:
             return
-        best = self._best
-        faster = best is None or seen.rate > best.rate * _FASTER
-        slower = best is not None and seen.latency_s > best.latency_s * _SLOWER
-        if seen.latency_s > self._timeout_s * 0.5 or (slower and not faster):
-            self._shrink()
+        better = self._learn(rate, latency_s)
+        if latency_s > self._timeout_s * 0.5:
+            self._shrink(floor=1)
+        elif latency_s > self._usual_latency_s * _SLOWER and not better:
+            self._shrink(floor=max(1, self._knee // 2))
         elif full and self._queued <= 0.1:
-            self._grow(faster=faster)
-        if faster:
-            self._best = seen
+            self._grow(better=better)
 
-    def _shrink(self) -> None:
-        self.limit = max(1, int(self.limit * _CUT_SLOW))
+    def _learn(self, rate: float, latency_s: float) -> bool:
+        """Take a window into account; whether it shows that the knee is at this limit or above."""
+        self._rate = rate if self._doubling else self._rate + _SMOOTH * (rate - self._rate)
+        if self._rate > self._best_rate * _FASTER:
+            self._knee, self._best_rate, self._usual_latency_s = self.limit, self._rate, latency_s
+            return True
+        # What was seen long ago fades, but never below what is seen now: noise must not look like progress.
+        if self._rate < self._best_rate:
+            self._best_rate = max(self._rate, self._best_rate * _FORGET_RATE)
+        self._usual_latency_s += _FORGET_LATENCY * (latency_s - self._usual_latency_s)
+        return False
+
+    def _shrink(self, *, floor: int) -> None:
+        self.limit = max(min(floor, self.limit), int(self.limit * _CUT_SLOW))
         self._doubling = False
-        # Forgetting slowly lets the limiter learn that the endpoint itself became slower or faster.
-        if self._best is not None:
-            self._best = Window(self._best.rate * 0.95, self._best.latency_s * 1.1)
 
-    def _grow(self, *, faster: bool) -> None:
-        self._doubling = self._doubling and faster
+    def _grow(self, *, better: bool) -> None:
+        self._doubling = self._doubling and better
         step = self.limit if self._doubling else max(1, self.limit // 20)
-        self.limit = min(self.maximum, self.limit + step)
+        roof = self.maximum if self._doubling else max(self.limit, int(self._knee * _ABOVE), self._knee + 4)
+        self.limit = min(self.maximum, roof, self.limit + step)

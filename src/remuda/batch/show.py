@@ -46,7 +46,8 @@ def summary_lines(summary: Summary) -> list[str]:
     """What a finished job came to, a sentence a line."""
     if summary.output_kept:
         return [f"nothing left to do: all {show_count(summary.rows)} rows are in {summary.output}"]
-    tokens = f", {show_count(summary.completion_tokens)} tokens" if summary.completion_tokens else ""
+    counts = f"{show_count(summary.prompt_tokens)} prompt and {show_count(summary.completion_tokens)} generated tokens"
+    tokens = f", {counts}," if summary.prompt_tokens or summary.completion_tokens else ""
     speed = f"{summary.rows_per_s:.1f} rows/s"
     if summary.completion_tokens:
         speed += f", {show_count(summary.tokens_per_s)} tokens/s"

@@ -161,8 +161,8 @@ class Source:
             for records in self._jsonl(path):
                 yield Chunk(0, len(records), records=records)
             return
-        batches = self._parquet(path, columns) if self.format == "parquet" else self._csv_reader(path)
-        iterator = iter(batches)
+        with _named(path):
+            iterator = iter(self._parquet(path, columns) if self.format == "parquet" else self._csv_reader(path))
         while True:
             with _named(path):
                 batch = next(iterator, None)

@@ -1,0 +1,235 @@
+"""What a batch job survives: full disks, torn files, endpoints that vanish, hang or push back, impatient users."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from remuda.base.errors import Conflict, Unavailable
+from remuda.batch.checkpoint import FolderLock
+from remuda.batch.driver import run_job
+from remuda.batch.log import StorageFull
+from remuda.batch.request import JobRequest, Summary
+from remuda.testing.stub_process import StubProcess
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+RUN = """
+import json, sys
+from remuda.base.errors import RemudaError
+from remuda.batch.driver import run_job
+from remuda.batch.request import JobRequest
+limit = int(sys.argv[2])
+if limit:
+    import resource, signal
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+try:
+    run_job(JobRequest.from_json(json.loads(sys.argv[1])))
+except RemudaError as error:
+    print(type(error).__name__, error.message, "|", error.hint)
+    sys.exit(error.exit_code)
+"""
+
+
+@pytest.fixture
+def stub() -> Iterator[StubProcess]:
+    with StubProcess() as made:
+        yield made
+
+
+def write_input(folder: Path, count: int, *, width: int = 0) -> list[str]:
+    prompts = [f"row {number}".ljust(width, "x") for number in range(count)]
+    pq.write_table(pa.table({"prompt": prompts}), folder / "in.parquet")
+    return prompts
+
+
+def request(folder: Path, url: str, **fields: Any) -> JobRequest:
+    values: dict[str, Any] = {"model": "stub", "max_concurrency": 8, "endpoint_wait_s": 20.0}
+    source, target = str(folder / "in.parquet"), str(folder / "out.parquet")
+    return JobRequest(endpoint=url, input=source, output=target, **(values | fields))
+
+
+def results(folder: Path) -> list[Any]:
+    found: list[Any] = pq.read_table(folder / "out.parquet").column("result").to_pylist()
+    return found
+
+
+def start(asked: JobRequest, *, file_limit: int = 0) -> subprocess.Popen[str]:
+    import json
+
+    argv = [sys.executable, "-c", RUN, json.dumps(asked.to_json()), str(file_limit)]
+    return subprocess.Popen(argv, stdout=subprocess.PIPE, text=True)
+
+
+def small_disk(folder: Path) -> bool:
+    """Mount a file system of 256 kB at `folder` where that is allowed."""
+    argv = ["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", str(folder)]
+    return os.getuid() == 0 and subprocess.run(argv, capture_output=True, check=False).returncode == 0
+
+
+def test_full_disk_stops_clearly_and_goes_on(stub: StubProcess, tmp_path: Path) -> None:
+    """On a real small file system where this user may mount one, else under a limit on file sizes."""
+    prompts = write_input(tmp_path, 600, width=1000)
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mounted = small_disk(disk)
+    asked = request(tmp_path, stub.url, checkpoint_dir=str(disk / "checkpoint"))
+    try:
+        with start(asked, file_limit=0 if mounted else 200_000) as process:
+            said, _ = process.communicate(timeout=60)
+        assert process.returncode == 1
+        assert said.startswith("StorageFull the checkpoint")
+        assert "cannot be written" in said
+        assert "type the same command again" in said
+        assert not (tmp_path / "out.parquet").exists()
+        if mounted:
+            with pytest.raises(StorageFull):
+                run_job(asked)
+            subprocess.run(["mount", "-o", "remount,size=16m", str(disk)], check=True)
+        before = stub.stats()["requests"]
+        summary = run_job(asked)
+        assert summary.skipped > 100
+        assert stub.stats()["requests"] - before == summary.done == 600 - summary.skipped
+        assert results(tmp_path) == [f"echo: {prompt}" for prompt in prompts]
+    finally:
+        if mounted:
+            subprocess.run(["umount", str(disk)], check=True)
+
+
+@pytest.mark.parametrize("cut", [1, 5, 11, 60])
+def test_torn_tail_costs_its_rows_only(stub: StubProcess, tmp_path: Path, cut: int) -> None:
+    prompts = write_input(tmp_path, 30)
+    run_job(request(tmp_path, stub.url))
+    log = tmp_path / "out.parquet.checkpoint" / "results.log"
+    os.truncate(log, log.stat().st_size - cut)
+    with log.open("ab") as file:
+        file.write(b"\0" * 3)
+    again = run_job(request(tmp_path, stub.url))
+    assert 1 <= again.done <= 2
+    assert stub.stats()["requests"] == 30 + again.done
+    assert results(tmp_path) == [f"echo: {prompt}" for prompt in prompts]
+
+
+def test_two_drivers_on_one_checkpoint(stub: StubProcess, tmp_path: Path) -> None:
+    write_input(tmp_path, 3)
+    lock = FolderLock(tmp_path / "out.parquet.checkpoint")
+    with pytest.raises(Conflict, match=f"being written by process {os.getpid()}"):
+        run_job(request(tmp_path, stub.url))
+    lock.release()
+    assert run_job(request(tmp_path, stub.url)).done == 3
+
+
+def test_retry_after_is_waited_for(stub: StubProcess, tmp_path: Path) -> None:
+    pq.write_table(pa.table({"prompt": ["[429 once] a"]}), tmp_path / "in.parquet")
+    stub.set(retry_after="2")
+    began = time.monotonic()
+    assert run_job(request(tmp_path, stub.url)).failed == 0
+    assert 2.0 <= time.monotonic() - began < 6.0
+
+
+def in_background(asked: JobRequest) -> tuple[threading.Thread, list[Summary | BaseException]]:
+    found: list[Summary | BaseException] = []
+
+    def work() -> None:
+        try:
+            found.append(run_job(asked))
+        except BaseException as error:  # noqa: BLE001 - the test looks at it
+            found.append(error)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    return thread, found
+
+
+def test_endpoint_restarts_in_the_middle(stub: StubProcess, tmp_path: Path) -> None:
+    prompts = write_input(tmp_path, 400)
+    stub.set(latency_s=0.02)
+    thread, found = in_background(request(tmp_path, stub.url, retries=1))
+    time.sleep(0.4)
+    stub.kill()
+    time.sleep(2.0)
+    stub.start()
+    thread.join(60)
+    assert isinstance(found[0], Summary), found
+    assert (found[0].done, found[0].failed) == (400, 0)
+    assert results(tmp_path) == [f"echo: {prompt}" for prompt in prompts]
+
+
+@pytest.mark.parametrize("status", [500, 502, 503, 429])
+def test_endpoint_that_refuses_everybody_for_a_while(stub: StubProcess, tmp_path: Path, status: int) -> None:
+    """As a router does whose replicas are gone. With 500 the server itself says that it is well, so rows pay."""
+    write_input(tmp_path, 200)
+    stub.set(latency_s=0.02)
+    thread, found = in_background(request(tmp_path, stub.url, retries=6))
+    time.sleep(0.2)
+    stub.set(status=status)
+    time.sleep(2.0)
+    stub.set(status=200)
+    thread.join(60)
+    assert isinstance(found[0], Summary), found
+    assert (found[0].done, found[0].failed) == (200, 0)
+
+
+def test_endpoint_that_never_comes_back(stub: StubProcess, tmp_path: Path) -> None:
+    write_input(tmp_path, 400)
+    stub.set(latency_s=0.02)
+    thread, found = in_background(request(tmp_path, stub.url, retries=0, endpoint_wait_s=1.5))
+    time.sleep(0.4)
+    stub.kill()
+    thread.join(30)
+    assert isinstance(found[0], Unavailable)
+    assert "has been away" in found[0].message
+    stub.start()
+    summary = run_job(request(tmp_path, stub.url))
+    assert summary.skipped > 0
+    # At most what was in flight when it died was burnt: a row without retries left pays for a broken connection.
+    assert summary.failed <= 8
+
+
+def test_hang_in_the_middle_of_a_body(stub: StubProcess, tmp_path: Path) -> None:
+    pq.write_table(pa.table({"prompt": ["a", "[hang] b", "[reset] c", "[garbage] d"]}), tmp_path / "in.parquet")
+    began = time.monotonic()
+    summary = run_job(request(tmp_path, stub.url, timeout_s=1.0, retries=1))
+    assert time.monotonic() - began < 15
+    errors = pq.read_table(tmp_path / "out.parquet").column("error").to_pylist()
+    assert (summary.failed, errors[0]) == (3, None)
+    assert errors[1] == "no answer within 1 s (after 2 tries)"
+    assert errors[2].startswith("connection lost")
+    assert errors[3].startswith("the answer is not a JSON object: <html>")
+
+
+def test_server_that_pushes_back_is_not_overrun(tmp_path: Path) -> None:
+    prompts = write_input(tmp_path, 300)
+    with StubProcess("--slots", "4", "--latency-s", "0.02", "--queue-limit", "8") as stub:
+        summary = run_job(request(tmp_path, stub.url, max_concurrency=0))
+        assert summary.failed == 0
+        assert stub.stats()["requests"] < 2 * len(prompts)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_ctrl_c_keeps_what_is_done(stub: StubProcess, tmp_path: Path, number: signal.Signals) -> None:
+    prompts = write_input(tmp_path, 300)
+    stub.set(latency_s=0.05)
+    with start(request(tmp_path, stub.url)) as process:
+        while stub.stats()["requests"] < 50:
+            time.sleep(0.02)
+        process.send_signal(number)
+        said, _ = process.communicate(timeout=20)
+    assert process.returncode == 130
+    assert said.startswith("Interrupted the job was stopped; finished rows are kept | type the same command again")
+    summary = run_job(request(tmp_path, stub.url))
+    assert summary.skipped >= 40
+    assert stub.stats()["requests"] <= 300 + 8
+    assert results(tmp_path) == [f"echo: {prompt}" for prompt in prompts]

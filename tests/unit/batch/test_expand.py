@@ -1,0 +1,86 @@
+"""Input patterns: ranges, order, mistakes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from remuda.base.errors import InputError
+from remuda.batch.expand import expand_input, expand_ranges, format_of, natural_key
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@pytest.mark.parametrize(
+    ("pattern", "expected"),
+    [
+        ("plain.parquet", ["plain.parquet"]),
+        ("in_{0008..0011}.pq", ["in_0008.pq", "in_0009.pq", "in_0010.pq", "in_0011.pq"]),
+        ("in_{8-11}.pq", ["in_8.pq", "in_9.pq", "in_10.pq", "in_11.pq"]),
+        ("in_{3..1}.pq", ["in_3.pq", "in_2.pq", "in_1.pq"]),
+        ("{1..2}/{08-09}.pq", ["1/08.pq", "1/09.pq", "2/08.pq", "2/09.pq"]),
+        ("{a,b}.pq", ["{a,b}.pq"]),
+        ("x{5..5}", ["x5"]),
+    ],
+)
+def test_ranges(pattern: str, expected: list[str]) -> None:
+    assert expand_ranges(pattern) == expected
+
+
+@given(st.integers(0, 500), st.integers(0, 500), st.integers(1, 6), st.sampled_from(["..", "-"]))
+def test_every_number_once_padded_as_written(first: int, last: int, width: int, between: str) -> None:
+    made = expand_ranges(f"a{{{first:0{width}d}{between}{last:0{width}d}}}b")
+    numbers = [int(text[1:-1]) for text in made]
+    step = 1 if last >= first else -1
+    assert numbers == list(range(first, last + step, step))
+    if width > 3:
+        assert all(len(text) == width + 2 for text in made)
+
+
+@given(st.lists(st.integers(0, 10**6), unique=True))
+def test_natural_order_is_numeric(numbers: list[int]) -> None:
+    names = [f"part-{number}.parquet" for number in numbers]
+    assert sorted(names, key=natural_key) == [f"part-{number}.parquet" for number in sorted(numbers)]
+
+
+def test_directory_skips_hidden_files_and_sorts(tmp_path: Path) -> None:
+    for name in ("b10.parquet", "b9.parquet", ".hidden.parquet", "_tmp/x.parquet", "notes.txt", "a/c.parquet"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch()
+    found = [str(path.relative_to(tmp_path)) for path in expand_input(str(tmp_path))]
+    assert found == ["a/c.parquet", "b9.parquet", "b10.parquet"]
+
+
+def test_glob(tmp_path: Path) -> None:
+    for number in (10, 9, 1):
+        (tmp_path / f"x{number}.csv").touch()
+    assert [path.name for path in expand_input(f"{tmp_path}/x*.csv")] == ["x1.csv", "x9.csv", "x10.csv"]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "words"),
+    [
+        ("prompt.parquet", "does not exist"),
+        ("y*.parquet", "no file matches"),
+        ("*", "mixes files of several formats"),
+        ("empty", "holds no parquet"),
+    ],
+)
+def test_mistakes(tmp_path: Path, pattern: str, words: str) -> None:
+    (tmp_path / "prompts.parquet").touch()
+    (tmp_path / "other.csv").touch()
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(InputError, match=words) as caught:
+        expand_input(f"{tmp_path}/{pattern}")
+    if pattern == "prompt.parquet":
+        assert "did you mean" in caught.value.hint
+        assert "prompts.parquet" in caught.value.hint
+
+
+def test_unknown_suffix(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="cannot tell the format"):
+        format_of(tmp_path / "x.xlsx")

@@ -1,0 +1,126 @@
+"""Streams of rows: every row once, in order, whatever the files look like."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from remuda.base.errors import InputError
+from remuda.batch.infer import TypeUnion, to_array
+from remuda.batch.source import Source
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@given(
+    sizes=st.lists(st.integers(0, 60), min_size=1, max_size=4),
+    group=st.integers(1, 30),
+    chunk=st.integers(1, 25),
+    limit=st.integers(0, 100),
+    suffix=st.sampled_from(["parquet", "jsonl", "csv"]),
+)
+def test_positions_are_global(
+    tmp_path_factory: pytest.TempPathFactory, sizes: list[int], group: int, chunk: int, limit: int, suffix: str
+) -> None:
+    folder, number = tmp_path_factory.mktemp("source"), 0
+    for index, size in enumerate(sizes):
+        texts = [f"row {number + n}" for n in range(size)]
+        path = folder / f"part-{index}.{suffix}"
+        if suffix == "parquet":
+            pq.write_table(
+                pa.table({"x": pa.array(texts, pa.string()), "y": list(range(size))}), path, row_group_size=group
+            )
+        elif suffix == "jsonl":
+            path.write_text("".join(f'{{"x": "{text}"}}\n' for text in texts))
+        else:
+            path.write_text("x,y\n" + "".join(f"{text},1\n" for text in texts))
+        number += size
+    source = Source(str(folder), limit=limit, read_kwargs={"batch_size": chunk})
+    expected = [f"row {n}" for n in range(min(number, limit) if limit else number)]
+    positions: list[int] = []
+    values: list[object] = []
+    for piece in source.chunks(["x"]):
+        positions += range(piece.first, piece.first + piece.rows)
+        values += piece.values("x")
+    assert values == expected
+    assert positions == list(range(len(expected)))
+    assert source.count() == len(expected)
+
+
+def test_files_with_other_column_order_and_types_fit_the_first(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"a": [1], "b": ["x"]}), tmp_path / "1.parquet")
+    pq.write_table(pa.table({"b": ["y"], "a": pa.array([2], pa.int32()), "c": [0]}), tmp_path / "2.parquet")
+    chunks = list(Source(str(tmp_path)).chunks())
+    assert [chunk.values("a") for chunk in chunks] == [[1], [2]]
+    pq.write_table(pa.table({"b": ["z"]}), tmp_path / "3.parquet")
+    with pytest.raises(InputError, match=r"3\.parquet has no column 'a'"):
+        list(Source(str(tmp_path)).chunks())
+
+
+def read_all(path: Path) -> list[object]:
+    return [value for chunk in Source(str(path)).chunks() for value in chunk.values("a")]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "words"),
+    [
+        ("x.parquet", b"no parquet", r"x\.parquet cannot be read"),
+        ("x.jsonl", b'{"a": 1}\n{"a": \n', r"x\.jsonl:2: not JSON"),
+        ("x.jsonl", b"[1]\n", "a line must be a JSON object, this is list"),
+        ("x.csv", b"", "is empty"),
+        ("x.csv", b"a,b\n1,2\n1,2,3\n", r"x\.csv cannot be read"),
+    ],
+)
+def test_broken_files_are_named(tmp_path: Path, name: str, content: bytes, words: str) -> None:
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(InputError, match=words):
+        read_all(tmp_path / name)
+
+
+def test_column_that_is_not_there(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"prompt": ["x"]}), tmp_path / "x.parquet")
+    with pytest.raises(InputError) as caught:
+        Source(str(tmp_path / "x.parquet")).require("promt", where="--input-column")
+    assert "did you mean 'prompt'?" in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ([["a"], [None]], pa.string()),
+        ([[1], [2.5]], pa.float64()),
+        ([[1], ["a"]], pa.string()),
+        ([[None]], pa.string()),
+        ([[True], [None, False]], pa.bool_()),
+        ([[1 << 70]], pa.string()),
+        ([[[1]], [[0.5]]], pa.list_(pa.float64())),
+        ([[{"a": 1}], [{"b": "x"}]], pa.struct([("a", pa.int64()), ("b", pa.string())])),
+        ([[{}]], pa.string()),
+        ([[[]]], pa.string()),
+    ],
+)
+def test_types_are_found_in_a_stream(values: list[list[object]], expected: pa.DataType) -> None:
+    union = TypeUnion()
+    for some in values:
+        union.add(some)
+    assert union.type == expected
+
+
+@given(st.lists(st.one_of(st.none(), st.integers(-(1 << 63), (1 << 63) - 1)), max_size=40))
+def test_integers_as_column(values: list[int | None]) -> None:
+    assert to_array(values, pa.int64()).to_pylist() == values
+
+
+@given(st.lists(st.one_of(st.none(), st.floats(allow_nan=False)), max_size=40))
+def test_numbers_as_column(values: list[float | None]) -> None:
+    assert to_array(values, pa.float64()).to_pylist() == values
+
+
+def test_text_column_takes_anything_as_json() -> None:
+    assert to_array(["a", None, {"b": [1]}, 2], pa.string()).to_pylist() == ["a", None, '{"b":[1]}', "2"]

@@ -52,11 +52,25 @@ def backup(to: Path) -> None:
 
 
 @db.command()
+@click.argument("copy", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+def restore(copy: Path) -> None:
+    """Put COPY, made by `db backup`, in the database's place. The old one is put aside."""
+    from remuda.control import upkeep
+
+    aside = upkeep.restore(copy.absolute())
+    say("restored" + (f"; the old database is {aside}" if aside else ""))
+
+
+@db.command()
 @click.option("--older-than", default="30d", show_default=True, help="Age, e.g. 12h, 30d.")
 def prune(older_than: str) -> None:
-    """Forget old stories and ended allocations, and workloads that have been down for so long."""
+    """Forget old stories and ended allocations, and workloads and jobs that have been down or done for so long."""
+    from remuda.base.paths import state_paths
     from remuda.base.units import parse_duration
+    from remuda.control import jobs
     from remuda.control.client import connect
 
-    gone = connect().post("/database/prune", {"before": time.time() - parse_duration(older_than)})
+    before = time.time() - parse_duration(older_than)
+    gone = connect().post("/database/prune", {"before": before})
+    gone["job folders"] = jobs.prune(state_paths(), before)
     say("forgot " + ", ".join(f"{count} {name}" for name, count in gone.items()))

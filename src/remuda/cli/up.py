@@ -48,14 +48,13 @@ def up(
 
 
 def _show_dry_run(planned: Any, *, as_json: bool) -> None:
-    from remuda.base.secrets import mask_env
     from remuda.base.shell import show_command
     from remuda.control import swarms
 
     tasks = swarms.dry_run(planned)
     if as_json:
         print_json([
-            {"token": item.token, "argv": list(item.argv), "env": mask_env(item.env), "files": dict(item.files)}
+            {"token": item.token, "argv": list(item.argv), "env": dict(item.env), "files": dict(item.files)}
             for item in tasks
         ])  # fmt: skip
         return
@@ -63,7 +62,7 @@ def _show_dry_run(planned: Any, *, as_json: bool) -> None:
         click.echo(f"# {item.token}")
         for path, text in item.files.items():
             click.echo(f"# {path}:\n{text}")
-        click.echo(f"{show_command(item.argv, mask_env(item.env))}\n")
+        click.echo(f"{show_command(item.argv, item.env)}\n")
 
 
 @click.command()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import sys
 import time
@@ -177,6 +178,18 @@ def _word(
     if meta.get("detached"):
         return WAITING, "no host runs that could keep it going"
     return LOST, "its process was killed; type the same command again to resume"
+
+
+def prune(paths: StatePaths, before: float) -> int:
+    """Remove the folders of jobs that ended before `before`, seconds since the epoch; checkpoints are elsewhere."""
+    gone = 0
+    for entry in paths.jobs.iterdir() if paths.jobs.is_dir() else ():
+        folder = JobFolder(paths, entry.name)
+        outcome = entry / "outcome.json"
+        if folder.owner() is None and outcome.exists() and outcome.stat().st_mtime < before:
+            shutil.rmtree(entry, ignore_errors=True)
+            gone += 1
+    return gone
 
 
 def run_here(

@@ -260,11 +260,15 @@ class Service:
         return sum(task.phase in LIVE for tasks in self.supervisor.all.values() for task in tasks.values())
 
     def prune(self, before: float) -> None:
-        """Forget workloads that have been down since before `before`, seconds since the epoch."""
-        for name in list(self.supervisor.wants):
+        """Forget workloads that have been down, or done, since before `before`, seconds since the epoch."""
+        for name, want in list(self.supervisor.wants.items()):
+            since = max((task.since for task in self.supervisor.tasks(name).values()), default=0.0)
             row = self.journal.store.workload(name)
-            if self.view(name).phase == "DOWN" and row.changed_at < before:
-                self.remove(name)
+            if self.view(name).phase not in ("DOWN", "DONE") or max(row.changed_at, since) >= before:
+                continue
+            if want.running:
+                self._change(replace(want, running=False), "done long ago")
+            self.remove(name)
 
     def _want(self, name: str) -> Want:
         want = self.supervisor.wants.get(name)

@@ -19,15 +19,32 @@ if TYPE_CHECKING:
 
 def is_same(old: Workload, new: Workload) -> bool:
     """Whether two plans ask for the same, but for what is chosen anew each time."""
-    return _essence(old) == _essence(new)
+    return _essence(old) == _essence(new) and _may_have_port(old, new)
 
 
 def _essence(workload: Workload) -> Mapping[str, object]:
-    data = workload.model_dump(exclude={"uid", "labels", "place", "endpoint"})
+    data = workload.model_dump(exclude={"uid", "labels", "place", "spec_file"})
+    if data["endpoint"] is not None:
+        data["endpoint"] |= {"port": 0, "api_key": data["endpoint"]["api_key"] is not None}
     for group in data["groups"]:
         group["listen"] = None
         group["command"]["secret_env"] = sorted(group["command"]["secret_env"])
     return data
+
+
+def _may_have_port(old: Workload, new: Workload) -> bool:
+    """Whether the port that `old` has will do for `new`, which demands one only where the user named it."""
+    if old.endpoint is None or new.endpoint is None:
+        return old.endpoint is new.endpoint
+    listen = _front(new).listen
+    return listen is None or not listen.fixed or new.endpoint.port == old.endpoint.port
+
+
+def _front(workload: Workload) -> Group:
+    """The group that has the endpoint's address."""
+    router = workload.endpoint.router if workload.endpoint else ""
+    name = router or next(group.name for group in workload.groups if group.role in SERVING)
+    return workload.group(name)
 
 
 def devices_by_task(workload: Workload) -> dict[TaskKey, list[str]]:
@@ -79,8 +96,8 @@ def with_port(workload: Workload, others: Sequence[Want], locks: Path) -> Worklo
     endpoint = workload.endpoint
     if endpoint is None:
         return workload
-    front = endpoint.router or next(group.name for group in workload.groups if group.role in SERVING)
-    listen = workload.group(front).listen or Listen()
+    front = _front(workload).name
+    listen = _front(workload).listen or Listen()
     used = {want.workload.endpoint.port: want.workload.name for want in others if want.workload.endpoint}
     port = choose_port(listen, used, endpoint.host, locks)
     groups = tuple(_fixed(group, port) if group.name == front else group for group in workload.groups)

@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import shutil
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from remuda.base.errors import Conflict, InputError, RemudaError, TimedOut
 from remuda.base.paths import state_paths
+from remuda.base.secrets import MASK, looks_secret
 from remuda.control import planning
 from remuda.control.client import HostClient, connect
 from remuda.control.follow import secret_folder
@@ -62,8 +64,19 @@ def plan(
 
 
 def dry_run(planned: Planned) -> list[Rendered]:
-    """What bringing it up would start."""
-    return planning.dry_run(planned.workload, state_paths())
+    """What bringing it up would start, for eyes: values of variables whose names look secret are masked."""
+    env = {name: value for group in planned.workload.groups for name, value in group.command.env.items()}
+    hidden = [json.dumps(value) for name, value in env.items() if value and looks_secret(name)]
+    return [_masked(item, hidden) for item in planning.dry_run(planned.workload, state_paths())]
+
+
+def _masked(item: Rendered, hidden: Sequence[str]) -> Rendered:
+    def masked(text: str) -> str:
+        for value in hidden:
+            text = text.replace(value, f'"{MASK}"')
+        return text
+
+    return replace(item, files={path: masked(text) for path, text in item.files.items()})
 
 
 def bring_up(planned: Planned, client: HostClient | None = None) -> dict[str, Any]:

@@ -34,6 +34,25 @@ def upgrade() -> str:
         return str(ops.status(store).revision)
 
 
+def restore(copy: Path) -> Path | None:
+    """Put a copy made by `backup` in the database's place; returns where the old one was put aside, if there was one.
+
+    Raises:
+        Conflict: a host runs.
+        InputError: the copy is none, or the database is on PostgreSQL.
+    """
+    from remuda.base.errors import Conflict, InputError
+    from remuda.control.client import HostClient
+
+    paths = state_paths()
+    if HostClient(paths).is_up():
+        raise Conflict("a host runs on the database", hint="stop it first: remuda host stop")
+    if database_url(paths) != str(paths.database):
+        raise InputError("the database is not the file in the state directory", hint="use its own tools to restore it")
+    paths.prepare()
+    return ops.restore(paths.database, copy)
+
+
 def backup(to: Path) -> int:
     """Copy a SQLite database as of one moment; returns the size in bytes.
 

@@ -126,6 +126,22 @@ def test_database_upkeep(herd: Home) -> None:
     assert "revision" in herd.run("db", "upgrade").stderr
 
 
+def test_a_changed_endpoint_is_another_swarm(herd: Home) -> None:
+    for change in ("ready=first", "backend.endpoint.port=9777", "wait_endpoint_s=7"):
+        done = herd.run("up", "-c", str(herd.root / "herd.yaml"), "--set", change, check=False)
+        assert done.returncode == 4, change
+    port = herd.view("herd")["endpoint"].rpartition(":")[2]
+    herd.run("up", "-c", str(herd.root / "herd.yaml"), "--set", f"backend.endpoint.port={port}")
+
+
+def test_a_dry_run_shows_no_secrets(herd: Home) -> None:
+    path = herd.swarm("shy", env={"MY_TOKEN": "t0psecret", "PLAIN": "seen"})
+    shown = herd.run("up", "-c", str(path), "--dry-run").stdout
+    assert "seen" in shown
+    assert "t0psecret" not in shown
+    assert "t0psecret" not in herd.run("up", "-c", str(path), "--dry-run", "--json").stdout
+
+
 def test_host_commands(herd: Home) -> None:
     assert "live tasks" in herd.run("host", "status").stdout
     assert "serves" in herd.run("host", "logs").stdout
@@ -154,6 +170,21 @@ def test_down_leaves_nothing(herd: Home) -> None:
     herd.run("down", "--all", "--remove")
     assert not herd.paths.workload("herd").exists()
     assert herd.run("status", "herd", check=False).returncode == 3
+
+
+def test_a_restored_database_and_what_is_pruned(home: Home) -> None:
+    home.run("up", "-c", str(home.swarm(replicas=1)))
+    copy = home.root / "copy.db"
+    home.run("db", "backup", str(copy))
+    assert home.run("db", "restore", str(copy), check=False).returncode == 4
+    home.run("down", "herd")
+    home.run("host", "stop")
+    assert "the old database is" in home.run("db", "restore", str(copy)).stderr
+    # The tasks of that time are gone; the supervisor makes new ones.
+    until(lambda: '"RUNNING"' in home.run("status", "herd", "--json").stdout, "up again")
+    home.run("down", "herd")
+    assert "forgot" in home.run("db", "prune", "--older-than", "1ms").stderr
+    assert home.run("status", "herd", check=False).returncode == 3
 
 
 def test_down_of_what_does_not_listen(home: Home) -> None:

@@ -98,7 +98,7 @@ SECRET = Command(argv=("server",), secret_env={"KEY": Secret(file="/a")})
         ({"uid": "u2"}, True),
         ({"labels": {"a": "b"}}, True),
         ({"place": {"gpus": ["0"]}}, True),
-        ({"endpoint": Endpoint(port=1)}, True),
+        ({"endpoint": Endpoint(port=1)}, False),
         ({"groups": (group().model_copy(update={"listen": Listen(port=9, fixed=True)}),)}, True),
         ({"groups": (group(count=3),)}, False),
         ({"groups": (group().model_copy(update={"command": Command(argv=("other",))}),)}, False),

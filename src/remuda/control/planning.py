@@ -84,6 +84,7 @@ def _plan(loaded: Loaded[SwarmSpec], name: str, paths: StatePaths) -> Planned:
     facts = MachineFacts(gpus=present_gpus(), cpus=os.cpu_count() or 1, cwd=str(Path.cwd()))
     derived = derive(loaded.spec, facts)
     spec = derived.spec
+    _check_model(spec)
     chosen = name or spec.name or f"{name_base(spec)}-{new_suffix()}"
     uid, run_dir = new_suffix(8), str(paths.workload(chosen))
     router = _router(loaded.spec, spec, secret_folder(run_dir, uid))
@@ -100,6 +101,21 @@ def _plan(loaded: Loaded[SwarmSpec], name: str, paths: StatePaths) -> Planned:
     })  # fmt: skip
     said = (*notes(spec, sys.executable), *unknown_arguments(spec, sys.executable, paths))
     return Planned(workload, spec, said, tuple(loaded.show(spec, derived.reasons)))
+
+
+def _check_model(spec: SwarmSpec) -> None:
+    """A model that is surely a file, and is not there, would cost minutes of restarts.
+
+    Raises:
+        InputError: it is not there.
+    """
+    is_path = spec.model.startswith(("/", "./", "../")) or (spec.engine == "llamacpp" and not spec.image)
+    if spec.backend.type != "local" or spec.engine == "command" or not is_path:
+        return
+    path = Path(spec.cwd or ".") / spec.model
+    if not path.exists():
+        hint = "relative paths start at `cwd`, by default where the command was typed"
+        raise InputError(f"there is no model {str(path)!r}", hint=hint, where="model")
 
 
 def _router(said: SwarmSpec, spec: SwarmSpec, keys: Path) -> Group | None:

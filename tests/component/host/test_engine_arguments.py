@@ -23,3 +23,13 @@ def test_an_unknown_argument_of_a_real_engine_is_told(home: Home) -> None:
 def test_an_engine_that_is_not_here_cannot_be_asked(home: Home) -> None:
     (home.root / "far.yaml").write_text("model: m\nengine: sglang\nengine_path: /no/such/python3\nargs: --what 1\n")
     assert "does not know" not in home.run("config", "check", "far.yaml").stderr
+
+
+def test_a_model_that_is_not_there_is_told_at_once(home: Home) -> None:
+    (home.root / "pony.yaml").write_text("engine: llamacpp\nmodel: absent.gguf\n")
+    done = home.run("up", "-c", "pony.yaml", check=False)
+    assert done.returncode == 2
+    assert f"error: pony.yaml:2:1: there is no model '{home.root}/absent.gguf'" in done.stderr
+    assert not home.paths.socket.exists()
+    (home.root / "pony.yaml").write_text("engine: vllm\nmodel: some-org/some-model\n")
+    assert home.run("config", "check", "pony.yaml").returncode == 0

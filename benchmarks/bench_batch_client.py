@@ -173,6 +173,8 @@ def main() -> None:
     print(f"ours over a loop of the openai client:     {result['ours_over_openai']:.1f}   (target 10)")
     slow = result["slow_server"]
     print(f"server that takes 200 ms: {slow['per_s']:.0f}/s, {slow['of_ideal']:.3f} of the ideal rate   (target 0.95)")
+    if result["ours_over_bare"] < 0.7 or result["ours_over_openai"] < 10 or slow["of_ideal"] < 0.95:
+        sys.exit("a target is missed")
 
 
 if __name__ == "__main__":

@@ -99,6 +99,8 @@ def main() -> None:
             f"{item['rows']:>9,} rows: {item['cpu_s']:5.1f} s CPU, peak {item['peak_mb']:.0f} MB, {item['files']} files"
         )
     print(f"peak memory, 1 M over 100 k rows: {result['peak_ratio']:.2f}   (targets: below 300 MB, below 60 s CPU)")
+    if large["peak_mb"] >= 300 or large["cpu_s"] >= 60 or large["files"] > 20:
+        sys.exit("a target is missed")
 
 
 if __name__ == "__main__":

@@ -97,7 +97,7 @@ def _prepare(folder: Path) -> None:
 def _title(why: str, command: str) -> None:
     if sys.stderr.isatty() and "NO_COLOR" not in os.environ:
         why = click.style(why, bold=True)
-        command = click.style(command, fg="cyan")
+        command = click.style(command, fg="cyan") if command else ""
     say(f"\n# {why}" + (f"\n$ {command}" if command else ""))
 
 

@@ -16,6 +16,10 @@ if TYPE_CHECKING:
     from remuda.control.jobs import JobState
 
 
+#: Numbers of a job that mean nothing to eyes, or are shown elsewhere.
+_HIDDEN = frozenset({"done", "total", "rows", "updated", "pid"})
+
+
 @click.group(cls=NearGroup)
 def job() -> None:
     """Batch jobs over rows, and scripts, against an endpoint."""
@@ -182,7 +186,7 @@ def show_state(state: JobState, *, as_json: bool) -> None:
         ("rows", _done(state)),
         *((name.replace("_", " "), f"{value:,}" if isinstance(value, int) else f"{value:,.1f}")
           for name, value in numbers.items()
-          if isinstance(value, (int, float)) and not isinstance(value, bool) and name not in ("done", "total", "at")),
+          if isinstance(value, (int, float)) and not isinstance(value, bool) and name not in _HIDDEN),
     ])  # fmt: skip
 
 

@@ -57,7 +57,10 @@ def _rich_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    drawn = Table(*columns, box=box.SIMPLE_HEAD, pad_edge=False, header_style="bold")
+    drawn = Table(box=box.SIMPLE_HEAD, pad_edge=False, header_style="bold")
+    for column in columns:
+        # Only the last one, which is prose, gives way on a narrow terminal.
+        drawn.add_column(column, no_wrap=column != columns[-1], overflow="fold")
     for row in rows:
         drawn.add_row(*(Text(cell, style=style_of(cell)) for cell in row))
     console().print(drawn)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import shutil
 import time
 from typing import Any
 
 import click
 
 from remuda.base.units import show_count
-from remuda.cli.show import age, pairs, print_json, table
+from remuda.cli.show import age, is_terminal, pairs, print_json, table
 
 
 @click.command()
@@ -58,14 +59,26 @@ def show_workload(view: dict[str, Any]) -> None:
         ("files", view["run_dir"]),
     ])  # fmt: skip
     click.echo("")
-    rows = [
-        [task["task"], task["phase"], task["node"], task["url"].removeprefix("http://"),
-         str(task["http_status"] or "-"), str(task["attempt"]), str(task["restarts"]), age(task["since"]),
-         age(task["last_seen"]), _load(task["metrics"]), task["reason"][:60]]
-        for task in view["tasks"]
-    ]  # fmt: skip
-    columns = ["task", "phase", "node", "address", "http", "attempt", "restarts", "for", "seen", "load", "reason"]
-    table(columns, rows, empty="no tasks yet")
+    shown = _COLUMNS if not is_terminal() or shutil.get_terminal_size().columns >= _WIDE else _FEW
+    rows = [[_cell(task, column) for column in shown] for task in view["tasks"]]
+    table(shown, rows, empty="no tasks yet")
+
+
+_COLUMNS = ("task", "phase", "node", "address", "http", "attempt", "restarts", "for", "seen", "load", "reason")
+_FEW = ("task", "phase", "address", "for", "reason")
+_WIDE = 140
+
+
+def _cell(task: dict[str, Any], column: str) -> str:
+    cells = {
+        "address": task["url"].removeprefix("http://"),
+        "http": str(task["http_status"] or "-"),
+        "for": age(task["since"]),
+        "seen": age(task["last_seen"]),
+        "load": _load(task["metrics"]),
+        "reason": task["reason"][:60],
+    }
+    return cells.get(column) or str(task.get(column, ""))
 
 
 def _router(view: dict[str, Any]) -> str:

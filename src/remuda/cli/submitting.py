@@ -115,7 +115,10 @@ def _target(options: dict[str, Any]) -> Iterator[Target]:
     if len(given) != 1:
         raise click.UsageError("give one of --name SWARM, --config FILE or --endpoint URL")
     if options["endpoint"]:
-        yield targets.of_endpoint(options["endpoint"], options["model"], options["api_key_env"])
+        target = targets.of_endpoint(options["endpoint"], options["model"], options["api_key_env"])
+        if target.api_key_env and not options["api_key_env"]:
+            say(f"note: requests to {target.endpoint} carry the key in {target.api_key_env}")
+        yield target
         return
     if options["name"]:
         yield targets.of_swarm(options["name"], options["model"], options["api_key_env"], say)

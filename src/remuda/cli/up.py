@@ -99,4 +99,5 @@ def restart(name: str) -> None:
     from remuda.control.client import connect
 
     view = connect().post(f"/workloads/{name}/restart")
-    say(f"{name} is asked for again; it is {view['phase']} (remuda status {name})")
+    left = view["wanted"] - view["ready"]
+    say(f"{name} is asked for again: {left} of {view['wanted']} tasks get a new attempt (remuda status {name})")

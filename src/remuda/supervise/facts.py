@@ -135,7 +135,8 @@ def _after_failure(task: Task, group: Group, verdict: Verdict, now: float, *, he
 def _retry_or_give_up(task: Task, group: Group, now: float) -> Task:
     rule = group.replace
     if task.failures >= rule.max_failures:
-        why = f"given up after {task.failures} failures, the last: {task.reason}"
+        times = "1 failure" if task.failures == 1 else f"{task.failures} failures, the last"
+        why = f"given up after {times}: {task.reason}"
         return move(task, Event.GIVE_UP, now, why)
     wait = backoff_s(max(1, task.failures), rule.backoff_initial_s, rule.backoff_max_s, key=str(task.key))
     return replace(task, not_before=now + wait)

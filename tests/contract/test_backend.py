@@ -115,7 +115,10 @@ async def test_a_new_host_finds_what_the_old_one_started(bed: Bed) -> None:
     request = bed.request(*SLEEPS)
     (_handle,) = await submit(old, request)
     new = bed.make()
-    found = await new.find([request.token, "w.script.0.9.other"])
+    async with asyncio.timeout(10):
+        # A program that is just being started has no environment to be found by for a moment.
+        while not (found := await new.find([request.token, "w.script.0.9.other"])):
+            await asyncio.sleep(0.01)
     assert list(found) == [request.token]
     await until(new, found[request.token], is_running)
     await new.cancel(found[request.token])

@@ -41,6 +41,10 @@ commands and options, with `zsh` and `fish`, too.
 HOW = "<!-- Written by `python -m tests.house.pages` from {source}. -->"
 
 
+#: As the command line has them: click keeps the first help option that it makes of a command.
+NAMES = ["-h", "--help"]
+
+
 def texts_of(kind: type[StrEnum]) -> dict[str, str]:
     """The docstring under each member of an enum of `supervise.model`, by the member's value; empty without one."""
     body = next(
@@ -105,7 +109,7 @@ def commands(command: click.Command, path: tuple[str, ...] = ()) -> Iterator[tup
     if path:
         yield path, command
     if isinstance(command, click.Group):
-        with click.Context(command) as context:
+        with click.Context(command, help_option_names=NAMES) as context:
             for name in command.list_commands(context):
                 below = command.get_command(context, name)
                 assert below is not None
@@ -127,7 +131,7 @@ def render_cli() -> str:
 
 def _command(path: tuple[str, ...], command: click.Command) -> list[str]:
     words = " ".join(path)
-    with click.Context(command, info_name=f"remuda {words}") as context:
+    with click.Context(command, info_name=f"remuda {words}", help_option_names=NAMES) as context:
         usage = " ".join(command.collect_usage_pieces(context))
     text = inspect.cleandoc(command.help or "")
     parts = [f"{'#' * (1 + len(path))} remuda {words}\n", f"`remuda {words} {usage}`\n", f"{text}\n"]
@@ -140,7 +144,7 @@ def _command(path: tuple[str, ...], command: click.Command) -> list[str]:
 def _option(option: click.Option) -> str:
     names = ", ".join(f"`{name}`" for name in [*option.opts, *option.secondary_opts])
     if not option.is_flag:
-        names += f" {_cell(option.make_metavar(click.Context(cli)))}"
+        names += f" {_cell(option.make_metavar(click.Context(cli, help_option_names=NAMES)))}"
     default = option.default
     shown = not callable(default) and isinstance(default, (str, int, float)) and not isinstance(default, bool)
     value = f"`{default}`" if shown and default != "" else ""

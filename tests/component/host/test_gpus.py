@@ -38,7 +38,7 @@ def seen(home: Home, name: str, replica: int) -> set[str]:
 
     def line() -> str:
         lines = home.run("logs", name, "--replica", str(replica), check=False).stdout.splitlines()
-        return next((text for text in lines if text.startswith("GPUS")), "")
+        return next((text for text in lines if len(text.split()) == 2), "")
 
     return set(until(line, "its GPUs").split()[1].split(","))
 

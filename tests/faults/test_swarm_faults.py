@@ -250,6 +250,16 @@ def test_a_frozen_host_that_lost_its_lease_writes_nothing(herd: Home) -> None:
     one_living_allocation_per_task(herd, 3)
 
 
+def test_a_host_that_nobody_can_reach_ends_and_the_next_takes_over(herd: Home) -> None:
+    pid = herd.host_pid()
+    herd.paths.socket.unlink()
+    until(lambda: not Path(f"/proc/{pid}").exists() or "nobody can reach" in herd.log(), "it ends", 15)
+    until(lambda: herd.run("status", "herd", check=False).returncode == 0, "another host")
+    until(lambda: herd.view("herd")["phase"] == "RUNNING", "adopted")
+    assert herd.host_pid() != pid
+    one_living_allocation_per_task(herd, 3)
+
+
 def test_a_port_that_is_taken(home: Home) -> None:
     with socket.socket() as holder:
         holder.bind(("127.0.0.1", 0))

@@ -148,10 +148,12 @@ class Host:
         """Prolong the lease for ever; one passing fault of the database does not end the host.
 
         Raises:
-            Fenced: another host took over, or the lease could not be renewed before it expired.
+            Fenced: another host took over, or the socket is gone.
         """
         while True:
             await self.clock.sleep(RENEW_EVERY_S)
+            if not self._has_socket():
+                raise Fenced(f"{self.paths.socket} was removed or replaced: nobody can reach this host any more")
             try:
                 lease = leases.renew(self.store, lease, LEASE_TTL_S, self.clock.now())
             except Fenced:
@@ -173,10 +175,16 @@ class Host:
         self._announced = where
         write_atomic(self.paths.host_file, json.dumps(where), mode=0o600)
 
+    def _has_socket(self) -> bool:
+        try:
+            return self.paths.socket.stat().st_ino == self._socket_inode
+        except FileNotFoundError:
+            return False
+
     def _remove_own_files(self) -> None:
         """A host that took over on another machine may have put its own there already."""
         with suppress(OSError, ValueError):
-            if self.paths.socket.stat().st_ino == self._socket_inode:
+            if self._has_socket():
                 self.paths.socket.unlink()
             if json.loads(self.paths.host_file.read_text()) == self._announced:
                 self.paths.host_file.unlink()

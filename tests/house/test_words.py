@@ -14,7 +14,11 @@ SOURCES = sorted((ROOT / "src").rglob("*.py"))
 THIS = Path(__file__).relative_to(ROOT)
 
 #: Where packages and images come from is the business of the machine's settings, not of the project.
-REGISTRIES = ("index-url =",)
+#: Written in parts, so that this page passes its own test.
+REGISTRIES = (
+    *(".".join(parts) for parts in (("pypi", "org"), ("pythonhosted", "org"), ("npmjs", "org"), ("crates", "io"))),
+    "index-url =",
+)
 #: Homes in examples are those of nobody: /home/me, /home/you, /home/user.
 MACHINES = re.compile(r"/work/(?:main|shared)|/root/|/Users/|/home/(?!me\b|you\b|user\b)[a-z]")
 UNFINISHED = re.compile(r"\b(TODO|FIXME|XXX|HACK)\b")

@@ -6,6 +6,7 @@ endpoint itself (`PUT /remuda/members`), so that the host needs no access to thi
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import pwd
@@ -16,6 +17,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 from dataclasses import dataclass, field, replace
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
@@ -32,6 +34,8 @@ if TYPE_CHECKING:
 
 INSTALL: Final = "install it (Debian and Ubuntu: apt-get install nginx-light) or set the router to smg"
 LIMIT: Final = 1 << 20
+RETIRE_S: Final = 2.0
+"""Longest wait for the workers of the configuration before."""
 
 
 def parser() -> Parser:
@@ -81,8 +85,34 @@ class Nginx:
             write_atomic(self.file, render(site), mode=0o600, sync=False)
             self.site = site
             if self.process is not None:
+                old = workers(self.process.pid)
                 self.process.send_signal(signal.SIGHUP)
+                wait_until_retired(old)
             return site.version
+
+
+def workers(master: int) -> frozenset[int]:
+    """Processes of nginx that accept connections."""
+    with contextlib.suppress(OSError):
+        children = Path(f"/proc/{master}/task/{master}/children").read_text().split()
+        return frozenset(pid for pid in map(int, children) if not is_retired(pid))
+    return frozenset()
+
+
+def is_retired(pid: int) -> bool:
+    """Whether a worker accepts no more connections: nginx renames it just before, or it has ended."""
+    try:
+        title = Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return True
+    return not title or b"shutting down" in title
+
+
+def wait_until_retired(old: frozenset[int]) -> None:
+    """Old workers share the listening socket until they hear of the reload, and know only the members before it."""
+    deadline = time.monotonic() + RETIRE_S
+    while time.monotonic() < deadline and not all(map(is_retired, old)):
+        time.sleep(0.01)
 
 
 class Control(BaseHTTPRequestHandler):

@@ -66,11 +66,11 @@ def results(folder: Path) -> list[Any]:
     return found
 
 
-def start(asked: JobRequest, *, file_limit: int = 0) -> subprocess.Popen[str]:
+def start(asked: JobRequest, *, file_limit: int = 0, cwd: Path | None = None) -> subprocess.Popen[str]:
     import json
 
     argv = [sys.executable, "-c", RUN, json.dumps(asked.to_json()), str(file_limit)]
-    return subprocess.Popen(argv, stdout=subprocess.PIPE, text=True)
+    return subprocess.Popen(argv, stdout=subprocess.PIPE, text=True, cwd=cwd)
 
 
 def small_disk(folder: Path) -> bool:
@@ -233,3 +233,30 @@ def test_ctrl_c_keeps_what_is_done(stub: StubProcess, tmp_path: Path, number: si
     assert summary.skipped >= 40
     assert stub.stats()["requests"] <= 300 + 8
     assert results(tmp_path) == [f"echo: {prompt}" for prompt in prompts]
+
+
+def test_ctrl_c_while_the_output_is_written(tmp_path: Path) -> None:
+    """The old output stays, nothing half-written is left, and the next run writes it without asking."""
+    count = 400_000
+    source = tmp_path / "in.jsonl"
+    source.write_text("".join(f'{{"prompt": "{number}"}}\n' for number in range(count)))
+    (tmp_path / "quiet.py").write_text(
+        "from remuda import SwarmJob\nclass Quiet(SwarmJob):\n    asks = False\n"
+        "    async def transform_items(self, items):\n        return items\n"
+    )
+    target = tmp_path / "out.jsonl"
+    target.write_text("old")
+    asked = JobRequest(endpoint="", model="", input=str(source), output=str(target), job="quiet:Quiet")
+    progress = tmp_path / "out.jsonl.checkpoint" / "progress.json"
+    with start(asked, cwd=tmp_path) as process:
+        while not progress.exists() or '"state":"writing"' not in progress.read_text():
+            time.sleep(0.005)
+        process.send_signal(signal.SIGINT)
+        said, _ = process.communicate(timeout=30)
+    assert (process.returncode, said.split()[0]) == (130, "Interrupted")
+    assert target.read_text() == "old"
+    assert not list(tmp_path.glob(".out*"))
+    with start(asked, cwd=tmp_path) as process:
+        assert process.wait(60) == 0
+    with target.open() as file:
+        assert sum(1 for _ in file) == count

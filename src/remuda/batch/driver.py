@@ -243,10 +243,14 @@ class _Run:
             return self._summary(ready, feed, done, int(known.get("failed", 0)), kept=True)
         self.say("writing")
         work = OutputPass(ready.source, checkpoint, ready.target, ready.layout)
+        writing = asyncio.ensure_future(asyncio.to_thread(work.run, feed.seen))
         try:
-            made = await asyncio.to_thread(work.run, feed.seen)
+            made = await asyncio.shield(writing)
         except asyncio.CancelledError:
+            # The thread reads the checkpoint: nothing may be closed before it has stopped.
             work.stop.set()
+            with contextlib.suppress(RemudaError):
+                await writing
             raise
         if self._lock is not None:
             files = _files([str(path.resolve()) for path in made])

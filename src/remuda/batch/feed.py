@@ -97,7 +97,9 @@ class Feed:
                 self._take(chunk)
 
     def close(self) -> None:
-        """Stop reading."""
+        """Stop reading; what the read ahead found wrong is nobody's concern any more."""
+        if self._next is not None:
+            self._next.add_done_callback(lambda future: future.cancelled() or future.exception())
         self._thread.shutdown(wait=True, cancel_futures=True)
 
     def _read_ahead(self) -> asyncio.Future[Chunk | None]:

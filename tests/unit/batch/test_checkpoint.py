@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from remuda.batch.answer import Answer
@@ -16,6 +16,7 @@ def write(checkpoint: Checkpoint, position: int, value: object, *, error: str = 
     checkpoint.write(position, key or position.to_bytes(8, "little"), body, failed=bool(error))
 
 
+@settings(deadline=None)
 @given(order=st.permutations(range(40)), cut=st.integers(0, 40))
 def test_order_is_restored(tmp_path_factory: pytest.TempPathFactory, order: list[int], cut: int) -> None:
     folder = tmp_path_factory.mktemp("checkpoint")
@@ -34,6 +35,7 @@ def test_order_is_restored(tmp_path_factory: pytest.TempPathFactory, order: list
     again.close()
 
 
+@settings(deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 5), st.booleans()), max_size=40))
 def test_newest_record_counts(tmp_path_factory: pytest.TempPathFactory, writes: list[tuple[int, bool]]) -> None:
     folder = tmp_path_factory.mktemp("checkpoint")

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import pytest  # noqa: TC002 - hypothesis reads the annotations
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from remuda.batch.index import IdTable, OffsetIndex, digest_id
 
 
+@settings(deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 3_000_000), st.integers(0, 1 << 61), st.booleans()), min_size=1, max_size=400))
 def test_offset_index_is_a_dict(tmp_path_factory: pytest.TempPathFactory, puts: list[tuple[int, int, bool]]) -> None:
     index = OffsetIndex(tmp_path_factory.mktemp("index"))
@@ -21,6 +22,7 @@ def test_offset_index_is_a_dict(tmp_path_factory: pytest.TempPathFactory, puts: 
     index.close()
 
 
+@settings(deadline=None)
 @given(st.lists(st.one_of(st.integers(), st.text(max_size=5)), max_size=200))
 def test_id_table_is_a_dict(tmp_path_factory: pytest.TempPathFactory, ids: list[int | str]) -> None:
     table = IdTable(tmp_path_factory.mktemp("ids"), len(ids))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from remuda.base.errors import RemudaError
@@ -56,6 +56,7 @@ def test_zeroed_tail_is_no_record(tmp_path: Path) -> None:
     assert len(list(scan(path))) == len(PAYLOADS)
 
 
+@settings(deadline=None)
 @given(payloads=st.lists(st.binary(min_size=1, max_size=300), max_size=20), tail=st.binary(max_size=20))
 def test_written_is_read_and_appending_cuts_the_tail(
     tmp_path_factory: pytest.TempPathFactory, payloads: list[bytes], tail: bytes

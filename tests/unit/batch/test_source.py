@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from remuda.base.errors import InputError
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
+@settings(deadline=None)
 @given(
     sizes=st.lists(st.integers(0, 60), min_size=1, max_size=4),
     group=st.integers(1, 30),

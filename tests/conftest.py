@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import pytest
 
 from remuda.backends.local.processes import tokens_by_pid
-from remuda.backends.local.render import allocation_dir
+from remuda.backends.rundir import allocation_dir
 from remuda.base.paths import StatePaths
 from remuda.control.client import HostClient
 

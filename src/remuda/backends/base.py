@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping, Sequence
 
-    from remuda.plan.model import Group, Workload
+    from remuda.plan.model import Group, Pool, Workload
+    from remuda.wire.fault import Fault
     from remuda.wire.report import Report
 
 
@@ -22,6 +23,8 @@ class Feature(StrEnum):
     """Can be told where not to run."""
     ARRAYS = auto()
     """Many tasks in one call."""
+    POOLS = auto()
+    """Has several places to choose from."""
     REPORTS_BY_FILE = auto()
     """Run directories are on a file system that the host sees."""
 
@@ -77,6 +80,8 @@ class Request:
     workload: Workload
     group: Group
     exclude_nodes: tuple[str, ...] = ()
+    pools: tuple[Pool, ...] = ()
+    """Where to ask for it: one pool, several to hedge, none for the workload's own place."""
 
 
 @dataclass(frozen=True)
@@ -103,6 +108,21 @@ class Life(Enum):
     ENDED = "ended"
     GONE = "gone"
     """The backend answers that it knows no such allocation (any more)."""
+
+
+class Ending(StrEnum):
+    """How an allocation ended, in words that all schedulers share."""
+
+    NONE = ""
+    """It lives, or its exit code says all."""
+    CANCELLED = "cancelled"
+    """Somebody ended it with the scheduler's own tools; `Observed.by` says who, where that is known."""
+    PREEMPTED = "preempted"
+    TIME_LIMIT = "time-limit"
+    NODE_FAILED = "node-failed"
+    OUT_OF_MEMORY = "out-of-memory"
+    NOT_STARTED = "not-started"
+    """The scheduler gave it a node, and nothing of it ever ran there."""
 
 
 @dataclass(frozen=True)
@@ -132,6 +152,66 @@ class Observed:
     """Last log lines or the like, for `explain`; at most 4,000 characters."""
     report: Report | None = None
     """Newest report in the run directory, where the backend sees it."""
+    ending: Ending = Ending.NONE
+    by: str = ""
+    """Who cancelled it."""
+    held: bool = False
+    """Accepted, and waiting for `release`."""
+    never: str = ""
+    """Not empty: it can never start as it was asked for; says why."""
+    pool: str = ""
+    """Where it runs, or waits if that is one."""
+    requeues: int = 0
+    """How often the scheduler itself put it back into its queue."""
+    limit_at: float = 0.0
+    """When its time limit ends it."""
+    faults: tuple[Fault, ...] = ()
+    """What the node program found in the output."""
+    ran_s: float = 0.0
+    """How long the child ran, where the node program said so."""
+
+
+@dataclass(frozen=True)
+class Node:
+    """One machine of a scheduler."""
+
+    name: str
+    state: str
+    """The scheduler's own word(s), in lower case."""
+    usable: bool
+    """Whether new work may start there, now or later."""
+    pools: tuple[str, ...] = ()
+    reason: str = ""
+    """Why it is not usable, in the scheduler's words."""
+    cpus: int = 0
+    cpus_free: int = 0
+    mem_bytes: int = 0
+    gpus: int = 0
+    gpus_free: int = 0
+    gpu_type: str = ""
+    features: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class PoolInfo:
+    """One pool of a scheduler, e.g. a partition."""
+
+    name: str
+    is_up: bool = True
+    is_default: bool = False
+    max_time_s: float = 0.0
+    """0: no limit."""
+    priority: int = 0
+    preempt: str = ""
+    """How work there is preempted, raw; empty: not at all."""
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """What a scheduler has."""
+
+    nodes: tuple[Node, ...]
+    pools: tuple[PoolInfo, ...]
 
 
 class Backend(Protocol):
@@ -160,6 +240,22 @@ class Backend(Protocol):
         """Start allocations, or find those of the same token. One outcome per request, in order.
 
         `Rejected` in the result: refused for good. `BackendUnreachable`: nobody knows; call again.
+        """
+        ...
+
+    async def release(self, handles: Sequence[Handle]) -> None:
+        """Let allocations start that were submitted held (`Observed.held`), now that they are recorded. Repeatable.
+
+        Raises:
+            BackendUnreachable: no answer; call again.
+        """
+        ...
+
+    async def cluster(self) -> Cluster:
+        """What there is to run on; may be some seconds old.
+
+        Raises:
+            BackendUnreachable: no answer.
         """
         ...
 

@@ -18,15 +18,19 @@ __all__ = [
     "PORT_MARK",
     "Command",
     "Endpoint",
+    "Failover",
     "Group",
     "Kind",
     "Listen",
+    "NodePolicy",
     "NodeRestart",
+    "Pool",
     "Probe",
     "Replace",
     "Resources",
     "Role",
     "Secret",
+    "Watch",
     "Workload",
 ]
 
@@ -122,12 +126,73 @@ class Replace(Frozen):
     backoff_initial_s: float = 5.0
     backoff_max_s: float = 300.0
     heal_after_s: float = 600.0
+    quick_s: float = 0.0
+    """The crash-loop brake: an allocation that failed by its own fault within so long of its start failed quickly.
+    0 switches the brake off."""
+    quick_limit: int = 3
+    """So many quick failures in a row, and the task is given up, whatever `max_failures` says."""
+    until: float = 0.0
+    """Seconds since the epoch after which nothing is begun again and what runs is asked to end. 0: no such time."""
+    user_cancel: Literal["replace", "stop"] = "replace"
+    """`stop`: an allocation that a person cancelled with the scheduler's own tools is the end of the task."""
+
+
+class Pool(Frozen):
+    """One place of several where a task may run: on Slurm, a partition with what it needs."""
+
+    name: str
+    """Unique in its group; on Slurm the partition's name."""
+    place: dict[str, str] = Field(default_factory=dict)
+    """What differs from the workload's `place` there, e.g. `{"partition": "a100", "qos": "low"}`."""
+
+
+class Failover(Frozen):
+    """How a task moves between the pools of its group, the first being the preferred one."""
+
+    retry_per_pool: int = 2
+    """Failures in one pool before the next is tried; refused submissions and failed allocations count apart."""
+    reset_to_preferred_s: float = 3600.0
+    """After so long away, the next allocation is asked of the preferred pool again."""
+    hedge: bool = False
+    """Ask all pools at once; the first that can start it has it."""
+
+
+class NodePolicy(Frozen):
+    """What evidence against nodes does to the tasks of a group."""
+
+    exclude: bool = True
+    """Keep away from nodes that the ledger speaks against."""
+    ttl_s: float = 43200.0
+    """How long evidence of these tasks against a node lasts."""
+    limit: int = 64
+    """Most nodes that are excluded at once."""
+
+
+class Watch(Frozen):
+    """What the node program does for a script beyond starting it. Fields as `remuda.wire.child.RunWatch`."""
+
+    heartbeat_interval_s: float = 30.0
+    heartbeat_grace_s: float = 90.0
+    """An allocation that runs and gave no sign of life for an interval and this is taken for hung. 0: never."""
+    progress_stall_s: float = 0.0
+    """No progress (the progress file, or where there is none the output) for so long: hung. 0: never."""
+    gpu_check: bool = True
+    """Look before the start whether the GPUs that were given are visible and work."""
+    scan_log: bool = True
+    """Look for lines that tell of faulty hardware."""
+    warn_signal: str = "TERM"
+    """Sent to the script when its time limit is near."""
+    warn_before_s: float = 90.0
+    """How long before. 0: not at all."""
 
 
 class Resources(Frozen):
     """What one task needs."""
 
     gpus: int = 0
+    """On each node."""
+    gpu_type: str = ""
+    """As the scheduler names it; empty: any."""
     cpus: int = 0
     mem_bytes: int = 0
     nodes: int = 1
@@ -151,6 +216,12 @@ class Group(Frozen):
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     """Of the node program."""
     metrics_path: str = ""
+    pools: tuple[Pool, ...] = ()
+    """Where its tasks may run, best first; empty: where the workload's `place` says."""
+    failover: Failover = Failover()
+    nodes: NodePolicy = NodePolicy()
+    watch: Watch | None = None
+    """None: no heartbeat, GPU check and log scan; for groups with a probe."""
 
 
 class Endpoint(Frozen):

@@ -149,6 +149,30 @@ class Task:
     seq: int = -1
     """Of the newest report taken in."""
     last_seen: float = 0.0
+    started_at: float = 0.0
+    """When this attempt was first seen running, 0 before: grace periods begin here."""
+    released: bool = False
+    """The backend was told that this attempt may start."""
+    never: str = ""
+    """Why the scheduler will never start it as it is, empty otherwise."""
+    limit_at: float = 0.0
+    """When this attempt's time limit ends it, 0 if unknown."""
+    requeues: int = 0
+    """How often the scheduler itself put this attempt back into its queue."""
+    ending: Cause = Cause.NONE
+    """While stopping: why the supervisor ends this attempt although the task is still wanted. It gets a new one."""
+    pool: str = ""
+    """Name of the pool that this attempt was asked of, or runs in; empty where the group has none."""
+    pool_refusals: int = 0
+    """Refused submissions in that pool, one after the other."""
+    pool_failures: int = 0
+    """Failed allocations in that pool, one after the other."""
+    pool_left_at: float = 0.0
+    """When the preferred pool was left, 0 while it is the one."""
+    quick_failures: int = 0
+    """Failures soon after the start, one after the other: the crash-loop brake counts them."""
+    restart_mark: int = 0
+    """Of `Want.restart_mark` when this attempt was begun."""
     metrics: Mapping[str, float] = field(default_factory=dict)
 
 
@@ -181,6 +205,10 @@ class Want:
     """Rises with every change of intent."""
     counts: Mapping[str, int] = field(default_factory=dict)
     """Count by group, where it differs from the workload's own."""
+    paused: bool = False
+    """Leave alone what runs, begin nothing new."""
+    restart_mark: int = 0
+    """Rises when the user wants what runs now to be begun again, too."""
 
     def count(self, group: str) -> int:
         """How many tasks of `group` shall run."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from remuda.backends.base import Feature, Handle, Life, Observed, Rendered, Request
+from remuda.backends.base import Cluster, Feature, Handle, Life, Observed, Rendered, Request
 from remuda.base.errors import BackendUnreachable, Rejected
 from remuda.wire.report import Report
 
@@ -42,6 +42,9 @@ class FakeBackend:
         lose_answers: verbs that do what they are told and whose answer is lost.
         hook: called with `before VERB` and `after VERB` around what a verb does; may raise.
         starts_at_once: what is submitted runs; otherwise it stays pending until `start`.
+        holds: what is submitted is held until it is released.
+        has: what `cluster` answers.
+        requests: what was rendered, by token.
     """
 
     features = frozenset({Feature.ARRAYS})
@@ -57,12 +60,16 @@ class FakeBackend:
         self.lose_answers: set[str] = set()
         self.hook: Callable[[str], None] = _nothing
         self.starts_at_once = True
+        self.holds = False
+        self.has = Cluster(nodes=(), pools=())
+        self.requests: dict[str, Request] = {}
         self._clock = clock
 
     # The protocol
 
     def render(self, request: Request) -> Rendered:
         """What `submit` would send. Pure."""
+        self.requests[request.token] = request
         return Rendered(token=request.token, argv=("fake-submit", request.token, *request.group.command.argv))
 
     async def submit(self, rendered: Sequence[Rendered]) -> Sequence[Handle | Exception]:
@@ -76,9 +83,25 @@ class FakeBackend:
         if token in self.refuse:
             return Rejected(self.refuse[token])
         if token not in self.made:
-            life = Life.RUNNING if self.starts_at_once else Life.PENDING
-            self.made[token] = Made(Observed(life, native=f"job-{len(self.made) + 1}", node="fake-node"))
+            life = Life.RUNNING if self.starts_at_once and not self.holds else Life.PENDING
+            native = f"job-{len(self.made) + 1}"
+            self.made[token] = Made(Observed(life, native=native, node="fake-node", held=self.holds))
         return Handle(token, self.made[token].seen.native)
+
+    async def release(self, handles: Sequence[Handle]) -> None:
+        """Let what was submitted held start."""
+        self._begin("release", [handle.token for handle in handles])
+        for handle in handles:
+            one = self.made.get(handle.token)
+            if one is not None and one.seen.held:
+                life = Life.RUNNING if self.starts_at_once else Life.PENDING
+                one.seen = replace(one.seen, held=False, life=life)
+        self._end("release")
+
+    async def cluster(self) -> Cluster:
+        """The nodes that a test set."""
+        self._begin("cluster", [])
+        return self.has
 
     async def find(self, tokens: Sequence[str]) -> Mapping[str, Handle]:
         """Those of `tokens` that were made and are not forgotten."""

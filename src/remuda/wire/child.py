@@ -48,6 +48,23 @@ class RestartRule:
 
 
 @dataclass(frozen=True)
+class RunWatch:
+    """What is done for a script beyond starting it. Durations in seconds; 0 switches a limit off."""
+
+    heartbeat_interval_s: float = 30.0
+    progress_stall_s: float = 0.0
+    """No change of the progress file (where there is none: of the output) for so long, and the script is ended."""
+    gpus: int = 0
+    """That must be visible; 0: none is asked for."""
+    gpu_check: bool = True
+    scan_log: bool = True
+    warn_signal: str = "TERM"
+    """Passed to the script when the scheduler tells that the time limit is near (SIGUSR1 to the node program)."""
+    tee: bool = False
+    """Copy the output to the node program's own, which the scheduler writes where the user wanted it."""
+
+
+@dataclass(frozen=True)
 class ChildSpec:
     """One supervised child process on a node."""
 
@@ -91,6 +108,14 @@ class ChildSpec:
     """What goes to `node.log`: `debug` every probe, `info` every change of state, `warning` what is not well."""
     metrics_path: str = ""
     """Prometheus text of the child, e.g. `/metrics`; its running, waiting and token counts are reported."""
+    watch: RunWatch | None = None
+    """For scripts: heartbeat, GPU check, log scan, progress."""
+    fence_file: str = ""
+    """JSON `{"token": ...}` of the task's current allocation, written before it is submitted. As soon as it names
+    another, this one is history: its child is killed at once."""
+    previous_dir: str = ""
+    """Directory of the attempt before. If that was claimed and has not said its last word, the start waits a moment
+    for it to notice that it is history."""
 
     def to_json(self) -> str:
         """The document as the node reads it."""
@@ -128,6 +153,8 @@ class ChildSpec:
         try:
             if data.get("probe") is not None:
                 data["probe"] = HealthProbe(**data["probe"])
+            if data.get("watch") is not None:
+                data["watch"] = RunWatch(**data["watch"])
             if "restart" in data:
                 data["restart"] = RestartRule(**data["restart"])
             spec = cls(**data)

@@ -6,7 +6,7 @@ Python 3.9, standard library only.
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 #: Exit codes of the node program itself. When the child's rule does not restart it, the child's own code is passed on
@@ -27,6 +27,16 @@ PORT_TAKEN = 86
 """The fixed port is in use by somebody else."""
 BROKEN = 87
 """An error in the node program itself: a bug. The traceback is in `node.log` and in the record's reason."""
+NO_GPU = 88
+"""Fewer GPUs are visible than were asked for; the script was not started."""
+GPU_BROKEN = 89
+"""A GPU is visible and does not work; the script was not started."""
+NODE_FAULT = 90
+"""The script's output told of broken hardware, and it did not end by itself; it was ended."""
+STALLED = 91
+"""The script made no progress for as long as it may; it was ended."""
+TIME_UP = 92
+"""The script ended after it was told that its time limit is near."""
 
 MEANINGS = {
     0: "the child ended by itself, successfully",
@@ -38,6 +48,11 @@ MEANINGS = {
     STOPPED: "stopped on request",
     PORT_TAKEN: "the port asked for is in use",
     BROKEN: "the node program itself failed; please report it",
+    NO_GPU: "fewer GPUs are visible than were asked for",
+    GPU_BROKEN: "a GPU is visible and does not work",
+    NODE_FAULT: "the output told of broken hardware",
+    STALLED: "no progress for as long as allowed",
+    TIME_UP: "ended because its time limit was near",
 }
 
 
@@ -64,6 +79,10 @@ class ExitRecord:
     reason: str = ""
     log_tail: str = ""
     """Last lines of the child's log, at most 4,000 characters: the evidence."""
+    faults: list[dict[str, Any]] = field(default_factory=list)
+    """`wire.fault.Fault`s that were seen, oldest first, at most 20."""
+    ran_s: float = 0.0
+    """From the start of the child to its end, 0 if it was never started."""
 
     def to_json(self) -> str:
         """The file's text."""

@@ -10,7 +10,8 @@ import pytest
 from tests.unit.supervise.build import group, workload
 
 from remuda.backends.base import Request, TaskKey, make_token, read_token
-from remuda.backends.local.render import LocalSite, allocation_dir, render
+from remuda.backends.local.render import LocalSite, render
+from remuda.backends.rundir import allocation_dir
 from remuda.base.errors import InputError
 from remuda.plan.model import Command, Listen, Probe, Resources, Secret
 from remuda.wire.child import ChildSpec

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from typing import TYPE_CHECKING
 
-from remuda.backends.base import Feature, Handle, Life, Observed, Rendered, Request
+from remuda.backends.base import Cluster, Feature, Handle, Life, Node, Observed, PoolInfo, Rendered, Request
 from remuda.backends.local.client import LocalClient
+from remuda.backends.local.devices import present_gpus
 from remuda.backends.local.processes import tokens_by_pid
 from remuda.backends.local.render import LocalSite, render
 from remuda.backends.local.tail import follow_file
@@ -47,6 +49,18 @@ class LocalBackend:
             else:
                 outcomes.append(Handle(item.token, str(self.client.folder(item.token))))
         return outcomes
+
+    async def release(self, handles: Sequence[Handle]) -> None:
+        """Nothing: what is started here is never held."""
+
+    async def cluster(self) -> Cluster:
+        """This machine."""
+        gpus = present_gpus()
+        cpus = os.cpu_count() or 1
+        name = os.uname().nodename
+        node = Node(name=name, state="up", usable=True, pools=("local",), cpus=cpus, cpus_free=cpus,
+                    gpus=len(gpus), gpus_free=len(gpus))  # fmt: skip
+        return Cluster(nodes=(node,), pools=(PoolInfo("local", is_default=True),))
 
     async def find(self, tokens: Sequence[str]) -> Mapping[str, Handle]:
         """Allocations that are claimed, or whose node program is on its way."""

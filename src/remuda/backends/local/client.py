@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from remuda.backends.base import CHILD_ENDED, Life, Observed, Rendered
 from remuda.backends.local.processes import kill_token, signal_process, tokens_by_pid
-from remuda.backends.local.render import allocation_dir
+from remuda.backends.rundir import allocation_dir
 from remuda.base.errors import BackendUnreachable
 from remuda.base.files import write_atomic
 from remuda.wire.exit import STOPPED, ExitRecord

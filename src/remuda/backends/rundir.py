@@ -1,0 +1,102 @@
+"""The directory of an allocation: its path, and the document in it that says what the node program shall do. Pure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from remuda.backends.base import TaskKey, make_token, read_token
+from remuda.wire.child import ChildSpec, HealthProbe, RestartRule, RunWatch
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from remuda.backends.base import Request
+    from remuda.plan.model import Group, Watch
+
+CURRENT = "current.json"
+"""Beside the attempts of a task: names the allocation that counts, see `ChildSpec.fence_file`."""
+
+
+def allocation_dir(workloads: Path, token: str) -> Path:
+    """Directory of one allocation. Only the token is needed, so a crash cannot lose it."""
+    parts = read_token(token)
+    return workloads / parts.workload / f"{parts.group}-{parts.index}" / f"attempt-{parts.attempt}-{parts.uid}"
+
+
+def previous_dir(workloads: Path, token: str) -> Path | None:
+    """Directory of the attempt before, None for the first."""
+    parts = read_token(token)
+    if parts.attempt <= 1:
+        return None
+    key = TaskKey(parts.workload, parts.group, parts.index)
+    return allocation_dir(workloads, make_token(key, parts.attempt - 1, parts.uid))
+
+
+def child_spec(
+    request: Request,
+    folder: Path,
+    *,
+    env: dict[str, str],
+    bind_host: str,
+    host_file: str,
+    port_locks: str = "",
+    advertise_host: str = "",
+) -> ChildSpec:
+    """What the node program is asked to do for `request`.
+
+    Args:
+        request: the allocation.
+        folder: its directory.
+        env: environment of the child, complete but for secrets and what the node adds.
+        bind_host: address that the child listens on.
+        host_file: where the node program reads to whom it reports.
+        port_locks: directory of lock files, where several allocations share a machine.
+        advertise_host: host in the child's address, where it is not `bind_host`.
+    """
+    group, listen = request.group, request.group.listen
+    previous = previous_dir(folder.parent.parent.parent, request.token)
+    return ChildSpec(
+        token=request.token,
+        workload=request.workload.name,
+        task=f"{request.key.group}/{request.key.index}",
+        attempt=request.attempt,
+        argv=list(group.command.argv),
+        run_dir=str(folder),
+        env=env,
+        secret_env={
+            name: {"file": ref.file} if ref.file else {"env": ref.env} for name, ref in group.command.secret_env.items()
+        },
+        cwd=group.command.cwd,
+        port=(listen.port or 20000) if listen else 0,
+        port_fixed=bool(listen and listen.fixed),
+        port_locks=port_locks,
+        bind_host=bind_host,
+        advertise_host=advertise_host,
+        probe=HealthProbe(**group.probe.model_dump()) if group.probe else None,
+        restart=RestartRule(**group.restart.model_dump()),
+        kill_grace_s=group.kill_grace_s,
+        host_file=host_file,
+        log_level=group.log_level,
+        metrics_path=group.metrics_path,
+        watch=run_watch(group.watch, group) if group.watch else None,
+        fence_file=str(folder.parent / CURRENT) if group.watch else "",
+        previous_dir=str(previous) if previous and group.watch else "",
+        report_every_s=group.watch.heartbeat_interval_s if group.watch else 10.0,
+    )
+
+
+def run_watch(watch: Watch, group: Group) -> RunWatch:
+    """What the node does for a script."""
+    return RunWatch(
+        heartbeat_interval_s=watch.heartbeat_interval_s,
+        progress_stall_s=watch.progress_stall_s,
+        gpus=group.resources.gpus,
+        gpu_check=watch.gpu_check,
+        scan_log=watch.scan_log,
+        warn_signal=watch.warn_signal,
+    )
+
+
+def text_map(value: object) -> dict[str, str]:
+    """A mapping out of a workload's `place`, texts only."""
+    return {str(name): str(text) for name, text in value.items()} if isinstance(value, dict) else {}

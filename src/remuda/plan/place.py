@@ -1,0 +1,48 @@
+"""The settings of a workload that only one backend understands, typed: what its spec said, resolved."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from remuda.plan.model import Frozen
+
+
+class SlurmPlace(Frozen):
+    """`Workload.place` of a workload on Slurm. Every text goes to sbatch quoted; empty ones are left out.
+
+    A `Pool.place` has the same keys; what it sets wins for allocations in that pool.
+    """
+
+    partition: str = ""
+    account: str = ""
+    qos: str = ""
+    constraint: str = ""
+    reservation: str = ""
+    gres: str = ""
+    """Instead of what `Resources.gpus` and `gpu_type` say."""
+    node_list: str = ""
+    """Nodes to use, as Slurm writes lists."""
+    exclude_nodes: str = ""
+    """Nodes to avoid, besides those of the ledger."""
+    modules: tuple[str, ...] = ()
+    """Environment modules to load before the program starts."""
+    preamble: tuple[str, ...] = ()
+    """Lines added to the head of the job script; `#SBATCH` ones are directives, others are commands."""
+    directives: tuple[str, ...] = ()
+    """Options of the `#SBATCH` lines of the user's own script, e.g. `--mem=4G`; ours win over them."""
+    args: tuple[str, ...] = ()
+    """More words for sbatch's command line; they win over everything that is not the supervisor's own."""
+    mail_user: str = ""
+    requeue: bool = False
+    """Let Slurm itself put a preempted job, or one of a lost node, back into its queue under the same id. Otherwise
+    every attempt is a new job."""
+    output: str = ""
+    """Where the user wants the output besides the run directory, with Slurm's patterns (`%j`)."""
+    error: str = ""
+    workdir: str = ""
+    """Where the script starts."""
+    python: str = ""
+    """Interpreter on the nodes that runs the node program, 3.9 or newer; empty: `python3` there."""
+    env: dict[str, str] = Field(default_factory=dict)
+    """What is kept of the user's environment. Nothing else reaches the job (`--export=NONE`)."""
+    home: str = ""

@@ -28,7 +28,7 @@ class Counts:
 
 
 class ReportServer:
-    """A listening socket on loopback; `take` is called with every good report."""
+    """A listening socket; `take` is called with every good report."""
 
     def __init__(self, key: str, take: Callable[[Report], None]) -> None:
         self.counts = Counts()
@@ -37,9 +37,13 @@ class ReportServer:
         self._server: asyncio.Server | None = None
         self._open: set[asyncio.StreamWriter] = set()
 
-    async def start(self) -> int:
-        """Listen on a free port, and return it."""
-        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0, limit=MAX_LINE_BYTES)
+    async def start(self, host: str = "127.0.0.1") -> int:
+        """Listen on a free port of the address `host`, and return it.
+
+        Raises:
+            OSError: it is not an address of this machine.
+        """
+        self._server = await asyncio.start_server(self._serve, host, 0, limit=MAX_LINE_BYTES)
         port: int = self._server.sockets[0].getsockname()[1]
         return port
 

@@ -21,6 +21,7 @@ from remuda.base.errors import Conflict, Fenced, RemudaError
 from remuda.base.files import write_atomic
 from remuda.base.paths import StatePaths, state_paths
 from remuda.control import wiring
+from remuda.control.reporting import LOOPBACK, report_host
 from remuda.control.service import Service
 from remuda.host.app import App, Facts
 from remuda.host.reports import ReportServer
@@ -108,7 +109,7 @@ class Host:
             loop.add_signal_handler(number, self._stop.set)
         key = self._report_key()
         reports = ReportServer(key, supervisor.take)
-        self._announce(await reports.start())
+        self._announce(*await self._take_reports(reports))
         facts = Facts(pid=me.pid, node=me.node, home=str(self.paths.root), database=self.store.address.shown,
                       started_at=self.clock.now())  # fmt: skip
         server = _server(App(service, reports, facts, self._stop.set))
@@ -166,10 +167,21 @@ class Host:
         write_atomic(self.paths.root / "report.key", key, mode=0o600)
         return key
 
-    def _announce(self, port: int) -> None:
+    async def _take_reports(self, reports: ReportServer) -> tuple[str, int]:
+        """Listen where nodes reach this machine; where that fails the run directories still carry the reports."""
+        host = await asyncio.to_thread(report_host)
+        try:
+            return host, await reports.start(host)
+        except OSError as error:
+            _LOG.warning(
+                "cannot take reports at %s (%s): set REMUDA_REPORT_HOST to an address of this machine", host, error
+            )
+            return LOOPBACK, await reports.start(LOOPBACK)
+
+    def _announce(self, host: str, port: int) -> None:
         """Tell node programs where to report; they read this file again whenever their connection breaks."""
         where = {
-            "pid": os.getpid(), "report_host": "127.0.0.1", "report_port": port,
+            "pid": os.getpid(), "report_host": host, "report_port": port,
             "report_key_file": str(self.paths.root / "report.key"),
         }  # fmt: skip
         self._announced = where

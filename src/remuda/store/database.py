@@ -24,7 +24,10 @@ if TYPE_CHECKING:
 
     from remuda.store.address import Address
 
-__all__ = ["Store"]
+__all__ = ["EVIDENCE_KEPT_S", "Store"]
+
+EVIDENCE_KEPT_S: Final = 90 * 86400.0
+"""Evidence against nodes stays so long after it has expired, for their history."""
 
 Row = TypeVar("Row", WorkloadRow, TaskRow, AllocationRow, EventRow, EvidenceRow, LeaseRow)
 
@@ -146,7 +149,16 @@ class Store:
             _change_one(connection, row.name, _values(row))
 
     def set_intent(
-        self, fence: int, name: str, *, running: bool, counts: str, changed_at: float, note: str = ""
+        self,
+        fence: int,
+        name: str,
+        *,
+        running: bool,
+        counts: str,
+        changed_at: float,
+        note: str = "",
+        paused: bool | None = None,
+        restart_mark: int | None = None,
     ) -> int:
         """Record what the user wants now and return the new generation, one more than the last.
 
@@ -157,11 +169,15 @@ class Store:
             counts: JSON object, count by group where it differs from the plan.
             changed_at: now.
             note: why, for people.
+            paused: leave alone what runs and begin nothing new; None: as it was.
+            restart_mark: `supervise.model.Want.restart_mark`; None: as it was.
 
         Raises:
             NotFound: there is no workload of that name.
         """
-        values = {"running": running, "counts": counts, "changed_at": changed_at, "note": note}
+        values: dict[str, Any] = {"running": running, "counts": counts, "changed_at": changed_at, "note": note}
+        values |= {} if paused is None else {"paused": paused}
+        values |= {} if restart_mark is None else {"restart_mark": restart_mark}
         with self.writing(fence) as connection:
             _change_one(connection, name, {**values, "generation": WORKLOAD.c.generation + 1})
             return int(connection.execute(select(WORKLOAD.c.generation).where(WORKLOAD.c.name == name)).scalar_one())
@@ -198,6 +214,7 @@ class Store:
         removed: Sequence[TaskId] = (),
         allocations: Sequence[AllocationRow] = (),
         events: Sequence[EventRow] = (),
+        evidence: Sequence[EvidenceRow] = (),
     ) -> None:
         """Write facts and decisions, all or none.
 
@@ -207,6 +224,7 @@ class Store:
             removed: tasks to delete; absent ones are fine.
             allocations: inserted or overwritten whole.
             events: appended; their `id` is ignored.
+            evidence: appended; its `id` is ignored. What expired `EVIDENCE_KEPT_S` before it is forgotten.
 
         Raises:
             Conflict: a task belongs to a workload that does not exist (any more).
@@ -218,6 +236,7 @@ class Store:
             _upsert(connection, TASK, tasks)
             _upsert(connection, ALLOCATION, allocations)
             _append(connection, EVENT, events)
+            _add_evidence(connection, evidence)
 
     def events(
         self, workload: str, *, limit: int = 100, after_id: int | None = None, task: str | None = None
@@ -254,13 +273,30 @@ class Store:
     def add_evidence(self, fence: int, evidence: Sequence[EvidenceRow]) -> None:
         """Remember evidence against nodes."""
         with self.writing(fence) as connection:
-            _append(connection, NODE_EVIDENCE, evidence)
+            _add_evidence(connection, evidence)
 
     def evidence(self, now: float) -> list[EvidenceRow]:
         """Evidence that has not expired, oldest first."""
         query = rows_of(NODE_EVIDENCE, EvidenceRow).where(NODE_EVIDENCE.c.expires_at > now)
         with self.reading() as connection:
             return read_rows(connection, EvidenceRow, query.order_by(NODE_EVIDENCE.c.at, NODE_EVIDENCE.c.id))
+
+    def node_history(self, node: str, *, cluster: str | None = None, limit: int = 1000) -> list[EvidenceRow]:
+        """The last `limit` pieces of evidence against one node, oldest first, expired ones included."""
+        columns = NODE_EVIDENCE.c
+        query = rows_of(NODE_EVIDENCE, EvidenceRow).where(columns.node == node).limit(limit)
+        if cluster is not None:
+            query = query.where(columns.cluster == cluster)
+        with self.reading() as connection:
+            return read_rows(connection, EvidenceRow, query.order_by(columns.at.desc(), columns.id.desc()))[::-1]
+
+    def end_evidence(self, fence: int, node: str, *, cluster: str, kind: str, now: float) -> int:
+        """Let evidence of one kind against a node expire now; it stays in the history. Returns how many there were."""
+        columns = NODE_EVIDENCE.c
+        mine = (columns.node == node) & (columns.cluster == cluster) & (columns.kind == kind)
+        with self.writing(fence) as connection:
+            change = update(NODE_EVIDENCE).where(mine, columns.expires_at > now).values(expires_at=now)
+            return connection.execute(change).rowcount
 
     def meta(self, key: str) -> str:
         """A small value kept beside the tables; empty when it was never set."""
@@ -313,6 +349,14 @@ def _upsert(connection: Connection, table: Table, rows: Sequence[Row]) -> None:
 def _append(connection: Connection, table: Table, rows: Sequence[Row]) -> None:
     if rows:
         connection.execute(insert(table), _many_values(rows, leave_out="id"))
+
+
+def _add_evidence(connection: Connection, evidence: Sequence[EvidenceRow]) -> None:
+    if not evidence:
+        return
+    _append(connection, NODE_EVIDENCE, evidence)
+    oldest = max(item.at for item in evidence) - EVIDENCE_KEPT_S
+    connection.execute(delete(NODE_EVIDENCE).where(NODE_EVIDENCE.c.expires_at < oldest))
 
 
 def _change_one(connection: Connection, name: str, values: dict[str, Any]) -> None:

@@ -31,6 +31,10 @@ class WorkloadRow:
     note: str = ""
     phase: str = ""
     """Cached summary of its tasks, for lists."""
+    paused: bool = False
+    """Leave alone what runs, begin nothing new."""
+    restart_mark: int = 0
+    """Rises when what runs shall be begun again, too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +68,18 @@ class TaskRow:
     """JSON object: number by name."""
     generation: int = 0
     submitted_at: float = 0.0
+    started_at: float = 0.0
+    released: bool = False
+    never: str = ""
+    limit_at: float = 0.0
+    requeues: int = 0
+    ending: str = ""
+    pool: str = ""
+    pool_refusals: int = 0
+    pool_failures: int = 0
+    pool_left_at: float = 0.0
+    quick_failures: int = 0
+    restart_mark: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +104,7 @@ class AllocationRow:
     reason: str = ""
     evidence: str = ""
     """Last log lines or the like: why the cause is what it is."""
+    pool: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +138,8 @@ class EvidenceRow:
     token: str = ""
     detail: str = ""
     expires_at: float = 0.0
+    cluster: str = ""
+    """Name of the backend whose node it is."""
     id: int = 0
     """Given by the database; ignored when written."""
 

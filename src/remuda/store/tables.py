@@ -16,12 +16,13 @@ from sqlalchemy import (
     Table,
     Text,
     TypeDecorator,
+    false,
 )
 
 if TYPE_CHECKING:
     from sqlalchemy.engine import Dialect
 
-REVISION: Final = "0003"
+REVISION: Final = "0004"
 """Newest migration that this program knows."""
 VERSION_TABLE: Final = "remuda_revision"
 
@@ -67,6 +68,10 @@ def _time(name: str) -> Column[Any]:
     return Column(name, Double, nullable=False, server_default="0")
 
 
+def _flag(name: str) -> Column[Any]:
+    return Column(name, Boolean, nullable=False, server_default=false())
+
+
 def _serial() -> Column[Any]:
     # SQLite numbers rows by itself only in a column of type INTEGER.
     return Column("id", BigInteger().with_variant(Integer, "sqlite"), primary_key=True, autoincrement=True)
@@ -88,6 +93,8 @@ WORKLOAD: Final = Table(
     _time("changed_at"),
     _words("note"),
     _text("phase"),
+    _flag("paused"),
+    _big("restart_mark"),
 )
 
 TASK: Final = Table(
@@ -119,6 +126,18 @@ TASK: Final = Table(
     _text("metrics", "{}"),
     _big("generation"),
     _time("submitted_at"),
+    _time("started_at"),
+    _flag("released"),
+    _words("never"),
+    _time("limit_at"),
+    _int("requeues"),
+    _text("ending"),
+    _words("pool"),
+    _int("pool_refusals"),
+    _int("pool_failures"),
+    _time("pool_left_at"),
+    _int("quick_failures"),
+    _big("restart_mark"),
 )
 
 ALLOCATION: Final = Table(
@@ -141,6 +160,7 @@ ALLOCATION: Final = Table(
     _text("cause"),
     _words("reason"),
     _words("evidence"),
+    _words("pool"),
     Index(None, "workload", "group_name", "idx"),
 )
 
@@ -173,6 +193,7 @@ NODE_EVIDENCE: Final = Table(
     _text("token"),
     _words("detail"),
     _time("expires_at"),
+    _words("cluster"),
     Index(None, "node", "at"),
     sqlite_autoincrement=True,
 )

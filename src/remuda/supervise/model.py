@@ -236,6 +236,9 @@ class Allocation:
     cause: Cause = Cause.NONE
     reason: str = ""
     evidence: str = ""
+    started_at: float = 0.0
+    """When it was first seen running, 0 if never."""
+    pool: str = ""
 
 
 @dataclass(frozen=True, slots=True)

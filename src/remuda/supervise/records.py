@@ -65,7 +65,14 @@ class StoreJournal:
 
 def want_of(row: WorkloadRow) -> Want:
     """The intent in a row."""
-    return Want(Workload.model_validate_json(row.plan), row.running, row.generation, json.loads(row.counts))
+    return Want(
+        Workload.model_validate_json(row.plan),
+        row.running,
+        row.generation,
+        json.loads(row.counts),
+        row.paused,
+        row.restart_mark,
+    )
 
 
 def task_of(row: TaskRow) -> Task:
@@ -95,6 +102,18 @@ def task_of(row: TaskRow) -> Task:
         seq=row.seq,
         last_seen=row.last_seen,
         metrics=json.loads(row.metrics),
+        started_at=row.started_at,
+        released=row.released,
+        never=row.never,
+        limit_at=row.limit_at,
+        requeues=row.requeues,
+        ending=Cause(row.ending),
+        pool=row.pool,
+        pool_refusals=row.pool_refusals,
+        pool_failures=row.pool_failures,
+        pool_left_at=row.pool_left_at,
+        quick_failures=row.quick_failures,
+        restart_mark=row.restart_mark,
     )
 
 
@@ -127,6 +146,18 @@ def row_of(task: Task) -> TaskRow:
         seq=task.seq,
         last_seen=task.last_seen,
         metrics=json.dumps(dict(task.metrics)),
+        started_at=task.started_at,
+        released=task.released,
+        never=task.never,
+        limit_at=task.limit_at,
+        requeues=task.requeues,
+        ending=task.ending.value,
+        pool=task.pool,
+        pool_refusals=task.pool_refusals,
+        pool_failures=task.pool_failures,
+        pool_left_at=task.pool_left_at,
+        quick_failures=task.quick_failures,
+        restart_mark=task.restart_mark,
     )
 
 
@@ -148,6 +179,8 @@ def _allocation_row(item: Allocation) -> AllocationRow:
         cause=item.cause.value,
         reason=item.reason,
         evidence=item.evidence,
+        started_at=item.started_at,
+        pool=item.pool,
     )
 
 
@@ -166,6 +199,8 @@ def _allocation_of(row: AllocationRow) -> Allocation:
         cause=Cause(row.cause),
         reason=row.reason,
         evidence=row.evidence,
+        started_at=row.started_at,
+        pool=row.pool,
     )
 
 

@@ -80,6 +80,7 @@ def test_an_old_database_migrates_on_open_and_keeps_its_rows(tmp_path: Path) -> 
         assert (task.phase, task.attempt, task.seq, task.exit_code) == ("ready", 2, 17, None)
         assert [item.exit_code for item in store.allocations("llama")] == [80]
         assert [item.reason for item in store.events("llama")] == ["ended with code 80"]
+        assert (workload.paused, workload.restart_mark, task.released, task.pool) == (False, 0, False, "")
         test_the_migrations_make_the_schema_in_force(store)
 
 

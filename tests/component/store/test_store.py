@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from remuda.backends.base import TaskKey
 from remuda.base.errors import Conflict, Fenced, NotFound
+from remuda.store.database import EVIDENCE_KEPT_S
 from remuda.store.rows import AllocationRow, EventRow, EvidenceRow, TaskRow, WorkloadRow
 
 if TYPE_CHECKING:
@@ -90,6 +91,14 @@ def test_an_intent_raises_the_generation(swarm: Store, fence: int) -> None:
     second = swarm.set_intent(fence, "llama", running=False, counts="{}", changed_at=8.0)
     assert (first, second) == (2, 3)
     assert swarm.workload("llama") == replace(SWARM, running=False, counts="{}", generation=3, changed_at=8.0)
+
+
+def test_a_pause_and_a_restart_stay_until_they_are_changed(swarm: Store, fence: int) -> None:
+    swarm.set_intent(fence, "llama", running=True, counts="{}", changed_at=1.0, paused=True, restart_mark=3)
+    swarm.set_intent(fence, "llama", running=True, counts="{}", changed_at=2.0)
+    assert (swarm.workload("llama").paused, swarm.workload("llama").restart_mark) == (True, 3)
+    swarm.set_intent(fence, "llama", running=True, counts="{}", changed_at=3.0, paused=False)
+    assert (swarm.workload("llama").paused, swarm.workload("llama").restart_mark) == (False, 3)
 
 
 def test_generations_are_given_once_each(swarm: Store, fence: int) -> None:
@@ -179,6 +188,40 @@ def test_evidence_expires(store: Store, fence: int) -> None:
     assert [item.node for item in store.evidence(now=10.0)] == ["n2"]
 
 
+def test_evidence_is_written_with_the_facts_or_not_at_all(swarm: Store, fence: int) -> None:
+    seen = EvidenceRow(node="n1", at=1.0, kind="xid", cluster="slurm", workload="llama", expires_at=10.0)
+    swarm.record(fence, tasks=[TASK], evidence=[seen])
+    assert [replace(item, id=0) for item in swarm.evidence(now=5.0)] == [seen]
+    with pytest.raises(Conflict):
+        swarm.record(fence, tasks=[replace(TASK, workload="no such")], evidence=[seen])
+    assert len(swarm.evidence(now=5.0)) == 1
+
+
+def test_the_history_of_a_node_keeps_what_has_expired(store: Store, fence: int) -> None:
+    one = EvidenceRow(node="n1", at=1.0, kind="xid", cluster="a", expires_at=2.0)
+    store.add_evidence(fence, [one, replace(one, node="n2"), replace(one, at=3.0), replace(one, at=4.0, cluster="b")])
+    assert [(item.at, item.cluster) for item in store.node_history("n1")] == [(1.0, "a"), (3.0, "a"), (4.0, "b")]
+    assert [item.at for item in store.node_history("n1", cluster="a")] == [1.0, 3.0]
+    assert [item.at for item in store.node_history("n1", limit=2)] == [3.0, 4.0]
+    later = 2.0 + EVIDENCE_KEPT_S
+    store.add_evidence(fence, [replace(one, at=later, expires_at=later + 9)])
+    assert len(store.node_history("n1")) == 4, "kept to the last second"
+    store.add_evidence(fence, [replace(one, at=later + 1, expires_at=later + 9)])
+    assert [item.at for item in store.node_history("n1")] == [later, later + 1]
+
+
+def test_a_ban_is_taken_back_and_remembered(store: Store, fence: int) -> None:
+    ban = EvidenceRow(node="n1", at=1.0, kind="ban", cluster="a", expires_at=100.0)
+    fault = replace(ban, kind="xid")
+    store.add_evidence(fence, [ban, ban, fault, replace(ban, node="n2"), replace(ban, cluster="b")])
+    assert store.end_evidence(fence, "n1", cluster="a", kind="ban", now=5.0) == 2
+    assert store.end_evidence(fence, "n1", cluster="a", kind="ban", now=6.0) == 0
+    assert [(item.node, item.kind, item.cluster) for item in store.evidence(now=5.0)] == [
+        ("n1", "xid", "a"), ("n2", "ban", "a"), ("n1", "ban", "b"),
+    ]  # fmt: skip
+    assert len(store.node_history("n1")) == 4
+
+
 def test_meta_values(store: Store, fence: int) -> None:
     assert store.meta("color") == ""
     store.set_meta(fence, "color", "bay")
@@ -197,6 +240,7 @@ def test_every_write_checks_the_fence(swarm: Store, fence: int) -> None:
         lambda old: swarm.record(old, tasks=[replace(TASK, phase="no")]),
         swarm.record,
         lambda old: swarm.add_evidence(old, [EvidenceRow(node="n", at=1.0, kind="k", expires_at=9.0)]),
+        lambda old: swarm.end_evidence(old, "n", cluster="", kind="ban", now=1.0),
         lambda old: swarm.set_meta(old, "k", "no"),
     ]
     for wrong in (fence - 1, fence + 1):

@@ -33,6 +33,9 @@ tasks = st.builds(
     token=texts, submitted_at=times, native=texts, failures=numbers, not_before=times, ready_since=times, kill_at=times,
     cause=st.sampled_from(Cause), reason=texts, node=texts, url=texts, http_status=numbers, pid=numbers,
     restarts=numbers, exit_code=st.none() | st.integers(-255, 255), seq=numbers, last_seen=times, metrics=metrics,
+    started_at=times, released=st.booleans(), never=texts, limit_at=times, requeues=numbers,
+    ending=st.sampled_from(Cause), pool=texts, pool_refusals=numbers, pool_failures=numbers, pool_left_at=times,
+    quick_failures=numbers, restart_mark=numbers,
 )  # fmt: skip
 
 
@@ -42,7 +45,8 @@ def test_a_task_survives_its_row(task: Task) -> None:
 
 
 def test_every_field_of_a_task_has_a_column() -> None:
-    other = {"key": TaskKey("a", "b", 3), "phase": Phase.READY, "cause": Cause.NODE, "metrics": {"running": 2.0}}
+    other = {"key": TaskKey("a", "b", 3), "phase": Phase.READY, "cause": Cause.NODE, "metrics": {"running": 2.0},
+             "ending": Cause.NODE, "released": True}  # fmt: skip
     full = Task(TaskKey("a", "b", 3), "fake")
     for number, name in enumerate(Task.__slots__, 1):
         old = getattr(full, name)
@@ -74,7 +78,7 @@ def _write_and_read(bed: Bed, drawn: list[Task], text: str) -> None:
     ends = [
         Allocation(
             f"token-{number}", task.key, task.attempt, task.backend, 5.0, text, text, float(number), task.exit_code, 9,
-            task.cause, text, text,
+            task.cause, text, text, float(number), text,
         )
         for number, task in enumerate(drawn)
     ]  # fmt: skip
@@ -106,5 +110,8 @@ def test_an_intent_survives_its_row(counts: Mapping[str, int], running: bool) ->
     import json
 
     plan = workload()
-    row = WorkloadRow("w", plan.uid, "swarm", "fake", plan.model_dump_json(), "", running, 4, json.dumps(counts))
-    assert want_of(row) == Want(plan, running, 4, dict(counts))
+    row = WorkloadRow(
+        "w", plan.uid, "swarm", "fake", plan.model_dump_json(), "", running, 4, json.dumps(counts),
+        paused=not running, restart_mark=7,
+    )  # fmt: skip
+    assert want_of(row) == Want(plan, running, 4, dict(counts), paused=not running, restart_mark=7)

@@ -1,4 +1,4 @@
-"""The user's defaults file: fields of a swarm, a section per backend; what `init defaults` asks and writes. Pure."""
+"""The user's defaults file: fields of a swarm, sections for backends and runs; what `init defaults` asks. Pure."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from remuda.specs.document import Problem, fail
 from remuda.specs.faults import nearest_key
 from remuda.specs.fields import model_at
 from remuda.specs.resolve import Layer, Source, document_layer
+from remuda.specs.run import RunSpec
 from remuda.specs.swarm import SwarmSpec
 
 if TYPE_CHECKING:
@@ -19,9 +20,15 @@ if TYPE_CHECKING:
     from pydantic import BaseModel
 
     from remuda.specs.document import Document, Path
+    from remuda.specs.resolve import Origin
 
 SECTIONS: dict[str, type[BaseModel]] = {"local": LocalBackend, "slurm": SlurmBackend, "lepton": LeptonBackend}
 """Sections whose keys are fields of `backend`, used for swarms on that backend."""
+
+RUN = "run"
+"""Section whose keys are fields of a run."""
+_OF_RUNS = ("account", "qos", "exclude_nodes", "modules", "mail_user")
+"""Keys of the section `slurm` that hold for runs, too."""
 
 
 @dataclass(frozen=True)
@@ -106,7 +113,7 @@ def sections(document: Document) -> tuple[Layer, dict[str, Layer]]:
     _refuse_unknown(marks)
     whole = document_layer(document, Source.DEFAULTS)
     top = Layer(
-        {key: value for key, value in document.data.items() if key not in SECTIONS and key != "kind"},
+        {key: value for key, value in document.data.items() if key not in (*SECTIONS, RUN, "kind")},
         {path: origin for path, origin in whole.values.items() if path[:1] not in _heads()},
         {path: origin for path, origin in whole.keys.items() if path[:1] not in _heads()},
     )
@@ -114,7 +121,30 @@ def sections(document: Document) -> tuple[Layer, dict[str, Layer]]:
 
 
 def _heads() -> set[tuple[str, ...]]:
-    return {(name,) for name in SECTIONS}
+    return {(name,) for name in (*SECTIONS, RUN)}
+
+
+def run_section(document: Document) -> Layer:
+    """What a defaults file says for runs: its section `run`, and before that what of `slurm` holds for them.
+
+    Raises:
+        InputError: unknown keys; all are named.
+    """
+    sections(document)
+    whole = document_layer(document, Source.DEFAULTS)
+    slurm, own = (document.data.get(name) for name in ("slurm", RUN))
+    data = {key: value for key, value in slurm.items() if key in _OF_RUNS} if isinstance(slurm, dict) else {}
+    values = _below(whole.values, "slurm", data)
+    if isinstance(own, dict):
+        values |= _below(whole.values, RUN, own)
+        data |= own
+    return Layer(data, values, dict(values))
+
+
+def _below(origins: Mapping[Path, Origin], name: str, keys: Mapping[str, Any]) -> dict[Path, Origin]:
+    return {
+        path[1:]: origin for path, origin in origins.items() if path[0:1] == (name,) and path[1:2] and path[1] in keys
+    }
 
 
 def _section(whole: Layer, name: str) -> Layer:
@@ -141,8 +171,10 @@ def _refuse_unknown(paths: list[tuple[Path, Problem]]) -> None:
 def _known(path: Path) -> set[str] | None:
     """Keys that may stand beside `path`; None where any may, or where a key above is wrong already."""
     if len(path) == 1:
-        return {*SwarmSpec.model_fields, *SECTIONS}
-    if path[0] in SECTIONS:
+        return {*SwarmSpec.model_fields, *SECTIONS, RUN}
+    if path[0] == RUN:
+        owner = model_at(RunSpec, path[1:-1], {})
+    elif path[0] in SECTIONS:
         owner = model_at(SECTIONS[str(path[0])], path[1:-1], {})
     elif path[0] == "backend":
         return None

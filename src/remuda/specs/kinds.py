@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from remuda.specs.document import Problem, fail
 from remuda.specs.faults import nearest_key
+from remuda.specs.run import RunSpec
 from remuda.specs.swarm import SwarmSpec
 
 if TYPE_CHECKING:
@@ -30,7 +31,13 @@ def _is_swarm(data: Mapping[str, object]) -> bool:
     return isinstance(data.get("model"), str)
 
 
-KINDS: dict[str, DocumentKind] = {kind.name: kind for kind in (DocumentKind("swarm", SwarmSpec, _is_swarm),)}
+def _is_run(data: Mapping[str, object]) -> bool:
+    return isinstance(data.get("script"), str)
+
+
+KINDS: dict[str, DocumentKind] = {
+    kind.name: kind for kind in (DocumentKind("swarm", SwarmSpec, _is_swarm), DocumentKind("run", RunSpec, _is_run))
+}
 
 
 def kind_of(resolved: Resolved, expect: str = "") -> DocumentKind:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 from pydantic import ValidationError
 
 from remuda.base.errors import InputError
-from remuda.base.settings import setting_with_origin
-from remuda.specs.defaults import sections
+from remuda.base.settings import setting_with_origin, variable
+from remuda.specs.defaults import run_section, sections
 from remuda.specs.document import Document, fail, parse
 from remuda.specs.faults import problems_of
 from remuda.specs.kinds import kind_of
@@ -101,22 +101,47 @@ def build(
     expect: str = "",
     defaults: Document | None = None,
     settings: Mapping[str, Setting] | None = None,
+    script: Sequence[Layer] = (),
 ) -> Loaded[Strict]:
     """The same as `load` from what was read already. Pure.
+
+    Args:
+        document: of the user.
+        overrides: from the command line.
+        expect: kind to take when nothing tells.
+        defaults: of the user.
+        settings: from the environment.
+        script: what the head of a run's script says, lowest first.
 
     Raises:
         InputError: as for `load`.
     """
-    said = [_expanded(document_layer(document, Source.FILE))] if document else []
-    said.append(_expanded(override_layer(overrides)))
+    said = [document_layer(document, Source.FILE)] if document else []
+    said.append(override_layer(overrides))
     kind = kind_of(resolve(said), expect)
+    if kind.name == "swarm":
+        said = [_expanded(layer) for layer in said]
     low = _low_layers(said, defaults, settings or {}) if kind.name == "swarm" else []
+    if kind.name == "run":
+        low = [*run_layers(defaults, settings or {}), *script]
     resolved = resolve([*low, *said])
     try:
         spec = kind.model.model_validate(resolved.data)
     except ValidationError as error:
         raise fail(problems_of(error, kind.model, resolved)) from error
     return Loaded(spec, kind.name, document.name if document else "", resolved)
+
+
+def run_layers(defaults: Document | None, settings: Mapping[str, Setting]) -> list[Layer]:
+    """Defaults file and environment, as far as they speak about runs."""
+    own = [run_section(defaults)] if defaults else []
+    fields = {"MAIL_USER": "mail_user", "SBATCH_ACCOUNT": "account", "SBATCH_QOS": "qos"}
+    values: list[tuple[Path, str, str]] = []
+    for setting, key in fields.items():
+        value, origin = settings.get(setting, ("", ""))
+        if value:
+            values.append(((key,), value, origin))
+    return [*own, setting_layer(values)]
 
 
 def _low_layers(said: list[Layer], defaults: Document | None, settings: Mapping[str, Setting]) -> list[Layer]:
@@ -221,7 +246,8 @@ def _short(path: FilePath) -> str:
 def read_settings() -> dict[str, Setting]:
     """The settings from the environment that are fields of a spec."""
     names = ("HOME", "LOG_LEVEL", "MAIL_USER", "LEPTON_WORKSPACE_ID")
-    return {name: setting_with_origin(name) for name in names}
+    slurm = {name: variable(name) for name in ("SBATCH_ACCOUNT", "SBATCH_QOS")}
+    return {**{name: setting_with_origin(name) for name in names}, **slurm}
 
 
 def assignment(text: str, flag: str = "--set") -> Override:

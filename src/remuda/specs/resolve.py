@@ -1,7 +1,8 @@
 """Layers of settings laid over each other, and where each value came from. Pure.
 
-Highest first: command line, spec file, environment, defaults file, built-in. Mappings are merged key by key; everything
-else is replaced. `null` says: as if nobody had said anything, the built-in default included.
+Highest first: command line, spec file, directives of a script, environment, defaults file, built-in. Mappings are
+merged key by key; everything else is replaced. `null` says: as if nobody had said anything, the built-in default
+included.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ class Source(StrEnum):
 
     CLI = "command line"
     FILE = "file"
+    SCRIPT = "script"
     ENVIRONMENT = "environment"
     DEFAULTS = "defaults file"
     BUILT_IN = "built-in"

@@ -1,0 +1,238 @@
+"""From a run's spec to the workload that backends and the supervisor see. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING, Final
+
+from remuda.base.errors import InputError
+from remuda.base.ids import slug
+from remuda.base.units import parse_size
+from remuda.plan.model import (
+    Command,
+    Failover,
+    Group,
+    Kind,
+    NodePolicy,
+    NodeRestart,
+    Pool,
+    Replace,
+    Resources,
+    Role,
+    Secret,
+    Watch,
+    Workload,
+)
+from remuda.plan.place import SlurmPlace
+from remuda.specs.sbatch import options_of, refuse
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from remuda.specs.run import RunSpec
+
+SCRIPT: Final = "script"
+DEFAULT_RETRIES: Final = 10
+_UNBOUNDED: Final = 1_000_000
+"""Failures of an indefinite run: its brake stops it earlier where it is hopeless."""
+MODE, SOURCE, PROGRESS = "mode", "script", "progress"
+"""Labels of a run: how it ends, the script as the user named it."""
+
+
+@dataclass(frozen=True)
+class RunSite:
+    """What the caller found where the command was typed, so that planning needs not look."""
+
+    cwd: str
+    script: str
+    """Absolute path of the user's script."""
+    copy: str
+    """Absolute path of the copy that is run."""
+    interpreter: tuple[str, ...]
+    """The words of the script's first line."""
+    backend: str
+    python: str
+    """Interpreter of the node program on the nodes."""
+    env: Mapping[str, str] = field(default_factory=dict)
+    """What is kept of the user's environment."""
+    directives: tuple[str, ...] = ()
+    """Options of `#SBATCH` lines that are handed on."""
+    gpus: tuple[str, ...] = ()
+    """GPUs of this machine, for `local`."""
+    home: str = ""
+
+
+def run_name(spec: RunSpec) -> str:
+    """The name that the user gave, or the script's without its ending."""
+    return spec.name or slug(PurePosixPath(spec.script).stem)
+
+
+def interpreter_of(text: str, name: str) -> tuple[str, ...]:
+    """The words with which the kernel would run a script: program, and at most one argument.
+
+    Args:
+        text: the script.
+        name: of the file, for messages.
+
+    Raises:
+        InputError: it is empty, or its first line does not say.
+    """
+    if not text.strip():
+        raise InputError("the script is empty", where=name)
+    first = text.split("\n", 1)[0]
+    if not first.startswith("#!"):
+        hint = "write `#!/bin/bash`, or `#!/usr/bin/env python3`, above everything else"
+        raise InputError("the first line does not say what runs the script", hint=hint, where=f"{name}:1")
+    if first.endswith("\r"):
+        hint = f"convert them: sed -i 's/\\r$//' {name}"
+        raise InputError("the lines end as on Windows (CR LF), so its interpreter would not be found", hint=hint,
+                         where=f"{name}:1")  # fmt: skip
+    words = first[2:].strip().split(maxsplit=1)
+    if not words or not words[0].startswith("/"):
+        raise InputError(f"{first!r} does not name a program with its whole path", where=f"{name}:1")
+    return tuple(words)
+
+
+def plan_run(
+    spec: RunSpec, site: RunSite, *, name: str, uid: str, run_dir: str, pools: Sequence[Pool] = (), now: float,
+    spec_file: str = "",
+) -> Workload:  # fmt: skip
+    """Plan a run.
+
+    Args:
+        spec: as loaded, with all overrides.
+        site: where the command was typed.
+        name: of the run.
+        uid: random, new for every creation.
+        run_dir: absolute directory for everything it writes.
+        pools: where it may run, best first.
+        now: seconds since the epoch; `keep_alive` counts from here.
+        spec_file: where the user wrote the spec, for messages.
+
+    Raises:
+        InputError: sbatch's arguments would break the supervision.
+    """
+    for option, _ in options_of(spec.sbatch_args, "sbatch_args"):
+        refuse(option, "sbatch_args")
+    cwd = spec.workdir or site.cwd
+    command = Command(
+        argv=(*site.interpreter, site.copy, *spec.args),
+        env={**spec.env, "REMUDA_SCRIPT_DIR": str(PurePosixPath(site.script).parent)},
+        secret_env={key: Secret(file=source.file, env=source.env) for key, source in spec.secret_env.items()},
+        cwd=cwd,
+    )
+    place = _slurm_place(spec, site, cwd) if site.backend == "slurm" else _local_place(site)
+    return Workload(
+        name=name,
+        kind=Kind.RUN,
+        uid=uid,
+        backend=site.backend,
+        place=place,
+        groups=(_group(spec, command, pools, now),),
+        run_dir=run_dir,
+        spec_file=spec_file or spec.script,
+        labels={MODE: spec.mode, SOURCE: site.script},
+    )
+
+
+def _group(spec: RunSpec, command: Command, pools: Sequence[Pool], now: float) -> Group:
+    warn_signal, warn_before = spec.warning()
+    return Group(
+        name=SCRIPT,
+        role=Role.SCRIPT,
+        count=1,
+        command=command,
+        resources=Resources(
+            gpus=spec.gpus,
+            gpu_type=spec.gpu_type or "",
+            cpus=spec.cpus_per_task or 0,
+            mem_bytes=parse_size(spec.mem) if spec.mem else 0,
+            nodes=spec.nodes,
+            time_limit_s=spec.time_limit,
+        ),
+        restart=NodeRestart(policy="never"),
+        replace=_replace(spec, now),
+        kill_grace_s=spec.kill_grace,
+        pools=tuple(pools),
+        failover=Failover(
+            retry_per_pool=spec.retry_per_partition, reset_to_preferred_s=spec.reset_to_preferred, hedge=spec.hedge
+        ),
+        nodes=NodePolicy(exclude=not spec.no_blacklist, ttl_s=spec.blacklist_ttl, limit=spec.blacklist_limit),
+        watch=Watch(
+            heartbeat_interval_s=spec.heartbeat_interval,
+            heartbeat_grace_s=spec.heartbeat_grace,
+            progress_stall_s=spec.progress_stall,
+            gpu_check=spec.gpu_check,
+            warn_signal=warn_signal,
+            warn_before_s=warn_before,
+        ),
+    )
+
+
+def _replace(spec: RunSpec, now: float) -> Replace:
+    is_once = spec.mode == "run_once"
+    retries = spec.max_retries if spec.max_retries is not None else (DEFAULT_RETRIES if is_once else _UNBOUNDED)
+    return Replace(
+        policy="on-failure" if is_once else "always",
+        max_failures=retries + 1,
+        backoff_initial_s=spec.backoff_base,
+        backoff_max_s=spec.backoff_max,
+        heal_after_s=spec.heal_after,
+        quick_s=spec.quick_failure,
+        until=now + spec.keep_alive if spec.keep_alive else 0.0,
+        user_cancel="stop",
+    )
+
+
+def _slurm_place(spec: RunSpec, site: RunSite, cwd: str) -> dict[str, object]:
+    """The settings that only Slurm understands; what is empty is left out."""
+    place = SlurmPlace(
+        account=spec.account or "",
+        qos=spec.qos or "",
+        constraint=spec.constraint or "",
+        reservation=spec.reservation or "",
+        node_list=spec.node_list or "",
+        exclude_nodes=spec.exclude_nodes or "",
+        modules=spec.modules,
+        preamble=spec.preamble,
+        directives=site.directives,
+        args=spec.sbatch_args,
+        mail_user=spec.mail_user or "",
+        requeue=spec.requeue,
+        output=spec.output or "",
+        error=spec.error or "",
+        workdir=cwd,
+        python=spec.python or site.python,
+        env=dict(site.env),
+        home=site.home,
+    )
+    return dict(place.model_dump(mode="json", exclude_defaults=True))
+
+
+def _local_place(site: RunSite) -> dict[str, object]:
+    gpus: dict[str, object] = {"gpus": list(site.gpus)} if site.gpus else {}
+    return {**gpus, "env": dict(site.env), "home": site.home}
+
+
+def notes_of(spec: RunSpec, backend: str, directives: Sequence[str] = ()) -> tuple[str, ...]:
+    """One sentence for each thing that is done otherwise than the spec may suggest."""
+    if backend != "local":
+        return ()
+    names = ("partitions", "account", "qos", "constraint", "reservation", "exclude_nodes", "node_list", "sbatch_args",
+             "modules", "preamble", "output", "error", "min_vram", "max_vram", "gpu_type", "mem", "time_limit", "hedge",
+             "requeue", "mail_user")  # fmt: skip
+    said = [name for name in names if getattr(spec, name)]
+    flags = [f"--{name.replace('_', '-')}" for name in said] + [word.partition("=")[0] for word in directives]
+    return (f"{', '.join(flags)}: not used on this machine",) if flags else ()
+
+
+def refuse_local(spec: RunSpec) -> None:
+    """This machine is one node.
+
+    Raises:
+        InputError: more were asked for.
+    """
+    if spec.nodes > 1:
+        raise InputError(f"`nodes` is {spec.nodes}, and this machine is one", hint="leave it out, or --backend slurm",
+                         where="nodes")  # fmt: skip

@@ -1,0 +1,237 @@
+"""A supervised run: a script that is started, watched, and begun again when it was not its own end."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Literal
+
+from pydantic import BeforeValidator, Field, WithJsonSchema, field_validator, model_validator
+
+from remuda.base.errors import InputError
+from remuda.base.units import parse_size
+from remuda.specs.strict import Seconds, SecretSource, Size, Strict, Text, Texts, Words, wrong
+from remuda.specs.swarm import Name
+
+_SIGNAL = re.compile(r"(?:SIG)?([A-Z][A-Z0-9+-]*|[1-9][0-9]?)(?:@([0-9]+))?")
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+
+def _gigabytes(value: object) -> object:
+    if isinstance(value, bool) or not isinstance(value, (str, int, float)):
+        raise wrong("must be a number of GB")
+    text = str(value).strip().lower()
+    try:
+        return float(text) if re.fullmatch(r"[0-9]+(\.[0-9]+)?", text) else parse_size(text) / 1024**3
+    except InputError as error:
+        raise wrong(f"must be a number of GB, not {str(value)!r}", "write 40 or 40GB") from error
+
+
+def _listed(value: object) -> object:
+    """Names with commas or spaces between them, or a list of such texts."""
+    texts = [value] if isinstance(value, str) else value
+    if isinstance(texts, (list, tuple)) and all(isinstance(text, str) for text in texts):
+        return tuple(dict.fromkeys(name for text in texts for name in re.split(r"[,\s]+", text) if name))
+    raise wrong("must be names with commas between them, or a list of names")
+
+
+Gigabytes = Annotated[float, BeforeValidator(_gigabytes), WithJsonSchema({"type": ["number", "string"], "title": "GB"})]
+"""Memory of a GPU: a number of GB, or a size."""
+
+RunName = Name | None
+Names = Annotated[
+    tuple[str, ...],
+    BeforeValidator(_listed),
+    WithJsonSchema({"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]}),
+]
+"""Names with commas between them, or a list."""
+
+
+class RunSpec(Strict):
+    """A script that is kept running: on a cluster, or on this machine.
+
+    Every field is a flag of `remuda run` and a directive in the head of the script, with hyphens in its name.
+    """
+
+    kind: Literal["run"] = "run"
+    """Kind of document; may be left out."""
+    script: Text = Field(min_length=1)
+    """File to run. Its first line says with what (`#!/bin/bash`)."""
+    args: Words = ()
+    """Arguments of the script."""
+    name: RunName = Field(default=None, json_schema_extra={"derived": "from the script's name"})
+    """Name of the run; other commands find it by this."""
+    backend: Literal["local", "slurm"] | None = Field(
+        default=None, json_schema_extra={"derived": "`slurm` where `sbatch` is found, else `local`"}
+    )
+    """Where it runs: `slurm` or `local`, which is this machine."""
+    mode: Literal["run_once", "indefinite"] = "run_once"
+    """`run_once`: until it ends with code 0. `indefinite`: it is begun again whenever it ends, until `keep_alive`."""
+    keep_alive: Seconds = 0.0
+    """With `indefinite`: how long, from now on. 0: until it is stopped."""
+
+    gpus: int = Field(default=0, ge=0)
+    """GPUs of each node."""
+    gpu_type: Text | None = None
+    """Kind of GPU, e.g. `a100` or as the scheduler names it; unset: any."""
+    min_vram: Gigabytes | None = None
+    """Least memory of a GPU, in GB. GPUs whose memory is not known do not pass."""
+    max_vram: Gigabytes | None = None
+    """Most memory of a GPU, in GB."""
+    nodes: int = Field(default=1, ge=1)
+    """Nodes of the job."""
+    cpus_per_task: int | None = Field(default=None, ge=1)
+    """CPUs; unset: what the scheduler gives."""
+    mem: Size | None = None
+    """Memory of each node, e.g. `64GB`; unset: what the scheduler gives."""
+    time_limit: Seconds = 0.0
+    """Time limit of one attempt, after which the run is begun again; 0: what the partition gives."""
+    prefer: Literal["max", "min"] = "max"
+    """Order of the partitions that fit: the best GPUs first, or the cheapest."""
+    partitions: Names = ()
+    """Partitions to use, the preferred one first; unset: those that fit are found."""
+    account: Text | None = None
+    """Account that is charged."""
+    qos: Text | None = None
+    """Quality of service."""
+    constraint: Text | None = None
+    """Features that nodes must have, as Slurm writes them."""
+    reservation: Text | None = None
+    """Reservation to use."""
+    exclude_nodes: Text | None = None
+    """Nodes to avoid, e.g. `node[001-004]`."""
+    node_list: Text | None = None
+    """Nodes to use, e.g. `node[005-008]`."""
+
+    max_retries: int | None = Field(
+        default=None, ge=0, json_schema_extra={"derived": "`10` with `run_once`; no bound with `indefinite`"}
+    )
+    """Restarts after failures before the run is given up. Preemption and time limits do not count."""
+    heal_after: Seconds = 86400.0
+    """A run that went well for so long gets its retries back."""
+    quick_failure: Seconds = 120.0
+    """The crash-loop brake: a script that fails three times in a row, so soon after its start, is given up. 0: off."""
+    heartbeat_interval: Seconds = 30.0
+    """Between two signs of life."""
+    heartbeat_grace: Seconds = 90.0
+    """A run that gave no sign of life for the interval and this is begun again. 0: never for this reason."""
+    progress_stall: Seconds = 0.0
+    """The same for a run without progress (the progress file; where there is none, the output). 0: never."""
+    backoff_base: Seconds = 10.0
+    """Wait before the first new attempt after a failure; it doubles each time."""
+    backoff_max: Seconds = 300.0
+    """Longest such wait."""
+    blacklist_ttl: Seconds = 43200.0
+    """How long a node that failed is avoided."""
+    blacklist_limit: int = Field(default=64, ge=0)
+    """Most nodes that are avoided at once."""
+    no_blacklist: bool = False
+    """Avoid no nodes."""
+    retry_per_partition: int = Field(default=2, ge=1)
+    """Failures in one partition before the next is tried."""
+    reset_to_preferred: Seconds = 3600.0
+    """After so long in others, the preferred partition is asked again."""
+    hedge: bool = False
+    """Ask all partitions at once; the first that can start it has it."""
+    requeue: bool = False
+    """Let Slurm itself put the job back into its queue after preemption or the loss of a node, under the same id."""
+
+    output: Text | None = None
+    """Where the output goes besides the run directory, with Slurm's patterns (`%j`)."""
+    error: Text | None = None
+    """The same for standard error."""
+    signal: Text = "TERM@90"
+    """Sent to the script before its time limit: signal, and how many seconds before."""
+    kill_grace: Seconds = 60.0
+    """Between asking the script to end and killing it."""
+    sbatch_args: Words = ()
+    """More arguments of `sbatch`, verbatim."""
+    modules: Texts = ()
+    """Environment modules to load before the script."""
+    preamble: Texts = ()
+    """Lines before it: commands, or `#SBATCH` directives."""
+    mail_user: Text | None = None
+    """Address that Slurm writes to."""
+    env: dict[str, Text] = Field(default_factory=dict)
+    """Environment variables of the script."""
+    secret_env: dict[str, SecretSource] = Field(default_factory=dict)
+    """Environment variables whose values are secrets: name to `{file: PATH}` or `{env: NAME}`."""
+    workdir: Text | None = Field(default=None, json_schema_extra={"derived": "where the command was typed"})
+    """Directory in which the script starts."""
+    python: Text | None = Field(
+        default=None, json_schema_extra={"derived": "remuda's own where nodes can see it, else `python3`"}
+    )
+    """Interpreter (3.9 or newer) of the program beside the script, on the nodes. The script's is its first line."""
+    gpu_check: bool = True
+    """Look before the start whether the GPUs work; a node whose GPUs do not is avoided."""
+
+    checkpoint_every: Seconds = 1800.0
+    """For rehearsals: how often the script saves its state."""
+    checkpoint_cost: Seconds = 0.0
+    """For rehearsals: how long it stands still for that."""
+    restart_cost: Seconds = 0.0
+    """For rehearsals: from the start of an attempt until it goes on where it was."""
+
+    @field_validator("signal")
+    @classmethod
+    def _known_signal(cls, text: str) -> str:
+        match = _SIGNAL.fullmatch(text.strip().upper().removeprefix("B:").removeprefix("R:"))
+        if match is None:
+            raise wrong(f"must be a signal and seconds, not {text!r}", "write TERM@90 or USR1@300")
+        return f"{match[1]}@{match[2] or 60}"
+
+    @field_validator("partitions")
+    @classmethod
+    def _no_flag(cls, names: tuple[str, ...]) -> tuple[str, ...]:
+        for name in names:
+            if name.startswith("-"):
+                raise wrong(f"must be names of partitions, not {name!r}")
+        return names
+
+    @field_validator("env", "secret_env")
+    @classmethod
+    def _named(cls, env: dict[str, object]) -> dict[str, object]:
+        for name in env:
+            if _VARIABLE.fullmatch(name) is None:
+                raise wrong(f"has {name!r}, which cannot be the name of a variable")
+        return env
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> RunSpec:
+        if self.min_vram is not None and self.max_vram is not None and self.min_vram > self.max_vram:
+            raise contradiction("min_vram", f"`min_vram` is {self.min_vram:g} and `max_vram` only {self.max_vram:g}")
+        if self.keep_alive and self.mode != "indefinite":
+            sentence = "`keep_alive` is for `mode: indefinite`; this run ends when its script does"
+            raise contradiction("keep_alive", sentence, "add --mode indefinite, or leave it out")
+        if self.backoff_max < self.backoff_base:
+            sentence = (
+                f"`backoff_max` is {self.backoff_max:g} s, less than the {self.backoff_base:g} s of `backoff_base`"
+            )
+            raise contradiction("backoff_max", sentence)
+        if not self.gpus and (self.min_vram or self.max_vram or self.gpu_type):
+            said = "gpu_type" if self.gpu_type else "min_vram" if self.min_vram else "max_vram"
+            raise contradiction(said, f"`{said}` says which GPUs, but no GPU is asked for", "add --gpus 1")
+        return self
+
+    def warning(self) -> tuple[str, float]:
+        """Signal before the time limit, and how many seconds before."""
+        name, _, before = self.signal.partition("@")
+        return name, float(before)
+
+
+def contradiction(at: str, sentence: str, hint: str = "") -> Exception:
+    """An error of two fields that do not fit together, told at the field `at`."""
+    from pydantic_core import PydanticCustomError
+
+    return PydanticCustomError("said_at", "", {"at": at, "sentence": sentence, "hint": hint})
+
+
+FLAGS: dict[str, str] = {
+    name.replace("_", "-"): name for name in RunSpec.model_fields if name not in ("kind", "script", "args")
+}
+"""Names of flags and directives -> field."""
+ALIASES: dict[str, str] = {
+    "partition": "partitions", "exclude": "exclude_nodes", "nodelist": "node_list", "chdir": "workdir",
+}  # fmt: skip
+"""Other names that are understood, as sbatch has them."""
+SWITCHES: frozenset[str] = frozenset(name for name, field in RunSpec.model_fields.items() if field.annotation is bool)
+"""Fields that take no value."""

@@ -24,6 +24,8 @@ from remuda.control.client import HostClient
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
+    from remuda.testing.slurm import SlurmBed
+
 PYTHON = sys.executable
 T = TypeVar("T")
 
@@ -183,3 +185,58 @@ def shared_home() -> Iterator[Home]:
     one = Home(Path(tempfile.mkdtemp(prefix="rh", dir="/tmp")))
     yield one
     one.close()
+
+
+def _bed(*, accounting: bool) -> Iterator[SlurmBed]:
+    from remuda.testing.slurm import SlurmBed
+
+    # Sockets lie in the directory, so its path is short; it ends with this process, however that ends.
+    bed = SlurmBed(tempfile.mkdtemp(prefix="rmsl", dir="/tmp"), accounting=accounting, owned=True)
+    try:
+        bed.up()
+        yield bed
+    finally:
+        bed.down()
+
+
+def _healthy(bed: SlurmBed) -> Iterator[SlurmBed]:
+    """Undo drills before and after a test; a bed beyond repair is made anew."""
+    from remuda.base.errors import RemudaError
+
+    for is_first in (True, False):
+        try:
+            bed.restore()
+        except RemudaError:
+            bed.down()
+            bed.up()
+        if is_first:
+            yield bed
+
+
+@pytest.fixture(scope="session")
+def slurm_session() -> Iterator[SlurmBed]:
+    """The bed behind `slurm`, for fixtures of a wider scope; nobody restores it between tests."""
+    yield from _bed(accounting=True)
+
+
+@pytest.fixture(scope="session")
+def slurm_bare_session() -> Iterator[SlurmBed]:
+    """The bed behind `slurm_bare`, for fixtures of a wider scope; nobody restores it between tests."""
+    yield from _bed(accounting=False)
+
+
+@pytest.fixture
+def slurm(slurm_session: SlurmBed) -> Iterator[SlurmBed]:
+    """A real Slurm with accounting: six nodes, all idle and without jobs when the test begins, whatever others did.
+
+    One per worker, started when it is first asked for. `slurm.env()` is the environment for Slurm's commands,
+    `slurm.run(...)` runs one, `slurm.crash(node)` and its like break it; nobody has to repair it. Nodes, partitions and
+    accounts: `remuda.testing.slurm.topology.DEFAULT`.
+    """
+    yield from _healthy(slurm_session)
+
+
+@pytest.fixture
+def slurm_bare(slurm_bare_session: SlurmBed) -> Iterator[SlurmBed]:
+    """The same without accounting: `sacct` refuses, there are no qualities of service and no accounts."""
+    yield from _healthy(slurm_bare_session)

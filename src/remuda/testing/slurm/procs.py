@@ -1,0 +1,232 @@
+"""Daemons of a bed as processes: started, found again by later programs, stopped, frozen.
+
+A daemon is known by `run/NAME.pid`, which holds its pid and when it started, so a pid that something else got since
+then never receives a signal.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from remuda.base.errors import RemudaError, TimedOut
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+MARK = "REMUDA_SLURM_BED"
+
+
+def start_time(pid: int) -> str:
+    """When a process started, in clock ticks since boot; empty when there is no such process or it is a zombie."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return ""
+    return "" if fields[0] in "ZX" else fields[19]
+
+
+def state(pid: int) -> str:
+    """One letter, as in `ps`: `T` is stopped by a signal; empty when there is no such process."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return ""
+
+
+def identity(pid: int) -> str:
+    """`pid start-time`: names a process for ever."""
+    return f"{pid} {start_time(pid)}"
+
+
+def is_alive(known: str) -> bool:
+    """Whether the process of an `identity` lives."""
+    pid, _, start = known.partition(" ")
+    return bool(start) and start_time(int(pid)) == start
+
+
+def wait_until(ask: Callable[[], object], what: str, limit_s: float, *, step_s: float = 0.05) -> None:
+    """Ask until the answer is true.
+
+    Raises:
+        TimedOut: it was not within `limit_s`.
+    """
+    deadline = time.monotonic() + limit_s
+    while not ask():
+        if time.monotonic() > deadline:
+            raise TimedOut(f"{what}: not within {limit_s:.0f} s")
+        time.sleep(step_s)
+
+
+def pids() -> Iterator[int]:
+    """All processes of this machine."""
+    for entry in os.scandir("/proc"):
+        if entry.name.isdigit():
+            yield int(entry.name)
+
+
+def children() -> dict[int, list[int]]:
+    """Living processes by their parent."""
+    found: dict[int, list[int]] = {}
+    for pid in pids():
+        with suppress(OSError, IndexError, ValueError):
+            fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+            if fields[0] not in "ZX":
+                found.setdefault(int(fields[1]), []).append(pid)
+    return found
+
+
+def tree(roots: Iterable[int]) -> list[int]:
+    """The roots and all below them, parents first."""
+    below, found, waiting = children(), [], list(roots)
+    while waiting:
+        pid = waiting.pop(0)
+        if pid not in found:
+            found.append(pid)
+            waiting += below.get(pid, [])
+    return found
+
+
+def send(targets: Iterable[int], number: int) -> None:
+    """Send a signal to each; those that are gone do not matter."""
+    for pid in targets:
+        with suppress(ProcessLookupError):
+            os.kill(pid, number)
+
+
+def environment(pid: int) -> bytes:
+    """A process's environment, `NAME=value` between zero bytes; empty when it cannot be read."""
+    try:
+        return b"\0" + Path(f"/proc/{pid}/environ").read_bytes()
+    except OSError:
+        return b""
+
+
+def has_open(pid: int, files: set[str]) -> bool:
+    """Whether a process has one of the files open."""
+    try:
+        return any(str(entry.readlink()) in files for entry in Path(f"/proc/{pid}/fd").iterdir())
+    except OSError:
+        return False
+
+
+def program(pid: int) -> str:
+    """Name of the file that a process runs; empty when it cannot be read."""
+    try:
+        return Path(f"/proc/{pid}/exe").readlink().name
+    except OSError:
+        return ""
+
+
+class Daemons:
+    """The daemons of one bed, by name."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self._children: dict[str, subprocess.Popen[bytes]] = {}
+
+    def _record(self, name: str) -> Path:
+        return self._root / "run" / f"{name}.pid"
+
+    def pid(self, name: str) -> int | None:
+        """Pid of a living daemon, whoever started it."""
+        self._reap(name)
+        try:
+            known = self._record(name).read_text().strip()
+        except OSError:
+            return None
+        return int(known.split()[0]) if is_alive(known) else None
+
+    def _reap(self, name: str) -> None:
+        """Forget a child of ours that has ended, so that no zombie stays."""
+        child = self._children.get(name)
+        if child is not None and not start_time(child.pid):
+            child.communicate()
+            del self._children[name]
+
+    def spawn(self, name: str, argv: Sequence[str], env: Mapping[str, str], *, gated: bool = False) -> int:
+        """Start a daemon that outlives this process, unless it runs; its pid.
+
+        Args:
+            name: under which it is found again; its output goes to `log/NAME.out`.
+            argv: what to run.
+            env: its whole environment; the bed's mark is added.
+            gated: it reads one byte from its standard input before it does anything; see `open_gate`.
+        """
+        running = self.pid(name)
+        if running:
+            return running
+        with (self._root / "log" / f"{name}.out").open("ab") as log:
+            child = subprocess.Popen(
+                list(argv),
+                cwd=self._root,
+                env={**env, MARK: str(self._root)},
+                stdin=subprocess.PIPE if gated else subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+        self._record(name).write_text(identity(child.pid) + "\n")
+        self._children[name] = child
+        return child.pid
+
+    def is_gated(self, name: str) -> bool:
+        """Whether this process started it gated, and has not let it go on."""
+        child = self._children.get(name)
+        return child is not None and child.stdin is not None and not child.stdin.closed
+
+    def open_gate(self, name: str) -> None:
+        """Let a gated daemon go on."""
+        gate = self._children[name].stdin
+        assert gate is not None
+        with suppress(BrokenPipeError):
+            gate.write(b"\n")
+            gate.close()
+
+    def stop(self, name: str, *, kill: bool = False, limit_s: float = 20) -> None:
+        """End a daemon: by SIGTERM, after `limit_s` by SIGKILL; absent is fine.
+
+        Raises:
+            TimedOut: not even SIGKILL ended it.
+        """
+        pid = self.pid(name)
+        if pid and not kill:
+            send([pid], signal.SIGTERM)
+            with suppress(TimedOut):
+                wait_until(lambda: not self.pid(name), name, limit_s, step_s=0.02)
+        if pid and self.pid(name):
+            send([pid], signal.SIGKILL)
+            wait_until(lambda: not self.pid(name), f"the end of {name}", 20, step_s=0.02)
+        self._reap(name)
+        self._record(name).unlink(missing_ok=True)
+
+    def wait_ready(self, name: str, ask: Callable[[], object], limit_s: float = 60) -> None:
+        """Wait for a daemon that was just started.
+
+        Raises:
+            RemudaError: it ended; the message has the end of its log.
+            TimedOut: it lives and is not ready.
+        """
+
+        def ready() -> object:
+            if not self.pid(name):
+                raise RemudaError(f"{name} ended as soon as it was started:\n{self.last_words(name)}")
+            return ask()
+
+        try:
+            wait_until(ready, f"{name} is ready", limit_s)
+        except TimedOut as error:
+            raise TimedOut(f"{error}\n{self.last_words(name)}") from error
+
+    def last_words(self, name: str, lines: int = 12) -> str:
+        """The end of a daemon's logs."""
+        texts = []
+        for suffix in ("log", "out"):
+            with suppress(OSError):
+                texts += (self._root / "log" / f"{name}.{suffix}").read_text(errors="replace").splitlines()[-lines:]
+        return "\n".join(texts)

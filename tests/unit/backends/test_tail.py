@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from remuda.backends.local import tail as module
-from remuda.backends.local.client import tail as last_bytes
-from remuda.backends.local.tail import Tail, follow_file
+from remuda.backends import tail as module
+from remuda.backends.tail import Tail, follow_file, last_text
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -107,7 +106,7 @@ async def test_following_begins_with_the_last_lines(log: Path) -> None:
 
 
 def test_the_end_of_a_file_begins_with_a_whole_line(log: Path) -> None:
-    assert last_bytes(log, 100) == ""
+    assert last_text(log, 100) == ""
     add(log, "first line\nsecond\nthird\n")
-    assert last_bytes(log, 100) == "first line\nsecond\nthird\n"
-    assert last_bytes(log, 12) == "third\n"
+    assert last_text(log, 100) == "first line\nsecond\nthird\n"
+    assert last_text(log, 12) == "third\n"

@@ -11,7 +11,7 @@ from remuda.backends.local.client import LocalClient
 from remuda.backends.local.devices import present_gpus
 from remuda.backends.local.processes import tokens_by_pid
 from remuda.backends.local.render import LocalSite, render
-from remuda.backends.local.tail import follow_file
+from remuda.backends.tail import follow_file
 from remuda.base.errors import BackendUnreachable
 
 if TYPE_CHECKING:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from remuda.backends.base import CHILD_ENDED, Life, Observed, Rendered
 from remuda.backends.local.processes import kill_token, signal_process, tokens_by_pid
 from remuda.backends.rundir import allocation_dir
+from remuda.backends.tail import last_text
 from remuda.base.errors import BackendUnreachable
 from remuda.base.files import write_atomic
 from remuda.wire.exit import STOPPED, ExitRecord
@@ -101,7 +102,7 @@ class LocalClient:
             if self.claim(token) is not None:
                 # It claimed and ended between our two looks.
                 return self.look(token, found)
-            evidence = tail(self.folder(token) / "node.log", 4000)
+            evidence = last_text(self.folder(token) / "node.log", 4000)
             reason = f"the node program ended with code {code} before it could start the task"
             return Observed(Life.ENDED, exit_code=code if code > 0 else None, signal=max(0, -code), reason=reason,
                             evidence=evidence, native_state="failed")  # fmt: skip
@@ -139,7 +140,7 @@ class LocalClient:
         record = self.exit_record(token)
         if record is not None:
             return _ended(record, claim)
-        evidence = tail(self.folder(token) / "child.log", 4000)
+        evidence = last_text(self.folder(token) / "child.log", 4000)
         if claim.boot != boot_id():
             return Observed(Life.ENDED, str(claim.pid), "rebooted", claim.node, "the machine was restarted",
                             evidence=evidence)  # fmt: skip
@@ -228,16 +229,3 @@ def _ended(record: ExitRecord, claim: ProcessId) -> Observed:
         Life.ENDED, str(claim.pid), state, claim.node, record.reason,
         exit_code=record.code, signal=record.child_signal, ended_at=record.at, evidence=record.log_tail,
     )  # fmt: skip
-
-
-def tail(path: Path, size: int) -> str:
-    """Last `size` bytes of a text file, from a line's beginning; empty when it cannot be read."""
-    try:
-        with path.open("rb") as file:
-            end = file.seek(0, os.SEEK_END)
-            file.seek(max(0, end - size))
-            raw = file.read()
-    except OSError:
-        return ""
-    text = raw.decode(errors="replace")
-    return text[text.find("\n") + 1 :] if len(raw) < end else text

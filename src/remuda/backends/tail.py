@@ -95,5 +95,18 @@ async def follow_file(path: Path, lives: Callable[[], bool] | None, tail: int = 
         reader.close()
 
 
+def last_text(path: Path, size: int) -> str:
+    """Last `size` bytes of a text file, from a line's beginning; empty when it cannot be read."""
+    try:
+        with path.open("rb") as file:
+            end = file.seek(0, os.SEEK_END)
+            file.seek(max(0, end - size))
+            raw = file.read()
+    except OSError:
+        return ""
+    text = raw.decode(errors="replace")
+    return text[text.find("\n") + 1 :] if len(raw) < end else text
+
+
 def _text(line: bytes) -> str:
     return line.rstrip(b"\r\n").decode(errors="replace")

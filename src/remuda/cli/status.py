@@ -47,6 +47,11 @@ def show_list(views: list[dict[str, Any]]) -> None:
 
 def show_workload(view: dict[str, Any]) -> None:
     """One workload with its tasks."""
+    if view["run"]:
+        from remuda.cli.runs import show_run
+
+        show_run(view)
+        return
     pairs([
         ("name", f"{view['name']} ({view['kind']} on {view['backend']})"),
         ("phase", f"{view['phase']}: {view['ready']} of {view['wanted']} ready"),

@@ -1,4 +1,4 @@
-"""`up`, `down`, `scale`, `restart`: change what shall run."""
+"""`up`, `down`, `scale`: change what shall run."""
 
 from __future__ import annotations
 
@@ -90,14 +90,3 @@ def scale(name: str, replicas: int) -> None:
 
     view = connect().post(f"/workloads/{name}/scale", {"replicas": replicas})
     say(f"{name} shall have {view['wanted']} replicas; {view['ready']} are ready (remuda status {name})")
-
-
-@click.command()
-@click.argument("name")
-def restart(name: str) -> None:
-    """Give every task of NAME that failed or ended a new attempt; what runs is left alone."""
-    from remuda.control.client import connect
-
-    view = connect().post(f"/workloads/{name}/restart")
-    left = view["wanted"] - view["ready"]
-    say(f"{name} is asked for again: {left} of {view['wanted']} tasks get a new attempt (remuda status {name})")

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import shutil
-from dataclasses import replace
+from collections import Counter
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,7 +22,7 @@ from remuda.control.views import (
     line_view,
     workload_view,
 )
-from remuda.plan.model import Role, Workload
+from remuda.plan.model import Kind, Role, Workload
 from remuda.store.rows import WorkloadRow
 from remuda.supervise.explain import explain
 from remuda.supervise.loop import Supervisor, all_ended, with_group_count
@@ -34,6 +35,20 @@ if TYPE_CHECKING:
     from remuda.base.clock import Clock
     from remuda.base.paths import StatePaths
     from remuda.supervise.records import StoreJournal
+
+
+@dataclass(frozen=True)
+class Start:
+    """A workload to record."""
+
+    workload: Workload
+    spec: str = ""
+    """What the user wrote, resolved."""
+    running: bool = True
+    """False: it is recorded, and stays down."""
+    paused: bool = False
+    note: str = "brought up"
+    """First line of its story."""
 
 
 class Service:
@@ -60,52 +75,74 @@ class Service:
             Conflict: another workload of that name is up; a port or the GPUs are taken.
             InputError: the name cannot be one.
         """
+        old = self.supervisor.wants.get(workload.name)
+        is_there = old is not None and old.running and is_same(old.workload, workload)
+        if is_there and workload.kind is not Kind.RUN:
+            return self.view(workload.name)
+        return self.create_many([Start(workload, spec)])[0]
+
+    def create_many(self, starts: Sequence[Start]) -> list[WorkloadView]:
+        """Record new workloads, all or none, in one transaction.
+
+        Raises:
+            Conflict: one of them is up, or named twice; a port or the GPUs are taken.
+            InputError: a name cannot be one, or there is no such backend.
+        """
+        names = [start.workload.name for start in starts]
+        name, count = Counter(names).most_common(1)[0] if names else ("", 0)
+        if count > 1:
+            raise Conflict(f"{name!r} is asked for {count} times at once")
+        for start in starts:
+            self._check_new(start.workload)
+        wants: list[Want] = []
+        for start in starts:
+            settled = self._settle(start.workload, wants)
+            wants.append(Want(settled, start.running, 1, paused=start.paused))
+        self._insert(wants, starts)
+        return [self.view(name) for name in names]
+
+    def _check_new(self, workload: Workload) -> None:
         check_name(workload.name)
         if workload.backend not in self.supervisor.backends:
             known = ", ".join(sorted(self.supervisor.backends))
             raise InputError(f"this host has no backend {workload.backend!r}", hint=f"known: {known}")
         old = self.supervisor.wants.get(workload.name)
         if old is not None:
-            if old.running and is_same(old.workload, workload):
-                return self.view(workload.name)
-            self._check_replaceable(old)
-        settled = self._settle(workload)
-        Path(settled.run_dir).mkdir(mode=0o700, parents=True, exist_ok=True)
-        want = Want(settled, running=True, generation=1)
-        self._insert(want, spec, replaced=old is not None)
-        return self.view(workload.name)
+            self._check_replaceable(old, workload.kind)
 
-    def _check_replaceable(self, old: Want) -> None:
+    def _check_replaceable(self, old: Want, kind: Kind) -> None:
         name = old.workload.name
         if old.running and summarise(old, self.supervisor.tasks(name)).phase not in ("DONE", "FAILED"):
-            raise Conflict(
-                f"{old.workload.kind.value} {name!r} is up already, with other settings",
-                hint=f"take it down first (remuda down {name}), or choose another name",
-            )
+            hint = f"take it down first (remuda down {name}), or choose another name"
+            if kind is Kind.RUN:
+                hint = f"stop it first (remuda stop {name}), or give the new one a name of its own: --name"
+            settings = "" if kind is Kind.RUN else ", with other settings"
+            raise Conflict(f"{old.workload.kind.value} {name!r} is up already{settings}", hint=hint)
         if not all_ended(self.supervisor.tasks(name).values()):
             raise Conflict(f"{name!r} still ends", hint=f"wait until `remuda status {name}` says DOWN")
 
-    def _insert(self, want: Want, spec: str, *, replaced: bool) -> None:
-        name, now = want.workload.name, self.clock.now()
-        store, fence = self.journal.store, self.journal.fence
-        if replaced:
-            self.supervisor.forget(name)
-            store.remove_workload(fence, name)
-        row = WorkloadRow(
-            name=name, uid=want.workload.uid, kind=want.workload.kind.value, backend=want.workload.backend,
-            plan=want.workload.model_dump_json(), spec=spec, running=True, generation=want.generation,
-            created_at=now, changed_at=now,
-        )  # fmt: skip
-        store.add_workload(fence, row)
-        self.created[name] = now
-        self.journal.record(lines=[Line(now, name, "intent", "brought up")])
-        self.supervisor.adopt(want)
+    def _insert(self, wants: Sequence[Want], starts: Sequence[Start]) -> None:
+        now = self.clock.now()
+        for want in wants:
+            name = want.workload.name
+            Path(want.workload.run_dir).mkdir(mode=0o700, parents=True, exist_ok=True)
+            if name in self.supervisor.wants:
+                self.supervisor.forget(name)
+                self.journal.store.remove_workload(self.journal.fence, name)
+        rows = [_new_row(want, start.spec, now) for want, start in zip(wants, starts, strict=True)]
+        self.journal.begin(
+            rows, [Line(now, row.name, "intent", start.note) for row, start in zip(rows, starts, strict=True)]
+        )
+        for want in wants:
+            self.created[want.workload.name] = now
+            self.supervisor.adopt(want)
 
-    def _settle(self, workload: Workload) -> Workload:
-        """Choose what must be unique on this machine: the endpoint's port, and the GPUs."""
-        if workload.backend != "local":
+    def _settle(self, workload: Workload, more: Sequence[Want] = ()) -> Workload:
+        """Choose what must be unique on this machine: the endpoint's port, and the GPUs. `more` come with it."""
+        needs_gpus = any(group.resources.gpus for group in workload.groups)
+        if workload.backend != "local" or (workload.endpoint is None and not needs_gpus):
             return workload
-        others = [want for want in self.supervisor.wants.values() if self._holds(want)]
+        others = [*(want for want in self.supervisor.wants.values() if self._holds(want)), *more]
         return with_port(with_devices(workload, self._gpus_of(others)), others, self.paths.ports)
 
     def _gpus_of(self, wants: Sequence[Want]) -> dict[str, str]:
@@ -131,9 +168,37 @@ class Service:
         return self.view(name)
 
     def restart(self, name: str) -> WorkloadView:
-        """Ask for a workload again: what failed or ended gets a new attempt; what runs is left alone."""
+        """Ask for a workload again: what failed or ended gets a new attempt.
+
+        What runs is left alone, but for a run: that is begun again, without counting a failure.
+        """
         want = self._want(name)
-        self._change(replace(want, running=True), "asked for again")
+        if want.workload.kind is Kind.RUN:
+            begun = replace(want, running=True, paused=False, restart_mark=want.restart_mark + 1)
+            self._change(begun, "begun again on request")
+        else:
+            self._change(replace(want, running=True), "asked for again")
+        return self.view(name)
+
+    def pause(self, name: str, *, paused: bool) -> WorkloadView:
+        """Leave alone what runs and begin nothing new, or go on doing so. Asking again is fine.
+
+        Raises:
+            Conflict: it has ended.
+        """
+        want = self._want(name)
+        phase = summarise(want, self.supervisor.tasks(name)).phase
+        if phase in ("DONE", "FAILED", "DOWN", "STOPPING") and want.paused is not paused:
+            verb = "paused" if paused else "unpaused"
+            raise Conflict(f"{name!r} is {phase} and cannot be {verb}", hint=f"begin it again: remuda restart {name}")
+        if want.paused is not paused:
+            note, now = "paused" if paused else "unpaused", self.clock.now()
+            row = self.journal.store.workload(name)
+            # Not a new generation: that would revive what ended meanwhile.
+            changed = replace(row, paused=paused, changed_at=now, note=note)
+            self.journal.store.replace_workload(self.journal.fence, changed)
+            self.journal.record(lines=[Line(now, name, "intent", note)])
+            self.supervisor.adopt(replace(want, paused=paused))
         return self.view(name)
 
     def scale(self, name: str, count: int) -> WorkloadView:
@@ -163,7 +228,7 @@ class Service:
             self.journal.store.replace_workload(self.journal.fence, replace(row, plan=plan))
         generation = self.journal.store.set_intent(
             self.journal.fence, name, running=want.running, counts=json.dumps(dict(want.counts)),
-            changed_at=now, note=note,
+            changed_at=now, note=note, paused=want.paused, restart_mark=want.restart_mark,
         )  # fmt: skip
         self.journal.record(lines=[Line(now, name, "intent", note)])
         self.supervisor.adopt(replace(want, generation=generation))
@@ -279,6 +344,15 @@ class Service:
             hint = f"did you mean {', '.join(near)}?" if near else "`remuda status` lists what there is"
             raise NotFound(f"nothing is called {name!r}", hint=hint)
         return want
+
+
+def _new_row(want: Want, spec: str, now: float) -> WorkloadRow:
+    workload = want.workload
+    return WorkloadRow(
+        name=workload.name, uid=workload.uid, kind=workload.kind.value, backend=workload.backend,
+        plan=workload.model_dump_json(), spec=spec, running=want.running, generation=want.generation,
+        created_at=now, changed_at=now, paused=want.paused,
+    )  # fmt: skip
 
 
 def _with_router(view: WorkloadView, want: Want, router: RouterView | None) -> WorkloadView:

@@ -6,13 +6,16 @@ from typing import TYPE_CHECKING
 
 from pydantic import BaseModel, ConfigDict
 
+from remuda.backends.base import TaskKey
+from remuda.plan.model import Kind
+from remuda.plan.run import MODE, SOURCE
+from remuda.supervise.model import LIVE, Phase, Task
 from remuda.supervise.summary import current, summarise
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from remuda.backends.base import TaskKey
-    from remuda.supervise.model import Allocation, Line, Task, Want
+    from remuda.supervise.model import Allocation, Line, Want
 
 
 class View(BaseModel):
@@ -49,6 +52,14 @@ class TaskView(View):
     """No new attempt before this time; 0 for no wait."""
     metrics: dict[str, float]
     """`running`, `waiting` requests, `prompt_tokens`, `generated_tokens`; empty where the task does not tell."""
+    native: str
+    """The backend's own name of the allocation: job id, folder."""
+    pool: str
+    """Pool that it was asked of, or runs in."""
+    started_at: float
+    limit_at: float
+    never: str
+    """Why it will never start as it is, empty otherwise."""
 
 
 class RouterView(View):
@@ -84,7 +95,46 @@ class WorkloadView(View):
     """What the backend did not answer; empty when it does."""
     labels: dict[str, str]
     tasks: list[TaskView]
+    paused: bool = False
+    """What runs is left alone, nothing new is begun."""
     router: RouterView | None = None
+    run: RunView | None = None
+    """Only of a supervised run."""
+
+
+class RunView(View):
+    """What there is to say of a supervised run."""
+
+    mode: str
+    """`run_once` or `indefinite`."""
+    script: str
+    """As the user named it."""
+    job_id: str
+    """The scheduler's own name of the current attempt; empty on this machine."""
+    state: str
+    """PENDING, STARTING, RUNNING, UNHEALTHY, WAITING, PAUSED, STOPPING, DONE, FAILED or DOWN."""
+    pool: str
+    """Partition that the current attempt was asked of, or runs in."""
+    pools: list[str]
+    """Where it may run, best first."""
+    node: str
+    attempt: int
+    restarts: int
+    """Attempts after the first, and restarts by the scheduler itself."""
+    heartbeat_at: float
+    """Last sign of life of the current attempt, seconds since the epoch; 0 for none yet."""
+    started_at: float
+    """When the current attempt was first seen running, 0 before."""
+    limit_at: float
+    """When its time limit ends it, 0 if unknown."""
+    keep_until: float
+    """When an indefinite run ends, 0 for never."""
+    progress: dict[str, float]
+    """What the script told last: `step`, `total` and its own numbers; empty when it tells nothing."""
+    cause: str
+    """Why the attempt before ended."""
+    never: str
+    """Why the scheduler will never start it as it is, empty otherwise."""
 
 
 class LineView(View):
@@ -161,6 +211,8 @@ def workload_view(want: Want, tasks: Mapping[TaskKey, Task], *, created_at: floa
         unreachable=unreachable,
         labels=workload.labels,
         tasks=[task_view(want, tasks[key]) for key in sorted(current(want, tasks))],
+        paused=want.paused,
+        run=run_view(want, tasks, summary.phase),
     )
 
 
@@ -184,7 +236,56 @@ def task_view(want: Want, task: Task) -> TaskView:
         last_seen=task.last_seen,
         not_before=task.not_before,
         metrics=dict(task.metrics),
+        native=task.native,
+        pool=task.pool,
+        started_at=task.started_at,
+        limit_at=task.limit_at,
+        never=task.never,
     )
+
+
+def run_view(want: Want, tasks: Mapping[TaskKey, Task], phase: str) -> RunView | None:
+    """The view of a run, `phase` being the workload's; None for other workloads."""
+    workload = want.workload
+    if workload.kind is not Kind.RUN:
+        return None
+    group = workload.groups[0]
+    task = tasks.get(TaskKey(workload.name, group.name, 0)) or Task(TaskKey(workload.name, group.name, 0), "")
+    return RunView(
+        mode=workload.labels.get(MODE, "run_once"),
+        script=workload.labels.get(SOURCE, ""),
+        job_id=task.native if workload.backend != "local" else "",
+        state=_run_state(want, task, phase),
+        pool=task.pool,
+        pools=[pool.name for pool in group.pools],
+        node=task.node,
+        attempt=task.attempt,
+        restarts=max(0, task.attempt - 1) + task.requeues,
+        heartbeat_at=task.last_seen if task.phase in LIVE else 0.0,
+        started_at=task.started_at,
+        limit_at=task.limit_at,
+        keep_until=group.replace.until,
+        progress=_progress(task),
+        cause=task.cause.value,
+        never=task.never,
+    )
+
+
+def _progress(task: Task) -> dict[str, float]:
+    """The script's numbers, `step` and `total` first."""
+    own = {name: number for name, number in task.metrics.items() if not name.startswith("progress_")}
+    known = {name: task.metrics[f"progress_{name}"] for name in ("step", "total") if f"progress_{name}" in task.metrics}
+    return {**known, **own}
+
+
+def _run_state(want: Want, task: Task, phase: str) -> str:
+    """One word: of the workload where it has ended or ends, else of its only task."""
+    if phase in ("DONE", "FAILED", "STOPPING", "DOWN"):
+        return phase
+    if want.paused and task.phase not in LIVE:
+        return "PAUSED"
+    words = {Phase.READY: "RUNNING", Phase.SUBMITTING: "PENDING", Phase.STOPPING: "RESTARTING"}
+    return words.get(task.phase, task.phase.value.upper())
 
 
 def line_view(line: Line) -> LineView:

@@ -9,6 +9,7 @@ from remuda.backends.local.backend import LocalBackend
 from remuda.backends.local.render import LocalSite
 from remuda.base.settings import setting
 from remuda.control.follow import RouterFollower
+from remuda.control.runfiles import RunFiles
 from remuda.node.zipapp import build_zipapp
 
 if TYPE_CHECKING:
@@ -47,11 +48,13 @@ class Followers:
     def __init__(self, service: Service) -> None:
         self.routers = RouterFollower(service.routers)
         service.refresh_router = self.routers.refresh
+        self.files = RunFiles(service.journal)
 
     def all(self) -> list[After]:
         """In the order in which they are called."""
-        return [self.routers]
+        return [self.routers, self.files]
 
     async def close(self) -> None:
         """End them."""
         await self.routers.close()
+        await self.files.close()

@@ -15,8 +15,10 @@ from pydantic import BaseModel
 
 from remuda import __version__
 from remuda.base.errors import Conflict, InputError, NotFound, Rejected, RemudaError, TimedOut, Unavailable
-from remuda.control.service import Service
+from remuda.control.nodes import Nodes
+from remuda.control.service import Service, Start
 from remuda.control.views import ExplainView, HostView, LineView, WorkloadView
+from remuda.host.nodes_api import add_nodes
 from remuda.host.reports import ReportServer
 from remuda.plan.model import Workload
 from remuda.store import ops
@@ -32,6 +34,22 @@ class CreateBody(BaseModel):
     workload: Workload
     spec: str = ""
     """What the user wrote, resolved; kept for `describe`."""
+
+
+class StartBody(CreateBody):
+    """One of several workloads."""
+
+    running: bool = True
+    """False: it is recorded, and stays down."""
+    paused: bool = False
+    note: str = "brought up"
+    """First line of its story."""
+
+
+class BatchBody(BaseModel):
+    """Workloads to bring up, all or none."""
+
+    workloads: list[StartBody]
 
 
 class ScaleBody(BaseModel):
@@ -82,6 +100,7 @@ class App:
         self._add_host(router)
         self._add_workloads(router)
         self._add_database(router)
+        add_nodes(router, Nodes.of(self.service))
         app.include_router(router)
         return app
 
@@ -113,6 +132,11 @@ class App:
         async def create(body: CreateBody) -> WorkloadView:
             return service.create(body.workload, body.spec)
 
+        @router.post("/workloads/batch", summary="Bring workloads up, all or none", status_code=201)
+        async def create_many(body: BatchBody) -> list[WorkloadView]:
+            starts = [Start(item.workload, item.spec, item.running, item.paused, item.note) for item in body.workloads]
+            return service.create_many(starts)
+
         @router.get("/workloads/{name}", summary="One workload with its tasks")
         async def workload(name: str, fresh: bool = False) -> WorkloadView:
             return await service.fresh_view(name) if fresh else service.view(name)
@@ -121,23 +145,35 @@ class App:
         async def spec(name: str) -> dict[str, Any]:
             return service.spec(name)
 
-        @router.post("/workloads/{name}/down", summary="Take a workload down")
-        async def down(name: str) -> WorkloadView:
-            return service.down(name)
-
-        @router.post("/workloads/{name}/restart", summary="Give what failed or ended a new attempt")
-        async def restart(name: str) -> WorkloadView:
-            return service.restart(name)
-
-        @router.post("/workloads/{name}/scale", summary="Change the number of replicas")
-        async def scale(name: str, body: ScaleBody) -> WorkloadView:
-            return service.scale(name, body.replicas)
-
         @router.delete("/workloads/{name}", summary="Forget a workload that is down", status_code=204)
         async def remove(name: str) -> None:
             service.remove(name)
 
+        self._add_intents(router)
         self._add_stories(router)
+
+    def _add_intents(self, router: APIRouter) -> None:
+        service = self.service
+
+        @router.post("/workloads/{name}/down", summary="Take a workload down")
+        async def down(name: str) -> WorkloadView:
+            return service.down(name)
+
+        @router.post("/workloads/{name}/restart", summary="Give what failed or ended a new attempt; begin a run again")
+        async def restart(name: str) -> WorkloadView:
+            return service.restart(name)
+
+        @router.post("/workloads/{name}/pause", summary="Leave alone what runs, begin nothing new")
+        async def pause(name: str) -> WorkloadView:
+            return service.pause(name, paused=True)
+
+        @router.post("/workloads/{name}/unpause", summary="Go on beginning what is wanted")
+        async def unpause(name: str) -> WorkloadView:
+            return service.pause(name, paused=False)
+
+        @router.post("/workloads/{name}/scale", summary="Change the number of replicas")
+        async def scale(name: str, body: ScaleBody) -> WorkloadView:
+            return service.scale(name, body.replicas)
 
     def _add_stories(self, router: APIRouter) -> None:
         service = self.service

@@ -36,8 +36,8 @@ SCRIPT: Final = "script"
 DEFAULT_RETRIES: Final = 10
 _UNBOUNDED: Final = 1_000_000
 """Failures of an indefinite run: its brake stops it earlier where it is hopeless."""
-MODE, SOURCE, PROGRESS = "mode", "script", "progress"
-"""Labels of a run: how it ends, the script as the user named it."""
+MODE, SOURCE, KEEP = "mode", "script", "keep_alive"
+"""Labels of a run: how it ends, the user's script, how long it was to be kept (seconds)."""
 
 
 @dataclass(frozen=True)
@@ -49,8 +49,6 @@ class RunSite:
     """Absolute path of the user's script."""
     copy: str
     """Absolute path of the copy that is run."""
-    interpreter: tuple[str, ...]
-    """The words of the script's first line."""
     backend: str
     python: str
     """Interpreter of the node program on the nodes."""
@@ -117,7 +115,7 @@ def plan_run(
         refuse(option, "sbatch_args")
     cwd = spec.workdir or site.cwd
     command = Command(
-        argv=(*site.interpreter, site.copy, *spec.args),
+        argv=(site.copy, *spec.args),
         env={**spec.env, "REMUDA_SCRIPT_DIR": str(PurePosixPath(site.script).parent)},
         secret_env={key: Secret(file=source.file, env=source.env) for key, source in spec.secret_env.items()},
         cwd=cwd,
@@ -132,7 +130,7 @@ def plan_run(
         groups=(_group(spec, command, pools, now),),
         run_dir=run_dir,
         spec_file=spec_file or spec.script,
-        labels={MODE: spec.mode, SOURCE: site.script},
+        labels={MODE: spec.mode, SOURCE: site.script, **({KEEP: f"{spec.keep_alive:g}"} if spec.keep_alive else {})},
     )
 
 

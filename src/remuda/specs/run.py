@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import signal
 from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field, WithJsonSchema, field_validator, model_validator
@@ -12,7 +13,6 @@ from remuda.base.units import parse_size
 from remuda.specs.strict import Seconds, SecretSource, Size, Strict, Text, Texts, Words, wrong
 from remuda.specs.swarm import Name
 
-_SIGNAL = re.compile(r"(?:SIG)?([A-Z][A-Z0-9+-]*|[1-9][0-9]?)(?:@([0-9]+))?")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
@@ -174,10 +174,11 @@ class RunSpec(Strict):
     @field_validator("signal")
     @classmethod
     def _known_signal(cls, text: str) -> str:
-        match = _SIGNAL.fullmatch(text.strip().upper().removeprefix("B:").removeprefix("R:"))
-        if match is None:
+        word, _, before = text.strip().upper().removeprefix("B:").removeprefix("R:").partition("@")
+        name = _signal_name(word)
+        if not name or not (before or "60").isdigit():
             raise wrong(f"must be a signal and seconds, not {text!r}", "write TERM@90 or USR1@300")
-        return f"{match[1]}@{match[2] or 60}"
+        return f"{name}@{before or 60}"
 
     @field_validator("partitions")
     @classmethod
@@ -216,6 +217,15 @@ class RunSpec(Strict):
         """Signal before the time limit, and how many seconds before."""
         name, _, before = self.signal.partition("@")
         return name, float(before)
+
+
+def _signal_name(word: str) -> str:
+    """Name of a signal without SIG, empty for none."""
+    try:
+        found = signal.Signals(int(word)) if word.isdigit() else signal.Signals[f"SIG{word.removeprefix('SIG')}"]
+    except (KeyError, ValueError):
+        return ""
+    return found.name.removeprefix("SIG")
 
 
 def contradiction(at: str, sentence: str, hint: str = "") -> Exception:

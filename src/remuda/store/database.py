@@ -139,6 +139,22 @@ class Store:
                 raise Conflict(f"workload {row.name!r} exists already")
             connection.execute(insert(WORKLOAD), _values(row))
 
+    def add_workloads(self, fence: int, rows: Sequence[WorkloadRow], events: Sequence[EventRow] = ()) -> None:
+        """Insert workloads with the first lines of their stories, all or none.
+
+        Raises:
+            Conflict: a name is taken.
+        """
+        names = [row.name for row in rows]
+        with self.writing(fence) as connection:
+            for start in range(0, len(names), 500):
+                taken = select(WORKLOAD.c.name).where(WORKLOAD.c.name.in_(names[start : start + 500]))
+                if (first := connection.execute(taken).first()) is not None:
+                    raise Conflict(f"workload {first[0]!r} exists already")
+            if rows:
+                connection.execute(insert(WORKLOAD), _many_values(rows))
+            _append(connection, EVENT, events)
+
     def replace_workload(self, fence: int, row: WorkloadRow) -> None:
         """Overwrite all columns of a workload; its tasks stay as they are.
 

@@ -50,6 +50,15 @@ class StoreJournal:
             events=[_event_row(line) for line in lines],
         )
 
+    def begin(self, rows: Sequence[WorkloadRow], lines: Sequence[Line]) -> None:
+        """Record new workloads with the first lines of their stories, all or none.
+
+        Raises:
+            Conflict: a name is taken.
+            Fenced: another host holds the lease.
+        """
+        self.store.add_workloads(self.fence, rows, [_event_row(line) for line in lines])
+
     def story(self, workload: str, *, limit: int = 100, after: int | None = None, task: str = "") -> list[Line]:
         """Lines of a workload's story, oldest first: the last `limit`, or the first `limit` after id `after`."""
         rows = self.store.events(workload, limit=limit, after_id=after, task=task or None)

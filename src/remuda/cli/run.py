@@ -1,0 +1,182 @@
+"""`run`: start scripts and keep them running."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, get_args
+
+import click
+
+from remuda.cli.show import print_json, say
+from remuda.specs.run import ALIASES, FLAGS, SWITCHES, RunSpec
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from remuda.control.runs import PlannedRun
+    from remuda.specs.resolve import Override
+
+_REPEATED = frozenset({"modules", "preamble", "partitions"})
+_CHOICES = {"backend": ("local", "slurm"), "mode": ("run_once", "indefinite"), "prefer": ("max", "min")}
+_HIDDEN = frozenset({"checkpoint_every", "checkpoint_cost", "restart_cost"})
+_SHORT = {"name": "-n", "partitions": "-p", "account": "-A", "nodes": "-N"}
+_EMPTY: tuple[str, ...] = ()
+
+
+def _options(command: Any) -> Any:
+    """One option for each field of a run: what the script's head can say, the command line can, too."""
+    for flag, key in reversed(FLAGS.items()):
+        command = _option(flag, key)(command)
+    return command
+
+
+def _option(flag: str, key: str) -> Any:
+    field = RunSpec.model_fields[key]
+    text = " ".join((field.description or "").replace("`", "").split())
+    others = [f"--{alias}" for alias, meant in ALIASES.items() if meant == key]
+    names = [*([_SHORT[key]] if key in _SHORT else []), f"--{flag}", *others, key]
+    if key == "secret_env":
+        return lambda command: command
+    if key == "env":
+        text = "NAME=VALUE for the script, or NAME for the value here; secrets travel as files."
+        return click.option(*names, multiple=True, metavar="NAME[=VALUE]", help=text)
+    if key in SWITCHES:
+        positive = not flag.startswith("no-")
+        both = f"--{flag}/--no-{flag}" if positive else f"--{flag}"
+        return click.option(both, key, is_flag=True, default=None, help=text)
+    kind = click.Choice(_CHOICES[key]) if key in _CHOICES else None
+    return click.option(
+        *names, type=kind, default=_EMPTY if key in _REPEATED else None, multiple=key in _REPEATED, help=text,
+        metavar=None if kind else _metavar(key), hidden=key in _HIDDEN,
+    )  # fmt: skip
+
+
+def _metavar(key: str) -> str:
+    if key in ("min_vram", "max_vram"):
+        return "GB"
+    annotation = RunSpec.model_fields[key].annotation
+    kinds = {annotation, *get_args(annotation)}
+    return "N" if int in kinds else "TIME" if float in kinds else "TEXT"
+
+
+class _WithArguments(click.Command):
+    """Everything after `--` belongs to the script."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Put the script's own arguments aside."""
+        end = args.index("--") if "--" in args else len(args)
+        ctx.meta["remuda.args"] = tuple(args[end + 1 :])
+        return super().parse_args(ctx, args[:end])
+
+    def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
+        """`SCRIPT... [-- ARGS]`."""
+        return [*super().collect_usage_pieces(ctx), "[-- ARGS]"]
+
+
+@click.command(cls=_WithArguments)
+@click.argument("scripts", nargs=-1, required=True, metavar="SCRIPT...")
+@_options
+@click.option("--dry-run", is_flag=True, help="Show exactly what would be sent, and send nothing.")
+@click.option("-f", "--follow", is_flag=True, help="Stay, and show its output until it ends.")
+@click.option("--wait", is_flag=True, help="Stay until it ends; exit code 1 when it failed.")
+@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
+@click.pass_context
+def run(
+    ctx: click.Context, /, scripts: tuple[str, ...], dry_run: bool, follow: bool, wait: bool, as_json: bool,
+    **values: Any,
+) -> int:  # fmt: skip
+    """Start SCRIPT and keep it running: after a crash, a hang, a lost node, preemption or the time limit.
+
+    What it needs stands in its head (#REMUDA --gpus 4 --min-vram 40) or in flags, which win. SCRIPT may be a document
+    of kind run (YAML), too. Several scripts are several runs. A copy of the script is kept: later changes of the file
+    do not change a run that is begun again at night.
+    """
+    from remuda.control import runs
+
+    if len(scripts) > 1 and (values["name"] or follow):
+        raise click.UsageError("--name and --follow are for one script")
+    overrides = _overrides(values, ctx.meta["remuda.args"])
+    planner = runs.Planner()
+    planned = [planner.plan(script, overrides) for script in scripts]
+    for note in dict.fromkeys(note for one in planned for note in one.notes):
+        say(f"note: {note}")
+    if dry_run:
+        _show_dry_run(planner, planned, as_json=as_json)
+        return 0
+    views = runs.start(planned)
+    names = [str(view["name"]) for view in views]
+    if not as_json:
+        _announce(planned, views)
+    if follow:
+        return _follow(names[0])
+    if wait:
+        views = runs.ended(names)
+    if as_json:
+        print_json(views if len(views) > 1 else views[0])
+    elif wait:
+        for view in views:
+            say(f"{view['name']} is {view['phase']}" + (f": {view['reason']}" if view["reason"] else ""))
+    return 1 if wait and any(view["phase"] != "DONE" for view in views) else 0
+
+
+def _overrides(values: dict[str, Any], args: Sequence[str]) -> list[Override]:
+    from remuda.control.runs import kept_variable
+    from remuda.specs.resolve import Override
+    from remuda.specs.strict import Plain
+
+    overrides: list[Override] = []
+    for key, value in values.items():
+        flag = f"--{key.replace('_', '-')}"
+        if key == "env":
+            overrides += [kept_variable(text) for text in value]
+        elif isinstance(value, tuple):
+            overrides += [Override(key, list(value), flag)] if value else []
+        elif value is not None:
+            overrides.append(Override(key, value if isinstance(value, bool) else Plain(value), flag))
+    return [*overrides, Override("args", list(args), "--")] if args else overrides
+
+
+def _show_dry_run(planner: Any, planned: Sequence[PlannedRun], *, as_json: bool) -> None:
+    from remuda.control import runs
+
+    items = [runs.shown(planner.render(one), one) for one in planned]
+    if as_json:
+        print_json(items)
+        return
+    for item in items:
+        click.echo(f"# {item['token']}")
+        if item["pools"]:
+            click.echo(f"# partitions, best first: {', '.join(item['pools'])}")
+        for path, text in item["files"].items():
+            click.echo(f"# {path}:\n{text}")
+        click.echo(f"{item['command']}\n")
+
+
+def _announce(planned: Sequence[PlannedRun], views: Sequence[dict[str, Any]]) -> None:
+    for one, view in zip(planned, views, strict=True):
+        pools = view["run"]["pools"]
+        where = f" on {view['backend']}" + (f": {' → '.join(pools)}" if pools else "")
+        say(f"{view['name']} is accepted{where}")
+        del one
+    name = views[0]["name"]
+    if len(views) == 1:
+        say(f"  remuda status {name} · remuda logs {name} -f · remuda explain {name} · remuda stop {name}")
+        click.echo(name)
+        return
+    say("  remuda list · remuda logs NAME -f · remuda explain NAME · remuda stop NAME")
+    for view in views:
+        click.echo(view["name"])
+
+
+def _follow(name: str) -> int:
+    """Show what the run writes until it ends; Ctrl-C leaves it running."""
+    from remuda.control import runs
+
+    try:
+        for line in runs.follow(name):
+            click.echo(line.text, err=not line.is_output)
+    except KeyboardInterrupt:
+        say(f"{name} goes on running; stop it with: remuda stop {name}")
+        return 130
+    view = runs.ended([name])[0]
+    say(f"{name} is {view['phase']}" + (f": {view['reason']}" if view["reason"] else ""))
+    return 0 if view["phase"] == "DONE" else 1

@@ -1,0 +1,136 @@
+"""`list`, `pause`, `unpause`, `stop`: look at supervised runs, and change what shall become of them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from remuda.cli.show import age, pairs, print_json, say, table
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+@click.command(name="list")
+@click.option("-a", "--all", "everything", is_flag=True, help="Those that were stopped, too.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def list_(everything: bool, as_json: bool) -> None:
+    """List supervised runs."""
+    from remuda.control.client import connect
+
+    views = connect().get("/workloads", kind="run", everything=str(everything).lower())
+    if as_json:
+        print_json(views)
+        return
+    columns = ["name", "state", "job", "node", "pool", "restarts", "heartbeat", "progress", "age", "notes"]
+    table(columns, [_row(view) for view in views], empty="no runs; start one: remuda run train.sh")
+
+
+def _row(view: dict[str, Any]) -> list[str]:
+    run = view["run"]
+    return [
+        view["name"], _state(view), run["job_id"] or "-", run["node"] or "-", run["pool"] or "-", str(run["restarts"]),
+        age(run["heartbeat_at"]), progress(run["progress"]), age(view["created_at"]), view["reason"][:60],
+    ]  # fmt: skip
+
+
+def _state(view: dict[str, Any]) -> str:
+    """Its state, and whether it is paused although something runs."""
+    state = str(view["run"]["state"])
+    return f"{state} (paused)" if view["paused"] and state != "PAUSED" else state
+
+
+def progress(told: dict[str, Any]) -> str:
+    """What a script told of its progress, in few words; `-` for nothing."""
+    if not told:
+        return "-"
+    step, total = told.get("step"), told.get("total")
+    words = [f"{step:g}/{total:g}" if total else f"{step:g}"] if step is not None else []
+    words += [f"{key}={value:.4g}" for key, value in told.items() if key not in ("step", "total")]
+    return " ".join(words)[:40] or "-"
+
+
+def show_run(view: dict[str, Any]) -> None:
+    """One run in detail."""
+    import time
+
+    from remuda.base.units import show_duration
+
+    run = view["run"]
+    left = run["limit_at"] - time.time() if run["limit_at"] else 0.0
+    until = run["keep_until"] - time.time() if run["keep_until"] else 0.0
+    pairs([
+        ("name", f"{view['name']} (run on {view['backend']}, {run['mode']})"),
+        ("state", _state(view)),
+        ("reason", view["reason"] or (view["tasks"][0]["reason"] if view["tasks"] else "")),
+        ("never", run["never"]),
+        ("unreachable", view["unreachable"]),
+        ("job id", run["job_id"]),
+        ("partition", run["pool"] + (f" (of {' → '.join(run['pools'])})" if len(run["pools"]) > 1 else "")),
+        ("node", run["node"]),
+        ("heartbeat", f"{age(run['heartbeat_at'])} ago" if run["heartbeat_at"] else ""),
+        ("attempt", f"{run['attempt']}, {run['restarts']} restarts"),
+        ("running for", age(run["started_at"]) if run["state"] in ("RUNNING", "STARTING") else ""),
+        ("time limit in", show_duration(left) if left > 0 else ""),
+        ("keeps going for", show_duration(until) if until > 0 else ""),
+        ("progress", progress(run["progress"]) if run["progress"] else ""),
+        ("last cause", run["cause"]),
+        ("script", run["script"]),
+        ("age", age(view["created_at"])),
+        ("files", view["run_dir"]),
+    ])  # fmt: skip
+
+
+def _verb(verb: str, names: Sequence[str], word: str, *, as_json: bool) -> None:
+    from remuda.control import runs
+
+    views = runs.change(verb, names)
+    if as_json:
+        print_json(views if len(views) > 1 else views[0])
+        return
+    for view in views:
+        state = view["run"]["state"] if view["run"] else view["phase"]
+        say(f"{view['name']} {word}; it is {state} (remuda status {view['name']})")
+
+
+@click.command()
+@click.argument("names", nargs=-1, required=True)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def pause(names: tuple[str, ...], as_json: bool) -> None:
+    """Leave alone what runs of NAMES, and begin nothing new of them."""
+    _verb("pause", names, "is paused: nothing new is begun", as_json=as_json)
+
+
+@click.command()
+@click.argument("names", nargs=-1, required=True)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def unpause(names: tuple[str, ...], as_json: bool) -> None:
+    """Go on keeping NAMES running."""
+    _verb("unpause", names, "goes on", as_json=as_json)
+
+
+@click.command()
+@click.argument("names", nargs=-1, required=True)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def restart(names: tuple[str, ...], as_json: bool) -> None:
+    """Begin NAMES again: a run at once, without counting a failure; of others what failed or ended."""
+    _verb("restart", names, "is asked for again", as_json=as_json)
+
+
+@click.command()
+@click.argument("names", nargs=-1, required=True)
+@click.option("--wait/--no-wait", default=True, help="Return when nothing is left (default), or at once.")
+@click.option("--timeout", default=180.0, show_default=True, help="Seconds to wait; what is left then is named.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def stop(names: tuple[str, ...], wait: bool, timeout: float, as_json: bool) -> None:
+    """Stop NAMES. Returns when nothing of them is left, or says what is."""
+    from remuda.control import runs, swarms
+
+    runs.look_up(names)
+    for name in swarms.take_down(names, wait_s=timeout if wait else 0.0):
+        if not as_json:
+            say(f"{name} is stopped" if wait else f"{name} is being stopped")
+    if as_json:
+        views = runs.look_up(names)
+        print_json(views if len(views) > 1 else views[0])

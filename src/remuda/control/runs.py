@@ -1,0 +1,407 @@
+"""What faces do with supervised runs: plan, start, wait, follow. Runs in the user's process."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import shutil
+import sys
+import time
+from collections import deque
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+from remuda.backends.base import Request, TaskKey, make_token
+from remuda.backends.local.devices import present_gpus
+from remuda.base.errors import BackendUnreachable, InputError, NotFound, RemudaError
+from remuda.base.ids import check_name, new_suffix
+from remuda.base.paths import state_paths
+from remuda.base.secrets import MASK, looks_secret
+from remuda.base.shell import show_command
+from remuda.control import planning, wiring
+from remuda.control.client import HostClient, connect
+from remuda.control.follow import secret_folder
+from remuda.control.settle import with_devices
+from remuda.plan.pools import Found, find_pools
+from remuda.plan.run import RunSite, interpreter_of, notes_of, plan_run, refuse_local, run_name
+from remuda.specs.directives import Directives, read_directives
+from remuda.specs.load import Loaded, build, read_defaults, read_document, read_settings
+from remuda.specs.resolve import Override, document_layer, override_layer, resolve
+from remuda.specs.resolve import Source as From
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from remuda.backends.base import Backend, Cluster, Rendered
+    from remuda.base.paths import StatePaths
+    from remuda.plan.model import Pool, Workload
+    from remuda.specs.document import Document
+    from remuda.specs.load import Setting
+    from remuda.specs.resolve import Shown
+    from remuda.specs.run import RunSpec
+
+ENDED = frozenset({"DONE", "FAILED", "DOWN"})
+_LOOK_AGAIN_S = 0.2
+_DOCUMENTS = frozenset({".yaml", ".yml", ".json"})
+_MAX_SCRIPT_BYTES = 16 * 1024 * 1024
+
+
+@dataclass(frozen=True)
+class PlannedRun:
+    """A run as it would be started."""
+
+    workload: Workload
+    spec: RunSpec
+    text: str
+    """Of the script."""
+    copy: Path
+    """Where the text goes: what runs is this copy, whatever becomes of the original."""
+    notes: tuple[str, ...]
+    shown: tuple[Shown, ...]
+    """Every value with its origin."""
+
+
+@dataclass
+class Planner:
+    """Plans runs of one command: what they have in common is read once."""
+
+    paths: StatePaths = field(default_factory=state_paths)
+    defaults: Document | None = field(default_factory=read_defaults)
+    settings: Mapping[str, Setting] = field(default_factory=read_settings)
+    env: Mapping[str, str] = field(default_factory=planning.kept_environment)
+    taken: set[str] = field(default_factory=set)
+    _cluster: Cluster | str | None = None
+    _found: dict[str, Found] = field(default_factory=dict)
+    _backends: Mapping[str, Backend] | None = None
+
+    def plan(self, file: str, overrides: Sequence[Override] = ()) -> PlannedRun:
+        """Plan the run of a script, or of a document. Nothing is started or written.
+
+        Raises:
+            InputError: something is wrong with the script, a directive or a value; says where.
+            BackendUnreachable: the cluster had to be asked and does not answer.
+        """
+        document = read_document(file) if Path(file).suffix in _DOCUMENTS else None
+        said = [*overrides] if document else [Override("script", file, "SCRIPT"), *overrides]
+        script = _script_of(document, said)
+        text = read_script(script)
+        head = read_directives(text, str(script))
+        loaded = cast(
+            "Loaded[RunSpec]",
+            build(
+                document, said, expect="run", defaults=self.defaults, settings=self.settings,
+                script=[head.sbatch, head.own],
+            ),
+        )  # fmt: skip
+        if loaded.kind != "run":
+            raise InputError(f"is a {loaded.kind}, and a run is needed here", where=file)
+        try:
+            return self._plan(loaded, script, text, head)
+        except InputError as error:
+            raise loaded.locate(error) from error
+
+    def _plan(self, loaded: Loaded[RunSpec], script: Path, text: str, head: Directives) -> PlannedRun:
+        spec = loaded.spec
+        name, uid = self._name(spec), new_suffix(8)
+        run_dir = self.paths.workload(name)
+        backend = spec.backend or ("slurm" if shutil.which("sbatch") else "local")
+        copy = run_dir / "scripts" / uid / script.name
+        site = RunSite(
+            cwd=str(Path.cwd()),
+            script=str(script.absolute()),
+            copy=str(copy),
+            backend=backend,
+            python=python_for_nodes(self.paths.root),
+            env=self.env,
+            directives=head.options,
+            gpus=tuple(present_gpus()) if backend == "local" and spec.gpus else (),
+        )
+        pools, notes = self._pools(spec, backend)
+        workload = plan_run(
+            spec, site, name=name, uid=uid, run_dir=str(run_dir), pools=pools, now=time.time(), spec_file=loaded.file
+        )  # fmt: skip
+        said = (*head.notes, *notes_of(spec, backend, head.options), *notes)
+        return PlannedRun(workload, spec, text, copy, said, tuple(loaded.show()))
+
+    def _name(self, spec: RunSpec) -> str:
+        """The name; scripts of one command that are called alike get a number."""
+        wanted = check_name(run_name(spec), where="name")
+        name, number = wanted, 1
+        while name in self.taken:
+            number += 1
+            name = f"{wanted[:58]}-{number}"
+        self.taken.add(name)
+        return name
+
+    def _pools(self, spec: RunSpec, backend: str) -> tuple[tuple[Pool, ...], tuple[str, ...]]:
+        """Where it may run, best first, and notes."""
+        if backend == "local":
+            refuse_local(spec)
+            return (), ()
+        cluster = self.cluster(backend)
+        if isinstance(cluster, str):
+            if not spec.partitions:
+                raise BackendUnreachable(
+                    f"the cluster does not answer, so no partition can be chosen: {cluster}",
+                    hint="name them: --partitions a,b",
+                )
+            from remuda.plan.model import Pool
+
+            listed = tuple(Pool(name=name, place={"partition": name}) for name in spec.partitions)
+            return listed, (f"the cluster does not answer, so the partitions are taken unchecked: {cluster}",)
+        key = repr([getattr(spec, name) for name in _PLACING])
+        if key not in self._found:
+            self._found[key] = find_pools(spec, cluster)
+        found = self._found[key]
+        return found.pools, found.notes
+
+    def cluster(self, backend: str) -> Cluster | str:
+        """What there is to run on; a sentence when nobody answers."""
+        if self._cluster is None:
+            try:
+                self._cluster = asyncio.run(self.backend(backend).cluster())
+            except BackendUnreachable as error:
+                self._cluster = str(error)
+        return self._cluster
+
+    def backend(self, name: str) -> Backend:
+        """A backend of the user's process.
+
+        Raises:
+            InputError: there is none of that name.
+        """
+        if self._backends is None:
+            self._backends = wiring.backends(self.paths)
+        found = self._backends.get(name)
+        if found is None:
+            hint = f"known: {', '.join(sorted(self._backends))}"
+            raise InputError(f"there is no backend {name!r} in this version", hint=hint, where="backend")
+        return found
+
+    def render(self, planned: PlannedRun) -> Rendered:
+        """What starting it would send for its first attempt: the same rendering that is sent.
+
+        Raises:
+            InputError: the backend cannot express it.
+        """
+        workload = planned.workload
+        if workload.backend == "local":
+            workload = with_devices(workload, {})
+        group = workload.groups[0]
+        key = TaskKey(workload.name, group.name, 0)
+        pools = group.pools if group.failover.hedge else group.pools[:1]
+        token = make_token(key, 1, workload.uid)
+        return self.backend(workload.backend).render(Request(key, 1, token, workload, group, pools=pools))
+
+
+_PLACING = ("partitions", "gpus", "gpu_type", "min_vram", "max_vram", "nodes", "cpus_per_task", "mem", "time_limit",
+            "prefer", "constraint")  # fmt: skip
+"""Fields that the choice of partitions depends on."""
+
+
+def _script_of(document: Document | None, said: Sequence[Override]) -> Path:
+    """The script that is meant, before anything else is known."""
+    layers = [document_layer(document, From.FILE)] if document else []
+    script = resolve([*layers, override_layer(said)]).data.get("script")
+    if not isinstance(script, str) or not script:
+        raise InputError("`script` is required", hint="the file to run", where=document.name if document else "")
+    path = Path(script).expanduser()
+    if document is not None and not path.is_absolute():
+        beside = Path(document.name).expanduser().parent / path
+        return path if path.exists() else beside
+    return path
+
+
+def read_script(path: Path) -> str:
+    """Read a script.
+
+    Raises:
+        InputError: it is missing, a directory, empty, a program, or cannot be read.
+    """
+    where = str(path)
+    try:
+        raw = path.read_bytes() if path.stat().st_size <= _MAX_SCRIPT_BYTES else b"\0"
+    except FileNotFoundError as error:
+        raise InputError("there is no such script", hint=_near(path), where=where) from error
+    except IsADirectoryError as error:
+        raise InputError("is a directory, not a script", where=where) from error
+    except OSError as error:
+        raise InputError(f"cannot be read: {(error.strerror or '').lower()}", where=where) from error
+    try:
+        text = raw.decode("utf-8-sig") if b"\0" not in raw[:8192] else None
+    except UnicodeDecodeError:
+        text = None
+    if text is None:
+        hint = "write a script that starts it: two lines, `#!/bin/bash` and `exec ./program`"
+        raise InputError("is a program, not a script", hint=hint, where=where)
+    interpreter_of(text, where)
+    return text
+
+
+def _near(path: Path) -> str:
+    import difflib
+
+    try:
+        names = [entry.name for entry in path.parent.iterdir() if entry.is_file()]
+    except OSError:
+        return f"there is no directory {str(path.parent)!r} either"
+    near = difflib.get_close_matches(path.name, names, 1)
+    return f"did you mean {near[0]!r}?" if near else ""
+
+
+def python_for_nodes(root: Path) -> str:
+    """This interpreter, where nodes probably see it too: below the home directory, or beside the runs' files."""
+    executable = Path(sys.executable)
+    if executable.is_relative_to(Path.home()):
+        return str(executable)
+    try:
+        shared = executable.stat().st_dev == next(p for p in (root, *root.parents) if p.exists()).stat().st_dev
+    except OSError:
+        shared = False
+    return str(executable) if shared else "python3"
+
+
+def start(planned: Sequence[PlannedRun], client: HostClient | None = None) -> list[dict[str, Any]]:
+    """Hand runs to the host, all or none; returns their views at once.
+
+    Raises:
+        Conflict: one of them is up already.
+        InputError: a secret is missing.
+    """
+    host = client or connect()
+    try:
+        items = [_deliver(run) for run in planned]
+        return list(host.post("/workloads/batch", {"workloads": items}))
+    except RemudaError:
+        for run in planned:
+            shutil.rmtree(run.copy.parent, ignore_errors=True)
+            shutil.rmtree(secret_folder(run.workload.run_dir, run.workload.uid), ignore_errors=True)
+        raise
+
+
+def _deliver(run: PlannedRun) -> dict[str, Any]:
+    """Write the script's copy and the secrets; what is sent to the host."""
+    try:
+        run.copy.parent.mkdir(mode=0o700, parents=True)
+        run.copy.write_text(run.text, encoding="utf-8", newline="")
+        run.copy.chmod(0o700)
+    except OSError as error:
+        raise InputError(f"{run.copy} cannot be written: {error.strerror}") from error
+    has_secrets = any(group.command.secret_env for group in run.workload.groups)
+    workload = planning.deliver_secrets(run.workload) if has_secrets else run.workload
+    spec = json.dumps(run.spec.model_dump(mode="json", exclude_none=True))
+    return {"workload": json.loads(workload.model_dump_json()), "spec": spec}
+
+
+def change(verb: str, names: Sequence[str], client: HostClient | None = None) -> list[dict[str, Any]]:
+    """`pause`, `unpause`, `down` or `restart` of several workloads; their views, in order.
+
+    Every name is looked up before the first is changed.
+
+    Raises:
+        NotFound: there is none of one of the names.
+        Conflict: the state of one forbids it.
+    """
+    host = client or connect()
+    look_up(names, host)
+    return [host.post(f"/workloads/{name}/{verb}") for name in names]
+
+
+def look_up(names: Sequence[str], client: HostClient | None = None) -> list[dict[str, Any]]:
+    """Views of workloads, in order.
+
+    Raises:
+        NotFound: there is none of one of the names.
+    """
+    host = client or connect()
+    return [host.get(f"/workloads/{name}") for name in names]
+
+
+def ended(names: Sequence[str], client: HostClient | None = None) -> list[dict[str, Any]]:
+    """Wait until runs have ended; their last views."""
+    return deque(wait_ended(names, client), maxlen=1).pop()
+
+
+def wait_ended(names: Sequence[str], client: HostClient | None = None) -> Iterator[list[dict[str, Any]]]:
+    """Views of runs until all have ended; the last ones are the ends."""
+    host = client or connect()
+    pause = _LOOK_AGAIN_S
+    while True:
+        views = [host.get(f"/workloads/{name}") for name in names]
+        yield views
+        if all(view["phase"] in ENDED for view in views):
+            return
+        time.sleep(pause)
+        pause = min(2.0, pause * 1.2)
+
+
+@dataclass(frozen=True)
+class Said:
+    """One line of what a follower sees."""
+
+    text: str
+    is_output: bool = True
+    """False: about the run, not of it."""
+
+
+def follow(name: str, client: HostClient | None = None) -> Iterator[Said]:
+    """Output of a run over all of its attempts, from now on until it has ended, with what happens in between."""
+    host = client or connect()
+    shown, told = 0, ""
+    for views in wait_ended([name], host):
+        view = views[0]
+        task = view["tasks"][0] if view["tasks"] else None
+        if task is None:
+            continue
+        line = f"{name}: {task['phase']}" + (f" on {task['node']}" if task["node"] else "")
+        line += f", attempt {task['attempt']}" if task["attempt"] > 1 else ""
+        line += f": {task['reason']}" if task["reason"] else ""
+        if line != told:
+            told = line
+            yield Said(line, is_output=False)
+        if task["phase"] not in ("waiting", "submitting", "pending") and task["attempt"] > shown:
+            shown = task["attempt"]
+            try:
+                yield from (Said(text) for text in host.lines(f"/workloads/{name}/logs", follow="true", tail=0))
+            except NotFound:
+                shown -= 1
+
+
+def shown(rendered: Rendered, run: PlannedRun) -> dict[str, Any]:
+    """What would be sent, for eyes and programs: values of variables whose names look secret are masked."""
+    env = {name: value for group in run.workload.groups for name, value in group.command.env.items()}
+    hidden = [value for name, value in env.items() if value and looks_secret(name)]
+
+    def masked(text: str) -> str:
+        for value in hidden:
+            text = text.replace(value, MASK)
+        return text
+
+    return {
+        "token": rendered.token,
+        "pools": [pool.name for pool in run.workload.groups[0].pools],
+        "argv": [masked(word) for word in rendered.argv],
+        "command": masked(show_command(rendered.argv, rendered.env)),
+        "env": dict(rendered.env),
+        "files": {path: masked(text) for path, text in rendered.files.items()},
+        "notes": list(run.notes),
+    }
+
+
+def kept_variable(text: str) -> Override:
+    """What `--env NAME=VALUE`, or `--env NAME` for the value here, means.
+
+    Raises:
+        InputError: the variable is not set.
+    """
+    name, equals, value = text.partition("=")
+    flag = f"--env {name}"
+    if not equals:
+        if name not in os.environ:
+            raise InputError(f"environment variable {name} is not set", hint=f"write --env {name}=VALUE", where=flag)
+        if looks_secret(name):
+            return Override(f"secret_env.{name}", {"env": name}, flag)
+        value = os.environ[name]
+    return Override(f"env.{name}", value, flag)

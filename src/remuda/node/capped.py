@@ -21,6 +21,8 @@ class CappedFile:
 
     def __init__(self, path: Path, max_bytes: int) -> None:
         self.lost_bytes = 0
+        self.is_mute = False
+        """Set it to write no more: the file is another's now."""
         self._path = path
         self._max = max_bytes
         self._fd = -1
@@ -28,6 +30,8 @@ class CappedFile:
 
     def append(self, data: bytes, *, sync: bool = False) -> None:
         """Add `data`; `sync` also waits until it would survive a crash of the machine."""
+        if self.is_mute:
+            return
         try:
             self._open()
             if self._size and self._size + len(data) > self._max:

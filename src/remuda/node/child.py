@@ -8,7 +8,6 @@ import os
 import select
 import signal
 import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,8 +15,8 @@ from typing import TYPE_CHECKING
 from remuda.node import machine, metrics, records
 from remuda.node.capped import CappedFile
 from remuda.node.fetch import Fetch
+from remuda.node.journal import Journal
 from remuda.node.launch import Launch, SecretMissing, prepare, probe_host, url
-from remuda.node.output import Output
 from remuda.node.owner import is_foreign
 from remuda.node.ports import PortClaim, PortTaken, UnsafeDirectory
 from remuda.node.process import (
@@ -30,8 +29,11 @@ from remuda.node.process import (
     sweep,
     terminate_strays,
 )
+from remuda.node.script import start_of
 from remuda.node.signals import ENDING, Signals
+from remuda.node.streams import Streams
 from remuda.node.uplink import Uplink
+from remuda.node.watch import Watcher
 from remuda.wire import exit as codes
 from remuda.wire.report import Report
 
@@ -41,11 +43,9 @@ if TYPE_CHECKING:
 PROBE_BODY_BYTES = 65536
 FAREWELL_S = 0.5
 """How long the end waits for the host to take the last report."""
-GATHER_S = 0.02
-FLOOD_BYTES = 32768
-"""More at once than this is taken on without a pause, so that a child that prints much is not held up."""
+TERM_RACE_S = 1.0
+"""A scheduler that ends everything may reach the script before this program: so long its SIGTERM is waited for."""
 MAX_REASON = 1000
-LOG_LEVELS = ("debug", "info", "warning", "error")
 TAIL_CHARS = 4000
 _PASSING = (errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.ETXTBSY, errno.EINTR)
 
@@ -56,31 +56,37 @@ class Supervisor:
     Args:
         spec: the document.
         signals: collector of this process's signals.
+        start: how often the scheduler itself has started the allocation again.
     """
 
-    def __init__(self, spec: ChildSpec, signals: Signals) -> None:
+    def __init__(self, spec: ChildSpec, signals: Signals, start: int = 0) -> None:
         self.spec = spec
         self.life = machine.Life()
         self._signals = signals
         self._dir = Path(spec.run_dir)
-        self._records = records.Records(self._dir)
-        self._log = CappedFile(self._dir / records.LOG, spec.log_max_bytes)
+        self._records = records.Records(self._dir, start)
+        self._journal = Journal(self._dir, spec.task, spec.log_level, to_file=spec.watch is not None)
+        self._watch = Watcher(spec, spec.watch, self._journal) if spec.watch is not None else None
+        names = (records.LOG,) if self._watch is None else (records.LOG, records.ERRORS)
+        self._logs = tuple(CappedFile(self._dir / name, spec.log_max_bytes) for name in names)
         self._uplink = Uplink(spec.host_file, spec.token)
         self._ports = PortClaim(Path(spec.port_locks) if spec.port_locks else None, spec.bind_host)
         self._cleanup = adopt_orphans()
         self._child: Child | None = None
         self._child_code: int | None = None
         """Of the child, as long as what it left behind may still end in peace."""
-        self._output: Output | None = None
-        self._output_at = 0.0
-        """Not read before: many short lines are moved together."""
+        self._ended_at = 0.0
+        self._started_at = 0.0
+        self._ran_s = 0.0
+        self._output: Streams | None = None
         self._probe: Fetch | None = None
         self._scrape: Fetch | None = None
         self._launch: Launch | None = None
         self._address = ""
         self._is_ours = False
         """Whether the server on the port was seen to be this very child."""
-        self._seq = 0
+        self._seq = self._records.last_seq() if start else 0
+        self._is_fenced = False
         self._told: tuple[object, ...] = ()
         self._heartbeat = 0.0
         self._metrics: dict[str, float] = {}
@@ -90,8 +96,13 @@ class Supervisor:
     def run(self) -> int:
         """Supervise until the end; the program's exit code."""
         try:
-            self._log.append(b"")  # it is there from the beginning, for those who follow it
-            self._handle(machine.Start())
+            for log in self._logs:
+                log.append(b"")  # it is there from the beginning, for those who follow it
+            if self._watch is None:
+                self._handle(machine.Start())
+            else:
+                self._beat(time.monotonic())
+                self._look()
             while self.life.phase != machine.EXITED:
                 self._wait()
                 self._turn()
@@ -112,11 +123,12 @@ class Supervisor:
         poll = select.poll()
         poll.register(self._signals.fd, select.POLLIN)
         deadlines = [machine.due(self.spec, self.life), self._heartbeat, self._uplink.due]
-        if self._output is not None and not self._output.at_end:
-            if time.monotonic() >= self._output_at:
-                poll.register(self._output.fd, select.POLLIN)
-            else:
-                deadlines.append(self._output_at)
+        if self._output is not None:
+            deadlines.append(self._output.wait_for(poll, time.monotonic()))
+        if self._watch is not None:
+            deadlines.append(self._watch.due)
+        if self._child_code is not None and not self._may_linger:
+            deadlines.append(self._ended_at + TERM_RACE_S)
         for fetch in (self._probe, self._scrape):
             if fetch is not None:
                 poll.register(fetch.socket, fetch.events)
@@ -130,12 +142,14 @@ class Supervisor:
         for number in self._signals.take():
             if number in ENDING:
                 self._handle(machine.Stop(f"asked to end by {signal.Signals(number).name}"))
+            elif number == signal.SIGUSR1 and self.spec.watch is not None:
+                self._warn(self.spec.watch.warn_number())
             elif self._child is not None:
                 self._child.signal_group(number)
-        if self._output is not None and time.monotonic() >= self._output_at:
-            moved = self._output.pump()
-            self._output_at = time.monotonic() + GATHER_S if 0 < moved < FLOOD_BYTES else 0.0
+        if self._output is not None:
+            self._output.pump(time.monotonic())
         self._reap()
+        self._look()
         self._advance_probe()
         self._advance_scrape()
         now = time.monotonic()
@@ -144,6 +158,30 @@ class Supervisor:
         if now >= self._heartbeat:
             self._beat(now)
         self._uplink.advance(now)
+
+    def _look(self) -> None:
+        """Let the watcher look, and tell the machine what it sees."""
+        if self._watch is None or self.life.phase == machine.EXITED:
+            return
+        printed = self._output.total_bytes if self._output is not None else 0
+        for event in self._watch.turn(time.monotonic(), printed=printed, is_warned=self.life.warned):
+            if isinstance(event, machine.Fenced):
+                self._is_fenced = True
+                self._records.mute()
+                for log in self._logs:
+                    log.is_mute = True
+            self._handle(event)
+        if self.life.phase != machine.EXITED:
+            self._report(beat=False)
+
+    def _warn(self, number: int) -> None:
+        """Tell the script, once, that its time limit is near."""
+        if self.life.warned:
+            return
+        self._journal.say("info", "its time limit is near")
+        self._handle(machine.Warned())
+        if number and self._child is not None and self.life.phase in machine.RUNNING:
+            self._child.signal_group(number)
 
     # --- acting ------------------------------------------------------------------------------------------------------
 
@@ -171,9 +209,12 @@ class Supervisor:
         if isinstance(action, machine.Finish):
             self._code = action.code
         elif self._child is not None:
-            self._child.signal_group(signal.SIGTERM if isinstance(action, machine.Terminate) else signal.SIGKILL)
             if isinstance(action, machine.Kill):
+                self._child.signal_group(signal.SIGKILL)
                 kill_descendants()
+            else:
+                self._child.signal_group(signal.SIGTERM)
+                self._child.signal_group(signal.SIGCONT)  # one that is suspended could not end
         return None
 
     def _spawn(self, action: machine.Spawn) -> machine.Event:
@@ -188,19 +229,34 @@ class Supervisor:
             return machine.CannotStart(codes.CANNOT_START, f"cannot choose a port on {self.spec.bind_host}: {error}")
         self._address = url(self.spec, port)
         self._is_ours = False
-        read, write = os.pipe()
+        taken = None
+        if self._watch is not None:
+            self._watch.starts(time.monotonic())
+            taken = self._watch.took
+        streams = Streams(self._logs, self._launch.secrets, taken)
+        ends = (streams.stdout, streams.stderr)
         try:
-            self._child = spawn(self._launch, self.spec.cwd, self.spec.stdin_file, write, self._cleanup)
+            started = self._as_file(self._launch)
+            self._child = spawn(started, self.spec.cwd, self.spec.stdin_file, ends, self._cleanup)
         except (OSError, ValueError, subprocess.SubprocessError) as error:
-            os.close(read)
+            streams.finish()
             reason = f"cannot start {self._launch.argv[0]!r}: {error}"
             if getattr(error, "errno", None) in _PASSING:
                 return machine.SpawnFailed(reason)
             return machine.CannotStart(codes.CANNOT_START, reason)
-        finally:
-            os.close(write)
-        self._output = Output(read, self._log, self._launch.secrets)
+        streams.close_writers()
+        self._output = streams
+        self._started_at = time.monotonic()
         return machine.Spawned()
+
+    def _as_file(self, launch: Launch) -> Launch:
+        """Of a script: with the interpreter, where the kernel would not start it by itself."""
+        if self._watch is None:
+            return launch
+        start = start_of(launch.argv, self.spec.cwd)
+        if start.note:
+            self._journal.say("info", start.note)
+        return launch._replace(argv=start.argv)
 
     def _choose_port(self, *, move: bool) -> int:
         spec = self.spec
@@ -215,12 +271,27 @@ class Supervisor:
             if self._child is not None and pid == self._child.pid:
                 self._child.ended(code)
                 self._child_code = code
+                self._ended_at = time.monotonic()
                 if self.life.in_grace:
                     terminate_strays(self._child)
+            elif self._watch is not None:
+                self._watch.reaped(pid, code)
         # A shell ends at once when it is told to; what it started may still be saving its work. Orphans come to us,
         # so the end of the last one is a signal too.
-        if self._child_code is not None and not (self.life.in_grace and descendants()):
+        if self._child_code is not None and self._is_over(self._child_code):
             self._end(self._child_code)
+
+    @property
+    def _may_linger(self) -> bool:
+        """Whether what the child leaves behind may end in peace: it was told to end, or of its time limit."""
+        return self.life.in_grace or (self.life.warned and self.life.phase in machine.RUNNING and self._child_code != 0)
+
+    def _is_over(self, code: int) -> bool:
+        """Whether nothing more is to be waited for after the end of the child itself."""
+        if self._may_linger:
+            return not descendants()
+        by_term = code in (-signal.SIGTERM, 128 + signal.SIGTERM) and self.life.phase in machine.RUNNING
+        return self._watch is None or not by_term or time.monotonic() >= self._ended_at + TERM_RACE_S
 
     def _end(self, code: int) -> None:
         child, output = self._child, self._output
@@ -228,10 +299,16 @@ class Supervisor:
             return
         sweep(child)
         output.finish()
+        self._ran_s = self._ended_at - self._started_at
+        unfinished = False
+        if self._watch is not None:
+            self._watch.finish()
+            unfinished = self._watch.progress.is_unfinished
         self._tail = output.tail(TAIL_CHARS)
         taken = self.spec.listens() and not self._is_ours and output.says_port_taken()
         self._child = self._output = self._child_code = None
-        self._handle(machine.Ended(code if code >= 0 else None, max(-code, 0), port_taken=taken))
+        exit_code = code if code >= 0 else None
+        self._handle(machine.Ended(exit_code, max(-code, 0), port_taken=taken, unfinished=unfinished))
 
     def _sample(self) -> machine.Activity:
         seen = descendants()
@@ -275,7 +352,7 @@ class Supervisor:
                 error = f"another process answers on port {self._ports.port}"
             else:
                 self._is_ours = True
-        self._say("debug", f"probe: {error or fetch.status}")
+        self._journal.say("debug", f"probe: {error or fetch.status}")
         self._handle(machine.Probed(fetch.status, error))
 
     def _advance_scrape(self) -> None:
@@ -297,7 +374,9 @@ class Supervisor:
     # --- reporting ---------------------------------------------------------------------------------------------------
 
     def _beat(self, now: float) -> None:
-        self._heartbeat = now + max(self.spec.report_every_s, 0.05)
+        self._heartbeat = now + self._pace_s
+        if self._watch is not None:
+            self._records.heartbeat(time.time())
         if self.spec.metrics_path and self.life.phase == machine.READY and self._ports.port:
             try:
                 self._scrape = self._scrape or self._fetch(self.spec.metrics_path, metrics.MAX_BYTES)
@@ -306,12 +385,24 @@ class Supervisor:
         else:
             self._report(beat=True)
 
+    @property
+    def _pace_s(self) -> float:
+        watch = self.spec.watch
+        pace = self.spec.report_every_s if watch is None else watch.heartbeat_interval_s or self.spec.report_every_s
+        return max(min(pace, self.spec.report_every_s), 0.05)
+
     def _report(self, *, beat: bool) -> None:
         """Report if something changed, or if it is time."""
+        if self._is_fenced:
+            return
         life = self.life
+        reason, numbers = life.reason, self._metrics
+        if self._watch is not None:
+            reason = reason or self._watch.reason
+            numbers = {**numbers, **self._watch.progress.metrics}
         pid = self._child.pid if self._child is not None else 0
         event = (life.state, pid, life.restarts)
-        facts = (*event, life.reason, life.http_status, self._address)
+        facts = (*event, reason, life.http_status, self._address)
         if facts == self._told and not beat:
             return
         changed = event != self._told[:3]
@@ -330,26 +421,17 @@ class Supervisor:
             restarts=life.restarts,
             exit_code=life.exit_code,
             signal=life.signal,
-            reason=life.reason[:MAX_REASON],
-            metrics=self._metrics,
+            reason=reason[:MAX_REASON],
+            metrics=numbers,
         )
         if changed:
             well = life.state in ("starting", "ready", "stopping", "exited")
-            self._say(
-                "info" if well else "warning", f"{life.state}, pid {pid}, restarts {life.restarts}: {life.reason}"
-            )
+            text = f"{life.state}, pid {pid}, restarts {life.restarts}: {reason}"
+            self._journal.say("info" if well else "warning", text)
         now = time.monotonic()
         self._records.report(report, changed=changed)
         self._uplink.tell(report.to_json(), now)
-        self._heartbeat = max(self._heartbeat, now + max(self.spec.report_every_s, 0.05))
-
-    def _say(self, level: str, text: str) -> None:
-        """One line into `node.log`, if the document wants to know that much."""
-        wanted = LOG_LEVELS.index(self.spec.log_level) if self.spec.log_level in LOG_LEVELS else 1
-        if LOG_LEVELS.index(level) >= wanted:
-            stamp = time.strftime("%Y-%m-%d %H:%M:%S")
-            sys.stderr.write(f"{stamp} {level:<7} {self.spec.task} {text}\n")
-            sys.stderr.flush()
+        self._heartbeat = now + self._pace_s if self._watch is None else self._heartbeat
 
     def _farewell(self, reason: str) -> None:
         """Last word: into the run directory so that it lasts, and to the host if it listens."""
@@ -362,10 +444,15 @@ class Supervisor:
             child_signal=self.life.signal,
             reason=reason,
             log_tail=self._tail,
+            faults=[fault.to_dict() for fault in self._watch.faults.all] if self._watch is not None else [],
+            ran_s=round(self._ran_s, 3),
         )
+        if self._watch is not None:
+            self._watch.cancel()
         self._records.exit(record)
         self._report(beat=True)
-        self._log.close()
+        for log in self._logs:
+            log.close()
         self._ports.release()
         end = time.monotonic() + FAREWELL_S
         while not self._uplink.idle and time.monotonic() < end and self._uplink.socket is not None:

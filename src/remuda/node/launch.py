@@ -7,6 +7,7 @@ import socket
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from remuda.node import progress
 from remuda.wire.child import HOST_MARK, PORT_MARK
 
 if TYPE_CHECKING:
@@ -55,6 +56,8 @@ def prepare(spec: ChildSpec, port: int, environ: Mapping[str, str]) -> Launch:
         REMUDA_RUN_DIR=spec.run_dir,
         PYTHONUNBUFFERED="1",
     )
+    if spec.watch is not None:
+        env.update(progress.environment(Path(spec.run_dir), env))
     bearer = secrets.get(spec.probe.bearer, "") if spec.probe is not None else ""
     return Launch([_fill(word, spec, port) for word in spec.argv], env, tuple(secrets.values()), bearer)
 

@@ -27,6 +27,8 @@ PROBE_MARGIN_S = 5.0
 """A probe without any result so long after its timeout is taken for lost and asked again."""
 BUSY_SHARE = 0.001
 """Share of one core below which a starting child counts as doing nothing: sleeping processes use a little."""
+SAME_REQUEST_S = 2.0
+"""A scheduler may ask a script for its end in two ways at once; within this it is one request."""
 KILL_WAIT_S = 30.0
 """How long a killed process may take to disappear (uninterruptible I/O) before it is left behind."""
 
@@ -86,6 +88,8 @@ class Ended:
     signal: int = 0
     port_taken: bool = False
     """Its log says that its address was in use."""
+    unfinished: bool = False
+    """It said itself that steps are missing."""
 
 
 @dataclass(frozen=True)
@@ -96,11 +100,31 @@ class Stop:
 
 
 @dataclass(frozen=True)
+class Warned:
+    """The time limit is near, and the child was told."""
+
+
+@dataclass(frozen=True)
+class End:
+    """The child must end for good, with its grace, and the program with `code`."""
+
+    code: int
+    reason: str
+
+
+@dataclass(frozen=True)
+class Fenced:
+    """Another allocation counts instead of this one: whatever runs is killed at once."""
+
+    reason: str
+
+
+@dataclass(frozen=True)
 class Tick:
     """Time has passed."""
 
 
-Event = Union[Start, Spawned, CannotStart, SpawnFailed, Probed, Activity, Ended, Stop, Tick]
+Event = Union[Start, Spawned, CannotStart, SpawnFailed, Probed, Activity, Ended, Stop, Warned, End, Fenced, Tick]
 
 
 @dataclass(frozen=True)
@@ -168,6 +192,8 @@ class Life:
     """When a killed child that does not disappear is left behind."""
     outcome: int | None = None
     """While ending: the code to finish with; None means that it is restarted."""
+    warned: bool = False
+    """Whether the time limit is near."""
     http_status: int = 0
     exit_code: int | None = None
     signal: int = 0
@@ -228,6 +254,7 @@ def _spawn(life: Life, now: float, reason: str, *, move_port: bool = False) -> t
         used=life.used,
         port_moves=life.port_moves + move_port,
         active_at=now,
+        warned=life.warned,
         exit_code=life.exit_code,
         signal=life.signal,
     )
@@ -299,9 +326,11 @@ def _ended(spec: ChildSpec, life: Life, event: Ended, now: float) -> tuple[Life,
     how = f"killed by signal {event.signal}" if event.signal else f"exit code {event.code}"
     life = _healed(spec, replace(life, exit_code=event.code, signal=event.signal, http_status=0), now)
     if life.phase == STOPPING:
-        return _finish(life, codes.STOPPED if life.outcome is None else life.outcome, f"{life.reason}; {how}", now)
+        return _finish(life, _stop_code(life), f"{life.reason}; {how}", now)
     if life.phase == ENDING:
         return _retry(spec, life, life.reason, now)
+    if life.warned and (event.signal or event.code or event.unfinished):
+        return _finish(life, codes.TIME_UP, f"ended after the warning that its time limit is near ({how})", now)
     moves = not spec.port_fixed and life.port_moves < MAX_PORT_MOVES
     if event.port_taken and life.phase == STARTING and moves:
         return _spawn(life, now, f"the port was taken before the child could listen on it ({how})", move_port=True)
@@ -313,9 +342,12 @@ def _ended(spec: ChildSpec, life: Life, event: Ended, now: float) -> tuple[Life,
 
 def _stop(spec: ChildSpec, life: Life, event: Stop, now: float) -> tuple[Life, tuple[Action, ...]]:
     if life.phase in (NEW, BACKOFF):
-        return _finish(life, codes.STOPPED, event.reason, now)
+        return _finish(life, _stop_code(life), event.reason, now)
+    if life.outcome == codes.FENCED:
+        return life, ()
     if life.phase == STOPPING and life.outcome is None:
-        return _kill(life, now)
+        again = spec.watch is None or now - life.since >= SAME_REQUEST_S
+        return _kill(life, now) if again else (life, ())
     asked = life.phase in (ENDING, STOPPING)  # it has been told to end already; its grace began then
     kill_at = min(life.kill_at, now + spec.kill_grace_s) if asked else now + spec.kill_grace_s
     life = replace(life, phase=STOPPING, since=now, reason=event.reason, kill_at=kill_at, outcome=None)
@@ -324,12 +356,45 @@ def _stop(spec: ChildSpec, life: Life, event: Stop, now: float) -> tuple[Life, t
     return life, () if asked else (Terminate(),)
 
 
+def _stop_code(life: Life) -> int:
+    """What the program finishes with when its child has ended as it was told to."""
+    if life.outcome is not None:
+        return life.outcome
+    return codes.TIME_UP if life.warned else codes.STOPPED
+
+
+def _warned(_spec: ChildSpec, life: Life, _event: Warned, now: float) -> tuple[Life, tuple[Action, ...]]:
+    life = replace(life, warned=True)
+    if life.phase in (NEW, BACKOFF):
+        return _finish(life, codes.TIME_UP, "its time limit was near before it ran", now)
+    return life, ()
+
+
+def _must_end(spec: ChildSpec, life: Life, event: End, now: float) -> tuple[Life, tuple[Action, ...]]:
+    if life.phase in (NEW, BACKOFF):
+        return _finish(life, event.code, event.reason, now)
+    if life.phase in (ENDING, STOPPING):
+        return life, ()  # it has been told already
+    kill_at = now + spec.kill_grace_s
+    life = replace(life, phase=STOPPING, since=now, reason=event.reason, kill_at=kill_at, outcome=event.code)
+    return life, (Terminate(),)
+
+
+def _fenced(_spec: ChildSpec, life: Life, event: Fenced, now: float) -> tuple[Life, tuple[Action, ...]]:
+    if life.phase in (NEW, BACKOFF):
+        return _finish(life, codes.FENCED, event.reason, now)
+    if life.outcome == codes.FENCED:
+        return life, ()
+    life = replace(life, phase=STOPPING, since=now, reason=event.reason, outcome=codes.FENCED)
+    return _kill(life, now)
+
+
 def _tick(spec: ChildSpec, life: Life, _event: Tick, now: float) -> tuple[Life, tuple[Action, ...]]:
     if life.phase == BACKOFF:
         return _spawn(life, now, life.reason) if now >= life.resume_at else (life, ())
     if life.phase in (ENDING, STOPPING):
         if now >= life.leave_at:
-            code = codes.HUNG if life.phase == ENDING else codes.STOPPED
+            code = codes.HUNG if life.phase == ENDING else _stop_code(life)
             reason = f"{life.reason}; the process did not disappear after SIGKILL"
             return _finish(life, life.outcome or code, reason, now)
         return _kill(life, now) if now >= life.kill_at else (life, ())
@@ -415,5 +480,8 @@ _HANDLERS: dict[type, Callable[[ChildSpec, Life, Any, float], tuple[Life, tuple[
     Activity: _activity,
     Ended: _ended,
     Stop: _stop,
+    Warned: _warned,
+    End: _must_end,
+    Fenced: _fenced,
     Tick: _tick,
 }

@@ -6,6 +6,8 @@ import os
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from remuda.node.capped import CappedFile
 
 CHUNK = 1 << 16
@@ -49,14 +51,23 @@ def _begun(data: bytes, secret: bytes) -> int:
 
 
 class Output:
-    """The reading end of the pipe that the child's stdout and stderr go to.
+    """The reading end of a pipe that the child's stdout, stderr or both go to.
 
     A pipe, and not the file itself, because only so the file's size is bounded at every moment: a child that floods
     waits for us. Non-blocking; the end of the file is no event, since descendants may hold the other end.
+
+    Args:
+        fd: reading end.
+        log: where it goes.
+        secrets: not to be written.
+        taken: gets all that was written, as it comes.
     """
 
-    def __init__(self, fd: int, log: CappedFile, secrets: tuple[str, ...]) -> None:
+    def __init__(
+        self, fd: int, log: CappedFile, secrets: tuple[str, ...], taken: Callable[[bytes], None] | None = None
+    ) -> None:
         self.fd = fd
+        self._taken = taken
         self.total_bytes = 0
         self.at_end = False
         """Nothing more can come: all writers have closed it."""
@@ -105,3 +116,5 @@ class Output:
         if data:
             self._log.append(data)
             self._tail = (self._tail + data)[-TAIL_BYTES:]
+            if self._taken is not None:
+                self._taken(data)

@@ -64,8 +64,8 @@ class Child:
         self._process.returncode = code
 
 
-def spawn(launch: Launch, cwd: str, stdin_file: str, output_fd: int, cleanup: Cleanup) -> Child:
-    """Start the child with its output going to `output_fd`.
+def spawn(launch: Launch, cwd: str, stdin_file: str, outputs: tuple[int, int], cleanup: Cleanup) -> Child:
+    """Start the child with stdout and stderr going to `outputs`.
 
     Raises:
         OSError: the program, its directory or its input cannot be used, or there are no processes left.
@@ -87,8 +87,8 @@ def spawn(launch: Launch, cwd: str, stdin_file: str, output_fd: int, cleanup: Cl
             env=launch.env,
             cwd=cwd or None,
             stdin=stdin,
-            stdout=output_fd,
-            stderr=output_fd,
+            stdout=outputs[0],
+            stderr=outputs[1],
             preexec_fn=in_child,  # noqa: PLW1509 - this program has one thread
         )
     finally:

@@ -1,7 +1,8 @@
-"""The command line of the node program: `child SPEC.json`, `--version`."""
+"""The command line of the node program: `child SPEC.json`, `smoke`, `--version`."""
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 
@@ -9,7 +10,7 @@ from remuda import __version__
 from remuda.wire import exit as codes
 from remuda.wire.child import ChildSpec
 
-USAGE = "usage: remuda-node child SPEC.json | --version\n"
+USAGE = "usage: remuda-node child SPEC.json | smoke [--json] [--gpus N] [--timeout SECONDS] | --version\n"
 
 
 def main(arguments: list[str]) -> int:
@@ -17,6 +18,10 @@ def main(arguments: list[str]) -> int:
     if arguments == ["--version"]:
         sys.stdout.write(f"remuda-node {__version__}\n")
         return 0
+    if arguments[:1] == ["smoke"]:
+        from remuda.node.smoke import main as smoke
+
+        return smoke(arguments[1:])
     if len(arguments) != 2 or arguments[0] != "child":
         sys.stderr.write(USAGE)
         return codes.BAD_SPEC
@@ -29,18 +34,19 @@ def run_child(document: Path) -> int:
         spec = ChildSpec.from_json(document.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         return _say(codes.BAD_SPEC, f"cannot read {document}: {error}")
-    from remuda.node.claim import claim
+    from remuda.node.claim import claim, start_number
     from remuda.node.signals import Signals
 
     signals = Signals()  # before the claim: from then on a signal ends the allocation in order
+    start = start_number(os.environ)
     try:
-        if not claim(Path(spec.run_dir)):
+        if not claim(Path(spec.run_dir), start):
             return _say(codes.FENCED, f"{spec.token}: another copy holds {spec.run_dir}")
     except OSError as error:
         return _say(codes.CANNOT_START, f"{spec.token}: cannot claim {spec.run_dir}: {error}")
     from remuda.node.child import Supervisor
 
-    supervisor = Supervisor(spec, signals)
+    supervisor = Supervisor(spec, signals, start)
     code = supervisor.run()
     return _say(code, f"{spec.token}: {supervisor.life.reason}")
 

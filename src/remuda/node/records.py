@@ -6,27 +6,31 @@ import os
 from typing import TYPE_CHECKING
 
 from remuda.node.capped import CappedFile
-from remuda.node.claim import sync_directory
+from remuda.node.claim import exit_name, sync_directory
+from remuda.wire.report import Report
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from remuda.wire.exit import ExitRecord
-    from remuda.wire.report import Report
 
-REPORT, EVENTS, EXIT, LOG = "report.json", "events.jsonl", "exit.json", "child.log"
+REPORT, EVENTS, LOG, ERRORS, HEARTBEAT = "report.json", "events.jsonl", "child.log", "child.err", "heartbeat"
 EVENTS_MAX_BYTES = 4 << 20
 
 
 class Records:
     """Writer of one allocation's files; the claim makes it the only one."""
 
-    def __init__(self, run_dir: Path) -> None:
+    def __init__(self, run_dir: Path, start: int = 0) -> None:
         self._dir = run_dir
+        self._start = start
+        self._is_mute = False
         self._events = CappedFile(run_dir / EVENTS, EVENTS_MAX_BYTES)
 
     def report(self, report: Report, *, changed: bool) -> None:
         """Replace `report.json`; a change of state is an event too, and survives a crash of the machine."""
+        if self._is_mute:
+            return
         line = report.to_json()
         self._replace(REPORT, line + "\n", sync=False)
         if changed:
@@ -34,7 +38,23 @@ class Records:
 
     def exit(self, record: ExitRecord) -> bool:
         """Write the last word so that it survives a crash of the machine; False when it could not be written."""
-        return self._replace(EXIT, record.to_json() + "\n", sync=True)
+        return self._replace(exit_name(self._dir, self._start), record.to_json() + "\n", sync=True)
+
+    def heartbeat(self, at: float) -> None:
+        """Replace `heartbeat`: seconds since the epoch, a plain number."""
+        if not self._is_mute:
+            self._replace(HEARTBEAT, f"{at:.3f}\n", sync=False)
+
+    def mute(self) -> None:
+        """Write no more but the last word: the files are another's now."""
+        self._is_mute = True
+
+    def last_seq(self) -> int:
+        """Number of the newest report that an earlier start left here, 0 without one."""
+        try:
+            return Report.from_json((self._dir / REPORT).read_text(encoding="utf-8")).seq
+        except (OSError, ValueError):
+            return 0
 
     def _replace(self, name: str, text: str, *, sync: bool) -> bool:
         draft = self._dir / f".{name}.draft"

@@ -6,6 +6,7 @@ Python 3.9, standard library only: this file travels to nodes inside the zipapp.
 from __future__ import annotations
 
 import json
+import signal
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -59,9 +60,22 @@ class RunWatch:
     gpu_check: bool = True
     scan_log: bool = True
     warn_signal: str = "TERM"
-    """Passed to the script when the scheduler tells that the time limit is near (SIGUSR1 to the node program)."""
+    """Passed to the script when the scheduler tells that the time limit is near (SIGUSR1 to the node program); empty:
+    nothing is passed."""
     tee: bool = False
     """Copy the output to the node program's own, which the scheduler writes where the user wanted it."""
+    gpu_check_timeout_s: float = 60.0
+    """A test of the GPUs that takes longer has failed."""
+    fault_grace_s: float = 60.0
+    """From a line that tells of broken hardware until the script is ended, unless it ends by itself."""
+    previous_wait_s: float = 5.0
+    """How long the start waits for the last word of the attempt before."""
+
+    def warn_number(self) -> int:
+        """Number of `warn_signal`; 0 when it names none."""
+        name = self.warn_signal.upper()
+        found = getattr(signal, name if name.startswith("SIG") else f"SIG{name}", 0)
+        return int(found) if isinstance(found, signal.Signals) else 0
 
 
 @dataclass(frozen=True)
@@ -138,6 +152,8 @@ class ChildSpec:
             return f"port {self.port} is not between 0 and 65535"
         if self.port_fixed and not self.port:
             return "port_fixed needs a port"
+        if self.watch is not None and self.watch.warn_signal and not self.watch.warn_number():
+            return f"watch.warn_signal is {self.watch.warn_signal!r}, not the name of a signal, e.g. TERM or USR1"
         return ""
 
     @classmethod

@@ -25,6 +25,8 @@ COMMANDS = {
     "explain": ("remuda.cli.status:explain", "Say why a workload is as it is."),
     "events": ("remuda.cli.status:events", "Print the story of a workload."),
     "swarm": ("remuda.cli.swarm:swarm", "List and describe swarms."),
+    "gpus": ("remuda.cli.gpus:gpus", "Show GPUs by partition: how many there are, how many are free."),
+    "nodes": ("remuda.cli.nodes:nodes", "List, ban and test nodes; show what speaks against them."),
     "job": ("remuda.cli.job:job", "Run batch jobs and scripts against an endpoint."),
     "config": ("remuda.cli.config:config", "Check documents, show values and their origins, print schemas."),
     "init": ("remuda.cli.config:init", "Write a file of your own defaults."),

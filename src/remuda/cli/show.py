@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 GOOD = frozenset({"RUNNING", "READY", "DONE"})
 BAD = frozenset({"FAILED", "UNHEALTHY", "LOST", "DEGRADED"})
 
+_ICONS = {"✓": "green", "○": "green", "◐": "yellow", "⊘": "yellow", "⏱": "yellow", "●": "red", "✗": "red"}
+
 
 def is_terminal() -> bool:
     """Whether a person looks at standard output."""
@@ -68,6 +70,8 @@ def _rich_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
 
 def style_of(word: str) -> str:
     """Colour of a state."""
+    if word[:1] in _ICONS:
+        return _ICONS[word[:1]]
     upper = word.upper()
     if upper in GOOD:
         return "green"

@@ -1,0 +1,272 @@
+"""`nodes list | ban | unban | history | test`."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from contextlib import nullcontext
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from remuda.base.units import show_duration
+from remuda.cli.lazy import NearGroup
+from remuda.cli.show import console, is_terminal, print_json, say, style_of, table
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from remuda.control.nodetest import SmokeOptions, SmokeView
+
+_BACKEND = click.option("--backend", default="", help="slurm or local; default: slurm where sbatch is on PATH.")
+_JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+_PARTITION = click.option("-p", "--partition", default="", help="Only nodes of this partition.")
+
+
+@click.group(cls=NearGroup, invoke_without_command=True)
+@click.option("--list", "listing", is_flag=True, help="List nodes; so does `nodes` alone, and `nodes list`.")
+@_PARTITION
+@_BACKEND
+@_JSON
+@click.pass_context
+def nodes(context: click.Context, listing: bool, partition: str, backend: str, as_json: bool) -> None:
+    """List, ban and test nodes; show what speaks against them."""
+    if context.invoked_subcommand is None:
+        show_nodes(partition, backend, as_json=as_json)
+    elif listing or partition or backend or as_json:
+        raise click.UsageError(f"write options behind the command: remuda nodes {context.invoked_subcommand} …")
+
+
+@nodes.command(name="list")
+@_PARTITION
+@_BACKEND
+@_JSON
+def list_(partition: str, backend: str, as_json: bool) -> None:
+    """List nodes: state, partitions, GPUs and CPUs (free/all), weight of the evidence against them, bans, reasons."""
+    show_nodes(partition, backend, as_json=as_json)
+
+
+def show_nodes(partition: str, backend: str, *, as_json: bool) -> None:
+    """One line a node."""
+    from remuda.control.client import connect
+
+    views = connect().get("/nodes", pool=partition, backend=backend)
+    if as_json:
+        print_json(views)
+        return
+    columns = ["node", "state", "GPUs", "type", "CPUs", "weight", "partitions", "notes"]
+    table(columns, [_row(view) for view in views], empty="there are no nodes")
+
+
+def _row(view: dict[str, Any]) -> list[str]:
+    return [
+        view["name"],
+        view["state"],
+        f"{view['gpus_free']}/{view['gpus']}" if view["gpus"] else "-",
+        view["gpu_type"] or "-",
+        f"{view['cpus_free']}/{view['cpus']}" if view["cpus"] else "-",
+        f"{view['weight']:g}" if view["weight"] else "-",
+        ",".join(view["pools"]) or "-",
+        "; ".join(_notes(view)),
+    ]
+
+
+def _notes(view: dict[str, Any]) -> list[str]:
+    notes = []
+    if view["ban"]:
+        by = f" by {view['ban']['by']}" if view["ban"]["by"] else ""
+        notes.append(f"banned{by} for {_left(view['ban']['until'])} more: {view['ban']['reason']}")
+    elif view["is_avoided"]:
+        notes.append(f"avoided (remuda nodes history {view['name']})")
+    if view["reason"]:
+        notes.append(view["reason"])
+    return notes
+
+
+def _left(until: float) -> str:
+    return show_duration(max(0.0, until - time.time()))
+
+
+def _node_words(words: tuple[str, ...], node: str) -> str:
+    """The nodes that were named, as arguments or with the option."""
+    named = ",".join([*words, *([node] if node else [])])
+    if not named:
+        raise click.UsageError("name a node: node001, or node[001-003,7]")
+    return named
+
+
+_NODE = click.option("--node", default="", help="The same as NODE.")
+
+
+@nodes.command()
+@click.argument("words", nargs=-1, metavar="NODE...")
+@_NODE
+@click.option("--ttl", default="12h", show_default=True, help="How long: seconds, 90s, 1h, 7d.")
+@click.option("--reason", default="", help="Why, for those who read it later.")
+@click.option("--force", is_flag=True, help="Ban a node that the cluster does not know, or does not answer for.")
+@_BACKEND
+@_JSON
+def ban(words: tuple[str, ...], node: str, ttl: str, reason: str, force: bool, backend: str, as_json: bool) -> None:
+    """Keep the tasks of all workloads away from nodes for a while. NODE may be a list: node[001-003,7],gpu5."""
+    from remuda.base.units import parse_duration
+    from remuda.control.client import connect
+    from remuda.control.nodes import user_name
+
+    named = _node_words(words, node)
+    body = {"ttl_s": parse_duration(ttl), "reason": reason, "by": user_name(), "force": force}
+    bans = connect().call("POST", f"/nodes/{named}/ban", body, query={"backend": backend})
+    if as_json:
+        print_json(bans)
+        return
+    for one in bans:
+        say(f"{one['node']} is banned for {_left(one['until'])}: {one['reason']}")
+
+
+@nodes.command()
+@click.argument("words", nargs=-1, metavar="NODE...")
+@_NODE
+@_BACKEND
+@_JSON
+def unban(words: tuple[str, ...], node: str, backend: str, as_json: bool) -> None:
+    """End bans. What else speaks against the nodes stays."""
+    from remuda.control.client import connect
+    from remuda.control.nodes import user_name
+
+    named = _node_words(words, node)
+    ended = connect().call("DELETE", f"/nodes/{named}/ban", query={"backend": backend, "by": user_name()})
+    if as_json:
+        print_json(ended)
+        return
+    say(f"{', '.join(ended)}: no ban any more")
+
+
+@nodes.command()
+@click.argument("name", metavar="NODE")
+@click.option("-n", "--lines", "limit", type=click.IntRange(1, 10000), default=100, show_default=True,
+              help="The last so many.")  # fmt: skip
+@_BACKEND
+@_JSON
+def history(name: str, limit: int, backend: str, as_json: bool) -> None:
+    """Show what was ever held against NODE, bans and their ends included, oldest first."""
+    from remuda.control.client import connect
+
+    lines = connect().get(f"/nodes/{name}/history", backend=backend, limit=limit)
+    if as_json:
+        print_json(lines)
+        return
+    rows = [
+        [_clock(line["at"]), line["kind"], f"{line['weight']:g}" if line["weight"] else "-",
+         f"{_left(line['expires_at'])} more" if line["counts"] else "no", line["device"] or "-",
+         line["workload"] or line["by"] or "-", line["detail"]]
+        for line in lines
+    ]  # fmt: skip
+    table(
+        ["time", "kind", "weight", "counts", "device", "from", "detail"], rows, empty=f"nothing speaks against {name}"
+    )
+
+
+def _clock(at: float) -> str:
+    return time.strftime("%m-%d %H:%M:%S", time.localtime(at))
+
+
+_OUTCOME_ICONS = {"ok": "✓", "failed": "✗", "no-cuda": "○", "busy": "◐", "refused": "⊘", "timeout": "⏱"}
+
+
+def _read_env(_: click.Context, __: click.Parameter, words: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
+    pairs = [word.partition("=") for word in words]
+    for name, equals, _value in pairs:
+        if not equals or not name.isidentifier():
+            raise click.BadParameter("write NAME=VALUE")
+    return tuple((name, value) for name, _equals, value in pairs)
+
+
+@nodes.command()
+@_PARTITION
+@click.option("--nodes", "named", default="", help="Only these, as a list: node[001-003,7].")
+@click.option("--all", "everything", is_flag=True, help="Nodes without GPUs, too.")
+@click.option("--gpus", type=click.IntRange(min=1), default=1, show_default=True, help="So many GPUs of each node.")
+@click.option("--timeout", default="60s", show_default=True, help="For one test, from its start.")
+@click.option("--wait", type=click.IntRange(2, 3600), default=10, show_default=True, metavar="SECONDS",
+              help="For a free GPU, before a node is called busy.")  # fmt: skip
+@click.option("--jobs", type=click.IntRange(min=1), default=16, show_default=True, help="Tests at once.")
+@click.option("--account", default="", help="Account to charge.")
+@click.option("--qos", default="", help="Quality of service to use.")
+@click.option("--python", default="", help="Interpreter on the nodes, 3.9 or newer; default: python3.")
+@click.option("--env", multiple=True, callback=_read_env, metavar="NAME=VALUE",
+              help="Set for the test, e.g. LD_LIBRARY_PATH; nothing else of your environment reaches it.")  # fmt: skip
+@click.option("--no-record", is_flag=True, help="Do not hold failures against nodes.")
+@_BACKEND
+@_JSON
+def test(**given: Any) -> int:
+    """Run the GPU smoke test on every node. Ends with 1 when CUDA failed on one.
+
+    ✓ CUDA working · ✗ CUDA failed · ○ no CUDA libs installed · ◐ node busy (no free GPUs) · ⊘ QOS/partition error ·
+    ⏱ timeout
+    """
+    from remuda.control import nodetest
+
+    options = _options(given)
+    this = nodetest.prepare(options, given["backend"])
+    width = max(len(view.name) for view in this.targets)
+    results = _with_progress(
+        len(this.targets), width, lambda tell: nodetest.perform(this, options, tell), as_json=given["as_json"]
+    )
+    recorded = None if given["no_record"] else nodetest.record(this, results)
+    if given["as_json"]:
+        print_json([item.model_dump() for item in results])
+    say(_summary(results))
+    if recorded is not None and recorded.failed:
+        say(f"held against {', '.join(recorded.failed)} for 12 hours (remuda nodes history NODE)")
+    return int(any(item.outcome == "failed" for item in results))
+
+
+def _options(given: dict[str, Any]) -> SmokeOptions:
+    from remuda.base.errors import InputError
+    from remuda.base.units import parse_duration
+    from remuda.control.nodetest import SmokeOptions
+
+    timeout_s = parse_duration(given["timeout"])
+    if timeout_s <= 0:
+        raise InputError("a test needs some time", hint="write --timeout 60s", where="--timeout")
+    return SmokeOptions(
+        nodes=given["named"], partition=given["partition"], everything=given["everything"], gpus=given["gpus"],
+        timeout_s=timeout_s, wait_s=given["wait"], at_once=given["jobs"], account=given["account"], qos=given["qos"],
+        python=given["python"], env=given["env"],
+    )  # fmt: skip
+
+
+def _with_progress(
+    count: int, width: int, perform: Callable[[Callable[[SmokeView], None]], list[SmokeView]], *, as_json: bool
+) -> list[SmokeView]:
+    """Run the tests and show each result as it comes: as JSON is asked for, on standard error."""
+    drawn = is_terminal() and not as_json
+    terminal = console() if drawn else None
+    done = 0
+
+    def tell(result: SmokeView) -> None:
+        nonlocal done
+        done += 1
+        line = _line(result, width, with_icon=drawn)
+        if terminal is not None and status is not None:
+            from rich.text import Text
+
+            terminal.print(Text(line, style=style_of(line)))
+            status.update(f"{done} of {count} tested")
+        else:
+            click.echo(line, err=as_json)
+
+    with terminal.status(f"testing {count} nodes") if terminal is not None else nullcontext() as status:
+        return perform(tell)
+
+
+def _line(result: SmokeView, width: int, *, with_icon: bool) -> str:
+    word = _OUTCOME_ICONS[result.outcome] if with_icon else result.outcome.ljust(7)
+    what = ", ".join(sorted(set(filter(None, result.gpus)))) if result.outcome == "ok" else result.detail
+    text = f"{word} {result.node.ljust(width)}  {result.meaning}" + (f": {what}" if what else "")
+    return f"{text} ({result.seconds:g} s)"
+
+
+def _summary(results: list[SmokeView]) -> str:
+    counts = Counter(item.meaning for item in results)
+    nodes_text = "1 node" if len(results) == 1 else f"{len(results)} nodes"
+    return f"{nodes_text}: " + ", ".join(f"{count} {meaning}" for meaning, count in counts.most_common())

@@ -169,6 +169,8 @@ class Observed:
     """What the node program found in the output."""
     ran_s: float = 0.0
     """How long the child ran, where the node program said so."""
+    unread: bool = False
+    """What the allocation writes could not be read just now: that it is silent says nothing."""
 
 
 @dataclass(frozen=True)

@@ -77,6 +77,7 @@ class TaskRow:
     pool: str = ""
     pool_refusals: int = 0
     pool_failures: int = 0
+    pool_nevers: int = 0
     pool_left_at: float = 0.0
     quick_failures: int = 0
     restart_mark: int = 0

@@ -135,6 +135,7 @@ TASK: Final = Table(
     _words("pool"),
     _int("pool_refusals"),
     _int("pool_failures"),
+    _int("pool_nevers"),
     _time("pool_left_at"),
     _int("quick_failures"),
     _big("restart_mark"),

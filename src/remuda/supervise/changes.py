@@ -8,12 +8,15 @@ from remuda.supervise.model import Line
 
 if TYPE_CHECKING:
     from remuda.backends.base import TaskKey
+    from remuda.supervise.ledger import Evidence
     from remuda.supervise.model import Allocation, Task
 
 #: Fields whose change is worth a write; the others are seen again with the next report.
 _MATERIAL = (
     "phase", "attempt", "generation", "token", "native", "failures", "not_before", "ready_since", "kill_at",
-    "cause", "reason", "node", "url", "pid", "restarts", "exit_code",
+    "cause", "reason", "node", "url", "pid", "restarts", "exit_code", "started_at", "released", "never", "limit_at",
+    "requeues", "ending", "pool", "pool_refusals", "pool_failures", "pool_nevers", "pool_left_at", "quick_failures",
+    "restart_mark",
 )  # fmt: skip
 
 
@@ -24,10 +27,11 @@ class Changes:
         self.tasks: set[TaskKey] = set()
         self.allocations: list[Allocation] = []
         self.lines: list[Line] = []
+        self.evidence: list[Evidence] = []
 
     def is_empty(self) -> bool:
         """Whether there is nothing to write."""
-        return not (self.tasks or self.allocations or self.lines)
+        return not (self.tasks or self.allocations or self.lines or self.evidence)
 
     def note(self, before: Task | None, after: Task, now: float) -> None:
         """Keep a changed task; a new phase is a line of its story."""
@@ -45,3 +49,4 @@ class Changes:
         self.tasks |= later.tasks
         self.allocations += later.allocations
         self.lines += later.lines
+        self.evidence += later.evidence

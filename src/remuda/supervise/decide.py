@@ -9,13 +9,18 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, assert_never
 
 from remuda.backends.base import TaskKey, make_token
-from remuda.supervise.model import LIVE, RUNNING, Event, Phase, Task, Want, move
+from remuda.policy.failover import Standing, next_pool
+from remuda.supervise.model import FINAL, LIVE, RUNNING, TIME_OVER, Cause, Event, Phase, Task, Want, move
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from remuda.plan.model import Group
+
 KILL_AGAIN_S = 5.0
 """Between two attempts to kill what does not end."""
+PAUSED = "paused; "
+"""Begin of the reason of a task that waits because its workload is paused."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,44 +72,79 @@ def decide(want: Want, tasks: Mapping[TaskKey, Task], now: float) -> tuple[Actio
         action
         for group in want.workload.groups
         for index in range(counts[group.name])
-        for action in _keep(want, group.name, index, tasks, now)
+        for action in _keep(want, group, index, tasks, now)
     ]
     return (*surplus, *due)
 
 
-def _keep(want: Want, group: str, index: int, tasks: Mapping[TaskKey, Task], now: float) -> Sequence[Action]:
-    key = TaskKey(want.workload.name, group, index)
+def _keep(want: Want, group: Group, index: int, tasks: Mapping[TaskKey, Task], now: float) -> Sequence[Action]:
+    key = TaskKey(want.workload.name, group.name, index)
     task = tasks.get(key)
+    if 0 < group.replace.until <= now:
+        return _after_until(group, task, now)
     if task is None:
+        if want.paused:
+            return ()
         fresh = Task(key, want.workload.backend, generation=want.generation, since=now)
-        return (_submit(want, fresh, now, "first attempt"),)
+        return (_submit(want, group, fresh, now, "first attempt"),)
     if task.phase in RUNNING or task.phase is Phase.PENDING:
-        return (Note(replace(task, generation=want.generation)),) if task.generation < want.generation else ()
-    return _keep_idle(want, task, now)
+        return _keep_live(want, group, task, now)
+    return _keep_idle(want, group, task, now)
 
 
-def _keep_idle(want: Want, task: Task, now: float) -> Sequence[Action]:
+def _after_until(group: Group, task: Task | None, now: float) -> Sequence[Action]:
+    """Its time is over: what runs is asked to end, and nothing is begun again."""
+    if task is None or task.phase in FINAL:
+        return ()
+    if task.phase is Phase.WAITING:
+        return (Note(move(task, Event.STOP, now, f"{TIME_OVER}; {task.reason}" if task.reason else TIME_OVER)),)
+    if task.phase is Phase.STOPPING:
+        if task.ending is not Cause.NONE:
+            return (Note(replace(task, ending=Cause.NONE)),)
+        return _insist(task, now)
+    return (_end(task, group, now, TIME_OVER),)
+
+
+def _keep_live(want: Want, group: Group, task: Task, now: float) -> Sequence[Action]:
+    if not want.paused:
+        if task.ending is not Cause.NONE:
+            return (_end(task, group, now, task.reason, task.ending),)
+        if task.restart_mark < want.restart_mark:
+            return (_end(task, group, now, "the user wants it begun again", Cause.USER),)
+        if task.never and task.phase is Phase.PENDING:
+            return (_end(task, group, now, f"never: {task.never}", Cause.SCHEDULER),)
+    return (Note(replace(task, generation=want.generation)),) if task.generation < want.generation else ()
+
+
+def _keep_idle(want: Want, group: Group, task: Task, now: float) -> Sequence[Action]:
     match task.phase:
         case Phase.WAITING:
-            if now < task.not_before:
-                return ()
-            return (_submit(want, task, now, f"attempt {task.attempt + 1}: {task.reason}"),)
+            return _keep_waiting(want, group, task, now)
         case Phase.SUBMITTING:
             return (Submit(task, again=True),) if now >= task.not_before else ()
         case Phase.STOPPING:
             return _insist(task, now)
-        case Phase.STOPPED:
-            return (Note(_revive(want, task, now, "wanted again")),)
-        case Phase.FAILED | Phase.DONE:
-            return (Note(_revive(want, task, now, "asked for again")),) if task.generation < want.generation else ()
+        case Phase.STOPPED | Phase.FAILED | Phase.DONE:
+            why = "wanted again" if task.phase is Phase.STOPPED else "asked for again"
+            return (Note(_revive(want, task, now, why)),) if task.generation < want.generation else ()
         case Phase.PENDING | Phase.STARTING | Phase.READY | Phase.UNHEALTHY:
             return ()
         case _:
             assert_never(task.phase)
 
 
-def _submit(want: Want, task: Task, now: float, reason: str) -> Submit:
+def _keep_waiting(want: Want, group: Group, task: Task, now: float) -> Sequence[Action]:
+    if want.paused:
+        is_told = task.reason.startswith(PAUSED)
+        return () if is_told else (Note(replace(task, reason=f"{PAUSED}{task.reason}")),)
+    if now < task.not_before and task.restart_mark >= want.restart_mark:
+        return ()
+    return (_submit(want, group, task, now, f"attempt {task.attempt + 1}: {task.reason.removeprefix(PAUSED)}"),)
+
+
+def _submit(want: Want, group: Group, task: Task, now: float, reason: str) -> Submit:
     attempt = task.attempt + 1
+    standing, why = _choose_pool(group, task, now)
     intended = replace(
         task,
         attempt=attempt,
@@ -116,28 +156,63 @@ def _submit(want: Want, task: Task, now: float, reason: str) -> Submit:
         node="",
         exit_code=None,
         generation=want.generation,
+        started_at=0.0,
+        last_seen=0.0,
+        released=False,
+        never="",
+        limit_at=0.0,
+        requeues=0,
+        ending=Cause.NONE,
+        pool=standing.pool,
+        pool_refusals=standing.refusals,
+        pool_failures=standing.failures,
+        pool_left_at=standing.left_at,
+        restart_mark=want.restart_mark,
     )
-    return Submit(move(intended, Event.SUBMIT, now, reason))
+    return Submit(move(intended, Event.SUBMIT, now, f"{reason} ({why})" if why else reason))
+
+
+def _choose_pool(group: Group, task: Task, now: float) -> tuple[Standing, str]:
+    standing = Standing(task.pool, task.pool_refusals, task.pool_failures, task.pool_left_at)
+    names = [pool.name for pool in group.pools]
+    if group.failover.hedge and len(names) > 1:
+        return replace(standing, pool="", left_at=0.0), f"all of {', '.join(names)} are asked at once"
+    if len(names) <= 1:  # nothing to choose, nothing to tell
+        return replace(standing, pool=names[0] if names else "", left_at=0.0), ""
+    rule = group.failover
+    return next_pool(
+        names, standing, now, retry_per_pool=rule.retry_per_pool, reset_to_preferred_s=rule.reset_to_preferred_s
+    )
 
 
 def _revive(want: Want, task: Task, now: float, reason: str) -> Task:
     return replace(
-        move(task, Event.REVIVE, now, reason), failures=0, not_before=0.0, generation=want.generation, ready_since=0.0
-    )
+        move(task, Event.REVIVE, now, reason), failures=0, not_before=0.0, generation=want.generation, ready_since=0.0,
+        quick_failures=0, pool_refusals=0, pool_failures=0, pool_nevers=0,
+    )  # fmt: skip
 
 
 def _remove(want: Want, task: Task, now: float) -> Sequence[Action]:
-    if task.phase is Phase.STOPPING:
-        return _insist(task, now)
     reason = "scaled down" if want.running else "taken down"
+    if task.phase is Phase.STOPPING:
+        if task.ending is not Cause.NONE:
+            # It was to be begun again; now it is not wanted any more.
+            return (Note(replace(task, ending=Cause.NONE, reason=reason)),)
+        return _insist(task, now)
     if task.phase in LIVE:
-        grace = want.workload.group(task.key.group).kill_grace_s
-        stopping = replace(move(task, Event.STOP, now, reason), kill_at=now + grace + KILL_AGAIN_S, ready_since=0.0)
-        return (Cancel(stopping),)
+        return (_end(task, want.workload.group(task.key.group), now, reason),)
     # A task that has ended is kept although it is surplus: its attempts go on counting when it is wanted again.
     if task.phase is Phase.WAITING:
         return (Note(move(task, Event.STOP, now, reason)),)
     return ()
+
+
+def _end(task: Task, group: Group, now: float, reason: str, ending: Cause = Cause.NONE) -> Cancel:
+    """Ask the allocation to end; with `ending` it is begun again."""
+    stopping = move(task, Event.STOP, now, reason)
+    kill_at = now + group.kill_grace_s + KILL_AGAIN_S
+    ready_since = task.ready_since if ending is not Cause.NONE else 0.0
+    return Cancel(replace(stopping, kill_at=kill_at, ready_since=ready_since, ending=ending))
 
 
 def _insist(task: Task, now: float) -> Sequence[Action]:
@@ -146,11 +221,27 @@ def _insist(task: Task, now: float) -> Sequence[Action]:
     return (Cancel(replace(task, kill_at=now + KILL_AGAIN_S), force=True),)
 
 
-def next_due(tasks: Mapping[TaskKey, Task], now: float) -> float | None:
-    """Seconds until the clock alone can make `decide` say something new; None: only a fact can."""
+def next_due(tasks: Mapping[TaskKey, Task], now: float, want: Want | None = None) -> float | None:
+    """Seconds until the clock alone can make `decide` say something new; None: only a fact can.
+
+    That a task was silent for too long is such a fact: only a look at the backend can tell, and the loop looks in time.
+    """
+    is_paused = want is not None and want.paused and want.running
+    phases = (Phase.STOPPING, Phase.SUBMITTING) if is_paused else (Phase.STOPPING, Phase.SUBMITTING, Phase.WAITING)
     times = [
         task.kill_at if task.phase is Phase.STOPPING else task.not_before
         for task in tasks.values()
-        if task.phase in (Phase.STOPPING, Phase.WAITING, Phase.SUBMITTING)
+        if task.phase in phases
     ]
+    if want is not None and want.running:
+        times += _ends_of_time(want, tasks)
     return max(0.0, min(times) - now) if times else None
+
+
+def _ends_of_time(want: Want, tasks: Mapping[TaskKey, Task]) -> list[float]:
+    """When `until` of a group comes that has something to end."""
+    untils = {group.name: group.replace.until for group in want.workload.groups if group.replace.until > 0}
+    if not untils:
+        return []
+    going = {key.group for key, task in tasks.items() if task.phase not in FINAL and task.phase is not Phase.STOPPING}
+    return [until for name, until in untils.items() if name in going]

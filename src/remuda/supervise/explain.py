@@ -6,13 +6,15 @@ import time
 from typing import TYPE_CHECKING
 
 from remuda.base.units import show_duration
-from remuda.supervise.model import Allocation, Line, Phase, Task, Want
+from remuda.supervise.model import LIVE, RUNNING, Allocation, Line, Phase, Task, Want
 from remuda.supervise.summary import current, summarise
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from remuda.backends.base import TaskKey
+    from remuda.plan.model import Group
+    from remuda.supervise.ledger import Evidence
 
 _LAST_ENDS = 3
 _LAST_LINES = 12
@@ -25,6 +27,7 @@ def explain(
     ends: Sequence[Allocation],
     unreachable: str,
     now: float,
+    evidence: Sequence[Evidence] = (),
 ) -> list[str]:
     """Tell how it is, what each task does and why, what ended and why, and the last lines of the story.
 
@@ -35,6 +38,7 @@ def explain(
         ends: its allocations, oldest first.
         unreachable: what the backend did not answer, empty when it does.
         now: seconds since the epoch.
+        evidence: against nodes, unexpired; what this workload gave, or what keeps it from a node, is told.
 
     Returns:
         Lines of text; indented ones belong to the one above.
@@ -43,12 +47,15 @@ def explain(
     text = [f"{want.workload.name} is {summary.phase}: {summary.ready} of {summary.wanted} ready"]
     if summary.reason:
         text.append(f"  because {summary.reason}")
+    if want.paused:
+        text.append("  paused: what runs is left alone, nothing new is begun until `remuda unpause`")
     if unreachable:
         text.append(
             f"  the backend {want.workload.backend} does not answer ({unreachable}); nothing is concluded from that"
         )
     for key in sorted(current(want, tasks)):
-        text += _about(tasks[key], now)
+        text += _about(want, tasks[key], now)
+    text += _about_nodes(want, story, evidence, now)
     past = [end for end in ends if end.ended_at][-_LAST_ENDS:]
     if past:
         text.append("what ended last:")
@@ -61,14 +68,47 @@ def explain(
     return text
 
 
-def _about(task: Task, now: float) -> list[str]:
+def _about(want: Want, task: Task, now: float) -> list[str]:
     where = f" on {task.node}" if task.node else ""
     first = f"{task.key.group}/{task.key.index}: {task.phase} for {show_duration(max(0.0, now - task.since))}{where}"
     lines = [first + (f", attempt {task.attempt}" if task.attempt > 1 else "")]
     if task.reason:
         lines.append(f"  {task.reason}")
-    if task.phase is Phase.WAITING and task.not_before > now:
-        lines.append(f"  next attempt in {show_duration(task.not_before - now)}, after {task.failures} failures")
+    if task.pool and task.phase in LIVE:
+        lines.append(f"  {_why_pool(want.workload.group(task.key.group), task)}")
+    if task.requeues:
+        times = "once" if task.requeues == 1 else f"{task.requeues} times"
+        lines.append(f"  the scheduler put it back into its queue {times}")
+    if task.limit_at and task.phase in RUNNING:
+        lines.append(f"  its time limit ends it in {show_duration(max(0.0, task.limit_at - now))}")
+    if task.phase is Phase.WAITING and task.not_before > now and not want.paused:
+        failures = "1 failure" if task.failures == 1 else f"{task.failures} failures"
+        lines.append(f"  next attempt in {show_duration(task.not_before - now)}, after {failures}")
+    return lines
+
+
+def _why_pool(group: Group, task: Task) -> str:
+    verb = "runs in" if task.phase in RUNNING else "was asked of"
+    if group.failover.hedge and len(group.pools) > 1:
+        return f"{verb} {task.pool}; all of {', '.join(pool.name for pool in group.pools)} were asked at once"
+    if len(group.pools) <= 1:
+        return f"{verb} {task.pool}"
+    if not task.pool_left_at:
+        return f"{verb} {task.pool}, the preferred pool"
+    since = _clock(task.pool_left_at)
+    return f"{verb} {task.pool}; the preferred pool {group.pools[0].name} was left at {since}"
+
+
+def _about_nodes(want: Want, story: Sequence[Line], evidence: Sequence[Evidence], now: float) -> list[str]:
+    told = [line for line in story if line.kind == "nodes"]
+    lines = [f"nodes, when it was last submitted: {told[-1].reason}"] if told else []
+    mine = [item for item in evidence if item.workload == want.workload.name]
+    if mine:
+        lines.append("its evidence against nodes:")
+    for item in mine:
+        device = f" on {item.device}" if item.device else ""
+        left = show_duration(max(0.0, item.expires_at - now))
+        lines.append(f"  {_clock(item.at)}  {item.node}: {item.kind}{device}, counts {item.weight:g}, for {left} more")
     return lines
 
 

@@ -6,9 +6,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from remuda.backends.base import Life, Observed
-from remuda.policy.backoff import backoff_s
-from remuda.supervise.causes import Verdict, classify
-from remuda.supervise.model import LIVE, RUNNING, Event, Phase, Task, move
+from remuda.base.units import show_duration
+from remuda.policy.failover import is_pool_done, is_round_over
+from remuda.supervise.ends import after_end, retry_or_give_up, short_wait_s
+from remuda.supervise.model import LIVE, RUNNING, Cause, Event, Phase, Task, move
 
 if TYPE_CHECKING:
     from remuda.plan.model import Group
@@ -16,22 +17,33 @@ if TYPE_CHECKING:
 
 _AGAIN_S = 5.0
 """Before a backend that did not answer is asked for the same submission again."""
+_SURELY_PENDING_S = 60.0
+"""A scheduler that does not count requeues is believed that a running task is pending after so long a silence."""
+_NO_REPORT_S = 60.0
+"""A task without probe that runs for so long and never reported is taken for ready, unless its silence is watched."""
 
 
 def accepted(task: Task, native: str, now: float) -> Task:
     """The backend has the allocation, under the name `native`."""
     if task.phase is not Phase.SUBMITTING:
         return replace(task, native=native or task.native)
-    return replace(move(task, Event.ACCEPTED, now, "handed to the backend"), native=native)
+    return replace(move(task, Event.ACCEPTED, now, "handed to the backend"), native=native, pool_refusals=0)
 
 
 def refused(task: Task, group: Group, reason: str, now: float) -> Task:
-    """The backend refused the submission for good; it counts as a failure."""
+    """The backend refused the submission for good. It counts as a failure once every pool has refused."""
     if task.phase is not Phase.SUBMITTING:
         return task
-    failures = task.failures + 1
-    waiting = move(replace(task, failures=failures, token="", native=""), Event.REFUSED, now, f"refused: {reason}")
-    return _retry_or_give_up(waiting, group, now)
+    rule, names = group.failover, [pool.name for pool in group.pools]
+    refusals = task.pool_refusals + 1
+    where = f" by {task.pool}" if task.pool else ""
+    waiting = replace(task, pool_refusals=refusals, token="", native="", pool_nevers=0)
+    waiting = move(waiting, Event.REFUSED, now, f"refused{where}: {reason}")
+    if is_round_over(names, refusals, retry_per_pool=rule.retry_per_pool, hedge=rule.hedge):
+        return retry_or_give_up(replace(waiting, failures=task.failures + 1), group, now)
+    if is_pool_done(refusals, retry_per_pool=rule.retry_per_pool):
+        return replace(waiting, not_before=now)
+    return replace(waiting, not_before=now + short_wait_s(waiting, group))
 
 
 def unanswered(task: Task, reason: str, now: float) -> Task:
@@ -39,31 +51,118 @@ def unanswered(task: Task, reason: str, now: float) -> Task:
     return replace(task, not_before=now + _AGAIN_S, reason=f"no answer from the backend, asking again: {reason}")
 
 
+def released(task: Task) -> Task:
+    """The backend was told that the allocation may start."""
+    return replace(task, released=True) if task.phase is Phase.PENDING or task.phase in RUNNING else task
+
+
 def observed(task: Task, group: Group, seen: Observed, now: float) -> Task:
     """Take in one answer of the backend."""
     if task.phase not in LIVE:
         return task
     if seen.life in (Life.ENDED, Life.GONE):
-        return ended(task, group, seen, now)
+        return after_end(task, group, seen, now)
     if task.phase is Phase.SUBMITTING:
         task = accepted(task, seen.native, now)
-    if seen.node and seen.node != task.node:
-        task = replace(task, node=seen.node)
-    if seen.life is Life.PENDING and task.phase is Phase.PENDING:
-        return move(task, Event.SEEN_PENDING, now, seen.reason)
-    if seen.life is Life.RUNNING and task.phase is Phase.PENDING:
-        return move(task, Event.SEEN_RUNNING, now, "running, not ready yet")
+    if task.phase is Phase.STOPPING:
+        return replace(task, node=seen.node or task.node)
+    task = _details(task, group, seen)
+    if seen.life is Life.PENDING:
+        return _pending(task, seen, now)
+    return _running(task, group, seen, now)
+
+
+def _details(task: Task, group: Group, seen: Observed) -> Task:
+    pool = seen.pool if any(seen.pool == pool.name for pool in group.pools) else task.pool
+    # What is not held was released, by us or by a person; if a person holds it later, that is meant.
+    released_now = task.released or not seen.held
+    node = seen.node or task.node
+    if (node, pool, released_now, seen.limit_at or task.limit_at) != (
+        task.node, task.pool, task.released, task.limit_at
+    ):  # fmt: skip
+        return replace(task, node=node, pool=pool, released=released_now, limit_at=seen.limit_at or task.limit_at)
     return task
 
 
-def reported(task: Task, report: Report, now: float) -> Task:
-    """Take in one report of the node program; a stale one or one of another allocation changes nothing."""
-    if report.token != task.token or report.seq <= task.seq or task.phase not in LIVE:
+def _pending(task: Task, seen: Observed, now: float) -> Task:
+    reason = seen.reason
+    if seen.held:
+        who = "a person" if task.released else "the supervisor until it is recorded"
+        reason = f"held by {who}" + (f" ({seen.reason})" if seen.reason else "")
+    if seen.never:
+        reason = f"never: {seen.never}"
+    if task.phase is Phase.PENDING:
+        if seen.never == task.never and (not reason or reason == task.reason):
+            return task
+        return move(replace(task, never=seen.never), Event.SEEN_PENDING, now, reason)
+    heard_at = max(task.last_seen, task.started_at, task.since)
+    if seen.requeues <= task.requeues and now - heard_at < _SURELY_PENDING_S:
+        return task  # the answer is older than the report that said that it runs
+    again = f"put back into the queue by the scheduler: {reason}" if reason else "put back into the queue"
+    waiting = move(task, Event.REQUEUED, now, again)
+    return replace(
+        waiting, requeues=max(seen.requeues, task.requeues + 1), started_at=0.0, ready_since=0.0, limit_at=0.0,
+        node="", url="", pid=0, http_status=0, restarts=0, ending=Cause.NONE,
+    )  # fmt: skip
+
+
+def _running(task: Task, group: Group, seen: Observed, now: float) -> Task:
+    if seen.requeues > task.requeues:  # it was pending in between, unseen
+        task = replace(task, requeues=seen.requeues, started_at=now)
+    if not task.started_at or task.never or task.pool_nevers:
+        task = replace(task, started_at=task.started_at or now, never="", pool_nevers=0)
+    if task.phase is Phase.PENDING:
+        task = move(task, Event.SEEN_RUNNING, now, "running, not ready yet")
+    if task.phase is Phase.STARTING and group.probe is None and task.seq < 0 and seen.report is None:
+        task = _ready_without_report(task, group, seen, now)
+    return _with_silence(task, group, seen, now)
+
+
+def _ready_without_report(task: Task, group: Group, seen: Observed, now: float) -> Task:
+    """Where no report can come, running is all that can be known."""
+    watched = _grace_s(group) > 0
+    if seen.unread:
+        why = "runs; its reports cannot be read"
+    elif not watched and now - task.started_at >= _NO_REPORT_S:
+        why = "runs; no report has come"
+    else:
+        return task
+    return replace(move(task, Event.PROBE_OK, now, why), ready_since=task.ready_since or now)
+
+
+def _with_silence(task: Task, group: Group, seen: Observed, now: float) -> Task:
+    """Whether it gave no sign of life for too long. Concluded only here: the backend just said that it runs."""
+    grace = _grace_s(group)
+    heard_at = max(task.last_seen, task.started_at)
+    is_silent = grace > 0 and not seen.unread and now - heard_at > grace
+    if is_silent and task.ending is Cause.NONE:
+        return replace(task, ending=Cause.NODE, reason=f"no sign of life for {show_duration(now - heard_at)}")
+    if not is_silent and task.ending is Cause.NODE:
+        return replace(task, ending=Cause.NONE, reason="gives signs of life again")
+    return task
+
+
+def _grace_s(group: Group) -> float:
+    """After how long a silence it is taken for hung, 0: never."""
+    watch = group.watch
+    return watch.heartbeat_interval_s + watch.heartbeat_grace_s if watch and watch.heartbeat_grace_s > 0 else 0.0
+
+
+def reported(task: Task, report: Report, now: float, *, since: float = 0.0) -> Task:
+    """Take in one report of the node program; a stale one or one of another allocation changes nothing.
+
+    Args:
+        task: as known.
+        report: what came.
+        now: seconds, on this machine's clock.
+        since: when it was surely not there yet; bounds the time of a node whose clock is behind.
+    """
+    if report.token != task.token or task.phase not in LIVE or not _is_newer(task, report):
         return task
     task = replace(
         task,
         seq=report.seq,
-        last_seen=max(task.last_seen, min(report.at, now)),
+        last_seen=max(task.last_seen, since, min(report.at, now)),
         node=report.node or task.node,
         url=report.url,
         pid=report.pid,
@@ -74,7 +173,16 @@ def reported(task: Task, report: Report, now: float) -> Task:
     )
     if task.phase is Phase.SUBMITTING:
         task = accepted(task, task.native, now)
+    if task.phase in RUNNING | {Phase.PENDING} and not task.started_at:
+        task = replace(task, started_at=now, never="", pool_nevers=0)
     return _by_state(task, report, now)
+
+
+def _is_newer(task: Task, report: Report) -> bool:
+    if report.seq > task.seq:
+        return True
+    # A requeued allocation may count from the beginning again: the first report since it began anew is taken.
+    return task.requeues > 0 and task.last_seen < task.started_at <= report.at and report.seq < task.seq
 
 
 def _by_state(task: Task, report: Report, now: float) -> Task:
@@ -98,53 +206,11 @@ def _by_state(task: Task, report: Report, now: float) -> Task:
     return replace(task, reason=report.reason or task.reason)
 
 
-def ended(task: Task, group: Group, seen: Observed, now: float) -> Task:
-    """The allocation is no more: to its goal, to a new attempt, or given up."""
-    verdict = classify(seen)
-    known = replace(
-        task,
-        ready_since=0.0,
-        url="",
-        pid=0,
-        http_status=0,
-        restarts=0,
-        metrics={},
-        exit_code=seen.exit_code if seen.exit_code is not None else task.exit_code,
-        cause=verdict.cause,
-        not_before=0.0,
-    )
-    if task.phase is Phase.STOPPING:
-        return move(known, Event.ENDED_OK, now, f"{task.reason}; ended" if task.reason else "ended")
-    rule = group.replace
-    if verdict.success and rule.policy != "always" and task.phase in RUNNING | {Phase.PENDING}:
-        return replace(move(known, Event.ENDED_OK, now, verdict.reason), failures=0)
-    return _after_failure(known, group, verdict, now, healthy_since=task.ready_since)
-
-
-def _after_failure(task: Task, group: Group, verdict: Verdict, now: float, *, healthy_since: float) -> Task:
-    rule = group.replace
-    healed = healthy_since > 0 and now - healthy_since >= rule.heal_after_s
-    failures = (0 if healed else task.failures) + (1 if verdict.counts else 0)
-    waiting = move(replace(task, failures=failures), Event.ENDED_BAD, now, verdict.reason)
-    if verdict.permanent or rule.policy == "never":
-        why = verdict.reason if verdict.permanent else f"{verdict.reason}; it is not to be replaced"
-        return move(waiting, Event.GIVE_UP, now, why)
-    return _retry_or_give_up(waiting, group, now)
-
-
-def _retry_or_give_up(task: Task, group: Group, now: float) -> Task:
-    rule = group.replace
-    if task.failures >= rule.max_failures:
-        times = "1 failure" if task.failures == 1 else f"{task.failures} failures, the last"
-        why = f"given up after {times}: {task.reason}"
-        return move(task, Event.GIVE_UP, now, why)
-    wait = backoff_s(max(1, task.failures), rule.backoff_initial_s, rule.backoff_max_s, key=str(task.key))
-    return replace(task, not_before=now + wait)
-
-
 def healed(task: Task, group: Group, now: float) -> Task:
     """A task that was healthy long enough gets its failures back."""
     stretch = now - task.ready_since if task.ready_since else 0.0
-    if task.failures and task.phase is Phase.READY and stretch >= group.replace.heal_after_s:
-        return replace(task, failures=0)
-    return task
+    if task.phase is not Phase.READY or stretch < group.replace.heal_after_s:
+        return task
+    if not (task.failures or task.quick_failures or task.pool_failures):
+        return task
+    return replace(task, failures=0, quick_failures=0, pool_failures=0)

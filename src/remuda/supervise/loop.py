@@ -8,19 +8,21 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import defaultdict
-from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
 
-from remuda.backends.base import Backend, Handle, Life, Observed, Rendered, Request, TaskKey, read_token
-from remuda.base.errors import BackendUnreachable, Fenced, RemudaError
+from remuda.backends.base import Backend, Feature, Handle, Life, Observed, TaskKey, read_token
+from remuda.base.errors import RemudaError
 from remuda.supervise import facts
 from remuda.supervise.changes import Changes
 from remuda.supervise.decide import KILL_AGAIN_S, Action, Cancel, Note, Submit, decide, next_due
-from remuda.supervise.model import LIVE, Allocation, Line, Phase, Task, Want
+from remuda.supervise.ends import end_of, evidence_of
+from remuda.supervise.model import LIVE, Allocation, Phase, Task, Want
+from remuda.supervise.state import Journal, State, text_of
+from remuda.supervise.submit import Submitter
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from remuda.base.clock import Clock
     from remuda.wire.report import Report
@@ -31,32 +33,6 @@ _AFTER_BUG_S = 1.0
 _HURRY_FOR_S = 5.0
 _EARLY_S = 0.01
 """A look is not put off for so little: two clocks are never quite the same."""
-
-
-class Journal(Protocol):
-    """Where the loop writes: everything of one call in one transaction, refused once another host took over."""
-
-    def wants(self) -> Sequence[Want]:
-        """All recorded intents."""
-        ...
-
-    def tasks(self) -> Sequence[Task]:
-        """All recorded tasks."""
-        ...
-
-    def record(
-        self,
-        *,
-        tasks: Sequence[Task] = (),
-        allocations: Sequence[Allocation] = (),
-        lines: Sequence[Line] = (),
-    ) -> None:
-        """Write all of it or nothing.
-
-        Raises:
-            Fenced: another host holds the lease.
-        """
-        ...
 
 
 class After(Protocol):
@@ -73,20 +49,17 @@ class Supervisor:
     def __init__(
         self, journal: Journal, backends: Mapping[str, Backend], clock: Clock, after: Sequence[After] = ()
     ) -> None:
+        self._state = State(journal, backends, clock)
+        self._submitter = Submitter(self._state)
         self.journal = journal
         self.backends = backends
         self.clock = clock
         self.after = after
-        self.wants: dict[str, Want] = {want.workload.name: want for want in journal.wants()}
-        self.all: dict[str, dict[TaskKey, Task]] = defaultdict(dict)
-        for task in journal.tasks():
-            self.all[task.key.workload][task.key] = task
+        self.wants = self._state.wants
+        self.all = self._state.all
         self.unreachable: dict[str, str] = {}
         self._inbox: list[Report] = []
-        self._unwritten = Changes()
         self._looked_at: dict[str, float] = {}
-        self._bugs: dict[str, str] = {}
-        self._has_bug = False
         self._hurry_until = 0.0
         # Allocations that are to end and did not hear of it yet: asked kindly before they are killed. Those that an
         # earlier host wanted to end may have heard; they are asked again.
@@ -124,14 +97,14 @@ class Supervisor:
     def adopt(self, want: Want) -> None:
         """Follow a new or changed intent, which is recorded already."""
         self.wants[want.workload.name] = want
-        self._bugs.pop(want.workload.name, None)
+        self._state.bugs.pop(want.workload.name, None)
         self._wake.set()
 
     def forget(self, name: str) -> None:
         """Stop following a workload whose record was removed."""
         self.wants.pop(name, None)
         self.all.pop(name, None)
-        self._bugs.pop(name, None)
+        self._state.bugs.pop(name, None)
 
     def tasks(self, name: str) -> Mapping[TaskKey, Task]:
         """Tasks of one workload, as of the last step."""
@@ -157,17 +130,18 @@ class Supervisor:
     async def step(self) -> float:
         """One round: observe, take facts in, decide, record, act. Returns seconds until the next is due."""
         changes = Changes()
-        self._has_bug = False
+        self._state.has_bug = False
         await self._observe(changes)
         self._take_reports(changes)
         actions = self._decide(changes)
-        if not self._write(changes):
+        if not self._state.write(changes):
             return 1.0
         await self._act(actions)
         pauses = [await self._follow(), self._look_pause_s()]
         now = self.clock.now()
-        pauses += [due for tasks in self.all.values() if (due := next_due(tasks, now)) is not None]
-        return max(_AFTER_BUG_S if self._has_bug else 0.01, min(pauses))
+        dues = [next_due(tasks, now, self.wants.get(name)) for name, tasks in self.all.items()]
+        pauses += [due for due in dues if due is not None]
+        return max(_AFTER_BUG_S if self._state.has_bug else 0.01, min(pauses))
 
     def _look_pause_s(self) -> float:
         """Seconds until a backend is to be asked how its allocations are."""
@@ -194,15 +168,17 @@ class Supervisor:
         for name in self.backends:
             if self._look_due_s(name) > _EARLY_S:
                 continue
+            looked_at = self._looked_at.get(name, self.clock.now())
             self._looked_at[name] = self.clock.now()
             answers = await self._ask(name, handles[name]) if name in handles else {}
             by_token = {
                 task.token: task for tasks in self.all.values() for task in tasks.values() if task.backend == name
             }
             for token, seen in answers.items():
-                if token in by_token:
-                    with self._isolate(by_token[token].key.workload, changes):
-                        self._put(changes, by_token[token], self._take_observed(by_token[token], seen, changes))
+                task = by_token.get(token)
+                if task is not None:
+                    with self._state.isolate(task.key.workload, changes):
+                        self._state.put(changes, task, self._take_observed(task, seen, changes, looked_at))
 
     async def _ask(self, name: str, handles: Sequence[Handle]) -> Mapping[str, Observed]:
         """Observe; silence, or an answer that nobody understands, changes only what `explain` says of the backend."""
@@ -212,20 +188,25 @@ class Supervisor:
             if name not in self.unreachable:
                 bug = None if isinstance(error, RemudaError) else error
                 _LOG.warning("backend %s does not answer: %s", name, error, exc_info=bug)
-            self.unreachable[name] = _text(error)
+            self.unreachable[name] = text_of(error)
             return {}
         if self.unreachable.pop(name, None) is not None:
             _LOG.info("backend %s answers again", name)
         return answers
 
-    def _take_observed(self, task: Task, seen: Observed, changes: Changes) -> Task:
-        group = self.wants[task.key.workload].workload.group(task.key.group)
+    def _take_observed(self, task: Task, seen: Observed, changes: Changes, looked_at: float) -> Task:
+        """Take in one answer. A report that is new was written after `looked_at`, when the last look was."""
+        group = self._state.group_of(task)
         now = self.clock.now()
-        if seen.report is not None:
-            task = facts.reported(task, seen.report, now)
+        if seen.report is not None and seen.life is not Life.PENDING:
+            task = facts.reported(task, seen.report, now, since=looked_at)
         after = facts.observed(task, group, seen, now)
         if seen.life in (Life.ENDED, Life.GONE):
-            changes.allocations.append(_end_of(task, after, seen, now))
+            changes.allocations.append(end_of(task, after, seen, now))
+            if Feature.EXCLUDE_NODES in self.backends[task.backend].features:
+                changes.evidence += evidence_of(task, group, seen, now)
+        elif seen.held:
+            self._submitter.hold(after)
         return facts.healed(after, group, now)
 
     def _take_reports(self, changes: Changes) -> None:
@@ -233,42 +214,20 @@ class Supervisor:
         if not inbox:
             return
         by_token = {task.token: task.key for tasks in self.all.values() for task in tasks.values() if task.token}
+        now = self.clock.now()
         for report in inbox:
             key = by_token.get(report.token)
             if key is not None:
                 task = self.all[key.workload][key]
-                with self._isolate(key.workload, changes):
-                    self._put(changes, task, facts.reported(task, report, self.clock.now()))
-
-    @contextmanager
-    def _isolate(self, workload: str, changes: Changes) -> Iterator[None]:
-        """One workload's bug must not stop the others; it becomes a line of its story."""
-        try:
-            yield
-        except Fenced:
-            raise
-        except Exception as error:  # noqa: BLE001 - the loop's edge: whatever it is, the others go on
-            self._note_bug(workload, error, changes)
-
-    def _note_bug(self, workload: str, error: Exception, changes: Changes) -> None:
-        """Tell it once: a bug that comes back in every round must not fill the log and the database."""
-        self._has_bug = True
-        text = _text(error)
-        if self._bugs.get(workload) != text:
-            self._bugs[workload] = text
-            _LOG.error("bug in the supervision of %s", workload, exc_info=error)
-            changes.lines.append(Line(self.clock.now(), workload, "bug", text))
-
-    def _put(self, changes: Changes, before: Task | None, after: Task) -> None:
-        self.all[after.key.workload][after.key] = after
-        changes.note(before, after, self.clock.now())
+                with self._state.isolate(key.workload, changes):
+                    self._state.put(changes, task, facts.reported(task, report, now, since=now))
 
     def _decide(self, changes: Changes) -> list[Action]:
         actions: list[Action] = []
         now = self.clock.now()
         for name, want in self.wants.items():
             tasks = self.all[name]
-            with self._isolate(name, changes):
+            with self._state.isolate(name, changes):
                 decided = decide(want, tasks, now)
                 for action in decided:
                     self._intend(changes, tasks, action, now)
@@ -278,41 +237,17 @@ class Supervisor:
     def _intend(self, changes: Changes, tasks: dict[TaskKey, Task], action: Action, now: float) -> None:
         match action:
             case Submit(task, again):
-                self._put(changes, tasks.get(task.key), task)
+                self._state.put(changes, tasks.get(task.key), task)
                 if not again:
                     changes.allocations.append(
                         Allocation(task.token, task.key, task.attempt, task.backend, submitted_at=now)
                     )
             case Cancel(task, force):
-                self._put(changes, tasks.get(task.key), task)
+                self._state.put(changes, tasks.get(task.key), task)
                 if not force:
                     self._unasked.add(task.token)
             case Note(task):
-                self._put(changes, tasks.get(task.key), task)
-
-    def _write(self, changes: Changes) -> bool:
-        """Write down, with what could not be written before. False: the store refused, nothing may be done now."""
-        self._unwritten.add(changes)
-        if self._unwritten.is_empty():
-            return True
-        try:
-            self.journal.record(
-                tasks=self._current(self._unwritten.tasks),
-                allocations=self._unwritten.allocations,
-                lines=self._unwritten.lines,
-            )
-        except Fenced:
-            raise
-        except RemudaError:
-            _LOG.exception("the state database cannot be written; nothing is done until it can")
-            return False
-        self._unwritten = Changes()
-        return True
-
-    def _current(self, keys: Iterable[TaskKey]) -> list[Task]:
-        """Tasks as they are now; those of a workload that was removed meanwhile are no more."""
-        known = ((self.all.get(key.workload) or {}).get(key) for key in keys)
-        return [task for task in known if task is not None]
+                self._state.put(changes, tasks.get(task.key), task)
 
     async def _act(self, actions: Sequence[Action]) -> None:
         submits: dict[str, list[Submit]] = defaultdict(list)
@@ -324,8 +259,11 @@ class Supervisor:
         kills = [action for action in actions if isinstance(action, Cancel) and action.force]
         await asyncio.gather(*(self._cancel(action, changes) for action in kills if action.task.token not in asked))
         for name, batch in submits.items():
-            await self._submit(name, batch, changes)
-        self._write(changes)
+            await self._submitter.submit(name, batch, changes)
+        if self._state.write(changes):
+            changes = Changes()
+            await self._submitter.release(changes)
+            self._state.write(changes)
 
     async def _ask_to_end(self, changes: Changes) -> set[str]:
         """Ask those kindly that did not hear of it yet; returns the tokens of those that now did."""
@@ -355,7 +293,7 @@ class Supervisor:
             self._say_why_not(task, error, changes)
             return False
         except Exception as error:  # noqa: BLE001 - others are to end, too
-            self._note_bug(task.key.workload, error, changes)
+            self._state.note_bug(task.key.workload, error, changes)
             return False
         if not action.force:
             self._give_grace(task, changes)
@@ -365,7 +303,7 @@ class Supervisor:
         """So that `status` tells why something does not end."""
         current = (self.all.get(task.key.workload) or {}).get(task.key)
         if current is not None and current.token == task.token and current.phase is Phase.STOPPING:
-            self._put(changes, current, replace(current, reason=f"cannot be ended now: {error}"))
+            self._state.put(changes, current, replace(current, reason=f"cannot be ended now: {error}"))
 
     def _give_grace(self, task: Task, changes: Changes) -> None:
         """What was asked late is killed late."""
@@ -375,70 +313,7 @@ class Supervisor:
         grace = self.wants[task.key.workload].workload.group(task.key.group).kill_grace_s
         kill_at = self.clock.now() + grace + KILL_AGAIN_S
         if kill_at > current.kill_at + 1.0:
-            self._put(changes, current, replace(current, kill_at=kill_at))
-
-    async def _submit(self, name: str, batch: Sequence[Submit], changes: Changes) -> None:
-        backend = self.backends.get(name)
-        if backend is None:
-            self._refuse(batch, f"this host has no backend {name!r}", changes)
-            return
-        try:
-            outcomes = await self._outcomes(backend, batch, changes)
-        except Exception as error:  # noqa: BLE001 - nobody knows what was made
-            shares = _by_workload(batch)
-            if len(shares) > 1:
-                # One workload's bug must not keep the others from being submitted.
-                for share in shares:
-                    await self._submit(name, share, changes)
-                return
-            self._note_bug(batch[0].task.key.workload, error, changes)
-            outcomes = [BackendUnreachable(_text(error))] * len(batch)
-        now = self.clock.now()
-        for action, outcome in zip(batch, outcomes, strict=True):
-            current = self.all[action.task.key.workload].get(action.task.key)
-            if current is None or current.token != action.task.token:
-                continue
-            group = self.wants[current.key.workload].workload.group(current.key.group)
-            if isinstance(outcome, Handle):
-                after = facts.accepted(current, outcome.native, now)
-            elif isinstance(outcome, BackendUnreachable):
-                after = facts.unanswered(current, str(outcome), now)
-            else:
-                after = facts.refused(current, group, _text(outcome), now)
-            self._put(changes, current, after)
-
-    def _refuse(self, batch: Sequence[Submit], reason: str, changes: Changes) -> None:
-        for action in batch:
-            group = self.wants[action.task.key.workload].workload.group(action.task.key.group)
-            self._put(changes, action.task, facts.refused(action.task, group, reason, self.clock.now()))
-
-    async def _outcomes(
-        self, backend: Backend, batch: Sequence[Submit], changes: Changes
-    ) -> Sequence[Handle | Exception]:
-        """One outcome per action: those recorded by an earlier life are looked for before they are made."""
-        try:
-            again = [action.task.token for action in batch if action.again]
-            known = await backend.find(again) if again else {}
-            rendered = [self._render(backend, action, changes) for action in batch if action.task.token not in known]
-            sendable = [item for item in rendered if isinstance(item, Rendered)]
-            sent = await backend.submit(sendable) if sendable else []
-        except BackendUnreachable as error:
-            return [error] * len(batch)
-        answers = dict(zip((item.token for item in sendable), sent, strict=True))
-        made = iter([answers[item.token] if isinstance(item, Rendered) else item for item in rendered])
-        return [known.get(action.task.token) or next(made) for action in batch]
-
-    def _render(self, backend: Backend, action: Submit, changes: Changes) -> Rendered | Exception:
-        task = action.task
-        workload = self.wants[task.key.workload].workload
-        request = Request(task.key, task.attempt, task.token, workload, workload.group(task.key.group))
-        try:
-            return backend.render(request)
-        except RemudaError as error:
-            return error
-        except Exception as error:  # noqa: BLE001 - counts as a refusal, so that it ends
-            self._note_bug(task.key.workload, error, changes)
-            return error
+            self._state.put(changes, current, replace(current, kill_at=kill_at))
 
     async def _follow(self) -> float:
         pauses = [30.0]
@@ -446,42 +321,11 @@ class Supervisor:
         for name, want in list(self.wants.items()):
             for after in self.after:
                 pause: float | None = 5.0
-                with self._isolate(name, changes):
+                with self._state.isolate(name, changes):
                     pause = await after.step(want, self.all[name])
                 pauses += [pause] if pause is not None else []
-        self._write(changes)
+        self._state.write(changes)
         return min(pauses)
-
-
-def _end_of(task: Task, after: Task, seen: Observed, now: float) -> Allocation:
-    return Allocation(
-        token=task.token,
-        key=task.key,
-        attempt=task.attempt,
-        backend=task.backend,
-        submitted_at=task.submitted_at,
-        native=task.native,
-        node=seen.node or task.node,
-        ended_at=seen.ended_at or now,
-        exit_code=seen.exit_code,
-        signal=seen.signal,
-        cause=after.cause,
-        reason=seen.reason or after.reason,
-        evidence=seen.evidence,
-    )
-
-
-def _text(error: Exception) -> str:
-    """What happened in words; a bug with the name of its class."""
-    return str(error) if isinstance(error, RemudaError) else f"{type(error).__name__}: {error}"
-
-
-def _by_workload(batch: Sequence[Submit]) -> list[list[Submit]]:
-    """Shares of a batch that may have been sent: each is looked for before it is sent again."""
-    shares: dict[str, list[Submit]] = defaultdict(list)
-    for action in batch:
-        shares[action.task.key.workload].append(replace(action, again=True))
-    return list(shares.values())
 
 
 def all_ended(tasks: Iterable[Task]) -> bool:

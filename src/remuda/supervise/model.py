@@ -35,7 +35,7 @@ class Phase(StrEnum):
     DONE = "done"
     """Reached its goal."""
     STOPPED = "stopped"
-    """Ended because it is not wanted any more."""
+    """Ended because it is not wanted any more, or because a person ended it with the scheduler's own tools."""
 
 
 class Event(StrEnum):
@@ -52,6 +52,14 @@ class Event(StrEnum):
     """The node program starts its child again in place."""
     ENDED_OK = "ended-ok"
     ENDED_BAD = "ended-bad"
+    ENDED_AGAIN = "ended-again"
+    """What the supervisor ended although the task is wanted (hung, restarted by the user, never to start) has ended."""
+    REACHED = "reached"
+    """It reached its goal before it could be ended."""
+    CANCELLED = "cancelled"
+    """A person ended it with the scheduler's own tools, and that is to be its end."""
+    REQUEUED = "requeued"
+    """The scheduler put the same allocation back into its queue."""
     STOP = "stop"
     GIVE_UP = "give-up"
     REVIVE = "revive"
@@ -62,6 +70,10 @@ LIVE: Final = frozenset({Phase.SUBMITTING, Phase.PENDING, Phase.STARTING, Phase.
 """Phases in which an allocation may exist."""
 RUNNING: Final = frozenset({Phase.STARTING, Phase.READY, Phase.UNHEALTHY})
 FINAL: Final = frozenset({Phase.FAILED, Phase.DONE, Phase.STOPPED})
+
+
+TIME_OVER: Final = "its time is over"
+"""Begin of the reason of a task that ended because `Replace.until` has come."""
 
 
 def _moves() -> Mapping[tuple[Phase, Event], Phase]:
@@ -83,6 +95,8 @@ def _moves() -> Mapping[tuple[Phase, Event], Phase]:
         (Phase.UNHEALTHY, Event.RESTARTING): Phase.STARTING,
         (Phase.STOPPING, Event.ENDED_OK): Phase.STOPPED,
         (Phase.STOPPING, Event.ENDED_BAD): Phase.STOPPED,
+        (Phase.STOPPING, Event.ENDED_AGAIN): Phase.WAITING,
+        (Phase.STOPPING, Event.REACHED): Phase.DONE,
         (Phase.FAILED, Event.REVIVE): Phase.WAITING,
         (Phase.DONE, Event.REVIVE): Phase.WAITING,
         (Phase.STOPPED, Event.REVIVE): Phase.WAITING,
@@ -91,6 +105,9 @@ def _moves() -> Mapping[tuple[Phase, Event], Phase]:
         moves[phase, Event.STOP] = Phase.STOPPING
         moves[phase, Event.ENDED_OK] = Phase.DONE
         moves[phase, Event.ENDED_BAD] = Phase.WAITING
+        moves[phase, Event.CANCELLED] = Phase.STOPPED
+    for phase in (Phase.STARTING, Phase.READY, Phase.UNHEALTHY):
+        moves[phase, Event.REQUEUED] = Phase.PENDING
     return moves
 
 
@@ -160,13 +177,16 @@ class Task:
     requeues: int = 0
     """How often the scheduler itself put this attempt back into its queue."""
     ending: Cause = Cause.NONE
-    """While stopping: why the supervisor ends this attempt although the task is still wanted. It gets a new one."""
+    """Why the supervisor ends this attempt although the task is still wanted. It gets a new one. Set by a fact while
+    it runs (no sign of life), and kept while it is stopping."""
     pool: str = ""
     """Name of the pool that this attempt was asked of, or runs in; empty where the group has none."""
     pool_refusals: int = 0
-    """Refused submissions in that pool, one after the other."""
+    """Refused submissions, one after the other, through all pools: so it is known when every pool was asked."""
     pool_failures: int = 0
-    """Failed allocations in that pool, one after the other."""
+    """Failed allocations in that pool, one after the other, that speak against it."""
+    pool_nevers: int = 0
+    """Pools, one after the other, whose scheduler said that it will never start the task."""
     pool_left_at: float = 0.0
     """When the preferred pool was left, 0 while it is the one."""
     quick_failures: int = 0

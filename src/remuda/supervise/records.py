@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from dataclasses import fields
 from typing import TYPE_CHECKING
 
 from remuda.backends.base import TaskKey
 from remuda.plan.model import Workload
-from remuda.store.rows import AllocationRow, EventRow, TaskRow, WorkloadRow
+from remuda.store.rows import AllocationRow, EventRow, EvidenceRow, TaskRow, WorkloadRow
+from remuda.supervise.ledger import BAN, Evidence
 from remuda.supervise.model import Allocation, Cause, Line, Phase, Task, Want
 
 if TYPE_CHECKING:
@@ -37,6 +39,7 @@ class StoreJournal:
         tasks: Sequence[Task] = (),
         allocations: Sequence[Allocation] = (),
         lines: Sequence[Line] = (),
+        evidence: Sequence[Evidence] = (),
     ) -> None:
         """Write all of it or nothing.
 
@@ -48,7 +51,24 @@ class StoreJournal:
             tasks=[row_of(task) for task in tasks],
             allocations=[_allocation_row(item) for item in allocations],
             events=[_event_row(line) for line in lines],
+            evidence=[evidence_row(item) for item in evidence],
         )
+
+    def evidence(self, now: float) -> list[Evidence]:
+        """Evidence against nodes that has not expired, oldest first."""
+        return [evidence_of(row) for row in self.store.evidence(now)]
+
+    def history(self, node: str, *, cluster: str | None = None) -> list[Evidence]:
+        """What was ever held against a node and is still remembered, oldest first."""
+        return [evidence_of(row) for row in self.store.node_history(node, cluster=cluster)]
+
+    def unban(self, node: str, *, cluster: str, now: float) -> int:
+        """End all bans of a node; they stay in its history. Returns how many there were.
+
+        Raises:
+            Fenced: another host holds the lease.
+        """
+        return self.store.end_evidence(self.fence, node, cluster=cluster, kind=BAN, now=now)
 
     def begin(self, rows: Sequence[WorkloadRow], lines: Sequence[Line]) -> None:
         """Record new workloads with the first lines of their stories, all or none.
@@ -120,6 +140,7 @@ def task_of(row: TaskRow) -> Task:
         pool=row.pool,
         pool_refusals=row.pool_refusals,
         pool_failures=row.pool_failures,
+        pool_nevers=row.pool_nevers,
         pool_left_at=row.pool_left_at,
         quick_failures=row.quick_failures,
         restart_mark=row.restart_mark,
@@ -164,6 +185,7 @@ def row_of(task: Task) -> TaskRow:
         pool=task.pool,
         pool_refusals=task.pool_refusals,
         pool_failures=task.pool_failures,
+        pool_nevers=task.pool_nevers,
         pool_left_at=task.pool_left_at,
         quick_failures=task.quick_failures,
         restart_mark=task.restart_mark,
@@ -223,3 +245,13 @@ def _event_row(line: Line) -> EventRow:
         phase=line.phase,
         reason=line.reason,
     )
+
+
+def evidence_row(item: Evidence) -> EvidenceRow:
+    """The row of a piece of evidence."""
+    return EvidenceRow(**{each.name: getattr(item, each.name) for each in fields(item)})
+
+
+def evidence_of(row: EvidenceRow) -> Evidence:
+    """The evidence in a row."""
+    return Evidence(**{each.name: getattr(row, each.name) for each in fields(Evidence)})

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from remuda.backends.base import TaskKey
 from remuda.plan.model import Role
-from remuda.supervise.model import LIVE, Phase, Task, Want
+from remuda.supervise.model import LIVE, TIME_OVER, Cause, Phase, Task, Want
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -20,7 +20,7 @@ class Summary:
     """One workload in one line."""
 
     phase: str
-    """PENDING, STARTING, RUNNING, DEGRADED, FAILED, DONE, STOPPING or DOWN."""
+    """PENDING, STARTING, RUNNING, DEGRADED, FAILED, DONE, STOPPED, PAUSED, STOPPING or DOWN."""
     ready: int
     """Serving tasks (or, where there are none, all tasks) that are ready."""
     wanted: int
@@ -45,8 +45,11 @@ def summarise(want: Want, tasks: Mapping[TaskKey, Task]) -> Summary:
     if not want.running:
         left = sum(task.phase in LIVE for task in tasks.values())
         return Summary("STOPPING" if left else "DOWN", ready, 0, f"{left} tasks still end" if left else "")
-    if tasks and wanted and all(task.phase is Phase.DONE for task in mine) and len(mine) >= wanted:
-        return Summary("DONE", 0, wanted)
+    over = _over(mine, wanted)
+    if over is not None:
+        return over
+    if want.paused and not any(task.phase in LIVE for task in tasks.values()):
+        return Summary("PAUSED", 0, wanted, _why(mine) or "nothing is begun until it is unpaused")
     front = _front(want, tasks)
     if front is not None and front.phase is Phase.FAILED:
         return Summary("FAILED", ready, wanted, f"the router failed: {front.reason}")
@@ -61,6 +64,22 @@ def summarise(want: Want, tasks: Mapping[TaskKey, Task]) -> Summary:
     if any(task.phase in (Phase.STARTING, Phase.READY, Phase.UNHEALTHY) for task in tasks.values()):
         return Summary("STARTING", ready, wanted, _why(mine) or (front.reason if front else ""))
     return Summary("PENDING", ready, wanted, _why(mine))
+
+
+def _over(mine: list[Task], wanted: int) -> Summary | None:
+    """The summary of what has ended by itself, by the clock or by a person's hand, though it is still wanted."""
+    if not wanted or len(mine) < wanted:
+        return None
+    if all(task.phase is Phase.DONE for task in mine):
+        return Summary("DONE", 0, wanted)
+    stopped = [task for task in mine if task.phase is Phase.STOPPED]
+    if stopped and all(task.phase in (Phase.DONE, Phase.STOPPED) for task in mine):
+        by_person = [task for task in stopped if task.cause is Cause.USER and not task.reason.startswith(TIME_OVER)]
+        if by_person:
+            return Summary("STOPPED", 0, wanted, _sentence(by_person[0]))
+        if all(task.reason.startswith(TIME_OVER) for task in stopped):
+            return Summary("DONE", 0, wanted, _sentence(stopped[0]))
+    return None
 
 
 def current(want: Want, tasks: Mapping[TaskKey, Task]) -> dict[TaskKey, Task]:
@@ -83,5 +102,9 @@ def _why(tasks: list[Task]) -> str:
     for phase in order:
         for task in tasks:
             if task.phase is phase and task.reason:
-                return f"{task.key.group}/{task.key.index}: {task.reason}"
+                return _sentence(task)
     return ""
+
+
+def _sentence(task: Task) -> str:
+    return f"{task.key.group}/{task.key.index}: {task.reason}"

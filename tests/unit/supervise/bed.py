@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
+    from remuda.supervise.ledger import Evidence
     from remuda.supervise.loop import After
     from remuda.supervise.model import Allocation
 
@@ -41,10 +42,15 @@ class FlakyJournal(StoreJournal):
     hook: Callable[[str], None] = staticmethod(lambda _: None)
 
     def record(
-        self, *, tasks: Sequence[Task] = (), allocations: Sequence[Allocation] = (), lines: Sequence[Line] = ()
+        self,
+        *,
+        tasks: Sequence[Task] = (),
+        allocations: Sequence[Allocation] = (),
+        lines: Sequence[Line] = (),
+        evidence: Sequence[Evidence] = (),
     ) -> None:
         self.hook("before record")
-        super().record(tasks=tasks, allocations=allocations, lines=lines)
+        super().record(tasks=tasks, allocations=allocations, lines=lines, evidence=evidence)
         self.hook("after record")
 
 
@@ -84,14 +90,19 @@ class Bed:
         self.host.adopt(want)
         return want
 
-    def change(self, name: str = "w", *, running: bool = True, **counts: int) -> Want:
+    def change(
+        self, name: str = "w", *, running: bool = True, paused: bool | None = None, restart: bool = False, **counts: int
+    ) -> Want:
         """Record another intent."""
         old = self.host.wants[name]
         merged = {**old.counts, **counts}
+        paused = old.paused if paused is None else paused
+        mark = old.restart_mark + restart
         generation = self.store.set_intent(
-            self.journal.fence, name, running=running, counts=json.dumps(merged), changed_at=self.clock.now()
-        )
-        want = replace(old, running=running, generation=generation, counts=merged)
+            self.journal.fence, name, running=running, counts=json.dumps(merged), changed_at=self.clock.now(),
+            paused=paused, restart_mark=mark,
+        )  # fmt: skip
+        want = replace(old, running=running, generation=generation, counts=merged, paused=paused, restart_mark=mark)
         self.host.adopt(want)
         return want
 

@@ -34,7 +34,8 @@ tasks = st.builds(
     cause=st.sampled_from(Cause), reason=texts, node=texts, url=texts, http_status=numbers, pid=numbers,
     restarts=numbers, exit_code=st.none() | st.integers(-255, 255), seq=numbers, last_seen=times, metrics=metrics,
     started_at=times, released=st.booleans(), never=texts, limit_at=times, requeues=numbers,
-    ending=st.sampled_from(Cause), pool=texts, pool_refusals=numbers, pool_failures=numbers, pool_left_at=times,
+    ending=st.sampled_from(Cause), pool=texts, pool_refusals=numbers, pool_failures=numbers, pool_nevers=numbers,
+    pool_left_at=times,
     quick_failures=numbers, restart_mark=numbers,
 )  # fmt: skip
 

@@ -18,7 +18,7 @@ def _column(name: str, kind: Any, default: str = "0") -> sa.Column[Any]:
 def upgrade() -> None:
     for name in ("started_at", "limit_at", "pool_left_at"):
         op.add_column("task", _column(name, sa.Double))
-    for name in ("requeues", "pool_refusals", "pool_failures", "quick_failures"):
+    for name in ("requeues", "pool_refusals", "pool_failures", "pool_nevers", "quick_failures"):
         op.add_column("task", _column(name, sa.Integer))
     for name in ("never", "ending", "pool"):
         op.add_column("task", _column(name, sa.Text, ""))
@@ -36,7 +36,7 @@ def downgrade() -> None:
     for name in ("restart_mark", "paused"):
         op.drop_column("workload", name)
     for name in (
-        "started_at", "limit_at", "pool_left_at", "requeues", "pool_refusals", "pool_failures", "quick_failures",
-        "never", "ending", "pool", "restart_mark", "released",
+        "started_at", "limit_at", "pool_left_at", "requeues", "pool_refusals", "pool_failures", "pool_nevers",
+        "quick_failures", "never", "ending", "pool", "restart_mark", "released",
     ):  # fmt: skip
         op.drop_column("task", name)

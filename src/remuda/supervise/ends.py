@@ -1,0 +1,178 @@
+"""What the end of an allocation makes of its task: its goal, a new attempt, or given up. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from remuda.backends.base import CHILD_ENDED, Life, Observed
+from remuda.base.units import show_duration
+from remuda.policy.backoff import backoff_s
+from remuda.supervise.causes import Verdict, classify
+from remuda.supervise.ledger import Evidence
+from remuda.supervise.model import RUNNING, Allocation, Cause, Event, Phase, Task, move
+
+if TYPE_CHECKING:
+    from remuda.plan.model import Group
+
+_AGAINST_POOL = frozenset({Cause.NODE, Cause.SCHEDULER, Cause.UNKNOWN, Cause.PREEMPTION})
+"""Ends that may lie in the pool; the program's own, a person's and the time limit's are the same everywhere."""
+
+
+def after_end(task: Task, group: Group, seen: Observed, now: float) -> Task:
+    """The allocation of `task` is no more."""
+    verdict = judge(task, group, seen)
+    known = replace(
+        task,
+        ready_since=0.0,
+        url="",
+        pid=0,
+        http_status=0,
+        restarts=0,
+        metrics={},
+        exit_code=seen.exit_code if seen.exit_code is not None else task.exit_code,
+        cause=verdict.cause,
+        not_before=0.0,
+        limit_at=0.0,
+        never="",
+        ending=Cause.NONE,
+    )
+    has_goal = verdict.success and group.replace.policy != "always"
+    if task.phase is Phase.STOPPING and task.ending is Cause.NONE:
+        return move(known, Event.ENDED_OK, now, f"{task.reason}; ended" if task.reason else "ended")
+    if has_goal and (task.phase in RUNNING or task.phase in (Phase.PENDING, Phase.STOPPING)):
+        event = Event.REACHED if task.phase is Phase.STOPPING else Event.ENDED_OK
+        return replace(move(known, event, now, verdict.reason), failures=0, quick_failures=0)
+    if verdict.final and task.phase is not Phase.SUBMITTING:
+        return move(known, Event.CANCELLED, now, verdict.reason)
+    if task.phase is Phase.STOPPING and task.ending is Cause.SCHEDULER:
+        return _after_never(move(known, Event.ENDED_AGAIN, now, verdict.reason), group, now)
+    return _after_failure(known, group, verdict, now, _ran_s(task, seen, now), healthy_since=task.ready_since)
+
+
+def judge(task: Task, group: Group, seen: Observed) -> Verdict:
+    """Why the allocation of `task` ended: as seen, or as the supervisor itself ended it."""
+    if task.phase is not Phase.STOPPING or task.ending is Cause.NONE:
+        return classify(seen, group)
+    if seen.life is Life.ENDED and seen.exit_code == 0 and seen.native_state == CHILD_ENDED:
+        return classify(seen, group)
+    if task.ending is Cause.NODE:
+        grace = group.watch.heartbeat_interval_s + group.watch.heartbeat_grace_s if group.watch else 0.0
+        why = f"gave no sign of life for more than {show_duration(grace)}"
+        return Verdict(Cause.NODE, why, evidence=(Evidence("", 0.0, "silent", detail=why),))
+    if task.ending is Cause.SCHEDULER:
+        where = f"{task.pool} will never start it: " if task.pool else "the scheduler will never start it: "
+        return Verdict(Cause.SCHEDULER, where + task.never, counts=False)
+    return Verdict(task.ending, "ended to be begun again", counts=False)
+
+
+def _after_never(waiting: Task, group: Group, now: float) -> Task:
+    """The next pool is asked. When all have said so, waiting for ever would help nobody."""
+    nevers = waiting.pool_nevers + 1
+    if group.failover.hedge or nevers >= max(1, len(group.pools)):
+        return move(replace(waiting, pool_nevers=nevers), Event.GIVE_UP, now, waiting.reason)
+    failures = max(1, group.failover.retry_per_pool)
+    return replace(waiting, pool_nevers=nevers, pool_failures=failures, not_before=now)
+
+
+def _ran_s(task: Task, seen: Observed, now: float) -> float:
+    """How long it ran, as well as that is known."""
+    if seen.ran_s > 0:
+        return seen.ran_s
+    if seen.started_at > 0 and seen.ended_at > 0:
+        return max(0.0, seen.ended_at - seen.started_at)
+    return max(0.0, (seen.ended_at or now) - (task.started_at or task.submitted_at))
+
+
+def _after_failure(
+    task: Task, group: Group, verdict: Verdict, now: float, ran_s: float, *, healthy_since: float
+) -> Task:
+    rule = group.replace
+    if healthy_since > 0 and now - healthy_since >= rule.heal_after_s:
+        task = replace(task, failures=0, quick_failures=0, pool_failures=0)
+    task = replace(
+        task,
+        failures=task.failures + verdict.counts,
+        quick_failures=_quick_failures(task, group, verdict, ran_s),
+        pool_failures=task.pool_failures + (verdict.cause in _AGAINST_POOL),
+        pool_nevers=0,
+    )
+    event = Event.ENDED_AGAIN if task.phase is Phase.STOPPING else Event.ENDED_BAD
+    waiting = move(task, event, now, verdict.reason)
+    if verdict.permanent:
+        return move(waiting, Event.GIVE_UP, now, verdict.reason)
+    if verdict.cause is Cause.USER and event is Event.ENDED_AGAIN:
+        return replace(waiting, not_before=now)
+    if rule.policy == "never":
+        return move(waiting, Event.GIVE_UP, now, f"{verdict.reason}; it is not to be replaced")
+    if not verdict.counts:
+        return replace(waiting, not_before=now + short_wait_s(waiting, group))
+    return retry_or_give_up(waiting, group, now)
+
+
+def _quick_failures(task: Task, group: Group, verdict: Verdict, ran_s: float) -> int:
+    """Only the program's own failures count, and only one that ran longer breaks the row."""
+    if group.replace.quick_s > 0 and ran_s < group.replace.quick_s:
+        return task.quick_failures + (verdict.cause is Cause.APPLICATION)
+    return 0
+
+
+def retry_or_give_up(task: Task, group: Group, now: float) -> Task:
+    """A WAITING task after one more failure: it waits for its next attempt, or is FAILED."""
+    rule = group.replace
+    if 0 < rule.quick_limit <= task.quick_failures:
+        within = show_duration(rule.quick_s)
+        why = f"given up: it failed {task.quick_failures} times within {within} of its start; {task.reason}"
+        return move(task, Event.GIVE_UP, now, why)
+    if task.failures >= rule.max_failures:
+        times = "1 failure" if task.failures == 1 else f"{task.failures} failures, the last"
+        return move(task, Event.GIVE_UP, now, f"given up after {times}: {task.reason}")
+    wait = backoff_s(max(1, task.failures), rule.backoff_initial_s, rule.backoff_max_s, key=str(task.key))
+    return replace(task, not_before=now + wait)
+
+
+def short_wait_s(task: Task, group: Group) -> float:
+    """Seconds before what was nobody's failure is tried again: the first step of the backoff, however often."""
+    return backoff_s(1, group.replace.backoff_initial_s, group.replace.backoff_max_s, key=f"{task.key}:{task.attempt}")
+
+
+def end_of(task: Task, after: Task, seen: Observed, now: float) -> Allocation:
+    """What is kept of an allocation that ended: `task` before, `after` it was taken in."""
+    return Allocation(
+        token=task.token,
+        key=task.key,
+        attempt=task.attempt,
+        backend=task.backend,
+        submitted_at=task.submitted_at,
+        native=task.native,
+        node=seen.node or task.node,
+        ended_at=seen.ended_at or now,
+        exit_code=seen.exit_code,
+        signal=seen.signal,
+        cause=after.cause,
+        reason=seen.reason or after.reason,
+        evidence=seen.evidence,
+        started_at=seen.started_at or task.started_at,
+        pool=task.pool,
+    )
+
+
+def evidence_of(task: Task, group: Group, seen: Observed, now: float) -> list[Evidence]:
+    """What the end of the allocation says against the node it ran on; nothing where it ran on several."""
+    node = seen.node or task.node
+    if not node or any(mark in node for mark in ",[ "):
+        return []
+    if task.phase is Phase.STOPPING and task.ending is Cause.NONE:
+        return []
+    return [
+        replace(
+            item,
+            node=node,
+            at=now,
+            cluster=task.backend,
+            workload=task.key.workload,
+            token=task.token,
+            expires_at=now + group.nodes.ttl_s,
+        )
+        for item in judge(task, group, seen).evidence
+    ]

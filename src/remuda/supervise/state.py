@@ -1,0 +1,138 @@
+"""What the loop and its hands share: intents, tasks, backends, and what is to be written."""
+
+from __future__ import annotations
+
+import logging
+from collections import defaultdict
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Protocol
+
+from remuda.base.errors import Fenced, RemudaError
+from remuda.supervise.changes import Changes
+from remuda.supervise.model import Line
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from remuda.backends.base import Backend, TaskKey
+    from remuda.base.clock import Clock
+    from remuda.plan.model import Group
+    from remuda.supervise.ledger import Evidence
+    from remuda.supervise.model import Allocation, Task, Want
+
+_LOG = logging.getLogger("remuda.supervise")
+
+
+class Journal(Protocol):
+    """Where the loop writes: everything of one call in one transaction, refused once another host took over."""
+
+    def wants(self) -> Sequence[Want]:
+        """All recorded intents."""
+        ...
+
+    def tasks(self) -> Sequence[Task]:
+        """All recorded tasks."""
+        ...
+
+    def evidence(self, now: float) -> Sequence[Evidence]:
+        """Evidence against nodes that has not expired."""
+        ...
+
+    def record(
+        self,
+        *,
+        tasks: Sequence[Task] = (),
+        allocations: Sequence[Allocation] = (),
+        lines: Sequence[Line] = (),
+        evidence: Sequence[Evidence] = (),
+    ) -> None:
+        """Write all of it or nothing.
+
+        Raises:
+            Fenced: another host holds the lease.
+        """
+        ...
+
+
+class State:
+    """Tasks as they are, and the writing down of what changes."""
+
+    def __init__(self, journal: Journal, backends: Mapping[str, Backend], clock: Clock) -> None:
+        self.journal = journal
+        self.backends = backends
+        self.clock = clock
+        self.wants: dict[str, Want] = {want.workload.name: want for want in journal.wants()}
+        self.all: dict[str, dict[TaskKey, Task]] = defaultdict(dict)
+        for task in journal.tasks():
+            self.all[task.key.workload][task.key] = task
+        self.bugs: dict[str, str] = {}
+        self.has_bug = False
+        self._unwritten = Changes()
+
+    def group_of(self, task: Task) -> Group:
+        """The group of a task of a workload that is followed."""
+        return self.wants[task.key.workload].workload.group(task.key.group)
+
+    def every(self) -> Iterator[Task]:
+        """All tasks of all workloads."""
+        for tasks in self.all.values():
+            yield from tasks.values()
+
+    def current(self, task: Task) -> Task | None:
+        """The task as it is now, if it still is about the same allocation."""
+        now = (self.all.get(task.key.workload) or {}).get(task.key)
+        return now if now is not None and now.token == task.token else None
+
+    def put(self, changes: Changes, before: Task | None, after: Task) -> None:
+        """Keep a task as it is now."""
+        self.all[after.key.workload][after.key] = after
+        changes.note(before, after, self.clock.now())
+
+    @contextmanager
+    def isolate(self, workload: str, changes: Changes) -> Iterator[None]:
+        """One workload's bug must not stop the others; it becomes a line of its story."""
+        try:
+            yield
+        except Fenced:
+            raise
+        except Exception as error:  # noqa: BLE001 - the loop's edge: whatever it is, the others go on
+            self.note_bug(workload, error, changes)
+
+    def note_bug(self, workload: str, error: Exception, changes: Changes) -> None:
+        """Tell it once: a bug that comes back in every round must not fill the log and the database."""
+        self.has_bug = True
+        text = text_of(error)
+        if self.bugs.get(workload) != text:
+            self.bugs[workload] = text
+            _LOG.error("bug in the supervision of %s", workload, exc_info=error)
+            changes.lines.append(Line(self.clock.now(), workload, "bug", text))
+
+    def write(self, changes: Changes) -> bool:
+        """Write down, with what could not be written before. False: the store refused, nothing may be done now."""
+        self._unwritten.add(changes)
+        if self._unwritten.is_empty():
+            return True
+        try:
+            self.journal.record(
+                tasks=self._present(self._unwritten.tasks),
+                allocations=self._unwritten.allocations,
+                lines=self._unwritten.lines,
+                evidence=self._unwritten.evidence,
+            )
+        except Fenced:
+            raise
+        except RemudaError:
+            _LOG.exception("the state database cannot be written; nothing is done until it can")
+            return False
+        self._unwritten = Changes()
+        return True
+
+    def _present(self, keys: Iterable[TaskKey]) -> list[Task]:
+        """Tasks as they are now; those of a workload that was removed meanwhile are no more."""
+        known = ((self.all.get(key.workload) or {}).get(key) for key in keys)
+        return [task for task in known if task is not None]
+
+
+def text_of(error: Exception) -> str:
+    """What happened in words; a bug with the name of its class."""
+    return str(error) if isinstance(error, RemudaError) else f"{type(error).__name__}: {error}"

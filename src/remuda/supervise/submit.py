@@ -1,0 +1,196 @@
+"""Hand allocations to their backends: rendered, submitted or found again, recorded, and only then released."""
+
+from __future__ import annotations
+
+import logging
+from collections import defaultdict
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from remuda.backends.base import Backend, Handle, Rendered, Request
+from remuda.base.errors import BackendUnreachable, RemudaError
+from remuda.supervise import facts
+from remuda.supervise.avoid import Advice
+from remuda.supervise.model import Line, Phase
+from remuda.supervise.state import text_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from remuda.plan.model import Group, Pool
+    from remuda.supervise.changes import Changes
+    from remuda.supervise.decide import Submit
+    from remuda.supervise.ledger import Judgement
+    from remuda.supervise.model import Task
+    from remuda.supervise.state import State
+
+_LOG = logging.getLogger("remuda.supervise")
+_TOLD = 5
+"""So many nodes are named in a line of a story."""
+
+
+class Submitter:
+    """Submits and releases. What is submitted held starts only after its native name was recorded."""
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+        self._advice = Advice(state)
+        self._held: set[str] = set()
+        """Tokens that are recorded, and that nobody released yet."""
+        self._told: dict[tuple[str, str], str] = {}
+
+    async def submit(self, name: str, batch: Sequence[Submit], changes: Changes) -> None:
+        """Submit to one backend; one answer for each task goes into `changes`."""
+        backend = self._state.backends.get(name)
+        if backend is None:
+            self._refuse(batch, f"this host has no backend {name!r}", changes)
+            return
+        try:
+            outcomes = await self._outcomes(backend, batch, changes)
+        except Exception as error:  # noqa: BLE001 - nobody knows what was made
+            shares = _by_workload(batch)
+            if len(shares) > 1:
+                # One workload's bug must not keep the others from being submitted.
+                for share in shares:
+                    await self.submit(name, share, changes)
+                return
+            self._state.note_bug(batch[0].task.key.workload, error, changes)
+            outcomes = [BackendUnreachable(text_of(error))] * len(batch)
+        for action, outcome in zip(batch, outcomes, strict=True):
+            self._take_outcome(action.task, outcome, changes)
+
+    def _take_outcome(self, task: Task, outcome: Handle | Exception, changes: Changes) -> None:
+        state, now = self._state, self._state.clock.now()
+        current = state.current(task)
+        if current is None:
+            return
+        if isinstance(outcome, Handle):
+            after = facts.accepted(current, outcome.native, now)
+            self._held.add(task.token)
+        elif isinstance(outcome, BackendUnreachable):
+            after = facts.unanswered(current, str(outcome), now)
+        else:
+            after = facts.refused(current, state.group_of(current), text_of(outcome), now)
+        state.put(changes, current, after)
+
+    def hold(self, task: Task) -> None:
+        """A look said that the allocation is held; it is released with the next round, unless it was before."""
+        if not task.released and task.phase is Phase.PENDING:
+            self._held.add(task.token)
+
+    async def release(self, changes: Changes) -> None:
+        """Let start what is recorded. What a silent backend did not hear comes back with the next look."""
+        held, self._held = self._held, set()
+        if not held:
+            return
+        tasks: dict[str, list[Task]] = defaultdict(list)
+        for task in self._state.every():
+            if task.token in held and task.phase is Phase.PENDING and not task.released:
+                tasks[task.backend].append(task)
+        for name, mine in tasks.items():
+            await self._release(name, mine, changes)
+
+    async def _release(self, name: str, tasks: Sequence[Task], changes: Changes) -> None:
+        backend = self._state.backends.get(name)
+        if backend is None:
+            return
+        try:
+            await backend.release([Handle(task.token, task.native) for task in tasks])
+        except RemudaError as error:
+            _LOG.warning("cannot release %d allocations now: %s", len(tasks), error)
+            return
+        except Exception as error:  # noqa: BLE001 - other backends go on
+            for workload in {task.key.workload for task in tasks}:
+                self._state.note_bug(workload, error, changes)
+            return
+        for task in tasks:
+            current = self._state.current(task)
+            if current is not None:
+                self._state.put(changes, current, facts.released(current))
+
+    def _refuse(self, batch: Sequence[Submit], reason: str, changes: Changes) -> None:
+        for action in batch:
+            group = self._state.group_of(action.task)
+            now = self._state.clock.now()
+            self._state.put(changes, action.task, facts.refused(action.task, group, reason, now))
+
+    async def _outcomes(
+        self, backend: Backend, batch: Sequence[Submit], changes: Changes
+    ) -> Sequence[Handle | Exception]:
+        """One outcome per action: those recorded by an earlier life are looked for before they are made."""
+        try:
+            again = [action.task.token for action in batch if action.again]
+            known = await backend.find(again) if again else {}
+            fresh = [action.task for action in batch if action.task.token not in known]
+            advice = await self._advice.of(backend, fresh)
+            self._tell(fresh, advice, changes)
+            rendered = [self._render(backend, task, advice.get(_kind(task)), changes) for task in fresh]
+            sendable = [item for item in rendered if isinstance(item, Rendered)]
+            sent = await backend.submit(sendable) if sendable else []
+        except BackendUnreachable as error:
+            return [error] * len(batch)
+        answers = dict(zip((item.token for item in sendable), sent, strict=True))
+        made = iter([answers[item.token] if isinstance(item, Rendered) else item for item in rendered])
+        return [known.get(action.task.token) or next(made) for action in batch]
+
+    def _render(self, backend: Backend, task: Task, advice: Judgement | None, changes: Changes) -> Rendered | Exception:
+        workload = self._state.wants[task.key.workload].workload
+        group = workload.group(task.key.group)
+        request = Request(
+            task.key,
+            task.attempt,
+            task.token,
+            workload,
+            group,
+            exclude_nodes=tuple(sorted(item.node for item in advice.excluded)) if advice else (),
+            pools=asked_pools(group, task),
+        )
+        try:
+            return backend.render(request)
+        except RemudaError as error:
+            return error
+        except Exception as error:  # noqa: BLE001 - counts as a refusal, so that it ends
+            self._state.note_bug(task.key.workload, error, changes)
+            return error
+
+    def _tell(self, tasks: Iterable[Task], advice: Mapping[Kind, Judgement], changes: Changes) -> None:
+        """A line of the story when other nodes are avoided than before."""
+        for kind in dict.fromkeys(_kind(task) for task in tasks):
+            workload, group, _ = kind
+            text = _words(advice[kind]) if kind in advice else ""
+            if text != self._told.get((workload, group), ""):
+                self._told[workload, group] = text
+                line = text or "no node is avoided any more"
+                changes.lines.append(Line(self._state.clock.now(), workload, "nodes", f"{group}: {line}"))
+
+
+Kind = tuple[str, str, str]
+"""Workload, group and pool: tasks that avoid the same nodes."""
+
+
+def _kind(task: Task) -> Kind:
+    return (task.key.workload, task.key.group, task.pool)
+
+
+def asked_pools(group: Group, task: Task) -> tuple[Pool, ...]:
+    """Where the task's attempt is asked of: its pool, or all of them when its group hedges."""
+    chosen = tuple(pool for pool in group.pools if pool.name == task.pool)
+    return chosen or group.pools
+
+
+def _words(judgement: Judgement) -> str:
+    parts = []
+    for words, items in (("avoids", judgement.excluded), ("would avoid, but needs nodes:", judgement.spared)):
+        if items:
+            named = ", ".join(f"{item.node} ({item.why})" for item in items[:_TOLD])
+            more = f" and {len(items) - _TOLD} more" if len(items) > _TOLD else ""
+            parts.append(f"{words} {named}{more}")
+    return "; ".join(parts)
+
+
+def _by_workload(batch: Sequence[Submit]) -> list[list[Submit]]:
+    """Shares of a batch that may have been sent: each is looked for before it is sent again."""
+    shares: dict[str, list[Submit]] = defaultdict(list)
+    for action in batch:
+        shares[action.task.key.workload].append(replace(action, again=True))
+    return list(shares.values())

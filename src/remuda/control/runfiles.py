@@ -126,13 +126,13 @@ def meta(workload: Workload) -> dict[str, Any]:
         "sbatch_script": workload.labels.get(SOURCE, ""),
         "sbatch_args": workload.place.get("args", []),
         "max_retries": replace.max_failures - 1,
-        "keep_alive_sec": 0,
-        "heartbeat_interval_sec": watch.heartbeat_interval_s if watch else 0,
-        "heartbeat_grace_sec": watch.heartbeat_grace_s if watch else 0,
-        "progress_stall_sec": watch.progress_stall_s if watch else 0,
-        "backoff_base_sec": replace.backoff_initial_s,
-        "backoff_max_sec": replace.backoff_max_s,
-        "blacklist_ttl_sec": nodes.ttl_s,
+        "keep_alive_sec": _whole(float(workload.labels.get(KEEP, 0))),
+        "heartbeat_interval_sec": _whole(watch.heartbeat_interval_s if watch else 0.0),
+        "heartbeat_grace_sec": _whole(watch.heartbeat_grace_s if watch else 0.0),
+        "progress_stall_sec": _whole(watch.progress_stall_s if watch else 0.0),
+        "backoff_base_sec": _whole(replace.backoff_initial_s),
+        "backoff_max_sec": _whole(replace.backoff_max_s),
+        "blacklist_ttl_sec": _whole(nodes.ttl_s),
         "blacklist_limit": nodes.limit,
         "blacklist_enabled": nodes.exclude,
         "keep_alive_until": replace.until,
@@ -142,15 +142,18 @@ def meta(workload: Workload) -> dict[str, Any]:
         "script_args": list(group.command.argv[1:]),
         "workdir": group.command.cwd,
     }
-    if workload.labels.get(KEEP):
-        data["keep_alive_sec"] = float(workload.labels[KEEP])
     if group.pools:
         data["partition_fallback"] = {
             "partitions": [pool.name for pool in group.pools],
             "retry_per_partition": failover.retry_per_pool,
-            "reset_to_preferred_sec": failover.reset_to_preferred_s,
+            "reset_to_preferred_sec": _whole(failover.reset_to_preferred_s),
         }
     return data
+
+
+def _whole(seconds: float) -> float:
+    """Without a fraction where there is none, as other programs expect seconds."""
+    return int(seconds) if seconds.is_integer() else seconds
 
 
 def control(want: Want) -> dict[str, Any]:
@@ -158,10 +161,14 @@ def control(want: Want) -> dict[str, Any]:
     return {"paused": want.paused, "stop": not want.running, "restart": want.restart_mark}
 
 
+def _job_id(item: Task | Allocation) -> str:
+    return "" if item.backend == "local" else item.native
+
+
 def _end_of(end: Allocation) -> dict[str, Any]:
     return {
         "at": end.ended_at, "attempt": end.attempt, "cause": end.cause.value, "reason": end.reason, "node": end.node,
-        "job_id": end.native, "exit_code": end.exit_code, "signal": end.signal, "pool": end.pool,
+        "job_id": _job_id(end), "exit_code": end.exit_code, "signal": end.signal, "pool": end.pool,
     }  # fmt: skip
 
 
@@ -175,7 +182,7 @@ def _write_ends(folder: Path, task: Task | None) -> None:
             continue
         _write_json(path, {
             "at": task.since, "state": _FINAL[task.phase], "reason": task.reason, "cause": task.cause.value,
-            "attempt": task.attempt, "exit_code": task.exit_code, "node": task.node, "job_id": task.native,
+            "attempt": task.attempt, "exit_code": task.exit_code, "node": task.node, "job_id": _job_id(task),
         })  # fmt: skip
 
 

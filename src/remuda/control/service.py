@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from remuda.backends.base import Handle, TaskKey
+from remuda.backends.rundir import allocation_dir
+from remuda.backends.tail import follow_file
 from remuda.base.errors import Conflict, InputError, NotFound
 from remuda.base.ids import check_name
 from remuda.control.settle import devices_by_task, is_same, with_devices, with_port
@@ -26,7 +28,7 @@ from remuda.plan.model import Kind, Role, Workload
 from remuda.store.rows import WorkloadRow
 from remuda.supervise.explain import explain
 from remuda.supervise.loop import Supervisor, all_ended, with_group_count
-from remuda.supervise.model import LIVE, Line, Want
+from remuda.supervise.model import LIVE, Line, Task, Want
 from remuda.supervise.summary import SERVING, summarise
 
 if TYPE_CHECKING:
@@ -302,8 +304,8 @@ class Service:
         )
         return ExplainView(name=name, text=text, allocations=[allocation_view(item) for item in ends])
 
-    def logs(self, name: str, task: str, *, follow: bool, tail: int) -> AsyncIterator[str]:
-        """Lines of a task's output: of its newest attempt.
+    def logs(self, name: str, task: str, *, follow: bool, tail: int, stderr: bool = False) -> AsyncIterator[str]:
+        """Lines of a task's output, or of its standard error where that is apart: of its newest attempt.
 
         Raises:
             NotFound: no such task, or it was never started.
@@ -317,8 +319,27 @@ class Service:
         if found is None or not found.token:
             names = ", ".join(f"{key.group}/{key.index}" for key in sorted(known))
             raise NotFound(f"{name!r} has no task {group}/{index} that ever ran", hint=f"it has: {names or 'none yet'}")
+        if stderr:
+            return self._errors(want, found, follow=follow, tail=tail)
         backend = self.supervisor.backends[found.backend]
         return backend.logs(Handle(found.token, found.native), follow=follow, tail=tail)
+
+    def _errors(self, want: Want, task: Task, *, follow: bool, tail: int) -> AsyncIterator[str]:
+        """Lines of a script's standard error.
+
+        Raises:
+            InputError: the task's two streams are one.
+        """
+        group = want.workload.group(task.key.group)
+        if group.watch is None:
+            raise InputError(f"{task.key} has one output for both streams", hint="leave --stderr out")
+
+        def lives() -> bool:
+            now = self.supervisor.tasks(task.key.workload).get(task.key)
+            return now is not None and now.token == task.token and now.phase in LIVE
+
+        path = allocation_dir(Path(want.workload.run_dir).parent, task.token) / "child.err"
+        return follow_file(path, lives if follow else None, tail)
 
     def live_tasks(self) -> int:
         """Tasks that may have an allocation now."""

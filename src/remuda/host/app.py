@@ -190,9 +190,13 @@ class App:
 
         @router.get("/workloads/{name}/logs", summary="Output of a task, as text", response_class=StreamingResponse)
         async def logs(
-            name: str, task: str = "", follow: bool = False, tail: Annotated[int, Query(ge=0)] = 0
+            name: str,
+            task: str = "",
+            follow: bool = False,
+            tail: Annotated[int, Query(ge=0)] = 0,
+            stderr: bool = False,
         ) -> StreamingResponse:
-            lines = service.logs(name, task, follow=follow, tail=tail)
+            lines = service.logs(name, task, follow=follow, tail=tail, stderr=stderr)
             return StreamingResponse(_with_newlines(lines), media_type="text/plain; charset=utf-8")
 
     def _add_database(self, router: APIRouter) -> None:

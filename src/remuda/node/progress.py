@@ -145,7 +145,7 @@ while [ $# -gt 0 ]; do
   case $1 in
     --*=*) option=${1%%=*} value=${1#*=}; shift ;;
     --*) option=$1; [ $# -ge 2 ] || fail "$1 needs a value"; value=$2; shift 2 ;;
-    */*) set -- --step "${1%%/*}" --total "${1#*/}"; continue ;;
+    */*) both=$1; shift; set -- --step "${both%%/*}" --total "${both#*/}" "$@"; continue ;;
     *) option=--step value=$1; shift ;;
   esac
   case $option in

@@ -7,7 +7,6 @@ import pwd
 import shutil
 import signal
 import socket
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
@@ -170,7 +169,7 @@ class SlurmBed(Client):
             for name in reversed(self.services):
                 self.thaw(name)
                 self.daemons.stop(name, kill=wipe)
-            network.remove(self.layout)
+            network.remove(self.layout.slot)
         _end_marked(self.root)
         if wipe:
             shutil.rmtree(self.root, ignore_errors=True)
@@ -359,6 +358,14 @@ class SlurmBed(Client):
         self._node(node, "resume")
         self.run("scontrol", "update", f"nodename={node}", "state=resume", check=False)
 
+    def expire(self, job: int) -> None:
+        """Let a job's time limit be now; Slurm notices within half a minute.
+
+        Raises:
+            RemudaError: there is no such job.
+        """
+        self.run("scontrol", "update", f"jobid={job}", "endtime=now")
+
     def processes(self, node: str) -> list[int]:
         """Pids, as this machine counts them, of all processes of a node; none when it is down.
 
@@ -396,14 +403,20 @@ def _end_marked(root: Path) -> None:
 
 
 def sweep() -> list[Path]:
-    """Remove the beds whose owners are dead, and slots of beds that are gone; their directories."""
+    """Remove the beds whose owners are dead, and the rest of those without a directory; says which directories."""
     swept = []
-    for slot, root in registry.taken().items():
-        layout = registry.layout_in(root)
-        if layout is None or layout.slot != slot:
-            continue
-        if layout.owner and not procs.is_alive(layout.owner):
-            with suppress(NotFound):  # another process was faster
-                SlurmBed.open(root).down(wipe=True)
+    with registry.locked(registry.registry() / "sweep.lock"):
+        for slot, root in registry.taken().items():
+            layout = registry.layout_in(root)
+            if layout is None:
+                with registry.locked(registry.registry() / "lock"):
+                    is_gone = registry.taken().get(slot) == root and registry.layout_in(root) is None
+                if is_gone:
+                    _end_marked(root)
+                    network.remove(slot)
+                    registry.give_back(slot, root)
+                    swept.append(root)
+            elif layout.slot == slot and layout.owner and not procs.is_alive(layout.owner):
+                SlurmBed(root).down(wipe=True)
                 swept.append(root)
     return swept

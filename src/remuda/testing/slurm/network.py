@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 from functools import cache
@@ -104,9 +105,9 @@ def is_cut(layout: Layout, index: int) -> bool:
     return not flags & 1
 
 
-def remove(layout: Layout) -> None:
-    """Take cables and bridge away; absent is fine."""
-    for index in range(len(layout.topology.nodes)):
-        disconnect(layout, index)
-    if _exists(layout.bridge):
-        subprocess.run(["ip", "link", "del", layout.bridge], capture_output=True, check=False)
+def remove(slot: int) -> None:
+    """Take all cables and the bridge of a slot away; absent is fine."""
+    ours = re.compile(rf"rmsl{slot}(n\d+)?")
+    for entry in Path("/sys/class/net").iterdir():
+        if ours.fullmatch(entry.name):
+            subprocess.run(["ip", "link", "del", entry.name], capture_output=True, check=False)

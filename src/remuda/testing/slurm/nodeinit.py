@@ -1,8 +1,8 @@
 """First process of an isolated node: `nodeinit.py NAME ADDRESS HEAD HOSTS RESOLV SLURMD ARGUMENTS…`.
 
 It runs in namespaces of its own (network, host name, mounts, processes) and waits for one byte on its standard input:
-then the cable is in. It reaps orphans, as an init does, and keeps slurmd as a service: SIGTERM ends slurmd,
-SIGUSR1 starts it again, so jobs outlive slurmd. The node dies with this process. It is run as a file, without site packages.
+then the cable is in. It reaps orphans, as an init does, and keeps slurmd as a service: SIGTERM ends slurmd, SIGUSR1
+starts it again, so jobs outlive slurmd. The node dies with this process. It is run as a file, without site packages.
 """
 
 from __future__ import annotations

@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from remuda.testing.slurm.config import Layout
     from remuda.testing.slurm.procs import Daemons
 
+#: File names of the programs, with Debian's alternatives.
+_SLURMD = {"slurmd", "slurmd-wlm"}
+_STEPD = {"slurmstepd", "slurmstepd-wlm"}
 _INIT = Path(__file__).with_name("nodeinit.py")
 
 
@@ -70,7 +73,7 @@ class Node:
         pid = self._daemons.pid(self.daemon)
         if not pid or not self._layout.isolated:
             return pid or 0
-        return next((below for below in self._below_init() if procs.program(below) == "slurmd"), 0)
+        return next((below for below in self._below_init() if procs.program(below) in _SLURMD), 0)
 
     def _below_init(self) -> list[int]:
         """An isolated node's own processes: its init, and all below it."""
@@ -91,7 +94,7 @@ class Node:
         ours = f"\0SLURM_CONF={root}/slurm.conf\0".encode(), f"\0SLURMD_NODENAME={self.name}\0".encode()
         found = []
         for pid in procs.pids():
-            if procs.program(pid) == "slurmstepd":
+            if procs.program(pid) in _STEPD:
                 if procs.has_open(pid, log):
                     found.append(pid)
             elif (env := procs.environment(pid)) and all(word in env for word in ours):

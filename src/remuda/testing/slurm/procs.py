@@ -123,12 +123,15 @@ def program(pid: int) -> str:
         return ""
 
 
+#: Daemons that this process started, by directory and name: whoever ends one here must reap it.
+_CHILDREN: dict[tuple[Path, str], subprocess.Popen[bytes]] = {}
+
+
 class Daemons:
     """The daemons of one bed, by name."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
-        self._children: dict[str, subprocess.Popen[bytes]] = {}
 
     def _record(self, name: str) -> Path:
         return self._root / "run" / f"{name}.pid"
@@ -144,10 +147,10 @@ class Daemons:
 
     def _reap(self, name: str) -> None:
         """Forget a child of ours that has ended, so that no zombie stays."""
-        child = self._children.get(name)
+        child = _CHILDREN.get((self._root, name))
         if child is not None and not start_time(child.pid):
             child.communicate()
-            del self._children[name]
+            del _CHILDREN[self._root, name]
 
     def spawn(self, name: str, argv: Sequence[str], env: Mapping[str, str], *, gated: bool = False) -> int:
         """Start a daemon that outlives this process, unless it runs; its pid.
@@ -172,20 +175,22 @@ class Daemons:
                 start_new_session=True,
             )
         self._record(name).write_text(identity(child.pid) + "\n")
-        self._children[name] = child
+        _CHILDREN[self._root, name] = child
         return child.pid
 
     def is_gated(self, name: str) -> bool:
         """Whether this process started it gated, and has not let it go on."""
-        child = self._children.get(name)
+        child = _CHILDREN.get((self._root, name))
         return child is not None and child.stdin is not None and not child.stdin.closed
 
     def open_gate(self, name: str) -> None:
         """Let a gated daemon go on."""
-        gate = self._children[name].stdin
+        gate = _CHILDREN[self._root, name].stdin
         assert gate is not None
-        with suppress(BrokenPipeError):
+        with suppress(BrokenPipeError):  # it ended meanwhile; whoever waits for it finds its log
             gate.write(b"\n")
+            gate.flush()
+        with suppress(BrokenPipeError):
             gate.close()
 
     def stop(self, name: str, *, kill: bool = False, limit_s: float = 20) -> None:

@@ -4,22 +4,28 @@ from __future__ import annotations
 
 import os
 import sys
+from contextlib import suppress
 from typing import TYPE_CHECKING, Protocol
 
 import pytest
 
-from remuda.backends.base import Backend, Request, TaskKey, make_token
+from remuda.backends.base import Backend, Handle, Rendered, Request, TaskKey, make_token
 from remuda.backends.local.backend import LocalBackend
 from remuda.backends.local.processes import tokens_by_pid
 from remuda.backends.local.render import LocalSite
+from remuda.backends.slurm.backend import SlurmBackend
+from remuda.backends.slurm.client import SlurmClient
+from remuda.backends.slurm.commands import Commands
+from remuda.backends.slurm.render import SlurmSite
 from remuda.base.ids import new_suffix
 from remuda.node.zipapp import build_zipapp
 from remuda.plan.model import Command, Group, Kind, NodeRestart, Resources, Role, Workload
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Sequence
     from pathlib import Path
-from contextlib import suppress
+
+    from remuda.testing.slurm import SlurmBed
 
 
 class Bed(Protocol):
@@ -78,13 +84,67 @@ class LocalBed:
         return {token for token in tokens_by_pid().values() if token.endswith(self.uid)}
 
 
-@pytest.fixture(params=["local"])
+class ReleasingBackend(SlurmBackend):
+    """Releases what it submitted, as a host does when it has recorded it."""
+
+    async def submit(self, rendered: Sequence[Rendered]) -> Sequence[Handle | Exception]:
+        outcomes = await super().submit(rendered)
+        await self.release([outcome for outcome in outcomes if isinstance(outcome, Handle)])
+        return outcomes
+
+
+class SlurmContractBed:
+    """A real Slurm."""
+
+    def __init__(self, root: Path, cluster: SlurmBed) -> None:
+        self.root = root
+        self.cluster = cluster
+        self.uid = new_suffix(8)
+        (root / "workloads").mkdir()
+        self.program = build_zipapp(root / "node")
+
+    def make(self) -> Backend:
+        site = SlurmSite(
+            workloads=self.root / "workloads",
+            node_program=self.program,
+            host_file=self.root / "host.json",
+            python=sys.executable,
+        )
+        client = SlurmClient(Commands(environ=self.cluster.env()), gap_s=0.05)
+        return ReleasingBackend(site, client, gone_after_s=1.0)
+
+    def request(self, *argv: str, attempt: int = 1, name: str = "w", uid: str = "", index: int = 0) -> Request:
+        uid = uid or self.uid
+        group = Group(
+            name="script",
+            role=Role.SCRIPT,
+            count=1,
+            command=Command(argv=argv, env={"GREETING": "$(touch /tmp/x) `id` \"quoted\" 'it'"}),
+            restart=NodeRestart(policy="never"),
+            resources=Resources(),
+            kill_grace_s=2.0,
+        )
+        run_dir = str(self.root / "workloads" / name)
+        place: dict[str, object] = {"partition": "cpu"}
+        workload = Workload(
+            name=name, kind=Kind.RUN, uid=uid, backend="slurm", groups=(group,), run_dir=run_dir, place=place
+        )
+        key = TaskKey(name, "script", index)
+        return Request(key, attempt, make_token(key, attempt, uid), workload, group)
+
+    def living(self) -> set[str]:
+        return {token for token in tokens_by_pid().values() if token.endswith(self.uid)}
+
+
+@pytest.fixture(params=["local", "slurm", "slurm-bare"])
 async def bed(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Bed]:
+    if request.param != "local":
+        cluster = request.getfixturevalue("slurm" if request.param == "slurm" else "slurm_bare")
+        yield SlurmContractBed(tmp_path, cluster)
+        return
     one = LocalBed(tmp_path)
     yield one
     backend = one.make()
-    from remuda.backends.base import Handle
-
     for token in one.living():
         await backend.cancel(Handle(token), force=True)
     for pid in [pid for backend_ in one.made for pid in backend_.client.spawned.values()]:

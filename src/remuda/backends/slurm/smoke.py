@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 _END_GRACE_S = 8.0
 """srun tells its job to end and waits for that; longer than Slurm's own default grace would keep the user waiting."""
 _MOST_OUTPUT: Final = 200_000
+_PATH: Final = "/usr/local/bin:/usr/bin:/bin"
+"""Where the interpreter is looked for: a job that exports nothing has no path at all."""
 
 
 class Outcome(StrEnum):
@@ -36,6 +38,8 @@ class Outcome(StrEnum):
     TIMEOUT = "timeout"
 
 
+NOT_RUN: Final = "the test did not run"
+"""What users read instead when `failed` is not proved: it says nothing about CUDA."""
 #: What users read.
 MEANING: Final[Mapping[Outcome, str]] = {
     Outcome.OK: "CUDA working",
@@ -67,6 +71,11 @@ class Verdict:
     """Address of the first GPU that failed, where the test told."""
     proved: bool = False
     """The test ran on the node and said so itself; otherwise it is what Slurm said."""
+
+    @property
+    def meaning(self) -> str:
+        """What users read."""
+        return NOT_RUN if self.outcome is Outcome.FAILED and not self.proved else MEANING[self.outcome]
 
 
 @dataclass(frozen=True)
@@ -104,8 +113,9 @@ def render(job: SmokeJob) -> tuple[str, ...]:
         "nodes": "1", "ntasks": "1", "cpus-per-task": "1", "mem": "1G", "chdir": "/", "export": "NONE",
         "input": "none", "kill-on-bad-exit": "1",
     }  # fmt: skip
-    env = ("/usr/bin/env", *(f"{name}={value}" for name, value in job.env)) if job.env else ()
-    return ("srun", *(f"--{name}={value}" for name, value in options.items() if value), *env, *job.program)
+    env = {"PATH": _PATH, **dict(job.env)}
+    start = ("/usr/bin/env", *(f"{name}={value}" for name, value in env.items()), *job.program)
+    return ("srun", *(f"--{name}={value}" for name, value in options.items() if value), *start)
 
 
 def clean_environment(env: Mapping[str, str]) -> dict[str, str]:
@@ -151,7 +161,7 @@ def judge(code: int, out: str, err: str, reason: str = "") -> Verdict:
     if match := _NO_LAUNCH.search(err):
         if is_silence(match[1]):
             return Verdict(Outcome.TIMEOUT, f"the node did not answer: {match[1].strip()}")
-        return Verdict(Outcome.FAILED, f"the test could not be started: {match[1].strip()}")
+        return Verdict(Outcome.FAILED, f"it could not be started: {match[1].strip()}")
     if match := _ENDED.search(err):
         if "TIME LIMIT" in match[1]:
             return Verdict(Outcome.TIMEOUT, "the test did not end within its time limit")
@@ -159,7 +169,7 @@ def judge(code: int, out: str, err: str, reason: str = "") -> Verdict:
             return Verdict(Outcome.FAILED, "the node was lost while it was tested")
         return Verdict(Outcome.BUSY, "the test was preempted or cancelled" if match[1] else "the test was cancelled")
     words = _last_words(err)
-    return Verdict(Outcome.FAILED, f"the test did not run: {words or f'srun ended with {code}'}")
+    return Verdict(Outcome.FAILED, words or f"srun ended with {code} and said nothing")
 
 
 def read_answer(code: int, out: str) -> Verdict | None:

@@ -1,0 +1,1 @@
+"""Slurm as a place where tasks run."""

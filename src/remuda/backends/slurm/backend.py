@@ -1,0 +1,326 @@
+"""Slurm as a place where tasks run: a job, or a task of an array, is an allocation, and its name is the token."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from remuda.backends.base import Cluster, Ending, Feature, Handle, Life, Observed, Rendered, Request
+from remuda.backends.slurm import observing
+from remuda.backends.slurm.arrays import Call, array_name, merge
+from remuda.backends.slurm.client import SlurmClient
+from remuda.backends.slurm.files import Files
+from remuda.backends.slurm.logs import lines
+from remuda.backends.slurm.observing import Queue, is_of
+from remuda.backends.slurm.render import SlurmSite, render
+from remuda.base.clock import Clock, SystemClock
+from remuda.base.errors import BackendUnreachable, RemudaError
+from remuda.base.files import write_atomic
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Mapping, Sequence
+
+    from remuda.backends.slurm.parse import AccountLine, JobDetail, QueueLine
+
+
+class SlurmBackend:
+    """Runs allocations as jobs of the Slurm cluster that this machine's commands talk to.
+
+    Args:
+        site: where files are.
+        client: how to talk to Slurm.
+        poll_s: between two looks when nothing happens.
+        hurry_s: the same while something is about to end.
+        gone_after_s: how long a job must be unknown to squeue and sacct before it is gone.
+        clock: for `gone_after_s`.
+    """
+
+    name = "slurm"
+    features = frozenset({Feature.GPUS, Feature.EXCLUDE_NODES, Feature.ARRAYS, Feature.POOLS, Feature.REPORTS_BY_FILE})
+
+    def __init__(
+        self,
+        site: SlurmSite,
+        client: SlurmClient | None = None,
+        *,
+        poll_s: float = 15.0,
+        hurry_s: float = 5.0,
+        gone_after_s: float = 30.0,
+        clock: Clock | None = None,
+    ) -> None:
+        self.site = site
+        self.client = client or SlurmClient()
+        self.poll_s = poll_s
+        self.hurry_s = hurry_s
+        self.files = Files(site.workloads)
+        self._gone_after_s = gone_after_s
+        self._clock = clock or SystemClock()
+        self._last: dict[str, Observed] = {}
+        self._missing_since: dict[str, float] = {}
+
+    def render(self, request: Request) -> Rendered:
+        """Say what `submit` would send. Pure.
+
+        Raises:
+            InputError: Slurm cannot be asked for it.
+        """
+        return render(request, self.site)
+
+    # --- submitting --------------------------------------------------------------------------------------------------
+
+    async def submit(self, rendered: Sequence[Rendered]) -> Sequence[Handle | Exception]:
+        """Submit jobs, held; those that exist already are found instead."""
+        outcomes: dict[str, Handle | Exception] = {}
+        known = [item.token for item in rendered if self.files.has_folder(item.token)]
+        try:
+            outcomes.update(await self._existing(known) if known else {})
+        except RemudaError as error:
+            outcomes.update(dict.fromkeys(known, error))
+        fresh = [item for item in rendered if item.token not in outcomes]
+        sendable = [item for item in fresh if self._write(item, outcomes)]
+        sent = await asyncio.gather(*(self._send(call) for call in merge(sendable)))
+        for handles in sent:
+            outcomes.update(handles)
+        await self._settle_twins(outcomes, [item.token for item in sendable])
+        return [outcomes[item.token] for item in rendered]
+
+    async def _existing(self, tokens: Sequence[str]) -> dict[str, Handle]:
+        """Allocations that need not be submitted: they exist, or were cancelled before they could."""
+        found = dict(await self.find(tokens))
+        for token in tokens:
+            claim = None if token in found else self.files.claim(token)
+            if claim is not None:
+                found[token] = Handle(token)
+        return found
+
+    def _write(self, item: Rendered, outcomes: dict[str, Handle | Exception]) -> bool:
+        """Write the files that a job needs before it can exist."""
+        try:
+            Path(self.files.folder(item.token)).mkdir(mode=0o700, parents=True, exist_ok=True)
+            for name, text in item.files.items():
+                path = Path(name)
+                path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+                write_atomic(path, text, mode=0o600, sync=False)
+        except OSError as error:
+            outcomes[item.token] = BackendUnreachable(f"cannot write the files of {item.token}: {error}")
+            return False
+        return True
+
+    async def _send(self, call: Call) -> dict[str, Handle | Exception]:
+        try:
+            job_id = await self.client.submit(call.argv)
+        except RemudaError as error:
+            return dict.fromkeys(call.tokens, error)
+        return {token: Handle(token, call.native(job_id, at)) for at, token in enumerate(call.tokens)}
+
+    async def _settle_twins(self, outcomes: dict[str, Handle | Exception], tokens: Sequence[str]) -> None:
+        """Two hosts may have submitted one token at once, each seeing nothing of the other: the oldest job counts.
+
+        Every host that looks after its own submission sees all older ones, so all agree.
+        """
+        mine = {token: handle for token in tokens if isinstance(handle := outcomes[token], Handle)}
+        if not mine:
+            return
+        try:
+            queue = Queue(await self.client.queue())
+        except BackendUnreachable:
+            return  # it is held, and `observe` looks for twins again
+        for token, handle in mine.items():
+            named = queue.named(token)
+            if named and named[0].job_id != handle.native:
+                with suppress(BackendUnreachable):
+                    await self.client.cancel(_name(token, handle.native), handle.native)
+                outcomes[token] = Handle(token, named[0].job_id)
+
+    async def release(self, handles: Sequence[Handle]) -> None:
+        """Let jobs start that are held; others, and those that have gone, are left alone.
+
+        Raises:
+            BackendUnreachable: no answer.
+        """
+        queue = Queue(await self.client.queue())
+        lines = [line for handle in handles if (line := queue.line(handle)) is not None]
+        held = [line.job_id for line in lines if observing.is_held(line)]
+        if held:
+            await self.client.release(held)
+
+    async def find(self, tokens: Sequence[str]) -> Mapping[str, Handle]:
+        """Jobs of these names: those that squeue lists, and those that only the accounting remembers.
+
+        Raises:
+            BackendUnreachable: no answer.
+        """
+        queue = Queue(await self.client.queue())
+        found = {token: Handle(token, named[0].job_id) for token in tokens if (named := queue.named(token))}
+        rest = [token for token in tokens if token not in found]
+        if rest:
+            names = sorted({*rest, *(array_name(token) for token in rest)})
+            accounts = await self.client.accounts(names=names) or {}
+            for token in rest:
+                ids = [line.job_id for line in accounts.values() if is_of(token, line.name, line.job_id)]
+                if ids:
+                    found[token] = Handle(token, min(ids, key=lambda text: int(text.split("_")[0])))
+        return found
+
+    # --- observing ---------------------------------------------------------------------------------------------------
+
+    async def observe(self, handles: Sequence[Handle]) -> Mapping[str, Observed]:
+        """State of all handles: one squeue, and one sacct at most.
+
+        Raises:
+            BackendUnreachable: squeue gave no answer.
+            Rejected: a job's state is a word that this version does not know.
+        """
+        queue = Queue(await self.client.queue())
+        seen: dict[str, Observed] = {}
+        over: dict[Handle, QueueLine] = {}
+        missing: list[Handle] = []
+        twins: list[QueueLine] = []
+        for handle in handles:
+            line = queue.line(handle)
+            if line is None:
+                missing.append(handle)
+                continue
+            twins += queue.twins(handle)
+            answer = observing.live(line, handle.token, self.files, self._clock.now())
+            if answer is None:
+                over[handle] = line
+            else:
+                seen[handle.token] = answer
+        seen |= await self._look_closer(over, missing)
+        self._remember(seen, {handle.token for handle in missing})
+        for line in twins:
+            with suppress(BackendUnreachable):
+                await self.client.cancel(line.name, line.job_id)
+        return seen
+
+    async def _look_closer(self, over: Mapping[Handle, QueueLine], missing: Sequence[Handle]) -> dict[str, Observed]:
+        """Allocations that have ended, and those that squeue does not list."""
+        records = {handle.token: self.files.exit_record(handle.token) for handle in (*over, *missing)}
+        unclear = [line for handle, line in over.items() if records[handle.token] is None and _says_little(line)]
+        asked = [handle.native for handle in missing if handle.native]
+        asked += [line.job_id for line in over.values() if line.state == "CANCELLED"]
+        accounts, is_silent = await self._accounts(asked)
+        details = await self._details([line.job_id for line in unclear])
+        seen: dict[str, Observed] = {}
+        for handle, line in over.items():
+            account = accounts.get(line.job_id)
+            answer = observing.ended(line, records[handle.token], account, details.get(line.job_id))
+            seen[handle.token] = self._with_evidence(handle.token, answer)
+        for handle in missing:
+            account = accounts.get(handle.native)
+            if account is not None and not is_of(handle.token, account.name, account.job_id):
+                account = None
+            record = records[handle.token]
+            known = observing.ended_account(account, record) if account is not None else None
+            if known is None and record is not None:
+                known = replace(observing.from_record(record, self._node(handle.token)), native=handle.native)
+            if known is not None:
+                seen[handle.token] = self._with_evidence(handle.token, known)
+            else:
+                seen[handle.token] = self._unlisted(handle, is_silent=is_silent)
+        return seen
+
+    async def _accounts(self, ids: Sequence[str]) -> tuple[dict[str, AccountLine], bool]:
+        """What sacct knows of jobs, and whether there is a sacct that gave no answer."""
+        if not ids:
+            return {}, False
+        try:
+            return await self.client.accounts(ids) or {}, False
+        except BackendUnreachable:
+            return {}, True
+
+    async def _details(self, ids: Sequence[str]) -> dict[str, JobDetail]:
+        return await self.client.details(ids) if ids else {}
+
+    def _unlisted(self, handle: Handle, *, is_silent: bool) -> Observed:
+        """Neither squeue nor sacct knows it, and it left no last word: gone, once that has lasted a while."""
+        claim = self.files.claim(handle.token)
+        if claim is not None and claim.pid == 0:
+            return observing.buried(handle.native)
+        if not handle.native:
+            return Observed(Life.GONE, reason="no job of its name is known")
+        now = self._clock.now()
+        since = self._missing_since.setdefault(handle.token, now)
+        if not is_silent and now - since >= self._gone_after_s:
+            return Observed(Life.GONE, handle.native, reason="Slurm does not know its job any more")
+        last = self._last.get(handle.token)
+        if last is not None:
+            return last
+        life, node = (Life.RUNNING, claim.node) if claim is not None else (Life.PENDING, "")
+        return Observed(life, handle.native, "UNLISTED", node, "squeue does not list it")
+
+    def _with_evidence(self, token: str, seen: Observed) -> Observed:
+        if seen.evidence or seen.ending in (Ending.CANCELLED, Ending.PREEMPTED):
+            return seen
+        return replace(seen, evidence=self.files.evidence(token))
+
+    def _node(self, token: str) -> str:
+        claim = self.files.claim(token)
+        return claim.node if claim is not None else ""
+
+    def _remember(self, seen: Mapping[str, Observed], missing: set[str]) -> None:
+        """Keep the last answer about each; what is not asked for any more is dropped."""
+        self._missing_since = {token: at for token, at in self._missing_since.items() if token in missing}
+        self._last = dict(seen)
+        self.files.forget(set(seen))
+
+    # --- ending ------------------------------------------------------------------------------------------------------
+
+    async def cancel(self, handle: Handle, *, force: bool = False) -> None:
+        """End a job, or kill it; one that has not begun leaves the queue.
+
+        In a job that runs, the node program is asked to end, so that the task has its own grace and not Slurm's.
+
+        Raises:
+            BackendUnreachable: no answer.
+        """
+        claim = await asyncio.to_thread(self.files.bury, handle.token)
+        name = _name(handle.token, handle.native)
+        if not handle.native:
+            await self._cancel_by_name(handle.token)
+        elif force:
+            await self.client.signal(name, handle.native, "KILL", full=True)
+            await self.client.cancel(name, handle.native)
+        elif claim.pid == 0 or not await self.client.signal(name, handle.native, "TERM", full=False):
+            await self.client.cancel(name, handle.native)
+
+    async def _cancel_by_name(self, token: str) -> None:
+        queue = Queue(await self.client.queue())
+        for line in queue.named(token):
+            await self.client.cancel(line.name, line.job_id)
+
+    # --- the rest ----------------------------------------------------------------------------------------------------
+
+    async def cluster(self) -> Cluster:
+        """Nodes and partitions, some seconds old at most.
+
+        Raises:
+            BackendUnreachable: no answer.
+        """
+        return await self.client.cluster()
+
+    def logs(self, handle: Handle, *, follow: bool = False, tail: int = 0) -> AsyncIterator[str]:
+        """Lines of the task's output; with `follow`, new ones for as long as the allocation lives."""
+        folder, name = Path(self.files.folder(handle.token)), _name(handle.token, handle.native)
+        return lines(handle, folder, name, (lambda: self._life(handle)) if follow else None, tail, self.poll_s)
+
+    async def _life(self, handle: Handle) -> Life:
+        """Whether Slurm says that an allocation lives. Leaves what `observe` remembers alone."""
+        line = Queue(await self.client.queue()).line(handle)
+        if line is None:
+            return Life.GONE
+        return Life.ENDED if observing.live(line, handle.token, self.files, self._clock.now()) is None else Life.RUNNING
+
+
+def _name(token: str, native: str) -> str:
+    """What the job with that id is called, if it is the allocation's."""
+    return array_name(token) if "_" in native else token
+
+
+def _says_little(line: QueueLine) -> bool:
+    """Whether a state of squeue's leaves open how the script ended."""
+    return line.state in ("FAILED", "COMPLETED")

@@ -1,0 +1,178 @@
+"""Talks to Slurm: what the queue and the accounting say, submitting, releasing, cancelling."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from typing import TYPE_CHECKING
+
+from remuda.backends.base import Cluster
+from remuda.backends.slurm.arrays import compress_ids
+from remuda.backends.slurm.commands import Answer, Commands, unreachable
+from remuda.backends.slurm.inventory import parse_nodes, parse_partitions
+from remuda.backends.slurm.parse import (
+    FIELD,
+    SACCT_FIELDS,
+    SQUEUE_FORMAT,
+    AccountLine,
+    JobDetail,
+    QueueLine,
+    parse_job,
+    parse_sacct,
+    parse_squeue,
+    parse_submitted,
+)
+from remuda.backends.slurm.reasons import is_silence, refusal, said_by
+from remuda.base.errors import BackendUnreachable, Rejected
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+_CLUSTER_FRESH_S = 10.0
+_ACCOUNTING_ASKED_AGAIN_S = 600.0
+_FIND_DAYS = 30
+_MANY_DETAILS = 16
+_IDS_PER_CALL = 500
+_NO_ACCOUNTING = ("accounting storage is disabled", "slurm accounting storage")
+_GONE = ("invalid job id", "already completed", "job/step already", "not pending", "no error", "can not be altered")
+
+
+class SlurmClient:
+    """One user's view of one cluster.
+
+    Args:
+        commands: how to run them.
+        gap_s: shortest time between two looks at the queue; who asks sooner waits, and is never given an old answer.
+    """
+
+    def __init__(self, commands: Commands | None = None, *, gap_s: float = 0.5) -> None:
+        self.commands = commands or Commands()
+        self._gap_s = gap_s
+        self._looked_at = 0.0
+        self._gate = asyncio.Lock()
+        self._cluster: tuple[float, Cluster] | None = None
+        self._no_accounting_at = 0.0
+        self._utc_offset_s = 0
+
+    async def queue(self) -> list[QueueLine]:
+        """All jobs of this user that the controller knows, those that ended a short while ago among them.
+
+        Raises:
+            BackendUnreachable: no answer, or one that cannot be read.
+        """
+        async with self._gate:
+            wait_s = self._looked_at + self._gap_s - time.monotonic()
+            if wait_s > 0:
+                await asyncio.sleep(wait_s)
+            try:
+                text = await self.commands.ask(
+                    ("squeue", "-h", "-r", "-t", "all", "-u", str(os.getuid()), "-o", SQUEUE_FORMAT)
+                )
+            finally:
+                self._looked_at = time.monotonic()
+        return parse_squeue(text)
+
+    async def accounts(self, ids: Sequence[str] = (), names: Iterable[str] = ()) -> dict[str, AccountLine] | None:
+        """What the accounting knows of jobs, by id; None where there is no accounting.
+
+        Raises:
+            BackendUnreachable: there is one, and it gives no answer.
+        """
+        if self._no_accounting_at and time.monotonic() - self._no_accounting_at < _ACCOUNTING_ASKED_AGAIN_S:
+            return None
+        wanted = [f"-j{','.join(ids)}"] if ids else [f"--name={','.join(names)}", f"-Snow-{_FIND_DAYS}days"]
+        argv = ("sacct", "-X", "-D", "-P", "-n", f"--delimiter={FIELD}", *wanted, f"-o{','.join(SACCT_FIELDS)}")
+        answer = await self.commands.run(argv)
+        if any(text in answer.err.lower() for text in _NO_ACCOUNTING[:1]):
+            self._no_accounting_at = time.monotonic()
+            return None
+        if answer.code != 0 or "error:" in answer.err.lower():
+            raise BackendUnreachable(f"sacct gave no answer: {said_by(answer.err) or f'code {answer.code}'}")
+        return parse_sacct(answer.out)
+
+    async def details(self, ids: Sequence[str]) -> dict[str, JobDetail]:
+        """What only scontrol knows of jobs that the controller has, by id; jobs that have gone are left out.
+
+        Raises:
+            BackendUnreachable: no answer.
+        """
+        calls: list[tuple[str, ...]] = [("scontrol", "show", "job", "-o", job_id) for job_id in ids]
+        if len(ids) > _MANY_DETAILS:
+            calls = [("scontrol", "show", "job", "-o")]
+        answers = await asyncio.gather(*(self.commands.run(argv) for argv in calls))
+        for answer in answers:
+            silent = unreachable("scontrol", answer)
+            if silent is not None:
+                raise silent
+        found = [detail for answer in answers if answer.code == 0 for detail in parse_job(answer.out)]
+        return {detail.job_id: detail for detail in found}
+
+    async def submit(self, argv: Sequence[str]) -> str:
+        """Run one `sbatch`; the job's id.
+
+        Raises:
+            Rejected: refused.
+            BackendUnreachable: nobody knows whether the job was taken.
+        """
+        answer = await self.commands.run(argv)
+        job_id = parse_submitted(answer.out)
+        if answer.code == 0 and job_id:
+            return job_id
+        if answer.code == 0:
+            raise BackendUnreachable(f"sbatch printed no job id: {answer.out.strip()[:120]!r}")
+        if is_silence(answer.err):
+            raise BackendUnreachable(f"sbatch gave no answer: {said_by(answer.err)}")
+        raise Rejected(refusal(answer.err))
+
+    async def release(self, ids: Sequence[str]) -> None:
+        """Let held jobs start. Ids that have gone are fine.
+
+        Raises:
+            BackendUnreachable: no answer, or some were not released.
+        """
+        words = compress_ids(ids)
+        for begin in range(0, len(words), _IDS_PER_CALL):
+            answer = await self.commands.run(("scontrol", "release", ",".join(words[begin : begin + _IDS_PER_CALL])))
+            self._check(answer, "scontrol")
+
+    async def cancel(self, name: str, job_id: str = "") -> None:
+        """End the user's jobs of that name, or the one with that id if it has that name. Absent is fine.
+
+        Raises:
+            BackendUnreachable: no answer.
+        """
+        self._check(await self.commands.run(("scancel", f"--name={name}", *([job_id] if job_id else []))), "scancel")
+
+    async def signal(self, name: str, job_id: str, signal: str, *, full: bool) -> bool:
+        """Send a signal to the job script (`full`: and to everything else of the job); False when it does not run.
+
+        Raises:
+            BackendUnreachable: no answer.
+        """
+        whom = "--full" if full else "--batch"
+        answer = await self.commands.run(("scancel", f"--signal={signal}", whom, f"--name={name}", job_id))
+        self._check(answer, "scancel")
+        return answer.code == 0
+
+    async def cluster(self) -> Cluster:
+        """Nodes and partitions, at most some seconds old.
+
+        Raises:
+            BackendUnreachable: no answer.
+        """
+        if self._cluster is not None and time.monotonic() - self._cluster[0] < _CLUSTER_FRESH_S:
+            return self._cluster[1]
+        nodes, partitions = await asyncio.gather(
+            self.commands.ask(("scontrol", "show", "node", "-o", "-d")),
+            self.commands.ask(("scontrol", "show", "partition", "-o")),
+        )
+        self._cluster = (time.monotonic(), Cluster(parse_nodes(nodes), parse_partitions(partitions)))
+        return self._cluster[1]
+
+    @staticmethod
+    def _check(answer: Answer, command: str) -> None:
+        """Let pass what a job that has gone, or is not in the state for it, is answered with."""
+        if answer.code == 0 or (not is_silence(answer.err) and any(text in answer.err.lower() for text in _GONE)):
+            return
+        raise BackendUnreachable(f"{command} failed: {said_by(answer.err) or f'code {answer.code}'}")

@@ -1,0 +1,136 @@
+"""What node programs leave in the directories of allocations, read again only when it has changed."""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+from remuda.backends.rundir import allocation_dir
+from remuda.backends.slurm.render import NODE_LOG, RESTARTS
+from remuda.backends.tail import last_text
+from remuda.base.errors import BackendUnreachable
+from remuda.wire.exit import ExitRecord
+from remuda.wire.process import ProcessId
+from remuda.wire.report import Report
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+T = TypeVar("T")
+EVIDENCE = 4000
+
+
+class Files:
+    """The run directories of one state directory."""
+
+    def __init__(self, workloads: Path) -> None:
+        self.workloads = workloads
+        self._folders: dict[str, str] = {}
+        self._reports: dict[str, tuple[int, Report | None]] = {}
+        self._restarts: dict[str, tuple[int, int | None]] = {}
+
+    def folder(self, token: str) -> str:
+        """Directory of an allocation."""
+        found = self._folders.get(token)
+        if found is None:
+            found = self._folders[token] = str(allocation_dir(self.workloads, token))
+        return found
+
+    def has_folder(self, token: str) -> bool:
+        """Whether anybody ever prepared it."""
+        return Path(self.folder(token)).exists()
+
+    def report(self, token: str) -> tuple[Report | None, bool]:
+        """Newest report of the node program, and whether the file system failed to tell it."""
+        try:
+            return _fresh(f"{self.folder(token)}/report.json", token, self._reports, Report.from_json), False
+        except FileNotFoundError:
+            return None, False
+        except OSError:
+            return None, True
+
+    def restarts(self, token: str) -> int:
+        """How often Slurm had put the job back into its queue when its script last began."""
+        with suppress(OSError):
+            return _fresh(f"{self.folder(token)}/{RESTARTS}", token, self._restarts, int) or 0
+        return 0
+
+    def has_claim(self, token: str) -> bool:
+        """Whether a node program ever began it."""
+        return os.path.exists(f"{self.folder(token)}/claim.json")  # noqa: PTH110 - at every poll
+
+    def exit_record(self, token: str) -> ExitRecord | None:
+        """Last word of the node program, None while there is none."""
+        try:
+            return ExitRecord.from_json(Path(self.folder(token), "exit.json").read_text())
+        except (OSError, ValueError):
+            return None
+
+    def claim(self, token: str) -> ProcessId | None:
+        """Who runs the allocation, pid 0 for one that was cancelled before it ran; None while nobody claimed it.
+
+        Raises:
+            BackendUnreachable: there is a claim, and it cannot be read.
+        """
+        path = Path(self.folder(token), "claim.json")
+        try:
+            return ProcessId.from_json(path.read_text())
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError) as error:
+            raise BackendUnreachable(f"{path} cannot be read: {error}") from error
+
+    def bury(self, token: str) -> ProcessId:
+        """Claim the allocation for nobody, so that a job that still comes ends at once; the claim that holds now.
+
+        Raises:
+            BackendUnreachable: nothing can be written there now.
+        """
+        claim = self.claim(token)
+        if claim is not None:
+            return claim
+        folder = Path(self.folder(token))
+        nobody = ProcessId(pid=0, start="", boot="", node=os.uname().nodename)
+        draft = folder / f".claim.{os.uname().nodename}.{os.getpid()}"
+        try:
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            draft.write_text(nobody.to_json() + "\n")
+            os.link(draft, folder / "claim.json")
+        except FileExistsError:
+            return self.claim(token) or nobody
+        except OSError as error:
+            raise BackendUnreachable(f"{folder} cannot be written: {error}") from error
+        finally:
+            draft.unlink(missing_ok=True)
+        return nobody
+
+    def evidence(self, token: str) -> str:
+        """The end of what the task, or where that said nothing its job script, has printed."""
+        folder = Path(self.folder(token))
+        return last_text(folder / "child.log", EVIDENCE) or last_text(folder / NODE_LOG, EVIDENCE)
+
+    def forget(self, tokens: set[str]) -> None:
+        """Drop what is cached of allocations other than `tokens`."""
+        for known in (self._reports, self._restarts, self._folders):
+            for token in known.keys() - tokens:
+                del known[token]
+
+
+def _fresh(path: str, token: str, known: dict[str, tuple[int, T | None]], read: Callable[[str], T]) -> T | None:
+    """What `read` makes of a file, remembered for as long as the file does not change; None while that fails.
+
+    Raises:
+        OSError: the file is not there, or cannot be read.
+    """
+    changed = os.stat(path).st_mtime_ns  # noqa: PTH116 - at every poll, for every task
+    before = known.get(token)
+    if before is not None and before[0] == changed:
+        return before[1]
+    try:
+        made = read(Path(path).read_text(encoding="utf-8"))
+    except ValueError:
+        return before[1] if before is not None else None
+    known[token] = (changed, made)
+    return made

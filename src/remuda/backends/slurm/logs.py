@@ -1,0 +1,133 @@
+"""An allocation's output: `child.log` in its directory, and where there is none, the files that Slurm writes."""
+
+from __future__ import annotations
+
+import asyncio
+import glob
+import json
+import os
+import pwd
+import re
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from remuda.backends.base import Life
+from remuda.backends.slurm.render import NODE_LOG, OUTPUT
+from remuda.backends.tail import follow_file
+from remuda.base.errors import RemudaError
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+
+    from remuda.backends.base import Handle
+
+CHILD_LOG: Final = "child.log"
+_PATTERN = re.compile(r"%(\d*)([%AajJNnsStubx])")
+
+
+def expand_pattern(pattern: str, values: Mapping[str, str]) -> str:
+    """A file name of Slurm's with its `%j`, `%4a`, … filled in, as a pattern for `glob`: what is not known is `*`.
+
+    Args:
+        pattern: as given to `--output`.
+        values: letter -> text, e.g. `{"j": "123", "x": "name"}`.
+    """
+    if "\\" in pattern:  # Slurm then takes the name as it is, without the backslashes
+        return glob.escape(pattern.replace("\\", ""))
+    parts: list[str] = []
+    end = 0
+    for match in _PATTERN.finditer(pattern):
+        width, letter = match.groups()
+        parts.append(glob.escape(pattern[end : match.start()]))
+        end = match.end()
+        text = "%" if letter == "%" else values.get(letter, "")
+        if not text:
+            parts.append("*")
+        else:
+            parts.append(glob.escape(text.zfill(min(int(width), 10)) if width and text.isdigit() else text))
+    return "".join(parts) + glob.escape(pattern[end:])
+
+
+def values_of(name: str, native: str) -> dict[str, str]:
+    """What the letters of a pattern stand for in the batch script of a job."""
+    array, _, index = native.partition("_")
+    values = {"x": name, "A": array, "n": "0", "t": "0", "s": "batch", "u": pwd.getpwuid(os.getuid()).pw_name}
+    if index:
+        # A task of an array has an id of its own besides, which is not known once it has left the queue.
+        return values | {"a": index, "b": str(int(index) % 10)}
+    return values | {"j": array, "J": array}
+
+
+def find_log(folder: Path, name: str, native: str) -> Path:
+    """The file with an allocation's output; `child.log`, which will come, where there is none yet."""
+    child = folder / CHILD_LOG
+    if child.exists() or child.with_name(f"{CHILD_LOG}.1").exists():
+        return child
+    for pattern in _patterns(folder):
+        found = sorted(glob.glob(expand_pattern(pattern, values_of(name, native))), key=_changed)  # noqa: PTH207
+        if found:
+            return Path(found[-1])
+    return child
+
+
+def _patterns(folder: Path) -> list[str]:
+    """Where Slurm may have written, most likely first."""
+    patterns = []
+    with suppress(OSError, ValueError, AttributeError):
+        told = json.loads((folder / OUTPUT).read_text(encoding="utf-8"))
+        workdir = str(told.get("workdir") or folder)
+        patterns = [str(told.get("output") or ""), str(told.get("error") or ""), "slurm-%j.out", "slurm-%A_%a.out"]
+        patterns = [os.path.join(workdir, pattern) for pattern in patterns if pattern]  # noqa: PTH118 - a pattern
+    return [str(folder / NODE_LOG).replace("%", "%%"), *patterns]
+
+
+def _changed(path: str) -> float:
+    try:
+        return Path(path).stat().st_mtime
+    except OSError:
+        return 0.0
+
+
+async def lines(
+    handle: Handle,
+    folder: Path,
+    name: str,
+    life: Callable[[], Awaitable[Life]] | None,
+    tail: int,
+    every_s: float,
+) -> AsyncIterator[str]:
+    """Lines of an allocation's output, new ones for as long as it lives.
+
+    Args:
+        handle: the allocation.
+        folder: its directory.
+        name: of its job.
+        life: asks Slurm; None: do not follow.
+        tail: only the last so many of what is there; 0: all.
+        every_s: between two questions to Slurm. The last word of the node program is seen sooner.
+    """
+    path = find_log(folder, name, handle.native)
+    if life is None:
+        async for line in follow_file(path, None, tail):
+            yield line
+        return
+    over = asyncio.Event()
+    watch = asyncio.create_task(_watch(life, over, every_s))
+    exit_file = folder / "exit.json"
+    try:
+        async for line in follow_file(path, lambda: not (over.is_set() or exit_file.exists()), tail):
+            yield line
+    finally:
+        watch.cancel()
+        with suppress(asyncio.CancelledError):
+            await watch
+
+
+async def _watch(life: Callable[[], Awaitable[Life]], over: asyncio.Event, every_s: float) -> None:
+    """Set `over` when Slurm says that the allocation has ended; no answer says nothing."""
+    while not over.is_set():
+        with suppress(RemudaError):
+            if await life() in (Life.ENDED, Life.GONE):
+                over.set()
+        await asyncio.sleep(every_s)

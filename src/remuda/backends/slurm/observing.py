@@ -1,0 +1,250 @@
+"""From what Slurm and the files of node programs say about an allocation to one answer. No command is run here."""
+
+from __future__ import annotations
+
+import pwd
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from remuda.backends.base import CHILD_ENDED, Ending, Life, Observed
+from remuda.backends.slurm.arrays import array_index, array_name
+from remuda.backends.slurm.hostlist import expand
+from remuda.backends.slurm.reasons import HELD_BY_USER, explain
+from remuda.backends.slurm.states import STATES, read_state
+from remuda.wire.exit import STOPPED
+from remuda.wire.fault import Fault
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from remuda.backends.base import Handle
+    from remuda.backends.slurm.files import Files
+    from remuda.backends.slurm.parse import AccountLine, JobDetail, QueueLine
+    from remuda.wire.exit import ExitRecord
+
+_NO_OUTPUT_FILE = 53
+"""Signal number with which Slurm records that it could not open a job's output file."""
+
+_BEGINS_S = 10.0
+"""For so long a job that Slurm calls running may need to load its modules before the node program begins."""
+
+
+class Queue:
+    """One answer of squeue, by what allocations are looked up by."""
+
+    def __init__(self, lines: Iterable[QueueLine]) -> None:
+        self._by_id: dict[str, QueueLine] = {}
+        self._by_name: dict[tuple[str, int | None], list[QueueLine]] = {}
+        for line in lines:
+            self._by_id[line.job_id] = line
+            self._by_name.setdefault((line.name, line.index), []).append(line)
+
+    def named(self, token: str) -> list[QueueLine]:
+        """All jobs of an allocation's name, the oldest first: it is the allocation, others would be twins."""
+        found = self._by_name.get((token, None)) or []
+        if len(self._by_name) > len(found):
+            found = found + self._by_name.get((array_name(token), array_index(token)), [])
+        return sorted(found, key=_age)
+
+    def line(self, handle: Handle) -> QueueLine | None:
+        """The allocation's job. Ids are reused when a controller loses its state, so the name must be right as well."""
+        if not handle.native:
+            named = self.named(handle.token)
+            return named[0] if named else None
+        line = self._by_id.get(handle.native)
+        return line if line is not None and is_of(handle.token, line.name, line.job_id) else None
+
+    def twins(self, handle: Handle) -> list[QueueLine]:
+        """Held jobs of its name that are not it: left by a submission whose answer was lost."""
+        if not handle.native:
+            return []
+        return [line for line in self.named(handle.token) if line.job_id != handle.native and is_held(line)]
+
+
+def _age(line: QueueLine) -> tuple[float, int]:
+    return line.submitted_at, int(line.array_id) if line.array_id.isdigit() else 0
+
+
+def is_held(line: QueueLine) -> bool:
+    """Whether a job waits for `release`."""
+    return line.state == "PENDING" and line.reason == HELD_BY_USER
+
+
+def is_of(token: str, name: str, job_id: str) -> bool:
+    """Whether a job of that name and id is the allocation's."""
+    if name == token:
+        return True
+    return name == array_name(token) and job_id.endswith(f"_{array_index(token)}")
+
+
+def live(line: QueueLine, token: str, files: Files, now: float) -> Observed | None:
+    """A job that has not ended, as squeue lists it; None when it has ended.
+
+    Raises:
+        Rejected: a state that is not known.
+    """
+    word, _ = read_state(line.state)
+    state = STATES[word]
+    if state.life is Life.ENDED:
+        return None
+    seen = Observed(
+        state.life,
+        line.job_id,
+        word,
+        first_node(line.nodes),
+        state.reason,
+        pool="" if "," in line.partition else line.partition,
+        requeues=files.restarts(token),
+    )
+    if state.life is Life.RUNNING:
+        report, is_unread = files.report(token)
+        if (
+            report is None
+            and word == "RUNNING"
+            and 0 <= now - line.started_at < _BEGINS_S
+            and not files.has_claim(token)
+        ):
+            return replace(seen, life=Life.PENDING, reason="its job script begins on the node")
+        return replace(seen, started_at=line.started_at, limit_at=line.ends_at, report=report, unread=is_unread)
+    reason = explain(line.reason)
+    return replace(
+        seen,
+        reason="; ".join(text for text in (seen.reason, reason.text) if text),
+        held=is_held(line),
+        never=reason.text if reason.never else "",
+    )
+
+
+def ended(
+    line: QueueLine, record: ExitRecord | None, account: AccountLine | None, detail: JobDetail | None
+) -> Observed:
+    """A job that squeue still lists, and that has ended."""
+    word, _ = read_state(line.state)
+    seen = Observed(
+        Life.ENDED,
+        line.job_id,
+        word,
+        first_node(line.nodes),
+        STATES[word].reason,
+        started_at=line.started_at,
+        ended_at=line.ends_at,
+        ending=STATES[word].ending,
+        pool="" if "," in line.partition else line.partition,
+    )
+    if account is not None and STATES[read_state(account.state)[0]].life is Life.ENDED:
+        seen = replace(seen, by=who(account.state))
+        if detail is None:
+            seen = replace(seen, exit_code=account.exit_code, signal=account.signal)
+    if detail is not None:
+        seen = replace(seen, exit_code=detail.exit_code, signal=detail.signal, requeues=detail.restarts)
+    return with_record(seen, record)
+
+
+def ended_account(account: AccountLine, record: ExitRecord | None) -> Observed | None:
+    """A job that only the accounting knows; None when it says that the job lives (it lags)."""
+    word, _ = read_state(account.state)
+    state = STATES[word]
+    if state.life is not Life.ENDED:
+        return None
+    seen = Observed(
+        Life.ENDED,
+        account.job_id,
+        word,
+        first_node(account.nodes),
+        state.reason,
+        exit_code=account.exit_code,
+        signal=account.signal,
+        started_at=account.started_at,
+        ended_at=account.ended_at,
+        ending=state.ending,
+        by=who(account.state),
+        pool="" if "," in account.partition else account.partition,
+    )
+    return with_record(seen, record)
+
+
+def with_record(seen: Observed, record: ExitRecord | None) -> Observed:
+    """What Slurm says of an end, with the node program's last word, which knows better how and why."""
+    if record is None:
+        return _without_record(seen)
+    is_childs = record.child_exit_code == record.code
+    # A script that ended well by itself did so, whatever befell its node or its allocation after that.
+    ending = Ending.NONE if is_childs and record.code == 0 else seen.ending
+    reason = record.reason if ending is Ending.NONE else f"{told(seen)}; {record.reason}"
+    return replace(
+        seen,
+        native_state=CHILD_ENDED if is_childs else seen.native_state or "ended",
+        reason=reason,
+        exit_code=record.code,
+        signal=record.child_signal,
+        ended_at=record.at,
+        evidence=record.log_tail,
+        ending=ending,
+        faults=read_faults(record),
+        ran_s=record.ran_s,
+    )
+
+
+def _without_record(seen: Observed) -> Observed:
+    """The node program never said how it ended: it was killed with all else, or was never reached."""
+    if seen.ending is Ending.NONE and seen.signal == _NO_OUTPUT_FILE:
+        reason = "Slurm could not open its output file on the node"
+        return replace(seen, ending=Ending.NOT_STARTED, reason=reason, exit_code=None, signal=0)
+    if seen.ending is not Ending.NONE:
+        # What Slurm records as the exit code of a job that it ended itself says nothing about the script.
+        return replace(seen, exit_code=None, reason=told(seen))
+    if seen.signal:
+        return replace(seen, exit_code=None, reason=f"killed by signal {seen.signal}, node program and all")
+    if seen.exit_code:
+        reason = f"the job script ended with code {seen.exit_code} without a last word of the node program"
+        return replace(seen, reason=reason)
+    return replace(seen, reason=told(seen))
+
+
+def told(seen: Observed) -> str:
+    """How Slurm says that it ended, with who did it."""
+    return f"{seen.reason} by {seen.by}" if seen.by else seen.reason
+
+
+def from_record(record: ExitRecord, node: str) -> Observed:
+    """An allocation that Slurm has forgotten, and whose node program said how it ended."""
+    return with_record(Observed(Life.ENDED, node=node, native_state="forgotten"), record)
+
+
+def buried(native: str) -> Observed:
+    """An allocation that was cancelled before it ran, and that can never run."""
+    reason = "cancelled before it started"
+    return Observed(Life.ENDED, native, "cancelled", exit_code=STOPPED, reason=reason)
+
+
+def who(state: str) -> str:
+    """`CANCELLED by 1000` -> the user's name, or the number where it has none here."""
+    _, uid = read_state(state)
+    if not uid:
+        return ""
+    try:
+        return pwd.getpwuid(int(uid)).pw_name
+    except (KeyError, OverflowError):
+        return f"user {uid}"
+
+
+def first_node(nodes: str) -> str:
+    """The node on which the script runs, of a job's list."""
+    if "[" not in nodes and "," not in nodes:
+        return "" if nodes in ("(null)", "None assigned", "n/a", "N/A") else nodes
+    try:
+        names = expand(nodes)
+    except ValueError:
+        return nodes
+    return names[0] if names else ""
+
+
+def read_faults(record: ExitRecord) -> tuple[Fault, ...]:
+    """The faults of a last word; one of a newer version that cannot be read is left out."""
+    found = []
+    for item in record.faults:
+        try:
+            found.append(Fault.from_dict(item))
+        except ValueError:
+            continue
+    return tuple(found)

@@ -1,0 +1,246 @@
+"""From a request to the files and the `sbatch` call that submit it. Pure."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pydantic import ValidationError
+
+from remuda.backends.base import Rendered, Request, make_token
+from remuda.backends.rundir import allocation_dir, child_spec
+from remuda.backends.slurm.arrays import array_name
+from remuda.backends.slurm.hostlist import compress, expand
+from remuda.backends.slurm.options import check_directives, check_words
+from remuda.backends.slurm.script import INDEX, env_text, script_text
+from remuda.base.errors import InputError
+from remuda.plan.place import SlurmPlace
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from remuda.wire.child import ChildSpec
+
+NODE_LOG, SCRIPT, ENV, RESTARTS, OUTPUT = "node.log", "job.sh", "env.sh", "restarts", "slurm.json"
+#: Slurm sets these for the job; what the user's shell had of them is about another machine.
+_SLURMS_OWN = ("CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL",
+               "ZE_AFFINITY_MASK", "TMPDIR")  # fmt: skip
+_NAME = re.compile(r"^[A-Za-z_][A-Za-z0-9_]*$")
+
+
+@dataclass(frozen=True)
+class SlurmSite:
+    """What the allocations of one state directory on one cluster have in common."""
+
+    workloads: Path
+    """Parent of the run directories, on a file system that the nodes see."""
+    node_program: Path
+    """The zipapp."""
+    host_file: Path
+    python: str = "python3"
+    """Interpreter on the nodes that runs it (3.9 or newer), where the workload names none."""
+    port_locks: str = field(default_factory=lambda: f"/tmp/remuda-ports-{os.getuid()}")  # noqa: S108 - made with 0700
+    """Directory of lock files, local to each node."""
+
+
+def render(request: Request, site: SlurmSite) -> Rendered:
+    """Say what submits `request`.
+
+    Raises:
+        InputError: Slurm cannot be asked for it; says which value is wrong.
+    """
+    place = place_of(request)
+    is_array = request.group.count > 1
+    folder = allocation_dir(site.workloads, request.token)
+    shared = _with_index(request, site) if is_array else folder
+    script_dir = Path(str(shared).replace(INDEX, "a"))
+    child, login_env = _child(request, place, site, folder)
+    script = script_text(
+        place,
+        (place.python or site.python, "-I", "-S", str(site.node_program), "child", str(shared / "child.json")),
+        token=_shared_token(request) if is_array else request.token,
+        array=is_array,
+        env_file=str(shared / ENV) if login_env else "",
+        restarts_file=str(shared / RESTARTS) if place.requeue else "",
+    )
+    files = {str(folder / "child.json"): child.to_json(), str(script_dir / SCRIPT): script}
+    if child.fence_file:
+        files[child.fence_file] = json.dumps({"token": request.token}) + "\n"
+    if login_env:
+        files[str(folder / ENV)] = env_text(login_env)
+    if place.output or place.error:
+        where = {"output": place.output, "error": place.error, "workdir": place.workdir or str(script_dir)}
+        files[str(folder / OUTPUT)] = json.dumps(where) + "\n"
+    name = array_name(request.token) if is_array else request.token
+    argv = ("sbatch", *_options(request, place), *place.args, *_own(request, place, name, shared, script_dir, is_array))
+    check_words(argv)
+    return Rendered(request.token, (*argv, str(script_dir / SCRIPT)), files)
+
+
+def place_of(request: Request) -> SlurmPlace:
+    """The workload's settings for Slurm, with what the pool that was chosen changes.
+
+    Raises:
+        InputError: an unknown setting, or pools that cannot be asked for in one job.
+    """
+    base = request.workload.place
+    if not request.pools:
+        return _typed(base, request)
+    places = [
+        _typed({**base, **pool.place, "partition": pool.place.get("partition") or pool.name}, request)
+        for pool in request.pools
+    ]
+    first = places[0]
+    for pool, other in zip(request.pools, places, strict=True):
+        differs = [
+            name
+            for name in SlurmPlace.model_fields
+            if name != "partition" and getattr(other, name) != getattr(first, name)
+        ]
+        if differs:
+            raise InputError(
+                f"pools {request.pools[0].name!r} and {pool.name!r} differ in {', '.join(differs)}, and Slurm can be "
+                f"asked for several pools at once only when they differ in nothing but the partition",
+                hint="switch hedging off, or give the pools the same settings",
+            )
+    return first.model_copy(update={"partition": ",".join(place.partition for place in places)})
+
+
+def _typed(values: Mapping[str, object], request: Request) -> SlurmPlace:
+    try:
+        place = SlurmPlace.model_validate(values)
+    except ValidationError as error:
+        first = error.errors()[0]
+        name = ".".join(str(part) for part in first["loc"])
+        raise InputError(f"{request.workload.name}: place.{name}: {first['msg']}") from error
+    check_directives(place)
+    return place
+
+
+def _child(request: Request, place: SlurmPlace, site: SlurmSite, folder: Path) -> tuple[ChildSpec, dict[str, str]]:
+    """The child document, and what of the user's environment the job script sets before it loads modules.
+
+    Modules and preambles put their directories before the user's; so they must come after the user's, and the child
+    document, which is applied last, must not set them again.
+    """
+    kept = {
+        name: value for name, value in place.env.items() if name not in _SLURMS_OWN and not name.startswith("SLURM_")
+    }
+    early = (
+        {name: value for name, value in kept.items() if _NAME.match(name)} if place.modules or place.preamble else {}
+    )
+    late = {name: text for name, text in kept.items() if name not in early}
+    listen = request.group.listen
+    child = child_spec(
+        request,
+        folder,
+        env=late | dict(request.group.command.env),
+        bind_host="0.0.0.0" if listen else "127.0.0.1",  # noqa: S104 - other nodes must reach it
+        host_file=str(site.host_file),
+        port_locks=site.port_locks if listen else "",
+    )
+    if child.watch is not None and (place.output or place.error):
+        child = replace(child, watch=replace(child.watch, tee=True))
+    if not child.cwd and place.workdir:
+        child = replace(child, cwd=place.workdir)
+    return child, early
+
+
+def _options(request: Request, place: SlurmPlace) -> Iterator[str]:
+    """What the workload asks for; the user's own words may change it."""
+    resources, watch = request.group.resources, request.group.watch
+    yield from _named(place)
+    if place.gres:
+        yield f"--gres={place.gres}"
+    elif resources.gpus:
+        kind = f"{resources.gpu_type}:" if resources.gpu_type else ""
+        yield f"--gres=gpu:{kind}{resources.gpus}"
+    if resources.cpus:
+        yield f"--cpus-per-task={resources.cpus}"
+    if resources.mem_bytes:
+        yield f"--mem={-(-resources.mem_bytes // (1 << 20))}M"
+    if resources.nodes > 1:
+        yield f"--nodes={resources.nodes}"
+    if resources.time_limit_s:
+        yield f"--time={duration(resources.time_limit_s)}"
+    excluded = _excluded(request, place)
+    if excluded:
+        yield f"--exclude={excluded}"
+    if watch is not None and watch.warn_before_s > 0:
+        yield f"--signal=B:USR1@{min(65535, round(watch.warn_before_s))}"
+
+
+def _named(place: SlurmPlace) -> Iterator[str]:
+    """The options that are passed on as they are."""
+    for name, value in (
+        ("partition", place.partition),
+        ("account", place.account),
+        ("qos", place.qos),
+        ("constraint", place.constraint),
+        ("reservation", place.reservation),
+        ("nodelist", place.node_list),
+        ("mail-user", place.mail_user),
+    ):
+        if value:
+            yield f"--{name}={value}"
+    if place.mail_user and not any("--mail-type" in text for text in place.directives):
+        yield "--mail-type=BEGIN,END,FAIL"
+
+
+def _own(
+    request: Request, place: SlurmPlace, name: str, shared: Path, script_dir: Path, is_array: bool
+) -> Iterator[str]:
+    """What the supervisor relies on; nothing of the user's may change it."""
+    yield f"--job-name={name}"
+    yield "--parsable"
+    yield "--hold"
+    yield "--export=NONE"
+    yield "--open-mode=append"
+    yield "--requeue" if place.requeue else "--no-requeue"
+    yield f"--chdir={place.workdir or script_dir}"
+    if is_array:
+        yield f"--array={request.key.index}"
+    if place.output or place.error:
+        yield f"--output={place.output or _pattern(shared)}"
+        if place.error:
+            yield f"--error={place.error}"
+    else:
+        yield f"--output={_pattern(shared)}"
+
+
+def _pattern(folder: Path) -> str:
+    """A path as Slurm's own pattern for file names: verbatim, but for the task's index."""
+    return str(folder / NODE_LOG).replace("%", "%%").replace(INDEX, "%a")
+
+
+def _with_index(request: Request, site: SlurmSite) -> Path:
+    """The allocation's directory with `INDEX` in place of the task's index."""
+    folder = allocation_dir(site.workloads, request.token)
+    return folder.parent.parent / f"{request.key.group}-{INDEX}" / folder.name
+
+
+def _shared_token(request: Request) -> str:
+    key = replace(request.key, index=0)
+    uid = request.workload.uid
+    first = make_token(key, request.attempt, uid)
+    head, _, tail = first.rpartition(f".0.{request.attempt}.{uid}")
+    return f"{head}.{INDEX}.{request.attempt}.{uid}{tail}"
+
+
+def _excluded(request: Request, place: SlurmPlace) -> str:
+    try:
+        return compress([*expand(place.exclude_nodes), *request.exclude_nodes])
+    except ValueError as error:
+        raise InputError(f"place.exclude_nodes: {error}") from error
+
+
+def duration(seconds: float) -> str:
+    """`D-HH:MM:SS` or `HH:MM:SS`, as sbatch's `--time` takes it; at least a second."""
+    total = max(1, round(seconds))
+    days, rest = divmod(total, 86400)
+    clock = f"{rest // 3600:02}:{rest // 60 % 60:02}:{rest % 60:02}"
+    return f"{days}-{clock}" if days else clock

@@ -1,0 +1,1 @@
+"""An invented cluster on invented time: failures, nodes, and the policies that live with them. Pure."""

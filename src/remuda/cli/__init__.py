@@ -27,6 +27,7 @@ COMMANDS = {
     "swarm": ("remuda.cli.swarm:swarm", "List and describe swarms."),
     "gpus": ("remuda.cli.gpus:gpus", "Show GPUs by partition: how many there are, how many are free."),
     "nodes": ("remuda.cli.nodes:nodes", "List, ban and test nodes; show what speaks against them."),
+    "import": ("remuda.cli.import_:import_", "Take over what another supervisor kept."),
     "job": ("remuda.cli.job:job", "Run batch jobs and scripts against an endpoint."),
     "config": ("remuda.cli.config:config", "Check documents, show values and their origins, print schemas."),
     "init": ("remuda.cli.config:init", "Write a file of your own defaults."),
@@ -34,6 +35,7 @@ COMMANDS = {
     "db": ("remuda.cli.db:db", "Look after the state database."),
     "demo": ("remuda.cli.demo:demo", "Show the main job on this machine, with a real engine and router."),
     "try": ("remuda.cli.try_:try_", "Real clusters on this machine, to try things and to rehearse failures."),
+    "rehearse": ("remuda.cli.rehearse:rehearse", "Play a run through invented failures and compare policies."),
     "completion": ("remuda.cli.completion:completion", "Print the shell completion script."),
     "version": ("remuda.cli.completion:version", "Print the version."),
 }

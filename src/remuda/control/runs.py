@@ -272,17 +272,26 @@ def start(planned: Sequence[PlannedRun], client: HostClient | None = None) -> li
     """
     host = client or connect()
     try:
-        items = [_deliver(run) for run in planned]
+        items = [deliver(run) for run in planned]
         return list(host.post("/workloads/batch", {"workloads": items}))
     except RemudaError:
         for run in planned:
-            shutil.rmtree(run.copy.parent, ignore_errors=True)
-            shutil.rmtree(secret_folder(run.workload.run_dir, run.workload.uid), ignore_errors=True)
+            discard(run)
         raise
 
 
-def _deliver(run: PlannedRun) -> dict[str, Any]:
-    """Write the script's copy and the secrets; what is sent to the host."""
+def discard(run: PlannedRun) -> None:
+    """Remove what `deliver` wrote."""
+    shutil.rmtree(run.copy.parent, ignore_errors=True)
+    shutil.rmtree(secret_folder(run.workload.run_dir, run.workload.uid), ignore_errors=True)
+
+
+def deliver(run: PlannedRun) -> dict[str, Any]:
+    """Write the script's copy and the secrets; what is sent to the host.
+
+    Raises:
+        InputError: it cannot be written, or a secret is missing.
+    """
     try:
         run.copy.parent.mkdir(mode=0o700, parents=True)
         run.copy.write_text(run.text, encoding="utf-8", newline="")

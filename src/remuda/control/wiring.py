@@ -7,10 +7,15 @@ from typing import TYPE_CHECKING
 
 from remuda.backends.local.backend import LocalBackend
 from remuda.backends.local.render import LocalSite
+from remuda.backends.slurm.backend import SlurmBackend
+from remuda.backends.slurm.render import SlurmSite
 from remuda.base.settings import setting
+from remuda.base.units import parse_duration
 from remuda.control.follow import RouterFollower
 from remuda.control.runfiles import RunFiles
 from remuda.node.zipapp import build_zipapp
+
+SLURM_POLL_S, SLURM_HURRY_S = 15.0, 5.0
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -38,8 +43,26 @@ def local_site(paths: StatePaths) -> LocalSite:
 
 
 def backends(paths: StatePaths) -> Mapping[str, Backend]:
-    """Every backend that this version has, by type."""
-    return {"local": LocalBackend(local_site(paths))}
+    """Every backend that this version has, by type.
+
+    Raises:
+        InputError: a setting of one cannot be read.
+    """
+    return {"local": LocalBackend(local_site(paths)), "slurm": slurm_backend(paths)}
+
+
+def slurm_backend(paths: StatePaths) -> SlurmBackend:
+    """The cluster that this machine's Slurm commands talk to; nothing is asked of it yet.
+
+    Raises:
+        InputError: `REMUDA_SLURM_POLL_S` is no duration.
+    """
+    said = setting("SLURM_POLL_S")
+    poll_s = max(0.2, parse_duration(said)) if said else SLURM_POLL_S
+    site = SlurmSite(
+        workloads=paths.workloads, node_program=build_zipapp(paths.root / "node"), host_file=paths.host_file
+    )
+    return SlurmBackend(site, poll_s=poll_s, hurry_s=min(poll_s, SLURM_HURRY_S))
 
 
 class Followers:

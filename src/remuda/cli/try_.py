@@ -1,0 +1,76 @@
+"""`try slurm`: a real Slurm of several nodes on this machine, to see what remuda does when nodes fail."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import click
+
+from remuda.cli.lazy import NearGroup
+
+DRILLS = ("crash", "freeze", "thaw", "cut", "heal", "stop", "start", "drain", "resume")
+LONGEST_PATH = 70
+
+
+@click.group("try", cls=NearGroup)
+def try_() -> None:
+    """Real clusters in a directory, to try things on a laptop and to rehearse failures."""
+
+
+@try_.command()
+@click.option("--dir", "folder", type=click.Path(path_type=Path), help="Where; by default in the state directory.")
+@click.option("--no-accounting", is_flag=True, help="Without slurmdbd and its database: lighter, and no sacct.")
+@click.option("--shared", is_flag=True, help="Nodes share this machine's network even where they could have their own.")
+@click.option("--install", is_flag=True, help="Install missing Debian packages (as root).")
+@click.option("--drill", nargs=2, type=(click.Choice(DRILLS), str), metavar="DRILL NAME",
+              help=f"Break or mend a node or a service: {', '.join(DRILLS)}.")  # fmt: skip
+@click.option("--status", "show", is_flag=True, help="Say how it is.")
+@click.option("--down", is_flag=True, help="End it and remove its directory.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def slurm(
+    folder: Path | None,
+    no_accounting: bool,
+    shared: bool,
+    install: bool,
+    drill: tuple[str, str] | None,
+    show: bool,
+    down: bool,
+    as_json: bool,
+) -> int:
+    """Start a real Slurm of six nodes with fake GPUs in one directory, break it, remove it.
+
+    Needs Debian's Slurm packages, and says which are missing. Nothing outside of the directory is changed. As
+    root every node has a network of its own. `eval "$(remuda try slurm)"` makes this shell use it.
+    """
+    if sum([bool(drill), show, down]) > 1:
+        raise click.UsageError("--drill, --status and --down exclude each other")
+    words = ["remuda", "try", "slurm"] + (["--dir", str(folder)] if folder else [])
+    where = str(folder.absolute() if folder else default_folder())
+    flags = ["--json"] if as_json else []
+    if drill:
+        action = ["drill", where, *drill]
+    elif down:
+        action = ["down", where]
+    elif show:
+        action = ["status", where, *flags]
+    else:
+        chosen = {"--no-accounting": no_accounting, "--shared": shared, "--install": install}
+        action = ["up", where, *flags, *(flag for flag, given in chosen.items() if given)]
+    program = [sys.executable, "-m", "remuda.testing.slurm", "--called-as", shlex.join(words)]
+    return subprocess.run([*program, *action], check=False).returncode
+
+
+def default_folder() -> Path:
+    """`try/slurm` in the state directory; under `/tmp` when that is too deep for the sockets in it."""
+    from remuda.base.paths import state_paths
+
+    usual = state_paths().root / "try" / "slurm"
+    if len(str(usual.resolve())) <= LONGEST_PATH:
+        return usual
+    tag = hashlib.sha256(os.fsencode(usual)).hexdigest()[:12]
+    return Path("/tmp") / f"remuda-try-{os.getuid()}-{tag}"  # noqa: S108 - made by the program, never shared

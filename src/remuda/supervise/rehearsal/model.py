@@ -237,9 +237,9 @@ class Outcome:
         length = until - begin
         cycle = job.checkpoint_every + job.checkpoint_cost
         # A hair more, so that a stretch of exactly n cycles is not taken for n - 1.
-        done = math.floor(length / cycle + 1e-9) if math.isfinite(cycle) else 0
-        rest = max(0.0, length - done * cycle)
-        useful, standing = done * job.checkpoint_every, done * job.checkpoint_cost
+        done = math.floor(length / cycle + 1e-9)
+        useful, standing = (done * job.checkpoint_every, done * job.checkpoint_cost) if done else (0.0, 0.0)
+        rest = max(0.0, length - useful - standing)
         if saved:
             kept = max(0.0, min(rest, job.checkpoint_every))
             useful, standing, rest = useful + kept, standing + rest - kept, 0.0

@@ -89,9 +89,9 @@ class World:
         while at < wall:
             self._advance(at)
             away = {node for node, broken in self._broken.items() if broken.seen_from <= at}
-            holes = frozenset(away | excluded) if at < patience else frozenset(away)
-            if self.scenario.nodes - len(holes) >= self.scenario.job.nodes:
-                return at, _lowest(self.scenario.job.nodes, holes)
+            for holes in (away | excluded, away) if at >= patience else (away | excluded,):
+                if self.scenario.nodes - len(holes) >= self.scenario.job.nodes:
+                    return at, _lowest(self.scenario.job.nodes, frozenset(holes))
             turns = [t for broken in self._broken.values() for t in (broken.seen_from, broken.until) if t > at]
             turns += [t for t in (patience, self._coming()) if t > at]
             at = min(turns, default=math.inf)

@@ -261,7 +261,7 @@ def _with_progress(
 
 def _line(result: SmokeView, width: int, *, with_icon: bool) -> str:
     word = _OUTCOME_ICONS[result.outcome] if with_icon else result.outcome.ljust(7)
-    what = ", ".join(sorted(set(filter(None, result.gpus)))) if result.outcome == "ok" else result.detail
+    what = {"ok": ", ".join(sorted(set(filter(None, result.gpus)))), "no-cuda": ""}.get(result.outcome, result.detail)
     text = f"{word} {result.node.ljust(width)}  {result.meaning}" + (f": {what}" if what else "")
     return f"{text} ({result.seconds:g} s)"
 

@@ -19,7 +19,6 @@ from remuda.control.nodeviews import (
     NodeView,
     SmokeRecorded,
     SmokeResult,
-    as_evidence,
     ban_view,
     evidence_view,
     gpu_views,
@@ -29,6 +28,7 @@ from remuda.control.settle import devices_by_task
 from remuda.store.rows import EvidenceRow
 from remuda.supervise.ledger import BAN, Evidence
 from remuda.supervise.model import LIVE
+from remuda.supervise.records import evidence_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -171,7 +171,7 @@ class Nodes:
     def ledger(self, backend: str = "") -> list[Evidence]:
         """All evidence that counts now; of one backend's nodes, or of all."""
         rows = self.store.evidence(self.clock.now())
-        return [as_evidence(row) for row in rows if not backend or row.cluster == backend]
+        return [evidence_of(row) for row in rows if not backend or row.cluster == backend]
 
     def ban(self, node: str, ttl_s: float, reason: str = "", cluster: str = "slurm", *, by: str = "") -> BanView:
         """Keep tasks of all workloads away from a node; a ban that there is already is replaced.
@@ -241,7 +241,7 @@ class Nodes:
             if self.store.end_evidence(self.fence, name, cluster=cluster, kind=BAN, now=now)
         ]  # fmt: skip
         if not ended:
-            what = f"{names[0]!r} is" if len(names) == 1 else f"none of {nodes!r} is"
+            what = f"{names[0]!r} is not" if len(names) == 1 else f"none of {nodes!r} is"
             raise NotFound(f"{what} banned", hint="`remuda nodes list` shows bans")
         self._note(ended, UNBAN, f"{BY}{by}" if by else "", "unbanned", cluster)
         return ended

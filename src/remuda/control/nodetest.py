@@ -16,7 +16,6 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol
 
 from remuda.backends.slurm.smoke import (
-    MEANING,
     Outcome,
     SlurmSmoke,
     SmokeJob,
@@ -53,7 +52,7 @@ class SmokeOptions:
     everything: bool = False
     """Nodes without GPUs, too."""
     gpus: int = 1
-    """On each node that has any."""
+    """On each node, or all that it has."""
     timeout_s: float = 60.0
     wait_s: int = 10
     at_once: int = 16
@@ -106,7 +105,7 @@ class LocalSmoke:
         if code is None:
             return Verdict(Outcome.TIMEOUT, f"no answer within {job.timeout_s:g} s")
         last = (err.strip().splitlines() or [f"it ended with {code}"])[-1]
-        return read_answer(code, out) or Verdict(Outcome.FAILED, f"the test did not run: {last[:300]}")
+        return read_answer(code, out) or Verdict(Outcome.FAILED, last[:300])
 
     async def close(self) -> None:
         """Nothing is left: what ran was ended with its run."""
@@ -195,7 +194,7 @@ async def _close(tester: Tester) -> None:
 
 async def _test_node(view: NodeView, options: SmokeOptions, tester: Tester, program: Path, run_id: str) -> SmokeView:
     began = time.monotonic()
-    gpus = options.gpus if view.gpus else 0
+    gpus = min(options.gpus, view.gpus)
     verdict, pool = without_asking(view, gpus), ""
     if verdict is None:
         command = smoke_command(program, gpus, options.timeout_s, options.python)
@@ -210,7 +209,7 @@ async def _test_node(view: NodeView, options: SmokeOptions, tester: Tester, prog
                 break
     assert verdict is not None
     return SmokeView(
-        node=view.name, pool=pool, outcome=verdict.outcome.value, meaning=MEANING[verdict.outcome],
+        node=view.name, pool=pool, outcome=verdict.outcome.value, meaning=verdict.meaning,
         detail=verdict.detail, gpus=list(verdict.devices), device=verdict.device,
         seconds=round(time.monotonic() - began, 1), proved=verdict.proved,
     )  # fmt: skip

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import fields
 from typing import TYPE_CHECKING, Final
 
 from remuda.control.views import View
 from remuda.plan.gpus import gpu_named, vram_of_features
-from remuda.supervise.ledger import BAN, Evidence, weigh
+from remuda.supervise.ledger import BAN, weigh
+from remuda.supervise.records import evidence_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -206,7 +206,7 @@ def _ban_in(rows: Sequence[EvidenceRow]) -> EvidenceRow | None:
 
 
 def _node_view(node: Node, rows: Sequence[EvidenceRow], cluster: str) -> NodeView:
-    weight = weigh([as_evidence(row) for row in rows])
+    weight = weigh([evidence_of(row) for row in rows])
     ban = _ban_in(rows)
     return NodeView(
         name=node.name,
@@ -256,8 +256,3 @@ def evidence_view(row: EvidenceRow, now: float) -> EvidenceView:
 def _by(row: EvidenceRow) -> str:
     """Whoever banned has no allocation, so the token's place is free for the name."""
     return row.token.removeprefix(BY) if row.token.startswith(BY) else ""
-
-
-def as_evidence(row: EvidenceRow) -> Evidence:
-    """A row as the ledger knows it."""
-    return Evidence(**{item.name: getattr(row, item.name) for item in fields(Evidence)})

@@ -105,7 +105,7 @@ def test_what_was_not_allocated(err: str, reason: str, verdict: Verdict) -> None
             2,
             "/usr/bin/python3: can't open file '/no/node.pyz': [Errno 2] No such file or directory\n"
             "srun: error: l40s-1: task 0: Exited with exit code 2\n",
-            Verdict(Outcome.FAILED, "the test did not run: /usr/bin/python3: can't open file '/no/node.pyz': "
+            Verdict(Outcome.FAILED, "/usr/bin/python3: can't open file '/no/node.pyz': "
                                     "[Errno 2] No such file or directory"),
             id="the program is not there",
         ),
@@ -113,7 +113,7 @@ def test_what_was_not_allocated(err: str, reason: str, verdict: Verdict) -> None
             2,
             "srun: error: a100-1: task 0: Exited with exit code 2\n"
             "slurmstepd-a100-1: error: execve(): python3: No such file or directory\n",
-            Verdict(Outcome.FAILED, "the test did not run: slurmstepd-a100-1: error: execve(): python3: "
+            Verdict(Outcome.FAILED, "slurmstepd-a100-1: error: execve(): python3: "
                                     "No such file or directory"),
             id="no Python",
         ),
@@ -139,15 +139,16 @@ def test_what_was_not_allocated(err: str, reason: str, verdict: Verdict) -> None
         ),
         pytest.param(
             1, "srun: fatal: Unable to process configuration file\n",
-            Verdict(Outcome.FAILED, "the test did not run: srun: fatal: Unable to process configuration file"),
+            Verdict(Outcome.FAILED, "srun: fatal: Unable to process configuration file"),
             id="no configuration",
         ),
-        pytest.param(0, "", Verdict(Outcome.FAILED, "the test did not run: srun ended with 0"), id="nothing at all"),
+        pytest.param(0, "", Verdict(Outcome.FAILED, "srun ended with 0 and said nothing"), id="nothing at all"),
     ],
 )  # fmt: skip
 def test_what_said_nothing(code: int, err: str, verdict: Verdict) -> None:
     assert judge(code, "", err) == verdict
     assert not verdict.proved
+    assert (verdict.meaning == "the test did not run") == (verdict.outcome is Outcome.FAILED)
 
 
 @pytest.mark.parametrize(
@@ -189,7 +190,8 @@ def test_what_is_sent() -> None:
     assert render(job) == (
         "srun", "--job-name=remuda-smoke.x.a1", "--nodelist=a1", "--partition=gpu", "--qos=low", "--gres=gpu:2",
         "--time=2", "--immediate=10", "--nodes=1", "--ntasks=1", "--cpus-per-task=1", "--mem=1G", "--chdir=/",
-        "--export=NONE", "--input=none", "--kill-on-bad-exit=1", "/usr/bin/env", "A=b c", "python3", "x.pyz",
+        "--export=NONE", "--input=none", "--kill-on-bad-exit=1", "/usr/bin/env",
+        "PATH=/usr/local/bin:/usr/bin:/bin", "A=b c", "python3", "x.pyz",
     )  # fmt: skip
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from remuda.backends.base import Cluster, Feature, Handle, Life, Node, Observed, PoolInfo, Rendered, Request
 from remuda.backends.local.client import LocalClient
-from remuda.backends.local.devices import present_gpus
+from remuda.backends.local.devices import gpu_type, present_gpus
 from remuda.backends.local.processes import tokens_by_pid
 from remuda.backends.local.render import LocalSite, render
 from remuda.backends.tail import follow_file
@@ -55,11 +55,12 @@ class LocalBackend:
 
     async def cluster(self) -> Cluster:
         """This machine."""
-        gpus = present_gpus()
+        gpus = await asyncio.to_thread(present_gpus)
+        kind = await asyncio.to_thread(gpu_type) if gpus else ""
         cpus = os.cpu_count() or 1
         name = os.uname().nodename
         node = Node(name=name, state="up", usable=True, pools=("local",), cpus=cpus, cpus_free=cpus,
-                    gpus=len(gpus), gpus_free=len(gpus))  # fmt: skip
+                    gpus=len(gpus), gpus_free=len(gpus), gpu_type=kind)  # fmt: skip
         return Cluster(nodes=(node,), pools=(PoolInfo("local", is_default=True),))
 
     async def find(self, tokens: Sequence[str]) -> Mapping[str, Handle]:

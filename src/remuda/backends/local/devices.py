@@ -50,16 +50,27 @@ def present_gpus() -> tuple[str, ...]:
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     if visible is not None:
         return tuple(part.strip() for part in visible.split(",") if part.strip() not in ("", "-1", "NoDevFiles"))
+    return tuple(line for line in _nvidia_smi("index") if line.isdigit())
+
+
+def gpu_type() -> str:
+    """What this machine's GPUs are, as the maker names them; empty where there are several kinds, or none."""
+    names = set(_nvidia_smi("name"))
+    return names.pop() if len(names) == 1 else ""
+
+
+def _nvidia_smi(field: str) -> list[str]:
+    """One word or name per GPU; none where there is no such program, or it does not answer."""
     program = shutil.which("nvidia-smi")
     if program is None:
-        return ()
+        return []
     try:
         answer = subprocess.run(
-            [program, "--query-gpu=index", "--format=csv,noheader"],
+            [program, f"--query-gpu={field}", "--format=csv,noheader"],
             capture_output=True, text=True, timeout=20, check=False,
         )  # fmt: skip
     except (OSError, subprocess.TimeoutExpired):
-        return ()
+        return []
     if answer.returncode != 0:
-        return ()
-    return tuple(line.strip() for line in answer.stdout.splitlines() if line.strip().isdigit())
+        return []
+    return [line.strip() for line in answer.stdout.splitlines() if line.strip()]

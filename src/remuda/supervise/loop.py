@@ -175,10 +175,10 @@ class Supervisor:
                 task.token: task for tasks in self.all.values() for task in tasks.values() if task.backend == name
             }
             for token, seen in answers.items():
-                task = by_token.get(token)
-                if task is not None:
-                    with self._state.isolate(task.key.workload, changes):
-                        self._state.put(changes, task, self._take_observed(task, seen, changes, looked_at))
+                known = by_token.get(token)
+                if known is not None:
+                    with self._state.isolate(known.key.workload, changes):
+                        self._state.put(changes, known, self._take_observed(known, seen, changes, looked_at))
 
     async def _ask(self, name: str, handles: Sequence[Handle]) -> Mapping[str, Observed]:
         """Observe; silence, or an answer that nobody understands, changes only what `explain` says of the backend."""

@@ -150,3 +150,8 @@ class Bed:
         """Tasks with more than one living allocation."""
         counts = Counter(token.rsplit(".", 2)[0] for token in self.backend.living())
         return [task for task, count in counts.items() if count > 1]
+
+
+def only(bed: Bed) -> Task:
+    """The task of a run."""
+    return bed.task(0, "script")

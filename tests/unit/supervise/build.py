@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from remuda.backends.base import Life, Observed, TaskKey
-from remuda.plan.model import Command, Endpoint, Group, Kind, Listen, Probe, Replace, Role, Workload
+from remuda.plan.model import Command, Endpoint, Group, Kind, Listen, Pool, Probe, Replace, Role, Workload
 from remuda.supervise.model import Want
 from remuda.wire.report import Report
 
@@ -45,6 +45,17 @@ def key(index: int = 0, group_name: str = "replica") -> TaskKey:
 
 def report(token: str, state: str, seq: int, *, attempt: int = 1, url: str = "http://127.0.0.1:8000") -> Report:
     return Report(token=token, attempt=attempt, seq=seq, at=0.0, state=state, node="n1", url=url, reason=f"is {state}")
+
+
+RULE = Replace(policy="on-failure", max_failures=3, backoff_initial_s=10, backoff_max_s=60, user_cancel="stop")
+
+
+def script(**changes: object) -> Group:
+    return group("script", 1, replace=RULE, role=Role.SCRIPT).model_copy(update={"probe": None, **changes})
+
+
+def pools(*names: str) -> tuple[Pool, ...]:
+    return tuple(Pool(name=name) for name in names)
 
 
 RUNS = Observed(Life.RUNNING, "1", "running", "n1")

@@ -1,0 +1,164 @@
+"""What speaks against nodes, and which are avoided."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from remuda.backends.base import Node
+from remuda.plan.model import NodePolicy
+from remuda.supervise.ledger import BAN, Evidence, Exclusion, exclusions, judge, weigh
+
+NOW = 1000.0
+POLICY = NodePolicy()
+
+
+def against(node: str, weight: float = 1.0, kind: str = "xid-79", **more: object) -> Evidence:
+    base = Evidence(node, NOW - 10, kind, weight, cluster="slurm", workload="w", expires_at=NOW + 10)
+    return replace(base, **more)  # type: ignore[arg-type]
+
+
+def ban(node: str, detail: str = "") -> Evidence:
+    return against(node, kind=BAN, detail=detail)
+
+
+def nodes(count: int, *, usable: bool = True, pools: tuple[str, ...] = ("p",)) -> list[Node]:
+    return [Node(f"n{number}", "idle", usable, pools) for number in range(count)]
+
+
+def avoided(evidence: list[Evidence], count: int = 10, needed: int = 1, policy: NodePolicy = POLICY) -> list[str]:
+    return [
+        item.node
+        for item in exclusions(
+            evidence, NOW, cluster="slurm", candidates=nodes(count), pools=("p",), needed=needed, policy=policy
+        )
+    ]
+
+
+def half(node: str, **more: object) -> Evidence:
+    return against(node, 0.5, "cuda-700", **more)
+
+
+@pytest.mark.parametrize(
+    ("evidence", "expected"),
+    [
+        pytest.param([against("n1")], ["n1"], id="a fault of the node"),
+        pytest.param([half("n1")], [], id="one ambiguous fault"),
+        pytest.param([half("n1")] * 10, [], id="the same workload ten times"),
+        pytest.param([half("n1"), half("n1", workload="v")], ["n1"], id="two workloads"),
+        pytest.param(
+            [half("n1", device="0"), half("n1", workload="v", device="1")], [],
+            id="two workloads on different GPUs",
+        ),
+        pytest.param(
+            [half("n1", device="0"), half("n1", workload="v", device="0")], ["n1"],
+            id="two workloads on one GPU",
+        ),
+        pytest.param(
+            [half("n1", device="0"), half("n1", workload="v")], ["n1"],
+            id="on one GPU and on the node as a whole",
+        ),
+        pytest.param([against("n1", expires_at=NOW)], [], id="expired"),
+        pytest.param([against("n1", cluster="other")], [], id="another cluster's node of that name"),
+        pytest.param([against("n99")], [], id="a node that is no more"),
+        pytest.param([ban("n1")], ["n1"], id="a ban"),
+        pytest.param([against("n1"), against("n2"), against("n2")], ["n2", "n1"], id="the strongest first"),
+        pytest.param([against("n1"), against("n1"), ban("n3")], ["n3", "n1"], id="bans before all"),
+    ],
+)  # fmt: skip
+def test_which_nodes_are_avoided(evidence: list[Evidence], expected: list[str]) -> None:
+    assert avoided(evidence) == expected
+
+
+def test_opting_out_ignores_evidence_and_not_bans() -> None:
+    assert avoided([against("n1"), ban("n2")], policy=NodePolicy(exclude=False)) == ["n2"]
+
+
+def test_at_least_half_is_kept_and_the_weakest_are_dropped() -> None:
+    evidence = [item for number in range(5) for item in [against(f"n{number}")] * (number + 1)]
+    assert avoided(evidence, count=5) == ["n4", "n3"]
+    assert avoided(evidence, count=5, needed=4) == ["n4"]
+    assert avoided(evidence, count=5, needed=5) == []
+
+
+def test_bans_leave_as_many_as_are_needed_and_the_rest_is_told() -> None:
+    evidence = [ban(f"n{number}", "smells") for number in range(5)]
+    said = judge(evidence, NOW, cluster="slurm", candidates=nodes(5), pools=(), needed=2, policy=POLICY)
+    assert len(said.excluded) == 3
+    assert {item.why for item in said.spared} == {"banned: smells"}
+    assert len(said.spared) == 2
+
+
+def test_what_cannot_be_used_anyway_does_not_count_as_left() -> None:
+    mixed = [*nodes(2), replace(nodes(1)[0], name="down", usable=False), replace(nodes(1)[0], name="q", pools=("q",))]
+    evidence = [against("down"), against("n0"), against("q")]
+    said = exclusions(evidence, NOW, cluster="slurm", candidates=mixed, pools=("p",), needed=1, policy=POLICY)
+    assert {item.node for item in said} == {"down", "n0"}
+
+
+def test_without_candidates_only_the_limit_bounds() -> None:
+    evidence = [against(f"n{number}") for number in range(10)]
+    said = judge(evidence, NOW, cluster="slurm", candidates=(), pools=(), needed=1, policy=NodePolicy(limit=3))
+    assert (len(said.excluded), len(said.spared)) == (3, 7)
+
+
+def test_the_reason_names_the_heaviest_evidence() -> None:
+    evidence = [half("n1"), against("n1", device="GPU-7")]
+    said = exclusions(evidence, NOW, cluster="slurm", candidates=nodes(9), pools=(), needed=1, policy=POLICY)
+    assert said == (Exclusion("n1", 1.5, "xid-79 on GPU-7 and 1 more"),)
+
+
+pieces = st.builds(
+    Evidence,
+    node=st.sampled_from([f"n{number}" for number in range(8)]), at=st.floats(0, NOW),
+    kind=st.sampled_from(["xid-79", "cuda-700", BAN, "silent"]), weight=st.sampled_from([0.25, 0.5, 1.0]),
+    cluster=st.sampled_from(["slurm", "other"]), device=st.sampled_from(["", "0", "1"]),
+    workload=st.sampled_from(["u", "v", "w"]), expires_at=st.sampled_from([NOW - 1, NOW, NOW + 1, NOW + 500]),
+)  # fmt: skip
+policies = st.builds(NodePolicy, exclude=st.booleans(), limit=st.integers(0, 6))
+
+
+@settings(deadline=None)
+@given(evidence=st.lists(pieces, max_size=30), count=st.integers(1, 8), needed=st.integers(1, 8), policy=policies)
+def test_nobody_starves(evidence: list[Evidence], count: int, needed: int, policy: NodePolicy) -> None:
+    said = judge(evidence, NOW, cluster="slurm", candidates=nodes(count), pools=("p",), needed=needed, policy=policy)
+    left = count - len(said.excluded)
+    assert left >= min(needed, count)
+    assert len(said.excluded) <= policy.limit
+    if not any(item.is_ban for item in said.excluded):
+        assert left >= count / 2
+    names = [item.node for item in (*said.excluded, *said.spared)]
+    assert len(names) == len(set(names))
+    if not policy.exclude:
+        assert all(item.is_ban for item in said.excluded)
+
+
+@settings(deadline=None)
+@given(evidence=st.lists(pieces, max_size=30), more=pieces, count=st.integers(2, 8), policy=policies)
+def test_more_evidence_against_a_node_never_frees_it(
+    evidence: list[Evidence], more: Evidence, count: int, policy: NodePolicy
+) -> None:
+    before = avoided(evidence, count, policy=policy)
+    if more.node in before and more.at >= max((item.at for item in evidence), default=0):
+        assert more.node in avoided([*evidence, more], count, policy=policy)
+
+
+@settings(deadline=None)
+@given(evidence=st.lists(pieces, max_size=30), count=st.integers(1, 8), policy=policies)
+def test_what_has_expired_or_is_of_another_cluster_has_no_effect(
+    evidence: list[Evidence], count: int, policy: NodePolicy
+) -> None:
+    valid = [item for item in evidence if item.expires_at > NOW and item.cluster == "slurm"]
+    assert avoided(evidence, count, policy=policy) == avoided(valid, count, policy=policy)
+
+
+@settings(deadline=None)
+@given(
+    evidence=st.lists(pieces.map(lambda item: replace(item, workload="w", kind="cuda-700", weight=0.5)), max_size=60)
+)
+def test_ambiguous_faults_of_one_workload_never_exclude(evidence: list[Evidence]) -> None:
+    assert avoided(evidence) == []
+    assert weigh(evidence) <= 0.5

@@ -57,14 +57,15 @@ def missing(asked: int, seen: Visible) -> str:
     """Why there are too few, in one sentence; empty when there are enough or nothing tells."""
     if seen.number is None or seen.number >= asked:
         return ""
-    return f"{asked} {'GPU was' if asked == 1 else 'GPUs were'} asked for and {seen.number} are visible ({seen.source})"
+    verb = "is" if seen.number == 1 else "are"
+    return f"{asked} {_were(asked)} asked for and {seen.number} {verb} visible ({seen.source})"
 
 
 def missing_in(asked: int, result: SmokeResult) -> str:
     """The same for what CUDA itself sees."""
     if result.outcome != OK or len(result.devices) >= asked:
         return ""
-    return f"{asked} {'GPU was' if asked == 1 else 'GPUs were'} asked for and CUDA sees {len(result.devices)}"
+    return f"{asked} {_were(asked)} asked for and CUDA sees {len(result.devices)}"
 
 
 def missing_fault(sentence: str, at: float) -> Fault:
@@ -78,6 +79,10 @@ def broken_fault(result: SmokeResult, at: float) -> Fault:
     bad = next((device for device in result.devices if not device["ok"]), None)
     device = (short(bad["address"]) or str(bad["index"])) if bad is not None else ""
     return Fault(kind=kind, name=result.fault, line=result.error[:MAX_LINE], device=device, at=at)
+
+
+def _were(count: int) -> str:
+    return "GPU was" if count == 1 else "GPUs were"
 
 
 def _listed(text: str) -> int:

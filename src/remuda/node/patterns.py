@@ -170,7 +170,7 @@ PATTERNS: tuple[Pattern, ...] = (
         "shell-error",
         APPLICATION,
         r"^\S+: (?:line )?\d+: .*(?:command not found|: not found|syntax error|unexpected)"
-        r"|: No such file or directory$",
+        r"|(?:: |\] )No such file or directory$",
         "L",
     ),
 )

@@ -216,6 +216,6 @@ def main(arguments: list[str]) -> int:
         sys.stderr.write(USAGE)
         return 2
     result = run(os.environ, int(options["--gpus"]), options["--timeout"])
-    plain = f"{result.outcome}: {result.error or f'{len(result.devices)} GPUs work'}"
+    plain = f"{result.outcome}: {result.error or f'GPUs that work: {len(result.devices)}'}"
     sys.stdout.write((json.dumps(asdict(result)) if as_json else plain) + "\n")
     return EXIT_CODES[result.outcome]

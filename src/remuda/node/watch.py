@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 LOOK_S = 1.0
 """Between looks at fence and progress."""
 PREVIOUS_LOOK_S = 0.1
-LATE_BYTES = 256 << 10
+LATE_BYTES = 1 << 20
 """Of the end of each log that is looked at again when the script has ended and there was no time for all before."""
 NEEDS_GPUS = ("cuda-100", "driver-mismatch")
 """Said on every machine without a GPU: no fault where none was given."""
@@ -201,7 +201,7 @@ class Watcher:
         if wrong:
             return self._missing(wrong)
         self._addresses = result.addresses()
-        self._journal.say("info", f"{len(result.devices)} GPUs work, tested in {result.seconds:.3g} s")
+        self._journal.say("info", f"GPUs that work: {len(result.devices)}, tested in {result.seconds:.3g} s")
         return machine.Start()
 
     def _missing(self, sentence: str) -> machine.Event:

@@ -14,7 +14,7 @@ from typing import Any
 GAVE_UP = 80
 """The child failed more often than `max_restarts` allows."""
 FENCED = 81
-"""Another copy of this allocation holds the claim; this one did nothing."""
+"""Another copy of this allocation holds the claim, or a newer attempt counts; what this one ran was killed."""
 CANNOT_START = 82
 """The program could not be started at all (not found, not executable, secret missing)."""
 BAD_SPEC = 83
@@ -41,7 +41,7 @@ TIME_UP = 92
 MEANINGS = {
     0: "the child ended by itself, successfully",
     GAVE_UP: "the child failed more often than its restarts allow",
-    FENCED: "another copy of this allocation was already running",
+    FENCED: "another copy of this allocation, or a newer attempt, runs instead",
     CANNOT_START: "the program could not be started",
     BAD_SPEC: "the child document could not be read",
     HUNG: "the child did not become or stay healthy",

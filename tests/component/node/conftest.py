@@ -67,6 +67,8 @@ class Allocation:
         self.program = program
         self.processes: list[subprocess.Popen[str]] = []
         self.fields: dict[str, Any] = {}
+        self.stdout: int | None = None
+        """Where programs that are started write their standard output; None: where the tests do."""
 
     def server(self, **fields: Any) -> subprocess.Popen[str]:
         """Start with a child that serves as the control file says."""
@@ -89,7 +91,11 @@ class Allocation:
         document = self.home / f"spec{len(self.processes)}.json"
         document.write_text(ChildSpec(**self.fields).to_json())
         process = subprocess.Popen(
-            child_command(self.program, document, python), stderr=subprocess.PIPE, text=True, start_new_session=True
+            child_command(self.program, document, python),
+            stdout=self.stdout,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
         )
         self.processes.append(process)
         return process

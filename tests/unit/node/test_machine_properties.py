@@ -41,6 +41,7 @@ specs = st.builds(
     kill_grace_s=seconds,
 )
 FATES = ("lives", "dies", "succeeds", "port taken", "cannot", "passing")
+OUTSIDE: tuple[m.Event, ...] = (m.Warned(), m.End(91, "no progress"), m.Fenced("another counts"), m.Stop("asked"))
 ANSWERS = ("ok", "500", "silence", "ends", "nothing")
 
 
@@ -121,6 +122,8 @@ def test_any_life(spec: ChildSpec, data: st.DataObject, ignores: bool, immortal:
     for _ in range(stop_after):
         if world.finished or not world.turn():
             break
+        if not world.finished and data.draw(st.integers(0, 9)) == 0:
+            world.send(data.draw(st.sampled_from(OUTSIDE)))
         assert world.life.state in ("starting", "ready", "unhealthy", "backoff", "stopping", "exited")
     assert world.spawned <= 1 + spec.restart.max_restarts + m.MAX_PORT_MOVES
     asked = world.now

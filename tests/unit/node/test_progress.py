@@ -1,0 +1,87 @@
+"""What is read from a script's progress file, and when a script is taken for hung."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from remuda.node.progress import MAX_METRICS, environment, parse
+from remuda.node.watch import stalled
+from remuda.wire.report import Report
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ('{"step": 3, "total": 9}', {"progress_step": 3, "progress_total": 9}),
+        ('{"step": "3", "total": null}', {"progress_step": 3}),
+        ('{"step": true, "message": "on", "at": 17}', {}),
+        ('{"metrics": {"loss": 2.5, "lr": "1e-4"}, "epoch": 2}', {"loss": 2.5, "lr": 0.0001, "epoch": 2}),
+        ('{"loss": NaN, "x": Infinity, "y": 1e999, "z": 4}', {"z": 4}),
+        ('{"metrics": [1], "a": {"b": 1}}', {}),
+        ('{"progress_step": 7, "": 1, "a\\nb": 1}', {}),
+        ("[1, 2]", {}),
+        ('{"step": 3', {}),
+        ("", {}),
+        ("[" * 100_000, {}),
+    ],
+)
+def test_parse(text: str, expected: dict[str, float]) -> None:
+    assert parse(text.encode()) == expected
+
+
+def test_the_number_of_metrics_is_bounded() -> None:
+    found = parse(json.dumps({"step": 1, **{f"m{number}": number for number in range(1000)}}).encode())
+    assert len(found) == MAX_METRICS + 1
+
+
+values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(), lambda inner: st.lists(inner, max_size=3)
+)
+
+
+@settings(deadline=None)
+@given(st.dictionaries(st.text(), values | st.dictionaries(st.text(), values)))
+def test_whatever_a_script_writes_makes_a_good_report(data: dict[str, object]) -> None:
+    found = parse(json.dumps(data).encode())
+    assert all(math.isfinite(value) for value in found.values())
+    report = Report("t", 1, 1, 0.0, "ready", metrics=found)
+    assert Report.from_json(report.to_json()) == report
+
+
+@settings(deadline=None)
+@given(st.binary())
+def test_any_bytes_are_taken(data: bytes) -> None:
+    parse(data)
+
+
+def test_the_environment_keeps_what_was_there() -> None:
+    from pathlib import Path
+
+    folder = Path("/r")
+    assert environment(folder, {"PATH": "/bin", "PYTHONPATH": "/mine"}) == {
+        "REMUDA_PROGRESS_FILE": "/r/progress.json",
+        "PATH": "/r/bin:/bin",
+        "PYTHONPATH": "/mine:/r/python",
+    }
+    assert environment(folder, {})["PYTHONPATH"] == "/r/python"
+
+
+@pytest.mark.parametrize(
+    ("limit", "now", "progress_at", "output_at", "why"),
+    [
+        (0, 10**6, 0, 0, ""),
+        (60, 159, 0, 0, ""),
+        (60, 160, 0, 0, "nothing was printed, and no progress file was written, for 60 s; 60 s are allowed"),
+        (60, 160, 0, 101, ""),
+        (60, 161, 0, 101, "nothing was printed, and no progress file was written, for 60 s; 60 s are allowed"),
+        (60, 170, 105, 169, "the progress file did not change for 65 s; 60 s are allowed"),
+        (60, 170, 111, 0, ""),
+    ],
+)
+def test_stalled(limit: float, now: float, progress_at: float, output_at: float, why: str) -> None:
+    assert stalled(limit, now, 100.0, progress_at, output_at) == why

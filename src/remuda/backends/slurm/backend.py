@@ -60,6 +60,8 @@ class SlurmBackend:
         self._clock = clock or SystemClock()
         self._last: dict[str, Observed] = {}
         self._missing_since: dict[str, float] = {}
+        self._requeues: dict[str, int] = {}
+        self._asked: set[str] = set()
 
     def render(self, request: Request) -> Rendered:
         """Say what `submit` would send. Pure.
@@ -191,6 +193,7 @@ class SlurmBackend:
             else:
                 seen[handle.token] = answer
         seen |= await self._look_closer(over, missing)
+        seen |= await self._requeued(seen)
         self._remember(seen, {handle.token for handle in missing})
         for line in twins:
             with suppress(BackendUnreachable):
@@ -235,6 +238,25 @@ class SlurmBackend:
 
     async def _details(self, ids: Sequence[str]) -> dict[str, JobDetail]:
         return await self.client.details(ids) if ids else {}
+
+    async def _requeued(self, seen: Mapping[str, Observed]) -> dict[str, Observed]:
+        """Pending allocations that ran before: how often Slurm has put them back into its queue."""
+        waiting = {
+            token: answer
+            for token, answer in seen.items()
+            if answer.native_state == "PENDING" and not answer.held and self.files.has_claim(token)
+        }
+        # Its own script says it only when it has begun again, so what was heard while it waited is kept.
+        self._requeues = {token: count for token, count in self._requeues.items() if token in seen}
+        self._asked &= waiting.keys()
+        details = await self._details([waiting[token].native for token in waiting if token not in self._asked])
+        for token, answer in waiting.items():
+            # Slurm counts it a moment after the job is pending again.
+            if answer.native in details and details[answer.native].restarts > self._requeues.get(token, 0):
+                self._requeues[token] = details[answer.native].restarts
+                self._asked.add(token)
+        told = self._requeues.items()
+        return {token: replace(seen[token], requeues=max(seen[token].requeues, count)) for token, count in told}
 
     def _unlisted(self, handle: Handle, *, is_silent: bool) -> Observed:
         """Neither squeue nor sacct knows it, and it left no last word: gone, once that has lasted a while."""

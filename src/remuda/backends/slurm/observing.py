@@ -105,7 +105,10 @@ def live(line: QueueLine, token: str, files: Files, now: float) -> Observed | No
             and not files.has_claim(token)
         ):
             return replace(seen, life=Life.PENDING, reason="its job script begins on the node")
-        return replace(seen, started_at=line.started_at, limit_at=line.ends_at, report=report, unread=is_unread)
+        limit_at = line.ends_at if line.has_limit else 0.0
+        # Nothing of a suspended job runs, so its silence says nothing either.
+        is_unread = is_unread or word in ("SUSPENDED", "STOPPED")
+        return replace(seen, started_at=line.started_at, limit_at=limit_at, report=report, unread=is_unread)
     reason = explain(line.reason)
     return replace(
         seen,

@@ -15,7 +15,9 @@ from typing import Final
 from remuda.base.errors import BackendUnreachable
 
 RECORD, FIELD = "\x1e", "\x1f"
-SQUEUE_FORMAT: Final = RECORD + FIELD.join(("%i", "%F", "%K", "%u", "%T", "%r", "%P", "%N", "%S", "%e", "%V", "%j"))
+SQUEUE_FORMAT: Final = RECORD + FIELD.join(
+    ("%i", "%F", "%K", "%u", "%T", "%r", "%P", "%N", "%S", "%e", "%l", "%V", "%j")
+)
 """For `squeue -o`. The name is last: it alone is free text."""
 SACCT_FIELDS: Final = (
     "JobID",
@@ -52,8 +54,10 @@ class QueueLine:
     nodes: str
     started_at: float
     ends_at: float
-    """Ended jobs: when; others: when the time limit ends it, 0 without one."""
+    """Ended jobs: when; others: when the time limit ends it."""
     submitted_at: float
+    has_limit: bool
+    """Without a time limit Slurm writes an end a year ahead."""
 
 
 @dataclass(frozen=True)
@@ -101,10 +105,10 @@ def parse_squeue(text: str) -> list[QueueLine]:
 
 
 def _queue_line(record: str) -> QueueLine:
-    fields = record.split(FIELD, 11)
-    if len(fields) != 12 or not _JOB_ID.match(fields[0]):
+    fields = record.split(FIELD, 12)
+    if len(fields) != 13 or not _JOB_ID.match(fields[0]):
         raise _unreadable("squeue", record)
-    job_id, array_id, index, user, state, reason, partition, nodes, started, ends, submitted, name = fields
+    job_id, array_id, index, user, state, reason, partition, nodes, started, ends, limit, submitted, name = fields
     return QueueLine(
         job_id=job_id,
         array_id=array_id,
@@ -117,6 +121,7 @@ def _queue_line(record: str) -> QueueLine:
         nodes=nodes,
         started_at=read_time(started),
         ends_at=read_time(ends),
+        has_limit=read_duration(limit) > 0,
         submitted_at=read_time(submitted),
     )
 

@@ -1,0 +1,137 @@
+"""The Slurm backend on a real Slurm, with what its tests need around it."""
+
+from __future__ import annotations
+
+import asyncio
+import stat
+import sys
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+from remuda.backends.base import Handle, Life, Observed, Request, TaskKey, make_token
+from remuda.backends.slurm.backend import SlurmBackend
+from remuda.backends.slurm.client import SlurmClient
+from remuda.backends.slurm.commands import Commands
+from remuda.backends.slurm.render import SlurmSite
+from remuda.base.ids import new_suffix
+from remuda.node.zipapp import build_zipapp
+from remuda.plan.model import Command, Group, Kind, NodeRestart, Resources, Role, Workload
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from remuda.testing.slurm import SlurmBed
+
+
+class Bench:
+    """One host's backend on one cluster, and shorthands for what tests do with it."""
+
+    def __init__(self, root: Path, cluster: SlurmBed) -> None:
+        self.root = root
+        self.cluster = cluster
+        self.uid = new_suffix(8)
+        self.bin = root / "bin"
+        self.bin.mkdir()
+        self.site = SlurmSite(root / "workloads", build_zipapp(root / "node"), root / "host.json", sys.executable)
+        self.backend = self.fresh()
+
+    def fresh(self, *, gone_after_s: float = 1.0, timeout_s: float = 30.0) -> SlurmBackend:
+        """A backend as another host would make it; `bin` comes first in its PATH."""
+        env = dict(self.cluster.env())
+        env["PATH"] = f"{self.bin}:{env['PATH']}"
+        client = SlurmClient(Commands(environ=env, timeout_s=timeout_s), gap_s=0.05)
+        return SlurmBackend(self.site, client, gone_after_s=gone_after_s)
+
+    def instead(self, command: str, script: str) -> None:
+        """Put a shell script in the place of one of Slurm's commands; `$REAL` in it is the real one."""
+        import shutil
+
+        real = shutil.which(command) or command
+        path = self.bin / command
+        path.write_text(f"#!/bin/sh\nREAL={real}\n{script}\n")
+        path.chmod(path.stat().st_mode | stat.S_IXUSR)
+
+    def again(self, command: str) -> None:
+        """The real command is back."""
+        (self.bin / command).unlink()
+
+    def request(
+        self,
+        *argv: str,
+        index: int = 0,
+        count: int = 1,
+        attempt: int = 1,
+        place: dict[str, object] | None = None,
+        resources: Resources | None = None,
+        name: str = "w",
+    ) -> Request:
+        """Ask for a task that runs `argv` on the nodes without GPUs, if `place` says nothing else."""
+        group = Group(
+            name="script", role=Role.SCRIPT, count=count, command=Command(argv=argv or ("sleep", "300")),
+            restart=NodeRestart(policy="never"), resources=resources or Resources(), kill_grace_s=2.0,
+        )  # fmt: skip
+        workload = Workload(
+            name=name, kind=Kind.RUN, uid=self.uid, backend="slurm", groups=(group,),
+            run_dir=str(self.site.workloads / name), place={"partition": "cpu"} | (place or {}),
+        )  # fmt: skip
+        key = TaskKey(name, "script", index)
+        return Request(key, attempt, make_token(key, attempt, self.uid), workload, group)
+
+    async def submit(self, *requests: Request, release: bool = True) -> list[Handle]:
+        """Submit, and release what was accepted."""
+        outcomes = await self.backend.submit([self.backend.render(request) for request in requests])
+        handles = []
+        for outcome in outcomes:
+            assert isinstance(outcome, Handle), outcome
+            handles.append(outcome)
+        if release:
+            await self.backend.release(handles)
+        return handles
+
+    async def start(self, request: Request) -> Handle:
+        """Submit one, and wait until it runs."""
+        (handle,) = await self.submit(request)
+        await self.until(handle, lambda seen: seen.life is Life.RUNNING)
+        return handle
+
+    async def look(self, handle: Handle) -> Observed:
+        """What the backend says now."""
+        return (await self.backend.observe([handle]))[handle.token]
+
+    async def until(self, handle: Handle, wanted: Callable[[Observed], bool], limit_s: float = 90) -> Observed:
+        """Wait for an answer."""
+        deadline = time.monotonic() + limit_s
+        while not wanted(seen := await self.look(handle)):
+            assert time.monotonic() < deadline, seen
+            await asyncio.sleep(0.1)
+        return seen
+
+    async def end(self, handle: Handle, limit_s: float = 90) -> Observed:
+        """Wait until it has ended or is gone."""
+        return await self.until(handle, lambda seen: seen.life in (Life.ENDED, Life.GONE), limit_s)
+
+    def ids(self, name: str) -> list[str]:
+        """Jobs of that name, asked without the backend."""
+        return self.cluster.run("squeue", "-h", "-r", "-t", "all", f"--name={name}", "-o", "%i").stdout.split()
+
+
+@pytest.fixture
+def bench(slurm: SlurmBed, tmp_path: Path) -> Bench:
+    """On the cluster with accounting."""
+    return Bench(tmp_path, slurm)
+
+
+@pytest.fixture
+def bare(slurm_bare: SlurmBed, tmp_path: Path) -> Bench:
+    """On the cluster without accounting."""
+    return Bench(tmp_path, slurm_bare)
+
+
+@pytest.fixture(params=["accounting", "bare"])
+def either(request: pytest.FixtureRequest) -> Bench:
+    """On each of the two."""
+    made: Bench = request.getfixturevalue("bench" if request.param == "accounting" else "bare")
+    return made

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from remuda.serving.router import Keys, RouterSettings
 
 POLL_S: Final = 0.05
+SET_TIMEOUT_S: Final = 30.0
+"""For setting the members: longer than the launcher waits for old workers, which know only those before."""
 POLICIES: Final = {"least_conn": "  least_conn;\n", "round_robin": "", "random": "  random two least_conn;\n"}
 UNAVAILABLE: Final = '{"error":{"message":"no replica is ready","type":"server_error","code":"no_available_workers"}}'
 UNAUTHORIZED: Final = '{"error":{"message":"wrong API key","type":"invalid_request_error","code":"invalid_api_key"}}'
@@ -189,7 +191,7 @@ class NginxRouter:
         if before == urls:
             return Changes()
         body = {"members": sorted(urls), "worker_key": keys.worker}
-        answer = await call("PUT", f"{base_url}/remuda/members", body=body, key=key)
+        answer = await call("PUT", f"{base_url}/remuda/members", body=body, key=key, timeout_s=SET_TIMEOUT_S)
         if answer.status != 200:
             raise Unavailable(f"the router at {base_url} answered {answer.status} when its members were set")
         version = str(answer.json()["version"]).encode()

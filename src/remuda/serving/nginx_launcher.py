@@ -34,8 +34,8 @@ if TYPE_CHECKING:
 
 INSTALL: Final = "install it (Debian and Ubuntu: apt-get install nginx-light) or set the router to smg"
 LIMIT: Final = 1 << 20
-RETIRE_S: Final = 2.0
-"""Longest wait for the workers of the configuration before."""
+RETIRE_S: Final = 20.0
+"""Longest wait for the workers of the configuration before: they retire in milliseconds, later on a busy machine."""
 
 
 def parser() -> Parser:

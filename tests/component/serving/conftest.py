@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.ports import free_port
 
 from remuda.plan.model import HOST_MARK, PORT_MARK, Endpoint, Secret
 from remuda.serving.router import RouterSettings, router_named
@@ -28,16 +29,10 @@ if TYPE_CHECKING:
 collect_ignore = [] if shutil.which("nginx", path=f"{os.environ.get('PATH', '')}:/usr/sbin") else ["test_nginx.py"]
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
 def status_of(url: str) -> int:
     """Status of a GET, 0 without an answer."""
     try:
-        with urllib.request.urlopen(url, timeout=1) as answer:
+        with urllib.request.urlopen(url, timeout=10) as answer:
             return int(answer.status)
     except urllib.error.HTTPError as error:
         error.close()
@@ -67,7 +62,7 @@ class Server:
                 self.argv, stdout=log, stderr=log, env={**os.environ, **self.env}, start_new_session=True
             )
 
-    def wait_until_up(self, path: str = "/health", *, timeout_s: float = 15.0) -> None:
+    def wait_until_up(self, path: str = "/health", *, timeout_s: float = 90.0) -> None:
         deadline = time.monotonic() + timeout_s
         while status_of(self.url + path) != 200:
             assert self.process is not None
@@ -80,7 +75,7 @@ class Server:
             self.process.kill()
             self.process.wait()
 
-    def end(self, *, timeout_s: float = 10.0) -> int:
+    def end(self, *, timeout_s: float = 60.0) -> int:
         assert self.process is not None
         self.process.send_signal(signal.SIGTERM)
         return self.process.wait(timeout_s)
@@ -135,9 +130,24 @@ def router(serve: Callable[..., Server]) -> Callable[..., Server]:
         argv = [part.replace(HOST_MARK, "127.0.0.1").replace(PORT_MARK, "{port}") for part in command.argv]
         values = {"A": api_key, "C": control_key}
         secrets = {name: values[secret.env] for name, secret in command.secret_env.items()}
-        return serve(argv, env={**command.env, **secrets})
+        server = serve(argv, env={**command.env, **secrets})
+        if kind == "smg":
+            wait_for_the_waiting_room(server, control_key or api_key)
+        return server
 
     return start
+
+
+def wait_for_the_waiting_room(server: Server, key: str) -> None:
+    """It registers itself a moment after smg is up; until then smg answers 404."""
+    deadline = time.monotonic() + 90
+    request = urllib.request.Request(f"{server.url}/workers", headers={"authorization": f"Bearer {key}"} if key else {})
+    while True:
+        with urllib.request.urlopen(request, timeout=60) as answer:
+            if json.load(answer)["workers"]:
+                return
+        assert time.monotonic() < deadline, "no waiting room"
+        time.sleep(0.02)
 
 
 @pytest.fixture(scope="session")

@@ -1,4 +1,4 @@
-"""A closed loop of requests, and what came back."""
+"""A closed loop of requests, and what came back. It is driven by answers, not by time: slow machines wait longer."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ import aiohttp
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+PATIENCE_S = 120.0
+
 
 @dataclass
 class Outcome:
@@ -20,53 +22,79 @@ class Outcome:
 
     answers: Counter[str] = field(default_factory=Counter)
     """`ok`, or what went wrong."""
+    begun: Counter[str] = field(default_factory=Counter)
+    """Answers of which the head came, by the engine that gives them."""
     engines: Counter[str] = field(default_factory=Counter)
-    """Good answers by the engine that gave them."""
+    """Good whole answers by the engine that gave them."""
 
 
 def chat(text: str, **more: Any) -> dict[str, Any]:
     return {"model": "tiny", "messages": [{"role": "user", "content": text}], **more}
 
 
+def both_answer(outcome: Outcome) -> bool:
+    """A moment to act: two engines have given answers, so each has requests in flight."""
+    return len(outcome.engines) == 2
+
+
 async def load(
     url: str,
     *,
     in_flight: int,
-    seconds: float,
-    at: float = 0.0,
+    after: int,
+    when: Callable[[Outcome], bool] = lambda _: True,
     action: Callable[[], object] = lambda: None,
-    timeout_s: float = 20.0,
     **body: Any,
 ) -> Outcome:
-    """Keep `in_flight` chat requests going for `seconds`; run `action` after `at` seconds."""
+    """Keep `in_flight` chat requests going; run `action` once `when` says so, and end some requests later.
+
+    Args:
+        url: of the router.
+        in_flight: how many clients ask without pause.
+        after: how many requests each client begins after the end of `action`.
+        when: looks at what came so far.
+        action: runs in a thread.
+        body: fields of each request.
+    """
     outcome = Outcome()
-    end = time.monotonic() + seconds
-    timeout = aiohttp.ClientTimeout(total=timeout_s)
+    acted = asyncio.Event()
 
     async def one(session: aiohttp.ClientSession, number: int) -> None:
-        turn = 0
-        while time.monotonic() < end:
+        turn, left = 0, after
+        while left > 0 or not acted.is_set():
             turn += 1
-            request = chat(f"request {number} {turn}", **body)
-            try:
-                async with session.post(f"{url}/v1/chat/completions", json=request, timeout=timeout) as answer:
-                    text = await answer.text()
-            except (aiohttp.ClientError, TimeoutError) as error:
-                outcome.answers[f"{type(error).__name__} {error}"] += 1
-                continue
-            if answer.status != 200:
-                outcome.answers[f"{answer.status} {text[:200]}"] += 1
-            elif body.get("stream"):
-                clean = text.rstrip().endswith("[DONE]") and '"error"' not in text
-                outcome.answers["ok" if clean else f"stream: {text[-300:]}"] += 1
-            else:
-                outcome.answers["ok"] += 1
-                outcome.engines[answer.headers.get("x-engine", "")] += 1
+            left -= acted.is_set()
+            await _ask(session, url, chat(f"request {number} {turn}", **body), outcome)
 
     async def act() -> None:
-        await asyncio.sleep(at)
-        await asyncio.to_thread(action)
+        deadline = time.monotonic() + PATIENCE_S
+        try:
+            while not when(outcome):
+                assert time.monotonic() < deadline, outcome
+                await asyncio.sleep(0.005)
+            await asyncio.to_thread(action)
+        finally:
+            acted.set()
 
-    async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session:
+    timeout = aiohttp.ClientTimeout(total=PATIENCE_S)
+    async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0), timeout=timeout) as session:
         await asyncio.gather(act(), *(one(session, number) for number in range(in_flight)))
     return outcome
+
+
+async def _ask(session: aiohttp.ClientSession, url: str, request: dict[str, Any], outcome: Outcome) -> None:
+    try:
+        async with session.post(f"{url}/v1/chat/completions", json=request) as answer:
+            engine = answer.headers.get("x-engine", "")
+            outcome.begun[engine] += 1
+            text = await answer.text()
+    except (aiohttp.ClientError, TimeoutError) as error:
+        outcome.answers[f"{type(error).__name__} {error}"] += 1
+        return
+    if answer.status != 200:
+        outcome.answers[f"{answer.status} {text[:200]}"] += 1
+    elif request.get("stream") and not (text.rstrip().endswith("[DONE]") and '"error"' not in text):
+        outcome.answers[f"stream: {text[-300:]}"] += 1
+    else:
+        outcome.answers["ok"] += 1
+        outcome.engines[engine] += 1

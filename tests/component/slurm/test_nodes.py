@@ -93,6 +93,7 @@ def test_nodes_with_the_schedulers_reason(head: Home, slurm: SlurmBed) -> None:
         return views["cpu-2"] if not views["cpu-2"]["usable"] else None
 
     view = until(drained, "cpu-2 is drained", 60)
+    assert view is not None
     assert view["reason"] == "bad fan in rack 7"
     assert "drain" in view["state"]
     assert re.search(r"^cpu-2 .*bad fan in rack 7$", head.run("nodes", "list", "-p", "cpu").stdout, re.MULTILINE)

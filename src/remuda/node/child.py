@@ -297,9 +297,9 @@ class Supervisor:
         child, output = self._child, self._output
         if child is None or output is None:
             return
+        self._ran_s = time.monotonic() - self._started_at
         sweep(child)
         output.finish()
-        self._ran_s = self._ended_at - self._started_at
         unfinished = False
         if self._watch is not None:
             self._watch.finish()

@@ -10,6 +10,7 @@ import socket
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,11 +26,13 @@ if TYPE_CHECKING:
 
 SERVER = str(Path(__file__).with_name("server.py"))
 PYTHON = [sys.executable, "-I", "-S"]
-PATIENCE_S = 8.0
+PATIENCE_S = 90.0
 
 QUICK = HealthProbe(
-    interval_s=0.1, timeout_s=0.3, startup_timeout_s=5, stall_s=0, unhealthy_restart_after_s=0.5, path="/health"
+    interval_s=0.1, timeout_s=5, startup_timeout_s=90, stall_s=0, unhealthy_restart_after_s=0.5, path="/health"
 )
+#: For servers that shall not answer: to wait long for them would only take time.
+IMPATIENT = replace(QUICK, timeout_s=0.5)
 SOON = RestartRule(max_restarts=2, backoff_initial_s=0.02, backoff_max_s=0.1)
 ONCE = RestartRule(policy="never")
 

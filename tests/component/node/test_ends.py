@@ -56,7 +56,7 @@ while True:
 def wait_for_signals(allocation: Allocation, manner: str, **fields: Any) -> None:
     """Start a child that prints signals as they come and ends at SIGUSR2, and at SIGTERM if it `obeys`."""
     allocation.start([sys.executable, "-S", "-c", WAITS, manner], **fields)
-    until(lambda: allocation.report() is not None and "up" in allocation.log())
+    until(lambda: allocation.report() is not None and "up\n" in allocation.log())
 
 
 def test_it_is_started_again_and_given_up_in_the_end(allocation: Allocation) -> None:
@@ -188,7 +188,7 @@ def test_what_a_shell_started_gets_its_grace_too(allocation: Allocation) -> None
 
 def test_what_a_shell_left_does_not_hold_up_the_end(allocation: Allocation) -> None:
     allocation.start([*PYTHON, "-c", GRANDCHILDREN, "stays"], kill_grace_s=0.3)
-    until(lambda: allocation.report() is not None and "up" in allocation.log())
+    until(lambda: allocation.report() is not None and "up\n" in allocation.log())
     pids = [int(line.split()[1]) for line in allocation.log().splitlines() if line.startswith("pid")]
     assert allocation.stop() == codes.STOPPED
     assert not any(alive(pid) for pid in pids)

@@ -7,12 +7,12 @@ import signal
 import socket
 import subprocess
 import threading
-import time
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.component.node.conftest import ONCE, PYTHON, QUICK, SERVER, SOON, alive, until
+from tests.component.node.conftest import IMPATIENT, ONCE, PYTHON, QUICK, SERVER, SOON, alive, until
+from tests.ports import free_port
 
 from remuda.wire import exit as codes
 
@@ -45,18 +45,18 @@ def test_a_server_becomes_ready_and_says_where_it_is(allocation: Allocation) -> 
     ],
 )
 def test_it_falls_ill_and_heals(allocation: Allocation, mode: str, status: int, word: str) -> None:
-    allocation.server(probe=replace(QUICK, unhealthy_restart_after_s=60))
+    probe = IMPATIENT if "in time" in word else QUICK
+    allocation.server(probe=replace(probe, unhealthy_restart_after_s=1000))
     pid = allocation.state("ready").pid
     allocation.control.write_text(mode)
-    report = allocation.state("unhealthy")
-    assert report.http_status == status
+    report = allocation.state("unhealthy", http_status=status)
     assert word in report.reason
     allocation.control.write_text("ok")
     assert allocation.state("ready", pid=pid).restarts == 0
 
 
 def test_ill_for_too_long_it_is_restarted_and_then_given_up(allocation: Allocation) -> None:
-    allocation.server(restart=replace(SOON, max_restarts=1), probe=replace(QUICK, startup_timeout_s=1))
+    allocation.server(restart=replace(SOON, max_restarts=1), probe=QUICK)
     first = allocation.state("ready").pid
     allocation.control.write_text("deaf")
     until(lambda: not alive(first))
@@ -68,20 +68,19 @@ def test_ill_for_too_long_it_is_restarted_and_then_given_up(allocation: Allocati
     assert "unhealthy for" in allocation.record().reason
 
 
-def test_a_dead_server_is_reported_within_milliseconds(allocation: Allocation) -> None:
+def test_a_dead_server_is_reported_without_waiting_for_a_probe_or_a_heartbeat(allocation: Allocation) -> None:
     allocation.server(
-        probe=replace(QUICK, interval_s=60), report_every_s=60, restart=replace(SOON, backoff_initial_s=30)
+        probe=replace(QUICK, interval_s=9000),
+        report_every_s=9000,
+        restart=replace(SOON, backoff_initial_s=9000, backoff_max_s=9000),
     )
     pid = allocation.state("ready").pid
-    begin = time.monotonic()
     os.kill(pid, signal.SIGKILL)
-    report = allocation.state("backoff")
-    assert time.monotonic() - begin < 0.5
-    assert report.signal == 9
+    assert allocation.state("backoff").signal == 9
 
 
 def test_a_frozen_server_does_not_freeze_the_program(allocation: Allocation) -> None:
-    allocation.server(probe=replace(QUICK, unhealthy_restart_after_s=60))
+    allocation.server(probe=replace(IMPATIENT, unhealthy_restart_after_s=1000))
     pid = allocation.state("ready").pid
     os.kill(pid, signal.SIGSTOP)
     assert "no answer in time" in allocation.state("unhealthy").reason
@@ -108,9 +107,7 @@ def test_metrics_travel_with_the_heartbeat(allocation: Allocation) -> None:
 
 def stranger() -> tuple[subprocess.Popen[bytes], int]:
     """A healthy server that is not ours."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port()
     process = subprocess.Popen([*PYTHON, SERVER, str(port)], stdout=subprocess.DEVNULL)
     until(lambda: listens(port))
     return process, port

@@ -63,14 +63,18 @@ def test_hostile_words_arrive_as_they_are(allocation: Allocation, tmp_path: Path
 def test_a_secret_is_seen_by_the_child_only(allocation: Allocation, tmp_path: Path) -> None:
     secret = "sk-3f9c1b7e-do-not-tell"
     (tmp_path / "key").write_text(f"{secret}\n")
+    gate = tmp_path / "gate"
     script = (
         "import os, sys, time; key = os.environ['API_KEY']; print(len(key)); print('non-default args:', key);"
-        "sys.stdout.flush(); sys.stdout.write(key[:9]); sys.stdout.flush(); time.sleep(0.1); print(key[9:], key * 2)"
+        "sys.stdout.flush(); sys.stdout.write(key[:9]); sys.stdout.flush()\n"
+        "while not os.path.exists(sys.argv[1]): time.sleep(0.01)\n"
+        "print(key[9:], key * 2)"
     )
-    allocation.start([*PYTHON, "-c", script], secret_env={"API_KEY": {"file": str(tmp_path / "key")}})
+    allocation.start([*PYTHON, "-c", script, str(gate)], secret_env={"API_KEY": {"file": str(tmp_path / "key")}})
     pid = allocation.state("ready").pid
     for process in (pid, allocation.process.pid):
         assert secret.encode() not in Path(f"/proc/{process}/cmdline").read_bytes()
+    gate.touch()
     assert allocation.code() == 0
     assert allocation.log() == "23\nnon-default args: [secret]\n[secret] [secret][secret]\n"
     for path in allocation.run_dir.iterdir():

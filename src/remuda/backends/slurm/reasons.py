@@ -129,7 +129,7 @@ def _limit(word: str) -> Reason | None:
     found = _RESOURCE.search(word[len(match[1]) :])
     what = _LIMITED[found[1]] if found else "something"
     rest = word[len(match[1]) :]
-    if "Min" in rest:
+    if rest.startswith("Min") and not rest.startswith("Minutes"):
         return Reason(f"it asks for less {what} than {whose} demands ({word})", never=True)
     if "PerJob" in rest or "PerNode" in rest or rest.startswith(("MaxWall", "MaxJobWall")):
         return Reason(f"it asks for more {what} than {whose} allows for one job ({word})", never=True)
@@ -139,6 +139,7 @@ def _limit(word: str) -> Reason | None:
 
 _REFUSALS: Final[tuple[tuple[str, str], ...]] = (
     ("invalid partition", "the partition does not exist, or may not be used"),
+    ("required partition not available", "the partition is drained or inactive"),
     ("invalid qos", "the QOS does not exist, or the account may not use it"),
     ("invalid account", "the account does not exist, or may not use this partition"),
     ("invalid feature", "no node has the features (constraint) that were asked for"),
@@ -153,7 +154,7 @@ _REFUSALS: Final[tuple[tuple[str, str], ...]] = (
     ("reservation", "the reservation may not be used"),
     (
         "job submit limit",
-        "a limit of the account or QOS is reached (how many jobs may be submitted, or how large they are)",
+        "a limit of the account or QOS is reached",
     ),
     ("accounting/qos policy", "a limit of the account or QOS is reached"),
     ("cpu count", "more CPUs were asked for than there are"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import given, settings
@@ -13,13 +13,19 @@ from tests.unit.supervise.rehearsals import PLAIN, scenario
 
 from remuda.policy.backoff import backoff_s
 from remuda.supervise import decide as deciding
-from remuda.supervise import ledger
-from remuda.supervise.rehearsal import ours
+from remuda.supervise import facts, ledger
 from remuda.supervise.rehearsal.model import Assumptions, Hours, Kind, Outcome, Rates, Scenario, Strike
 from remuda.supervise.rehearsal.ours import live_ours
 from remuda.supervise.rehearsal.rates import LLAMA3, NONE, RSC, lemons, strikes
 from remuda.supervise.rehearsal.rules import Throws
 from remuda.supervise.simulate import POLICIES, compare, draw, simulate
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from remuda.backends.base import Observed, TaskKey
+    from remuda.plan.model import Group
+    from remuda.supervise.model import Task, Want
 
 H = 3600.0
 
@@ -228,15 +234,20 @@ def test_a_supervisor_that_does_nothing_gets_nothing_done(monkeypatch: pytest.Mo
 
 def test_a_ledger_that_excludes_all_is_felt(monkeypatch: pytest.MonkeyPatch) -> None:
     everything = tuple(ledger.Exclusion(f"n{index}", 1.0, "") for index in range(10))
-    monkeypatch.setattr(ours.ledger, "exclusions", lambda *_, **__: everything)
+    monkeypatch.setattr(ledger, "exclusions", lambda *_, **__: everything)
     outcome = simulate(scenario(10, 1.0, replace(PLAIN, people_h=5.0)), [], "remuda", 1)
     assert outcome.spent[Hours.QUEUE] == 5 * H  # then a person clears them
 
 
 def test_facts_and_causes_are_the_real_ones(monkeypatch: pytest.MonkeyPatch) -> None:
-    seen = []
-    real = ours.facts.observed
-    monkeypatch.setattr(ours.facts, "observed", lambda *args: seen.append(args[2]) or real(*args))
+    seen: list[Observed] = []
+    real = facts.observed
+
+    def observed(task: Task, group: Group, answer: Observed, now: float) -> Task:
+        seen.append(answer)
+        return real(task, group, answer, now)
+
+    monkeypatch.setattr(facts, "observed", observed)
     simulate(scenario(3, 0.5, nodes=2), TRACE, "remuda", 1)
     assert [(one.life.value, one.ending.value, one.exit_code) for one in seen] == [
         ("running", "", None), ("running", "", None), ("ended", "node-failed", None), ("running", "", None),
@@ -247,9 +258,14 @@ def test_facts_and_causes_are_the_real_ones(monkeypatch: pytest.MonkeyPatch) -> 
 def test_jumping_and_ticking_give_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     week: Scenario = scenario(100, 7, Assumptions(), nodes=95)
     drawn = draw(week, RSC, 3)
-    calls = []
+    calls: list[float] = []
     real = deciding.decide
-    monkeypatch.setattr(deciding, "decide", lambda *args: calls.append(1) or real(*args))
+
+    def decide(want: Want, tasks: Mapping[TaskKey, Task], now: float) -> tuple[deciding.Action, ...]:
+        calls.append(now)
+        return real(want, tasks, now)
+
+    monkeypatch.setattr(deciding, "decide", decide)
     jumped = live_ours(week, drawn, Throws(3))
     few = len(calls)
     ticked = live_ours(week, drawn, Throws(3), tick_s=60.0)

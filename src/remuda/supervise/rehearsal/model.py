@@ -247,7 +247,7 @@ class Outcome:
         self.spent[Hours.USEFUL] += useful
         self.spent[Hours.CHECKPOINT] += standing
         self.spent[Hours.LOST] += rest
-        self.points += [(until - rest, self.spent[Hours.USEFUL]), (until, self.spent[Hours.USEFUL])]
+        self.points += [(max(begin, until - rest), self.spent[Hours.USEFUL]), (until, self.spent[Hours.USEFUL])]
         self.until = until
 
     @property

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from tests.contract.conftest import Bed
 
-SLEEPS = ("sleep", "60")
+SLEEPS = ("sleep", "600")
 
 
 async def submit(backend: Backend, *requests: Request) -> list[Handle]:
@@ -27,7 +27,7 @@ async def submit(backend: Backend, *requests: Request) -> list[Handle]:
     return handles
 
 
-async def until(backend: Backend, handle: Handle, wanted: Callable[[Observed], bool], limit_s: float = 20) -> Observed:
+async def until(backend: Backend, handle: Handle, wanted: Callable[[Observed], bool], limit_s: float = 90) -> Observed:
     deadline = time.monotonic() + limit_s
     while True:
         seen = (await backend.observe([handle]))[handle.token]
@@ -35,6 +35,13 @@ async def until(backend: Backend, handle: Handle, wanted: Callable[[Observed], b
             return seen
         assert time.monotonic() < deadline, seen
         await asyncio.sleep(0.02)
+
+
+async def until_line(backend: Backend, handle: Handle, text: str) -> None:
+    """Wait until the task has printed that line."""
+    async with asyncio.timeout(90):
+        while text not in [line async for line in backend.logs(handle)]:
+            await asyncio.sleep(0.02)
 
 
 def is_running(seen: Observed) -> bool:
@@ -91,9 +98,9 @@ async def test_many_are_observed_in_one_call(bed: Bed) -> None:
 
 async def test_the_same_token_is_the_same_allocation(bed: Bed) -> None:
     backend = bed.make()
-    request = bed.request("sh", "-c", "echo begun; sleep 60")
+    request = bed.request("sh", "-c", "echo begun; sleep 600")
     (first,) = await submit(backend, request)
-    await until(backend, first, is_running)
+    await until_line(backend, first, "begun")
     (second,) = await submit(backend, request)
     (third,) = await submit(bed.make(), request)
     assert first.token == second.token == third.token
@@ -102,10 +109,10 @@ async def test_the_same_token_is_the_same_allocation(bed: Bed) -> None:
 
 
 async def test_two_hosts_at_once_make_one_allocation(bed: Bed) -> None:
-    request = bed.request("sh", "-c", "echo begun; sleep 60")
+    request = bed.request("sh", "-c", "echo begun; sleep 600")
     backends = [bed.make() for _ in range(4)]
     outcomes = await asyncio.gather(*(submit(backend, request) for backend in backends))
-    await until(backends[0], outcomes[0][0], is_running)
+    await until_line(backends[0], outcomes[0][0], "begun")
     await asyncio.sleep(0.5)
     assert [line async for line in backends[0].logs(outcomes[0][0])] == ["begun"]
 
@@ -115,7 +122,7 @@ async def test_a_new_host_finds_what_the_old_one_started(bed: Bed) -> None:
     request = bed.request(*SLEEPS)
     (_handle,) = await submit(old, request)
     new = bed.make()
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(90):
         # A program that is just being started has no environment to be found by for a moment.
         while not (found := await new.find([request.token, "w.script.0.9.other"])):
             await asyncio.sleep(0.01)
@@ -149,10 +156,7 @@ async def test_cancel_gives_the_task_time_to_finish(bed: Bed) -> None:
     backend = bed.make()
     script = "trap 'echo saved; exit 0' TERM; echo ready; while :; do sleep 0.05; done"
     (handle,) = await submit(backend, bed.request("sh", "-c", script))
-    deadline = time.monotonic() + 20
-    while "ready" not in [line async for line in backend.logs(handle)]:
-        assert time.monotonic() < deadline
-        await asyncio.sleep(0.02)
+    await until_line(backend, handle, "ready")
     await backend.cancel(handle)
     await until(backend, handle, is_over)
     lines = [line async for line in backend.logs(handle)]
@@ -161,7 +165,7 @@ async def test_cancel_gives_the_task_time_to_finish(bed: Bed) -> None:
 
 async def test_force_ends_what_does_not_listen(bed: Bed) -> None:
     backend = bed.make()
-    script = "trap '' TERM; sleep 60 & while :; do sleep 1; done"
+    script = "trap '' TERM; sleep 600 & while :; do sleep 1; done"
     (handle,) = await submit(backend, bed.request("sh", "-c", script))
     await until(backend, handle, is_running)
     await backend.cancel(handle, force=True)
@@ -171,7 +175,7 @@ async def test_force_ends_what_does_not_listen(bed: Bed) -> None:
 
 async def test_cancel_before_it_ran_means_that_it_never_runs(bed: Bed) -> None:
     backend = bed.make()
-    request = bed.request("sh", "-c", "echo begun; sleep 60")
+    request = bed.request("sh", "-c", "echo begun; sleep 600")
     await backend.cancel(Handle(request.token))
     (handle,) = await submit(backend, request)
     await until(backend, handle, is_over)
@@ -192,7 +196,7 @@ async def test_logs_follow_until_the_end(bed: Bed) -> None:
     backend = bed.make()
     script = "for i in 1 2 3; do echo line $i; sleep 0.1; done; printf end"
     (handle,) = await submit(backend, bed.request("sh", "-c", script))
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(90):
         lines = [line async for line in backend.logs(handle, follow=True)]
     assert lines == ["line 1", "line 2", "line 3", "end"]
     assert [line async for line in backend.logs(handle, tail=2)] == ["line 3", "end"]

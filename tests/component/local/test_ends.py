@@ -35,7 +35,7 @@ def write_claim(bed: LocalBed, **changes: object) -> Handle:
 
 @pytest.mark.parametrize("knows_it", [True, False], ids=["the host that started it", "a new host"])
 async def test_a_killed_node_program_takes_its_task_with_it(bed: LocalBed, knows_it: bool) -> None:
-    handle = await bed.start("sh", "-c", "echo begun; exec sleep 60")
+    handle = await bed.start("sh", "-c", "echo begun; exec sleep 600")
     await bed.until_text(handle, "begun")
     if not knows_it:
         bed.again()
@@ -48,14 +48,14 @@ async def test_a_killed_node_program_takes_its_task_with_it(bed: LocalBed, knows
 
 
 async def test_the_signal_that_killed_it_is_told_by_whoever_started_it(bed: LocalBed) -> None:
-    handle = await bed.start("sleep", "60")
+    handle = await bed.start("sleep", "600")
     await bed.until(handle, is_running)
     os.kill(claim_of(bed, handle).pid, signal.SIGABRT)
     assert (await bed.until(handle, is_over)).signal == signal.SIGABRT
 
 
 async def test_what_hid_in_a_session_of_its_own_is_gone_before_the_end_is_told(bed: LocalBed) -> None:
-    script = "setsid sh -c 'trap \"\" TERM HUP; echo hidden $$; while :; do sleep 1; done' & echo begun; exec sleep 60"
+    script = "setsid sh -c 'trap \"\" TERM HUP; echo hidden $$; while :; do sleep 1; done' & echo begun; exec sleep 600"
     handle = await bed.start("sh", "-c", script)
     text = await bed.until_text(handle, "hidden")
     hidden = int(text.split("hidden ")[1].split()[0])
@@ -153,7 +153,7 @@ async def test_a_claim_that_cannot_be_read_is_no_answer(bed: LocalBed, text: str
 
 async def test_cancelled_before_it_came_and_nothing_is_left(bed: LocalBed) -> None:
     """The program is killed on its way, and taken in: no zombie stays."""
-    request = bed.request("sleep", "60")
+    request = bed.request("sleep", "600")
     (handle,) = await bed.backend.submit([bed.backend.render(request)])
     assert isinstance(handle, Handle)
     pid = bed.backend.client.spawned[handle.token]
@@ -167,7 +167,7 @@ async def test_cancelled_before_it_came_and_nothing_is_left(bed: LocalBed) -> No
 
 
 async def test_a_second_submission_starts_no_second_program(bed: LocalBed) -> None:
-    rendered = bed.backend.render(bed.request("sleep", "60"))
+    rendered = bed.backend.render(bed.request("sleep", "600"))
     await bed.backend.submit([rendered])
     first = dict(bed.backend.client.spawned)
     await bed.backend.submit([rendered])
@@ -176,10 +176,11 @@ async def test_a_second_submission_starts_no_second_program(bed: LocalBed) -> No
 
 @pytest.mark.parametrize("text", ["", "{", '{"token": 7}'])
 async def test_a_report_that_cannot_be_read_is_none(bed: LocalBed, text: str) -> None:
-    handle = await bed.start("sleep", "60")
+    handle = await bed.start("sleep", "600")
     seen = await bed.until(handle, lambda seen: seen.report is not None)
     assert seen.report is not None
     assert seen.report.token == handle.token
+    os.kill(claim_of(bed, handle).pid, signal.SIGSTOP)  # or its next report would take the place of this one
     (bed.folder(handle.token) / "report.json").write_text(text)
     assert (await bed.look(handle)).report is None
     assert (await bed.look(handle)).life is Life.RUNNING

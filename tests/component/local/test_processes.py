@@ -27,8 +27,8 @@ def start() -> Iterator[Callable[[Mapping[str, str]], subprocess.Popen[bytes]]]:
     running: list[subprocess.Popen[bytes]] = []
 
     def begin(env: Mapping[str, str]) -> subprocess.Popen[bytes]:
-        running.append(subprocess.Popen(["sleep", "60"], env={"PATH": os.environ["PATH"], **env}))
-        deadline = time.monotonic() + 10
+        running.append(subprocess.Popen(["sleep", "600"], env={"PATH": os.environ["PATH"], **env}))
+        deadline = time.monotonic() + 90
         while b"sleep" not in _command(running[-1].pid):
             assert time.monotonic() < deadline
         return running[-1]
@@ -71,7 +71,7 @@ def test_only_the_marked_are_killed(start: Callable[[Mapping[str, str]], subproc
     other = start({"REMUDA_TOKEN": f"w.script.0.11.{uid}"})
     found = tokens_by_pid()
     assert sorted(kill_token(f"w.script.0.1.{uid}", found)) == sorted(process.pid for process in mine)
-    assert [process.wait(10) for process in mine] == [-9, -9]
+    assert [process.wait(90) for process in mine] == [-9, -9]
     assert other.poll() is None
     assert kill_token("w.nobody.0.1.u", found) == []
 
@@ -86,7 +86,7 @@ def test_a_process_is_signalled_only_as_itself(
         assert signal_process(wrong, signal.SIGKILL) is False
     assert process.poll() is None
     assert signal_process(identity, signal.SIGTERM) is True
-    assert process.wait(10) == -signal.SIGTERM
+    assert process.wait(90) == -signal.SIGTERM
     assert signal_process(identity, signal.SIGKILL) is False
     assert not is_alive(identity)
 
@@ -99,7 +99,7 @@ def test_where_the_kernel_has_no_descriptors_the_pid_does(
     identity = identify(process.pid)
     assert signal_process(replace(identity, start="1"), signal.SIGKILL) is False
     assert signal_process(identity, signal.SIGTERM) is True
-    assert process.wait(10) == -signal.SIGTERM
+    assert process.wait(90) == -signal.SIGTERM
 
 
 async def test_only_named_variables_of_the_hosts_environment_arrive(
@@ -117,7 +117,7 @@ async def test_only_named_variables_of_the_hosts_environment_arrive(
 
 
 async def test_what_a_task_writes_is_the_users_own(bed: LocalBed) -> None:
-    handle = await bed.start("sh", "-c", "echo begun; sleep 60")
+    handle = await bed.start("sh", "-c", "echo begun; sleep 600")
     await bed.until_text(handle, "begun")
     folder = bed.folder(handle.token)
     assert folder.stat().st_mode & 0o077 == 0

@@ -142,6 +142,17 @@ def test_a_node_that_does_not_exist(head: Home) -> None:
     assert [view["name"] for view in ask(head, "nodes") if not view["is_known"]] == ["a100-3"]
 
 
+def test_a_run_keeps_away_from_a_banned_node(head: Home) -> None:
+    script = head.root / "where.sh"
+    script.write_text("#!/bin/sh\necho $SLURMD_NODENAME\n")
+    head.run("nodes", "ban", "l40s-1", "--ttl", "1h")
+    words = ("--backend", "slurm", "--partitions", "gpu-l40s", "--gpus", "1", "--no-gpu-check")
+    head.run("run", str(script), "--name", "where", *words)
+    view = until(lambda: (seen := head.view("where"))["phase"] in ("DONE", "FAILED") and seen, "the run ends", 90)
+    assert view["phase"] == "DONE", view["reason"]
+    assert head.task("where", "script/0")["node"] == "l40s-2"
+
+
 # Smoke tests
 
 

@@ -86,5 +86,5 @@ def test_a_deep_state_directory_gets_a_short_folder(monkeypatch: pytest.MonkeyPa
     short = default_folder()
     assert short.parent.as_posix() == "/tmp"
     assert short == default_folder()
-    monkeypatch.setenv("REMUDA_HOME", "/srv/home")
-    assert default_folder().as_posix() == "/srv/home/try/slurm"
+    monkeypatch.setenv("REMUDA_HOME", "/srv/remuda")
+    assert default_folder().as_posix() == "/srv/remuda/try/slurm"

@@ -24,7 +24,7 @@ from remuda.store.database import Store
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-STEPS = [(Store, "record"), (Store, "add_workload"), (Store, "set_intent"), (Store, "remove_workload"),
+STEPS = [(Store, "record"), (Store, "add_workloads"), (Store, "set_intent"), (Store, "remove_workload"),
          (LocalClient, "start"), (LocalClient, "end"), (LocalBackend, "find")]  # fmt: skip
 
 

@@ -136,4 +136,4 @@ def test_killed_at_every_step(home: Home, hosts: CrashingHost) -> None:
     assert deaths[-1] == "none", "there are more steps than were tried"
     told = set(deaths)
     assert {"before record", "after record", "before start", "after start", "before end", "after end"} <= told
-    assert {"before add_workload", "after add_workload", "before set_intent", "after set_intent"} <= told
+    assert {"before add_workloads", "after add_workloads", "before set_intent", "after set_intent"} <= told

@@ -51,6 +51,10 @@ def progress(told: dict[str, Any]) -> str:
     return " ".join(words)[:40] or "-"
 
 
+_YEAR_S = 360 * 86400.0
+"""What Slurm calls a year is no limit."""
+
+
 def show_run(view: dict[str, Any]) -> None:
     """One run in detail."""
     import time
@@ -72,7 +76,7 @@ def show_run(view: dict[str, Any]) -> None:
         ("heartbeat", f"{age(run['heartbeat_at'])} ago" if run["heartbeat_at"] else ""),
         ("attempt", f"{run['attempt']}, {run['restarts']} restarts"),
         ("running for", age(run["started_at"]) if run["state"] in ("RUNNING", "STARTING") else ""),
-        ("time limit in", show_duration(left) if left > 0 else ""),
+        ("time limit in", show_duration(left) if 0 < left < _YEAR_S else ""),
         ("keeps going for", show_duration(until) if until > 0 else ""),
         ("progress", progress(run["progress"]) if run["progress"] else ""),
         ("last cause", run["cause"]),
@@ -127,7 +131,6 @@ def stop(names: tuple[str, ...], wait: bool, timeout: float, as_json: bool) -> N
     """Stop NAMES. Returns when nothing of them is left, or says what is."""
     from remuda.control import runs, swarms
 
-    runs.look_up(names)
     for name in swarms.take_down(names, wait_s=timeout if wait else 0.0):
         if not as_json:
             say(f"{name} is stopped" if wait else f"{name} is being stopped")

@@ -314,8 +314,7 @@ def change(verb: str, names: Sequence[str], client: HostClient | None = None) ->
         Conflict: the state of one forbids it.
     """
     host = client or connect()
-    look_up(names, host)
-    return [host.post(f"/workloads/{name}/{verb}") for name in names]
+    return list(host.post(f"/workloads/batch/{verb}", {"names": list(names)}))
 
 
 def look_up(names: Sequence[str], client: HostClient | None = None) -> list[dict[str, Any]]:

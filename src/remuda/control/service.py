@@ -6,8 +6,9 @@ import json
 import shutil
 from collections import Counter
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from remuda.backends.base import Handle, TaskKey
 from remuda.backends.rundir import allocation_dir
@@ -37,6 +38,9 @@ if TYPE_CHECKING:
     from remuda.base.clock import Clock
     from remuda.base.paths import StatePaths
     from remuda.supervise.records import StoreJournal
+
+
+Verb = Literal["down", "restart", "pause", "unpause"]
 
 
 @dataclass(frozen=True)
@@ -78,8 +82,7 @@ class Service:
             InputError: the name cannot be one.
         """
         old = self.supervisor.wants.get(workload.name)
-        is_there = old is not None and old.running and is_same(old.workload, workload)
-        if is_there and workload.kind is not Kind.RUN:
+        if old is not None and old.running and is_same(old.workload, workload):
             return self.view(workload.name)
         return self.create_many([Start(workload, spec)])[0]
 
@@ -126,15 +129,13 @@ class Service:
     def _insert(self, wants: Sequence[Want], starts: Sequence[Start]) -> None:
         now = self.clock.now()
         for want in wants:
-            name = want.workload.name
             Path(want.workload.run_dir).mkdir(mode=0o700, parents=True, exist_ok=True)
-            if name in self.supervisor.wants:
-                self.supervisor.forget(name)
-                self.journal.store.remove_workload(self.journal.fence, name)
+        replaced = [want.workload.name for want in wants if want.workload.name in self.supervisor.wants]
+        for name in replaced:
+            self.supervisor.forget(name)
         rows = [_new_row(want, start.spec, now) for want, start in zip(wants, starts, strict=True)]
-        self.journal.begin(
-            rows, [Line(now, row.name, "intent", start.note) for row, start in zip(rows, starts, strict=True)]
-        )
+        lines = [Line(now, start.workload.name, "intent", start.note) for start in starts]
+        self.journal.begin(rows, lines, replaced)
         for want in wants:
             self.created[want.workload.name] = now
             self.supervisor.adopt(want)
@@ -202,6 +203,23 @@ class Service:
             self.journal.record(lines=[Line(now, name, "intent", note)])
             self.supervisor.adopt(replace(want, paused=paused))
         return self.view(name)
+
+    def change_many(self, verb: Verb, names: Sequence[str]) -> list[WorkloadView]:
+        """Change the intent of several workloads; all are looked up before the first is changed.
+
+        Raises:
+            NotFound: there is none of one of the names.
+            Conflict: the state of one forbids it; those before it were changed.
+        """
+        for name in names:
+            self._want(name)
+        verbs: dict[Verb, Callable[[str], WorkloadView]] = {
+            "down": self.down,
+            "restart": self.restart,
+            "pause": partial(self.pause, paused=True),
+            "unpause": partial(self.pause, paused=False),
+        }
+        return [verbs[verb](name) for name in names]
 
     def scale(self, name: str, count: int) -> WorkloadView:
         """Record another number of replicas.

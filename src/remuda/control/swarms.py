@@ -157,8 +157,7 @@ def take_down(
     host = connect(start=bool(names))
     if everything:
         names = [*names, *(view["name"] for view in host.get("/workloads"))]
-    for name in names:
-        host.post(f"/workloads/{name}/down")
+    host.post("/workloads/batch/down", {"names": list(names)})
     for name in names:
         _wait_down(host, name, wait_s)
         if remove:

@@ -16,7 +16,7 @@ from pydantic import BaseModel
 from remuda import __version__
 from remuda.base.errors import Conflict, InputError, NotFound, Rejected, RemudaError, TimedOut, Unavailable
 from remuda.control.nodes import Nodes
-from remuda.control.service import Service, Start
+from remuda.control.service import Service, Start, Verb
 from remuda.control.views import ExplainView, HostView, LineView, WorkloadView
 from remuda.host.nodes_api import add_nodes
 from remuda.host.reports import ReportServer
@@ -50,6 +50,12 @@ class BatchBody(BaseModel):
     """Workloads to bring up, all or none."""
 
     workloads: list[StartBody]
+
+
+class NamesBody(BaseModel):
+    """Workloads that there are."""
+
+    names: list[str]
 
 
 class ScaleBody(BaseModel):
@@ -154,6 +160,10 @@ class App:
 
     def _add_intents(self, router: APIRouter) -> None:
         service = self.service
+
+        @router.post("/workloads/batch/{verb}", summary="Take down, restart, pause or unpause several workloads")
+        async def change_many(verb: Verb, body: NamesBody) -> list[WorkloadView]:
+            return service.change_many(verb, body.names)
 
         @router.post("/workloads/{name}/down", summary="Take a workload down")
         async def down(name: str) -> WorkloadView:

@@ -191,7 +191,7 @@ def _kinds(spec: RunSpec, nodes: Iterable[Node]) -> set[_Kind] | str:
     if unknown:
         return f"the memory of {', '.join(unknown)} is not known, {_asked_vram(spec)} GB asked"
     sizes = sorted({kind.vram for kind in kinds}, key=lambda vram: (vram.least, vram.most))
-    return f"{', '.join(map(str, sizes))} GB per GPU, {_asked_vram(spec)} asked"
+    return f"{', '.join(f'{size} GB' for size in sizes)} per GPU, {_asked_vram(spec)} asked"
 
 
 def _asked_vram(spec: RunSpec) -> str:
@@ -270,7 +270,7 @@ def _no_fit(others: Sequence[NoFit]) -> str:
 
 
 def _lines(others: Sequence[NoFit]) -> str:
-    return "; ".join(f"{item.pool}: {item.reason}" for item in others)
+    return "\n  ".join(f"{item.pool}: {item.reason}" for item in others)
 
 
 def _blame(spec: RunSpec) -> str:

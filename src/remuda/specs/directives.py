@@ -117,12 +117,12 @@ def _take_one(found: _Found, words: list[str], where: str) -> tuple[str, str] | 
     """Take one directive off `words`; what is wrong with it, and a hint."""
     word = words.pop(0)
     if not word.startswith("--"):
+        _skip_values(words)
         return f"{word!r} is not a directive", "directives begin with --, e.g. --gpus 4"
     flag, equals, value = word[2:].partition("=")
     key, said = _field(flag)
     if not key:
-        while words and not words[0].startswith("--"):
-            words.pop(0)
+        _skip_values(words)
         near = nearest_key(flag, FLAGS.values()).replace("_", "-")
         return f"unknown directive '--{flag}'", f"did you mean '--{near}'?" if near else "see `remuda run --help`"
     if key in SWITCHES:
@@ -133,6 +133,12 @@ def _take_one(found: _Found, words: list[str], where: str) -> tuple[str, str] | 
             return f"'--{flag}' needs a value", f"write --{flag}=VALUE"
         value = words.pop(0)
     return _put_value(found, key, value, where)
+
+
+def _skip_values(words: list[str]) -> None:
+    """Leave out what belongs to a wrong word, so that it is told once."""
+    while words and not words[0].startswith("--"):
+        words.pop(0)
 
 
 def _field(flag: str) -> tuple[str, bool]:

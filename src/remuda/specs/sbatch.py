@@ -125,6 +125,8 @@ def options_of(words: Sequence[str], where: str = "") -> list[tuple[str, str | N
             if not word[2:] and not rest:
                 raise InputError(f"'{word}' needs a value", where=where)
             found.append((SHORT[word[1]], word[2:].removeprefix("=") or rest.pop(0)))
+        elif word in ("hetjob", "packjob"):
+            found.append((word, None))
         else:
             hint = "options begin with -" if not word.startswith("-") else ""
             raise InputError(f"{word!r} is not an option of sbatch", hint=hint, where=where)

@@ -139,14 +139,24 @@ class Store:
                 raise Conflict(f"workload {row.name!r} exists already")
             connection.execute(insert(WORKLOAD), _values(row))
 
-    def add_workloads(self, fence: int, rows: Sequence[WorkloadRow], events: Sequence[EventRow] = ()) -> None:
+    def add_workloads(
+        self, fence: int, rows: Sequence[WorkloadRow], events: Sequence[EventRow] = (), replaced: Sequence[str] = ()
+    ) -> None:
         """Insert workloads with the first lines of their stories, all or none.
+
+        Args:
+            fence: of the writer's lease.
+            rows: new workloads.
+            events: appended.
+            replaced: names of workloads that are deleted before, with their tasks.
 
         Raises:
             Conflict: a name is taken.
         """
         names = [row.name for row in rows]
         with self.writing(fence) as connection:
+            for start in range(0, len(replaced), 500):
+                connection.execute(delete(WORKLOAD).where(WORKLOAD.c.name.in_(replaced[start : start + 500])))
             for start in range(0, len(names), 500):
                 taken = select(WORKLOAD.c.name).where(WORKLOAD.c.name.in_(names[start : start + 500]))
                 if (first := connection.execute(taken).first()) is not None:

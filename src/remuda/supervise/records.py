@@ -70,14 +70,14 @@ class StoreJournal:
         """
         return self.store.end_evidence(self.fence, node, cluster=cluster, kind=BAN, now=now)
 
-    def begin(self, rows: Sequence[WorkloadRow], lines: Sequence[Line]) -> None:
-        """Record new workloads with the first lines of their stories, all or none.
+    def begin(self, rows: Sequence[WorkloadRow], lines: Sequence[Line], replaced: Sequence[str] = ()) -> None:
+        """Record new workloads with the first lines of their stories in place of `replaced` ones, all or none.
 
         Raises:
             Conflict: a name is taken.
             Fenced: another host holds the lease.
         """
-        self.store.add_workloads(self.fence, rows, [_event_row(line) for line in lines])
+        self.store.add_workloads(self.fence, rows, [_event_row(line) for line in lines], replaced)
 
     def story(self, workload: str, *, limit: int = 100, after: int | None = None, task: str = "") -> list[Line]:
         """Lines of a workload's story, oldest first: the last `limit`, or the first `limit` after id `after`."""

@@ -1,0 +1,198 @@
+"""From a script and flags to a run's workload: what is planned, what is refused, and in which words."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from remuda.backends.base import Cluster, Node, PoolInfo
+from remuda.base.errors import BackendUnreachable, InputError
+from remuda.base.paths import StatePaths
+from remuda.control import runs
+from remuda.control.runs import PlannedRun, Planner
+from remuda.plan.model import Kind, Role
+from remuda.specs.document import parse
+from remuda.specs.resolve import Override
+
+TRAIN = "#!/bin/bash\n#REMUDA --backend local\necho hello\n"
+NODES = tuple(
+    Node(f"{pool}-{i}", "idle", usable=True, pools=(pool,), cpus=64, gpus=4, gpus_free=4, gpu_type=kind)
+    for pool, kind in (("a100", "a100-80gb"), ("l40s", "l40s"))
+    for i in range(2)
+)
+CLUSTER = Cluster(NODES, (PoolInfo("a100", is_default=True), PoolInfo("l40s")))
+
+
+@pytest.fixture
+def planner(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Planner:
+    monkeypatch.chdir(tmp_path)
+    return Planner(StatePaths(tmp_path / "home"), defaults=None, settings={}, env={"PATH": "/bin"}, _cluster=CLUSTER)
+
+
+def write(text: str | bytes, name: str = "train.sh") -> str:
+    Path(name).write_bytes(text if isinstance(text, bytes) else text.encode())
+    return name
+
+
+def plan(planner: Planner, *flags: tuple[str, object], text: str = TRAIN) -> PlannedRun:
+    return planner.plan(write(text), [Override(key, value, f"--{key}") for key, value in flags])
+
+
+def refused(planner: Planner, file: str, *flags: tuple[str, object]) -> tuple[str, str]:
+    with pytest.raises(InputError) as caught:
+        planner.plan(file, [Override(key, value, f"--{key}") for key, value in flags])
+    return str(caught.value), caught.value.hint
+
+
+def test_a_run_is_a_workload_of_one_script(planner: Planner, tmp_path: Path) -> None:
+    planned = plan(planner, ("args", ["a b"]))
+    workload, group = planned.workload, planned.workload.groups[0]
+    assert (workload.name, workload.kind, workload.backend) == ("train", Kind.RUN, "local")
+    assert (group.name, group.role, group.count, group.restart.policy) == ("script", Role.SCRIPT, 1, "never")
+    assert group.command.argv == (str(planned.copy), "a b")
+    assert group.command.cwd == str(tmp_path)
+    assert group.command.env == {"REMUDA_SCRIPT_DIR": str(tmp_path)}
+    assert planned.copy == tmp_path / "home" / "workloads" / "train" / "scripts" / workload.uid / "train.sh"
+    assert group.watch is not None
+    assert (group.watch.heartbeat_interval_s, group.watch.heartbeat_grace_s) == (30, 90)
+    assert (group.watch.warn_signal, group.watch.warn_before_s) == ("TERM", 90)
+    assert not (tmp_path / "home").exists(), "planning writes nothing"
+
+
+def test_run_once_has_bounded_retries_and_indefinite_has_a_goal_in_time(planner: Planner) -> None:
+    once = plan(planner).workload.groups[0].replace
+    assert (once.policy, once.max_failures, once.until, once.user_cancel) == ("on-failure", 11, 0, "stop")
+    assert (once.quick_s, once.quick_limit) == (120, 3)
+    ever = plan(planner, ("mode", "indefinite"), ("keep_alive", "1h")).workload.groups[0].replace
+    assert ever.policy == "always"
+    assert ever.max_failures > 10_000
+    assert ever.until > 3600
+    assert plan(planner, ("mode", "indefinite"), ("max_retries", 2)).workload.groups[0].replace.max_failures == 3
+
+
+def test_partitions_are_found_and_written_as_pools(planner: Planner) -> None:
+    planned = plan(planner, ("gpus", 2), ("backend", "slurm"), ("hedge", True), ("retry_per_partition", 3))
+    group = planned.workload.groups[0]
+    assert [pool.name for pool in group.pools] == ["a100", "l40s"]
+    assert (group.failover.hedge, group.failover.retry_per_pool) == (True, 3)
+    assert planned.workload.place["env"] == {"PATH": "/bin"}
+
+
+def test_sbatch_options_are_handed_on(planner: Planner) -> None:
+    text = "#!/bin/bash\n#SBATCH --ntasks=2 -t 30 -o out-%j\n#REMUDA --backend slurm\ntrue\n"
+    planned = plan(planner, ("sbatch_args", ["--nice=5"]), text=text)
+    place = planned.workload.place
+    assert (place["directives"], place["args"], place["output"]) == (["--ntasks=2"], ["--nice=5"], "out-%j")
+    assert planned.workload.groups[0].resources.time_limit_s == 1800
+
+
+def test_what_has_no_effect_here_is_told(planner: Planner) -> None:
+    text = "#!/bin/bash\n#REMUDA --backend local --account acc\n#SBATCH --ntasks=2\ntrue\n"
+    assert plan(planner, text=text).notes == ("--account, --ntasks: not used on this machine",)
+
+
+def test_names(planner: Planner) -> None:
+    text = TRAIN
+    names = [
+        planner.plan(write(text, name)).workload.name for name in ("My Script.sh", "train.sh", "train.py", "train.sh")
+    ]
+    assert names == ["my-script", "train", "train-2", "train-3"]
+
+
+def test_a_document_may_name_a_script_beside_it(planner: Planner) -> None:
+    Path("jobs").mkdir()
+    write(TRAIN, "jobs/train.sh")
+    Path("jobs/run.yaml").write_text("kind: run\nscript: train.sh\nname: mine\nbackoff_base: 5s\n")
+    planned = planner.plan("jobs/run.yaml")
+    assert (planned.workload.name, planned.workload.groups[0].replace.backoff_initial_s) == ("mine", 5.0)
+
+
+def test_defaults_file(planner: Planner) -> None:
+    planner.defaults = parse("run: {max_retries: 3, backend: local}\nslurm: {account: acc, partition: x}\n", "d.yaml")
+    spec = plan(planner, text="#!/bin/bash\ntrue\n").spec
+    assert (spec.max_retries, spec.account, spec.partitions) == (3, "acc", ())
+    planner.defaults = parse("run: {max_retrys: 3}\n", "d.yaml")
+    said = refused(planner, "train.sh")
+    assert said == ("d.yaml:1:7: unknown key 'max_retrys' in the defaults", "did you mean 'max_retries'?")
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence", "hint"),
+    [
+        ("", "x.sh: the script is empty", ""),
+        (" \n", "x.sh: the script is empty", ""),
+        ("echo hi\n", "x.sh:1: the first line does not say what runs the script",
+         "write `#!/bin/bash`, or `#!/usr/bin/env python3`, above everything else"),
+        ("#!/bin/bash\r\necho\r\n",
+         "x.sh:1: the lines end as on Windows (CR LF), so its interpreter would not be found",
+         "convert them: sed -i 's/\\r$//' x.sh"),
+        ("#!bash\n", "x.sh:1: '#!bash' does not name a program with its whole path", ""),
+        (b"\x7fELF\x00\x01", "x.sh: is a program, not a script",
+         "write a script that starts it: two lines, `#!/bin/bash` and `exec ./program`"),
+        (b"#!/bin/sh\n\xff\xfe", "x.sh: is a program, not a script",
+         "write a script that starts it: two lines, `#!/bin/bash` and `exec ./program`"),
+    ],
+)  # fmt: skip
+def test_scripts_that_cannot_be_run(planner: Planner, text: str | bytes, sentence: str, hint: str) -> None:
+    assert refused(planner, write(text, "x.sh")) == (sentence, hint)
+
+
+def test_no_such_script(planner: Planner, tmp_path: Path) -> None:
+    write(TRAIN)
+    assert refused(planner, "trian.sh") == ("trian.sh: there is no such script", "did you mean 'train.sh'?")
+    assert refused(planner, "no/x.sh") == ("no/x.sh: there is no such script", "there is no directory 'no' either")
+    Path("folder").mkdir()
+    assert refused(planner, "folder") == ("folder: is a directory, not a script", "")
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
+def test_a_script_that_may_not_be_read(planner: Planner) -> None:
+    Path(write(TRAIN)).chmod(0)
+    assert refused(planner, "train.sh") == ("train.sh: cannot be read: permission denied", "")
+
+
+@pytest.mark.parametrize(
+    ("flags", "sentence"),
+    [
+        ((("gpus", "many"),), "--gpus: `gpus` must be a whole number, not 'many'"),
+        ((("nodes", 2),), "--nodes: `nodes` is 2, and this machine is one"),
+        ((("name", "a/b"),), "--name: `name` 'a/b' cannot be a name"),
+        ((("sbatch_args", ["--array=1-2"]),), "--sbatch_args: job arrays cannot be supervised"),
+        ((("backoff_max", 1),), "--backoff_max: `backoff_max` is 1 s, less than the 10 s of `backoff_base`"),
+        ((("env", {"A B": "x"}),), "--env: `env` has 'A B', which cannot be the name of a variable"),
+    ],
+)
+def test_flags_that_are_wrong(planner: Planner, flags: tuple[tuple[str, object], ...], sentence: str) -> None:
+    assert refused(planner, write(TRAIN), *flags)[0] == sentence
+
+
+def test_no_partition_can_be_chosen_while_nobody_answers(planner: Planner) -> None:
+    planner._cluster = "squeue: timeout"
+    with pytest.raises(BackendUnreachable) as caught:
+        plan(planner, ("backend", "slurm"))
+    assert str(caught.value) == "the cluster does not answer, so no partition can be chosen: squeue: timeout"
+    planned = plan(planner, ("backend", "slurm"), ("partitions", "a,b"))
+    assert [pool.name for pool in planned.workload.groups[0].pools] == ["a", "b"]
+    assert planned.notes == ("the cluster does not answer, so the partitions are taken unchecked: squeue: timeout",)
+
+
+def test_variables(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SEED", "7")
+    monkeypatch.setenv("WANDB_API_KEY", "hush")
+    assert runs.kept_variable("A=b=c") == Override("env.A", "b=c", "--env A")
+    assert runs.kept_variable("SEED") == Override("env.SEED", "7", "--env SEED")
+    assert runs.kept_variable("WANDB_API_KEY") == Override(
+        "secret_env.WANDB_API_KEY", {"env": "WANDB_API_KEY"}, "--env WANDB_API_KEY"
+    )
+    with pytest.raises(InputError, match="environment variable NOT_SET is not set"):
+        runs.kept_variable("NOT_SET")
+
+
+def test_a_dry_run_shows_what_is_sent_and_no_secret(planner: Planner) -> None:
+    planned = plan(planner, ("env", {"MY_TOKEN": "hush-hush"}))
+    shown = runs.shown(planner.render(planned), planned)
+    assert "hush-hush" not in json.dumps(shown)
+    assert str(planned.copy) in json.dumps(shown)

@@ -287,3 +287,20 @@ def test_beds_at_once_do_not_meet(folder: Path) -> None:
             end(owner)
         sweep()
     assert list(folder.iterdir()) == []
+
+
+def test_a_bed_comes_back_after_all_of_it_was_killed(folder: Path) -> None:
+    bed = SlurmBed(folder, topology=two_nodes(), owned=True)
+    bed.up()
+    job = bed.submit("true")
+    bed.wait_job(job, "COMPLETED")
+    for name in (*bed.services, *bed.nodes):
+        bed.crash(name)
+    bed.up()
+    assert bed.node_states() == {"n1": "idle", "n2": "idle"}
+    ask = ["sacct", "-n", "-X", "-P", "-j", str(job), "-o", "state"]
+    until(lambda: bed.run(*ask, check=False).stdout.strip() == "COMPLETED", "the database still knows the job", 60)
+    bed.down(wipe=False)
+    bed.up()
+    assert bed.node_states() == {"n1": "idle", "n2": "idle"}
+    assert bed.submit("true") > job

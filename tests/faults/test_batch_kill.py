@@ -61,7 +61,7 @@ class Nursery:
         assert self.process.stdin is not None
         assert self.process.stdout is not None
         self.process.stdin.close()
-        self.process.wait(10)
+        self.process.wait(120)
         self.process.stdout.close()
 
 

@@ -124,13 +124,14 @@ class Reader:
 
     def run(self, fence: Fence, argv: list[str]) -> None:
         done = subprocess.run(
-            argv, cwd=self.folder, env=self.env, capture_output=True, text=True, timeout=90, check=False,
+            argv, cwd=self.folder, env=self.env, capture_output=True, text=True, timeout=400, check=False,
             stdin=subprocess.DEVNULL,
         )  # fmt: skip
         assert done.returncode == 0, f"{fence.page}:{fence.line}\n{fence.text}\n{done.stdout}\n{done.stderr}"
 
 
 @pytest.mark.real
+@pytest.mark.timeout(1800)
 @pytest.mark.parametrize("page", RUNNABLE, ids=lambda page: str(page.relative_to(ROOT)))
 def test_a_page_from_top_to_bottom(page: Path, home: Home, demo_output: Path) -> None:
     reader = Reader(home, demo_output)

@@ -90,7 +90,7 @@ def test_a_detached_job_is_found_again(herd: Home) -> None:
 
 
 def test_a_detached_job_survives_its_driver_and_the_host(herd: Home) -> None:
-    herd.behave("slow", slow_s=0.15)
+    herd.behave("slow", slow_s=1.0)
     try:
         prompts(herd.root / "in.parquet", 300)
         submit(herd, "c.parquet", "--detach", "--job-id", "tough", "--max-concurrency", "10")
@@ -100,7 +100,7 @@ def test_a_detached_job_survives_its_driver_and_the_host(herd: Home) -> None:
         until(lambda: herd.view("tough")["tasks"][0]["pid"] not in (0, driver), "another driver")
         herd.kill_host()
         herd.behave("ok")
-        waited = json.loads(herd.run("job", "wait", "tough", "--json", timeout=90).stdout)
+        waited = json.loads(herd.run("job", "wait", "tough", "--json", timeout=300).stdout)
     finally:
         herd.behave("ok")
         prompts(herd.root / "in.parquet", ROWS)
@@ -112,7 +112,7 @@ def test_a_detached_job_survives_its_driver_and_the_host(herd: Home) -> None:
 
 
 def test_replicas_and_router_die_under_a_job(herd: Home) -> None:
-    herd.behave("slow", slow_s=0.05)
+    herd.behave("slow", slow_s=1.0)
     prompts(herd.root / "in.parquet", 600)
     job = herd.start("job", "submit", "completion", "--name", "herd", "--input", "in.parquet", "--output", "d.parquet",
                      "--max-concurrency", "16", "--job-id", "stormy")  # fmt: skip
@@ -122,7 +122,7 @@ def test_replicas_and_router_die_under_a_job(herd: Home) -> None:
             until(lambda: done_rows(herd, "stormy") > before + 20, "rows")  # noqa: B023
             os.kill(herd.task("herd", task)["pid"], signal.SIGKILL)
         herd.behave("ok")
-        _, err = job.communicate(timeout=90)
+        _, err = job.communicate(timeout=300)
     finally:
         herd.behave("ok")
         prompts(herd.root / "in.parquet", ROWS)
@@ -136,7 +136,7 @@ def test_replicas_and_router_die_under_a_job(herd: Home) -> None:
 
 
 def test_cancel_and_resume(herd: Home) -> None:
-    herd.behave("slow", slow_s=0.3)
+    herd.behave("slow", slow_s=2.0)
     try:
         submit(herd, "e.parquet", "--detach", "--job-id", "stopped", "--max-concurrency", "4")
         until(lambda: done_rows(herd, "stopped") > 4, "some rows")
@@ -152,13 +152,13 @@ def test_cancel_and_resume(herd: Home) -> None:
 
 
 def test_ctrl_c_says_how_to_go_on(herd: Home) -> None:
-    herd.behave("slow", slow_s=0.3)
+    herd.behave("slow", slow_s=2.0)
     try:
         job = herd.start("job", "submit", "completion", "--name", "herd", "-i", "in.parquet", "-o", "f.parquet",
                          "--max-concurrency", "4", "--job-id", "brief")  # fmt: skip
         until(lambda: done_rows(herd, "brief") > 4, "rows")
         job.send_signal(signal.SIGINT)
-        _, err = job.communicate(timeout=20)
+        _, err = job.communicate(timeout=180)
     finally:
         herd.behave("ok")
     assert job.returncode == 130
@@ -247,7 +247,7 @@ def test_the_python_api(herd: Home) -> None:
         "    print(Swarm.from_state('herd').model)\n"
     )
     done = subprocess.run(
-        [PYTHON, "api.py"], cwd=herd.root, env=herd.env, capture_output=True, text=True, timeout=90, check=False
+        [PYTHON, "api.py"], cwd=herd.root, env=herd.env, capture_output=True, text=True, timeout=300, check=False
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.split() == [str(ROWS), "herd-1"]

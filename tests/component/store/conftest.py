@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pwd
 import shutil
+import signal
 import subprocess
 import tempfile
 import time
@@ -66,14 +67,14 @@ def postgres() -> Iterator[Path]:
             _wait_until_it_answers(folder, server)
             yield folder
         finally:
-            server.terminate()  # SIGTERM would wait for clients; all are closed by now
-            server.wait(timeout=30)
+            server.send_signal(signal.SIGINT)  # SIGTERM would wait for clients that a failed test left
+            server.wait(timeout=180)
     finally:
         shutil.rmtree(folder)
 
 
 def _wait_until_it_answers(folder: Path, server: subprocess.Popen[bytes]) -> None:
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 180
     while True:
         try:
             psycopg.connect(host=str(folder), user="remuda", dbname="postgres").close()

@@ -180,7 +180,7 @@ def test_two_processes_race_and_never_hold_together(where: str) -> None:
     open_store(where).close()
     command = [sys.executable, str(PROGRAMS / "contender.py"), where, "50"]
     racers = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(2)]
-    outputs = [racer.communicate(timeout=60)[0] for racer in racers]
+    outputs = [racer.communicate(timeout=300)[0] for racer in racers]
     assert [racer.returncode for racer in racers] == [0, 0]
     words = [line.split() for line in "".join(outputs).splitlines()]
     turns = sorted((int(fence), float(begin), float(end)) for fence, begin, end in words)

@@ -37,7 +37,7 @@ def engine() -> Iterator[Callable[..., tuple[str, subprocess.Popen[str]]]]:
         process.communicate()
 
 
-def ask(url: str, *, timeout_s: float = 5.0, **body: Any) -> tuple[int, str]:
+def ask(url: str, *, timeout_s: float = 60.0, **body: Any) -> tuple[int, str]:
     data = json.dumps({"messages": [{"role": "user", "content": "hello"}], **body}).encode()
     try:
         with urllib.request.urlopen(f"{url}/v1/chat/completions", data, timeout=timeout_s) as answer:
@@ -47,7 +47,7 @@ def ask(url: str, *, timeout_s: float = 5.0, **body: Any) -> tuple[int, str]:
             return error.code, error.read().decode()
 
 
-def health(url: str, *, timeout_s: float = 5.0) -> int:
+def health(url: str, *, timeout_s: float = 60.0) -> int:
     try:
         with urllib.request.urlopen(f"{url}/health", timeout=timeout_s) as answer:
             return int(answer.status)
@@ -66,7 +66,7 @@ def test_it_answers_and_counts(engine: Any) -> None:
     assert answer["choices"][0]["message"]["content"] == "the old horse"
     assert answer["usage"]["completion_tokens"] == 3
     assert answer["system_fingerprint"] == "one"
-    with urllib.request.urlopen(f"{url}/metrics", timeout=5) as metrics:
+    with urllib.request.urlopen(f"{url}/metrics", timeout=60) as metrics:
         assert b'vllm:generation_tokens_total{model_name="tiny"} 3' in metrics.read()
 
 
@@ -90,18 +90,23 @@ def test_it_is_deaf(engine: Any) -> None:
 
 
 def test_it_is_late(engine: Any) -> None:
-    url, _ = engine("--slow", "1.0")
+    url, _ = engine("--slow", "3.0")
     start = time.monotonic()
-    assert health(url) == 200
-    assert time.monotonic() - start < 0.9
     assert ask(url)[0] == 200
-    assert time.monotonic() - start > 1.0
+    assert time.monotonic() - start > 3.0
+
+    def took() -> float:
+        start = time.monotonic()
+        assert health(url) == 200
+        return time.monotonic() - start
+
+    assert min(took() for _ in range(5)) < 3.0
 
 
 def test_it_hangs_in_the_middle_of_a_stream(engine: Any) -> None:
     url, _ = engine("--hang-mid-stream")
     body = json.dumps({"messages": [], "stream": True, "max_tokens": 4}).encode()
-    with urllib.request.urlopen(f"{url}/v1/chat/completions", body, timeout=0.5) as stream:
+    with urllib.request.urlopen(f"{url}/v1/chat/completions", body, timeout=5) as stream:
         assert stream.readline().startswith(b"data: ")
         with pytest.raises(TimeoutError):
             stream.read()
@@ -113,7 +118,7 @@ def test_it_dies_at_the_request_it_was_told(engine: Any) -> None:
     assert ask(url)[0] == 200
     with pytest.raises(OSError, match=r"closed|reset"):
         ask(url)
-    assert process.wait(5) == 70
+    assert process.wait(60) == 70
 
 
 def test_it_dies_at_start() -> None:
@@ -123,9 +128,12 @@ def test_it_dies_at_start() -> None:
 
 
 def test_its_health_fails_later(engine: Any) -> None:
-    url, _ = engine("--unhealthy-after", "1.0")
+    url, _ = engine("--unhealthy-after", "5.0")
     assert health(url) == 200
-    time.sleep(1.05)
+    deadline = time.monotonic() + 60
+    while health(url) == 200:
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
     assert health(url) == 503
     assert ask(url)[0] == 200
 
@@ -155,10 +163,10 @@ def test_a_file_changes_its_mind(engine: Any, tmp_path: Path) -> None:
 def test_it_keeps_connections_and_takes_nonsense(engine: Any) -> None:
     url, _ = engine()
     port = int(url.rpartition(":")[2])
-    with socket.create_connection(("127.0.0.1", port), timeout=5) as connection:
+    with socket.create_connection(("127.0.0.1", port), timeout=60) as connection:
         connection.sendall(b"nonsense\r\n\r\n")
         assert connection.recv(100) == b""
-    with socket.create_connection(("127.0.0.1", port), timeout=5) as connection:
+    with socket.create_connection(("127.0.0.1", port), timeout=60) as connection:
         for _ in range(2):
             connection.sendall(b"GET /health HTTP/1.1\r\nhost: x\r\n\r\n")
             assert b"200 OK" in connection.recv(1000)

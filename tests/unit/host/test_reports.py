@@ -39,7 +39,7 @@ class Desk:
     async def until(self, counts: Counts) -> None:
         """Wait until the server has counted so much."""
         try:
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(90):
                 while self.server.counts != counts:
                     await asyncio.sleep(0.001)
         except TimeoutError:
@@ -66,7 +66,7 @@ class Line:
     async def is_closed(self) -> bool:
         """Whether the other side ends the connection; it never says anything."""
         try:
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(90):
                 return await self.reader.read() == b""
         except ConnectionError:
             return True
@@ -190,7 +190,7 @@ async def test_the_last_words_of_one_that_hangs_up_in_the_middle(desk: Desk) -> 
 async def test_a_stop_closes_all_connections(desk: Desk) -> None:
     lines = [await desk.connect() for _ in range(3)]
     await desk.until(Counts(connections=3))
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(90):
         await desk.server.stop()
     assert [await line.is_closed() for line in lines] == [True, True, True]
     with pytest.raises(ConnectionError):

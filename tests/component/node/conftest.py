@@ -86,7 +86,7 @@ class Allocation:
             "attempt": 1,
             "run_dir": str(self.run_dir),
             "restart": ONCE,
-            "kill_grace_s": 3.0,
+            "kill_grace_s": 30.0,
             "report_every_s": 0.2,
             "port_locks": str(self.home / "locks"),
         }

@@ -154,11 +154,14 @@ def test_killed_without_a_word_it_takes_the_child_along(allocation: Allocation) 
 GRANDCHILDREN = """
 import os, signal, sys, time
 signal.signal(signal.SIGTERM, signal.SIG_IGN)
+told, tell = os.pipe()
 for escape in (lambda: None, os.setsid, lambda: (os.setsid(), os.fork() and os._exit(0))):
     if os.fork() == 0:
         escape()
         print("pid", os.getpid(), flush=True)
+        os.write(tell, b"x")
         time.sleep(1000)
+    os.read(told, 1)
 print("up", flush=True)
 if len(sys.argv) > 1:
     signal.signal(signal.SIGTERM, signal.SIG_DFL)

@@ -169,7 +169,7 @@ def test_it_is_small(allocation: Allocation) -> None:
     allocation.server(report_every_s=10)
     allocation.state("ready")
     stat = Path(f"/proc/{allocation.process.pid}/stat").read_bytes().rpartition(b") ")[2].split()
-    assert sum(int(value) for value in stat[11:13]) / os.sysconf("SC_CLK_TCK") < 0.3
+    assert sum(int(value) for value in stat[11:13]) / os.sysconf("SC_CLK_TCK") < 1.5  # 0.1 on a quick one
     status = Path(f"/proc/{allocation.process.pid}/status").read_text()
     anonymous_kb = int(next(line for line in status.splitlines() if line.startswith("RssAnon")).split()[1])
     assert anonymous_kb < 16_000

@@ -320,7 +320,7 @@ def test_a_newer_attempt_kills_at_once_and_for_good(allocation: Allocation) -> N
     until(lambda: allocation.report() is not None and allocation.log().count("\n") == 1)
     pids = [allocation.state("ready").pid, int(allocation.log())]
     point_to(allocation, "w-replica-0-a2")
-    assert process.wait(30) == codes.FENCED
+    assert process.wait(90) == codes.FENCED
     assert not any(alive(pid) for pid in pids)
     record = allocation.record()
     assert (record.code, record.child_signal) == (codes.FENCED, 9)
@@ -330,7 +330,7 @@ def test_a_newer_attempt_kills_at_once_and_for_good(allocation: Allocation) -> N
 
 def test_a_stale_attempt_does_not_even_start(allocation: Allocation) -> None:
     process = run(allocation, "#!/bin/sh\necho ran\n", fence_file=point_to(allocation, "w-replica-0-a2"))
-    assert process.wait(30) == codes.FENCED
+    assert process.wait(90) == codes.FENCED
     assert allocation.record().code == codes.FENCED
     assert allocation.log() == ""
 

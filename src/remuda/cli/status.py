@@ -114,16 +114,17 @@ def _load(metrics: dict[str, float]) -> str:
 @click.option("-f", "--follow", is_flag=True, help="Go on with new lines until the task ends.")
 @click.option("-n", "--lines", "tail", default=0, help="Only the last so many lines; 0: all.")
 @click.option("--stderr", is_flag=True, help="Standard error, of scripts.")
+@click.option("--attempt", default=0, type=click.IntRange(min=0), help="Of an earlier attempt; default: the newest.")
 @click.option("--replica", type=click.IntRange(min=0), help="Number of the replica (default 0).")
 @click.option("--task", default="", help="Any task, as group/index: router/0, replica/1, driver/0.")
-def logs(name: str, follow: bool, tail: int, stderr: bool, replica: int | None, task: str) -> None:
-    """Print the output of a task of NAME: of its newest attempt."""
+def logs(name: str, follow: bool, tail: int, stderr: bool, attempt: int, replica: int | None, task: str) -> None:
+    """Print the output of a task of NAME: of its newest attempt, if no other is named."""
     from remuda.control.client import connect
 
     if replica is not None and task:
         raise click.UsageError("give --replica or --task, not both")
     chosen = task or (f"replica/{replica}" if replica is not None else "")
-    asked = {"follow": str(follow).lower(), "stderr": str(stderr).lower(), "tail": tail}
+    asked = {"follow": str(follow).lower(), "stderr": str(stderr).lower(), "tail": tail, "attempt": attempt}
     lines = connect().lines(f"/workloads/{name}/logs", task=chosen, **asked)
     for line in lines:
         click.echo(line)

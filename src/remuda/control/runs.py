@@ -9,6 +9,7 @@ import shutil
 import sys
 import time
 from collections import deque
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -369,12 +370,18 @@ def follow(name: str, client: HostClient | None = None) -> Iterator[Said]:
         if line != told:
             told = line
             yield Said(line, is_output=False)
-        if task["phase"] not in ("waiting", "submitting", "pending") and task["attempt"] > shown:
-            shown = task["attempt"]
-            try:
-                yield from (Said(text) for text in host.lines(f"/workloads/{name}/logs", follow="true", tail=0))
-            except NotFound:
-                shown -= 1
+        idle = task["phase"] in ("waiting", "submitting", "pending")
+        begun = task["attempt"] - (1 if idle and task["phase"] != "waiting" else 0)
+        while shown < begun:
+            shown += 1
+            yield from _output(host, name, shown)
+
+
+def _output(host: HostClient, name: str, attempt: int) -> Iterator[Said]:
+    """What an attempt writes until it ends; nothing of one that was never begun."""
+    with suppress(NotFound):
+        for text in host.lines(f"/workloads/{name}/logs", follow="true", tail=0, attempt=attempt):
+            yield Said(text)
 
 
 def shown(rendered: Rendered, run: PlannedRun) -> dict[str, Any]:

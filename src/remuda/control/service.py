@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from remuda.backends.base import Handle, TaskKey
+from remuda.backends.base import Handle, TaskKey, make_token
 from remuda.backends.rundir import allocation_dir
 from remuda.backends.tail import follow_file
 from remuda.base.errors import Conflict, InputError, NotFound
@@ -322,11 +322,21 @@ class Service:
         )
         return ExplainView(name=name, text=text, allocations=[allocation_view(item) for item in ends])
 
-    def logs(self, name: str, task: str, *, follow: bool, tail: int, stderr: bool = False) -> AsyncIterator[str]:
-        """Lines of a task's output, or of its standard error where that is apart: of its newest attempt.
+    def logs(
+        self, name: str, task: str, *, follow: bool, tail: int, stderr: bool = False, attempt: int = 0
+    ) -> AsyncIterator[str]:
+        """Lines of a task's output, or of its standard error where that is apart.
+
+        Args:
+            name: of the workload.
+            task: `group/index`; empty: the first of its main group.
+            follow: go on with new lines while the attempt lives.
+            tail: only the last so many of what is there; 0: all.
+            stderr: the other stream.
+            attempt: number of the attempt; 0: the newest.
 
         Raises:
-            NotFound: no such task, or it was never started.
+            NotFound: no such task or attempt, or it was never started.
         """
         want = self._want(name)
         group, _, index = (task or f"{_main_group(want)}/0").partition("/")
@@ -337,10 +347,24 @@ class Service:
         if found is None or not found.token:
             names = ", ".join(f"{key.group}/{key.index}" for key in sorted(known))
             raise NotFound(f"{name!r} has no task {group}/{index} that ever ran", hint=f"it has: {names or 'none yet'}")
+        if attempt not in (0, found.attempt):
+            found = self._earlier(want, found, attempt)
         if stderr:
             return self._errors(want, found, follow=follow, tail=tail)
         backend = self.supervisor.backends[found.backend]
         return backend.logs(Handle(found.token, found.native), follow=follow, tail=tail)
+
+    def _earlier(self, want: Want, task: Task, attempt: int) -> Task:
+        """The task as it was in an earlier attempt, as far as its output is concerned.
+
+        Raises:
+            NotFound: it had no such attempt.
+        """
+        token = make_token(task.key, attempt, want.workload.uid)
+        ends = {end.token: end for end in self.journal.allocations(task.key.workload)}
+        if token not in ends:
+            raise NotFound(f"{task.key} has no attempt {attempt}", hint=f"the newest is {task.attempt}")
+        return replace(task, attempt=attempt, token=token, native=ends[token].native)
 
     def _errors(self, want: Want, task: Task, *, follow: bool, tail: int) -> AsyncIterator[str]:
         """Lines of a script's standard error.

@@ -145,7 +145,7 @@ def overrides_of(meta: Mapping[str, Any], folder: str, where: str) -> tuple[str,
     }
     said |= {_FIELDS[name]: value for name, value in meta.items() if name in _FIELDS and value is not None}
     said |= {_FALLBACK[name]: value for name, value in fallback.items() if name in _FALLBACK and value is not None}
-    same = RunSpec.model_fields.keys() - {"kind", "script", "args", "name", "backend", "workdir"}
+    same = RunSpec.model_fields.keys() - {"kind", "script", "name", "backend", "workdir", *_SELF}
     said |= {name: value for name, value in meta.items() if name in same and value is not None}
     if meta.get("blacklist_enabled") is False or meta.get("no_blacklist") is True:
         said["no_blacklist"] = True

@@ -205,8 +205,9 @@ class App:
             follow: bool = False,
             tail: Annotated[int, Query(ge=0)] = 0,
             stderr: bool = False,
+            attempt: Annotated[int, Query(ge=0)] = 0,
         ) -> StreamingResponse:
-            lines = service.logs(name, task, follow=follow, tail=tail, stderr=stderr)
+            lines = service.logs(name, task, follow=follow, tail=tail, stderr=stderr, attempt=attempt)
             return StreamingResponse(_with_newlines(lines), media_type="text/plain; charset=utf-8")
 
     def _add_database(self, router: APIRouter) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -45,7 +46,7 @@ SITE = cluster(
 )
 
 
-def find(site: Cluster = SITE, **fields: object) -> Found:
+def find(site: Cluster = SITE, **fields: Any) -> Found:
     return find_pools(RunSpec.model_validate({"script": "x.sh", **fields}), site)
 
 
@@ -73,7 +74,7 @@ def names(found: Found) -> list[str]:
     ],
     ids=str,
 )
-def test_choice(fields: dict[str, object], expected: list[str]) -> None:
+def test_choice(fields: dict[str, Any], expected: list[str]) -> None:
     assert names(find(**fields)) == expected
 
 

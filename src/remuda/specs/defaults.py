@@ -27,7 +27,7 @@ SECTIONS: dict[str, type[BaseModel]] = {"local": LocalBackend, "slurm": SlurmBac
 
 RUN = "run"
 """Section whose keys are fields of a run."""
-_OF_RUNS = ("account", "qos", "exclude_nodes", "modules", "mail_user")
+OF_RUNS = ("account", "qos", "exclude_nodes", "modules", "mail_user")
 """Keys of the section `slurm` that hold for runs, too."""
 
 
@@ -133,7 +133,7 @@ def run_section(document: Document) -> Layer:
     sections(document)
     whole = document_layer(document, Source.DEFAULTS)
     slurm, own = (document.data.get(name) for name in ("slurm", RUN))
-    data = {key: value for key, value in slurm.items() if key in _OF_RUNS} if isinstance(slurm, dict) else {}
+    data = {key: value for key, value in slurm.items() if key in OF_RUNS} if isinstance(slurm, dict) else {}
     values = _below(whole.values, "slurm", data)
     if isinstance(own, dict):
         values |= _below(whole.values, RUN, own)

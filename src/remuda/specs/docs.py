@@ -9,7 +9,7 @@ from pydantic import BaseModel
 from pydantic_core import PydanticUndefined
 
 from remuda.base.settings import KNOWN, PREFIXES
-from remuda.specs.defaults import QUESTIONS
+from remuda.specs.defaults import OF_RUNS, QUESTIONS
 from remuda.specs.fields import submodels
 from remuda.specs.kinds import KINDS
 from remuda.specs.strict import Json, Seconds, SecretSource, Size, Text, Texts, Words
@@ -29,9 +29,10 @@ A value is taken from the first of these that says something:
 
 1. the command line (`--replicas 3`),
 2. the spec file,
-3. the environment and `.env` files,
-4. the defaults file (`~/.remuda/defaults.yaml`, or what `REMUDA_DEFAULTS` names),
-5. the built-in default, below. Defaults in *italics* are derived, after all of the above is known.
+3. of a run, the `#REMUDA` and `#SHEPHERD` lines in the head of its script, then its `#SBATCH` lines,
+4. the environment and `.env` files,
+5. the defaults file (`~/.remuda/defaults.yaml`, or what `REMUDA_DEFAULTS` names),
+6. the built-in default, below. Defaults in *italics* are derived, after all of the above is known.
 
 Mappings (`env`, `watchdog`, …) are merged key by key over these layers; everything else is replaced. `null` means «as
 if nobody had said anything»: it hides a value of a lower layer.
@@ -152,8 +153,10 @@ def _defaults_file() -> str:
     keys = ", ".join(f"`{question.key}`" for question in QUESTIONS)
     return (
         "## The defaults file\n\n"
-        "Any field of a swarm, and the sections `local`, `slurm` and `lepton` with fields of `backend` for swarms on\n"
-        f"that backend. `remuda init defaults` asks for: {keys}.\n"
+        "Any field of a swarm; the sections `local`, `slurm` and `lepton` with fields of `backend` for swarms on that\n"
+        "backend; the section `run` with fields of a run. Of `slurm`, "
+        f"{', '.join(f'`{key}`' for key in OF_RUNS)} hold for runs, too.\n"
+        f"`remuda init defaults` asks for: {keys}.\n"
     )
 
 

@@ -212,6 +212,8 @@ class SlurmBackend:
         for handle, line in over.items():
             account = accounts.get(line.job_id)
             answer = observing.ended(line, records[handle.token], account, details.get(line.job_id))
+            if records[handle.token] is None and self._is_buried(handle.token):
+                answer = observing.buried(line.job_id)
             seen[handle.token] = self._with_evidence(handle.token, answer)
         for handle in missing:
             account = accounts.get(handle.native)
@@ -260,9 +262,9 @@ class SlurmBackend:
 
     def _unlisted(self, handle: Handle, *, is_silent: bool) -> Observed:
         """Neither squeue nor sacct knows it, and it left no last word: gone, once that has lasted a while."""
-        claim = self.files.claim(handle.token)
-        if claim is not None and claim.pid == 0:
+        if self._is_buried(handle.token):
             return observing.buried(handle.native)
+        claim = self.files.claim(handle.token)
         if not handle.native:
             return Observed(Life.GONE, reason="no job of its name is known")
         now = self._clock.now()
@@ -280,6 +282,11 @@ class SlurmBackend:
             return seen
         return replace(seen, evidence=self.files.evidence(token))
 
+    def _is_buried(self, token: str) -> bool:
+        """Whether it was cancelled before it ran."""
+        claim = self.files.claim(token)
+        return claim is not None and claim.pid == 0
+
     def _node(self, token: str) -> str:
         claim = self.files.claim(token)
         return claim.node if claim is not None else ""
@@ -295,25 +302,21 @@ class SlurmBackend:
     async def cancel(self, handle: Handle, *, force: bool = False) -> None:
         """End a job, or kill it; one that has not begun leaves the queue.
 
-        In a job that runs, the node program is asked to end, so that the task has its own grace and not Slurm's.
+        In a job that runs, the node program is asked to end, so that the task has its own grace and not Slurm's. By
+        force Slurm sends SIGTERM to all of it, for the node program a sign not to wait any longer, then SIGKILL.
 
         Raises:
             BackendUnreachable: no answer.
         """
         claim = await asyncio.to_thread(self.files.bury, handle.token)
-        name = _name(handle.token, handle.native)
-        if not handle.native:
-            await self._cancel_by_name(handle.token)
-        elif force:
-            await self.client.signal(name, handle.native, "KILL", full=True)
-            await self.client.cancel(name, handle.native)
-        elif claim.pid == 0 or not await self.client.signal(name, handle.native, "TERM", full=False):
-            await self.client.cancel(name, handle.native)
-
-    async def _cancel_by_name(self, token: str) -> None:
         queue = Queue(await self.client.queue())
-        for line in queue.named(token):
-            await self.client.cancel(line.name, line.job_id)
+        line = queue.line(handle)
+        lines = [line] if line is not None else [] if handle.native else queue.named(handle.token)
+        for line in lines:
+            if not force and claim.pid and line.state == "RUNNING":
+                await self.client.terminate(line.name, line.job_id)
+            elif observing.is_alive(line):
+                await self.client.cancel(line.name, line.job_id)
 
     # --- the rest ----------------------------------------------------------------------------------------------------
 

@@ -50,21 +50,27 @@ class SlurmClient:
         self.commands = commands or Commands()
         self._gap_s = gap_s
         self._looked_at = 0.0
+        self._next_look: asyncio.Future[list[QueueLine]] | None = None
         self._gate = asyncio.Lock()
         self._cluster: tuple[float, Cluster] | None = None
         self._no_accounting_at = 0.0
-        self._utc_offset_s = 0
 
     async def queue(self) -> list[QueueLine]:
         """All jobs of this user that the controller knows, those that ended a short while ago among them.
 
+        Who asks while a look is still to come shares it: it is younger than the question.
+
         Raises:
             BackendUnreachable: no answer, or one that cannot be read.
         """
+        if self._next_look is None:
+            self._next_look = asyncio.ensure_future(self._look())
+        return await asyncio.shield(self._next_look)
+
+    async def _look(self) -> list[QueueLine]:
         async with self._gate:
-            wait_s = self._looked_at + self._gap_s - time.monotonic()
-            if wait_s > 0:
-                await asyncio.sleep(wait_s)
+            await asyncio.sleep(max(0.0, self._looked_at + self._gap_s - time.monotonic()))
+            self._next_look = None
             try:
                 text = await self.commands.ask(
                     ("squeue", "-h", "-r", "-t", "all", "-u", str(os.getuid()), "-o", SQUEUE_FORMAT)
@@ -139,21 +145,23 @@ class SlurmClient:
     async def cancel(self, name: str, job_id: str = "") -> None:
         """End the user's jobs of that name, or the one with that id if it has that name. Absent is fine.
 
-        Raises:
-            BackendUnreachable: no answer.
-        """
-        self._check(await self.commands.run(("scancel", f"--name={name}", *([job_id] if job_id else []))), "scancel")
-
-    async def signal(self, name: str, job_id: str, signal: str, *, full: bool) -> bool:
-        """Send a signal to the job script (`full`: and to everything else of the job); False when it does not run.
+        The caller has looked up that a task of an array has that name: `scancel --name=N 12_3` ends every task of the
+        array that is pending (22.05), so they are named by their ids only.
 
         Raises:
             BackendUnreachable: no answer.
         """
-        whom = "--full" if full else "--batch"
-        answer = await self.commands.run(("scancel", f"--signal={signal}", whom, f"--name={name}", job_id))
-        self._check(answer, "scancel")
-        return answer.code == 0
+        self._check(await self.commands.run(("scancel", *_named(name, job_id))), "scancel")
+
+    async def terminate(self, name: str, job_id: str) -> None:
+        """Send SIGTERM to the script of a job that runs, and to nothing else of it. For names see `cancel`.
+
+        Never for a pending job: then scancel tries for minutes.
+
+        Raises:
+            BackendUnreachable: no answer.
+        """
+        self._check(await self.commands.run(("scancel", "--signal=TERM", "--batch", *_named(name, job_id))), "scancel")
 
     async def cluster(self) -> Cluster:
         """Nodes and partitions, at most some seconds old.
@@ -176,3 +184,9 @@ class SlurmClient:
         if answer.code == 0 or (not is_silence(answer.err) and any(text in answer.err.lower() for text in _GONE)):
             return
         raise BackendUnreachable(f"{command} failed: {said_by(answer.err) or f'code {answer.code}'}")
+
+
+def _named(name: str, job_id: str) -> tuple[str, ...]:
+    if "_" in job_id:
+        return (job_id,)
+    return (f"--name={name}", job_id) if job_id else (f"--name={name}",)

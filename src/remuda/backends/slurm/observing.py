@@ -70,6 +70,11 @@ def is_held(line: QueueLine) -> bool:
     return line.state == "PENDING" and line.reason == HELD_BY_USER
 
 
+def is_alive(line: QueueLine) -> bool:
+    """Whether a job has not ended."""
+    return STATES[read_state(line.state)[0]].life is not Life.ENDED
+
+
 def is_of(token: str, name: str, job_id: str) -> bool:
     """Whether a job of that name and id is the allocation's."""
     if name == token:

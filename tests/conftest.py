@@ -33,6 +33,10 @@ settings.register_profile("explore", deadline=None, suppress_health_check=[Healt
 settings.register_profile("steady", settings.get_profile("explore"), derandomize=True)
 settings.load_profile("steady")
 
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # A shell starts what runs in the background deaf to Ctrl-C, and everything that tests start would inherit it.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
 PYTHON = sys.executable
 T = TypeVar("T")
 

@@ -159,7 +159,7 @@ def test_cancelling_what_runs_in_a_terminal_interrupts_it(paths: StatePaths) -> 
         folder = make(paths)
         folder.write("owner.json", identify(process.pid).__dict__)
         assert jobs.cancel_job(paths, None, "j1").id == "j1"
-        assert process.wait(10) == -2
+        assert process.wait(90) == -2
     finally:
         process.kill()
         process.wait()

@@ -153,7 +153,7 @@ class Home:
         """End the host and everything that it started."""
         with suppress(Exception):
             os.kill(self.host_pid(), signal.SIGKILL)
-        for _ in range(20):
+        for _ in range(400):
             pids = self.tokens()
             for pid in pids:
                 with suppress(ProcessLookupError):

@@ -1,0 +1,78 @@
+"""`remuda run` on a real Slurm: partitions that are found, what is shown of a run, and that nothing is left."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+from tests.conftest import until
+
+if TYPE_CHECKING:
+    from tests.conftest import Home
+
+    from remuda.testing.slurm import SlurmBed
+
+LONG = """#!/bin/bash
+#REMUDA --gpus 2 --min-vram 40 --heartbeat-interval 1 --kill-grace 3 --no-gpu-check
+#SBATCH --time=10 --ntasks=1
+echo "gpus $CUDA_VISIBLE_DEVICES in $SLURM_JOB_PARTITION with $*"
+while :; do sleep 0.2; done
+"""
+
+
+def test_a_run_from_start_to_stop(home: Home, slurm: SlurmBed) -> None:
+    home.env |= {**slurm.env(), "REMUDA_SLURM_POLL_S": "0.5"}
+    (home.root / "train.sh").write_text(LONG)
+    shown = json.loads(home.run("run", "train.sh", "--dry-run", "--json").stdout)[0]
+    assert shown["argv"][0] == "sbatch"
+    assert f"--partition={shown['pools'][0]}" in shown["argv"]
+    assert "--time=00:10:00" in shown["argv"]
+    assert "#SBATCH --ntasks=1" in "".join(shown["files"].values())
+    assert not home.paths.socket.exists(), "a dry run starts nothing"
+
+    done = home.run("run", "train.sh", "--", "a b")
+    assert done.stderr.splitlines()[0] == f"train is accepted on slurm: {' → '.join(shown['pools'])}"
+    until(lambda: home.view("train")["run"]["state"] == "RUNNING", "it runs", 60)
+    run = home.view("train")["run"]
+    assert run["job_id"].isdigit()
+    assert run["pool"] in shown["pools"]
+    assert run["limit_at"] > run["started_at"] > 0
+    until(lambda: "with a b" in home.run("logs", "train").stdout, "it has written", 60)
+    assert f"in {run['pool']}" in home.run("logs", "train").stdout
+    table = home.run("list").stdout.splitlines()[1].split()
+    assert table[:5] == ["train", "RUNNING", run["job_id"], run["node"], run["pool"]]
+    shown_text = home.run("status", "train").stdout
+    assert f"job id         {run['job_id']}" in shown_text
+    assert "time limit in  " in shown_text
+
+    home.run("restart", "train")
+    until(lambda: home.view("train")["run"]["attempt"] == 2, "it is begun again", 60)
+    until(lambda: home.view("train")["run"]["state"] == "RUNNING", "it runs again", 60)
+    assert home.view("train")["run"]["job_id"] != run["job_id"]
+    assert home.run("stop", "train", timeout=120).stderr == "train is stopped\n"
+    assert slurm.run("squeue", "-h", "-t", "PD,R,CG", "-o", "%j").stdout.strip() == ""
+
+
+def test_partitions_that_do_not_fit_are_named(home: Home, slurm: SlurmBed) -> None:
+    home.env |= {**slurm.env()}
+    (home.root / "train.sh").write_text("#!/bin/bash\n#REMUDA --gpus 100\ntrue\n")
+    said = home.run("run", "train.sh", check=False)
+    assert said.returncode == 2
+    lines = said.stderr.splitlines()
+    assert lines[0] == "error: train.sh:2: no partition fits"
+    assert any(line.endswith(" GPUs per node, 100 asked") for line in lines)
+    assert any(line.endswith(": no GPUs, 100 asked") for line in lines)
+    assert all(line.startswith("  ") and ": " in line for line in lines[1:])
+    missing = home.run("run", "train.sh", "--gpus", "1", "-p", "nowhere", check=False)
+    assert missing.stderr.splitlines()[0] == "error: --partitions: there is no partition 'nowhere'"
+
+
+def test_many_runs_in_one_command(home: Home, slurm: SlurmBed) -> None:
+    home.env |= {**slurm.env(), "REMUDA_SLURM_POLL_S": "0.5"}
+    names = [f"s{number}.sh" for number in range(20)]
+    for name in names:
+        (home.root / name).write_text("#!/bin/bash\necho done\n")
+    home.run("run", *names, "--wait", timeout=150)
+    views = json.loads(home.run("list", "--json").stdout)
+    assert {view["phase"] for view in views} == {"DONE"}
+    assert len({view["run"]["job_id"] for view in views}) == 20

@@ -20,10 +20,13 @@ def config() -> None:
 @click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path))
 def check(files: tuple[Path, ...]) -> None:
     """Read FILES and plan them; say what is wrong with file:line:column."""
-    from remuda.control import swarms
+    from remuda.control import runs, swarms
+    from remuda.specs.load import load
 
     for file in files:
-        for note in swarms.plan(file, name="check").notes:
+        is_run = load(file, expect="swarm").kind == "run"
+        notes = runs.Planner().plan(str(file)).notes if is_run else swarms.plan(file, name="check").notes
+        for note in notes:
             say(f"{file}: note: {note}")
         click.echo(f"{file}: good")
 

@@ -46,6 +46,8 @@ async def test_a_pending_job_that_somebody_cancelled(either: Bench) -> None:
 
 async def test_our_own_cancel_is_no_cancel_of_slurms(either: Bench) -> None:
     handle = await either.start(either.request("sh", "-c", SAVES))
+    while "ready" not in [line async for line in either.backend.logs(handle)]:
+        await asyncio.sleep(0.1)
     await either.backend.cancel(handle)
     seen = await either.end(handle)
     assert (seen.ending, seen.exit_code) == (Ending.NONE, STOPPED)

@@ -18,7 +18,6 @@ from remuda.backends.slurm.observing import Queue, is_of
 from remuda.backends.slurm.render import SlurmSite, render
 from remuda.base.clock import Clock, SystemClock
 from remuda.base.errors import BackendUnreachable, RemudaError
-from remuda.base.files import write_atomic
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping, Sequence
@@ -81,12 +80,10 @@ class SlurmBackend:
             outcomes.update(await self._existing(known) if known else {})
         except RemudaError as error:
             outcomes.update(dict.fromkeys(known, error))
-        fresh = [item for item in rendered if item.token not in outcomes]
-        sendable = [item for item in fresh if self._write(item, outcomes)]
-        sent = await asyncio.gather(*(self._send(call) for call in merge(sendable)))
-        for handles in sent:
-            outcomes.update(handles)
-        await self._settle_twins(outcomes, [item.token for item in sendable])
+        fresh = {item.token: item for item in rendered if item.token not in outcomes}
+        for sent in await asyncio.gather(*(self._send(call, fresh) for call in merge(list(fresh.values())))):
+            outcomes.update(sent)
+        await self._settle_twins(outcomes, list(fresh))
         return [outcomes[item.token] for item in rendered]
 
     async def _existing(self, tokens: Sequence[str]) -> dict[str, Handle]:
@@ -98,21 +95,10 @@ class SlurmBackend:
                 found[token] = Handle(token)
         return found
 
-    def _write(self, item: Rendered, outcomes: dict[str, Handle | Exception]) -> bool:
-        """Write the files that a job needs before it can exist."""
+    async def _send(self, call: Call, items: Mapping[str, Rendered]) -> dict[str, Handle | Exception]:
+        """Write the files that the jobs need before they can exist, then submit them."""
         try:
-            Path(self.files.folder(item.token)).mkdir(mode=0o700, parents=True, exist_ok=True)
-            for name, text in item.files.items():
-                path = Path(name)
-                path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-                write_atomic(path, text, mode=0o600, sync=False)
-        except OSError as error:
-            outcomes[item.token] = BackendUnreachable(f"cannot write the files of {item.token}: {error}")
-            return False
-        return True
-
-    async def _send(self, call: Call) -> dict[str, Handle | Exception]:
-        try:
+            await asyncio.to_thread(self.files.prepare, [items[token] for token in call.tokens])
             job_id = await self.client.submit(call.argv)
         except RemudaError as error:
             return dict.fromkeys(call.tokens, error)

@@ -11,12 +11,15 @@ from remuda.backends.rundir import allocation_dir
 from remuda.backends.slurm.render import NODE_LOG, RESTARTS
 from remuda.backends.tail import last_text
 from remuda.base.errors import BackendUnreachable
+from remuda.base.files import write_atomic
 from remuda.wire.exit import ExitRecord
 from remuda.wire.process import ProcessId
 from remuda.wire.report import Report
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
+
+    from remuda.backends.base import Rendered
 
 T = TypeVar("T")
 EVIDENCE = 4000
@@ -41,6 +44,21 @@ class Files:
     def has_folder(self, token: str) -> bool:
         """Whether anybody ever prepared it."""
         return Path(self.folder(token)).exists()
+
+    def prepare(self, items: Sequence[Rendered]) -> None:
+        """Write the files of allocations that are about to be submitted.
+
+        Raises:
+            BackendUnreachable: that is not possible now.
+        """
+        try:
+            for item in items:
+                folder = Path(self.folder(item.token))
+                folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+                for name, text in item.files.items():
+                    _write(Path(name), text, folder)
+        except OSError as error:
+            raise BackendUnreachable(f"cannot write the files of {items[0].token}: {error}") from error
 
     def report(self, token: str) -> tuple[Report | None, bool]:
         """Newest report of the node program, and whether the file system failed to tell it."""
@@ -116,6 +134,16 @@ class Files:
         for known in (self._reports, self._restarts, self._folders):
             for token in known.keys() - tokens:
                 del known[token]
+
+
+def _write(path: Path, text: str, folder: Path) -> None:
+    if path.parent == folder and not path.exists():
+        # Nobody reads it before it is submitted.
+        with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as file:
+            file.write(text)
+        return
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    write_atomic(path, text, mode=0o600, sync=False)
 
 
 def _fresh(path: str, token: str, known: dict[str, tuple[int, T | None]], read: Callable[[str], T]) -> T | None:

@@ -124,7 +124,7 @@ def test_modules_come_after_the_users_environment() -> None:
     assert [line for line in lines if line in order] == order
 
 
-WORDS = st.text(st.characters(blacklist_characters="\0\n\r", blacklist_categories=("Cs",)), min_size=1, max_size=20)
+WORDS = st.text(st.characters(exclude_characters="\0\n\r", exclude_categories=["Cs"]), min_size=1, max_size=20)
 
 
 @given(

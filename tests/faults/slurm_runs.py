@@ -25,6 +25,7 @@ echo "$REMUDA_ATTEMPT $SLURM_JOB_ID $SLURMD_NODENAME" >> "$OUT/starts"
 trap 'echo "$REMUDA_ATTEMPT TERM" >> "$OUT/signals"; exit 15' TERM
 n=$(cat "$OUT/checkpoint" 2>/dev/null || echo 0)
 while [ "$n" -lt "${LAST:-40}" ] && [ ! -e "$OUT/enough" ]; do
+  if [ -e "$OUT/fail" ]; then mv "$OUT/fail" "$OUT/failed"; exit 3; fi
   n=$((n + 1))
   echo "$n" > "$OUT/checkpoint.$REMUDA_ATTEMPT" && mv "$OUT/checkpoint.$REMUDA_ATTEMPT" "$OUT/checkpoint"
   echo "$REMUDA_ATTEMPT $n" >> "$OUT/steps"

@@ -121,6 +121,8 @@ class Ending(StrEnum):
     TIME_LIMIT = "time-limit"
     NODE_FAILED = "node-failed"
     OUT_OF_MEMORY = "out-of-memory"
+    LOST = "lost"
+    """The scheduler lost it: its controller was restarted without what it knew."""
     NOT_STARTED = "not-started"
     """The scheduler gave it a node, and nothing of it ever ran there."""
 
@@ -169,6 +171,9 @@ class Observed:
     """What the node program found in the output."""
     ran_s: float = 0.0
     """How long the child ran, where the node program said so."""
+    nodes: tuple[str, ...] = ()
+    """All nodes of an allocation that spans several, when it is not known which of them its end speaks of; `node` is
+    the first of them, or, with `nodes` empty, the one that failed."""
     unread: bool = False
     """What the allocation writes could not be read just now: that it is silent says nothing."""
 

@@ -84,6 +84,10 @@ class Rejected(RemudaError):
     exit_code: ClassVar[int] = 6
 
 
+class Impossible(Rejected):
+    """Refused, and it will be refused for as long as it is asked like this."""
+
+
 class TimedOut(RemudaError):
     """A wait ended without what it waited for."""
 

@@ -63,6 +63,7 @@ _ENDINGS = {
     Ending.TIME_LIMIT: (Cause.TIME_LIMIT, "reached its time limit", False),
     Ending.NODE_FAILED: (Cause.NODE, "its node failed", True),
     Ending.OUT_OF_MEMORY: (Cause.APPLICATION, "used more memory than it had asked for", True),
+    Ending.LOST: (Cause.SCHEDULER, "the scheduler lost it", True),
     Ending.NOT_STARTED: (Cause.NODE, "was given a node and never started there", True),
 }
 _ENDING_EVIDENCE = {Ending.NODE_FAILED: ("node-failed", 1.0), Ending.NOT_STARTED: ("not-started", AMBIGUOUS_WEIGHT)}
@@ -103,7 +104,10 @@ def _by_ending(seen: Observed, group: Group | None) -> Verdict:
     if seen.ending is Ending.CANCELLED and seen.by:
         words = f"cancelled by {seen.by}"
     raw = f" ({seen.native_state})" if seen.native_state and seen.native_state.lower() not in words else ""
-    reason = f"{words}{raw}: {seen.reason}" if seen.reason and seen.reason != words else f"{words}{raw}"
+    if seen.reason.startswith(words):
+        reason = seen.reason
+    else:
+        reason = f"{words}{raw}: {seen.reason}" if seen.reason else f"{words}{raw}"
     final = seen.ending is Ending.CANCELLED and group is not None and group.replace.user_cancel == "stop"
     kind = _ENDING_EVIDENCE.get(seen.ending)
     evidence = () if kind is None else (_against(kind[0], kind[1], reason),)

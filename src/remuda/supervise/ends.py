@@ -46,7 +46,7 @@ def after_end(task: Task, group: Group, seen: Observed, now: float) -> Task:
     if verdict.final and task.phase is not Phase.SUBMITTING:
         return move(known, Event.CANCELLED, now, verdict.reason)
     if task.phase is Phase.STOPPING and task.ending is Cause.SCHEDULER:
-        return _after_never(move(known, Event.ENDED_AGAIN, now, verdict.reason), group, now)
+        return after_never(move(known, Event.ENDED_AGAIN, now, verdict.reason), group, now)
     return _after_failure(known, group, verdict, now, _ran_s(task, seen, now), healthy_since=task.ready_since)
 
 
@@ -66,7 +66,7 @@ def judge(task: Task, group: Group, seen: Observed) -> Verdict:
     return Verdict(task.ending, "ended to be begun again", counts=False)
 
 
-def _after_never(waiting: Task, group: Group, now: float) -> Task:
+def after_never(waiting: Task, group: Group, now: float) -> Task:
     """The next pool is asked. When all have said so, waiting for ever would help nobody."""
     nevers = waiting.pool_nevers + 1
     if group.failover.hedge or nevers >= max(1, len(group.pools)):
@@ -81,13 +81,14 @@ def _ran_s(task: Task, seen: Observed, now: float) -> float:
         return seen.ran_s
     if seen.started_at > 0 and seen.ended_at > 0:
         return max(0.0, seen.ended_at - seen.started_at)
-    return max(0.0, (seen.ended_at or now) - (task.started_at or task.submitted_at))
+    return max(0.0, (seen.ended_at or now) - (task.started_at or task.submitted_at or now))
 
 
 def _after_failure(
     task: Task, group: Group, verdict: Verdict, now: float, ran_s: float, *, healthy_since: float
 ) -> Task:
     rule = group.replace
+    has_run_long = ran_s >= rule.backoff_max_s > 0
     if healthy_since > 0 and now - healthy_since >= rule.heal_after_s:
         task = replace(task, failures=0, quick_failures=0, pool_failures=0)
     task = replace(
@@ -107,7 +108,11 @@ def _after_failure(
         return move(waiting, Event.GIVE_UP, now, f"{verdict.reason}; it is not to be replaced")
     if not verdict.counts:
         return replace(waiting, not_before=now + short_wait_s(waiting, group))
-    return retry_or_give_up(waiting, group, now)
+    after = retry_or_give_up(waiting, group, now)
+    if has_run_long and after.phase is Phase.WAITING:
+        # Waiting longer and longer is for what fails at once; this ran longer than the longest wait.
+        return replace(after, not_before=now + short_wait_s(after, group))
+    return after
 
 
 def _quick_failures(task: Task, group: Group, verdict: Verdict, ran_s: float) -> int:
@@ -160,7 +165,7 @@ def end_of(task: Task, after: Task, seen: Observed, now: float) -> Allocation:
 def evidence_of(task: Task, group: Group, seen: Observed, now: float) -> list[Evidence]:
     """What the end of the allocation says against the node it ran on; nothing where it ran on several."""
     node = seen.node or task.node
-    if not node or any(mark in node for mark in ",[ "):
+    if not node or seen.nodes:
         return []
     if task.phase is Phase.STOPPING and task.ending is Cause.NONE:
         return []

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from remuda.backends.base import Life, Observed
 from remuda.base.units import show_duration
 from remuda.policy.failover import is_pool_done, is_round_over
-from remuda.supervise.ends import after_end, retry_or_give_up, short_wait_s
+from remuda.supervise.ends import after_end, after_never, retry_or_give_up, short_wait_s
 from remuda.supervise.model import LIVE, RUNNING, Cause, Event, Phase, Task, move
 
 if TYPE_CHECKING:
@@ -30,10 +30,17 @@ def accepted(task: Task, native: str, now: float) -> Task:
     return replace(move(task, Event.ACCEPTED, now, "handed to the backend"), native=native, pool_refusals=0)
 
 
-def refused(task: Task, group: Group, reason: str, now: float) -> Task:
-    """The backend refused the submission for good. It counts as a failure once every pool has refused."""
+def refused(task: Task, group: Group, reason: str, now: float, *, permanent: bool = False) -> Task:
+    """The backend refused the submission for good. It counts as a failure once every pool has refused.
+
+    What is `permanent` is not asked of the same pool again, and ends the task once every pool has said so.
+    """
     if task.phase is not Phase.SUBMITTING:
         return task
+    if permanent:
+        where = f" by {task.pool}" if task.pool else ""
+        waiting = replace(task, token="", native="")
+        return after_never(move(waiting, Event.REFUSED, now, f"refused{where}: {reason}"), group, now)
     rule, names = group.failover, [pool.name for pool in group.pools]
     refusals = task.pool_refusals + 1
     where = f" by {task.pool}" if task.pool else ""
@@ -191,7 +198,7 @@ def _by_state(task: Task, report: Report, now: float) -> Task:
     if report.state == "ready":
         if task.phase is Phase.READY:
             return task
-        why = report.reason or "answers its health probe"
+        why = report.reason or ("answers its health probe" if report.http_status else "runs")
         return replace(move(task, Event.PROBE_OK, now, why), ready_since=task.ready_since or now)
     if report.state == "unhealthy":
         if task.phase in (Phase.PENDING, Phase.STARTING):

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from remuda.backends.base import Backend, Handle, Rendered, Request
-from remuda.base.errors import BackendUnreachable, RemudaError
+from remuda.base.errors import BackendUnreachable, Impossible, RemudaError
 from remuda.supervise import facts
 from remuda.supervise.avoid import Advice
 from remuda.supervise.model import Line, Phase
@@ -70,7 +70,8 @@ class Submitter:
         elif isinstance(outcome, BackendUnreachable):
             after = facts.unanswered(current, str(outcome), now)
         else:
-            after = facts.refused(current, state.group_of(current), text_of(outcome), now)
+            permanent = isinstance(outcome, Impossible)
+            after = facts.refused(current, state.group_of(current), text_of(outcome), now, permanent=permanent)
         state.put(changes, current, after)
 
     def hold(self, task: Task) -> None:

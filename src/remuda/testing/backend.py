@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from remuda.backends.base import Cluster, Feature, Handle, Life, Observed, Rendered, Request
-from remuda.base.errors import BackendUnreachable, Rejected
+from remuda.base.errors import BackendUnreachable, Impossible, Rejected
 from remuda.wire.report import Report
 
 if TYPE_CHECKING:
@@ -39,6 +39,7 @@ class FakeBackend:
         calls: every verb that was called, with the tokens it was called with.
         silent: verbs that raise `BackendUnreachable`; nothing happens.
         refuse: token -> reason; `submit` answers with `Rejected`.
+        refuses_for_good: `submit` answers with `Impossible` instead.
         lose_answers: verbs that do what they are told and whose answer is lost.
         hook: called with `before VERB` and `after VERB` around what a verb does; may raise.
         starts_at_once: what is submitted runs; otherwise it stays pending until `start`.
@@ -57,6 +58,7 @@ class FakeBackend:
         self.calls: list[tuple[str, tuple[str, ...]]] = []
         self.silent: set[str] = set()
         self.refuse: dict[str, str] = {}
+        self.refuses_for_good = False
         self.lose_answers: set[str] = set()
         self.hook: Callable[[str], None] = _nothing
         self.starts_at_once = True
@@ -81,7 +83,7 @@ class FakeBackend:
 
     def _make(self, token: str) -> Handle | Exception:
         if token in self.refuse:
-            return Rejected(self.refuse[token])
+            return (Impossible if self.refuses_for_good else Rejected)(self.refuse[token])
         if token not in self.made:
             life = Life.RUNNING if self.starts_at_once and not self.holds else Life.PENDING
             native = f"job-{len(self.made) + 1}"

@@ -384,6 +384,30 @@ async def test_refused_submissions_go_through_all_pools_before_they_count(bed: B
     assert only(bed).reason == "given up after 3 failures, the last: refused by b: no such partition"
 
 
+async def test_what_every_pool_refuses_for_good_is_not_asked_again(bed: Bed) -> None:
+    bed.up(script(pools=pools("a", "b"), failover=Failover(retry_per_pool=2)))
+    bed.backend.refuse = {f"w.script.0.{attempt}.u1": "no such QOS" for attempt in range(1, 1000)}
+    bed.backend.refuses_for_good = True
+    await bed.go(60)
+    assert [request.pools[0].name for request in bed.backend.requests.values()] == ["a", "b"]
+    assert (only(bed).phase, only(bed).reason) == (Phase.FAILED, "refused by b: no such QOS")
+
+
+async def test_the_wait_grows_only_for_what_fails_soon(bed: Bed) -> None:
+    """A run of days fails now and then; each time it has spared the cluster more than the longest wait."""
+    rule = RULE.model_copy(update={"max_failures": 100, "backoff_initial_s": 10.0, "backoff_max_s": 300.0})
+    bed.up(script(replace=rule))
+    waits: list[float] = []
+    for run_s in (3600, 3600, 3600, 20, 20):
+        await bed.all_ready()
+        await bed.go(run_s)
+        bed.backend.end(only(bed).token, 1)
+        await bed.go(5)
+        waits.append(only(bed).not_before - only(bed).since)
+    assert max(waits[:3]) <= 10
+    assert 10 < waits[3] < waits[4]
+
+
 async def test_failed_allocations_move_on_and_the_preferred_pool_is_asked_again(bed: Bed) -> None:
     rule = RULE.model_copy(update={"max_failures": 100})
     bed.up(script(replace=rule, pools=pools("a", "b"), failover=Failover(retry_per_pool=2)))

@@ -35,9 +35,9 @@ def spent(outcome: Outcome) -> dict[str, float]:
     return {what.value: round(s, 6) for what, s in outcome.spent.items() if s}
 
 
-def wait(failures: int) -> float:
-    """The real backoff of the run of these tests."""
-    return backoff_s(failures, 10.0, 300.0, key="train/script/0")
+def wait(attempt: int) -> float:
+    """The real wait of the run of these tests after an attempt that ran for longer than the longest wait."""
+    return backoff_s(1, 10.0, 300.0, key=f"train/script/0:{attempt}")
 
 
 # Worked out by hand

@@ -180,6 +180,7 @@ class SlurmBackend:
                 seen[handle.token] = answer
         seen |= await self._look_closer(over, missing)
         seen |= await self._requeued(seen)
+        seen |= await self._blamed(seen)
         self._remember(seen, {handle.token for handle in missing})
         for line in twins:
             with suppress(BackendUnreachable):
@@ -245,6 +246,19 @@ class SlurmBackend:
                 self._asked.add(token)
         told = self._requeues.items()
         return {token: replace(seen[token], requeues=max(seen[token].requeues, count)) for token, count in told}
+
+    async def _blamed(self, seen: Mapping[str, Observed]) -> dict[str, Observed]:
+        """Jobs over several nodes that lost one: Slurm does not say which, only which are down now."""
+        unclear = {
+            token: answer for token, answer in seen.items() if answer.nodes and answer.ending is Ending.NODE_FAILED
+        }
+        if not unclear:
+            return {}
+        try:
+            cluster = await self.client.cluster(fresh=True)
+        except BackendUnreachable:
+            return {}
+        return {token: observing.blamed(answer, cluster) for token, answer in unclear.items()}
 
     def _unlisted(self, handle: Handle, *, is_silent: bool) -> Observed:
         """Neither squeue nor sacct knows it, and it left no last word: gone, once that has lasted a while."""

@@ -23,8 +23,8 @@ from remuda.backends.slurm.parse import (
     parse_squeue,
     parse_submitted,
 )
-from remuda.backends.slurm.reasons import is_silence, refusal, said_by
-from remuda.base.errors import BackendUnreachable, Rejected
+from remuda.backends.slurm.reasons import is_permanent, is_silence, refusal, said_by
+from remuda.base.errors import BackendUnreachable, Impossible, Rejected
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -129,7 +129,7 @@ class SlurmClient:
             raise BackendUnreachable(f"sbatch printed no job id: {answer.out.strip()[:120]!r}")
         if is_silence(answer.err):
             raise BackendUnreachable(f"sbatch gave no answer: {said_by(answer.err)}")
-        raise Rejected(refusal(answer.err))
+        raise (Impossible if is_permanent(answer.err) else Rejected)(refusal(answer.err))
 
     async def release(self, ids: Sequence[str]) -> None:
         """Let held jobs start. Ids that have gone are fine.
@@ -163,13 +163,13 @@ class SlurmClient:
         """
         self._check(await self.commands.run(("scancel", "--signal=TERM", "--batch", *_named(name, job_id))), "scancel")
 
-    async def cluster(self) -> Cluster:
-        """Nodes and partitions, at most some seconds old.
+    async def cluster(self, *, fresh: bool = False) -> Cluster:
+        """Nodes and partitions, at most some seconds old, or as they are now.
 
         Raises:
             BackendUnreachable: no answer.
         """
-        if self._cluster is not None and time.monotonic() - self._cluster[0] < _CLUSTER_FRESH_S:
+        if not fresh and self._cluster is not None and time.monotonic() - self._cluster[0] < _CLUSTER_FRESH_S:
             return self._cluster[1]
         nodes, partitions = await asyncio.gather(
             self.commands.ask(("scontrol", "show", "node", "-o", "-d")),

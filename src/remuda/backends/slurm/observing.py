@@ -17,7 +17,7 @@ from remuda.wire.fault import Fault
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from remuda.backends.base import Handle
+    from remuda.backends.base import Cluster, Handle
     from remuda.backends.slurm.files import Files
     from remuda.backends.slurm.parse import AccountLine, JobDetail, QueueLine
     from remuda.wire.exit import ExitRecord
@@ -137,6 +137,7 @@ def ended(
         started_at=line.started_at,
         ended_at=line.ends_at,
         ending=STATES[word].ending,
+        nodes=several(line.nodes),
         pool="" if "," in line.partition else line.partition,
     )
     if account is not None and STATES[read_state(account.state)[0]].life is Life.ENDED:
@@ -154,17 +155,20 @@ def ended_account(account: AccountLine, record: ExitRecord | None) -> Observed |
     state = STATES[word]
     if state.life is not Life.ENDED:
         return None
+    # A person's cancel says by whom. Without, it is the controller that came back and knew nothing of the job.
+    is_lost = word == "CANCELLED" and not who(account.state)
     seen = Observed(
         Life.ENDED,
         account.job_id,
         word,
         first_node(account.nodes),
-        state.reason,
+        "the controller was restarted without it" if is_lost else state.reason,
         exit_code=account.exit_code,
         signal=account.signal,
         started_at=account.started_at,
         ended_at=account.ended_at,
-        ending=state.ending,
+        ending=Ending.LOST if is_lost else state.ending,
+        nodes=several(account.nodes),
         by=who(account.state),
         pool="" if "," in account.partition else account.partition,
     )
@@ -245,6 +249,24 @@ def first_node(nodes: str) -> str:
     except ValueError:
         return nodes
     return names[0] if names else ""
+
+
+def several(nodes: str) -> tuple[str, ...]:
+    """All nodes of a job's list, where it has more than one."""
+    if "[" not in nodes and "," not in nodes:
+        return ()
+    try:
+        names = tuple(expand(nodes))
+    except ValueError:
+        return ()
+    return names if len(names) > 1 else ()
+
+
+def blamed(seen: Observed, cluster: Cluster) -> Observed:
+    """Of a job that lost one of its nodes: the one that is not usable now, where it is a single one."""
+    unusable = {node.name for node in cluster.nodes if not node.usable}
+    lost = [name for name in seen.nodes if name in unusable]
+    return replace(seen, node=lost[0], nodes=()) if len(lost) == 1 else seen
 
 
 def read_faults(record: ExitRecord) -> tuple[Fault, ...]:

@@ -175,6 +175,20 @@ def refusal(stderr: str) -> str:
     return f"Slurm refused the job: “{said}”" if said else "Slurm refused the job and did not say why"
 
 
+_PASSING: Final = (
+    "job submit limit", "accounting/qos policy", "required partition not available", "license", "reservation",
+    "partition configuration not available",
+)  # fmt: skip
+"""Refusals of what may be taken at another time."""
+
+
+def is_permanent(stderr: str) -> bool:
+    """Whether a refusal is one for as long as the job is asked for like this; unknown ones may pass."""
+    said = said_by(stderr).lower()
+    known = any(part in said for part, _ in _REFUSALS)
+    return known and not any(part in said for part in _PASSING)
+
+
 def said_by(stderr: str) -> str:
     """The message of a Slurm command: its last error line, without the command's name."""
     lines = [re.sub(r"^\w+: (error: |fatal: )?", "", line).strip() for line in stderr.splitlines() if line.strip()]

@@ -1,0 +1,94 @@
+"""From lines of Slurm's commands to one answer."""
+
+from __future__ import annotations
+
+import os
+import pwd
+from dataclasses import replace
+
+import pytest
+
+from remuda.backends.base import CHILD_ENDED, Cluster, Ending, Life, Node, Observed
+from remuda.backends.slurm import observing
+from remuda.backends.slurm.parse import AccountLine, QueueLine
+from remuda.backends.slurm.reasons import is_permanent
+from remuda.wire.exit import ExitRecord
+
+ACCOUNT = AccountLine("7", "w.script.0.1.u", "me", "COMPLETED", 0, 0, "cpu", "n1", 10.0, 20.0, "None")
+LINE = QueueLine(
+    "7", "7", None, "w.script.0.1.u", "me", "NODE_FAIL", "None", "cpu", "n[1-3]", 10.0, 20.0, 5.0, has_limit=False
+)
+ME = pwd.getpwuid(os.getuid()).pw_name
+
+
+def ended(account: AccountLine, record: ExitRecord | None = None) -> Observed:
+    seen = observing.ended_account(account, record)
+    assert seen is not None
+    return seen
+
+
+@pytest.mark.parametrize(
+    ("state", "ending", "by"),
+    [
+        (f"CANCELLED by {os.getuid()}", Ending.CANCELLED, ME),
+        ("CANCELLED by 4294967294", Ending.CANCELLED, "user 4294967294"),
+        ("CANCELLED", Ending.LOST, ""),
+        ("PREEMPTED", Ending.PREEMPTED, ""),
+        ("TIMEOUT", Ending.TIME_LIMIT, ""),
+        ("NODE_FAIL", Ending.NODE_FAILED, ""),
+        ("FAILED", Ending.NONE, ""),
+    ],
+)
+def test_who_ended_it_by_the_accounting(state: str, ending: Ending, by: str) -> None:
+    seen = ended(replace(ACCOUNT, state=state))
+    assert (seen.life, seen.ending, seen.by) == (Life.ENDED, ending, by)
+
+
+def test_the_accounting_may_lag() -> None:
+    assert observing.ended_account(replace(ACCOUNT, state="RUNNING"), None) is None
+
+
+def test_the_node_programs_word_is_better() -> None:
+    record = ExitRecord("w.script.0.1.u", 1, 3, 19.0, child_exit_code=3, reason="ended with code 3", log_tail="oops")
+    seen = ended(replace(ACCOUNT, state="FAILED", exit_code=1), record)
+    assert (seen.exit_code, seen.native_state, seen.reason, seen.evidence) == (
+        3,
+        CHILD_ENDED,
+        "ended with code 3",
+        "oops",
+    )
+    # A script that reached its end did so, whatever happened to its node then.
+    done = replace(record, code=0, child_exit_code=0)
+    assert ended(replace(ACCOUNT, state="NODE_FAIL"), done).ending is Ending.NONE
+
+
+@pytest.mark.parametrize(
+    ("unusable", "node", "nodes"),
+    [
+        ({"n2"}, "n2", ()),
+        ({"n2", "x9"}, "n2", ()),
+        ({"n2", "n3"}, "n1", ("n1", "n2", "n3")),
+        (set(), "n1", ("n1", "n2", "n3")),
+    ],
+)
+def test_of_several_nodes_the_one_that_is_down_is_blamed(unusable: set[str], node: str, nodes: tuple[str, ...]) -> None:
+    seen = observing.ended(LINE, None, None, None)
+    assert (seen.node, seen.nodes) == ("n1", ("n1", "n2", "n3"))
+    cluster = Cluster(tuple(Node(name, "idle", name not in unusable) for name in ("n1", "n2", "n3", "x9")), ())
+    after = observing.blamed(seen, cluster)
+    assert (after.node, after.nodes) == (node, nodes)
+
+
+@pytest.mark.parametrize(
+    ("said", "permanent"),
+    [
+        ("Invalid qos specification", True),
+        ("Invalid partition name specified", True),
+        ("Requested node configuration is not available", True),
+        ("Job violates accounting/QOS policy (job submit limit, user's size and/or time limits)", False),
+        ("Required partition not available (inactive or drain)", False),
+        ("Something new", False),
+    ],
+)
+def test_which_refusals_last(said: str, permanent: bool) -> None:
+    assert is_permanent(f"sbatch: error: Batch job submission failed: {said}\n") is permanent

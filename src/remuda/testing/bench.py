@@ -13,15 +13,16 @@ import subprocess
 import sys
 import tempfile
 import time
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from remuda.control.client import HostClient
+    from remuda.testing.slurm import SlurmBed, Topology
 
 
 @dataclass(frozen=True)
@@ -93,8 +94,8 @@ def cpu_seconds(pid: int) -> float:
     return total / 1e9
 
 
-def until(ask: Callable[[], object], what: str, limit_s: float = 60.0) -> None:
-    """Wait until `ask` says something true.
+def until(ask: Callable[[], object], what: str, limit_s: float = 60.0, *, step_s: float = 0.01) -> None:
+    """Wait until `ask`, which is asked every `step_s`, says something true.
 
     Raises:
         SystemExit: it does not.
@@ -103,7 +104,31 @@ def until(ask: Callable[[], object], what: str, limit_s: float = 60.0) -> None:
     while not ask():
         if time.monotonic() > deadline:
             raise SystemExit(f"not within {limit_s:.0f} s: {what}")
-        time.sleep(0.01)
+        time.sleep(step_s)
+
+
+@contextmanager
+def slurm_farm(topology: Topology, *settings: str) -> Iterator[SlurmBed]:
+    """A real Slurm with accounting under a short path, whose nodes share this machine; gone at the end.
+
+    Args:
+        topology: its nodes and partitions.
+        settings: lines `Key=Value` of slurm.conf that are added, or replace those of the bed.
+    """
+    from remuda.testing.slurm import SlurmBed
+
+    # Each step daemon would look through all processes of the machine once a second.
+    quiet = ("JobAcctGatherType=jobacct_gather/none", "JobAcctGatherFrequency=0", "JobAcctGatherParams=NoShared")
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    bed = SlurmBed(
+        tempfile.mkdtemp(prefix="rbs", dir="/tmp"), topology=topology, isolated=False, extra=(*quiet, *settings),
+        owned=True,
+    )  # fmt: skip
+    try:
+        bed.up()
+        yield bed
+    finally:
+        bed.down(wipe=True)
 
 
 class BenchHome:

@@ -265,7 +265,16 @@ class SlurmBed(Client):
                 env["MYSQL_UNIX_PORT"] = env["MARIADB_UNIX_PORT"] = f"{root}/mysql.sock"
             case _:
                 argv = ["-D"]
+                self._keep_environment()
         self.daemons.spawn(name, [find(name) or name, *argv], env)
+
+    def _keep_environment(self) -> None:
+        """What jobs that bring no environment of their own get: from a file, and not from a login shell for each."""
+        kept = {name: os.environ[name] for name in ("HOME", "PATH", "LANG") if name in os.environ}
+        kept |= {"USER": self.layout.user, "LOGNAME": self.layout.user, "SHELL": "/bin/sh"}
+        cache = self.root / "state" / "env_cache" / self.layout.user
+        cache.parent.mkdir(exist_ok=True)
+        cache.write_text("".join(f"{name}={value}\n" for name, value in kept.items()))
 
     def _answers(self, name: str) -> bool:
         match name:

@@ -146,6 +146,8 @@ def _names(layout: Layout) -> dict[str, str]:
         # A requeued job waits until its credential has expired: two minutes by default.
         "AuthInfo": f"socket={root}/munge.sock,cred_expire=5",
         "StateSaveLocation": f"{root}/state",
+        # The environment of jobs with --export=NONE comes from a file there; a login shell for each is slow.
+        "GetEnvTimeout": "0",
         "SlurmdSpoolDir": f"{root}/spool/%n",
         "SlurmctldPidFile": f"{root}/run/slurmctld.own",
         "SlurmdPidFile": f"{root}/run/slurmd.%n.own",

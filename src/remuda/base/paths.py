@@ -35,6 +35,14 @@ class StatePaths:
         return Path(runtime) / f"remuda-{os.getuid()}-{tag}" / "host.sock"
 
     @property
+    def host_lock(self) -> Path:
+        """What the host of this machine locks. Each machine has its own: a network home carries locks to all others.
+
+        Whether another machine's host is in charge is the lease's to say, which also knows who has it.
+        """
+        return self.socket.with_name(f"host.{os.uname().nodename}.lock")
+
+    @property
     def host_log(self) -> Path:
         """What the host prints."""
         return self.root / "host.log"

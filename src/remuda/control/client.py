@@ -8,6 +8,7 @@ from __future__ import annotations
 import http.client
 import json
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -173,7 +174,7 @@ def _is_starting(paths: StatePaths) -> bool:
     import fcntl
 
     try:
-        descriptor = os.open(paths.socket.with_suffix(".lock"), os.O_RDWR)
+        descriptor = os.open(paths.host_lock, os.O_RDWR)
     except FileNotFoundError:
         return False
     try:
@@ -189,4 +190,5 @@ def _last_words(log: Path, begin: int) -> str:
     with log.open("rb") as file:
         file.seek(begin)
         lines = file.read().decode(errors="replace").strip().splitlines()
-    return lines[-1] if lines else "it said nothing"
+    # Without time, level and name of the logger: it becomes part of a sentence.
+    return re.sub(r"^[\d-]+ [\d:,]+ [A-Z]+ +[\w.]+: ", "", lines[-1]) if lines else "it said nothing"

@@ -59,7 +59,7 @@ class _machine_lock:  # noqa: N801 - reads as a verb at its one place of use
     """At most one host of a state directory on one machine, at once and without waiting for a lease to expire."""
 
     def __init__(self, paths: StatePaths) -> None:
-        self._path = paths.socket.with_suffix(".lock")
+        self._path = paths.host_lock
         self._descriptor = -1
 
     def __enter__(self) -> None:

@@ -8,6 +8,8 @@ import pytest
 from tests.conftest import Home, until
 from tests.faults.slurm_runs import Runs
 
+from remuda.base.errors import InputError
+
 if TYPE_CHECKING:
     from remuda.testing.slurm import SlurmBed
 
@@ -60,7 +62,9 @@ def test_a_frozen_node_is_left_before_the_scheduler_knows(runs: Runs) -> None:
 def test_behind_a_cut_cable_the_old_copy_writes_nothing_more(runs: Runs) -> None:
     """The old copy goes on where nobody sees it. From the moment that the new one writes, it does not."""
     if not runs.bed.layout.isolated:
-        pytest.skip("a cable can be cut only where the tests may make network namespaces")
+        with pytest.raises(InputError, match="isolated"):
+            runs.bed.cut("a100-1")
+        return
     runs.begin(*GPU_POOLS)
     runs.wait_running()
     node = runs.starts()[0][2]

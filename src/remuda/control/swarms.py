@@ -19,7 +19,7 @@ from remuda.specs.load import assignment
 from remuda.specs.resolve import Override
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from remuda.backends.base import Rendered
     from remuda.control.planning import Planned
@@ -176,9 +176,17 @@ def _wait_down(host: HostClient, name: str, wait_s: float) -> None:
         if view["phase"] == "DOWN":
             return
         if time.monotonic() > deadline:
-            left = ", ".join(f"{t['task']} (pid {t['pid']} on {t['node']})" for t in view["tasks"] if t["pid"])
-            raise TimedOut(
-                f"{name} is not down after {wait_s:.0f} s; left: {left or view['reason']}",
-                hint=f"the host goes on ending it: remuda status {name}",
-            )
+            raise _left(name, view, wait_s)
         time.sleep(_LOOK_AGAIN_S)
+
+
+def _left(name: str, view: Mapping[str, Any], wait_s: float) -> TimedOut:
+    """What did not end in time, and how to go on."""
+    hint = f"the host goes on ending it: remuda status {name}"
+    if view["backend"] == "slurm":
+        jobs = [task for task in view["tasks"] if task["phase"] == "stopping" and task["native"]]
+        left = ", ".join(f"{t['task']} (job {t['native']} on {t['node'] or 'no node'})" for t in jobs)
+        hint += f"; by hand: scancel {' '.join(t['native'] for t in jobs)}" if jobs else ""
+    else:
+        left = ", ".join(f"{t['task']} (pid {t['pid']} on {t['node']})" for t in view["tasks"] if t["pid"])
+    return TimedOut(f"{name} is not down after {wait_s:.0f} s; left: {left or view['reason']}", hint=hint)

@@ -17,6 +17,7 @@ class Host:
         self.phases = phases
         self.calls: list[str] = []
         self.refuse_removal = False
+        self.backend = "local"
 
     def get(self, path: str) -> Any:
         if path == "/workloads":
@@ -24,13 +25,13 @@ class Host:
         left = self.phases[path.rpartition("/")[2]]
         phase = left.pop(0) if len(left) > 1 else left[0]
         tasks = [
-            {"task": "replica/0", "pid": 77, "node": "n1"},
-            {"task": "replica/1", "pid": 0, "node": ""},
+            {"task": "replica/0", "pid": 77, "node": "n1", "native": "12", "phase": "stopping"},
+            {"task": "replica/1", "pid": 0, "node": "", "native": "", "phase": "stopped"},
         ]  # fmt: skip
-        return {"phase": phase, "reason": "the reason", "tasks": tasks}
+        return {"phase": phase, "reason": "the reason", "tasks": tasks, "backend": self.backend}
 
-    def post(self, path: str) -> None:
-        self.calls.append(path)
+    def post(self, path: str, body: Any = None) -> None:
+        self.calls.append(path if body is None else f"{path} {' '.join(body['names'])}")
 
     def delete(self, path: str) -> None:
         self.calls.append(f"delete {path}")
@@ -78,14 +79,14 @@ def test_it_does_not_wait_for_ever() -> None:
 def test_all_are_told_before_any_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     host, started = with_host(monkeypatch, a=["STOPPING", "DOWN"], b=["DOWN"])
     assert list(swarms.take_down(["a", "b"])) == ["a", "b"]
-    assert host.calls == ["/workloads/a/down", "/workloads/b/down"]
+    assert host.calls == ["/workloads/batch/down a b"]
     assert started == [True]
 
 
 def test_everything_is_what_the_host_knows_and_none_is_started_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
     host, started = with_host(monkeypatch, a=["DOWN"], b=["DOWN"])
     assert list(swarms.take_down([], everything=True, remove=True)) == ["a", "b"]
-    assert host.calls[2:] == ["delete /workloads/a", "delete /workloads/b"]
+    assert host.calls[1:] == ["delete /workloads/a", "delete /workloads/b"]
     assert started == [False]
 
 
@@ -93,6 +94,14 @@ def test_what_is_left_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     with_host(monkeypatch, a=["STOPPING"])
     with pytest.raises(TimedOut, match=r"a is not down after 0 s; left: replica/0 \(pid 77 on n1\)$"):
         list(swarms.take_down(["a"], wait_s=0.01))
+
+
+def test_jobs_that_are_left_can_be_ended_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
+    host, _ = with_host(monkeypatch, a=["STOPPING"])
+    host.backend = "slurm"
+    with pytest.raises(TimedOut, match=r"a is not down after 0 s; left: replica/0 \(job 12 on n1\)$") as caught:
+        list(swarms.take_down(["a"], wait_s=0.01))
+    assert caught.value.hint == "the host goes on ending it: remuda status a; by hand: scancel 12"
 
 
 @pytest.mark.parametrize("remove", [True, False])

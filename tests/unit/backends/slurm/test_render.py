@@ -18,9 +18,9 @@ from remuda.base.errors import InputError
 from remuda.plan.model import Command, Group, Kind, Listen, Pool, Resources, Role, Watch, Workload
 
 SITE = SlurmSite(
-    Path("/home/u/.remuda/workloads"), Path("/home/u/node.pyz"), Path("/home/u/host.json"), port_locks="/tmp/locks"
+    Path("/home/me/.remuda/workloads"), Path("/home/me/node.pyz"), Path("/home/me/host.json"), port_locks="/tmp/locks"
 )
-FOLDER = "/home/u/.remuda/workloads/w/script-0/attempt-1-abc"
+FOLDER = "/home/me/.remuda/workloads/w/script-0/attempt-1-abc"
 
 
 def request(
@@ -62,7 +62,7 @@ def test_the_least() -> None:
         "#!/bin/sh\n"
         "export REMUDA_TOKEN=w.script.0.1.abc\n"
         "export SLURM_EXPORT_ENV=ALL\n"
-        f"exec python3 -I -S /home/u/node.pyz child {FOLDER}/child.json\n"
+        f"exec python3 -I -S /home/me/node.pyz child {FOLDER}/child.json\n"
     )
 
 
@@ -86,11 +86,11 @@ def test_everything_that_can_be_asked_for() -> None:
     script = made.files[f"{FOLDER}/job.sh"].splitlines()
     assert script[:2] == ["#!/bin/sh", "#SBATCH --comment='a b'"]
     assert "export SLURM_SUBMIT_DIR='/data/my run'" in script
-    assert script[-1] == f"exec /opt/py/bin/python3 -I -S /home/u/node.pyz child {FOLDER}/child.json"
+    assert script[-1] == f"exec /opt/py/bin/python3 -I -S /home/me/node.pyz child {FOLDER}/child.json"
     child = child_of(made)
     assert isinstance(child["watch"], dict)
     assert (child["cwd"], child["watch"]["tee"]) == ("/data/my run", True)
-    assert json.loads(made.files["/home/u/.remuda/workloads/w/script-0/current.json"]) == {"token": made.token}
+    assert json.loads(made.files["/home/me/.remuda/workloads/w/script-0/current.json"]) == {"token": made.token}
 
 
 def test_a_server_listens_where_other_nodes_reach_it() -> None:
@@ -142,7 +142,7 @@ def test_the_script_reaches_its_last_line_verbatim(path: str, python: str, count
         env={"SLURM_ARRAY_TASK_ID": "1"}, capture_output=True, check=True, text=True,
     )  # fmt: skip
     folder = site.workloads / "w" / f"script-{count - 1}" / "attempt-1-abc"
-    words = [made.token, f"./{python}", "-I", "-S", "/home/u/node.pyz", "child", str(folder / "child.json")]
+    words = [made.token, f"./{python}", "-I", "-S", "/home/me/node.pyz", "child", str(folder / "child.json")]
     assert done.stdout.split("\0")[:-1] == words
 
 
@@ -154,8 +154,8 @@ def test_the_tasks_of_a_group_are_one_array() -> None:
     assert [call.tokens for call in calls] == [tuple(item.token for item in made), (other.token,), (single.token,)]
     assert "--array=0-2,5" in calls[0].argv
     assert "--job-name=w.script.a.1.abc" in calls[0].argv
-    assert calls[0].argv[-1] == "/home/u/.remuda/workloads/w/script-a/attempt-1-abc/job.sh"
-    assert "--output=/home/u/.remuda/workloads/w/script-%a/attempt-1-abc/node.log" in calls[0].argv
+    assert calls[0].argv[-1] == "/home/me/.remuda/workloads/w/script-a/attempt-1-abc/job.sh"
+    assert "--output=/home/me/.remuda/workloads/w/script-%a/attempt-1-abc/node.log" in calls[0].argv
     assert [calls[0].native("77", at) for at in range(4)] == ["77_0", "77_1", "77_2", "77_5"]
     assert "--array=3" in calls[1].argv
     assert (calls[2].argv, calls[2].native("78", 0)) == (single.argv, "78")

@@ -1,11 +1,13 @@
 """A host that is killed (SIGKILL, by itself) just before or after its N-th step between deciding and recording.
 
-`python crashing_host.py` reads lines of the form `N` from standard input; for each it runs one host in a forked child
-and prints the step at which it died, or `none` when it was stopped before it came so far. Forking saves the imports.
+`python crashing_host.py [slurm]` reads lines of the form `N`, or `before NAME` and `after NAME` for the first step of
+that name, from standard input; for each it runs one host in a forked child and prints the step at which it died, or
+`none` when it was stopped before it came so far. Forking saves the imports.
 """
 
 from __future__ import annotations
 
+import inspect
 import os
 import signal
 import sys
@@ -18,21 +20,26 @@ import remuda.serving.smg
 import remuda.store.migrate  # noqa: F401
 from remuda.backends.local.backend import LocalBackend
 from remuda.backends.local.client import LocalClient
+from remuda.backends.slurm.backend import SlurmBackend
+from remuda.backends.slurm.client import SlurmClient
 from remuda.host import server
 from remuda.store.database import Store
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-STEPS = [(Store, "record"), (Store, "add_workloads"), (Store, "set_intent"), (Store, "remove_workload"),
-         (LocalClient, "start"), (LocalClient, "end"), (LocalBackend, "find")]  # fmt: skip
+RECORDS = [(Store, "record"), (Store, "add_workloads"), (Store, "set_intent"), (Store, "remove_workload")]
+LOCAL = [(LocalClient, "start"), (LocalClient, "end"), (LocalBackend, "find")]
+SLURM = [(SlurmClient, "submit"), (SlurmClient, "release"), (SlurmClient, "terminate"), (SlurmClient, "cancel"),
+         (SlurmBackend, "find")]  # fmt: skip
 
 
 class Bomb:
     """Counts steps and kills the process at one of them."""
 
-    def __init__(self, at: int) -> None:
-        self.left = at
+    def __init__(self, at: str) -> None:
+        self.left = int(at) if at.isdigit() else 1
+        self.what = "" if at.isdigit() else at
 
     def arm(self, owner: type, name: str) -> None:
         plain: Callable[..., Any] = getattr(owner, name)
@@ -43,22 +50,33 @@ class Bomb:
             self.tick(f"after {name}")
             return result
 
-        setattr(owner, name, step)
+        async def step_later(*args: Any, **kwargs: Any) -> Any:
+            self.tick(f"before {name}")
+            result = await plain(*args, **kwargs)
+            self.tick(f"after {name}")
+            return result
+
+        setattr(owner, name, step_later if inspect.iscoroutinefunction(plain) else step)
 
     def tick(self, what: str) -> None:
-        self.left -= 1
-        if self.left == 0:
+        self.left -= what == self.what or not self.what
+        if not self.left:
             os.write(1, f"{what}\n".encode())
             os.kill(os.getpid(), signal.SIGKILL)
 
 
 def main() -> None:
     assert alembic.command
+    is_slurm = sys.argv[1:] == ["slurm"]
+    steps = RECORDS + (SLURM if is_slurm else LOCAL)
+    if is_slurm:
+        # The bed's controller does not mind being asked often.
+        SlurmClient.__init__.__kwdefaults__["gap_s"] = 0.05  # type: ignore[index]
     for line in sys.stdin:
         pid = os.fork()
         if pid == 0:
-            bomb = Bomb(int(line))
-            for owner, name in STEPS:
+            bomb = Bomb(line.strip())
+            for owner, name in steps:
                 bomb.arm(owner, name)
             os._exit(server.main())
         _, status = os.waitpid(pid, 0)

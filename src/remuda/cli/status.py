@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import time
 from typing import Any
@@ -117,7 +118,10 @@ def _load(metrics: dict[str, float]) -> str:
 @click.option("--attempt", default=0, type=click.IntRange(min=0), help="Of an earlier attempt; default: the newest.")
 @click.option("--replica", type=click.IntRange(min=0), help="Number of the replica (default 0).")
 @click.option("--task", default="", help="Any task, as group/index: router/0, replica/1, driver/0.")
-def logs(name: str, follow: bool, tail: int, stderr: bool, attempt: int, replica: int | None, task: str) -> None:
+@click.option("--json", "as_json", is_flag=True, help="Print each line as a JSON object of its own.")
+def logs(
+    name: str, follow: bool, tail: int, stderr: bool, attempt: int, replica: int | None, task: str, as_json: bool
+) -> None:
     """Print the output of a task of NAME: of its newest attempt, if no other is named."""
     from remuda.control.client import connect
 
@@ -127,7 +131,7 @@ def logs(name: str, follow: bool, tail: int, stderr: bool, attempt: int, replica
     asked = {"follow": str(follow).lower(), "stderr": str(stderr).lower(), "tail": tail, "attempt": attempt}
     lines = connect().lines(f"/workloads/{name}/logs", task=chosen, **asked)
     for line in lines:
-        click.echo(line)
+        click.echo(json.dumps({"line": line}, ensure_ascii=False) if as_json else line)
 
 
 @click.command()

@@ -29,7 +29,7 @@ from remuda.plan.model import Kind, Role, Workload
 from remuda.store.rows import WorkloadRow
 from remuda.supervise.explain import explain
 from remuda.supervise.loop import Supervisor, all_ended, with_group_count
-from remuda.supervise.model import LIVE, Line, Task, Want
+from remuda.supervise.model import FINAL, LIVE, Line, Phase, Task, Want
 from remuda.supervise.summary import SERVING, summarise
 
 if TYPE_CHECKING:
@@ -55,6 +55,10 @@ class Start:
     paused: bool = False
     note: str = "brought up"
     """First line of its story."""
+
+
+_NEXT_ATTEMPT_S = 0.5
+"""Between two looks for the next attempt of a run whose output is followed."""
 
 
 class Service:
@@ -330,7 +334,7 @@ class Service:
         Args:
             name: of the workload.
             task: `group/index`; empty: the first of its main group.
-            follow: go on with new lines while the attempt lives.
+            follow: go on with new lines while the attempt lives; of a run, over all attempts that come.
             tail: only the last so many of what is there; 0: all.
             stderr: the other stream.
             attempt: number of the attempt; 0: the newest.
@@ -349,10 +353,33 @@ class Service:
             raise NotFound(f"{name!r} has no task {group}/{index} that ever ran", hint=f"it has: {names or 'none yet'}")
         if attempt not in (0, found.attempt):
             found = self._earlier(want, found, attempt)
+        if follow and not attempt and want.workload.kind is Kind.RUN:
+            return self._over_attempts(found.key, stderr=stderr, tail=tail)
+        return self._output(want, found, stderr=stderr, follow=follow, tail=tail)
+
+    def _output(self, want: Want, task: Task, *, stderr: bool, follow: bool, tail: int) -> AsyncIterator[str]:
         if stderr:
-            return self._errors(want, found, follow=follow, tail=tail)
-        backend = self.supervisor.backends[found.backend]
-        return backend.logs(Handle(found.token, found.native), follow=follow, tail=tail)
+            return self._errors(want, task, follow=follow, tail=tail)
+        backend = self.supervisor.backends[task.backend]
+        return backend.logs(Handle(task.token, task.native), follow=follow, tail=tail)
+
+    async def _over_attempts(self, key: TaskKey, *, stderr: bool, tail: int) -> AsyncIterator[str]:
+        """One attempt after the other, until the task has ended for good."""
+        shown = ""
+        while True:
+            want, task = self.supervisor.wants.get(key.workload), self.supervisor.tasks(key.workload).get(key)
+            if want is None or task is None:
+                return
+            if task.token and task.token != shown and task.phase is not Phase.SUBMITTING:
+                if shown:
+                    yield f"--- attempt {task.attempt} ---"
+                async for line in self._output(want, task, stderr=stderr, follow=True, tail=tail):
+                    yield line
+                shown, tail = task.token, 0
+            elif task.phase in FINAL:
+                return
+            else:
+                await self.clock.sleep(_NEXT_ATTEMPT_S)
 
     def _earlier(self, want: Want, task: Task, attempt: int) -> Task:
         """The task as it was in an earlier attempt, as far as its output is concerned.

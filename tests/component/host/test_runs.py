@@ -107,6 +107,18 @@ def test_follow_goes_over_attempts(home: Home) -> None:
     assert done.stderr.splitlines()[-1] == "train is DONE"
 
 
+def test_logs_are_followed_over_attempts(home: Home) -> None:
+    body = (
+        "[ -e second ] && { echo two; exit 0; }; echo one; while [ ! -e go ]; do sleep 0.1; done; touch second; exit 1"
+    )
+    home.run("run", script(home, body))
+    until(lambda: "one" in output(home, "train"), "the first attempt runs")
+    following = home.start("logs", "train", "-f", "--json")
+    (home.root / "go").touch()
+    said, _ = following.communicate(timeout=180)
+    assert [json.loads(line)["line"] for line in said.splitlines()] == ["one", "--- attempt 2 ---", "two"]
+
+
 def test_indefinite_begins_again_until_its_time_is_over(home: Home) -> None:
     script(home, "echo x >> times; sleep 0.2", directives="--mode indefinite --keep-alive 4 --quick-failure 0")
     home.run("run", "train.sh", "--wait", timeout=120)

@@ -70,6 +70,10 @@ class Runs:
         text = self.slurm("squeue", "-h", "-o", "%i|%j|%T")
         return [tuple(line.split("|")) for line in text.splitlines()]  # type: ignore[misc]
 
+    def wait_forgotten(self, limit_s: float = 90) -> None:
+        """Wait until the controller knows no job at all, not even one that has ended."""
+        until(lambda: not self.slurm("squeue", "-h", "-t", "all", "-o", "%i"), "all jobs are forgotten", limit_s)
+
     def lines(self, name: str) -> list[str]:
         path = self.out / name
         return path.read_text().splitlines() if path.exists() else []

@@ -353,7 +353,8 @@ def notes(done: Rehearsed) -> list[str]:
         said.append("restart_cost is 0, so a restart takes no time here: set it in the document")
     if job.nodes > 1 and scenario.assumptions.named_share < 1:
         said.append(
-            f"{1 - scenario.assumptions.named_share:.0%} of the ends of a job on several nodes are laid to its first "
-            "node, because nothing tells which one was to blame (--assume named_share=1 tries the contrary)"
+            f"{1 - scenario.assumptions.named_share:.0%} of the GPU faults of a job on several nodes are laid to no "
+            "node by remuda, and to the first by Shepherd's rules: nothing tells whose they were (--assume "
+            "named_share=1 tries the contrary)"
         )
     return said

@@ -193,8 +193,13 @@ class _Run:
 
 def _answer(task: Task, taken: Taken, fate: Fate, end: End, *, ran_s: float) -> Observed:
     """What the backend says of an allocation that has ended so."""
-    node = f"n{fate.blamed(taken)}"
-    said = Observed(Life.ENDED, native=task.native, node=node, ended_at=end.at, ran_s=ran_s, ending=end.ending)
+    # A node that is down can be seen; whose GPU failed is known only where the output or the only node says so.
+    is_known = fate.named or fate.kind is Kind.CRASH or taken.first == taken.last
+    node = f"n{fate.node if is_known and fate.node >= 0 else taken.first}"
+    nodes = () if is_known else (f"n{taken.first}", f"n{taken.last}")
+    said = Observed(
+        Life.ENDED, native=task.native, node=node, nodes=nodes, ended_at=end.at, ran_s=ran_s, ending=end.ending
+    )
     if end.ending is not Ending.NONE:
         return said
     if fate.checked:

@@ -99,9 +99,13 @@ class Planner:
         if loaded.kind != "run":
             raise InputError(f"is a {loaded.kind}, and a run is needed here", where=file)
         try:
-            return self._plan(loaded, script, text, head)
+            planned = self._plan(loaded, script, text, head)
+            if planned.workload.backend == "slurm":
+                # What cannot be expressed is told here, not by a run that was accepted and is given up.
+                self.render(planned)
         except InputError as error:
             raise loaded.locate(error) from error
+        return planned
 
     def _plan(self, loaded: Loaded[RunSpec], script: Path, text: str, head: Directives) -> PlannedRun:
         spec = loaded.spec

@@ -38,7 +38,7 @@ while [ ! -e "$OUT/exit" ]; do
   sleep 0.2
 done
 rm "$OUT/exit"
-date +%s.%N > "$OUT/died"
+date +%s.%N > "$OUT/died.new" && mv "$OUT/died.new" "$OUT/died"
 exit 1
 """
 START_S = 180.0
@@ -195,7 +195,8 @@ def measure(case: Case, number: int, home: BenchHome, settings: Settings, bare: 
                  f"OUT={run.out}", *settings.times.flags())  # fmt: skip
     for run in runs:
         until(run.is_ready, f"{run.name} runs", START_S, step_s=0.2)
-    moments = sorted(random.Random(number).uniform(0.0, settings.poll) for _ in runs)
+    dice = random.Random(number)
+    moments = sorted(dice.uniform(0.0, settings.poll) for _ in runs)
     begin = time.monotonic()
     for moment, run in zip(moments, runs, strict=True):
         time.sleep(max(0.0, begin + moment - time.monotonic()))

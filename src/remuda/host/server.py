@@ -10,6 +10,7 @@ import os
 import secrets
 import signal
 import socket
+import sys
 from contextlib import nullcontext, suppress
 from typing import TYPE_CHECKING
 
@@ -46,6 +47,7 @@ def main() -> int:
     paths.prepare()
     # A host outlives what started it: it must not be taken for a process of that task.
     os.environ.pop("REMUDA_TOKEN", None)
+    _wait_without_threads()
     try:
         with _machine_lock(paths), open_store(wiring.database_url(paths)) as store:
             asyncio.run(Host(paths, store).run())
@@ -53,6 +55,17 @@ def main() -> int:
         _LOG.error("%s%s", error, f" ({error.hint})" if error.hint else "")
         return error.exit_code
     return 0
+
+
+def _wait_without_threads() -> None:
+    """Let the kernel say when a command has ended; before Python 3.12 asyncio starts a thread for each."""
+    if sys.version_info >= (3, 12):
+        return
+    try:
+        os.close(os.pidfd_open(os.getpid()))
+    except (AttributeError, OSError):  # no Linux, or an older one than 5.3
+        return
+    asyncio.set_child_watcher(asyncio.PidfdChildWatcher())
 
 
 class _machine_lock:  # noqa: N801 - reads as a verb at its one place of use

@@ -61,6 +61,7 @@ class SlurmBackend:
         self._missing_since: dict[str, float] = {}
         self._requeues: dict[str, int] = {}
         self._asked: set[str] = set()
+        self._just_held: dict[str, str] = {}
 
     def render(self, request: Request) -> Rendered:
         """Say what `submit` would send. Pure.
@@ -118,7 +119,9 @@ class SlurmBackend:
             return  # it is held, and `observe` looks for twins again
         for token, handle in mine.items():
             named = queue.named(token)
-            if named and named[0].job_id != handle.native:
+            if named and named[0].job_id == handle.native and observing.is_held(named[0]):
+                self._just_held[token] = handle.native
+            elif named and named[0].job_id != handle.native:
                 with suppress(BackendUnreachable):
                     await self.client.cancel(_name(token, handle.native), handle.native)
                 outcomes[token] = Handle(token, named[0].job_id)
@@ -129,9 +132,13 @@ class SlurmBackend:
         Raises:
             BackendUnreachable: no answer.
         """
-        queue = Queue(await self.client.queue())
-        lines = [line for handle in handles if (line := queue.line(handle)) is not None]
-        held = [line.job_id for line in lines if observing.is_held(line)]
+        # Those that were submitted a moment ago were looked up then: one question less for each submission.
+        known = [handle for handle in handles if self._just_held.pop(handle.token, None) == handle.native]
+        held, others = [handle.native for handle in known], set(handles) - set(known)
+        if others:
+            queue = Queue(await self.client.queue())
+            lines = [line for handle in others if (line := queue.line(handle)) is not None]
+            held += [line.job_id for line in lines if observing.is_held(line)]
         if held:
             await self.client.release(held)
 
@@ -162,6 +169,7 @@ class SlurmBackend:
             BackendUnreachable: squeue gave no answer.
             Rejected: a job's state is a word that this version does not know.
         """
+        self._just_held.clear()  # an id is only as good as the look that told it
         queue = Queue(await self.client.queue())
         seen: dict[str, Observed] = {}
         over: dict[Handle, QueueLine] = {}

@@ -98,6 +98,19 @@ def test_a_controller_frozen_while_submitting_makes_no_twin(runs: Runs) -> None:
     assert len(runs.starts()) == 1
 
 
+def test_a_stop_that_nobody_hears_says_so_and_keeps_the_record(runs: Runs) -> None:
+    runs.begin(*CPU)
+    runs.wait_running()
+    runs.bed.freeze("slurmctld")
+    done = runs.home.run("down", "train", "--timeout", "8", check=False)
+    assert done.returncode != 0
+    assert "train is not down" in done.stderr
+    assert f"scancel {runs.job_id()}" in done.stderr
+    runs.bed.thaw("slurmctld")
+    runs.wait(lambda: runs.phase() == "DOWN", "it is down", 90)
+    assert not runs.jobs()
+
+
 def test_without_the_accounting_daemon(runs: Runs) -> None:
     runs.bed.stop("slurmdbd")
     script = runs.script('#!/bin/sh\necho "$REMUDA_ATTEMPT" >> "$OUT/starts"\n[ "$REMUDA_ATTEMPT" -ge 2 ] || exit 3\n')

@@ -73,7 +73,7 @@ def runs(home: Home, slurm: SlurmBed) -> Runs:
         ["unshare", "--uts", "--mount", "sh", "-c", "hostname login9"], capture_output=True, check=False
     )
     if can.returncode != 0:
-        pytest.skip("a host name of its own needs the capability CAP_SYS_ADMIN")
+        pytest.fail("a host name of its own needs the capability CAP_SYS_ADMIN")
     return Runs(home, slurm)
 
 

@@ -81,7 +81,7 @@ def child_spec(
         watch=run_watch(group.watch, group) if group.watch else None,
         fence_file=str(folder.parent / CURRENT) if group.watch else "",
         previous_dir=str(previous) if previous and group.watch else "",
-        report_every_s=group.watch.heartbeat_interval_s if group.watch else 10.0,
+        report_every_s=min(15.0, group.watch.heartbeat_interval_s) if group.watch else 10.0,
     )
 
 

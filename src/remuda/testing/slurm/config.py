@@ -307,6 +307,8 @@ def my_cnf(layout: Layout) -> str:
         "socket": f"{root}/mysql.sock",
         "pid-file": f"{root}/run/mariadbd.own",
         "log-error": f"{root}/log/mariadbd.log",
+        # A server that starts removes the temporary tables of all others in the same directory.
+        "tmpdir": f"{root}/run",
         "performance_schema": "0",
         "max_connections": "30",
         "key_buffer_size": "1M",

@@ -8,6 +8,7 @@
     │   ├── HostUnreachable
     │   └── BackendUnreachable
     ├── Rejected           6   a backend, engine or server refused
+    │   └── Impossible
     ├── TimedOut           7   a wait ended without what it waited for
     ├── Fenced             8   another host took over; this one must stop writing
     └── Interrupted      130   the user pressed Ctrl-C; the message says how to go on

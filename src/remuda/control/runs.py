@@ -40,7 +40,6 @@ if TYPE_CHECKING:
     from remuda.plan.model import Pool, Workload
     from remuda.specs.document import Document
     from remuda.specs.load import Setting
-    from remuda.specs.resolve import Shown
     from remuda.specs.run import RunSpec
 
 ENDED = frozenset({"DONE", "FAILED", "DOWN"})
@@ -60,8 +59,6 @@ class PlannedRun:
     copy: Path
     """Where the text goes: what runs is this copy, whatever becomes of the original."""
     notes: tuple[str, ...]
-    shown: tuple[Shown, ...]
-    """Every value with its origin."""
 
 
 @dataclass
@@ -73,6 +70,7 @@ class Planner:
     settings: Mapping[str, Setting] = field(default_factory=read_settings)
     env: Mapping[str, str] = field(default_factory=planning.kept_environment)
     taken: set[str] = field(default_factory=set)
+    _python: str = ""
     _cluster: Cluster | str | None = None
     _found: dict[str, Found] = field(default_factory=dict)
     _backends: Mapping[str, Backend] | None = None
@@ -113,12 +111,13 @@ class Planner:
         run_dir = self.paths.workload(name)
         backend = spec.backend or ("slurm" if shutil.which("sbatch") else "local")
         copy = run_dir / "scripts" / uid / script.name
+        self._python = self._python or python_for_nodes(self.paths.root)
         site = RunSite(
             cwd=str(Path.cwd()),
             script=str(script.absolute()),
             copy=str(copy),
             backend=backend,
-            python=python_for_nodes(self.paths.root),
+            python=self._python,
             env=self.env,
             directives=head.options,
             gpus=tuple(present_gpus()) if backend == "local" and spec.gpus else (),
@@ -128,7 +127,7 @@ class Planner:
             spec, site, name=name, uid=uid, run_dir=str(run_dir), pools=pools, now=time.time(), spec_file=loaded.file
         )  # fmt: skip
         said = (*head.notes, *notes_of(spec, backend, head.options), *notes)
-        return PlannedRun(workload, spec, text, copy, said, tuple(loaded.show()))
+        return PlannedRun(workload, spec, text, copy, said)
 
     def _name(self, spec: RunSpec) -> str:
         """The name; scripts of one command that are called alike get a number."""

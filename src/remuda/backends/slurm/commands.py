@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import os
-from contextlib import suppress
+import shutil
+import signal
+import subprocess
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, NamedTuple
 
 from remuda.backends.slurm.reasons import is_silence, said_by
@@ -38,7 +42,7 @@ class Commands:
         self.timeout_s = timeout_s
         self.calls: dict[str, int] = {}
         """How often each command was started; for measuring."""
-        self._slots = asyncio.Semaphore(at_once)
+        self._pool = ThreadPoolExecutor(at_once, thread_name_prefix="slurm")
         self._environ = environ
 
     async def run(self, argv: Sequence[str]) -> Answer:
@@ -47,18 +51,13 @@ class Commands:
         Raises:
             BackendUnreachable: it is not there, did not end in time, or was killed: what it did is not known.
         """
-        async with self._slots:
-            self.calls[argv[0]] = self.calls.get(argv[0], 0) + 1
-            process = await self._start(argv)
-            try:
-                async with asyncio.timeout(self.timeout_s):
-                    out, err = await process.communicate()
-            except TimeoutError:
-                raise BackendUnreachable(f"{argv[0]} gave no answer within {self.timeout_s:g} s") from None
-            finally:
-                if process.returncode is None:
-                    await _end(process)
-        code = process.returncode or 0
+        self.calls[argv[0]] = self.calls.get(argv[0], 0) + 1
+        one = _Command(argv, clean_environment(os.environ if self._environ is None else self._environ), self.timeout_s)
+        try:
+            code, out, err = await asyncio.get_running_loop().run_in_executor(self._pool, one.run)
+        except asyncio.CancelledError:
+            one.end()
+            raise
         if code < 0:
             raise BackendUnreachable(f"{argv[0]} was killed by signal {-code} before it answered")
         return Answer(code, out.decode(errors="replace"), err.decode(errors="replace"))
@@ -75,29 +74,59 @@ class Commands:
             raise BackendUnreachable(f"{argv[0]} gave no answer: {what[:_SAID]}")
         return answer.out
 
-    async def _start(self, argv: Sequence[str]) -> asyncio.subprocess.Process:
+
+class _Command:
+    """One run of a command, in a thread of the pool: starting a process would hold the event loop up each time."""
+
+    def __init__(self, argv: Sequence[str], env: Mapping[str, str], timeout_s: float) -> None:
+        self._argv = argv
+        self._env = env
+        self._timeout_s = timeout_s
+        self._lock = threading.Lock()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._is_over = False
+
+    def run(self) -> tuple[int, bytes, bytes]:
+        """Exit code, output and errors.
+
+        Raises:
+            BackendUnreachable: it cannot be started, or did not end in time.
+        """
+        with self._lock:
+            if self._is_over:
+                return -signal.SIGKILL, b"", b""
+            self._process = process = self._start()
         try:
-            return await asyncio.create_subprocess_exec(
-                *argv,
-                stdin=asyncio.subprocess.DEVNULL,
-                stdout=asyncio.subprocess.PIPE,
-                stderr=asyncio.subprocess.PIPE,
-                env=clean_environment(os.environ if self._environ is None else self._environ),
-            )
-        except (FileNotFoundError, PermissionError) as error:
+            out, err = process.communicate(timeout=self._timeout_s)
+        except subprocess.TimeoutExpired:
+            self.end()
+            process.communicate()
+            raise BackendUnreachable(f"{self._argv[0]} gave no answer within {self._timeout_s:g} s") from None
+        return process.returncode, out, err
+
+    def end(self) -> None:
+        """Kill it: nobody waits for it any more."""
+        with self._lock:
+            self._is_over = True
+            if self._process is not None and self._process.poll() is None:
+                self._process.kill()
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        name = self._argv[0]
+        program = shutil.which(name, path=self._env.get("PATH"))
+        if program is None:
             raise BackendUnreachable(
-                f"{argv[0]} is not on this machine, or not in PATH",
+                f"{name} is not on this machine, or not in PATH",
                 hint="run remuda where Slurm's commands are, e.g. on a login node",
-            ) from error
+            )
+        try:
+            # Descriptors of this process are closed on exec anyway; not to list them makes the start much cheaper.
+            return subprocess.Popen(
+                [program, *self._argv[1:]], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                env=self._env, close_fds=False,
+            )  # fmt: skip
         except OSError as error:
-            raise BackendUnreachable(f"{argv[0]} cannot be started: {error}") from error
-
-
-async def _end(process: asyncio.subprocess.Process) -> None:
-    """Kill a command that is not waited for any more."""
-    with suppress(ProcessLookupError):
-        process.kill()
-    await process.wait()
+            raise BackendUnreachable(f"{name} cannot be started: {error}") from error
 
 
 def clean_environment(environ: Mapping[str, str]) -> dict[str, str]:

@@ -71,6 +71,7 @@ class Planner:
     env: Mapping[str, str] = field(default_factory=planning.kept_environment)
     taken: set[str] = field(default_factory=set)
     _python: str = ""
+    _checked: set[tuple[str, tuple[str, ...]]] = field(default_factory=set)
     _cluster: Cluster | str | None = None
     _found: dict[str, Found] = field(default_factory=dict)
     _backends: Mapping[str, Backend] | None = None
@@ -99,11 +100,20 @@ class Planner:
         try:
             planned = self._plan(loaded, script, text, head)
             if planned.workload.backend == "slurm":
-                # What cannot be expressed is told here, not by a run that was accepted and is given up.
-                self.render(planned)
+                self._check(planned, head)
         except InputError as error:
             raise loaded.locate(error) from error
         return planned
+
+    def _check(self, planned: PlannedRun, head: Directives) -> None:
+        """What cannot be expressed is told here, not by a run that was accepted and is given up.
+
+        Runs that differ in nothing but script, name and arguments are rendered alike, so one of them tells for all.
+        """
+        asked = planned.spec.model_dump_json(exclude={"script", "name", "args"})
+        if (asked, head.options) not in self._checked:
+            self.render(planned)
+            self._checked.add((asked, head.options))
 
     def _plan(self, loaded: Loaded[RunSpec], script: Path, text: str, head: Directives) -> PlannedRun:
         spec = loaded.spec

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import signal
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
 
 #: In `argv` and `env` values, replaced on the node by the port that was free there.
@@ -78,6 +78,9 @@ class RunWatch:
         return int(found) if isinstance(found, signal.Signals) else 0
 
 
+_PARTS = (HealthProbe, RestartRule, RunWatch)
+
+
 @dataclass(frozen=True)
 class ChildSpec:
     """One supervised child process on a node."""
@@ -133,7 +136,8 @@ class ChildSpec:
 
     def to_json(self) -> str:
         """The document as the node reads it."""
-        return json.dumps({"version": VERSION, **asdict(self)}, indent=1)
+        parts = {name: vars(part) for name, part in vars(self).items() if isinstance(part, _PARTS)}
+        return json.dumps({"version": VERSION, **vars(self), **parts})
 
     def listens(self) -> bool:
         """Whether the child is given a port."""

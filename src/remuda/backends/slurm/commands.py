@@ -9,6 +9,7 @@ import signal
 import subprocess
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 from typing import TYPE_CHECKING, NamedTuple
 
 from remuda.backends.slurm.reasons import is_silence, said_by
@@ -113,7 +114,7 @@ class _Command:
 
     def _start(self) -> subprocess.Popen[bytes]:
         name = self._argv[0]
-        program = shutil.which(name, path=self._env.get("PATH"))
+        program = _which(name, self._env.get("PATH", os.defpath))
         if program is None:
             raise BackendUnreachable(
                 f"{name} is not on this machine, or not in PATH",
@@ -127,6 +128,20 @@ class _Command:
             )  # fmt: skip
         except OSError as error:
             raise BackendUnreachable(f"{name} cannot be started: {error}") from error
+
+
+@cache
+def _found(name: str, path: str) -> str | None:
+    return shutil.which(name, path=path)
+
+
+def _which(name: str, path: str) -> str | None:
+    """Where a command is; looked up again only when it is not there any more."""
+    program = _found(name, path)
+    if program is None or not os.path.exists(program):  # noqa: PTH110 - for each of many commands
+        _found.cache_clear()
+        program = _found(name, path)
+    return program
 
 
 def clean_environment(environ: Mapping[str, str]) -> dict[str, str]:

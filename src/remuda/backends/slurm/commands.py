@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import os
-import shutil
 import signal
 import subprocess
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from functools import cache
 from typing import TYPE_CHECKING, NamedTuple
 
 from remuda.backends.slurm.reasons import is_silence, said_by
@@ -114,34 +112,19 @@ class _Command:
 
     def _start(self) -> subprocess.Popen[bytes]:
         name = self._argv[0]
-        program = _which(name, self._env.get("PATH", os.defpath))
-        if program is None:
-            raise BackendUnreachable(
-                f"{name} is not on this machine, or not in PATH",
-                hint="run remuda where Slurm's commands are, e.g. on a login node",
-            )
         try:
             # Descriptors of this process are closed on exec anyway; not to list them makes the start much cheaper.
             return subprocess.Popen(
-                [program, *self._argv[1:]], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                env=self._env, close_fds=False,
+                self._argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=self._env,
+                close_fds=False,
             )  # fmt: skip
+        except (FileNotFoundError, PermissionError) as error:
+            raise BackendUnreachable(
+                f"{name} is not on this machine, or not in PATH",
+                hint="run remuda where Slurm's commands are, e.g. on a login node",
+            ) from error
         except OSError as error:
             raise BackendUnreachable(f"{name} cannot be started: {error}") from error
-
-
-@cache
-def _found(name: str, path: str) -> str | None:
-    return shutil.which(name, path=path)
-
-
-def _which(name: str, path: str) -> str | None:
-    """Where a command is; looked up again only when it is not there any more."""
-    program = _found(name, path)
-    if program is None or not os.path.exists(program):  # noqa: PTH110 - for each of many commands
-        _found.cache_clear()
-        program = _found(name, path)
-    return program
 
 
 def clean_environment(environ: Mapping[str, str]) -> dict[str, str]:

@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from remuda.base.units import show_count
+from remuda.base.units import show_count, show_duration
 from remuda.cli.show import age, is_terminal, pairs, print_json, table
 
 
@@ -66,6 +66,8 @@ def show_workload(view: dict[str, Any]) -> None:
     ])  # fmt: skip
     click.echo("")
     shown = _COLUMNS if not is_terminal() or shutil.get_terminal_size().columns >= _WIDE else _FEW
+    if view["backend"] != "local":
+        shown = (*shown[:-1], "job", "ends in", shown[-1])
     rows = [[_cell(task, column) for column in shown] for task in view["tasks"]]
     table(shown, rows, empty="no tasks yet")
 
@@ -82,6 +84,8 @@ def _cell(task: dict[str, Any], column: str) -> str:
         "for": age(task["since"]),
         "seen": age(task["last_seen"]),
         "load": _load(task["metrics"]),
+        "job": task["native"],
+        "ends in": show_duration(max(0.0, task["limit_at"] - time.time())) if task["limit_at"] else "",
         "reason": task["reason"][:60],
     }
     return cells.get(column) or str(task.get(column, ""))

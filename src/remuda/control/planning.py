@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from remuda.backends.base import Rendered, Request, TaskKey, make_token
 from remuda.backends.local.devices import present_gpus
-from remuda.backends.local.render import render
+from remuda.backends.slurm.arrays import array_name, merge
 from remuda.base.errors import InputError
 from remuda.base.files import write_atomic
 from remuda.base.ids import new_suffix
@@ -19,7 +19,8 @@ from remuda.base.settings import variable
 from remuda.control.engine_check import unknown_arguments
 from remuda.control.follow import CONTROL_KEY, secret_folder
 from remuda.control.settle import with_devices
-from remuda.control.wiring import local_site
+from remuda.control.wiring import backends
+from remuda.plan.cluster import engine_python
 from remuda.plan.derive import derive, name_base
 from remuda.plan.model import Group, Secret, Workload
 from remuda.plan.notes import notes
@@ -92,14 +93,20 @@ def _plan(loaded: Loaded[SwarmSpec], name: str, paths: StatePaths) -> Planned:
         spec, name=chosen, uid=uid, run_dir=run_dir, python=sys.executable, facts=facts, router=router
     )  # fmt: skip
     # What this command may use, not what the host that was started elsewhere sees.
-    gpus = {"gpus": list(facts.gpus)} if facts.gpus else {}
-    place = {**gpus, **workload.place, "env": kept_environment(), "home": spec.home_directory or ""}
+    found: dict[str, object] = {"gpus": list(facts.gpus)} if facts.gpus else {}
+    if workload.backend == "slurm":
+        found = {"python": python_for_nodes(paths.root)}
+    place = {**found, **workload.place, "env": kept_environment(), "home": spec.home_directory or ""}
     labels = {**workload.labels, "router": spec.router.type}
     workload = workload.model_copy(update={
         "place": place, "labels": labels, "spec_file": loaded.file,
         "endpoint": plan_front(loaded.spec, ROUTER if router else "").endpoint,
     })  # fmt: skip
-    said = (*notes(spec, sys.executable), *unknown_arguments(spec, sys.executable, paths))
+    if workload.backend == "slurm":
+        # What Slurm cannot be asked for is told here, not by a swarm that was accepted and is given up.
+        dry_run(workload, paths)
+    python = engine_python(spec, sys.executable)
+    said = (*notes(spec, python), *unknown_arguments(spec, python, paths))
     return Planned(workload, spec, said, tuple(loaded.show(spec, derived.reasons)))
 
 
@@ -140,7 +147,7 @@ def _router(said: SwarmSpec, spec: SwarmSpec, keys: Path) -> Group | None:
         group = router_named(spec.router.type).group(settings)
     except InputError as error:
         raise InputError(error.message, hint=error.hint, where=error.where or "router.policy") from error
-    return group.model_copy(update={"listen": front.listen})
+    return group.model_copy(update={"listen": front.listen, "resources": front.resources})
 
 
 def kept_environment() -> dict[str, str]:
@@ -155,15 +162,48 @@ def kept_environment() -> dict[str, str]:
     }  # fmt: skip
 
 
+def python_for_nodes(root: Path) -> str:
+    """This interpreter, where nodes probably see it too: below the home directory, or beside the runs' files."""
+    executable = Path(sys.executable)
+    if executable.is_relative_to(Path.home()):
+        return str(executable)
+    try:
+        shared = executable.stat().st_dev == next(p for p in (root, *root.parents) if p.exists()).stat().st_dev
+    except OSError:
+        shared = False
+    return str(executable) if shared else "python3"
+
+
 def dry_run(workload: Workload, paths: StatePaths) -> list[Rendered]:
-    """What bringing it up would start: the same rendering that is sent, for the first attempt of every task."""
-    placed = with_devices(workload, {})
-    site = local_site(paths)
-    return [
-        render(Request(key, 1, make_token(key, 1, placed.uid), placed, group), site)
+    """What bringing it up would start: the same rendering that is sent, for the first attempt of every task.
+
+    Tasks that one call starts together are one item, called as they are together.
+
+    Raises:
+        InputError: the backend cannot be asked for it.
+    """
+    is_local = workload.backend == "local"
+    placed = with_devices(workload, {}) if is_local else workload
+    backend = backends(paths)[workload.backend]
+    rendered = [
+        backend.render(Request(key, 1, make_token(key, 1, placed.uid), placed, group))
         for group in placed.groups
         for index in range(group.count)
         for key in [TaskKey(placed.name, group.name, index)]
+    ]
+    return rendered if is_local else _in_calls(rendered)
+
+
+def _in_calls(rendered: Sequence[Rendered]) -> list[Rendered]:
+    """The `sbatch` calls that submit `rendered`."""
+    files = {item.token: item.files for item in rendered}
+    return [
+        Rendered(
+            array_name(call.tokens[0]) if call.indices else call.tokens[0],
+            call.argv,
+            {path: text for token in call.tokens for path, text in files[token].items()},
+        )
+        for call in merge(rendered)
     ]
 
 

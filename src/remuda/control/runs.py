@@ -6,7 +6,6 @@ import asyncio
 import json
 import os
 import shutil
-import sys
 import time
 from collections import deque
 from contextlib import suppress
@@ -121,7 +120,7 @@ class Planner:
         run_dir = self.paths.workload(name)
         backend = spec.backend or ("slurm" if shutil.which("sbatch") else "local")
         copy = run_dir / "scripts" / uid / script.name
-        self._python = self._python or python_for_nodes(self.paths.root)
+        self._python = self._python or planning.python_for_nodes(self.paths.root)
         site = RunSite(
             cwd=str(Path.cwd()),
             script=str(script.absolute()),
@@ -263,18 +262,6 @@ def _near(path: Path) -> str:
         return f"there is no directory {str(path.parent)!r} either"
     near = difflib.get_close_matches(path.name, names, 1)
     return f"did you mean {near[0]!r}?" if near else ""
-
-
-def python_for_nodes(root: Path) -> str:
-    """This interpreter, where nodes probably see it too: below the home directory, or beside the runs' files."""
-    executable = Path(sys.executable)
-    if executable.is_relative_to(Path.home()):
-        return str(executable)
-    try:
-        shared = executable.stat().st_dev == next(p for p in (root, *root.parents) if p.exists()).stat().st_dev
-    except OSError:
-        shared = False
-    return str(executable) if shared else "python3"
 
 
 def start(planned: Sequence[PlannedRun], client: HostClient | None = None) -> list[dict[str, Any]]:

@@ -240,7 +240,9 @@ class Service:
         if count > 1 and endpoint is not None and not endpoint.router:
             raise InputError(f"{name!r} was brought up without a router", hint="bring it up again with --reverse-proxy")
         others = [item for item in self.supervisor.wants.values() if item is not want and self._holds(item)]
-        workload = with_devices(want.workload, self._gpus_of(others), {group.name: count})
+        workload = want.workload
+        if workload.backend == "local":
+            workload = with_devices(workload, self._gpus_of(others), {group.name: count})
         self._change(with_group_count(replace(want, workload=workload), group.name, count), f"scaled to {count}")
         return self.view(name)
 

@@ -8,7 +8,7 @@ from remuda.backends.base import TaskKey
 from remuda.backends.local.devices import assign, present_gpus
 from remuda.control.ports import choose_port
 from remuda.plan.model import Group, Listen, Workload
-from remuda.supervise.summary import SERVING
+from remuda.supervise.summary import front_group
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -17,13 +17,18 @@ if TYPE_CHECKING:
     from remuda.supervise.model import Want
 
 
+_FOUND = frozenset({"env", "gpus", "devices", "home", "python"})
+"""What of a `place` was found or chosen where the command was typed, not asked for."""
+
+
 def is_same(old: Workload, new: Workload) -> bool:
     """Whether two plans ask for the same, but for what is chosen anew each time."""
     return _essence(old) == _essence(new) and _may_have_port(old, new)
 
 
 def _essence(workload: Workload) -> Mapping[str, object]:
-    data = workload.model_dump(exclude={"uid", "labels", "place", "spec_file"})
+    data = workload.model_dump(exclude={"uid", "labels", "spec_file"})
+    data["place"] = {key: value for key, value in workload.place.items() if key not in _FOUND}
     if data["endpoint"] is not None:
         data["endpoint"] |= {"port": 0, "api_key": data["endpoint"]["api_key"] is not None}
     for group in data["groups"]:
@@ -36,15 +41,10 @@ def _may_have_port(old: Workload, new: Workload) -> bool:
     """Whether the port that `old` has will do for `new`, which demands one only where the user named it."""
     if old.endpoint is None or new.endpoint is None:
         return old.endpoint is new.endpoint
-    listen = _front(new).listen
+    listen = front_group(new).listen
+    if not new.endpoint.host:
+        return new.endpoint.port == old.endpoint.port
     return listen is None or not listen.fixed or new.endpoint.port == old.endpoint.port
-
-
-def _front(workload: Workload) -> Group:
-    """The group that has the endpoint's address."""
-    router = workload.endpoint.router if workload.endpoint else ""
-    name = router or next(group.name for group in workload.groups if group.role in SERVING)
-    return workload.group(name)
 
 
 def devices_by_task(workload: Workload) -> dict[TaskKey, list[str]]:
@@ -96,8 +96,8 @@ def with_port(workload: Workload, others: Sequence[Want], locks: Path) -> Worklo
     endpoint = workload.endpoint
     if endpoint is None:
         return workload
-    front = _front(workload).name
-    listen = _front(workload).listen or Listen()
+    front = front_group(workload).name
+    listen = front_group(workload).listen or Listen()
     used = {want.workload.endpoint.port: want.workload.name for want in others if want.workload.endpoint}
     port = choose_port(listen, used, endpoint.host, locks)
     groups = tuple(_fixed(group, port) if group.name == front else group for group in workload.groups)

@@ -56,7 +56,7 @@ def of_swarm(name: str, model: str, key_env: str, say: Callable[[str], None]) ->
     """
     client = connect()
     view = client.get(f"/workloads/{name}")
-    if not view["endpoint"]:
+    if not view["endpoint"] and view["kind"] != "swarm":
         raise InputError(f"{name!r} is a {view['kind']}, which has no endpoint", where="--name")
     if view["phase"] not in swarms.UP:
         say(f"{name} is {view['phase']}; waiting until it answers")

@@ -10,11 +10,12 @@ from remuda.backends.base import TaskKey
 from remuda.plan.model import Kind
 from remuda.plan.run import MODE, SOURCE
 from remuda.supervise.model import LIVE, Phase, Task
-from remuda.supervise.summary import current, summarise
+from remuda.supervise.summary import current, front_group, summarise
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from remuda.plan.model import Workload
     from remuda.supervise.model import Allocation, Line, Want
 
 
@@ -85,7 +86,7 @@ class WorkloadView(View):
     wanted: int
     reason: str
     endpoint: str
-    """`http://host:port`, empty where there is none."""
+    """`http://host:port`, empty where there is none; on a cluster, until the task in front of it runs."""
     model: str
     api_key_file: str
     """Where the key is that the endpoint asks for; empty when it asks for none."""
@@ -203,7 +204,7 @@ def workload_view(want: Want, tasks: Mapping[TaskKey, Task], *, created_at: floa
         ready=summary.ready,
         wanted=summary.wanted,
         reason=summary.reason,
-        endpoint=f"http://{endpoint.host}:{endpoint.port}" if endpoint else "",
+        endpoint=endpoint_url(workload, tasks),
         model=endpoint.model if endpoint else "",
         api_key_file=endpoint.api_key.file if endpoint and endpoint.api_key else "",
         created_at=created_at,
@@ -214,6 +215,17 @@ def workload_view(want: Want, tasks: Mapping[TaskKey, Task], *, created_at: floa
         paused=want.paused,
         run=run_view(want, tasks, summary.phase),
     )
+
+
+def endpoint_url(workload: Workload, tasks: Mapping[TaskKey, Task]) -> str:
+    """Where the workload answers: where the plan says, else where the task in front of it says that it is."""
+    endpoint = workload.endpoint
+    if endpoint is None:
+        return ""
+    if endpoint.host:
+        return f"http://{endpoint.host}:{endpoint.port}"
+    task = tasks.get(TaskKey(workload.name, front_group(workload).name, 0))
+    return task.url.rstrip("/") if task is not None and task.phase in (Phase.READY, Phase.UNHEALTHY) else ""
 
 
 def task_view(want: Want, task: Task) -> TaskView:

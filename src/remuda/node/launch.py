@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import socket
 from pathlib import Path
@@ -101,5 +102,25 @@ def url(spec: ChildSpec, port: int) -> str:
     if not port:
         return ""
     wildcard = spec.bind_host in ("0.0.0.0", "::", "")  # noqa: S104 - read, not bound
-    host = spec.advertise_host or (os.uname().nodename if wildcard else spec.bind_host)
+    host = spec.advertise_host or (own_address(spec.host_file) if wildcard else spec.bind_host)
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+def own_address(host_file: str) -> str:
+    """This machine's address on the way to the host, whom others are near: a name may be unknown there.
+
+    The machine's name where the host takes reports on its own machine only, or does not say where. Nothing is sent and
+    no name is looked up.
+    """
+    name = os.uname().nodename
+    try:
+        host = str(json.loads(Path(host_file).read_text(encoding="utf-8"))["report_host"])
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        socket.inet_pton(family, host)  # an address, not a name
+        if host.startswith("127.") or host == "::1":
+            return name
+        with socket.socket(family, socket.SOCK_DGRAM) as way:
+            way.connect((host, 9))
+            return str(way.getsockname()[0])
+    except (OSError, ValueError, KeyError, TypeError):
+        return name

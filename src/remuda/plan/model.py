@@ -228,8 +228,9 @@ class Endpoint(Frozen):
     """The stable address of a swarm or deployment."""
 
     host: str = "127.0.0.1"
+    """Empty: the node that the router (or the only replica) runs on, at the port that it found free there."""
     port: int = 0
-    """Fixed when the workload is created: routers, replicas and hosts come and go behind it."""
+    """With a `host`, fixed when the workload is created: routers, replicas and hosts come and go behind it."""
     router: str = ""
     """Name of the router's group; empty: the address is that of the only replica."""
     model: str = ""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from remuda.base.secrets import looks_secret
+from remuda.plan.cluster import slurm_notes
 from remuda.plan.engines import engine_of
 from remuda.specs.backend import LocalBackend
 
@@ -34,4 +35,4 @@ def notes(spec: SwarmSpec, python: str = "python") -> tuple[str, ...]:
         said.append(f"env {names} looks secret and is stored as written: secret_env takes {{file: …}} or {{env: …}}")
     if not spec.watchdog.enabled:
         said.append("the watchdog is off: replicas count as ready as soon as they run, and are not restarted")
-    return tuple(said)
+    return (*said, *slurm_notes(spec))

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from remuda.base.errors import InputError
+from remuda.plan.cluster import engine_python, in_image, replica_resources, router_resources, slurm_place
 from remuda.plan.derive import ENDPOINT_PORT, derive, served_name
 from remuda.plan.engines import engine_of
 from remuda.plan.engines.base import secret
@@ -22,7 +23,7 @@ from remuda.plan.model import (
     Role,
     Workload,
 )
-from remuda.specs.backend import LocalBackend
+from remuda.specs.backend import LocalBackend, SlurmBackend
 
 if TYPE_CHECKING:
     from remuda.plan.placement import MachineFacts
@@ -83,6 +84,8 @@ def plan_swarm(
 
 def _place(spec: SwarmSpec) -> dict[str, object]:
     backend = spec.backend
+    if isinstance(backend, SlurmBackend):
+        return slurm_place(backend)
     return {"gpus": list(backend.gpus)} if isinstance(backend, LocalBackend) and backend.gpus is not None else {}
 
 
@@ -97,15 +100,16 @@ def replica_group(spec: SwarmSpec, python: str, listen: Listen | None = None) ->
     Raises:
         InputError: the engine cannot do what is asked.
     """
-    engine = engine_of(spec).render(spec, python)
+    engine = engine_of(spec).render(spec, engine_python(spec, python))
+    argv, env = in_image(spec, engine)
     watchdog = spec.watchdog
     return Group(
         name=REPLICA,
         role=Role.REPLICA,
         count=spec.replicas,
-        command=Command(argv=engine.argv, env=engine.env, secret_env=engine.secret_env, cwd=spec.cwd or ""),
-        resources=Resources(gpus=spec.gpus_per_replica or 0, cpus=spec.cpus_per_task or 0),
-        listen=listen or Listen(port=spec.port),
+        command=Command(argv=argv, env=env, secret_env=engine.secret_env, cwd=spec.cwd or ""),
+        resources=replica_resources(spec),
+        listen=listen or Listen(port=spec.port, public=spec.backend.type == "slurm"),
         probe=probe(watchdog, engine.probe_path, engine.key_env),
         restart=node_restart(watchdog),
         replace=Replace(
@@ -152,26 +156,28 @@ class Front:
     endpoint: Endpoint
     listen: Listen
     """Wished: the port is fixed only when the user named it."""
+    resources: Resources = field(default_factory=Resources)
+    """Of the router."""
 
 
 def plan_front(spec: SwarmSpec, router: str = ROUTER) -> Front:
-    """The address of a swarm; the port that is free is chosen when the workload is accepted.
+    """The address of a swarm; the port that is free is chosen when the workload is accepted, on a cluster by the node.
 
     Args:
         spec: as loaded.
         router: name of the group in front; empty: the only replica.
 
     Raises:
-        InputError: the backend is not available.
+        InputError: the backend is not available, or the router cannot be asked for as it is.
     """
     backend = spec.backend
-    if not isinstance(backend, LocalBackend):
+    if not isinstance(backend, (LocalBackend, SlurmBackend)):
         sentence = f"backend '{backend.type}' is not available yet in this version"
-        raise InputError(sentence, hint="available: local", where="backend.type")
-    address = backend.endpoint
-    port = address.port or ENDPOINT_PORT
+        raise InputError(sentence, hint="available: local, slurm", where="backend.type")
+    host = backend.endpoint.host if isinstance(backend, LocalBackend) else ""
+    port = backend.endpoint.port or ENDPOINT_PORT
     endpoint = Endpoint(
-        host=address.host,
+        host=host,
         port=port,
         router=router,
         model=served_name(spec),
@@ -179,5 +185,7 @@ def plan_front(spec: SwarmSpec, router: str = ROUTER) -> Front:
         wait_s=spec.wait_endpoint_s,
         api_key=secret(spec.api_key) if spec.api_key else None,
     )
-    is_public = address.host not in LOOPBACK
-    return Front(endpoint, Listen(port=port, fixed=address.port is not None, public=is_public))
+    if isinstance(backend, SlurmBackend):
+        # Whoever else is on that node may have the port already, so it is where the search begins.
+        return Front(endpoint, Listen(port=port, public=True), router_resources(backend))
+    return Front(endpoint, Listen(port=port, fixed=backend.endpoint.port is not None, public=host not in LOOPBACK))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urlsplit
 
 from remuda.base.errors import InputError, Unavailable
 from remuda.plan.model import HOST_MARK, PORT_MARK, Command, Group, Listen, Role, Secret
@@ -116,9 +117,16 @@ class SmgRouter:
         addresses = [str(worker["labels"][METRICS_LABEL]) for worker in everyone if is_waiting_room(worker)]
         samples: Samples = ()
         if addresses:
-            answer = await call("GET", addresses[0])
+            answer = await call("GET", beside(base_url, addresses[0]))
             samples = parse(answer.body.decode(errors="replace"))
         return summarize([worker for worker in everyone if not is_waiting_room(worker)], samples)
+
+
+def beside(base_url: str, address: str) -> str:
+    """`address` as it is reached from where the router is `base_url`: the launcher knows loopback only."""
+    host = urlsplit(base_url).hostname or ""
+    parts = urlsplit(address)
+    return parts._replace(netloc=f"{f'[{host}]' if ':' in host else host}:{parts.port}").geturl()
 
 
 def is_waiting_room(worker: Mapping[str, Any]) -> bool:

@@ -39,17 +39,17 @@ class SlurmEndpoint(Strict):
     mem: Size = "16GB"
     """Memory of the router's job."""
     threads_per_core: int = Field(default=1, ge=1)
-    """Hardware threads to use of each core."""
+    """Hardware threads to use of each core. No effect yet."""
     wall_time: Text = "24:00:00"
     """Time limit of the router's job, as Slurm writes it."""
     nginx_image: Text | None = None
-    """Singularity image that holds nginx; needed only with `router: nginx`."""
+    """Singularity image that holds nginx. No effect yet: `router: nginx` takes nginx from the nodes' PATH."""
     nginx_timeout: Seconds = 60.0
-    """How long nginx waits for a replica."""
+    """How long nginx waits for a replica. No effect yet: `router.request_timeout` is what it has."""
     port: Port = 9000
-    """Port of the endpoint."""
+    """Port of the endpoint, or the next that is free on the node where the router runs."""
     poll_interval: Seconds = 10.0
-    """Seconds between two looks at the router's job while it starts."""
+    """Seconds between two looks at the router's job while it starts. No effect: all jobs are looked at together."""
 
 
 class SlurmBackend(Strict):
@@ -64,19 +64,19 @@ class SlurmBackend(Strict):
     qos: Text
     """Quality of service of all jobs of the swarm."""
     ray_port: Port = 6379
-    """Port of Ray's head in replicas that span nodes."""
+    """Port of Ray's head in replicas that span nodes. No effect yet."""
     ray_dashboard_port: Port = 8265
-    """Port of Ray's dashboard."""
+    """Port of Ray's dashboard. No effect yet."""
     venv_path: Text | None = None
-    """Virtual environment of the programs that run outside of containers."""
+    """Virtual environment with the engine, where it is in no image."""
     time_limit: Text = "36:00:00"
     """Time limit of the replicas' jobs, as Slurm writes it."""
     exclude_nodes: Text | None = None
     """Nodes to avoid, e.g. `node[001-004]`; handed to Slurm as it is."""
     node_list: Text | None = None
-    """Nodes to use, e.g. `node[005-008]`; handed to Slurm as it is."""
+    """Node to use. One only: Slurm gives a job all the nodes that it names."""
     log_directory: Text | None = Field(default=None, json_schema_extra={"derived": "`<home_directory>/logs`"})
-    """Where the jobs' output is written."""
+    """Where the jobs' output is written. No effect yet: it is in the run directory, and in `remuda logs NAME`."""
     template_path: Text | None = None
     """Read, so that files of domyn-swarm are accepted; scripts are rendered without it."""
     nginx_template_path: Text | None = None

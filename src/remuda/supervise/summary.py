@@ -12,6 +12,8 @@ from remuda.supervise.model import LIVE, TIME_OVER, Cause, Phase, Task, Want
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from remuda.plan.model import Group, Workload
+
 SERVING = frozenset({Role.REPLICA, Role.PREFILL, Role.DECODE})
 
 
@@ -94,6 +96,13 @@ def _front(want: Want, tasks: Mapping[TaskKey, Task]) -> Task | None:
         return None
     key = TaskKey(want.workload.name, endpoint.router, 0)
     return tasks.get(key) or Task(key, want.workload.backend, reason="not started yet")
+
+
+def front_group(workload: Workload) -> Group:
+    """The group that has the endpoint's address: the router, else the replicas, of which there is one then."""
+    router = workload.endpoint.router if workload.endpoint else ""
+    name = router or next(group.name for group in workload.groups if group.role in SERVING)
+    return workload.group(name)
 
 
 def _why(tasks: list[Task]) -> str:

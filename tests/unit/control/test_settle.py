@@ -98,6 +98,7 @@ SECRET = Command(argv=("server",), secret_env={"KEY": Secret(file="/a")})
         ({"uid": "u2"}, True),
         ({"labels": {"a": "b"}}, True),
         ({"place": {"gpus": ["0"]}}, True),
+        ({"place": {"partition": "p"}}, False),
         ({"endpoint": Endpoint(port=1)}, False),
         ({"groups": (group().model_copy(update={"listen": Listen(port=9, fixed=True)}),)}, True),
         ({"groups": (group(count=3),)}, False),
@@ -109,6 +110,12 @@ SECRET = Command(argv=("server",), secret_env={"KEY": Secret(file="/a")})
 )
 def test_the_same_is_what_a_user_would_call_the_same(change: dict[str, Any], expected: bool) -> None:
     assert is_same(workload(), workload().model_copy(update=change)) is expected
+
+
+@pytest.mark.parametrize(("port", "expected"), [(9000, True), (9001, False)])
+def test_on_a_cluster_another_port_is_another_swarm(port: int, expected: bool) -> None:
+    first, second = (workload(endpoint=Endpoint(host="", port=number)) for number in (9000, port))
+    assert is_same(first, second) is expected
 
 
 def test_where_a_secret_was_put_does_not_matter() -> None:

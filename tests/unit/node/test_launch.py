@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
+import os
+import socket
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 
-from remuda.node.launch import SecretMissing, prepare, probe_host, url
+from remuda.node.launch import SecretMissing, own_address, prepare, probe_host, url
 from remuda.wire.child import HOST_MARK, PORT_MARK, ChildSpec, HealthProbe
 
 if TYPE_CHECKING:
@@ -85,3 +89,23 @@ def test_where_the_child_is_asked(bind: str, reached: str) -> None:
 def test_where_others_reach_it(bind: str, advertise: str, expected: str) -> None:
     assert url(replace(SPEC, bind_host=bind, advertise_host=advertise), 8001) == expected
     assert url(SPEC, 0) == ""
+
+
+@pytest.mark.parametrize("text", [None, "{", "{}", '{"report_host": "127.0.0.1"}', '{"report_host": "head.cluster"}',
+                                  '{"report_host": null}'])  # fmt: skip
+def test_a_machine_is_called_by_its_name_where_the_host_tells_no_way(tmp_path: Path, text: str | None) -> None:
+    file = tmp_path / "host.json"
+    if text is not None:
+        file.write_text(text)
+    assert own_address(str(file)) == os.uname().nodename
+
+
+def test_a_machine_is_reached_by_its_address_towards_the_host(tmp_path: Path) -> None:
+    """Every machine reaches an address of its own from that very address."""
+    own = ""
+    with suppress(OSError):
+        own = socket.gethostbyname(socket.gethostname())
+    (tmp_path / "host.json").write_text(json.dumps({"report_host": own}))
+    expected = os.uname().nodename if not own or own.startswith("127.") else own
+    spec = replace(SPEC, bind_host="0.0.0.0", host_file=str(tmp_path / "host.json"))
+    assert url(spec, 8001) == f"http://{expected}:8001"

@@ -10,7 +10,7 @@ from remuda.base.errors import InputError
 from remuda.plan.model import HOST_MARK, PORT_MARK, Endpoint, Group, Role, Secret
 from remuda.serving.prometheus import parse, quantile, total
 from remuda.serving.router import NO_KEYS, Keys, RouterSettings, router_named
-from remuda.serving.smg import SmgRouter, summarize
+from remuda.serving.smg import SmgRouter, beside, summarize
 from remuda.serving.smg_launcher import LABEL, parser
 
 ENDPOINT = Endpoint(port=8080, router="router", model="tiny")
@@ -32,6 +32,15 @@ def flag(made: Group, name: str) -> str:
 )
 def test_policy(replicas: int, policy: str, expected: str) -> None:
     assert flag(group(replicas=replicas, policy=policy), "--policy") == expected
+
+
+@pytest.mark.parametrize(
+    ("router", "expected"),
+    [("http://127.0.0.1:9000", "http://127.0.0.1:4000/metrics"), ("http://10.0.0.7:9000", "http://10.0.0.7:4000/metrics"),
+     ("http://[fd00::7]:9000", "http://[fd00::7]:4000/metrics")],
+)  # fmt: skip
+def test_metrics_are_read_where_the_router_is(router: str, expected: str) -> None:
+    assert beside(router, "http://127.0.0.1:4000/metrics") == expected
 
 
 def test_an_unknown_policy_is_refused_with_the_known_ones() -> None:

@@ -1,0 +1,204 @@
+"""`remuda up` on a real Slurm: a swarm's whole life, and what happens to it when jobs and nodes are lost."""
+
+from __future__ import annotations
+
+import json
+import urllib.request
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import openai
+import pytest
+from tests.conftest import PYTHON, until
+
+import remuda
+from remuda.serving.tiny import make_tiny_model
+
+if TYPE_CHECKING:
+    from tests.conftest import Home
+
+    from remuda.testing.slurm import SlurmBed
+
+SOURCES = str(Path(remuda.__file__).parents[1])
+#: As domyn-swarm writes it, but small; what it says of the endpoint's node is a job of its own here.
+BACKEND = {
+    "type": "slurm", "partition": "gpu-a100", "account": "inference", "qos": "normal", "time_limit": "02:00:00",
+    "endpoint": {"cpus_per_task": 1, "mem": "200MB", "wall_time": "01:00:00"},
+}  # fmt: skip
+
+
+@pytest.fixture
+def site(home: Home, slurm: SlurmBed) -> Home:
+    """A home whose host talks to the cluster."""
+    home.env |= {**slurm.env(), "REMUDA_SLURM_POLL_S": "0.5"}
+    return home
+
+
+def document(site: Home, name: str = "herd", **changes: Any) -> str:
+    values = {"backend": BACKEND, "gpus_per_replica": 1, "cpus_per_task": 1, **changes}
+    return str(site.swarm(name, **values))
+
+
+def queue(slurm: SlurmBed) -> list[str]:
+    """Names of the jobs that pend or run."""
+    return slurm.run("squeue", "-h", "-r", "-o", "%j").stdout.split()
+
+
+def ask(site: Home, name: str = "herd", model: str = "herd-1") -> str:
+    with openai.OpenAI(
+        base_url=site.view(name)["endpoint"] + "/v1", api_key="none", max_retries=0, timeout=90
+    ) as client:
+        answer = client.chat.completions.create(model=model, messages=[{"role": "user", "content": "hi"}], max_tokens=8)
+    return answer.choices[0].message.content or ""
+
+
+def tasks(site: Home, name: str = "herd") -> dict[str, dict[str, Any]]:
+    return {task["task"]: task for task in site.view(name)["tasks"]}
+
+
+def wait_all(site: Home, attempts: dict[str, int], name: str = "herd") -> dict[str, dict[str, Any]]:
+    """Wait until these attempts serve, and the router sends to all replicas."""
+
+    def serve() -> bool:
+        now, view = tasks(site, name), site.view(name)
+        members = (view["router"] or {"members": []})["members"]
+        return (
+            view["phase"] == "RUNNING" and len(members) == view["wanted"]
+            and all(now[task]["phase"] == "ready" and now[task]["attempt"] >= n for task, n in attempts.items())
+        )  # fmt: skip
+
+    try:
+        until(serve, f"{attempts} serve", 120)
+    except AssertionError as error:
+        raise AssertionError(f"{error}\n{site.run('explain', name).stdout}\n{site.log()}") from None
+    return tasks(site, name)
+
+
+def test_a_swarm_from_up_to_down(site: Home, slurm: SlurmBed) -> None:
+    file = document(site)
+    calls = [line for line in site.run("up", "-c", file, "--dry-run").stdout.splitlines() if line.startswith("sbatch ")]
+    assert len(calls) == 2, "one array, one job"
+    assert "--array=0-1 " in calls[0]
+    assert "--gres=gpu:1 --cpus-per-task=1 --time=02:00:00 " in calls[0]
+    assert "--cpus-per-task=1 --mem=200M --time=01:00:00 " in calls[1]
+    assert not queue(slurm)
+
+    done = site.run("up", "-c", file)
+    view = site.view("herd")
+    assert done.stdout == f"OPENAI_BASE_URL={view['endpoint']}/v1\n"
+    assert view["endpoint"] == tasks(site)["router/0"]["url"], "the address is the router's"
+    with urllib.request.urlopen(f"{view['endpoint']}/v1/models", timeout=60) as answer:
+        assert json.load(answer)["data"][0]["id"] == "herd-1"
+    assert ask(site)
+    arrays = {task["native"].split("_")[0] for name, task in tasks(site).items() if name.startswith("replica")}
+    assert len(arrays) == 1, "replicas are one array"
+    text = site.run("status", "herd").stdout
+    assert "phase     RUNNING: 2 of 2 ready" in text
+    assert "2 members" in text
+    assert all(task["node"] in slurm.node_names and task["native"] in text for task in tasks(site).values())
+    assert "1h 59m" in text
+    assert "HTTP 200 rep=2/2" in site.run("swarm", "list").stdout
+    assert "its time limit ends it in 1h 59m" in site.run("explain", "herd").stdout
+    assert "listening on" in site.run("logs", "herd", "--replica", "1").stdout
+
+    site.run("up", "-c", file)
+    assert site.view("herd")["uid"] == view["uid"], "typed again, it is the same"
+    other = site.run("up", "-c", file, "--set", "backend.partition=gpu-l40s", check=False)
+    assert other.returncode == 4, other.stderr
+
+    site.run("scale", "herd", "3")
+    wait_all(site, {"replica/2": 1})
+    site.run("scale", "herd", "1")
+    until(lambda: len(queue(slurm)) == 2, "the others left the cluster")
+    (site.root / "in.jsonl").write_text('{"prompt": "a"}\n{"prompt": "b"}\n')
+    site.run("job", "submit", "completion", "--name", "herd", "--input", "in.jsonl", "--output", "out.jsonl")
+    assert [json.loads(line)["error"] for line in (site.root / "out.jsonl").read_text().splitlines()] == [None, None]
+
+    assert "herd is down" in site.run("down", "herd").stderr
+    assert queue(slurm) == []
+
+
+def test_a_cancelled_replica_is_replaced(site: Home, slurm: SlurmBed) -> None:
+    site.run("up", "-c", document(site))
+    lost = tasks(site)["replica/1"]["native"]
+    slurm.run("scancel", lost)
+    now = wait_all(site, {"replica/1": 2})
+    assert now["replica/0"]["attempt"] == 1
+    assert now["replica/1"]["native"] != lost
+    assert ask(site)
+    site.run("down", "herd")
+    assert queue(slurm) == []
+
+
+def test_a_crashed_node_is_left_with_all_that_was_on_it(site: Home, slurm: SlurmBed) -> None:
+    """Two replicas and the router: the endpoint is at another address afterwards, and the view says where."""
+    site.run("up", "-c", document(site))
+    before = tasks(site)
+    assert len({task["node"] for task in before.values()}) == 1, "Slurm fills one node before it takes the next"
+    node, endpoint = before["router/0"]["node"], site.view("herd")["endpoint"]
+    slurm.crash(node)
+    now = wait_all(site, dict.fromkeys(before, 2))
+    assert all(task["node"] != node for task in now.values())
+    assert site.view("herd")["endpoint"] == now["router/0"]["url"]
+    if slurm.layout.isolated:
+        assert site.view("herd")["endpoint"] != endpoint
+    assert ask(site)
+    site.run("down", "herd")
+    assert queue(slurm) == []
+
+
+def test_without_a_router_the_replica_is_the_endpoint(site: Home, slurm: SlurmBed) -> None:
+    site.run("up", "-c", document(site, replicas=1, router="none"))
+    assert site.view("herd")["endpoint"] == tasks(site)["replica/0"]["url"]
+    assert ask(site)
+    assert len(queue(slurm)) == 1
+    site.run("down", "herd")
+
+
+def test_what_slurm_refuses_is_told_and_nothing_is_left(site: Home, slurm: SlurmBed) -> None:
+    file = document(site, backend={**BACKEND, "partition": "nowhere"})
+    done = site.run("up", "-c", file, check=False)
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-2] == (
+        "error: herd is FAILED: the router failed: refused: Slurm refused the job: the partition does not exist, or "
+        "may not be used (“Invalid partition name specified”)"
+    )
+    site.run("down", "herd")
+    assert queue(slurm) == []
+
+
+def test_an_image_is_run_by_singularity(site: Home, slurm: SlurmBed) -> None:
+    """A stand-in for Singularity notes what it is asked, and runs the command without the image."""
+    folder = site.root / "bin"
+    folder.mkdir()
+    stand_in = folder / "singularity"
+    stand_in.write_text(
+        f'#!/bin/sh\necho "$@" > {site.root}/asked\nwhile [ "$1" != {site.root}/engine.sif ]; do shift; done\n'
+        'shift\nunset VIRTUAL_ENV\nexec "$@"\n'
+    )
+    stand_in.chmod(0o755)
+    site.env["PATH"] = f"{folder}:{site.env['PATH']}"
+    engine = [PYTHON, "-m", "remuda.testing.engine", "--host", "{host}", "--port", "{port}", "--model", "herd-1"]
+    code = "import sys; sys.path[:0] = " + repr([SOURCES]) + "; from remuda.testing.engine import main; main()"
+    engine[1:3] = ["-c", code]
+    site.run("up", "-c", document(site, replicas=1, image=f"{site.root}/engine.sif", command=engine))
+    asked = (site.root / "asked").read_text()
+    assert asked.startswith(f"exec --nv --bind {site.root} {site.root}/engine.sif {PYTHON} ")
+    assert ask(site)
+    site.run("down", "herd")
+
+
+@pytest.mark.real
+def test_the_real_engine(site: Home, slurm: SlurmBed) -> None:
+    model = make_tiny_model(site.root / "tiny.gguf")
+    watchdog = {"http_path": None}
+    file = document(
+        site, "pony", model=str(model), engine="llamacpp", command=None, args="--ctx-size 512 --parallel 4 --threads 1",
+        gpus_per_replica=0, backend={**BACKEND, "partition": "cpu"}, watchdog=watchdog,
+    )  # fmt: skip
+    site.run("up", "-c", file)
+    assert ask(site, "pony", "tiny")
+    now = wait_all(site, {"replica/0": 1, "replica/1": 1}, "pony")
+    assert now["replica/0"]["http_status"] == 200
+    site.run("down", "pony")
+    assert queue(slurm) == []

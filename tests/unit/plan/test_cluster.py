@@ -1,0 +1,52 @@
+"""What a document says of Slurm that is done otherwise than it may suggest."""
+
+from __future__ import annotations
+
+import pytest
+
+from remuda.plan.derive import derive
+from remuda.plan.notes import notes
+from remuda.plan.placement import MachineFacts
+from remuda.plan.swarm import plan_front
+from remuda.specs.swarm import SwarmSpec
+
+SLURM = {"type": "slurm", "partition": "p", "account": "a", "qos": "q"}
+
+
+def spec_of(backend: dict[str, object], **values: object) -> SwarmSpec:
+    spec = SwarmSpec.model_validate({"model": "m", "gpus_per_replica": 1, "backend": {**SLURM, **backend}, **values})
+    return derive(spec, MachineFacts(cwd="/here")).spec
+
+
+@pytest.mark.parametrize(
+    ("backend", "values", "said"),
+    [
+        ({}, {}, ()),
+        ({"log_directory": "/h/logs"}, {"home_directory": "/h"}, ()),
+        (
+            {"ray_port": 7000, "template_path": "t", "log_directory": "/l", "endpoint": {"nginx_image": "n.sif"}},
+            {},
+            (
+                (
+                    "not used yet on Slurm: backend.ray_port, backend.template_path, backend.endpoint.nginx_image, "
+                    "backend.log_directory (remuda logs NAME shows the output)"
+                ),
+            ),
+        ),
+        ({}, {"watchdog": {"ray": {"enabled": True}}}, ("not used yet on Slurm: watchdog.ray",)),
+        (
+            {},
+            {"replicas": 4, "replicas_per_node": 2},
+            ("Slurm packs replicas by GPUs and CPUs; `nodes` and `replicas_per_node` only divide the CPUs",),
+        ),
+    ],
+)
+def test_notes(backend: dict[str, object], values: dict[str, object], said: tuple[str, ...]) -> None:
+    assert notes(spec_of(backend, **values)) == said
+
+
+def test_the_routers_job_is_small() -> None:
+    spec = spec_of({"endpoint": {"cpus_per_task": 2, "mem": "1GB", "wall_time": "2-00:00:00"}})
+    resources = plan_front(spec).resources
+    assert (resources.cpus, resources.mem_bytes, resources.time_limit_s) == (2, 1 << 30, 172800.0)
+    assert resources.gpus == 0

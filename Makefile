@@ -25,7 +25,7 @@ demo: $(STAMP)  ## Run the main job on this machine: no GPU, no cluster, no down
 
 test: $(STAMP)  ## Run all tests (installs the Debian packages that they need, where it may)
 	@.ci/packages
-	@$(BIN)/python -m pytest -q -n 2 --dist loadfile
+	@$(BIN)/python -m pytest -q -n 2 --dist loadfile --no-loadscope-reorder
 
 check: lint types contracts test  ## Everything that CI checks
 

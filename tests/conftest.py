@@ -38,7 +38,13 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 PYTHON = sys.executable
+SLOW = ("tests/faults/", "tests/component/slurm/", "tests/component/testing/")
 T = TypeVar("T")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Files that wait for clusters come first: the last to end must not be one that began late."""
+    items.sort(key=lambda item: not item.nodeid.startswith(SLOW))
 
 
 class Home:

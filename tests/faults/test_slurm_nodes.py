@@ -100,7 +100,7 @@ def test_preemption_uses_up_no_retry(runs: Runs, pool: str) -> None:
     runs.wait_running(attempt=2)
     runs.enough()
     runs.wait_done()
-    assert runs.lines("signals") == ["1 TERM"]
+    assert set(runs.lines("signals")) == {"1 TERM"}  # Slurm tells the script, and so does the node program
     assert "preemption" in runs.told()
 
 

@@ -32,8 +32,10 @@ def test_a_run_from_start_to_stop(home: Home, slurm: SlurmBed) -> None:
 
     done = home.run("run", "train.sh", "--", "a b")
     assert done.stderr.splitlines()[0] == f"train is accepted on slurm: {' → '.join(shown['pools'])}"
-    until(lambda: home.view("train")["run"]["state"] == "RUNNING", "it runs", 60)
+    # What the node says of it comes before what Slurm says: when its time is over is known a moment later.
+    until(lambda: home.view("train")["run"]["limit_at"], "it runs, and Slurm says until when", 120)
     run = home.view("train")["run"]
+    assert run["state"] == "RUNNING"
     assert run["job_id"].isdigit()
     assert run["pool"] in shown["pools"]
     assert run["limit_at"] > run["started_at"] > 0

@@ -35,25 +35,13 @@ def start(foreground: bool) -> int:
 @click.option("--timeout", default=15.0, show_default=True, help="Seconds to wait for its end.")
 def stop(timeout: float) -> None:
     """Stop the host. What runs goes on running, unwatched until a host is started again."""
-    from remuda.base.errors import HostUnreachable, TimedOut
     from remuda.control.client import HostClient
-    from remuda.wire.process import identify, is_alive
 
     client = HostClient()
     if not client.is_up():
         say("no host is running")
         return
-    try:
-        process = identify(client.get("/host")["pid"])
-    except (HostUnreachable, OSError):
-        process = None
-    left = client.post("/host/stop")["live_tasks"]
-    deadline = time.monotonic() + timeout
-    # It stops answering before it has let go of its files and its lease.
-    while client.is_up() or (process is not None and is_alive(process)):
-        if time.monotonic() > deadline:
-            raise TimedOut(f"the host has not ended after {timeout:.0f} s", hint="see remuda host logs")
-        time.sleep(0.05)
+    left = client.stop(timeout)
     say("the host has ended" + (f"; {left} tasks go on running, unwatched" if left else ""))
 
 

@@ -19,6 +19,7 @@ from urllib.parse import quote, urlencode
 from remuda.base import errors
 from remuda.base.errors import HostUnreachable, RemudaError, TimedOut
 from remuda.base.paths import StatePaths, state_paths
+from remuda.wire.process import identify, is_alive
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -109,6 +110,23 @@ class HostClient:
         except HostUnreachable:
             return False
         return True
+
+    def stop(self, timeout_s: float) -> int:
+        """Let the host end, and wait until it has; how many tasks go on running.
+
+        Raises:
+            HostUnreachable: there is none.
+            TimedOut: it has not ended.
+        """
+        process = identify(int(self.get("/host")["pid"]))
+        left = int(self.post("/host/stop")["live_tasks"])
+        deadline = time.monotonic() + timeout_s
+        # It stops answering before it has let go of its files and its lease.
+        while self.is_up() or is_alive(process):
+            if time.monotonic() > deadline:
+                raise TimedOut(f"the host has not ended after {timeout_s:.0f} s", hint="see remuda host logs")
+            time.sleep(0.05)
+        return left
 
 
 def _error_of(raw: bytes, status: int) -> RemudaError:

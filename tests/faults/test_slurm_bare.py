@@ -99,7 +99,7 @@ def test_preemption_uses_up_no_retry(runs: Runs, pool: str) -> None:
     runs.slurm("sbatch", "-p", "gpu-a100", "-N2", "--gres=gpu:4", "--wrap", "sleep 4")
     runs.wait_running(attempt=2)
     assert runs.task()["failures"] == 0
-    assert runs.lines("signals") == ["1 TERM"]
+    assert set(runs.lines("signals")) == {"1 TERM"}  # Slurm tells the script, and so may the node program
     assert "preempt" in runs.told()
     runs.enough()
     runs.wait_done()

@@ -30,6 +30,7 @@ __all__ = [
     "Resources",
     "Role",
     "Secret",
+    "Succession",
     "Watch",
     "Workload",
 ]
@@ -58,6 +59,7 @@ class Role(StrEnum):
     ROUTER = "router"
     DRIVER = "driver"
     SCRIPT = "script"
+    RELAY = "relay"
     PREFILL = "prefill"
     DECODE = "decode"
     RANK = "rank"
@@ -186,6 +188,15 @@ class Watch(Frozen):
     """How long before. 0: not at all."""
 
 
+class Succession(Frozen):
+    """How the tasks of a group outlive the time limit of their allocations, see `Workload.lifetime_s`."""
+
+    lead_s: float = 0.0
+    """A successor is asked for so long before the time limit ends the one before: queue and start must fit."""
+    drain_s: float = 600.0
+    """Longest time between a successor that is ready and the end of the one before, which answers what it has begun."""
+
+
 class Resources(Frozen):
     """What one task needs."""
 
@@ -222,6 +233,10 @@ class Group(Frozen):
     nodes: NodePolicy = NodePolicy()
     watch: Watch | None = None
     """None: no heartbeat, GPU check and log scan; for groups with a probe."""
+    backend: str = ""
+    """Type of the backend of its tasks, where it is another than the workload's."""
+    succession: Succession | None = None
+    """None: an allocation that its time limit ends is replaced after its end."""
 
 
 class Endpoint(Frozen):
@@ -241,6 +256,8 @@ class Endpoint(Frozen):
     """How long `up` waits for that."""
     api_key: Secret | None = None
     """Bearer token that the endpoint asks for."""
+    relay: str = ""
+    """Name of the group, on the host's machine, that keeps the address while routers come and go; empty: none."""
 
 
 class Workload(Frozen):
@@ -261,6 +278,10 @@ class Workload(Frozen):
     spec_file: str = ""
     """Where the user wrote it, for messages."""
     labels: dict[str, str] = Field(default_factory=dict)
+    lifetime_s: float = 0.0
+    """Successors follow each other for so long after it was brought up; then it is taken down. 0: no successors."""
+    idle_timeout_s: float = 0.0
+    """It is taken down when nothing was asked of its endpoint for so long. 0: never."""
 
     def group(self, name: str) -> Group:
         """The group of that name.

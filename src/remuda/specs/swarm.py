@@ -167,6 +167,17 @@ class SwarmSpec(Strict):
     """The endpoint is announced when the first replica answers, or when all do."""
     wait_endpoint_s: Seconds = 600.0
     """How long `up` waits for that."""
+    lifetime: Seconds = 0.0
+    """How long the swarm shall serve, beyond the time limits of its jobs: successors are submitted before they end, and
+    take over when they are ready. 0: as long as its jobs last, replaced after their end. Slurm only."""
+    handover: Seconds | None = Field(
+        default=None, json_schema_extra={"derived": "a quarter of the time limit, at most `2h`"}
+    )
+    """With `lifetime`: how long before its time limit a job's successor is submitted; queue and start must fit."""
+    drain: Seconds = 600.0
+    """Longest time that a job which was succeeded goes on answering what it has begun."""
+    idle_timeout: Seconds = 0.0
+    """The swarm is taken down when nothing was asked of its endpoint for so long. 0: never."""
     log_level: LogLevel = "info"
     """How much the router and the programs of remuda beside the replicas write."""
     router: Router = Router()

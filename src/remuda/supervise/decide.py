@@ -85,7 +85,7 @@ def _keep(want: Want, group: Group, index: int, tasks: Mapping[TaskKey, Task], n
     if task is None:
         if want.paused:
             return ()
-        fresh = Task(key, want.workload.backend, generation=want.generation, since=now)
+        fresh = Task(key, group.backend or want.workload.backend, generation=want.generation, since=now)
         return (_submit(want, group, fresh, now, "first attempt"),)
     if task.phase in RUNNING or task.phase is Phase.PENDING:
         return _keep_live(want, group, task, now)

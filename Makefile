@@ -4,6 +4,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
+# Tests mostly wait for clusters, so there are two for each core.
+WORKERS := $(shell echo $$((2 * $$(nproc))))
+
 .DEFAULT_GOAL := help
 .PHONY: help install demo test check lint types contracts format lock bench vllm clean
 
@@ -25,7 +28,7 @@ demo: $(STAMP)  ## Run the main job on this machine: no GPU, no cluster, no down
 
 test: $(STAMP)  ## Run all tests (installs the Debian packages that they need, where it may)
 	@.ci/packages
-	@$(BIN)/python -m pytest -q -n 2 --dist loadfile --no-loadscope-reorder
+	@$(BIN)/python -m pytest -q -rfER -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 check: lint types contracts test  ## Everything that CI checks
 

@@ -8,16 +8,17 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from remuda.backends.base import TaskKey
 from remuda.base.errors import RemudaError
 from remuda.control.views import RouterView
 from remuda.plan.model import Secret, Workload
-from remuda.serving.membership import members
+from remuda.serving.membership import front, members
 from remuda.serving.router import Keys, Router, router_named
-from remuda.supervise.model import Phase, Task, Want
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
+
+    from remuda.backends.base import TaskKey
+    from remuda.supervise.model import Task, Want
 
 _LOG = logging.getLogger("remuda.control.follow")
 _AGAIN_S = 0.3
@@ -40,8 +41,10 @@ class Target:
 class RouterFollower:
     """Keeps every router's members equal to its workload's ready replicas, beside the loop and never in its way."""
 
-    def __init__(self, views: dict[str, RouterView]) -> None:
+    def __init__(self, views: dict[str, RouterView], changed: Callable[[str], None] = lambda _: None) -> None:
+        """`changed` is called with a workload's name when the members that its router has are others than before."""
         self._views = views
+        self._tell = changed
         self._numbers: dict[str, dict[str, float]] = {}
         self._targets: dict[str, Target] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
@@ -96,9 +99,10 @@ class RouterFollower:
             return _AGAIN_S
         if changes:
             _LOG.info("router of %s: +%s -%s", name, sorted(changes.added), sorted(changes.removed))
-        self._views[name] = RouterView(
-            url=target.base_url, members=sorted(target.urls - changes.pending), stats=self._numbers.get(name, {})
-        )
+        before, has = self._views.get(name), sorted(target.urls - changes.pending)
+        self._views[name] = RouterView(url=target.base_url, members=has, stats=self._numbers.get(name, {}))
+        if before is None or (before.url, before.members) != (target.base_url, has):
+            self._tell(name)
         await self._look(name, target, router, keys)
         return _AGAIN_S if changes.pending else _CHECK_S
 
@@ -126,8 +130,8 @@ def _target(want: Want, tasks: Mapping[TaskKey, Task]) -> Target | None:
     endpoint = want.workload.endpoint
     if endpoint is None or not endpoint.router:
         return None
-    router = tasks.get(TaskKey(want.workload.name, endpoint.router, 0))
-    if router is None or router.phase is not Phase.READY or not router.url:
+    router = front(want.workload, tasks.values())
+    if router is None:
         return None
     return Target(router.url, members(want.workload, tasks.values()), (router.attempt, router.restarts, router.pid))
 

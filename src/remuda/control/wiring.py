@@ -11,6 +11,7 @@ from remuda.backends.slurm.backend import SlurmBackend
 from remuda.backends.slurm.render import SlurmSite
 from remuda.base.settings import setting
 from remuda.base.units import parse_duration
+from remuda.control.endpoint_file import EndpointFiles
 from remuda.control.follow import RouterFollower
 from remuda.control.runfiles import RunFiles
 from remuda.node.zipapp import build_zipapp
@@ -69,15 +70,17 @@ class Followers:
     """What follows the supervisor's tasks, and ends with the host."""
 
     def __init__(self, service: Service) -> None:
-        self.routers = RouterFollower(service.routers)
+        self.endpoints = EndpointFiles(service.routers)
+        self.routers = RouterFollower(service.routers, self.endpoints.changed)
         service.refresh_router = self.routers.refresh
         self.files = RunFiles(service.journal)
 
     def all(self) -> list[After]:
         """In the order in which they are called."""
-        return [self.routers, self.files]
+        return [self.routers, self.endpoints, self.files]
 
     async def close(self) -> None:
         """End them."""
         await self.routers.close()
+        await self.endpoints.close()
         await self.files.close()

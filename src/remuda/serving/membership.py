@@ -28,16 +28,27 @@ def members(workload: Workload, tasks: Iterable[Task]) -> frozenset[str]:
     )
 
 
+def front(workload: Workload, tasks: Iterable[Task]) -> Task | None:
+    """The task that answers for the endpoint now: a router, or without one the only replica. None while none is ready.
+
+    New requests go there. Everything that needs «the router» asks this, as there may be two for a while.
+    """
+    ready = (task for task in fronts(workload, tasks) if task.phase is Phase.READY)
+    return min(ready, key=lambda task: task.key.index, default=None)
+
+
+def fronts(workload: Workload, tasks: Iterable[Task]) -> tuple[Task, ...]:
+    """All tasks, ready or not, that may answer for the endpoint and have an address."""
+    endpoint = workload.endpoint
+    if endpoint is None:
+        return ()
+    groups = {group.name for group in workload.groups if group.role is Role.REPLICA}
+    if endpoint.router:
+        groups = {endpoint.router}
+    return tuple(task for task in tasks if task.url and task.key.group in groups and task.key.workload == workload.name)
+
+
 def base_url(workload: Workload, tasks: Iterable[Task]) -> str:
     """Address at which the workload's router is asked; empty when it has none or does not run."""
-    endpoint = workload.endpoint
-    if endpoint is None or not endpoint.router:
-        return ""
-    return next(
-        (
-            task.url.rstrip("/")
-            for task in tasks
-            if task.key.group == endpoint.router and task.key.workload == workload.name and task.phase is Phase.READY
-        ),
-        "",
-    )
+    router = front(workload, tasks) if workload.endpoint is not None and workload.endpoint.router else None
+    return router.url.rstrip("/") if router is not None else ""

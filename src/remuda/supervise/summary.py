@@ -99,10 +99,10 @@ def _front(want: Want, tasks: Mapping[TaskKey, Task]) -> Task | None:
 
 
 def front_group(workload: Workload) -> Group:
-    """The group that has the endpoint's address: the router, else the replicas, of which there is one then."""
-    router = workload.endpoint.router if workload.endpoint else ""
-    name = router or next(group.name for group in workload.groups if group.role in SERVING)
-    return workload.group(name)
+    """The group that has the endpoint's address: the relay, else the router, else the only replica."""
+    endpoint = workload.endpoint
+    name = (endpoint.relay or endpoint.router) if endpoint else ""
+    return workload.group(name or next(group.name for group in workload.groups if group.role in SERVING))
 
 
 def _why(tasks: list[Task]) -> str:

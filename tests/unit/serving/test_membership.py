@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from remuda.backends.base import TaskKey
 from remuda.plan.model import Command, Endpoint, Group, Kind, Role, Workload
-from remuda.serving.membership import base_url, members
+from remuda.serving.membership import base_url, front, members
 from remuda.supervise.model import Phase, Task
 
 WORKLOAD = Workload(
@@ -78,3 +78,16 @@ def test_the_router_is_asked_once_it_answers() -> None:
     assert base_url(WORKLOAD, [ready]) == "http://127.0.0.1:8000"
     alone = WORKLOAD.model_copy(update={"endpoint": Endpoint(port=8000)})
     assert base_url(alone, [ready]) == ""
+
+
+def test_who_is_in_front() -> None:
+    """The ready router of the lowest index; without a router the replica."""
+    url = "http://127.0.0.1:8000"
+    first, second = (Task(TaskKey("herd", "router", index), "local", Phase.READY, url=url) for index in (0, 1))
+    replica = Task(TaskKey("herd", "replica", 0), "local", Phase.READY, url=url)
+    assert front(WORKLOAD, [replica, second, first]) == first
+    assert front(WORKLOAD, [replica, second]) == second
+    assert front(WORKLOAD, [replica]) is None
+    alone = WORKLOAD.model_copy(update={"endpoint": Endpoint(port=8000)})
+    assert front(alone, [first, replica]) == replica
+    assert front(WORKLOAD.model_copy(update={"endpoint": None}), [first, replica]) is None

@@ -1,0 +1,174 @@
+"""Files that say where an endpoint is to be asked: `endpoint.json` for programs, `router.json` for the relay.
+
+They are written beside the loop, which never waits for them, whenever one of them would say something else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from remuda.base.files import write_atomic
+from remuda.control.views import endpoint_url
+from remuda.serving.membership import front, fronts
+from remuda.supervise.model import Phase
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from remuda.backends.base import TaskKey
+    from remuda.control.views import RouterView
+    from remuda.plan.model import Workload
+    from remuda.supervise.model import Task, Want
+
+_LOG = logging.getLogger("remuda.control.endpoint_file")
+ENDPOINT_FILE: Final = "endpoint.json"
+ROUTER_FILE: Final = "router.json"
+_ANSWERING: Final = (Phase.READY, Phase.UNHEALTHY, Phase.STOPPING)
+"""Phases in which a router may be answering what it was asked before."""
+_AGAIN_S: Final = 1.0
+"""After a file that could not be written."""
+
+
+def answering(
+    workload: Workload, tasks: Mapping[TaskKey, Task], router: RouterView | None = None, before: str = ""
+) -> Task | None:
+    """The task that requests are to be sent to; None while there is none.
+
+    A router that missed a probe is better than none. One that begins is asked only when it was told of a replica:
+    before that it would refuse everything.
+
+    Args:
+        workload: with an endpoint.
+        tasks: of it.
+        router: what the ready router was told.
+        before: `id` of the task that this said last; it is known to be told.
+    """
+    found = front(workload, tasks.values())
+    if found is None:
+        ill = (task for task in fronts(workload, tasks.values()) if task.phase is Phase.UNHEALTHY)
+        return min(ill, key=lambda task: task.key.index, default=None)
+    if workload.endpoint is None or not workload.endpoint.router:
+        return found
+    is_told = router is not None and router.url == found.url and bool(router.members)
+    return found if is_told or life(found) == before else None
+
+
+def life(task: Task) -> str:
+    """Another text for each start of the task's program; an address alone does not say who is there."""
+    return f"{task.token}/{task.restarts}"
+
+
+def router_document(workload: Workload, tasks: Mapping[TaskKey, Task], chosen: Task | None) -> dict[str, Any]:
+    """What the relay reads: where new requests go (`chosen`), and which routers may still be answering old ones."""
+    alive = sorted(
+        (task for task in fronts(workload, tasks.values()) if task.phase in _ANSWERING), key=lambda task: task.key
+    )
+    return {
+        "router": _named(chosen) if chosen is not None else None,
+        "alive": [_named(task) for task in alive],
+    }
+
+
+def _named(task: Task) -> dict[str, str]:
+    return {"url": task.url.rstrip("/"), "id": life(task)}
+
+
+def endpoint_document(workload: Workload, tasks: Mapping[TaskKey, Task], chosen: Task | None) -> dict[str, Any]:
+    """What programs read that ask the endpoint: the stable address, and the router's own on the cluster's network."""
+    return {
+        "url": endpoint_url(workload, tasks),
+        "router": chosen.url.rstrip("/") if chosen is not None else "",
+        "model": workload.endpoint.model if workload.endpoint else "",
+    }
+
+
+class EndpointFiles:
+    """Keeps both files of every workload with an endpoint up to date."""
+
+    def __init__(self, routers: Mapping[str, RouterView]) -> None:
+        self._routers = routers
+        self._seen: dict[str, tuple[Want, Mapping[TaskKey, Task]]] = {}
+        self._chosen: dict[str, str] = {}
+        """Life of the task that was named last, by workload."""
+        self._said: dict[Path, dict[str, Any]] = {}
+        self._pending: dict[Path, dict[str, Any]] = {}
+        self._worker: asyncio.Task[None] | None = None
+
+    async def step(self, want: Want, tasks: Mapping[TaskKey, Task]) -> float | None:
+        """Note what they shall say; the files follow at once."""
+        if want.workload.endpoint is not None:
+            self._seen[want.workload.name] = (want, tasks)
+            self._note(want.workload, tasks)
+        return None
+
+    def changed(self, name: str) -> None:
+        """A router was told of its replicas."""
+        if name in self._seen:
+            want, tasks = self._seen[name]
+            self._note(want.workload, tasks)
+
+    async def close(self) -> None:
+        """Write what is left."""
+        if self._worker is not None:
+            await asyncio.gather(self._worker, return_exceptions=True)
+
+    def _note(self, workload: Workload, tasks: Mapping[TaskKey, Task]) -> None:
+        name, folder = workload.name, Path(workload.run_dir)
+        if name not in self._chosen:
+            self._chosen[name] = _last_choice(folder / ROUTER_FILE)
+        chosen = answering(workload, tasks, self._routers.get(name), self._chosen[name])
+        self._chosen[name] = life(chosen) if chosen is not None else ""
+        documents = {folder / ENDPOINT_FILE: endpoint_document(workload, tasks, chosen)}
+        if workload.endpoint is not None and workload.endpoint.relay:
+            documents[folder / ROUTER_FILE] = router_document(workload, tasks, chosen)
+        for path, document in documents.items():
+            if self._said.get(path) != document:
+                self._said[path] = self._pending[path] = document
+        if self._pending and (self._worker is None or self._worker.done()):
+            self._worker = asyncio.create_task(self._work(), name="endpoint files")
+
+    async def _work(self) -> None:
+        while self._pending:
+            batch, self._pending = self._pending, {}
+            failed = await asyncio.to_thread(_write_all, batch)
+            if failed:
+                self._pending = {**failed, **self._pending}
+                await asyncio.sleep(_AGAIN_S)
+
+
+def _last_choice(path: Path) -> str:
+    """Life of the router that the file names; empty where it names none."""
+    try:
+        return str(json.loads(path.read_text())["router"]["id"])
+    except (OSError, ValueError, LookupError, TypeError):
+        return ""
+
+
+def _write_all(batch: Mapping[Path, dict[str, Any]]) -> dict[Path, dict[str, Any]]:
+    """Write them; returns those that could not be written although their directory is there."""
+    failed = {}
+    for path, document in batch.items():
+        try:
+            _write(path, document)
+        except OSError as error:
+            _LOG.warning("%s cannot be written: %s", path, error)
+            if path.parent.is_dir():
+                failed[path] = document
+    return failed
+
+
+def _write(path: Path, document: dict[str, Any]) -> None:
+    if not path.parent.is_dir():
+        return
+    try:
+        old = json.loads(path.read_text())
+    except (OSError, ValueError):
+        old = {}
+    if isinstance(old, dict) and {**old, "at": 0} == {**document, "at": 0}:
+        return
+    write_atomic(path, json.dumps({**document, "at": time.time()}) + "\n", mode=0o600, sync=False)

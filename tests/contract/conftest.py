@@ -31,6 +31,9 @@ if TYPE_CHECKING:
 class Bed(Protocol):
     """One backend with what the suite needs around it."""
 
+    root: Path
+    """State directory."""
+
     def make(self) -> Backend:
         """A backend as a fresh host would make it: it knows nothing of what another instance did."""
         ...

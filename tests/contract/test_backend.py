@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from remuda.backends.base import Backend, Feature, Handle, Life, Observed, Request
+from remuda.backends.base import Backend, Feature, Handle, Life, Observed, Request, Stray
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -209,3 +209,51 @@ async def test_the_reason_of_an_end_is_told(bed: Bed, argv: tuple[str, ...]) -> 
     seen = await until(backend, handle, is_over)
     assert seen.reason
     assert seen.exit_code != 0
+
+
+async def find_stray(backend: Backend, token: str) -> Stray:
+    """Wait until a look at all there is names it."""
+    async with asyncio.timeout(90):
+        while True:
+            for stray in await backend.list_all():
+                if stray.token == token and stray.home:
+                    return stray
+            await asyncio.sleep(0.05)
+
+
+async def test_what_nobody_remembers_is_found_by_its_name_and_removed(bed: Bed) -> None:
+    old = bed.make()
+    first, second = await submit(old, bed.request(*SLEEPS), bed.request(*SLEEPS, name="w2"))
+    for handle in (first, second):
+        await until(old, handle, is_running)
+    new = bed.make()
+    strays = [await find_stray(new, handle.token) for handle in (first, second)]
+    assert all(stray.native and stray.life is Life.RUNNING for stray in strays)
+    assert {stray.home for stray in strays} == {str(bed.root)}
+    await new.remove(strays[0])
+    await new.remove(strays[0])
+    await until(old, first, is_over)
+    await new.remove(strays[0], force=True)
+    assert first.token not in bed.living()
+    left = [stray.token for stray in await new.list_all()]
+    assert first.token not in left
+    assert second.token in left, "nothing else is touched"
+
+
+async def test_a_stray_that_does_not_listen_is_killed(bed: Bed) -> None:
+    backend = bed.make()
+    script = "trap '' TERM; echo deaf; sleep 600 & while :; do sleep 1; done"
+    (handle,) = await submit(backend, bed.request("sh", "-c", script))
+    await until_line(backend, handle, "deaf")
+    await backend.remove(await find_stray(backend, handle.token), force=True)
+    await until(backend, handle, is_over)
+    assert handle.token not in bed.living()
+
+
+async def test_what_has_ended_is_not_listed(bed: Bed) -> None:
+    backend = bed.make()
+    (handle,) = await submit(backend, bed.request("true"))
+    await until(backend, handle, is_over)
+    async with asyncio.timeout(90):
+        while handle.token in [stray.token for stray in await backend.list_all()]:
+            await asyncio.sleep(0.05)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from enum import Enum, StrEnum, auto
 from typing import TYPE_CHECKING, Protocol
@@ -68,6 +69,14 @@ def read_token(token: str) -> Token:
         raise ValueError(f"{token!r} is not an allocation's token")
     workload, group, index, attempt, uid = parts
     return Token(workload, group, int(index), int(attempt), uid)
+
+
+_TOKEN = re.compile(r"[a-z0-9]([a-z0-9._-]{0,61}[a-z0-9])?\.[a-z0-9_-]+\.[0-9]+\.[0-9]+\.[a-z0-9]{8}")
+
+
+def is_token(name: str) -> bool:
+    """Whether a name that somebody's job or process has is a token of ours: it has all of its parts, in their shape."""
+    return _TOKEN.fullmatch(name) is not None
 
 
 @dataclass(frozen=True)
@@ -179,6 +188,24 @@ class Observed:
 
 
 @dataclass(frozen=True)
+class Stray:
+    """An allocation that has not ended, found by its name alone: whoever asked for it, whenever, from whatever home."""
+
+    token: str
+    native: str
+    """The backend's own name of it: a job id, or the pids of its processes with commas between them."""
+    life: Life
+    """PENDING or RUNNING."""
+    native_state: str = ""
+    """The backend's own word, raw."""
+    node: str = ""
+    since: float = 0.0
+    """When it was submitted or began, seconds since the epoch; 0 where nobody says."""
+    home: str = ""
+    """State directory from which it was started; empty where nothing of it tells."""
+
+
+@dataclass(frozen=True)
 class Node:
     """One machine of a scheduler."""
 
@@ -284,6 +311,22 @@ class Backend(Protocol):
 
     async def cancel(self, handle: Handle, *, force: bool = False) -> None:
         """Ask the allocation to end; `force` kills it. Absent is fine. `observe` tells when it has ended.
+
+        Raises:
+            BackendUnreachable: no answer.
+        """
+        ...
+
+    async def list_all(self) -> Sequence[Stray]:
+        """Every allocation of this user that has not ended and whose name is a token, whatever its age, home or host.
+
+        Raises:
+            BackendUnreachable: no answer.
+        """
+        ...
+
+    async def remove(self, stray: Stray, *, force: bool = False) -> None:
+        """Ask what `list_all` has named to end; `force` kills it. Absent is fine. Writes nothing into its home.
 
         Raises:
             BackendUnreachable: no answer.

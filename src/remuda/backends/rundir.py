@@ -23,6 +23,12 @@ def allocation_dir(workloads: Path, token: str) -> Path:
     return workloads / parts.workload / f"{parts.group}-{parts.index}" / f"attempt-{parts.attempt}-{parts.uid}"
 
 
+def home_of(folder: Path, token: str) -> str:
+    """State directory that the allocation's directory lies in; empty when `folder` is not that of `token`."""
+    is_its = len(folder.parents) > 3 and allocation_dir(folder.parents[2], token) == folder
+    return str(folder.parents[3]) if is_its else ""
+
+
 def previous_dir(workloads: Path, token: str) -> Path | None:
     """Directory of the attempt before, None for the first."""
     parts = read_token(token)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from remuda.backends.base import Cluster, Feature, Handle, Life, Observed, Rendered, Request
+from remuda.backends.base import Cluster, Feature, Handle, Life, Observed, Rendered, Request, Stray
 from remuda.base.errors import BackendUnreachable, Impossible, Rejected
 from remuda.wire.report import Report
 
@@ -46,6 +46,7 @@ class FakeBackend:
         holds: what is submitted is held until it is released.
         has: what `cluster` answers.
         requests: what was rendered, by token.
+        home: state directory that `list_all` tells of each.
     """
 
     features = frozenset({Feature.ARRAYS})
@@ -65,6 +66,7 @@ class FakeBackend:
         self.holds = False
         self.has = Cluster(nodes=(), pools=())
         self.requests: dict[str, Request] = {}
+        self.home = ""
         self._clock = clock
 
     # The protocol
@@ -132,6 +134,23 @@ class FakeBackend:
             if force or not one.is_stubborn:
                 self.end(handle.token, 0 if not force else 137)
         self._end(verb)
+
+    async def list_all(self) -> Sequence[Stray]:
+        """What was made and has not ended."""
+        self._begin("list_all", [])
+        return [
+            Stray(token, one.seen.native, one.seen.life, node=one.seen.node, home=self.home)
+            for token, one in self.made.items()
+            if one.seen.life in LIVING
+        ]
+
+    async def remove(self, stray: Stray, *, force: bool = False) -> None:
+        """End it, unless it is stubborn and not forced."""
+        self._begin("remove", [stray.token])
+        one = self.made.get(stray.token)
+        if one is not None and one.seen.life in LIVING and (force or not one.is_stubborn):
+            self.end(stray.token, 0 if not force else 137)
+        self._end("remove")
 
     async def logs(self, handle: Handle, *, follow: bool = False, tail: int = 0) -> AsyncIterator[str]:
         """Its lines; nothing more ever comes, so `follow` makes no difference."""

@@ -6,7 +6,8 @@ import asyncio
 import os
 from typing import TYPE_CHECKING
 
-from remuda.backends.base import Cluster, Feature, Handle, Life, Node, Observed, PoolInfo, Rendered, Request
+from remuda.backends.base import Cluster, Feature, Handle, Life, Node, Observed, PoolInfo, Rendered, Request, Stray
+from remuda.backends.local import strays
 from remuda.backends.local.client import LocalClient
 from remuda.backends.local.devices import gpu_type, present_gpus
 from remuda.backends.local.processes import tokens_by_pid
@@ -92,6 +93,14 @@ class LocalBackend:
     async def cancel(self, handle: Handle, *, force: bool = False) -> None:
         """Ask the allocation to end, or kill all of its processes. Absent is fine."""
         await asyncio.to_thread(self.client.end, handle.token, force=force)
+
+    async def list_all(self) -> Sequence[Stray]:
+        """What any host of this user has started on this machine and has not ended."""
+        return await asyncio.to_thread(strays.list_all)
+
+    async def remove(self, stray: Stray, *, force: bool = False) -> None:
+        """Ask its node program to end it, or kill all of its processes."""
+        await asyncio.to_thread(strays.remove, stray, force=force)
 
     def logs(self, handle: Handle, *, follow: bool = False, tail: int = 0) -> AsyncIterator[str]:
         """Lines of the task's output; with `follow`, new ones for as long as the allocation lives."""

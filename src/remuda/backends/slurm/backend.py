@@ -8,8 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from remuda.backends.base import Cluster, Ending, Feature, Handle, Life, Observed, Rendered, Request
-from remuda.backends.slurm import observing
+from remuda.backends.base import Cluster, Ending, Feature, Handle, Life, Observed, Rendered, Request, Stray
+from remuda.backends.slurm import observing, strays
 from remuda.backends.slurm.arrays import Call, array_name, merge
 from remuda.backends.slurm.client import SlurmClient
 from remuda.backends.slurm.files import Files
@@ -325,6 +325,22 @@ class SlurmBackend:
                 await self.client.terminate(line.name, line.job_id)
             elif observing.is_alive(line):
                 await self.client.cancel(line.name, line.job_id)
+
+    async def list_all(self) -> Sequence[Stray]:
+        """This user's jobs that pend or run under a token.
+
+        Raises:
+            BackendUnreachable: no answer.
+        """
+        return await strays.list_all(self.client)
+
+    async def remove(self, stray: Stray, *, force: bool = False) -> None:
+        """End a job by its id, if it still has that name.
+
+        Raises:
+            BackendUnreachable: no answer.
+        """
+        await strays.remove(self.client, stray, force=force)
 
     # --- the rest ----------------------------------------------------------------------------------------------------
 

@@ -35,6 +35,9 @@ _FIND_DAYS = 30
 _MANY_DETAILS = 16
 _IDS_PER_CALL = 500
 _NO_ACCOUNTING = ("accounting storage is disabled", "slurm accounting storage")
+_GONE_CODES = (2017 & 0xFF, 2021 & 0xFF)
+"""ESLURM_INVALID_JOB_ID and ESLURM_ALREADY_DONE as exit codes of scancel, which ends with the low byte of its errno and
+sometimes says nothing (22.05)."""
 _GONE = ("invalid job id", "already completed", "job/step already", "not pending", "no error", "can not be altered")
 
 
@@ -182,6 +185,8 @@ class SlurmClient:
     def _check(answer: Answer, command: str) -> None:
         """Let pass what a job that has gone, or is not in the state for it, is answered with."""
         if answer.code == 0 or (not is_silence(answer.err) and any(text in answer.err.lower() for text in _GONE)):
+            return
+        if command == "scancel" and answer.code in _GONE_CODES and not answer.err.strip():
             return
         raise BackendUnreachable(f"{command} failed: {said_by(answer.err) or f'code {answer.code}'}")
 

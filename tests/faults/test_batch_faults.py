@@ -16,8 +16,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from remuda.base.errors import Conflict, Unavailable
-from remuda.batch.checkpoint import FolderLock
 from remuda.batch.driver import run_job
+from remuda.batch.lock import FolderLock
 from remuda.batch.log import StorageFull
 from remuda.batch.request import JobRequest, Summary
 from remuda.testing.stub_process import StubProcess

@@ -13,18 +13,14 @@ record of a row wins.
 
 from __future__ import annotations
 
-import fcntl
 import logging
-import os
 import shutil
-import socket
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import orjson
 
-from remuda.base.errors import Conflict, RemudaError
 from remuda.base.files import write_atomic
 from remuda.batch.index import IdTable, OffsetIndex
 from remuda.batch.log import MAGIC, LogWriter, StorageFull, scan
@@ -160,51 +156,6 @@ class Checkpoint:
             self._ids.close()
         if not self.keep:
             shutil.rmtree(self.folder, ignore_errors=True)
-
-
-class FolderLock:
-    """A checkpoint directory that this process alone may write, until `release` or its death."""
-
-    def __init__(self, folder: Path) -> None:
-        """Create `folder` and lock it.
-
-        Raises:
-            Conflict: another process holds it.
-            RemudaError: it cannot be created.
-        """
-        self.folder = folder
-        try:
-            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            self._fd = os.open(folder / "lock", os.O_RDWR | os.O_CREAT, 0o600)
-        except OSError as error:
-            raise RemudaError(f"the checkpoint directory {folder} cannot be used: {error.strerror}") from error
-        try:
-            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            owner = os.pread(self._fd, 200, 0).decode(errors="replace").strip()
-            os.close(self._fd)
-            raise Conflict(
-                f"the checkpoint {folder} is being written by {owner or 'another process'}",
-                hint="wait for it, or give this job another --output or --checkpoint-tag",
-            ) from error
-        except OSError as error:
-            _log.warning("%s cannot be locked (%s): see that only one driver writes it", folder, error.strerror)
-        self._write_owner()
-        # Half-written files of a killed driver; whoever holds the lock is alone here.
-        for left in folder.glob(".*.json.*"):
-            left.unlink(missing_ok=True)
-
-    def _write_owner(self) -> None:
-        try:
-            os.ftruncate(self._fd, 0)
-            os.pwrite(self._fd, f"process {os.getpid()} on {socket.gethostname()}\n".encode(), 0)
-        except OSError as error:
-            self.release()
-            raise full(self.folder, error) from error
-
-    def release(self) -> None:
-        """Let others in."""
-        os.close(self._fd)
 
 
 def full(folder: Path, error: OSError) -> StorageFull:

@@ -17,10 +17,10 @@ from remuda.batch import checkpoint as store
 from remuda.batch.answer import RowError, Transient
 from remuda.batch.ask import Asker
 from remuda.batch.breaker import Breaker
-from remuda.batch.checkpoint import Checkpoint, FolderLock
 from remuda.batch.concurrency import START, Limiter
-from remuda.batch.endpoint import ask_models, refused
+from remuda.batch.endpoint import refused
 from remuda.batch.feed import Feed
+from remuda.batch.lock import BEAT_S, take_lock
 from remuda.batch.output import OutputPass
 from remuda.batch.perform import performer_for
 from remuda.batch.pipeline import Pipeline, Rules
@@ -32,7 +32,9 @@ from remuda.batch.request import DEFAULT_BOUND, JobRequest, Summary
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
+    from remuda.batch.checkpoint import Checkpoint
     from remuda.batch.job import SwarmJob
+    from remuda.batch.lock import FolderLock
 
 _PROGRESS_S = 0.5
 _SCRAPE_S = 2.0
@@ -128,6 +130,7 @@ class _Run:
         self._connection: Connection | None = None
         self._job: SwarmJob | None = None
         self._lock: FolderLock | None = None
+        self._beating: asyncio.Task[None] | None = None
         self._checkpoint: Checkpoint | None = None
         self._feed: Feed | None = None
         self._pipeline: Pipeline | None = None
@@ -139,7 +142,7 @@ class _Run:
         ready = await prepare(self._request, self._connection, given)
         self._job = ready.job
         self._total = ready.source.total
-        self._checkpoint = self._open(ready)
+        self._checkpoint = await self._open(ready)
         self.say("reading")
         feed = self._feed = self._make_feed(ready, self._checkpoint)
         await feed.fill()
@@ -149,7 +152,7 @@ class _Run:
         self._total = feed.seen
         return await self._write(ready, self._checkpoint, feed)
 
-    def _open(self, ready: Prepared) -> Checkpoint:
+    async def _open(self, ready: Prepared) -> Checkpoint:
         if not self._request.checkpointing:
             folder = store.temporary_folder(ready.target.path)
             try:
@@ -158,8 +161,15 @@ class _Run:
                 shutil.rmtree(folder, ignore_errors=True)
                 raise
         folder = self._request.checkpoint_path()
-        self._lock = FolderLock(folder)
+        self._lock = await take_lock(folder, self._request.owner)
+        self._beating = asyncio.create_task(self._beat(self._lock))
         return open_checkpoint(ready, self._lock, folder)
+
+    @staticmethod
+    async def _beat(lock: FolderLock) -> None:
+        while True:
+            await asyncio.sleep(BEAT_S)
+            lock.beat()
 
     def _make_feed(self, ready: Prepared, checkpoint: Checkpoint) -> Feed:
         pandas = self._request.data_backend == "pandas"
@@ -170,7 +180,9 @@ class _Run:
     async def _see_endpoint(self, ready: Prepared) -> None:
         connection = self._connection
         if connection is not None and type(ready.job).asks and not connection.answered:
-            await ask_models(connection.transport, connection.url)
+            if connection.address is not None:
+                self.say("waiting", "for the endpoint to answer")
+            await connection.models()
 
     async def _ask_all(self, ready: Prepared, checkpoint: Checkpoint, feed: Feed) -> None:
         job, connection = ready.job, self._connection
@@ -201,10 +213,10 @@ class _Run:
         assert connection is not None
         assert pipeline is not None
         if error.status == 401:
-            return refused(connection.url, error.status)
+            return refused(connection.where, error.status)
         # Refused before anything was ever answered: the model or the address is wrong, not the row.
         if error.status in {403, 404} and not pipeline.counters.answered and not pipeline.feed.skipped:
-            return Rejected(f"{connection.url} refuses every request: {error.message}", hint="is --model right?")
+            return Rejected(f"{connection.where} refuses every request: {error.message}", hint="is --model right?")
         return None
 
     async def _is_well(self) -> bool:
@@ -281,6 +293,8 @@ class _Run:
         if time.monotonic() - self._told >= _PROGRESS_S:
             pipeline = self._pipeline
             waiting = pipeline is not None and pipeline.breaker.open_since is not None
+            if waiting and self._connection is not None:
+                self._connection.check()
             self.say("waiting" if waiting else "running", pipeline.breaker.reason if waiting and pipeline else "")
 
     def say(self, state: str, note: str = "") -> None:
@@ -330,6 +344,8 @@ class _Run:
             await self._connection.transport.close()
         if self._checkpoint is not None:
             self._checkpoint.close()
+        if self._beating is not None:
+            self._beating.cancel()
         if self._lock is not None:
             self._lock.release()
 

@@ -15,10 +15,13 @@ from remuda.base.settings import setting
 from remuda.batch.answer import Transient
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from remuda.batch.transport import Reply, Transport
 
 #: How long a job waits at its start for an endpoint that does not listen (yet).
 START_WAIT_S = 3.0
+_TRY_S = 10.0
 
 
 def base_url(endpoint: str) -> str:
@@ -71,14 +74,22 @@ def read_key(endpoint: str, *, env: str, file: str) -> str:
     return default_key(endpoint)
 
 
-async def ask_models(transport: Transport, endpoint: str, *, wait_s: float = START_WAIT_S) -> list[str]:
+async def ask_models(
+    transport: Transport, endpoint: str, *, wait_s: float = START_WAIT_S, check: Callable[[], None] = lambda: None
+) -> list[str]:
     """Names of the models that the endpoint serves; empty when it has no `/v1/models`.
+
+    Args:
+        transport: to it.
+        endpoint: its name in messages.
+        wait_s: how long it is waited for.
+        check: called between tries; what it raises ends the wait.
 
     Raises:
         Unavailable: nobody answered within `wait_s` seconds.
         Rejected: the key was refused.
     """
-    reply = await _patient_get(transport, "/v1/models", endpoint, wait_s)
+    reply = await _patient_get(transport, "/v1/models", endpoint, wait_s, check)
     if reply.status in {401, 403}:
         raise refused(endpoint, reply.status)
     if reply.status != 200:
@@ -97,13 +108,17 @@ def refused(endpoint: str, status: int) -> Rejected:
     )
 
 
-async def _patient_get(transport: Transport, path: str, endpoint: str, wait_s: float) -> Reply:
+async def _patient_get(
+    transport: Transport, path: str, endpoint: str, wait_s: float, check: Callable[[], None]
+) -> Reply:
     loop = asyncio.get_running_loop()
     until = loop.time() + wait_s
+    try_s = min(max(wait_s, 0.5), _TRY_S)
     while True:
+        check()
         reason = ""
         try:
-            async with asyncio.timeout(max(wait_s, 0.5)):
+            async with asyncio.timeout(try_s):
                 reply = await transport.get(path)
             if reply.status not in {502, 503, 504}:
                 return reply
@@ -111,7 +126,7 @@ async def _patient_get(transport: Transport, path: str, endpoint: str, wait_s: f
         except Transient as error:
             reason = error.message
         except TimeoutError:
-            reason = f"no answer within {wait_s:.0f} s"
+            reason = f"no answer within {try_s:.0f} s"
         if loop.time() + 0.25 > until:
             raise Unavailable(
                 f"endpoint {endpoint} does not answer: {reason}",

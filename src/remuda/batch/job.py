@@ -60,6 +60,8 @@ class SwarmJob:
         self.kwargs: dict[str, Any] = extra_kwargs
         self._api_key: str | None = None
         self._client: AsyncOpenAI | None = None
+        self._is_own = False
+        self._left: list[AsyncOpenAI] = []
 
     @property
     def client(self) -> AsyncOpenAI:
@@ -72,11 +74,13 @@ class SwarmJob:
             from remuda.batch.openai_client import make_client
 
             self._client = make_client(self.endpoint, self._api_key, timeout_s=self.timeout)
+            self._is_own = True
         return self._client
 
     @client.setter
     def client(self, client: AsyncOpenAI) -> None:
         self._client = client
+        self._is_own = False
 
     @property
     def output_names(self) -> list[str]:
@@ -86,6 +90,13 @@ class SwarmJob:
     def use_key(self, api_key: str) -> None:
         """Send `api_key` to the endpoint instead of the environment's; it is shown nowhere."""
         self._api_key = api_key
+
+    def move(self, endpoint: str) -> None:
+        """The endpoint is elsewhere now: `client` is a new one from the next call on, unless it was given."""
+        self.endpoint = endpoint
+        if self._client is not None and self._is_own:
+            self._left.append(self._client)
+            self._client = None
 
     def settings(self) -> dict[str, Any]:
         """What changes the answers besides the constructor's arguments; part of the checkpoint's fingerprint."""
@@ -109,8 +120,9 @@ class SwarmJob:
 
     async def close(self) -> None:
         """Let go of connections."""
-        if self._client is not None:
-            client, self._client = self._client, None
+        clients = [*self._left, *([self._client] if self._client is not None else [])]
+        self._left, self._client = [], None
+        for client in clients:
             await client.close()
 
 

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from remuda.base.errors import Conflict, InputError
 from remuda.batch import checkpoint as store
-from remuda.batch.checkpoint import Checkpoint, FolderLock
-from remuda.batch.endpoint import ask_models, base_url, pick_model, read_key
+from remuda.batch.address import Address, EndpointGone, FollowingTransport
+from remuda.batch.checkpoint import Checkpoint
+from remuda.batch.endpoint import START_WAIT_S, ask_models, base_url, pick_model, read_key
 from remuda.batch.fingerprint import check_same, fingerprint
 from remuda.batch.index import IdTable, digest_id
 from remuda.batch.jobs import RequestJob
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from remuda.batch.job import SwarmJob
+    from remuda.batch.lock import FolderLock
     from remuda.batch.request import JobRequest
     from remuda.batch.transport import Transport
 
@@ -35,6 +37,36 @@ class Connection:
     api_key: str
     answered: bool = False
     """Whether it has answered a question in this run."""
+    address: Address | None = None
+    """Where it is, if it may move."""
+    wait_s: float = START_WAIT_S
+    """How long it is waited for at the start."""
+
+    @property
+    def where(self) -> str:
+        """The endpoint's name in messages."""
+        return str(self.address) if self.address is not None else self.url
+
+    async def models(self) -> list[str]:
+        """See `ask_models`.
+
+        Raises:
+            Unavailable: nobody answered in time, or it was taken down.
+            Rejected: the key was refused.
+        """
+        found = await ask_models(self.transport, self.where, wait_s=self.wait_s, check=self.check)
+        self.answered = True
+        return found
+
+    def check(self) -> None:
+        """See that somebody may still answer.
+
+        Raises:
+            EndpointGone: it was taken down.
+        """
+        gone = self.address.gone() if self.address is not None else ""
+        if gone:
+            raise EndpointGone(gone, hint="bring it up and type the same command again; finished rows are kept")
 
 
 @dataclass
@@ -55,11 +87,22 @@ def open_connection(request: JobRequest) -> Connection | None:
     Raises:
         InputError: the URL or the reference to the key is wrong.
     """
+    if request.endpoint_file:
+        return _follow(request)
     if not request.endpoint:
         return None
     url = base_url(request.endpoint)
     key = read_key(url, env=request.api_key_env, file=request.api_key_file)
     return Connection(url, AiohttpTransport(url, api_key=key), key)
+
+
+def _follow(request: JobRequest) -> Connection:
+    """A connection to an endpoint that moves. It may come up later, so it is waited for."""
+    address = Address(request.endpoint_file, request.endpoint)
+    url = address.read()
+    key = read_key(url, env=request.api_key_env, file=request.api_key_file)
+    transport = FollowingTransport(address, api_key=key)
+    return Connection(url, transport, key, address=address, wait_s=request.endpoint_wait_s)
 
 
 async def prepare(request: JobRequest, connection: Connection | None, given: SwarmJob | None) -> Prepared:
@@ -85,8 +128,7 @@ async def prepare(request: JobRequest, connection: Connection | None, given: Swa
         raise InputError("this job has no endpoint to ask", hint="pass --endpoint URL or --name SWARM")
     model = request.model or (given.model if given is not None else "") or str(request.job_kwargs.get("model", ""))
     if not model and kind.asks and connection is not None:
-        model = pick_model(await ask_models(connection.transport, connection.url), connection.url)
-        connection.answered = True
+        model = pick_model(await connection.models(), connection.where)
     url = connection.url if connection is not None else ""
     if given is None:
         job = make_job(request, endpoint=url, model=model, input_column=request.input_column)
@@ -95,6 +137,8 @@ async def prepare(request: JobRequest, connection: Connection | None, given: Swa
         job.endpoint, job.model = url or job.endpoint, model
     if connection is not None:
         job.use_key(connection.api_key)
+        if isinstance(connection.transport, FollowingTransport):
+            connection.transport.on_move = job.move
     job.input_column_name = column = _choose_column(request, job, source)
     layout = _layout(request, job)
     check_columns(source, layout)

@@ -29,6 +29,8 @@ class JobRequest:
     """Short name of a built-in job, or `module:Class`."""
     job_kwargs: dict[str, Any] = field(default_factory=dict)
     """Keyword arguments of the job's constructor; what it does not know goes into the request body."""
+    endpoint_file: str = ""
+    """`endpoint.json` of a swarm, where the endpoint may move; `endpoint` counts while it says nothing."""
     api_key_env: str = ""
     api_key_file: str = ""
     checkpoint_dir: str = ""
@@ -67,6 +69,9 @@ class JobRequest:
     """Whether chat-like jobs add prompt_tokens, completion_tokens and finish_reason."""
     name: str = ""
     """Job id, for display."""
+    owner: str = ""
+    """What all attempts of one job have in common, and nobody else: an attempt waits for the one before to let go of
+    the checkpoint, where a stranger is refused. Empty: everybody is a stranger."""
 
     def __post_init__(self) -> None:
         """Check values and accept lists where JSON has no tuples.

@@ -1,0 +1,179 @@
+"""Who may write a checkpoint directory: one process, on whatever machine.
+
+The kernel's lock tells on one machine, and on network file systems that carry locks to all. Where they do not, what
+the owner of another machine leaves in the file tells: it is touched every second for as long as its owner lives. Only
+changes are looked at, never times, because clocks differ.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import logging
+import os
+import re
+import socket
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final
+
+from remuda.base.errors import Conflict, RemudaError
+from remuda.batch.checkpoint import full
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+_log = logging.getLogger(__name__)
+BEAT_S: Final = 1.0
+#: An owner on another machine that did not touch its lock for so long is dead.
+SILENT_S: Final = 5.0
+#: How long an attempt waits for the one before it. A lost node's lock on a network file system may outlive it so long.
+PREDECESSOR_S: Final = 300.0
+_OWNER = re.compile(r"process \d+ on (?P<machine>\S+)(?: for (?P<owner>\S+))?")
+
+
+class Busy(Conflict):
+    """Another process writes the checkpoint.
+
+    Args:
+        folder: the checkpoint directory.
+        said: what the lock file says of its owner.
+    """
+
+    def __init__(self, folder: Path, said: str) -> None:
+        super().__init__(
+            f"the checkpoint {folder} is being written by {said or 'another process'}",
+            hint="wait for it, or give this job another --output or --checkpoint-tag",
+        )
+        found = _OWNER.match(said)
+        self.owner = (found["owner"] or "") if found else ""
+        """`JobRequest.owner` of whoever has it, empty where it does not say."""
+
+
+class FolderLock:
+    """A checkpoint directory that this process alone may write, until `release` or its death."""
+
+    def __init__(self, folder: Path, owner: str = "") -> None:
+        """Create `folder` and lock it.
+
+        Raises:
+            Busy: another process holds it.
+            RemudaError: it cannot be created.
+        """
+        self.folder = folder
+        self._owner = owner
+        try:
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._fd = os.open(folder / "lock", os.O_RDWR | os.O_CREAT, 0o600)
+        except OSError as error:
+            raise RemudaError(f"the checkpoint directory {folder} cannot be used: {error.strerror}") from error
+        try:
+            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            said = self._said()
+            os.close(self._fd)
+            raise Busy(folder, said) from error
+        except OSError as error:
+            _log.warning("%s cannot be locked (%s): see that only one driver writes it", folder, error.strerror)
+        self.rival = self._elsewhere()
+        """What an owner on another machine left, who did not let go; empty without one."""
+        if not self.rival:
+            self.take()
+
+    def take(self) -> None:
+        """Write into it whose it is. Done at once, unless there is a rival.
+
+        Raises:
+            StorageFull: the disk refuses.
+        """
+        mine = f"process {os.getpid()} on {socket.gethostname()}" + (f" for {self._owner}" if self._owner else "")
+        try:
+            os.ftruncate(self._fd, 0)
+            os.pwrite(self._fd, f"{mine}\n".encode(), 0)
+        except OSError as error:
+            os.close(self._fd)
+            raise full(self.folder, error) from error
+        # Half-written files of a killed driver; whoever holds the lock is alone here.
+        for left in self.folder.glob(".*.json.*"):
+            left.unlink(missing_ok=True)
+
+    def beat(self) -> None:
+        """Show other machines that the owner lives."""
+        with suppress(OSError):
+            os.utime(self._fd)
+
+    def touched(self) -> int:
+        """When the file was last changed, in the file system's own time; asked anew, whatever is cached."""
+        with suppress(OSError):
+            fd = os.open(self.folder / "lock", os.O_RDONLY)
+            try:
+                return os.fstat(fd).st_mtime_ns
+            finally:
+                os.close(fd)
+        return 0
+
+    def _said(self) -> str:
+        return os.pread(self._fd, 500, 0).decode(errors="replace").strip()
+
+    def _elsewhere(self) -> str:
+        said = self._said()
+        found = _OWNER.match(said)
+        return said if found and found["machine"] != socket.gethostname() else ""
+
+    def release(self) -> None:
+        """Let others in."""
+        with suppress(OSError):
+            if not self.rival:
+                os.ftruncate(self._fd, 0)
+        os.close(self._fd)
+
+
+async def take_lock(
+    folder: Path, owner: str, *, wait_s: float = PREDECESSOR_S, silent_s: float = SILENT_S
+) -> FolderLock:
+    """Lock a checkpoint directory, whoever had it before.
+
+    Args:
+        folder: made if absent.
+        owner: see `JobRequest.owner`.
+        wait_s: how long an earlier attempt of the same job is waited for.
+        silent_s: how long an owner on another machine is watched.
+
+    Raises:
+        Busy: another process has it, and lives.
+        RemudaError: it cannot be made.
+    """
+    loop = asyncio.get_running_loop()
+    until = loop.time() + wait_s
+    while True:
+        try:
+            lock = FolderLock(folder, owner)
+        except Busy as error:
+            if not owner or error.owner != owner or loop.time() >= until:
+                raise
+        else:
+            rival = lock.rival
+            if not rival:
+                return lock
+            if await _is_silent(lock, silent_s):
+                lock.rival = ""
+                lock.take()
+                return lock
+            lock.release()
+            busy = Busy(folder, rival)
+            if not owner or busy.owner != owner or loop.time() >= until:
+                raise busy
+        await asyncio.sleep(BEAT_S / 2)
+
+
+async def _is_silent(lock: FolderLock, silent_s: float) -> bool:
+    """Watch whether the rival touches the file."""
+    first = lock.touched()
+    try:
+        for _ in range(max(1, round(silent_s / BEAT_S))):
+            await asyncio.sleep(min(BEAT_S, silent_s))
+            if lock.touched() != first:
+                return False
+    except BaseException:
+        lock.release()
+        raise
+    return True

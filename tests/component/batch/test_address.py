@@ -1,0 +1,201 @@
+"""An endpoint that moves is followed, and one that was taken down is told from one that is away."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from remuda.batch.address import Address, EndpointGone, FollowingTransport
+from remuda.batch.answer import Transient
+from remuda.batch.driver import run_job
+from remuda.batch.prepare import open_connection
+from remuda.batch.request import JobRequest
+from remuda.batch.transport import Reply
+from remuda.testing.stub_process import StubProcess
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def say(path: Path, **data: str) -> None:
+    path.with_suffix(".new").write_text(json.dumps(data))
+    path.with_suffix(".new").rename(path)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ('{"url": "http://a:1", "router": "http://b:2"}', "http://b:2"),
+        ('{"url": "http://a:1/v1", "router": ""}', "http://a:1"),
+        ('{"router": "no address at all://"}', "http://old:9"),
+        ('{"router": 7}', "http://old:9"),
+        ("[]", "http://old:9"),
+        ("{torn", "http://old:9"),
+        (None, "http://old:9"),
+    ],
+)
+def test_what_the_file_says(tmp_path: Path, text: str | None, expected: str) -> None:
+    file = tmp_path / "endpoint.json"
+    if text is not None:
+        file.write_text(text)
+    assert Address(str(file), "http://old:9/v1").read() == expected
+    assert Address(str(file)).read() == ("" if expected == "http://old:9" else expected)
+
+
+def test_taken_down_is_told_from_away(tmp_path: Path) -> None:
+    folder = tmp_path / "herd"
+    folder.mkdir()
+    request = JobRequest(endpoint="", model="m", input="i", output="o", endpoint_file=str(folder / "endpoint.json"))
+    address = Address(request.endpoint_file)
+    assert address.gone() == ""
+    (folder / "down.json").write_text('{"reason": "idle for 1h"}')
+    assert address.gone() == "the swarm was taken down: idle for 1h"
+
+    async def check() -> None:
+        connection = open_connection(request)
+        assert connection is not None
+        with pytest.raises(EndpointGone, match="idle for 1h"):
+            await connection.models()
+        await connection.transport.close()
+
+    asyncio.run(check())
+    (folder / "down.json").unlink()
+    folder.rmdir()
+    assert "was removed" in address.gone()
+
+
+class Place:
+    """A transport to one place that answers, hangs, or is dead."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        self.state = "well"
+        self.asked: list[str] = []
+        self.closed = asyncio.Event()
+
+    async def post(self, path: str, body: bytes) -> Reply:
+        self.asked.append(body.decode())
+        if self.state == "hangs":
+            await self.closed.wait()
+            raise Transient("connection lost")
+        return await self.get(path)
+
+    async def get(self, path: str) -> Reply:
+        if self.state in ("dead", "hangs"):
+            raise Transient(f"no connection for {path}", sent=False)
+        return Reply(503 if self.state == "empty" else 200, self.url.encode())
+
+    async def close(self) -> None:
+        self.closed.set()
+
+
+class Places:
+    """All places, by URL, and a transport that follows a file among them."""
+
+    def __init__(self, file: Path) -> None:
+        self.file = file
+        self.all: dict[str, Place] = {}
+        self.moves: list[str] = []
+        self.transport = FollowingTransport(Address(str(file)), make=self._make, watch_s=0.05)
+        self.transport.on_move = self.moves.append
+
+    def _make(self, url: str) -> Place:
+        return self.all.setdefault(url, Place(url))
+
+    async def answer(self) -> bytes:
+        """Ask until somebody answers."""
+        async with asyncio.timeout(30):
+            while True:
+                try:
+                    reply = await self.transport.post("/v1/x", b"row")
+                except Transient:
+                    await asyncio.sleep(0.02)
+                    continue
+                if reply.status == 200:
+                    return reply.body
+                await asyncio.sleep(0.02)
+
+
+@pytest.mark.parametrize("ends", ["dead", "empty"])
+async def test_it_is_followed_when_it_fails(tmp_path: Path, ends: str) -> None:
+    places = Places(tmp_path / "endpoint.json")
+    with pytest.raises(Transient, match="does not say where"):
+        await places.transport.get("/v1/models")
+    say(places.file, router="http://a:1")
+    assert await places.answer() == b"http://a:1"
+    places.all["http://a:1"].state = ends
+    say(places.file, router="http://b:1")
+    assert await places.answer() == b"http://b:1"
+    assert places.moves == ["http://a:1", "http://b:1"]
+    await places.all["http://a:1"].closed.wait()
+    await places.transport.close()
+    assert places.all["http://b:1"].closed.is_set()
+
+
+async def test_what_hangs_at_a_place_that_vanished_is_asked_again_elsewhere(tmp_path: Path) -> None:
+    places = Places(tmp_path / "endpoint.json")
+    say(places.file, router="http://a:1")
+    assert await places.answer() == b"http://a:1"
+    places.all["http://a:1"].state = "hangs"
+    hanging = asyncio.create_task(places.answer())
+    await asyncio.sleep(0.1)
+    say(places.file, router="http://b:1")
+    assert await hanging == b"http://b:1"
+    await places.transport.close()
+
+
+async def test_what_is_under_way_at_a_place_that_answers_is_left_to_end(tmp_path: Path) -> None:
+    places = Places(tmp_path / "endpoint.json")
+    say(places.file, router="http://a:1")
+    assert await places.answer() == b"http://a:1"
+    old = places.all["http://a:1"]
+    slow = asyncio.Event()
+
+    async def post(path: str, body: bytes) -> Reply:
+        await slow.wait()
+        return Reply(200, b"late, but whole" if path and body else b"")
+
+    old.post = post  # type: ignore[method-assign]
+    asked = asyncio.create_task(places.transport.post("/v1/x", b"row"))
+    await asyncio.sleep(0.05)
+    say(places.file, router="http://b:1")
+    async with asyncio.timeout(30):
+        while places.moves != ["http://a:1", "http://b:1"]:
+            await asyncio.sleep(0.02)
+    assert not old.closed.is_set()
+    slow.set()
+    assert (await asked).body == b"late, but whole"
+    async with asyncio.timeout(30):
+        await old.closed.wait()
+    await places.transport.close()
+
+
+def test_a_job_goes_on_where_the_endpoint_went(tmp_path: Path) -> None:
+    """The first place is killed while rows are under way; the file names the second a moment later."""
+    rows = 400
+    pq.write_table(pa.table({"prompt": [f"row {number}" for number in range(rows)]}), tmp_path / "in.parquet")
+    file = tmp_path / "endpoint.json"
+    with StubProcess() as first, StubProcess() as second:
+        first.set(latency_s=0.05)
+        say(file, router=first.url)
+        request = JobRequest(
+            endpoint="", model="stub", input=str(tmp_path / "in.parquet"), output=str(tmp_path / "out.parquet"),
+            job="completion", endpoint_file=str(file), max_concurrency=8,
+        )  # fmt: skip
+        with ThreadPoolExecutor(1) as pool:
+            running = pool.submit(run_job, request)
+            while first.stats()["requests"] < 40:
+                time.sleep(0.02)
+            first.kill()
+            say(file, router=second.url)
+            summary = running.result(timeout=120)
+        assert summary.failed == 0
+        assert second.stats()["requests"] >= rows - 60
+    assert pq.read_table(tmp_path / "out.parquet")["prompt"].to_pylist() == [f"row {n}" for n in range(rows)]

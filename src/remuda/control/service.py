@@ -17,7 +17,8 @@ from remuda.control.settle import devices_by_task, is_same, with_devices, with_p
 from remuda.plan.model import Kind, Role, Workload
 from remuda.store.rows import WorkloadRow
 from remuda.supervise.loop import Supervisor, all_ended, with_group_count
-from remuda.supervise.model import LIVE, Line, Want
+from remuda.supervise.model import LIVE, TAKEN_DOWN, Line, Want
+from remuda.supervise.succession import HEIR, takes_turns
 from remuda.supervise.summary import summarise
 
 if TYPE_CHECKING:
@@ -86,7 +87,8 @@ class Service(Lookout):
         wants: list[Want] = []
         for start in starts:
             settled = self._settle(start.workload, wants)
-            wants.append(Want(settled, start.running, 1, paused=start.paused))
+            want = Want(settled, start.running, 1, paused=start.paused, note=start.note)
+            wants.append(replace(want, ends_at=self._end_of_life(want)))
         self._insert(wants, starts)
         return [self.view(name) for name in names]
 
@@ -146,11 +148,16 @@ class Service(Lookout):
     def _holds(self, want: Want) -> bool:
         return want.running or not all_ended(self.supervisor.tasks(want.workload.name).values())
 
-    def down(self, name: str) -> WorkloadView:
+    def _end_of_life(self, want: Want) -> float:
+        """When the lifetime of what is brought up now is over, 0 for never."""
+        lifetime_s = want.workload.lifetime_s
+        return self.clock.now() + lifetime_s if lifetime_s else 0.0
+
+    def down(self, name: str, why: str = TAKEN_DOWN) -> WorkloadView:
         """Record that the workload is not wanted any more. It is DOWN when `view` says so."""
         want = self._want(name)
         if want.running:
-            self._change(replace(want, running=False), "taken down")
+            self._change(replace(want, running=False), why)
         self.supervisor.wake()
         return self.view(name)
 
@@ -164,7 +171,8 @@ class Service(Lookout):
             begun = replace(want, running=True, paused=False, restart_mark=want.restart_mark + 1)
             self._change(begun, "begun again on request")
         else:
-            self._change(replace(want, running=True), "asked for again")
+            ends_at = want.ends_at if want.running else self._end_of_life(want)
+            self._change(replace(want, running=True, ends_at=ends_at), "asked for again")
         return self.view(name)
 
     def pause(self, name: str, *, paused: bool) -> WorkloadView:
@@ -216,6 +224,8 @@ class Service(Lookout):
         group = next((group for group in want.workload.groups if group.role is Role.REPLICA), None)
         if group is None or count < 1:
             raise InputError(f"{name!r} cannot be scaled to {count} replicas")
+        if takes_turns(want.workload, group) and count > HEIR:
+            raise InputError(f"{name!r} has a lifetime, and cannot have more than {HEIR} replicas")
         endpoint = want.workload.endpoint
         if count > 1 and endpoint is not None and not endpoint.router:
             raise InputError(f"{name!r} was brought up without a router", hint="bring it up again with --reverse-proxy")
@@ -230,14 +240,14 @@ class Service(Lookout):
         name, now = want.workload.name, self.clock.now()
         row = self.journal.store.workload(name)
         plan = want.workload.model_dump_json()
-        if row.plan != plan:
-            self.journal.store.replace_workload(self.journal.fence, replace(row, plan=plan))
+        if (row.plan, row.ends_at) != (plan, want.ends_at):
+            self.journal.store.replace_workload(self.journal.fence, replace(row, plan=plan, ends_at=want.ends_at))
         generation = self.journal.store.set_intent(
             self.journal.fence, name, running=want.running, counts=json.dumps(dict(want.counts)),
             changed_at=now, note=note, paused=want.paused, restart_mark=want.restart_mark,
         )  # fmt: skip
         self.journal.record(lines=[Line(now, name, "intent", note)])
-        self.supervisor.adopt(replace(want, generation=generation))
+        self.supervisor.adopt(replace(want, generation=generation, note=note))
 
     def remove(self, name: str) -> None:
         """Forget a workload that is down, with its run directory; its story stays until it is pruned.
@@ -272,5 +282,5 @@ def _new_row(want: Want, spec: str, now: float) -> WorkloadRow:
     return WorkloadRow(
         name=workload.name, uid=workload.uid, kind=workload.kind.value, backend=workload.backend,
         plan=workload.model_dump_json(), spec=spec, running=want.running, generation=want.generation,
-        created_at=now, changed_at=now, paused=want.paused,
+        created_at=now, changed_at=now, paused=want.paused, ends_at=want.ends_at, note=want.note,
     )  # fmt: skip

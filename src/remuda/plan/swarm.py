@@ -10,6 +10,7 @@ from remuda.plan.cluster import engine_python, in_image, replica_resources, rout
 from remuda.plan.derive import ENDPOINT_PORT, derive, served_name
 from remuda.plan.engines import engine_of
 from remuda.plan.engines.base import secret
+from remuda.plan.lasting import with_succession
 from remuda.plan.model import (
     Command,
     Endpoint,
@@ -68,13 +69,16 @@ def plan_swarm(
             hint="set `router: smg`, or `replicas: 1`",
             where="router.type",
         )
+    groups = (replica_group(full, python, None if router else front.listen), *((router,) if router else ()))
     return Workload(
         name=name,
         kind=Kind.SWARM,
         uid=uid,
         backend=full.backend.type,
         place=_place(full),
-        groups=(replica_group(full, python, None if router else front.listen), *((router,) if router else ())),
+        groups=with_succession(full, groups),
+        lifetime_s=full.lifetime,
+        idle_timeout_s=full.idle_timeout,
         endpoint=front.endpoint,
         run_dir=run_dir,
         spec_file=spec_file,

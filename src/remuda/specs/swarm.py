@@ -169,9 +169,10 @@ class SwarmSpec(Strict):
     """How long `up` waits for that."""
     lifetime: Seconds = 0.0
     """How long the swarm shall serve, beyond the time limits of its jobs: successors are submitted before they end, and
-    take over when they are ready. 0: as long as its jobs last, replaced after their end. Slurm only."""
+    take over when they are ready. Then it is taken down. 0: for ever, each job replaced after its end. On this machine
+    nothing limits the time of its parts, and `lifetime` only takes it down."""
     handover: Seconds | None = Field(
-        default=None, json_schema_extra={"derived": "a quarter of the time limit, at most `2h`"}
+        default=None, json_schema_extra={"derived": "a quarter of each job's time limit, at most `2h`"}
     )
     """With `lifetime`: how long before its time limit a job's successor is submitted; queue and start must fit."""
     drain: Seconds = 600.0

@@ -208,6 +208,15 @@ class Store:
             _change_one(connection, name, {**values, "generation": WORKLOAD.c.generation + 1})
             return int(connection.execute(select(WORKLOAD.c.generation).where(WORKLOAD.c.name == name)).scalar_one())
 
+    def note_usage(self, fence: int, name: str, *, used_at: float, usage: str) -> None:
+        """Keep when a workload's endpoint was last used, and what its counters said.
+
+        Raises:
+            NotFound: there is no workload of that name.
+        """
+        with self.writing(fence) as connection:
+            _change_one(connection, name, {"used_at": used_at, "usage": usage})
+
     def set_workload_phase(self, fence: int, name: str, phase: str) -> None:
         """Keep the summary of a workload's tasks, for lists.
 

@@ -35,6 +35,12 @@ class WorkloadRow:
     """Leave alone what runs, begin nothing new."""
     restart_mark: int = 0
     """Rises when what runs shall be begun again, too."""
+    ends_at: float = 0.0
+    """When its lifetime is over, 0 for never."""
+    used_at: float = 0.0
+    """When its endpoint was last known to be used; it moves on while nobody could have used it."""
+    usage: str = ""
+    """What the counters said then, so that a later host knows whether it was used since."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +87,8 @@ class TaskRow:
     pool_left_at: float = 0.0
     quick_failures: int = 0
     restart_mark: int = 0
+    yields_at: float = 0.0
+    loaded_at: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

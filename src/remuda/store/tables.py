@@ -22,7 +22,7 @@ from sqlalchemy import (
 if TYPE_CHECKING:
     from sqlalchemy.engine import Dialect
 
-REVISION: Final = "0004"
+REVISION: Final = "0005"
 """Newest migration that this program knows."""
 VERSION_TABLE: Final = "remuda_revision"
 
@@ -95,6 +95,9 @@ WORKLOAD: Final = Table(
     _text("phase"),
     _flag("paused"),
     _big("restart_mark"),
+    _time("ends_at"),
+    _time("used_at"),
+    _text("usage"),
 )
 
 TASK: Final = Table(
@@ -139,6 +142,8 @@ TASK: Final = Table(
     _time("pool_left_at"),
     _int("quick_failures"),
     _big("restart_mark"),
+    _time("yields_at"),
+    _time("loaded_at"),
 )
 
 ALLOCATION: Final = Table(

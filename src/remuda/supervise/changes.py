@@ -16,7 +16,7 @@ _MATERIAL = (
     "phase", "attempt", "generation", "token", "native", "failures", "not_before", "ready_since", "kill_at",
     "cause", "reason", "node", "url", "pid", "restarts", "exit_code", "started_at", "released", "never", "limit_at",
     "requeues", "ending", "pool", "pool_refusals", "pool_failures", "pool_nevers", "pool_left_at", "quick_failures",
-    "restart_mark",
+    "restart_mark", "yields_at",
 )  # fmt: skip
 
 
@@ -38,7 +38,8 @@ class Changes:
         if before is not None and all(getattr(before, name) == getattr(after, name) for name in _MATERIAL):
             return
         self.tasks.add(after.key)
-        if before is None or before.phase is not after.phase or before.attempt != after.attempt:
+        is_told = before is not None and bool(before.yields_at) is bool(after.yields_at)
+        if before is None or before.phase is not after.phase or before.attempt != after.attempt or not is_told:
             task = f"{after.key.group}/{after.key.index}"
             self.lines.append(
                 Line(now, after.key.workload, "move", after.reason, task, after.attempt, after.phase.value)

@@ -10,12 +10,15 @@ from typing import TYPE_CHECKING, assert_never
 
 from remuda.backends.base import TaskKey, make_token
 from remuda.policy.failover import Standing, next_pool
-from remuda.supervise.model import FINAL, LIVE, RUNNING, TIME_OVER, Cause, Event, Phase, Task, Want, move
+from remuda.supervise import succession
+from remuda.supervise.model import FINAL, LIVE, RUNNING, TAKEN_DOWN, TIME_OVER, Cause, Event, Phase, Task, Want, move
+from remuda.supervise.succession import Part
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from remuda.plan.model import Group
+    from remuda.supervise.succession import Cast
 
 KILL_AGAIN_S = 5.0
 """Between two attempts to kill what does not end."""
@@ -61,32 +64,53 @@ def decide(want: Want, tasks: Mapping[TaskKey, Task], now: float) -> tuple[Actio
     Returns:
         At most one action for a task, surplus ones first. Empty when nothing is due.
     """
-    counts = {group.name: want.count(group.name) for group in want.workload.groups}
+    casts = {group.name: succession.parts(want, group, tasks, now) for group in want.workload.groups}
     surplus = [
         action
         for key in sorted(tasks)
-        if key.index >= counts.get(key.group, 0)
+        if key.index not in casts.get(key.group, ())
         for action in _remove(want, tasks[key], now)
     ]
     due = [
         action
         for group in want.workload.groups
-        for index in range(counts[group.name])
-        for action in _keep(want, group, index, tasks, now)
+        for index, cast in casts[group.name].items()
+        for action in _play(want, group, index, tasks, cast, now)
     ]
     return (*surplus, *due)
 
 
-def _keep(want: Want, group: Group, index: int, tasks: Mapping[TaskKey, Task], now: float) -> Sequence[Action]:
+def _play(
+    want: Want, group: Group, index: int, tasks: Mapping[TaskKey, Task], cast: Cast, now: float
+) -> Sequence[Action]:
+    """What follows from a task's part; `cast.why` becomes its reason."""
     key = TaskKey(want.workload.name, group.name, index)
     task = tasks.get(key)
+    if task is None or cast.part is Part.KEEP:
+        return _keep(want, group, key, task, now, cast.why)
+    match cast.part:
+        case Part.BEGIN:
+            return (Note(_revive(want, task, now, cast.why)),)
+        case Part.YIELD:
+            return (Note(replace(task, yields_at=now, reason=cast.why)),)
+        case Part.RETURN:
+            return (Note(replace(task, yields_at=0.0, reason=cast.why)),)
+        case Part.DRAIN:
+            return (_end(task, group, now, task.reason),) if task.ending is not Cause.NONE else ()
+        case Part.END:
+            return _remove(want, task, now, cast.why)
+        case _:
+            assert_never(cast.part)
+
+
+def _keep(want: Want, group: Group, key: TaskKey, task: Task | None, now: float, why: str = "") -> Sequence[Action]:
     if 0 < group.replace.until <= now:
         return _after_until(group, task, now)
     if task is None:
         if want.paused:
             return ()
         fresh = Task(key, group.backend or want.workload.backend, generation=want.generation, since=now)
-        return (_submit(want, group, fresh, now, "first attempt"),)
+        return (_submit(want, group, fresh, now, f"first attempt: {why}" if why else "first attempt"),)
     if task.phase in RUNNING or task.phase is Phase.PENDING:
         return _keep_live(want, group, task, now)
     return _keep_idle(want, group, task, now)
@@ -171,6 +195,7 @@ def _submit(want: Want, group: Group, task: Task, now: float, reason: str) -> Su
         pool_failures=standing.failures,
         pool_left_at=standing.left_at,
         restart_mark=want.restart_mark,
+        yields_at=0.0,
     )
     return Submit(intended)
 
@@ -195,8 +220,8 @@ def _revive(want: Want, task: Task, now: float, reason: str) -> Task:
     )  # fmt: skip
 
 
-def _remove(want: Want, task: Task, now: float) -> Sequence[Action]:
-    reason = "scaled down" if want.running else "taken down"
+def _remove(want: Want, task: Task, now: float, why: str = "") -> Sequence[Action]:
+    reason = why or ("scaled down" if want.running else want.note or TAKEN_DOWN)
     if task.phase is Phase.STOPPING:
         if task.ending is not Cause.NONE:
             # It was to be begun again; now it is not wanted any more.
@@ -237,6 +262,8 @@ def next_due(tasks: Mapping[TaskKey, Task], now: float, want: Want | None = None
     ]
     if want is not None and want.running:
         times += _ends_of_time(want, tasks)
+        change = succession.next_change(want, tasks, now)
+        times += [] if change is None else [change]
     return max(0.0, min(times) - now) if times else None
 
 

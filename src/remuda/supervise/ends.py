@@ -34,6 +34,7 @@ def after_end(task: Task, group: Group, seen: Observed, now: float) -> Task:
         cause=verdict.cause,
         not_before=0.0,
         limit_at=0.0,
+        yields_at=0.0,
         never="",
         ending=Cause.NONE,
     )

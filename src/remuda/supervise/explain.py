@@ -6,6 +6,7 @@ import time
 from typing import TYPE_CHECKING
 
 from remuda.base.units import show_duration
+from remuda.supervise import succession
 from remuda.supervise.model import LIVE, RUNNING, Allocation, Line, Phase, Task, Want
 from remuda.supervise.summary import current, summarise
 
@@ -47,6 +48,8 @@ def explain(
     text = [f"{want.workload.name} is {summary.phase}: {summary.ready} of {summary.wanted} ready"]
     if summary.reason:
         text.append(f"  because {summary.reason}")
+    if want.ends_at and want.running:
+        text.append(f"  its lifetime is over in {show_duration(max(0.0, want.ends_at - now))}")
     if want.paused:
         text.append("  paused: what runs is left alone, nothing new is begun until `remuda unpause`")
     if unreachable:
@@ -55,6 +58,7 @@ def explain(
         )
     for key in sorted(current(want, tasks)):
         text += _about(want, tasks[key], now)
+        text += [f"  {line}" for line in succession.tell(want, tasks[key], tasks, now)]
     text += _about_nodes(want, story, evidence, now)
     past = [end for end in ends if end.ended_at][-_LAST_ENDS:]
     if past:

@@ -109,7 +109,7 @@ def _pending(task: Task, seen: Observed, now: float) -> Task:
     waiting = move(task, Event.REQUEUED, now, again)
     return replace(
         waiting, requeues=max(seen.requeues, task.requeues + 1), started_at=0.0, ready_since=0.0, limit_at=0.0,
-        node="", url="", pid=0, http_status=0, restarts=0, ending=Cause.NONE,
+        yields_at=0.0, node="", url="", pid=0, http_status=0, restarts=0, ending=Cause.NONE,
     )  # fmt: skip
 
 
@@ -177,6 +177,7 @@ def reported(task: Task, report: Report, now: float, *, since: float = 0.0) -> T
         restarts=report.restarts,
         exit_code=report.exit_code,
         metrics=report.metrics or task.metrics,
+        loaded_at=min(report.at, now) if report.metrics else task.loaded_at,
     )
     if task.phase is Phase.SUBMITTING:
         task = accepted(task, task.native, now)

@@ -72,6 +72,8 @@ RUNNING: Final = frozenset({Phase.STARTING, Phase.READY, Phase.UNHEALTHY})
 FINAL: Final = frozenset({Phase.FAILED, Phase.DONE, Phase.STOPPED})
 
 
+TAKEN_DOWN: Final = "taken down"
+"""Note of an intent that a person ended; nothing more is told of it."""
 TIME_OVER: Final = "its time is over"
 """Begin of the reason of a task that ended because `Replace.until` has come."""
 
@@ -193,7 +195,11 @@ class Task:
     """Failures soon after the start, one after the other: the crash-loop brake counts them."""
     restart_mark: int = 0
     """Of `Want.restart_mark` when this attempt was begun."""
+    yields_at: float = 0.0
+    """Since when it is sent nothing new because its successor serves, 0 if it does not yield."""
     metrics: Mapping[str, float] = field(default_factory=dict)
+    loaded_at: float = 0.0
+    """When `metrics` were taken, as far as this host knows."""
 
 
 class IllegalMove(AssertionError):
@@ -229,6 +235,10 @@ class Want:
     """Leave alone what runs, begin nothing new."""
     restart_mark: int = 0
     """Rises when the user wants what runs now to be begun again, too."""
+    ends_at: float = 0.0
+    """When its lifetime is over, seconds since the epoch; 0: never."""
+    note: str = ""
+    """Why the intent is as it is, for people."""
 
     def count(self, group: str) -> int:
         """How many tasks of `group` shall run."""

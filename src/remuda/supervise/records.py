@@ -101,6 +101,8 @@ def want_of(row: WorkloadRow) -> Want:
         json.loads(row.counts),
         row.paused,
         row.restart_mark,
+        row.ends_at,
+        row.note,
     )
 
 
@@ -144,6 +146,8 @@ def task_of(row: TaskRow) -> Task:
         pool_left_at=row.pool_left_at,
         quick_failures=row.quick_failures,
         restart_mark=row.restart_mark,
+        yields_at=row.yields_at,
+        loaded_at=row.loaded_at,
     )
 
 
@@ -189,6 +193,8 @@ def row_of(task: Task) -> TaskRow:
         pool_left_at=task.pool_left_at,
         quick_failures=task.quick_failures,
         restart_mark=task.restart_mark,
+        yields_at=task.yields_at,
+        loaded_at=task.loaded_at,
     )
 
 

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 from remuda.backends.base import TaskKey
 from remuda.plan.model import Role
-from remuda.supervise.model import LIVE, TIME_OVER, Cause, Phase, Task, Want
+from remuda.supervise import succession
+from remuda.supervise.model import LIVE, TAKEN_DOWN, TIME_OVER, Cause, Phase, Task, Want
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -41,12 +42,12 @@ def summarise(want: Want, tasks: Mapping[TaskKey, Task]) -> Summary:
     serving = [group for group in groups if group.role in SERVING] or list(groups)
     wanted = sum(want.count(group.name) for group in serving)
     tasks = current(want, tasks)
-    names = {group.name for group in serving}
-    mine = [task for key, task in tasks.items() if key.group in names and key.index < want.planned(key.group)]
-    ready = sum(task.phase is Phase.READY for task in mine)
+    members = [one for group in serving for one in _members(want, group, tasks)]
+    mine = [member[0] for member in members]
+    ready = sum(any(task.phase is Phase.READY for task in member) for member in members)
     if not want.running:
         left = sum(task.phase in LIVE for task in tasks.values())
-        return Summary("STOPPING" if left else "DOWN", ready, 0, f"{left} tasks still end" if left else "")
+        return Summary("STOPPING" if left else "DOWN", ready, 0, f"{left} tasks still end" if left else _why_down(want))
     over = _over(mine, wanted)
     if over is not None:
         return over
@@ -68,6 +69,16 @@ def summarise(want: Want, tasks: Mapping[TaskKey, Task]) -> Summary:
     return Summary("PENDING", ready, wanted, _why(mine))
 
 
+def _why_down(want: Want) -> str:
+    return "" if want.note == TAKEN_DOWN else want.note
+
+
+def _members(want: Want, group: Group, tasks: Mapping[TaskKey, Task]) -> list[list[Task]]:
+    """The members of a group that were begun, each with all its tasks, the one that stands for it first."""
+    slots = (succession.members(want.workload, group, slot, tasks) for slot in range(want.planned(group.name)))
+    return [slot for slot in slots if slot]
+
+
 def _over(mine: list[Task], wanted: int) -> Summary | None:
     """The summary of what has ended by itself, by the clock or by a person's hand, though it is still wanted."""
     if not wanted or len(mine) < wanted:
@@ -86,16 +97,22 @@ def _over(mine: list[Task], wanted: int) -> Summary | None:
 
 def current(want: Want, tasks: Mapping[TaskKey, Task]) -> dict[TaskKey, Task]:
     """Tasks that matter: those that are planned, and surplus ones that have not ended yet."""
-    known = {group.name: want.planned(group.name) for group in want.workload.groups}
-    return {key: task for key, task in tasks.items() if key.index < known.get(key.group, 0) or task.phase in LIVE}
+    groups = [(group, slot) for group in want.workload.groups for slot in range(want.planned(group.name))]
+    holders = {task.key for group, slot in groups if (task := succession.holder(want.workload, group, slot, tasks))}
+    return {
+        key: task
+        for key, task in tasks.items()
+        if key in holders or task.phase in LIVE or (task.phase is Phase.WAITING and want.running)
+    }
 
 
 def _front(want: Want, tasks: Mapping[TaskKey, Task]) -> Task | None:
     endpoint = want.workload.endpoint
     if endpoint is None or not endpoint.router:
         return None
-    key = TaskKey(want.workload.name, endpoint.router, 0)
-    return tasks.get(key) or Task(key, want.workload.backend, reason="not started yet")
+    group = want.workload.group(endpoint.router)
+    task = succession.holder(want.workload, group, 0, tasks)
+    return task or Task(TaskKey(want.workload.name, group.name, 0), want.workload.backend, reason="not started yet")
 
 
 def front_group(workload: Workload) -> Group:

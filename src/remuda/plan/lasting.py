@@ -1,0 +1,50 @@
+"""How the parts of a swarm outlive the time limits of their jobs. Pure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from remuda.base.errors import InputError
+from remuda.base.units import show_duration
+from remuda.plan.model import Group, Role, Succession
+
+if TYPE_CHECKING:
+    from remuda.specs.swarm import SwarmSpec
+
+LEAD_MAX_S: Final = 7200.0
+LEAD_SHARE: Final = 0.25
+MOST_SLOTS: Final = 500
+"""As `supervise.succession.HEIR`: the other index of a member is so much higher."""
+_TURNS: Final = frozenset({Role.REPLICA, Role.ROUTER})
+
+
+def with_succession(spec: SwarmSpec, groups: tuple[Group, ...]) -> tuple[Group, ...]:
+    """The groups of a swarm with a lifetime: those whose jobs have a time limit get successors.
+
+    Raises:
+        InputError: a successor would be asked for before the job has begun, or there are too many replicas.
+    """
+    if not spec.lifetime:
+        return groups
+    return tuple(_lasting(spec, group) for group in groups)
+
+
+def _lasting(spec: SwarmSpec, group: Group) -> Group:
+    limit_s = group.resources.time_limit_s
+    if group.role not in _TURNS or not limit_s:
+        return group
+    if group.count > MOST_SLOTS:
+        raise InputError(
+            f"{group.count} replicas with a `lifetime`, and their successors can be {MOST_SLOTS} at most",
+            hint="bring up several swarms, or leave `lifetime` out",
+            where="replicas",
+        )
+    lead_s = spec.handover if spec.handover is not None else min(LEAD_SHARE * limit_s, LEAD_MAX_S)
+    if lead_s >= limit_s:
+        raise InputError(
+            f"`handover` is {show_duration(lead_s)}, and the time limit of the {group.name} is "
+            f"{show_duration(limit_s)}: successors would follow each other without a pause",
+            hint="make `handover` shorter, or the time limit longer",
+            where="handover",
+        )
+    return group.model_copy(update={"succession": Succession(lead_s=lead_s, drain_s=spec.drain)})

@@ -1,0 +1,265 @@
+"""Which tasks of a group are wanted when they take turns, because time limits end them and the workload goes on. Pure.
+
+A member of such a group is a *slot* of two tasks: the index `i` and its heir `i + HEIR`. One of them serves. Before its
+time limit ends it the other one is begun, and when that has been ready for a moment the older one *yields*: it is sent
+nothing new, finishes what it has begun, and is ended. Next time it is the other's heir.
+
+All that is remembered is in the tasks: when each was submitted, when its limit comes, and since when it yields.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING, Final
+
+from remuda.backends.base import TaskKey
+from remuda.base.units import show_duration
+from remuda.supervise.model import FINAL, RUNNING, Cause, Phase, Task, Want
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from remuda.plan.model import Group, Workload
+
+HEIR: Final = 500
+"""Between the indices of a slot's two tasks. Slurm's arrays end at 1,000 where a site has not changed that."""
+SETTLE_S: Final = 5.0
+"""A task has been ready for so long before another one leaves for it, and has yielded for so long before it is believed
+that nothing is under way to it any more: whoever sends requests must have heard of it."""
+
+Slot = tuple[Task | None, Task | None]
+"""The two tasks of a slot; None: it was never begun."""
+
+
+class Part(Enum):
+    """What is to be done with one task of a group."""
+
+    KEEP = "keep"
+    """It is wanted, like any task."""
+    BEGIN = "begin"
+    """It is wanted although it may have ended: another one needs an heir."""
+    YIELD = "yield"
+    """It leaves the membership now."""
+    RETURN = "return"
+    """It yielded, and the one that it yielded to does not serve: it goes on."""
+    DRAIN = "drain"
+    """It yields, and finishes what it has begun."""
+    END = "end"
+    """It is not wanted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cast:
+    """A task's part, and why, in one sentence; empty where there is nothing to tell."""
+
+    part: Part
+    why: str = ""
+
+
+KEPT: Final = Cast(Part.KEEP)
+
+
+def takes_turns(workload: Workload, group: Group) -> bool:
+    """Whether the members of the group are slots of two tasks."""
+    return workload.lifetime_s > 0 and group.succession is not None
+
+
+def slot_of(workload: Workload, key: TaskKey) -> int:
+    """Number of the member that a task stands for."""
+    is_slot = any(group.name == key.group and takes_turns(workload, group) for group in workload.groups)
+    return key.index % HEIR if is_slot else key.index
+
+
+def holder(workload: Workload, group: Group, slot: int, tasks: Mapping[TaskKey, Task]) -> Task | None:
+    """The task that stands for a member: its only one, or the one of its slot that serves; None: none was begun yet."""
+    first, second = _pair(workload.name, group, slot, tasks)
+    return _ordered(first, second)[0] if takes_turns(workload, group) else first
+
+
+def members(workload: Workload, group: Group, slot: int, tasks: Mapping[TaskKey, Task]) -> list[Task]:
+    """All tasks of a member that were begun, the one that stands for it first."""
+    first, second = _pair(workload.name, group, slot, tasks)
+    slots = _ordered(first, second) if takes_turns(workload, group) else (first,)
+    return [task for task in slots if task is not None]
+
+
+def parts(want: Want, group: Group, tasks: Mapping[TaskKey, Task], now: float) -> dict[int, Cast]:
+    """Say what is to be done with each task of a group that is wanted, or on its way out of its slot.
+
+    Args:
+        want: the intent. While it is paused nobody is begun, yields or is ended.
+        group: one of its groups.
+        tasks: all tasks of the workload.
+        now: seconds.
+
+    Returns:
+        Casts by index, by slot, the one that serves first. A task that is not in it is surplus.
+    """
+    count = want.count(group.name)
+    if not takes_turns(want.workload, group):
+        return dict.fromkeys(range(count), KEPT)
+    cast: dict[int, Cast] = {}
+    for slot in range(count):
+        cast |= _turn(want, group, slot, tasks, now)
+    return cast
+
+
+def next_change(want: Want, tasks: Mapping[TaskKey, Task], now: float) -> float | None:
+    """When the clock alone changes what `parts` says, in seconds; None: only a fact can."""
+    if want.paused or not want.running:
+        return None
+    times = [
+        at
+        for group in want.workload.groups
+        if takes_turns(want.workload, group)
+        for slot in range(want.count(group.name))
+        for at in _times(want, group, *_ordered(*_pair(want.workload.name, group, slot, tasks)))
+    ]
+    return min((at for at in times if at > now), default=None)
+
+
+def tell(want: Want, task: Task, tasks: Mapping[TaskKey, Task], now: float) -> list[str]:
+    """Sentences about a task's turn: who takes over, and when."""
+    group = want.workload.group(task.key.group)
+    if not takes_turns(want.workload, group):
+        return []
+    first, second = _ordered(*_pair(want.workload.name, group, task.key.index % HEIR, tasks))
+    if first is not None and second is not None and task.yields_at and task.key == second.key:
+        left = show_duration(max(0.0, _drain_until(want, group, first, second) - now))
+        since = show_duration(max(0.0, now - task.yields_at))
+        return [f"yields to {_name(first)} for {since}: it is sent nothing new, and is ended in {left} at the latest"]
+    due = _due_at(want, group, task)
+    if first is None or task.key != first.key or due is None or now >= due:
+        return []
+    return [f"its successor is asked for in {show_duration(due - now)}"]
+
+
+def is_drained(task: Task) -> bool:
+    """Whether nothing can be under way to a task that yields."""
+    if task.phase is Phase.STARTING:
+        return True
+    is_known = "running" in task.metrics and task.loaded_at >= task.yields_at + SETTLE_S
+    return is_known and not task.metrics["running"] and not task.metrics.get("waiting")
+
+
+def _pair(workload: str, group: Group, slot: int, tasks: Mapping[TaskKey, Task]) -> Slot:
+    return tasks.get(TaskKey(workload, group.name, slot)), tasks.get(TaskKey(workload, group.name, slot + HEIR))
+
+
+def _ordered(first: Task | None, second: Task | None) -> Slot:
+    """The task that stands for the slot, and the other."""
+    if first is None or second is None:
+        return first or second, None
+    if (first.yields_at > 0) is not (second.yields_at > 0):
+        return (second, first) if first.yields_at else (first, second)
+    return (first, second) if _weight(first) >= _weight(second) else (second, first)
+
+
+_ENDS = (Phase.STOPPED, Phase.DONE, Phase.FAILED)
+
+
+def _weight(task: Task) -> tuple[int, float]:
+    """What runs weighs more than what is about to, and that more than what has ended.
+
+    Of two that live the older one weighs more, of two that do not the newer one.
+    """
+    if task.phase in RUNNING:
+        return (6, -task.submitted_at)
+    if task.phase in (Phase.PENDING, Phase.SUBMITTING):
+        return (5, -task.submitted_at)
+    if task.phase is Phase.WAITING or (task.phase is Phase.STOPPING and task.ending is not Cause.NONE):
+        return (4, task.submitted_at)
+    return (_ENDS.index(task.phase) + 1 if task.phase in FINAL else 0, task.since)
+
+
+def _turn(want: Want, group: Group, slot: int, tasks: Mapping[TaskKey, Task], now: float) -> dict[int, Cast]:
+    """The casts of one slot: one or two."""
+    first, second = _ordered(*_pair(want.workload.name, group, slot, tasks))
+    if first is None:
+        return {slot: KEPT}
+    index = first.key.index
+    other = slot + HEIR if index == slot else slot
+    if second is None or second.phase is Phase.WAITING or second.phase in FINAL:
+        heir = _heir(want, group, first, second, now)
+        return {index: KEPT} | ({other: heir} if heir is not None else {})
+    if second.phase is Phase.STOPPING and second.ending is Cause.NONE:
+        return {index: KEPT, other: Cast(Part.END)}
+    if second.yields_at:
+        return {index: KEPT, other: _leaving(want, group, first, second, now)}
+    if second.phase in RUNNING and _is_settled(second, now) and not want.paused:
+        return {index: Cast(Part.YIELD, f"{_name(second)} takes over; what was begun is finished"), other: KEPT}
+    if first.phase in RUNNING or want.paused:
+        return {index: KEPT, other: KEPT}
+    return {index: KEPT, other: Cast(Part.END, f"{_name(first)} is there")}
+
+
+def _heir(want: Want, group: Group, first: Task, second: Task | None, now: float) -> Cast | None:
+    """What becomes of an heir that has no allocation; None: there is none, and none is needed."""
+    if want.paused:
+        return None if second is None else KEPT
+    due = _due_at(want, group, first)
+    if due is None or now < due:
+        is_over = second is None or second.phase in FINAL
+        return None if is_over else Cast(Part.END, f"{_name(first)} has taken over")
+    if second is not None and second.phase is not Phase.STOPPED:
+        # One that was given up in this hand-over stays so; one that was in an earlier one is asked again.
+        is_old = second.phase in FINAL and second.since < max(due, first.submitted_at)
+        if not is_old:
+            return KEPT
+    left = show_duration(max(0.0, first.limit_at - now))
+    return Cast(Part.BEGIN, f"to succeed {_name(first)}, which its time limit ends in {left}")
+
+
+def _leaving(want: Want, group: Group, first: Task, second: Task, now: float) -> Cast:
+    """What becomes of a task that yields, `first` being the one that it yielded to."""
+    if first.phase is not Phase.READY:
+        return Cast(Part.RETURN, f"goes on, because {_name(first)} does not serve")
+    if want.paused:
+        return Cast(Part.DRAIN)
+    if now >= second.yields_at + SETTLE_S and is_drained(second):
+        return Cast(Part.END, f"{_name(first)} has taken over, and nothing is left to be answered")
+    if now >= _drain_until(want, group, first, second):
+        return Cast(Part.END, f"{_name(first)} has taken over")
+    return Cast(Part.DRAIN)
+
+
+def _due_at(want: Want, group: Group, first: Task) -> float | None:
+    """When an heir of a task is to be begun; None: it needs none."""
+    succession = group.succession
+    if succession is None or first.phase not in RUNNING or not first.limit_at or first.yields_at:
+        return None
+    if want.ends_at and want.ends_at <= first.limit_at:
+        return None
+    return first.limit_at - succession.lead_s
+
+
+def _drain_until(want: Want, group: Group, first: Task, second: Task) -> float:
+    """When a task that yields is ended, whatever it still does: its index is needed when `first` needs an heir."""
+    drain_s = group.succession.drain_s if group.succession is not None else 0.0
+    due = _due_at(want, group, first)
+    until = second.yields_at + drain_s
+    return max(second.yields_at + SETTLE_S, until if due is None else min(until, due))
+
+
+def _is_settled(task: Task, now: float) -> bool:
+    return task.phase is Phase.READY and task.ready_since > 0 and now >= task.ready_since + SETTLE_S
+
+
+def _times(want: Want, group: Group, first: Task | None, second: Task | None) -> Iterable[float]:
+    if first is None:
+        return
+    due = _due_at(want, group, first)
+    if due is not None:
+        yield due
+    if second is None:
+        return
+    if second.yields_at:
+        yield second.yields_at + SETTLE_S
+        yield _drain_until(want, group, first, second)
+    elif second.ready_since:
+        yield second.ready_since + SETTLE_S
+
+
+def _name(task: Task) -> str:
+    return f"{task.key.group}/{task.key.index}"

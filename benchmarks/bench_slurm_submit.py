@@ -40,8 +40,10 @@ def bare_s(bed: SlurmBed, scripts: list[Path]) -> float:
 
 def released(bed: SlurmBed) -> int:
     """How many jobs of runs wait for nobody but Slurm."""
-    lines = bed.run("squeue", "-h", "-o", "%r|%j").stdout.splitlines()
-    return sum(".script.0.1." in line and not line.startswith("JobHeldUser|") for line in lines)
+    lines = bed.run("squeue", "-h", "-r", "-o", "%r|%j").stdout.splitlines()
+    return sum(
+        ("runs.script.b.1." in line or ".script.0.1." in line) and not line.startswith("JobHeldUser|") for line in lines
+    )
 
 
 def measure(bed: SlurmBed, home: BenchHome, options: argparse.Namespace) -> list[Figure]:

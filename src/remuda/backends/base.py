@@ -103,6 +103,20 @@ class Rendered:
     files: Mapping[str, str] = field(default_factory=dict)
     """Absolute path -> text; written before anything is sent."""
     env: Mapping[str, str] = field(default_factory=dict)
+    together: Together | None = None
+    """How it is sent with others that were asked for by the same command; None: alone."""
+
+
+@dataclass(frozen=True)
+class Together:
+    """One allocation's part in a call that makes many. Those with equal `argv` may share it."""
+
+    argv: tuple[str, ...]
+    """The call, as it would be for this one only."""
+    files: Mapping[str, str]
+    """Absolute path -> text, in place of `Rendered.files`."""
+    link: tuple[str, str]
+    """Path and target of a symbolic link: what is shared finds what is its own by it."""
 
 
 #: `Observed.native_state` when the exit code is the child's own, so that it cannot be taken for the node program's.
@@ -246,6 +260,8 @@ class Cluster:
 
     nodes: tuple[Node, ...]
     pools: tuple[PoolInfo, ...]
+    array_size: int = 0
+    """Indices of an array are below it; 0: not known."""
 
 
 class Backend(Protocol):

@@ -95,7 +95,7 @@ def run(
     if len(scripts) > 1 and (values["name"] or follow):
         raise click.UsageError("--name and --follow are for one script")
     overrides = _overrides(values, ctx.meta["remuda.args"])
-    planner = runs.Planner()
+    planner = runs.Planner(together=len(scripts))
     planned = [planner.plan(script, overrides) for script in scripts]
     for note in dict.fromkeys(note for one in planned for note in one.notes):
         say(f"note: {note}")
@@ -138,7 +138,7 @@ def _overrides(values: dict[str, Any], args: Sequence[str]) -> list[Override]:
 def _show_dry_run(planner: Any, planned: Sequence[PlannedRun], *, as_json: bool) -> None:
     from remuda.control import runs
 
-    items = [runs.shown(planner.render(one), one) for one in planned]
+    items = runs.shown(planner, planned)
     if as_json:
         print_json(items)
         return

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from remuda.backends.base import Rendered, Request, TaskKey, make_token
 from remuda.backends.local.devices import present_gpus
-from remuda.backends.slurm.arrays import array_name, merge
+from remuda.backends.slurm.arrays import in_calls
 from remuda.base.errors import InputError
 from remuda.base.files import write_atomic
 from remuda.base.ids import new_suffix
@@ -191,20 +191,7 @@ def dry_run(workload: Workload, paths: StatePaths) -> list[Rendered]:
         for index in range(group.count)
         for key in [TaskKey(placed.name, group.name, index)]
     ]
-    return rendered if is_local else _in_calls(rendered)
-
-
-def _in_calls(rendered: Sequence[Rendered]) -> list[Rendered]:
-    """The `sbatch` calls that submit `rendered`."""
-    files = {item.token: item.files for item in rendered}
-    return [
-        Rendered(
-            array_name(call.tokens[0]) if call.indices else call.tokens[0],
-            call.argv,
-            {path: text for token in call.tokens for path, text in files[token].items()},
-        )
-        for call in merge(rendered)
-    ]
+    return rendered if is_local else in_calls(rendered)
 
 
 def deliver_secrets(workload: Workload) -> Workload:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from remuda.backends.base import Request, TaskKey, make_token
 from remuda.backends.local.devices import present_gpus
+from remuda.backends.slurm.arrays import batch_uid, in_calls
 from remuda.base.errors import BackendUnreachable, InputError, NotFound, RemudaError
 from remuda.base.ids import check_name, new_suffix
 from remuda.base.paths import state_paths
@@ -41,9 +42,11 @@ if TYPE_CHECKING:
     from remuda.specs.load import Setting
     from remuda.specs.run import RunSpec
 
-ENDED = frozenset({"DONE", "FAILED", "DOWN"})
+ENDED = frozenset({"DONE", "FAILED", "STOPPED", "DOWN"})
 _LOOK_AGAIN_S = 0.2
 _DOCUMENTS = frozenset({".yaml", ".yml", ".json"})
+_MOST_TOGETHER = 1000
+"""Runs in one array, where the cluster would take more: what Slurm takes if it is not told otherwise."""
 _MAX_SCRIPT_BYTES = 16 * 1024 * 1024
 
 
@@ -69,6 +72,10 @@ class Planner:
     settings: Mapping[str, Setting] = field(default_factory=read_settings)
     env: Mapping[str, str] = field(default_factory=planning.kept_environment)
     taken: set[str] = field(default_factory=set)
+    together: int = 1
+    """How many runs the command asks for: several of them may share a call to the scheduler."""
+    _batch: tuple[str, int] = ("", 0)
+    """Name of the batch that is being filled, and how many are in it."""
     _python: str = ""
     _checked: set[tuple[str, tuple[str, ...]]] = field(default_factory=set)
     _cluster: Cluster | str | None = None
@@ -116,9 +123,11 @@ class Planner:
 
     def _plan(self, loaded: Loaded[RunSpec], script: Path, text: str, head: Directives) -> PlannedRun:
         spec = loaded.spec
-        name, uid = self._name(spec), new_suffix(8)
+        name = self._name(spec)
         run_dir = self.paths.workload(name)
         backend = spec.backend or ("slurm" if shutil.which("sbatch") else "local")
+        pools, notes = self._pools(spec, backend)
+        uid = self._uid(backend)
         copy = run_dir / "scripts" / uid / script.name
         self._python = self._python or planning.python_for_nodes(self.paths.root)
         site = RunSite(
@@ -131,12 +140,23 @@ class Planner:
             directives=head.options,
             gpus=tuple(present_gpus()) if backend == "local" and spec.gpus else (),
         )
-        pools, notes = self._pools(spec, backend)
         workload = plan_run(
             spec, site, name=name, uid=uid, run_dir=str(run_dir), pools=pools, now=time.time(), spec_file=loaded.file
         )  # fmt: skip
         said = (*head.notes, *notes_of(spec, backend, head.options), *notes)
         return PlannedRun(workload, spec, text, copy, said)
+
+    def _uid(self, backend: str) -> str:
+        """Random. Runs of one command have one that says which of them may be tasks of one array."""
+        if self.together < 2 or backend != "slurm":
+            return new_suffix(8)
+        size = self._cluster.array_size if self._cluster is not None and not isinstance(self._cluster, str) else 0
+        most = min(_MOST_TOGETHER, size - 1) if size else _MOST_TOGETHER
+        batch, number = self._batch
+        if not batch or number >= most:
+            batch, number = new_suffix(8), 0
+        self._batch = (batch, number + 1)
+        return batch_uid(batch, number + 1)
 
     def _name(self, spec: RunSpec) -> str:
         """The name; scripts of one command that are called alike get a number."""
@@ -384,8 +404,18 @@ def _output(host: HostClient, name: str, attempt: int) -> Iterator[Said]:
             yield Said(text)
 
 
-def shown(rendered: Rendered, run: PlannedRun) -> dict[str, Any]:
-    """What would be sent, for eyes and programs: values of variables whose names look secret are masked."""
+def shown(planner: Planner, planned: Sequence[PlannedRun]) -> list[dict[str, Any]]:
+    """What would be sent, for eyes and programs: one item for each call.
+
+    Values of variables whose names look secret are masked.
+    """
+    rendered = [planner.render(one) for one in planned]
+    by_file = {path: run for item, run in zip(rendered, planned, strict=True) for path in item.files}
+    items = in_calls(rendered)
+    return [_shown(item, next(by_file[path] for path in item.files if path in by_file)) for item in items]
+
+
+def _shown(rendered: Rendered, run: PlannedRun) -> dict[str, Any]:
     env = {name: value for group in run.workload.groups for name, value in group.command.env.items()}
     hidden = [value for name, value in env.items() if value and looks_secret(name)]
 

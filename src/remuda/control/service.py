@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+from remuda.backends.slurm.files import leave_batch
 from remuda.base.errors import Conflict, InputError
 from remuda.base.ids import check_name
 from remuda.control.lookout import Lookout
@@ -55,6 +56,7 @@ class Service(Lookout):
     def __init__(self, journal: StoreJournal, supervisor: Supervisor, paths: StatePaths, clock: Clock) -> None:
         super().__init__(journal, supervisor, clock)
         self.paths = paths
+        self._changed: list[Want] | None = None
 
     def create(self, workload: Workload, spec: str = "") -> WorkloadView:
         """Record a new workload; the supervisor brings it up.
@@ -103,7 +105,7 @@ class Service(Lookout):
 
     def _check_replaceable(self, old: Want, kind: Kind) -> None:
         name = old.workload.name
-        if old.running and summarise(old, self.supervisor.tasks(name)).phase not in ("DONE", "FAILED"):
+        if old.running and summarise(old, self.supervisor.tasks(name)).phase not in ("DONE", "FAILED", "STOPPED"):
             hint = f"take it down first (remuda down {name}), or choose another name"
             if kind is Kind.RUN:
                 hint = f"stop it first (remuda stop {name}), or give the new one a name of its own: --name"
@@ -183,7 +185,7 @@ class Service(Lookout):
         """
         want = self._want(name)
         phase = summarise(want, self.supervisor.tasks(name)).phase
-        if phase in ("DONE", "FAILED", "DOWN", "STOPPING") and want.paused is not paused:
+        if phase in ("DONE", "FAILED", "STOPPED", "DOWN", "STOPPING") and want.paused is not paused:
             verb = "paused" if paused else "unpaused"
             raise Conflict(f"{name!r} is {phase} and cannot be {verb}", hint=f"begin it again: remuda restart {name}")
         if want.paused is not paused:
@@ -193,17 +195,18 @@ class Service(Lookout):
             changed = replace(row, paused=paused, changed_at=now, note=note)
             self.journal.store.replace_workload(self.journal.fence, changed)
             self.journal.record(lines=[Line(now, name, "intent", note)])
-            self.supervisor.adopt(replace(want, paused=paused))
+            self._adopt(replace(want, paused=paused))
         return self.view(name)
 
     def change_many(self, verb: Verb, names: Sequence[str]) -> list[WorkloadView]:
-        """Change the intent of several workloads; all are looked up before the first is changed.
+        """Change the intent of several workloads in one transaction, all or none.
 
         Raises:
             NotFound: there is none of one of the names.
-            Conflict: the state of one forbids it; those before it were changed.
+            Conflict: the state of one forbids it.
         """
-        for name in names:
+        wanted = list(dict.fromkeys(names))
+        for name in wanted:
             self._want(name)
         verbs: dict[Verb, Callable[[str], WorkloadView]] = {
             "down": self.down,
@@ -211,7 +214,24 @@ class Service(Lookout):
             "pause": partial(self.pause, paused=True),
             "unpause": partial(self.pause, paused=False),
         }
-        return [verbs[verb](name) for name in names]
+        changed: list[Want] = []
+        self._changed = changed
+        try:
+            with self.journal.store.together(self.journal.fence):
+                for name in wanted:
+                    verbs[verb](name)
+        finally:
+            self._changed = None
+        for want in changed:
+            self.supervisor.adopt(want)
+        return [self.view(name) for name in names]
+
+    def _adopt(self, want: Want) -> None:
+        """Follow a changed intent: at once, or when the transaction that it is part of has ended."""
+        if self._changed is None:
+            self.supervisor.adopt(want)
+        else:
+            self._changed.append(want)
 
     def scale(self, name: str, count: int) -> WorkloadView:
         """Record another number of replicas.
@@ -247,7 +267,7 @@ class Service(Lookout):
             changed_at=now, note=note, paused=want.paused, restart_mark=want.restart_mark,
         )  # fmt: skip
         self.journal.record(lines=[Line(now, name, "intent", note)])
-        self.supervisor.adopt(replace(want, generation=generation, note=note))
+        self._adopt(replace(want, generation=generation, note=note))
 
     def remove(self, name: str) -> None:
         """Forget a workload that is down, with its run directory; its story stays until it is pruned.
@@ -264,13 +284,14 @@ class Service(Lookout):
         shutil.rmtree(folder.resolve(), ignore_errors=True)
         if folder.is_symlink():
             folder.unlink()
+        leave_batch(folder.parent, want.workload.uid)
 
     def prune(self, before: float) -> None:
         """Forget workloads that have been down, or done, since before `before`, seconds since the epoch."""
         for name, want in list(self.supervisor.wants.items()):
             since = max((task.since for task in self.supervisor.tasks(name).values()), default=0.0)
             row = self.journal.store.workload(name)
-            if self.view(name).phase not in ("DOWN", "DONE") or max(row.changed_at, since) >= before:
+            if self.view(name).phase not in ("DOWN", "DONE", "STOPPED") or max(row.changed_at, since) >= before:
                 continue
             if want.running:
                 self._change(replace(want, running=False), "done long ago")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from contextlib import contextmanager
 from dataclasses import fields
 from operator import attrgetter
@@ -62,6 +63,7 @@ class Store:
         self.address: Final = address
         self.engine: Final = engine
         self._writer: Final = engine.execution_options(**{WRITE: True})
+        self._open: Final = _Open()
 
     def __repr__(self) -> str:
         return f"Store({self.address.shown!r})"
@@ -81,6 +83,9 @@ class Store:
     @contextmanager
     def reading(self) -> Iterator[Connection]:
         """A transaction that only reads: one consistent state."""
+        if self._open.writer is not None:
+            yield self._open.writer
+            return
         with translated(self.address), self.engine.connect() as connection, connection.begin():
             yield connection
 
@@ -97,6 +102,9 @@ class Store:
         Raises:
             Fenced: `fence` is not that of the lease in force.
         """
+        if self._open.writer is not None:
+            yield self._open.writer
+            return
         with self.changing() as connection:
             # The row stays locked until the end of the transaction, so that nobody takes over in between. (On
             # SQLite the whole database is.)
@@ -108,6 +116,20 @@ class Store:
                     hint="`remuda host status` shows who runs",
                 )
             yield connection
+
+    @contextmanager
+    def together(self, fence: int) -> Iterator[None]:
+        """One transaction for everything that this thread reads and writes within: all of it is written, or nothing.
+
+        Raises:
+            Fenced: `fence` is not that of the lease in force.
+        """
+        with self.writing(fence) as connection:
+            before, self._open.writer = self._open.writer, connection
+            try:
+                yield
+            finally:
+                self._open.writer = before
 
     # Workloads --------------------------------------------------------------------------------------------------
 
@@ -343,6 +365,12 @@ class Store:
         with self.writing(fence) as connection:
             statement = _insert(connection, META).values(key=key, value=value)
             connection.execute(statement.on_conflict_do_update(index_elements=["key"], set_={"value": value}))
+
+
+class _Open(threading.local):
+    """The transaction that a thread is in, of `Store.together`."""
+
+    writer: Connection | None = None
 
 
 def rows_of(table: Table, kind: type[Row]) -> Select[Any]:

@@ -273,3 +273,31 @@ def test_a_thousand_tasks_are_written_by_a_few_statements(swarm: Store, fence: i
     swarm.record(fence, tasks=changed)
     assert len(statements) < 10, statements
     assert swarm.tasks() == changed
+
+
+def test_several_changes_are_one_transaction(swarm: Store, fence: int) -> None:
+    with swarm.together(fence):
+        swarm.set_intent(fence, "llama", running=False, counts="{}", changed_at=9.0)
+        swarm.record(fence, tasks=[TASK])
+        assert swarm.workload("llama").running is False, "it reads what it wrote"
+        seen: list[bool] = []
+        other = threading.Thread(target=lambda: seen.append(swarm.workload("llama").running))
+        other.start()
+        other.join(30)
+        assert seen == [True], "nobody else does before it has ended"
+    assert swarm.workload("llama").running is False
+    assert swarm.tasks("llama") == [TASK]
+
+
+def test_of_several_changes_that_fail_none_is_kept(swarm: Store, fence: int) -> None:
+    def stop(*names: str) -> None:
+        with swarm.together(fence):
+            for name in names:
+                swarm.set_intent(fence, name, running=False, counts="{}", changed_at=9.0)
+
+    with pytest.raises(NotFound):
+        stop("llama", "nobody")
+    assert swarm.workload("llama").running is True
+    swarm.record(fence, tasks=[TASK])
+    with pytest.raises(Fenced), swarm.together(fence + 1):
+        pass

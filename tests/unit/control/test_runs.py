@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from remuda.backends.base import Cluster, Node, PoolInfo
+from remuda.backends.slurm.arrays import batch_of
 from remuda.base.errors import BackendUnreachable, InputError
 from remuda.base.paths import StatePaths
 from remuda.control import runs
@@ -191,6 +192,19 @@ def test_variables(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_dry_run_shows_what_is_sent_and_no_secret(planner: Planner) -> None:
     planned = plan(planner, ("env", {"MY_TOKEN": "hush-hush"}))
-    shown = runs.shown(planner.render(planned), planned)
+    shown = runs.shown(planner, [planned])
     assert "hush-hush" not in json.dumps(shown)
     assert str(planned.copy) in json.dumps(shown)
+
+
+def test_runs_of_one_command_may_share_an_array_of_the_size_that_the_cluster_takes(planner: Planner) -> None:
+    planner._cluster = Cluster((), (), array_size=4)
+    planner.together = 5
+    uids = [planner._uid("slurm") for _ in range(5)]
+    assert [batch_of(uid) is not None for uid in uids] == [True] * 5
+    assert [uid.partition("-")[2] for uid in uids] == ["1", "2", "3", "1", "2"]
+    assert len({uid.partition("-")[0] for uid in uids}) == 2
+    planner.together = 1
+    assert batch_of(planner._uid("slurm")) is None, "one run is a job of its own"
+    planner.together = 5
+    assert batch_of(planner._uid("local")) is None

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING
 
 from remuda.backends.base import Cluster, Ending, Feature, Handle, Life, Observed, Rendered, Request, Stray
 from remuda.backends.slurm import observing, strays
-from remuda.backends.slurm.arrays import Call, array_name, merge
+from remuda.backends.slurm.arrays import Call, array_name, merge, one_by_one
 from remuda.backends.slurm.client import SlurmClient
 from remuda.backends.slurm.files import Files
 from remuda.backends.slurm.logs import lines
 from remuda.backends.slurm.observing import Queue, is_of
 from remuda.backends.slurm.render import SlurmSite, render
 from remuda.base.clock import Clock, SystemClock
-from remuda.base.errors import BackendUnreachable, RemudaError
+from remuda.base.errors import BackendUnreachable, Impossible, Rejected, RemudaError
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping, Sequence
@@ -99,8 +99,17 @@ class SlurmBackend:
     async def _send(self, call: Call, items: Mapping[str, Rendered]) -> dict[str, Handle | Exception]:
         """Write the files that the jobs need before they can exist, then submit them."""
         try:
-            await asyncio.to_thread(self.files.prepare, [items[token] for token in call.tokens])
+            await asyncio.to_thread(self.files.prepare, [items[token] for token in call.tokens], call)
             job_id = await self.client.submit(call.argv)
+        except Rejected as error:
+            if not call.is_batch or isinstance(error, Impossible):
+                return dict.fromkeys(call.tokens, error)
+            # An array is taken or refused as a whole, e.g. when it goes over a limit: as many as may shall run.
+            outcomes: dict[str, Handle | Exception] = {}
+            alone = one_by_one([items[token] for token in call.tokens])
+            for sent in await asyncio.gather(*(self._send(one, items) for one in alone)):
+                outcomes.update(sent)
+            return outcomes
         except RemudaError as error:
             return dict.fromkeys(call.tokens, error)
         return {token: Handle(token, call.native(job_id, at)) for at, token in enumerate(call.tokens)}
@@ -186,7 +195,7 @@ class SlurmBackend:
                 over[handle] = line
             else:
                 seen[handle.token] = answer
-        seen |= await self._look_closer(over, missing)
+        seen |= await self._look_closer(queue, over, missing)
         seen |= await self._requeued(seen)
         seen |= await self._blamed(seen)
         self._remember(seen, {handle.token for handle in missing})
@@ -195,7 +204,9 @@ class SlurmBackend:
                 await self.client.cancel(line.name, line.job_id)
         return seen
 
-    async def _look_closer(self, over: Mapping[Handle, QueueLine], missing: Sequence[Handle]) -> dict[str, Observed]:
+    async def _look_closer(
+        self, queue: Queue, over: Mapping[Handle, QueueLine], missing: Sequence[Handle]
+    ) -> dict[str, Observed]:
         """Allocations that have ended, and those that squeue does not list."""
         records = {handle.token: self.files.exit_record(handle.token) for handle in (*over, *missing)}
         unclear = [line for handle, line in over.items() if records[handle.token] is None and _says_little(line)]
@@ -220,6 +231,8 @@ class SlurmBackend:
                 known = replace(observing.from_record(record, self._node(handle.token)), native=handle.native)
             if known is not None:
                 seen[handle.token] = self._with_evidence(handle.token, known)
+            elif not is_silent and queue.has_array(handle) and self._never_began(handle.token):
+                seen[handle.token] = observing.dropped(handle.native)
             else:
                 seen[handle.token] = self._unlisted(handle, is_silent=is_silent)
         return seen
@@ -267,6 +280,11 @@ class SlurmBackend:
         except BackendUnreachable:
             return {}
         return {token: observing.blamed(answer, cluster) for token, answer in unclear.items()}
+
+    def _never_began(self, token: str) -> bool:
+        """Whether the last look saw it in the queue, and no node program has claimed it since."""
+        last = self._last.get(token)
+        return last is not None and last.life is Life.PENDING and not self.files.has_claim(token)
 
     def _unlisted(self, handle: Handle, *, is_silent: bool) -> Observed:
         """Neither squeue nor sacct knows it, and it left no last word: gone, once that has lasted a while."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from remuda.backends.base import Cluster
 from remuda.backends.slurm.arrays import compress_ids
 from remuda.backends.slurm.commands import Answer, Commands, unreachable
-from remuda.backends.slurm.inventory import parse_nodes, parse_partitions
+from remuda.backends.slurm.inventory import parse_array_size, parse_nodes, parse_partitions
 from remuda.backends.slurm.parse import (
     FIELD,
     SACCT_FIELDS,
@@ -38,6 +38,8 @@ _NO_ACCOUNTING = ("accounting storage is disabled", "slurm accounting storage")
 _GONE_CODES = (2017 & 0xFF, 2021 & 0xFF)
 """ESLURM_INVALID_JOB_ID and ESLURM_ALREADY_DONE as exit codes of scancel, which ends with the low byte of its errno and
 sometimes says nothing (22.05)."""
+_GATHERED_S = 0.02
+"""For so long calls of the same kind are waited for that can be made as one."""
 _GONE = ("invalid job id", "already completed", "job/step already", "not pending", "no error", "can not be altered")
 
 
@@ -57,6 +59,8 @@ class SlurmClient:
         self._gate = asyncio.Lock()
         self._cluster: tuple[float, Cluster] | None = None
         self._no_accounting_at = 0.0
+        self._array_size = -1
+        self._gathered: dict[tuple[str, ...], tuple[list[str], asyncio.Future[None]]] = {}
 
     async def queue(self) -> list[QueueLine]:
         """All jobs of this user that the controller knows, those that ended a short while ago among them.
@@ -154,7 +158,7 @@ class SlurmClient:
         Raises:
             BackendUnreachable: no answer.
         """
-        self._check(await self.commands.run(("scancel", *_named(name, job_id))), "scancel")
+        await self._scancel((), name, job_id)
 
     async def terminate(self, name: str, job_id: str) -> None:
         """Send SIGTERM to the script of a job that runs, and to nothing else of it. For names see `cancel`.
@@ -164,7 +168,28 @@ class SlurmClient:
         Raises:
             BackendUnreachable: no answer.
         """
-        self._check(await self.commands.run(("scancel", "--signal=TERM", "--batch", *_named(name, job_id))), "scancel")
+        await self._scancel(("--signal=TERM", "--batch"), name, job_id)
+
+    async def _scancel(self, options: tuple[str, ...], name: str, job_id: str) -> None:
+        """One call for one job; for tasks of arrays, which cannot be named, one for all that are asked for at once."""
+        if "_" not in job_id:
+            named = (f"--name={name}", job_id) if job_id else (f"--name={name}",)
+            self._check(await self.commands.run(("scancel", *options, *named)), "scancel")
+            return
+        ids, call = self._gathered.get(options) or ([], None)
+        if call is None:
+            call = asyncio.ensure_future(self._scancel_tasks(options, ids))
+            self._gathered[options] = (ids, call)
+        ids.append(job_id)
+        await asyncio.shield(call)
+
+    async def _scancel_tasks(self, options: tuple[str, ...], ids: list[str]) -> None:
+        await asyncio.sleep(_GATHERED_S)
+        del self._gathered[options]
+        words = compress_ids(ids)
+        for begin in range(0, len(words), _IDS_PER_CALL):
+            some = words[begin : begin + _IDS_PER_CALL]
+            self._check(await self.commands.run(("scancel", *options, *some)), "scancel")
 
     async def cluster(self, *, fresh: bool = False) -> Cluster:
         """Nodes and partitions, at most some seconds old, or as they are now.
@@ -178,8 +203,11 @@ class SlurmClient:
             self.commands.ask(("scontrol", "show", "node", "-o", "-d")),
             self.commands.ask(("scontrol", "show", "partition", "-o")),
         )
-        self._cluster = (time.monotonic(), Cluster(parse_nodes(nodes), parse_partitions(partitions)))
-        return self._cluster[1]
+        if self._array_size < 0:
+            self._array_size = parse_array_size(await self.commands.ask(("scontrol", "show", "config")))
+        cluster = Cluster(parse_nodes(nodes), parse_partitions(partitions), self._array_size)
+        self._cluster = (time.monotonic(), cluster)
+        return cluster
 
     @staticmethod
     def _check(answer: Answer, command: str) -> None:
@@ -189,9 +217,3 @@ class SlurmClient:
         if command == "scancel" and answer.code in _GONE_CODES and not answer.err.strip():
             return
         raise BackendUnreachable(f"{command} failed: {said_by(answer.err) or f'code {answer.code}'}")
-
-
-def _named(name: str, job_id: str) -> tuple[str, ...]:
-    if "_" in job_id:
-        return (job_id,)
-    return (f"--name={name}", job_id) if job_id else (f"--name={name}",)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import shutil
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from remuda.backends.rundir import allocation_dir
+from remuda.backends.slurm.arrays import BATCHES, batch_of, files_of
 from remuda.backends.slurm.render import NODE_LOG, RESTARTS
 from remuda.backends.tail import last_text
 from remuda.base.errors import BackendUnreachable
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from remuda.backends.base import Rendered
+    from remuda.backends.slurm.arrays import Call
 
 T = TypeVar("T")
 EVIDENCE = 4000
@@ -45,18 +48,23 @@ class Files:
         """Whether anybody ever prepared it."""
         return Path(self.folder(token)).exists()
 
-    def prepare(self, items: Sequence[Rendered]) -> None:
-        """Write the files of allocations that are about to be submitted.
+    def prepare(self, items: Sequence[Rendered], call: Call) -> None:
+        """Write the files of allocations that are about to be submitted by `call`.
 
         Raises:
             BackendUnreachable: that is not possible now.
         """
+        written: set[str] = set()
         try:
             for item in items:
                 folder = Path(self.folder(item.token))
                 folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-                for name, text in item.files.items():
-                    _write(Path(name), text, folder)
+                for name, text in files_of(item, call).items():
+                    if name not in written:
+                        _write(Path(name), text, folder)
+                if item.together is not None and call.is_batch:
+                    written |= item.together.files.keys()
+                    _link(*item.together.link)
         except OSError as error:
             raise BackendUnreachable(f"cannot write the files of {items[0].token}: {error}") from error
 
@@ -134,6 +142,26 @@ class Files:
         for known in (self._reports, self._restarts, self._folders):
             for token in known.keys() - tokens:
                 del known[token]
+
+
+def leave_batch(workloads: Path, uid: str) -> None:
+    """Forget a workload's part in what the runs of one command share; the last one takes the rest with it."""
+    batch = batch_of(uid)
+    for folder in workloads.glob(f"{BATCHES}/{batch[0]}-*") if batch is not None else ():
+        with suppress(OSError):
+            (folder / str(batch[1] if batch else 0)).unlink(missing_ok=True)
+            if not any(entry.is_symlink() for entry in folder.iterdir()):
+                shutil.rmtree(folder)
+
+
+def _link(name: str, target: str) -> None:
+    if os.path.islink(name) and os.readlink(name) == target:  # noqa: PTH114, PTH115 - for each of many
+        return
+    draft = f"{name}.{os.uname().nodename}.{os.getpid()}"
+    with suppress(FileNotFoundError):
+        os.unlink(draft)  # noqa: PTH108
+    os.symlink(target, draft)  # noqa: PTH211
+    os.replace(draft, name)  # noqa: PTH105
 
 
 def _write(path: Path, text: str, folder: Path) -> None:

@@ -122,3 +122,9 @@ def _number(text: str) -> int:
 def _allocated_gpus(tres: str) -> int:
     match = re.search(r"(?:^|,)gres/gpu=(\d+)", tres)
     return int(match[1]) if match else 0
+
+
+def parse_array_size(text: str) -> int:
+    """`MaxArraySize` of what `scontrol show config` prints: indices of an array are below it; 0 where it is missing."""
+    match = re.search(r"^MaxArraySize\s*=\s*(\d+)", text, re.MULTILINE)
+    return int(match[1]) if match else 0

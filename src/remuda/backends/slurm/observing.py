@@ -35,9 +35,12 @@ class Queue:
     def __init__(self, lines: Iterable[QueueLine]) -> None:
         self._by_id: dict[str, QueueLine] = {}
         self._by_name: dict[tuple[str, int | None], list[QueueLine]] = {}
+        self._arrays: set[tuple[str, str]] = set()
         for line in lines:
             self._by_id[line.job_id] = line
             self._by_name.setdefault((line.name, line.index), []).append(line)
+            if line.index is not None:
+                self._arrays.add((line.array_id, line.name))
 
     def named(self, token: str) -> list[QueueLine]:
         """All jobs of an allocation's name, the oldest first: it is the allocation, others would be twins."""
@@ -53,6 +56,11 @@ class Queue:
             return named[0] if named else None
         line = self._by_id.get(handle.native)
         return line if line is not None and is_of(handle.token, line.name, line.job_id) else None
+
+    def has_array(self, handle: Handle) -> bool:
+        """Whether other tasks of the array that the allocation was a task of are known."""
+        array_id, is_task, _ = handle.native.partition("_")
+        return bool(is_task) and (array_id, array_name(handle.token)) in self._arrays
 
     def twins(self, handle: Handle) -> list[QueueLine]:
         """Held jobs of its name that are not it: left by a submission whose answer was lost."""
@@ -227,6 +235,11 @@ def buried(native: str) -> Observed:
     """An allocation that was cancelled before it ran, and that can never run."""
     reason = "cancelled before it started"
     return Observed(Life.ENDED, native, "cancelled", exit_code=STOPPED, reason=reason)
+
+
+def dropped(native: str) -> Observed:
+    """A task of an array that somebody cancelled before it began: Slurm keeps no record of it."""
+    return Observed(Life.ENDED, native, "CANCELLED", ending=Ending.CANCELLED, reason="cancelled before it began")
 
 
 def who(state: str) -> str:

@@ -6,14 +6,15 @@ import json
 import os
 import re
 from dataclasses import dataclass, field, replace
+from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pydantic import ValidationError
 
-from remuda.backends.base import Rendered, Request, make_token
+from remuda.backends.base import Rendered, Request, Together, make_token
 from remuda.backends.rundir import allocation_dir, child_spec
-from remuda.backends.slurm.arrays import array_name
+from remuda.backends.slurm.arrays import BATCHES, array_index, array_name, batch_of
 from remuda.backends.slurm.hostlist import compress, expand
 from remuda.backends.slurm.options import check_directives, check_words
 from remuda.backends.slurm.script import INDEX, env_text, script_text
@@ -47,6 +48,21 @@ class SlurmSite:
     """Directory of lock files, local to each node."""
 
 
+@dataclass(frozen=True)
+class _Way:
+    """How allocations are submitted: each alone, the tasks of a group as an array, or several runs as one."""
+
+    name: str
+    """Of the job."""
+    token: str
+    """What the script says that it is; `INDEX` in it is the index in the array."""
+    shared: Path
+    """Directory of the allocation, likewise."""
+    script_dir: Path
+    index: int | None = None
+    """In the array; None: a job of its own."""
+
+
 def render(request: Request, site: SlurmSite) -> Rendered:
     """Say what submits `request`.
 
@@ -54,31 +70,75 @@ def render(request: Request, site: SlurmSite) -> Rendered:
         InputError: Slurm cannot be asked for it; says which value is wrong.
     """
     place = place_of(request)
-    is_array = request.group.count > 1
     folder = allocation_dir(site.workloads, request.token)
-    shared = _with_index(request, site) if is_array else folder
-    script_dir = Path(str(shared).replace(INDEX, "a"))
     child, login_env = _child(request, place, site, folder)
-    script = script_text(
-        place,
-        (place.python or site.python, "-I", "-S", str(site.node_program), "child", str(shared / "child.json")),
-        token=_shared_token(request) if is_array else request.token,
-        array=is_array,
-        env_file=str(shared / ENV) if login_env else "",
-        restarts_file=str(shared / RESTARTS) if place.requeue else "",
-    )
-    files = {str(folder / "child.json"): child.to_json(), str(script_dir / SCRIPT): script}
+    files = {str(folder / "child.json"): child.to_json()}
     if child.fence_file:
         files[child.fence_file] = json.dumps({"token": request.token}) + "\n"
     if login_env:
         files[str(folder / ENV)] = env_text(login_env)
+    way = _way(request, site, folder)
+    script = _script(place, site, way, has_env=bool(login_env))
+    path = way.script_dir / SCRIPT
     if place.output or place.error:
-        where = {"output": place.output, "error": place.error, "workdir": place.workdir or str(script_dir)}
+        where = {"output": place.output, "error": place.error, "workdir": place.workdir or str(way.script_dir)}
         files[str(folder / OUTPUT)] = json.dumps(where) + "\n"
-    name = array_name(request.token) if is_array else request.token
-    argv = ("sbatch", *_options(request, place), *place.args, *_own(request, place, name, shared, script_dir, is_array))
+    argv = _argv(request, place, way, path)
+    together = None
+    if _may_share(request, place):
+        together = _together(request, place, site, files, has_env=bool(login_env))
+    return Rendered(request.token, argv, {**files, str(path): script}, together=together)
+
+
+def _way(request: Request, site: SlurmSite, folder: Path) -> _Way:
+    if request.group.count <= 1:
+        return _Way(request.token, request.token, folder, folder)
+    shared = _with_index(request, site)
+    script_dir = Path(str(shared).replace(INDEX, "a"))
+    return _Way(array_name(request.token), _shared_token(request), shared, script_dir, request.key.index)
+
+
+def _may_share(request: Request, place: SlurmPlace) -> bool:
+    """Whether a run may be a task of an array: nothing that it asks for means something else there.
+
+    File names may be made of the job's name, mails are sent once for an array, and jobs may wait for others of their
+    name.
+    """
+    if batch_of(request.workload.uid) is None or request.group.count != 1 or request.key.index:
+        return False
+    words = " ".join((*place.args, *place.directives, *place.preamble))
+    return not (place.output or place.error or place.mail_user or "mail" in words or "singleton" in words)
+
+
+def _together(
+    request: Request, place: SlurmPlace, site: SlurmSite, files: Mapping[str, str], *, has_env: bool
+) -> Together:
+    """The same as a task of an array: all share one script, which finds what is each one's own by a link."""
+    batch, index = batch_of(request.workload.uid) or ("", 0)
+    script_dir = site.workloads / BATCHES / f"{batch}-{request.attempt}"
+    way = _Way(array_name(request.token), "", script_dir / INDEX, script_dir, index)
+    script = _script(place, site, way, has_env=has_env)
+    # Runs of one command may differ in what their scripts load: then they share a directory, but no call.
+    path = script_dir / f"job-{sha256(script.encode()).hexdigest()[:12]}.sh"
+    link = (str(script_dir / str(array_index(request.token))), str(allocation_dir(site.workloads, request.token)))
+    return Together(_argv(request, place, way, path), {**files, str(path): script}, link)
+
+
+def _script(place: SlurmPlace, site: SlurmSite, way: _Way, *, has_env: bool) -> str:
+    return script_text(
+        place,
+        (place.python or site.python, "-I", "-S", str(site.node_program), "child", str(way.shared / "child.json")),
+        token=way.token,
+        array=way.index is not None,
+        env_file=str(way.shared / ENV) if has_env else "",
+        restarts_file=str(way.shared / RESTARTS) if place.requeue else "",
+    )
+
+
+def _argv(request: Request, place: SlurmPlace, way: _Way, script: Path) -> tuple[str, ...]:
+    argv = ("sbatch", *_options(request, place), *place.args, *_own(place, way))
     check_words(argv)
-    return Rendered(request.token, (*argv, str(script_dir / SCRIPT)), files)
+    return (*argv, str(script))
 
 
 def place_of(request: Request) -> SlurmPlace:
@@ -191,25 +251,23 @@ def _named(place: SlurmPlace) -> Iterator[str]:
         yield "--mail-type=BEGIN,END,FAIL"
 
 
-def _own(
-    request: Request, place: SlurmPlace, name: str, shared: Path, script_dir: Path, is_array: bool
-) -> Iterator[str]:
+def _own(place: SlurmPlace, way: _Way) -> Iterator[str]:
     """What the supervisor relies on; nothing of the user's may change it."""
-    yield f"--job-name={name}"
+    yield f"--job-name={way.name}"
     yield "--parsable"
     yield "--hold"
     yield "--export=NONE"
     yield "--open-mode=append"
     yield "--requeue" if place.requeue else "--no-requeue"
-    yield f"--chdir={place.workdir or script_dir}"
-    if is_array:
-        yield f"--array={request.key.index}"
+    yield f"--chdir={place.workdir or way.script_dir}"
+    if way.index is not None:
+        yield f"--array={way.index}"
     if place.output or place.error:
-        yield f"--output={place.output or _pattern(shared)}"
+        yield f"--output={place.output or _pattern(way.shared)}"
         if place.error:
             yield f"--error={place.error}"
     else:
-        yield f"--output={_pattern(shared)}"
+        yield f"--output={_pattern(way.shared)}"
 
 
 def _pattern(folder: Path) -> str:

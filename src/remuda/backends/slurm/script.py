@@ -33,7 +33,7 @@ def script_text(
     Args:
         place: the workload's settings.
         command: the words to execute; in an array, `INDEX` in them stands for the task's index.
-        token: of the allocation, likewise.
+        token: of the allocation, likewise; empty: the node program alone says it.
         array: whether the script is shared by the tasks of an array.
         env_file: a file of exports to read before modules are loaded; empty for none.
         restarts_file: where to note how often Slurm has put the job back into its queue; empty: nowhere.
@@ -44,7 +44,8 @@ def script_text(
     # What a site or a user wrote for the head of a job script was written for bash.
     shell = "/bin/bash" if commands or place.modules else "/bin/sh"
     lines = [f"#!{shell}", *(f"#SBATCH {option}" for option in place.directives), *directives]
-    lines.append(f"export REMUDA_TOKEN={_quote(token, array=array)}")
+    if token:
+        lines.append(f"export REMUDA_TOKEN={_quote(token, array=array)}")
     # --export=NONE would reach every srun of the user's script through this variable, and leave its tasks bare.
     lines.append("export SLURM_EXPORT_ENV=ALL")
     if place.workdir:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import select
-import subprocess
 import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -14,7 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.conftest import PYTHON, Home, until
+from tests.conftest import Home, until
+from tests.faults.dying_hosts import LIMIT_S, DyingHosts
 from tests.faults.slurm_runs import Runs
 
 from remuda.base.errors import Conflict, RemudaError
@@ -27,7 +26,6 @@ if TYPE_CHECKING:
     from remuda.testing.slurm import SlurmBed
 
 MOST_STEPS = 90
-LIMIT_S = 120
 TASKS = 3
 AT_ONCE = 3
 STEPS = ("record", "add_workloads", "set_intent", "submit", "release", "terminate")
@@ -37,45 +35,6 @@ SCRIPT = """#!/bin/sh
 echo "$REMUDA_TOKEN $SLURM_JOB_ID" >> "$OUT/starts"
 exec sleep 600
 """
-
-
-class DyingHosts:
-    """Hosts of one home that die at the step they are told."""
-
-    def __init__(self, home: Home) -> None:
-        self.home = home
-        self.log = (home.root / "crash.log").open("w")
-        self.program = subprocess.Popen(
-            [PYTHON, str(Path(__file__).with_name("crashing_host.py")), "slurm"],
-            env={**home.env, "REMUDA_SLURM_POLL_S": "0.3"}, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-            stderr=self.log, text=True,
-        )  # fmt: skip
-
-    def run(self, step: int | str) -> None:
-        assert self.program.stdin is not None
-        self.program.stdin.write(f"{step}\n")
-        self.program.stdin.flush()
-        until(lambda: self.is_dead() or self.home.client.is_up(), "a host", LIMIT_S)
-
-    def is_dead(self) -> bool:
-        """Whether it has said where it died, and nobody has read it yet."""
-        assert self.program.stdout is not None
-        return bool(select.select([self.program.stdout.fileno()], [], [], 0)[0])
-
-    def death(self) -> str:
-        """Where it died; it is stopped first if it lives."""
-        with suppress(RemudaError):
-            self.home.client.post("/host/stop")
-        assert self.program.stdout is not None
-        return self.program.stdout.readline().strip()
-
-    def close(self) -> None:
-        with suppress(RemudaError):
-            self.home.kill_host()
-        self.program.kill()
-        self.program.communicate()
-        self.log.close()
-        print((self.home.root / "crash.log").read_text()[-3000:])  # shown when the test fails
 
 
 def workload(runs: Runs, name: str) -> dict[str, Any]:

@@ -71,7 +71,7 @@ def read_token(token: str) -> Token:
     return Token(workload, group, int(index), int(attempt), uid)
 
 
-_TOKEN = re.compile(r"[a-z0-9]([a-z0-9._-]{0,61}[a-z0-9])?\.[a-z0-9_-]+\.[0-9]+\.[0-9]+\.[a-z0-9]{8}")
+_TOKEN = re.compile(r"[a-z0-9]([a-z0-9._-]{0,61}[a-z0-9])?\.[a-z0-9_-]+\.[0-9]+\.[0-9]+\.[a-z0-9]{8}(-[1-9][0-9]*)?")
 
 
 def is_token(name: str) -> bool:

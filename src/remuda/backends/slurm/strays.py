@@ -103,9 +103,9 @@ def _linked(command: str, index: str) -> Path | None:
 def _home(command: str, token: str) -> str:
     """The state directory that the job's script lies in; tasks of an array share the script of a task `a`."""
     script = Path(command)
-    own = _linked(command, token.rpartition("-")[2])
-    if own is not None:
-        return home_of(own, token)
+    linked = _linked(command, token.rpartition("-")[2])
+    if linked is not None:
+        return home_of(linked, token)
     if script.name != SCRIPT or len(script.parents) < 4:
         return ""
     folder = script.parent

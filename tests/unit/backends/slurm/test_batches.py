@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -27,9 +27,6 @@ from remuda.backends.slurm.inventory import parse_array_size
 from remuda.backends.slurm.parse import FIELD, RECORD, QueueLine
 from remuda.backends.slurm.render import SlurmSite, render
 from remuda.plan.model import Command, Group, Kind, Role, Workload
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def rendered(root: Path, name: str, uid: str, *, attempt: int = 1, place: dict[str, object] | None = None) -> Rendered:
@@ -72,12 +69,12 @@ def test_one_call_one_script_and_a_link_to_what_is_each_ones_own(tmp_path: Path)
     assert f"--output={root}/.batch/abc-1/%a/node.log" in call.argv
     files = Files(root)
     files.prepare(items, call)
-    script = call.argv[-1]
+    script = Path(call.argv[-1])
     shown = subprocess.run(
-        ["/bin/sh", "-c", open(script).read().replace("exec python3 -I -S", "echo"), script],  # noqa: PTH123, SIM115
+        ["/bin/sh", "-c", script.read_text().replace("exec python3 -I -S", "echo")],
         env={"SLURM_ARRAY_TASK_ID": "4", "PATH": "/usr/bin:/bin"}, capture_output=True, text=True, check=True,
     ).stdout.split()  # fmt: skip
-    child = json.loads(open(shown[-1]).read())  # noqa: PTH123, SIM115
+    child = json.loads(Path(shown[-1]).read_text())
     assert (child["token"], child["argv"]) == (items[2].token, ["/copies/run-4.sh"])
     assert child["run_dir"] == str(root / "run-4" / "script-0" / "attempt-1-abc-4")
     files.prepare(items, call)  # once more, after a crash
@@ -110,10 +107,12 @@ def test_what_means_something_else_in_an_array_goes_alone(tmp_path: Path, place:
 
 
 def test_what_differs_in_more_than_the_run_is_not_one_call(tmp_path: Path) -> None:
+    gpu: dict[str, object] = {"partition": "gpu"}
+    cuda: dict[str, object] = {"modules": ["cuda"]}
     items = [
         rendered(tmp_path, "a", "abc-1"), rendered(tmp_path, "b", "abc-2"),
-        rendered(tmp_path, "c", "abc-3", place={"partition": "gpu"}), rendered(tmp_path, "d", "abc-4", place={"partition": "gpu"}),
-        rendered(tmp_path, "e", "abc-5", place={"modules": ["cuda"]}), rendered(tmp_path, "f", "abc-6", place={"modules": ["cuda"]}),
+        rendered(tmp_path, "c", "abc-3", place=gpu), rendered(tmp_path, "d", "abc-4", place=gpu),
+        rendered(tmp_path, "e", "abc-5", place=cuda), rendered(tmp_path, "f", "abc-6", place=cuda),
         rendered(tmp_path, "g", "xyz-7"), rendered(tmp_path, "h", "abc-8", attempt=2),
     ]  # fmt: skip
     assert [call.indices for call in merge(items)] == [(1, 2), (3, 4), (5, 6), (), ()]
@@ -121,18 +120,24 @@ def test_what_differs_in_more_than_the_run_is_not_one_call(tmp_path: Path) -> No
 
 
 members = st.lists(
-    st.tuples(st.sampled_from(["abc", "xyz", ""]), st.integers(1, 60), st.integers(1, 2), st.booleans()),
+    st.tuples(st.sampled_from(["abc", "xyz", ""]), st.integers(1, 60), st.integers(1, 2), st.sampled_from(["", "x"])),
     unique_by=lambda one: one[:3], max_size=30,
 )  # fmt: skip
 
 
 @given(members=members)
 def test_every_allocation_is_in_one_call_and_found_by_its_name(
-    members: list[tuple[str, int, int, bool]], tmp_path_factory: pytest.TempPathFactory
+    members: list[tuple[str, int, int, str]], tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     root = tmp_path_factory.getbasetemp()
     items = [
-        rendered(root, f"run-{at}", f"{batch}-{at}" if batch else f"u{at}", attempt=attempt, place={"qos": "x" if qos else ""})
+        rendered(
+            root,
+            f"run-{at}",
+            f"{batch}-{at}" if batch else f"u{at}",
+            attempt=attempt,
+            place={"qos": "x" if qos else ""},
+        )
         for batch, at, attempt, qos in members
     ]
     for calls in (merge(items), one_by_one(items)):
@@ -174,16 +179,16 @@ def test_whether_the_rest_of_an_array_is_known() -> None:
 
 def test_jobs_of_an_array_are_named_by_their_links(tmp_path: Path) -> None:
     root = tmp_path / "workloads"
-    items = [rendered(root, f"run-{at}", f"abc-{at}") for at in (1, 2)]
+    items = [rendered(root, f"run-{at}", f"abcdefgh-{at}") for at in (1, 2)]
     (call,) = merge(items)
     Files(root).prepare(items, call)
-    fields = ("99_2", "2", "PENDING", "", "2026-11-22T01:00:00", "runs.script.b.1.abc", call.argv[-1])
+    fields = ("99_2", "2", "PENDING", "", "2026-11-22T01:00:00", "runs.script.b.1.abcdefgh", call.argv[-1])
     (stray,) = strays.parse(RECORD + FIELD.join(fields) + "\n")
     assert (stray.token, stray.native, stray.home) == (items[1].token, "99_2", str(tmp_path))
-    leave_batch(root, "abc-2")
+    leave_batch(root, "abcdefgh-2")
     (nameless,) = strays.parse(RECORD + FIELD.join(fields) + "\n")
-    assert (nameless.token, nameless.home) == ("runs.script.0.1.abc-2", "")
-    assert observing.is_of(nameless.token, "runs.script.b.1.abc", "99_2"), "it can still be ended"
+    assert (nameless.token, nameless.home) == ("runs.script.0.1.abcdefgh-2", "")
+    assert observing.is_of(nameless.token, "runs.script.b.1.abcdefgh", "99_2"), "it can still be ended"
 
 
 def test_how_long_arrays_may_be() -> None:

@@ -1,0 +1,57 @@
+"""Hosts on the real cluster of the tests that are killed where they are told: the side of the test."""
+
+from __future__ import annotations
+
+import select
+import subprocess
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tests.conftest import PYTHON, until
+
+from remuda.base.errors import RemudaError
+
+if TYPE_CHECKING:
+    from tests.conftest import Home
+
+LIMIT_S = 120
+
+
+class DyingHosts:
+    """Hosts of one home that die at the step they are told."""
+
+    def __init__(self, home: Home) -> None:
+        self.home = home
+        self.log = (home.root / "crash.log").open("w")
+        self.program = subprocess.Popen(
+            [PYTHON, str(Path(__file__).with_name("crashing_host.py")), "slurm"],
+            env={**home.env, "REMUDA_SLURM_POLL_S": "0.3"}, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+            stderr=self.log, text=True,
+        )  # fmt: skip
+
+    def run(self, step: int | str) -> None:
+        assert self.program.stdin is not None
+        self.program.stdin.write(f"{step}\n")
+        self.program.stdin.flush()
+        until(lambda: self.is_dead() or self.home.client.is_up(), "a host", LIMIT_S)
+
+    def is_dead(self) -> bool:
+        """Whether it has said where it died, and nobody has read it yet."""
+        assert self.program.stdout is not None
+        return bool(select.select([self.program.stdout.fileno()], [], [], 0)[0])
+
+    def death(self) -> str:
+        """Where it died; it is stopped first if it lives."""
+        with suppress(RemudaError):
+            self.home.client.post("/host/stop")
+        assert self.program.stdout is not None
+        return self.program.stdout.readline().strip()
+
+    def close(self) -> None:
+        with suppress(RemudaError):
+            self.home.kill_host()
+        self.program.kill()
+        self.program.communicate()
+        self.log.close()
+        print((self.home.root / "crash.log").read_text()[-3000:])  # shown when the test fails

@@ -91,6 +91,7 @@ def test_killed_anywhere_and_resumed(seed: int, nursery: Nursery, stub: StubProc
         output=str(target),
         max_concurrency=IN_FLIGHT,
         checkpoint_interval=INTERVAL,
+        order=("input", "prefix", "auto")[seed % 3],
     )
     kills = 0
     for _ in range(KILLS):

@@ -14,6 +14,7 @@ class Answer:
         outputs: one JSON-able value per output column, in their order.
         prompt_tokens: as the server counted; 0 where it does not say. Sums over the row's requests.
         completion_tokens: likewise.
+        cached_tokens: prompt tokens that the server took from its cache; 0 where it does not say. Not stored.
         finish_reason: why the last reply ended (`stop`, `length`, ...), empty where the server does not say.
     """
 
@@ -21,6 +22,7 @@ class Answer:
     prompt_tokens: int = 0
     completion_tokens: int = 0
     finish_reason: str = ""
+    cached_tokens: int = 0
 
 
 class RowError(Exception):

@@ -18,7 +18,7 @@ from remuda.batch.answer import RowError, Transient
 from remuda.batch.ask import Asker
 from remuda.batch.breaker import Breaker
 from remuda.batch.concurrency import START, Limiter
-from remuda.batch.endpoint import refused
+from remuda.batch.endpoint import ask_slots, refused
 from remuda.batch.feed import Feed
 from remuda.batch.lock import BEAT_S, take_lock
 from remuda.batch.output import OutputPass
@@ -172,8 +172,11 @@ class _Run:
             lock.beat()
 
     def _make_feed(self, ready: Prepared, checkpoint: Checkpoint) -> Feed:
-        pandas = self._request.data_backend == "pandas"
-        feed = Feed(ready.source, checkpoint, ready.column, id_column=self._request.id_column, pandas=pandas)
+        request = self._request
+        pandas = request.data_backend == "pandas"
+        # A user's own job may mind which rows its calls hold: only those who say so get another order unasked.
+        order = "input" if request.order == "auto" and not ready.job.likes_order else request.order
+        feed = Feed(ready.source, checkpoint, ready.column, id_column=request.id_column, pandas=pandas, order=order)
         feed.retry_errors = self._request.retry_errors
         return feed
 
@@ -189,9 +192,7 @@ class _Run:
         asker = Asker(connection.transport, api_key=connection.api_key) if connection is not None else None
         performer = performer_for(job, asker.ask if asker else None, batch=self._request.native_batch_size)
         rules = Rules(job.retries, job.timeout, self._request.endpoint_wait_s, max(1, job.checkpoint_interval))
-        bound = job.max_concurrency
-        start = min(bound, _START_BOUND) if bound else START
-        limiter = Limiter(bound or DEFAULT_BOUND, start=start, timeout_s=job.timeout)
+        limiter = await self._make_limiter(job, feed)
         pipeline = self._pipeline = Pipeline(feed, checkpoint, performer, rules, limiter, Breaker())
         pipeline.on_tick = self._tick
         scraper: asyncio.Task[None] | None = None
@@ -207,6 +208,29 @@ class _Run:
             with contextlib.suppress(RemudaError):
                 checkpoint.flush()
                 checkpoint.sync()
+
+    async def _make_limiter(self, job: SwarmJob, feed: Feed) -> Limiter:
+        """A limiter; with prefix order it gets as many lanes as the engines have slots, else as requests in flight."""
+        bound = job.max_concurrency
+        start = min(bound, _START_BOUND) if bound else START
+        maximum = bound or DEFAULT_BOUND
+        if feed.ready.chosen == "prefix":
+            slots = await self._slots()
+            if slots < 0 and self._request.order == "auto":
+                # Lanes that share a slot drive each other out of its cache: worse than no order.
+                feed.ready.keep_input()
+            if slots > 0:
+                # One more than there are slots would wait for a free one, and take that of another lane.
+                maximum = bound or slots
+                start = min(start, maximum)
+            feed.ready.lanes = slots if slots > 0 else start
+        return Limiter(maximum, start=start, timeout_s=job.timeout)
+
+    async def _slots(self) -> int:
+        known = self._request.slots
+        if known is None and self._connection is not None:
+            known = await ask_slots(self._connection.transport)
+        return -1 if known is None else known
 
     def _on_refused(self, error: RowError) -> RemudaError | None:
         connection, pipeline = self._connection, self._pipeline
@@ -287,6 +311,9 @@ class _Run:
             output=str(ready.target.path),
             checkpoint=str(self._lock.folder) if self._lock is not None else "",
             output_kept=kept,
+            cached_tokens=counters.cached_tokens,
+            order=feed.ready.chosen or "input",
+            lanes=feed.ready.lanes if feed.ready.chosen == "prefix" else 0,
         )
 
     def _tick(self) -> None:

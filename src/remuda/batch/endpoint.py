@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 #: How long a job waits at its start for an endpoint that does not listen (yet).
 START_WAIT_S = 3.0
+#: What servers whose requests share one prompt cache call themselves in `/v1/models`.
+_ONE_CACHE = frozenset({"vllm", "sglang"})
 _TRY_S = 10.0
 
 
@@ -98,6 +100,24 @@ async def ask_models(
         return [str(item["id"]) for item in orjson.loads(reply.body)["data"]]
     except (ValueError, KeyError, TypeError):
         return []
+
+
+async def ask_slots(transport: Transport) -> int | None:
+    """How many requests the server works on at once, each with a prompt cache of its own.
+
+    llama.cpp's server says so. 0 for servers whose requests share one cache (vLLM, SGLang); None where nobody says:
+    a router in front of several servers, or a server that is not known.
+    """
+    try:
+        async with asyncio.timeout(START_WAIT_S):
+            reply = await transport.get("/props")
+            if reply.status == 200:
+                return int(orjson.loads(reply.body)["total_slots"]) or None
+            reply = await transport.get("/v1/models")
+            owners = {str(item.get("owned_by")) for item in orjson.loads(reply.body)["data"]}
+    except (Transient, TimeoutError, ValueError, KeyError, TypeError, AttributeError):
+        return None
+    return 0 if owners and owners <= _ONE_CACHE else None
 
 
 def refused(endpoint: str, status: int) -> Rejected:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections import deque
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from remuda.batch.index import digest_id
+from remuda.batch.order import RowOrder
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -47,14 +47,23 @@ class Feed:
     """Reads chunks ahead in a thread, one at a time, and keeps what is not done yet.
 
     Attributes:
-        ready: rows to take, in input order.
+        ready: rows to take, in the order in which they are to be asked.
         seen: rows of the input passed so far.
         skipped: rows among them that were done before.
         exhausted: whether the input has ended.
     """
 
-    def __init__(self, source: Source, checkpoint: Checkpoint, column: str, *, id_column: str, pandas: bool) -> None:
-        self.ready: deque[Row] = deque()
+    def __init__(
+        self,
+        source: Source,
+        checkpoint: Checkpoint,
+        column: str,
+        *,
+        id_column: str,
+        pandas: bool,
+        order: str = "input",
+    ) -> None:
+        self.ready = RowOrder(order)
         self.seen = 0
         self.skipped = 0
         self.exhausted = False
@@ -78,7 +87,7 @@ class Feed:
                 chunk = await (self._next or self._read_ahead())
                 self._next = None
                 if chunk is None:
-                    self.exhausted = True
+                    self._end()
                     return
                 self._next = self._read_ahead()
                 self._take(chunk)
@@ -91,10 +100,14 @@ class Feed:
             chunk = self._next.result()
             self._next = None
             if chunk is None:
-                self.exhausted = True
+                self._end()
             else:
                 self._next = self._read_ahead()
                 self._take(chunk)
+
+    def _end(self) -> None:
+        self.exhausted = True
+        self.ready.end()
 
     def close(self) -> None:
         """Stop reading; what the read ahead found wrong is nobody's concern any more."""
@@ -114,15 +127,17 @@ class Feed:
             if not todo:
                 return
             items, first = self._items(chunk), chunk.first
-            self.ready.extend(Row(n, items[n - first], n.to_bytes(8, "little")) for n in todo)
+            self.ready.add([Row(n, items[n - first], n.to_bytes(8, "little")) for n in todo])
             return
         items, ids = self._items(chunk), chunk.values(self._id_column)
+        rows = []
         for position, item, name in zip(wanted, items, ids, strict=True):
             content = content_digest(item)
             if self._is_due(position) or not self._checkpoint.same_input(position, content):
-                self.ready.append(Row(position, item, digest_id(name) + content))
+                rows.append(Row(position, item, digest_id(name) + content))
             else:
                 self.skipped += 1
+        self.ready.add(rows)
 
     def _is_due(self, position: int) -> bool:
         state = self._checkpoint.state(position)

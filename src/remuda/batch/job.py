@@ -31,10 +31,12 @@ class SwarmJob:
     Attributes:
         columns: input columns to look for when the user names none, in this order.
         asks: whether the job needs an endpoint at all.
+        likes_order: whether rows may be asked in another order than that of the input without being told to.
     """
 
     columns: ClassVar[tuple[str, ...]] = ("messages", "prompt", "text")
     asks: ClassVar[bool] = True
+    likes_order: ClassVar[bool] = False
 
     def __init__(
         self,

@@ -36,6 +36,7 @@ class RequestJob(SwarmJob):
 
     revision: ClassVar[int] = 1
     usage: ClassVar[bool] = True
+    likes_order = True
     """Whether the output gets token columns."""
     types: ClassVar[tuple[str, ...]] = ()
     """Types of the first output columns, `string` or `double`; those of the others are found from the values."""
@@ -109,7 +110,9 @@ def with_usage(outputs: list[Any], reply: dict[str, Any], choice: dict[str, Any]
     finish = choice.get("finish_reason") or ""
     if not usage:
         return Answer(outputs, 0, 0, finish)
-    return Answer(outputs, usage.get("prompt_tokens") or 0, usage.get("completion_tokens") or 0, finish)
+    details = usage.get("prompt_tokens_details")
+    cached = details.get("cached_tokens") or 0 if isinstance(details, dict) else 0
+    return Answer(outputs, usage.get("prompt_tokens") or 0, usage.get("completion_tokens") or 0, finish, cached)
 
 
 def messages_of(item: Any) -> list[dict[str, Any]]:
@@ -222,6 +225,7 @@ class MultiTurnChatJob(RequestJob):
             said.append({"role": "assistant", "content": (choice.get("message") or {}).get("content") or ""})
             total.prompt_tokens += step.prompt_tokens
             total.completion_tokens += step.completion_tokens
+            total.cached_tokens += step.cached_tokens
             total.finish_reason = step.finish_reason
         total.outputs = [said]
         return total
@@ -231,6 +235,7 @@ class EmbeddingJob(RequestJob):
     """Text in, its vector out."""
 
     columns = ("text", "input", "prompt", "messages")
+    likes_order = False
 
     async def answer(self, item: Any, ask: Ask) -> Answer:
         """See `RequestJob.answer`."""

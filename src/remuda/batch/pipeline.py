@@ -33,8 +33,6 @@ _TICK_S: Final = 0.1
 _SYNC_S: Final = 1.0
 #: A worker that never waits gives the others a turn after this many tries.
 _TURN: Final = 64
-#: Rows are fetched before they run out, so that workers need not wait for them together.
-_LOW: Final = 512
 _OVERLOAD: Final = frozenset({429, 503})
 #: Failures that may be the row's own; they count on the row when the endpoint says that it is well.
 _AMBIGUOUS: Final = frozenset({0, 500, 504})
@@ -142,11 +140,11 @@ class Pipeline:
     def _is_finished(self) -> bool:
         return self.feed.exhausted and not self.feed.ready and not self._delayed and not self.in_flight
 
-    def _try_take(self) -> list[Row] | None:
+    def _try_take(self, number: int) -> list[Row] | None:
         if self.in_flight >= self.limiter.limit:
             return None
         ready, delayed = self.feed.ready, self._delayed
-        if len(ready) < _LOW:
+        if ready.is_low:
             self.feed.top_up()
         if delayed:
             now = self._now()
@@ -159,16 +157,13 @@ class Pipeline:
         elif not ready or (self.breaker.open_since is not None and not self._may_send(self._now())):
             return None
         self.in_flight += 1
-        size = self._performer.size
-        if size == 1:
-            return [ready.popleft()]
-        return [ready.popleft() for _ in range(min(size, len(ready)))]
+        return ready.take(number, self._performer.size)
 
     def _may_send(self, now: float) -> bool:
         return self.breaker.may_send(now)
 
-    async def _take(self) -> list[Row] | None:
-        while (rows := self._try_take()) is None:
+    async def _take(self, number: int) -> list[Row] | None:
+        while (rows := self._try_take(number)) is None:
             if self._is_finished():
                 self._wake(len(self._waiters))
                 return None
@@ -196,7 +191,7 @@ class Pipeline:
     async def _work(self, number: int) -> None:
         flight = self._flights[number]
         turn = 0
-        while (rows := self._try_take() or await self._take()) is not None:
+        while (rows := self._try_take(number) or await self._take(number)) is not None:
             flight.started = started = self._now()
             outcomes = await self._attempt(flight, rows)
             now = self._now()
@@ -254,6 +249,7 @@ class Pipeline:
         counters.answered += 1
         counters.prompt_tokens += answer.prompt_tokens
         counters.completion_tokens += answer.completion_tokens
+        counters.cached_tokens += answer.cached_tokens
         self._checkpoint.write(row.position, row.key, body, failed=False)
         self._flush_some()
 

@@ -73,6 +73,7 @@ class Counters:
     retries: int = 0
     prompt_tokens: int = 0
     completion_tokens: int = 0
+    cached_tokens: int = 0
 
     @property
     def finished(self) -> int:

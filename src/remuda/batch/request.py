@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from remuda.base.errors import InputError
+from remuda.batch.order import ORDERS
 
 #: Bound of the adaptive concurrency when the user gives none.
 DEFAULT_BOUND = 512
@@ -49,6 +50,11 @@ class JobRequest:
     """Bound of one try of one row."""
     endpoint_wait_s: float = 600.0
     """How long rows wait for an endpoint that went away before the job stops."""
+    order: str = "auto"
+    """`input`, `prefix` (rows that begin alike are asked one after the other), or `auto`: prefix where that pays."""
+    slots: int | None = None
+    """Requests that all engines behind the endpoint work on at once, each with a prompt cache of its own; 0 where they
+    share one; None: ask the endpoint, -1: nobody knows."""
     num_threads: int = 1
     """Number of files of a directory output."""
     limit: int = 0
@@ -87,6 +93,8 @@ class JobRequest:
             raise InputError("timeout and num-threads must be above zero")
         if self.data_backend not in {"arrow", "pandas"}:
             raise InputError(f"unknown data backend {self.data_backend!r}", hint="known: arrow, pandas")
+        if self.order not in ORDERS:
+            raise InputError(f"unknown order {self.order!r}", hint=f"known: {', '.join(ORDERS)}", where="--order")
 
     def to_json(self) -> dict[str, Any]:
         """A JSON-able dict; holds no secret."""
@@ -130,6 +138,12 @@ class Summary:
     """Checkpoint directory; empty without checkpointing."""
     output_kept: bool = False
     """Nothing was left to do and the output was there already."""
+    cached_tokens: int = 0
+    """Prompt tokens that the engine did not have to compute, as far as it says."""
+    order: str = "input"
+    """In which order rows were asked: `input` or `prefix`."""
+    lanes: int = 0
+    """With `prefix`: how many sequences of rows were asked side by side."""
 
     @property
     def rows_per_s(self) -> float:

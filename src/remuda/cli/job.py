@@ -80,6 +80,13 @@ def _target_options(command: Any) -> Any:
 @click.option("--max-concurrency", default=0, type=click.IntRange(min=0), help="Bound of requests in flight; 0 adapts.")
 @click.option("--retries", default=5, show_default=True, type=click.IntRange(min=0), help="Tries after the first.")
 @click.option("--timeout", default="600", show_default=True, help="Bound of one try: seconds, or 10m.")
+@click.option(
+    "--order",
+    default="auto",
+    show_default=True,
+    type=click.Choice(["auto", "input", "prefix"]),
+    help="Which rows are asked first; the output keeps the input's order. prefix: those that begin alike.",
+)
 @click.option("--num-threads", default=1, type=click.IntRange(min=1), help="Files of a folder output.")
 @click.option("-l", "--limit", default=0, type=click.IntRange(min=0), help="Only the first so many rows; 0: all.")
 @click.option("--detach", is_flag=True, help="Run under the host; survives this terminal.")

@@ -88,6 +88,8 @@ def _request(job_class: str, options: dict[str, Any], target: Target) -> JobRequ
         max_concurrency=options["max_concurrency"],
         retries=options["retries"],
         timeout_s=parse_duration(options["timeout"]),
+        order=options["order"],
+        slots=target.slots,
         num_threads=options["num_threads"],
         limit=options["limit"],
         input_column=options["input_column"],

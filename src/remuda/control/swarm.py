@@ -158,6 +158,7 @@ class Swarm:
                 output=str(Path(output_path).absolute()),
                 job=what,
                 api_key_file=self.target.api_key_file,
+                slots=self.target.slots,
                 **options,
             )
         except TypeError as error:

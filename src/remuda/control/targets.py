@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections import deque
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from remuda.base.errors import InputError
+from remuda.base.secrets import SecretRef
 from remuda.base.settings import variable
 from remuda.control import swarms
 from remuda.control.client import connect
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
 _DEFAULT_KEYS = ("OPENAI_API_KEY", "REMUDA_API_TOKEN", "DOMYN_SWARM_API_TOKEN", "API_TOKEN")
 
@@ -27,6 +29,8 @@ class Target:
     api_key_env: str
     api_key_file: str
     swarm: str = ""
+    slots: int | None = None
+    """See `JobRequest.slots`."""
 
 
 def of_endpoint(url: str, model: str, key_env: str) -> Target:
@@ -61,4 +65,30 @@ def of_swarm(name: str, model: str, key_env: str, say: Callable[[str], None]) ->
     if view["phase"] not in swarms.UP:
         say(f"{name} is {view['phase']}; waiting until it answers")
         view = deque(swarms.wait_up(name, 600.0, client), maxlen=1).pop()
-    return Target(view["endpoint"], model or view["model"], key_env, "" if key_env else view["api_key_file"], name)
+    key_file = "" if key_env else view["api_key_file"]
+    return Target(view["endpoint"], model or view["model"], key_env, key_file, name, _slots(view, key_env, key_file))
+
+
+def _slots(view: Mapping[str, Any], key_env: str, key_file: str) -> int:
+    """What `JobRequest.slots` says, from one of the replicas: all of a swarm are alike."""
+    from concurrent.futures import ThreadPoolExecutor
+
+    from remuda.batch.endpoint import ask_slots
+    from remuda.batch.transport import AiohttpTransport
+
+    urls = [task["url"] for task in view["tasks"] if task["role"] == "replica" and task["url"]]
+    key = SecretRef(env=key_env, file=key_file).read() if key_env or key_file else ""
+
+    async def ask() -> int | None:
+        transport = AiohttpTransport(urls[0], api_key=key)
+        try:
+            return await ask_slots(transport)
+        finally:
+            await transport.close()
+
+    if not urls:
+        return -1
+    # The caller may have an event loop of its own.
+    with ThreadPoolExecutor(1) as pool:
+        found = pool.submit(lambda: asyncio.run(ask())).result()
+    return -1 if found is None else found * max(1, view["wanted"])

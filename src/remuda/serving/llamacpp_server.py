@@ -41,6 +41,7 @@ def parser() -> Parser:
     made.add_argument("--alias", default="", help="model name in answers (default: the file's name)")
     made.add_argument("--ctx-size", type=int, default=4096, help="tokens of context of each slot")
     made.add_argument("--parallel", type=int, default=4, help="slots: requests worked on at once")
+    made.add_argument("--cache-ram", type=int, default=8192, help="MiB of memory for prompts seen (0: none, -1: all)")
     made.add_argument("--threads", type=int, default=0, help="CPU threads (0: the engine chooses)")
     made.add_argument("--threads-http", type=int, default=512, help="connections answered at once; see configure()")
     made.add_argument("--n-gpu-layers", type=int, default=-1, help="layers on the GPU (-1: as many as fit)")
@@ -90,6 +91,7 @@ def configure(options: argparse.Namespace) -> Any:
     # A thread is taken by each request until it is answered. With the engine's default (slots + 2) a busy server does
     # not answer /health, and would be restarted for it.
     params.n_threads_http = options.threads_http
+    params.cache_ram_mib = options.cache_ram
     params.n_gpu_layers = options.n_gpu_layers
     params.api_keys = keys
     params.endpoint_metrics = options.metrics

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from remuda.backends.base import TaskKey, make_token, read_token
-from remuda.wire.child import ChildSpec, HealthProbe, RestartRule, RunWatch
+from remuda.wire.child import BEAT_S, REPORT_EVERY_S, ChildSpec, HealthProbe, RestartRule, RunWatch
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -87,7 +87,8 @@ def child_spec(
         watch=run_watch(group.watch, group) if group.watch else None,
         fence_file=str(folder.parent / CURRENT) if group.watch else "",
         previous_dir=str(previous) if previous and group.watch else "",
-        report_every_s=min(15.0, group.watch.heartbeat_interval_s) if group.watch else 10.0,
+        report_every_s=min(15.0, group.watch.heartbeat_interval_s) if group.watch else REPORT_EVERY_S,
+        beat_s=BEAT_S if group.silence_s > 0 else 0.0,
     )
 
 

@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from remuda.node import machine, metrics, records
+from remuda.node import loading, machine, metrics, records
 from remuda.node.capped import CappedFile
 from remuda.node.fetch import Fetch
 from remuda.node.journal import Journal
@@ -90,6 +90,10 @@ class Supervisor:
         self._told: tuple[object, ...] = ()
         self._heartbeat = 0.0
         self._metrics: dict[str, float] = {}
+        self._scraped_at = 0.0
+        self._line = loading.LastLine()
+        self._whole_at = 0.0
+        """When the next report is due that goes into the files, too."""
         self._tail = ""
         self._code = codes.BROKEN
 
@@ -229,6 +233,7 @@ class Supervisor:
             return machine.CannotStart(codes.CANNOT_START, f"cannot choose a port on {self.spec.bind_host}: {error}")
         self._address = url(self.spec, port)
         self._is_ours = False
+        self._metrics, self._scraped_at = {}, 0.0
         taken = None
         if self._watch is not None:
             self._watch.starts(time.monotonic())
@@ -362,7 +367,10 @@ class Supervisor:
         fetch.close()
         self._scrape = None
         if not fetch.error and fetch.status == 200:
-            self._metrics = metrics.parse(fetch.body)
+            now = time.monotonic()
+            elapsed_s = now - self._scraped_at if self._scraped_at else 0.0
+            self._metrics = metrics.with_rates(metrics.parse(fetch.body), self._metrics, elapsed_s)
+            self._scraped_at = now
         self._report(beat=True)
 
     def _drop_fetches(self) -> None:
@@ -377,6 +385,9 @@ class Supervisor:
         self._heartbeat = now + self._pace_s
         if self._watch is not None:
             self._records.heartbeat(time.time())
+        if now < self._whole_at:
+            self._report(beat=True, to_files=False)
+            return
         if self.spec.metrics_path and self.life.phase == machine.READY and self._ports.port:
             try:
                 self._scrape = self._scrape or self._fetch(self.spec.metrics_path, metrics.MAX_BYTES)
@@ -388,11 +399,11 @@ class Supervisor:
     @property
     def _pace_s(self) -> float:
         watch = self.spec.watch
-        pace = self.spec.report_every_s if watch is None else watch.heartbeat_interval_s or self.spec.report_every_s
-        return max(min(pace, self.spec.report_every_s), 0.05)
+        pace = self.spec.beat_s if watch is None else watch.heartbeat_interval_s
+        return max(min(pace or self.spec.report_every_s, self.spec.report_every_s), 0.05)
 
-    def _report(self, *, beat: bool) -> None:
-        """Report if something changed, or if it is time."""
+    def _report(self, *, beat: bool, to_files: bool = True) -> None:
+        """Report if something changed, or if it is time. What only says that it lives need not go `to_files`."""
         if self._is_fenced:
             return
         life = self.life
@@ -400,6 +411,9 @@ class Supervisor:
         if self._watch is not None:
             reason = reason or self._watch.reason
             numbers = {**numbers, **self._watch.progress.metrics}
+        elif life.phase == machine.STARTING:
+            line = self._line.of(self._output, time.monotonic())
+            reason = loading.words(reason, line, life.used, self.spec.restart.max_restarts)
         pid = self._child.pid if self._child is not None else 0
         event = (life.state, pid, life.restarts)
         facts = (*event, reason, life.http_status, self._address)
@@ -429,9 +443,14 @@ class Supervisor:
             text = f"{life.state}, pid {pid}, restarts {life.restarts}: {reason}"
             self._journal.say("info" if well else "warning", text)
         now = time.monotonic()
-        self._records.report(report, changed=changed)
+        if to_files or changed:
+            self._records.report(report, changed=changed)
+            self._whole_at = now + self.spec.report_every_s if self.spec.beat_s else 0.0
         self._uplink.tell(report.to_json(), now)
-        self._heartbeat = now + self._pace_s if self._watch is None else self._heartbeat
+        if self._watch is None:
+            self._heartbeat = now + self._pace_s
+            if changed and life.phase == machine.READY and self.spec.metrics_path:
+                self._heartbeat = self._whole_at = now  # its numbers are wanted at once
 
     def _farewell(self, reason: str) -> None:
         """Last word: into the run directory so that it lasts, and to the host if it listens."""

@@ -43,6 +43,22 @@ def parse(page: bytes) -> dict[str, float]:
     return found
 
 
+RATES = (("generated_tokens", "tokens_per_s"), ("prompt_tokens", "prompt_tokens_per_s"))
+
+
+def with_rates(numbers: dict[str, float], before: dict[str, float], elapsed_s: float) -> dict[str, float]:
+    """`numbers` with what their totals grew by in each second since `before`; without, where that is not known.
+
+    A total that shrank is of an engine that was started again: what it did since is its whole.
+    """
+    found = dict(numbers)
+    for total, rate in RATES:
+        if elapsed_s > 0 and total in numbers and total in before:
+            grown = numbers[total] - before[total]
+            found[rate] = round((grown if grown >= 0 else numbers[total]) / elapsed_s, 3)
+    return found
+
+
 def _value(line: str) -> float | None:
     """The sample's value: first word after the labels; a time stamp may follow."""
     words = line.rpartition("}")[2].split() if "{" in line else line.split()[1:]

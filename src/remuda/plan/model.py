@@ -235,6 +235,9 @@ class Group(Frozen):
     """None: no heartbeat, GPU check and log scan; for groups with a probe."""
     backend: str = ""
     """Type of the backend of its tasks, where it is another than the workload's."""
+    silence_s: float = 0.0
+    """A task of which nothing is heard for so long, while others of its backend are, is begun again elsewhere. 0: it is
+    not listened for."""
     succession: Succession | None = None
     """None: an allocation that its time limit ends is replaced after its end."""
 

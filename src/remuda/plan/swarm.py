@@ -69,7 +69,7 @@ def plan_swarm(
             hint="set `router: smg`, or `replicas: 1`",
             where="router.type",
         )
-    groups = (replica_group(full, python, None if router else front.listen), *((router,) if router else ()))
+    groups = (replica_group(full, python, None if router else front.listen), *_heard(router, full))
     return Workload(
         name=name,
         kind=Kind.SWARM,
@@ -84,6 +84,16 @@ def plan_swarm(
         spec_file=spec_file,
         labels={"engine": full.engine, "model": full.model},
     )
+
+
+def silence_s(spec: SwarmSpec) -> float:
+    """After how long a silence a task is begun again; 0 on this machine, where its processes are seen."""
+    return spec.watchdog.silence_after if spec.backend.type == "slurm" else 0.0
+
+
+def _heard(router: Group | None, spec: SwarmSpec) -> tuple[Group, ...]:
+    """The router is listened for as the replicas are."""
+    return () if router is None else (router.model_copy(update={"silence_s": silence_s(spec)}),)
 
 
 def _place(spec: SwarmSpec) -> dict[str, object]:
@@ -123,6 +133,7 @@ def replica_group(spec: SwarmSpec, python: str, listen: Listen | None = None) ->
         ),
         kill_grace_s=watchdog.kill_grace_seconds,
         log_level=watchdog.log_level or spec.log_level,
+        silence_s=silence_s(spec),
         metrics_path=engine.metrics_path,
     )
 

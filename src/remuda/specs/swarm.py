@@ -77,6 +77,9 @@ class Watchdog(Strict):
     """While starting: no line in the log and no CPU used for so long means that the server hangs. 0: never."""
     heal_after: Seconds = 600.0
     """A replica that was healthy for so long gets its restarts back."""
+    silence_after: Seconds = 60.0
+    """On a cluster: a replica of which nothing is heard for so long, while others are, is replaced elsewhere; 0: never.
+    Nothing is sent to it much earlier."""
     replace: Restarts | None = Field(
         default=None, json_schema_extra={"derived": "`never` when nothing is restarted in place, else `always`"}
     )

@@ -58,7 +58,8 @@ def judge(task: Task, group: Group, seen: Observed) -> Verdict:
     if seen.life is Life.ENDED and seen.exit_code == 0 and seen.native_state == CHILD_ENDED:
         return classify(seen, group)
     if task.ending is Cause.NODE:
-        grace = group.watch.heartbeat_interval_s + group.watch.heartbeat_grace_s if group.watch else 0.0
+        watch = group.watch
+        grace = watch.heartbeat_interval_s + watch.heartbeat_grace_s if watch else group.silence_s
         why = f"gave no sign of life for more than {show_duration(grace)}"
         return Verdict(Cause.NODE, why, evidence=(Evidence("", 0.0, "silent", detail=why),))
     if task.ending is Cause.SCHEDULER:

@@ -149,6 +149,23 @@ def _with_silence(task: Task, group: Group, seen: Observed, now: float) -> Task:
     return task
 
 
+def missed(task: Task, silent_s: float, now: float) -> Task:
+    """Nothing was heard of it, while others were: nothing is sent to it until it is heard again."""
+    if task.phase is not Phase.READY:
+        return task
+    why = f"nothing heard of it for {show_duration(silent_s)}, while others are heard"
+    return replace(move(task, Event.PROBE_LATE, now, why), ready_since=0.0)
+
+
+def lost(task: Task, seen: Observed, silent_s: float) -> Task:
+    """It is to be begun again elsewhere, if its backend, just asked, says that it runs."""
+    if silent_s <= 0 or task.phase not in RUNNING or seen.life is not Life.RUNNING or seen.unread:
+        return task
+    if task.ending is not Cause.NONE:
+        return task
+    return replace(task, ending=Cause.NODE, reason=f"no sign of life for {show_duration(silent_s)}")
+
+
 def _grace_s(group: Group) -> float:
     """After how long a silence it is taken for hung, 0: never."""
     watch = group.watch

@@ -17,14 +17,17 @@ from remuda.supervise import facts
 from remuda.supervise.changes import Changes
 from remuda.supervise.decide import KILL_AGAIN_S, Action, Cancel, Note, Submit, decide, next_due
 from remuda.supervise.ends import end_of, evidence_of
-from remuda.supervise.model import LIVE, Allocation, Phase, Task, Want
+from remuda.supervise.hearing import Hearing
+from remuda.supervise.model import LIVE, RUNNING, Allocation, Phase, Task, Want
 from remuda.supervise.state import Journal, State, text_of
 from remuda.supervise.submit import Submitter
+from remuda.wire.child import BEAT_S
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from remuda.base.clock import Clock
+    from remuda.plan.model import Group
     from remuda.wire.report import Report
 
 _LOG = logging.getLogger("remuda.supervise")
@@ -61,6 +64,7 @@ class Supervisor:
         self._inbox: list[Report] = []
         self._looked_at: dict[str, float] = {}
         self._hurry_until = 0.0
+        self._hearing = Hearing()
         # Allocations that are to end and did not hear of it yet: asked kindly before they are killed. Those that an
         # earlier host wanted to end may have heard; they are asked again.
         self._unasked = {
@@ -133,11 +137,12 @@ class Supervisor:
         self._state.has_bug = False
         await self._observe(changes)
         self._take_reports(changes)
+        listen_s = self._listen(changes)
         actions = self._decide(changes)
         if not self._state.write(changes):
             return 1.0
         await self._act(actions)
-        pauses = [await self._follow(), self._look_pause_s()]
+        pauses = [await self._follow(), self._look_pause_s(), listen_s]
         now = self.clock.now()
         dues = [next_due(tasks, now, self.wants.get(name)) for name, tasks in self.all.items()]
         pauses += [due for due in dues if due is not None]
@@ -199,9 +204,12 @@ class Supervisor:
         group = self._state.group_of(task)
         now = self.clock.now()
         if seen.report is not None and seen.life is not Life.PENDING:
+            if seen.report.token == task.token and seen.report.seq > task.seq >= 0:
+                self._hearing.by_file(task.token)
             task = facts.reported(task, seen.report, now, since=looked_at)
-        after = facts.observed(task, group, seen, now)
+        after = facts.lost(facts.observed(task, group, seen, now), seen, self._hearing.lost_for_s(task.token))
         if seen.life in (Life.ENDED, Life.GONE):
+            self._hearing.forget(task.token)
             changes.allocations.append(end_of(task, after, seen, now))
             if Feature.EXCLUDE_NODES in self.backends[task.backend].features:
                 changes.evidence += evidence_of(task, group, seen, now)
@@ -218,9 +226,36 @@ class Supervisor:
         for report in inbox:
             key = by_token.get(report.token)
             if key is not None:
+                self._hearing.by_line(report.token)
                 task = self.all[key.workload][key]
                 with self._state.isolate(key.workload, changes):
                     self._state.put(changes, task, facts.reported(task, report, now, since=now))
+
+    def _listen(self, changes: Changes) -> float:
+        """Note those that are silent while others are heard; seconds until this is due again."""
+        pause, now = 30.0, self.clock.now()
+        for name, backend in self.backends.items():
+            mine = [pair for pair in self._listened_for() if pair[0].backend == name]
+            if not mine:
+                continue
+            pause = BEAT_S
+            looked_at = self._looked_at.get(name, 0.0)
+            for missed in self._hearing.listen(name, mine, poll_s=backend.poll_s, looked_at=looked_at):
+                if missed.is_sure:
+                    with self._state.isolate(missed.task.key.workload, changes):
+                        self._state.put(changes, missed.task, facts.missed(missed.task, missed.silent_s, now))
+                else:
+                    self._hurry()
+        return pause
+
+    def _listened_for(self) -> Iterator[tuple[Task, Group]]:
+        """Running tasks of groups whose silence says something."""
+        for name, want in self.wants.items():
+            groups = {group.name: group for group in want.workload.groups if group.silence_s > 0}
+            if groups:
+                for task in self.all[name].values():
+                    if task.key.group in groups and task.phase in RUNNING:
+                        yield task, groups[task.key.group]
 
     def _decide(self, changes: Changes) -> list[Action]:
         actions: list[Action] = []

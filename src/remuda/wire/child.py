@@ -15,6 +15,10 @@ PORT_MARK = "__REMUDA_PORT__"
 #: Replaced on the node by the address that the child shall listen on.
 HOST_MARK = "__REMUDA_HOST__"
 VERSION = 1
+BEAT_S = 2.0
+"""Between two signs of life of a task that is listened for."""
+REPORT_EVERY_S = 10.0
+"""Between two reports in files, of such a task."""
 
 
 @dataclass(frozen=True)
@@ -119,6 +123,8 @@ class ChildSpec:
     kill_grace_s: float = 10.0
     report_every_s: float = 10.0
     """A report is sent at every change, and at least so often."""
+    beat_s: float = 0.0
+    """Between reports that only say that it lives: over the line to the host, not into files. 0: none of these."""
     host_file: str = ""
     """JSON `{"report_host", "report_port", "report_key_file"}` of the host; read again at each reconnect."""
     log_level: str = "info"

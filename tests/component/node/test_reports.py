@@ -6,7 +6,7 @@ import socket
 import time
 from typing import TYPE_CHECKING
 
-from tests.component.node.conftest import until
+from tests.component.node.conftest import QUICK, SOON, until
 
 from remuda.wire import exit as codes
 from remuda.wire.report import Key, Report, parse_line
@@ -106,3 +106,22 @@ def test_a_port_where_nobody_answers_holds_nothing_up(allocation: Allocation, ho
         allocation.server(host_file=str(host.file))
         allocation.state("ready")
         assert allocation.stop() == codes.STOPPED
+
+
+def test_signs_of_life_go_over_the_line_and_not_into_files(allocation: Allocation, host: Host) -> None:
+    host.open()
+    allocation.server(host_file=str(host.file), report_every_s=9000, beat_s=0.05)
+    ready = allocation.state("ready")
+    until(lambda: len(reports(host)) > ready.seq + 5)
+    written = allocation.report()
+    assert written is not None
+    assert written.seq == ready.seq
+    assert reports(host)[-1].state == "ready"
+    assert allocation.stop() == codes.STOPPED
+
+
+def test_a_server_that_loads_says_what_it_printed_last(allocation: Allocation) -> None:
+    allocation.start(["/bin/sh", "-c", "echo loading shard 2 of 8; sleep 9000"], probe=QUICK, restart=SOON, port=23500)
+    report = until(lambda: (seen := allocation.report()) and "log: loading shard 2 of 8" in seen.reason and seen)
+    assert report.state == "starting"
+    assert allocation.stop() == codes.STOPPED

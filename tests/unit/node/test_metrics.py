@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remuda.node.metrics import parse
+from remuda.node.metrics import parse, with_rates
 
 VLLM = b"""# HELP vllm:num_requests_running Number of requests in model execution batches.
 # TYPE vllm:num_requests_running gauge
@@ -66,3 +66,20 @@ def test_what_cannot_be_read_is_passed_over(page: bytes) -> None:
 def test_no_page_raises(page: bytes) -> None:
     parse(b"vllm:num_requests_running" + page)
     parse(b"vllm:" + page)
+
+
+@pytest.mark.parametrize(
+    ("now", "before", "elapsed_s", "expected"),
+    [
+        pytest.param({"generated_tokens": 50.0}, {"generated_tokens": 10.0}, 10.0, {"tokens_per_s": 4.0}, id="grown"),
+        pytest.param(
+            {"generated_tokens": 5.0}, {"generated_tokens": 10.0}, 10.0, {"tokens_per_s": 0.5}, id="again"
+        ),
+        pytest.param({"prompt_tokens": 3.0}, {"prompt_tokens": 3.0}, 2.0, {"prompt_tokens_per_s": 0.0}, id="idle"),
+        pytest.param({"generated_tokens": 5.0}, {}, 10.0, {}, id="first page"),
+        pytest.param({"generated_tokens": 5.0}, {"generated_tokens": 1.0}, 0.0, {}, id="no time"),
+        pytest.param({"running": 5.0}, {"running": 1.0}, 1.0, {}, id="no total"),
+    ],
+)
+def test_rates(now: dict[str, float], before: dict[str, float], elapsed_s: float, expected: dict[str, float]) -> None:
+    assert with_rates(now, before, elapsed_s) == now | expected

@@ -1,0 +1,95 @@
+"""Who of a cluster's tasks is not heard any more while others are: kept beside the loop, which tells it what came in.
+
+Reports come over a line from the node or, where that is closed, by files that are read with each look at the backend.
+So a task's usual pause is that of the way on which it was heard last. No clock, no I/O.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from remuda.policy.silence import Ear, hear, is_lost, is_missed, patience_s, silence_s
+from remuda.supervise.model import RUNNING
+from remuda.wire.child import BEAT_S, REPORT_EVERY_S
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from remuda.plan.model import Group
+    from remuda.supervise.model import Task
+
+
+@dataclass(frozen=True, slots=True)
+class Missed:
+    """One task that should have been heard."""
+
+    task: Task
+    silent_s: float
+    is_sure: bool
+    """Its files were read since, too."""
+
+
+class Hearing:
+    """One ear for each backend."""
+
+    def __init__(self) -> None:
+        self._ears: dict[str, Ear] = {}
+        self._by_line: set[str] = set()
+        self._lost: dict[str, float] = {}
+
+    def by_line(self, token: str) -> None:
+        """A report of this allocation came over the line."""
+        self._by_line.add(token)
+
+    def by_file(self, token: str) -> None:
+        """A report came by file that had not come over the line."""
+        self._by_line.discard(token)
+
+    def lost_for_s(self, token: str) -> float:
+        """How long an allocation was silent that is to be replaced for this; 0 for others."""
+        return self._lost.get(token, 0.0)
+
+    def forget(self, token: str) -> None:
+        """This allocation has ended."""
+        self._by_line.discard(token)
+        self._lost.pop(token, None)
+
+    def listen(
+        self, backend: str, tasks: Iterable[tuple[Task, Group]], *, poll_s: float, looked_at: float
+    ) -> list[Missed]:
+        """Those that are missed now.
+
+        Args:
+            backend: name of the backend.
+            tasks: all of its tasks, each with its group.
+            poll_s: longest time between two looks at it.
+            looked_at: when its files were last read.
+        """
+        speaking = [(task, group) for task, group in tasks if should_speak(task, group)]
+        paces = {task.token: self._pace_s(task, poll_s) for task, _ in speaking}
+        ear = hear(self._ears.get(backend, Ear()), [(heard_at(task), paces[task.token]) for task, _ in speaking])
+        self._ears[backend] = ear
+        missed = []
+        for task, group in speaking:
+            at, pace = heard_at(task), paces[task.token]
+            silent = silence_s(ear, at)
+            self._lost.pop(task.token, None)
+            if is_missed(silent, pace):
+                missed.append(Missed(task, silent, looked_at > at + patience_s(pace)))
+            if is_lost(silent, pace, group.silence_s):
+                self._lost[task.token] = silent
+        return missed
+
+    def _pace_s(self, task: Task, poll_s: float) -> float:
+        return BEAT_S if task.token in self._by_line else REPORT_EVERY_S + poll_s
+
+
+def should_speak(task: Task, group: Group) -> bool:
+    """One that was never heard is another matter: its program may still be on its way to the node."""
+    return group.silence_s > 0 and task.phase in RUNNING and task.last_seen > 0
+
+
+def heard_at(task: Task) -> float:
+    """When this allocation was heard last, or began."""
+    return max(task.last_seen, task.started_at)

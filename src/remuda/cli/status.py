@@ -9,8 +9,12 @@ from typing import Any
 
 import click
 
-from remuda.base.units import show_count, show_duration
-from remuda.cli.show import age, is_terminal, pairs, print_json, table
+from remuda.base.units import show_count
+from remuda.cli import taskview
+from remuda.cli.show import age, is_terminal, pairs, print_json, style_of, table
+
+_AGAIN_S = 2.0
+"""Between two looks of `--watch`."""
 
 
 @click.command()
@@ -25,15 +29,18 @@ def status(name: str | None, everything: bool, watch: bool, as_json: bool) -> No
     client = connect()
     while True:
         if name:
-            view = client.get(f"/workloads/{name}", fresh="true")
-            print_json(view) if as_json else show_workload(view)
+            seen = client.get(f"/workloads/{name}", fresh="true")
         else:
-            views = client.get("/workloads", everything=str(everything).lower())
-            print_json(views) if as_json else show_list(views)
+            seen = client.get("/workloads", everything=str(everything).lower())
+        if watch:
+            click.clear()  # only now, so that the screen is never empty while the host is asked
+        if as_json:
+            print_json(seen)
+        else:
+            show_workload(seen) if name else show_list(seen)
         if not watch:
             return
-        time.sleep(2.0)
-        click.clear()
+        time.sleep(_AGAIN_S)
 
 
 def show_list(views: list[dict[str, Any]]) -> None:
@@ -61,34 +68,27 @@ def show_workload(view: dict[str, Any]) -> None:
         ("endpoint", f"{view['endpoint']}/v1" if view["endpoint"] else ""),
         ("model", view["model"]),
         ("router", _router(view)),
+        ("load", taskview.load(view["load"])),
         ("age", age(view["created_at"])),
         ("files", view["run_dir"]),
     ])  # fmt: skip
     click.echo("")
-    shown = _COLUMNS if not is_terminal() or shutil.get_terminal_size().columns >= _WIDE else _FEW
-    if view["backend"] != "local":
-        shown = (*shown[:-1], "job", "ends in", shown[-1])
-    rows = [[_cell(task, column) for column in shown] for task in view["tasks"]]
+    _show_tasks(view)
+
+
+def _show_tasks(view: dict[str, Any]) -> None:
+    """A table; on a terminal that is too narrow for one, lines for each task."""
+    now = time.time()
+    width = shutil.get_terminal_size().columns if is_terminal() else 0
+    if 0 < width < taskview.MIDDLE:
+        for task in view["tasks"]:
+            first, *more = taskview.lines(task, now, width)
+            click.secho(first, fg=style_of(task["phase"]) or None)
+            click.echo("\n".join(more)) if more else None
+        return
+    shown = taskview.columns(view, width)
+    rows = [taskview.row(task, shown, now) for task in view["tasks"]]
     table(shown, rows, empty="no tasks yet")
-
-
-_COLUMNS = ("task", "phase", "node", "address", "http", "attempt", "restarts", "for", "seen", "load", "reason")
-_FEW = ("task", "phase", "address", "for", "reason")
-_WIDE = 140
-
-
-def _cell(task: dict[str, Any], column: str) -> str:
-    cells = {
-        "address": task["url"].removeprefix("http://"),
-        "http": str(task["http_status"] or "-"),
-        "for": age(task["since"]),
-        "seen": age(task["last_seen"]),
-        "load": _load(task["metrics"]),
-        "job": task["native"],
-        "ends in": show_duration(max(0.0, task["limit_at"] - time.time())) if task["limit_at"] else "",
-        "reason": task["reason"][:60],
-    }
-    return cells.get(column) or str(task.get(column, ""))
 
 
 def _router(view: dict[str, Any]) -> str:
@@ -100,17 +100,6 @@ def _router(view: dict[str, Any]) -> str:
     if stats.get("requests"):
         text += f", {show_count(stats['requests'])} requests, {show_count(stats.get('errors', 0))} errors"
         text += f", mean {stats.get('mean_s', 0) * 1000:.0f} ms, {stats.get('running', 0):.0f} in flight"
-    return text
-
-
-def _load(metrics: dict[str, float]) -> str:
-    if not metrics:
-        return ""
-    text = f"{metrics.get('running', 0):.0f} run"
-    if metrics.get("waiting"):
-        text += f" {metrics['waiting']:.0f} wait"
-    if "generated_tokens" in metrics:
-        text += f" {show_count(metrics['generated_tokens'])} tok"
     return text
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from remuda.base.units import show_duration
+from remuda.cli import taskview
 from remuda.cli.show import console, is_terminal, say, style_of
 from remuda.control import swarms
 
@@ -24,38 +25,40 @@ def until_up(view: dict[str, Any], workload: Workload) -> dict[str, Any]:
         TimedOut: it took longer than the document allows.
     """
     limit = workload.endpoint.wait_s if workload.endpoint else 600.0
-    views = swarms.wait_up(view["name"], limit)
-    return _live(views) if is_terminal() else _plain(views)
+    try:
+        views = swarms.wait_up(view["name"], limit)
+        return _live(views) if is_terminal() else _plain(views)
+    except KeyboardInterrupt:
+        name = view["name"]
+        say(f"{name} goes on coming up: remuda status {name} --watch; take it down with remuda down {name}")
+        raise
 
 
 def _plain(views: Iterator[dict[str, Any]]) -> dict[str, Any]:
+    """A line whenever a task does something else: its last line of output alone is no news."""
     told: dict[str, str] = {}
     last: dict[str, Any] = {}
     for last in views:
         for task in last["tasks"]:
-            line = _line(task)
-            if told.get(task["task"]) != line:
-                told[task["task"]] = line
-                say(line)
+            news = taskview.progress({**task, "reason": task["reason"].partition("; log: ")[0]}, 0.0, 0)
+            if told.get(task["task"]) != news:
+                told[task["task"]] = news
+                say(taskview.progress(task, 0.0, 0))
     return last
-
-
-def _line(task: dict[str, Any]) -> str:
-    reason = f"  {task['reason']}" if task["reason"] else ""
-    return f"{task['task']:<12} {task['phase']:<10}{reason}"
 
 
 def _live(views: Iterator[dict[str, Any]]) -> dict[str, Any]:
     from rich.live import Live
 
     last: dict[str, Any] = {}
-    with Live(console=console(stderr=True), refresh_per_second=8, transient=True) as live:
+    screen = console(stderr=True)
+    with Live(console=screen, refresh_per_second=8, transient=True) as live:
         for last in views:
-            live.update(_drawing(last))
+            live.update(_drawing(last, screen.width, screen.height))
     return last
 
 
-def _drawing(view: dict[str, Any]) -> Any:
+def _drawing(view: dict[str, Any], width: int, height: int) -> Any:
     import time
 
     from rich.spinner import Spinner
@@ -63,13 +66,21 @@ def _drawing(view: dict[str, Any]) -> Any:
     from rich.text import Text
 
     drawn = Table.grid(padding=(0, 2))
-    drawn.add_row(Spinner("dots"), Text(f"{view['name']}: {view['ready']} of {view['wanted']} ready", style="bold"))
-    for task in view["tasks"]:
-        since = show_duration(max(0.0, time.time() - task["since"]))
-        words = Text(f"{task['task']:<12} {task['phase']:<10} {since:>6}  {task['reason']}"[:110])
+    drawn.add_row(Spinner("dots"), Text(_headline(view, time.time(), width - 4), style="bold"))
+    tasks, more = taskview.chosen(view["tasks"], max(3, height - 2))
+    for task in tasks:
+        words = Text(taskview.progress(task, time.time(), max(20, width - 4)))
         words.stylize(style_of(task["phase"]))
         drawn.add_row("", words)
+    if more:
+        drawn.add_row("", Text(more))
     return drawn
+
+
+def _headline(view: dict[str, Any], now: float, width: int) -> str:
+    text = f"{view['name']}: {view['ready']} of {view['wanted']} ready after {show_duration(now - view['created_at'])}"
+    said = view["unreachable"] or (view["reason"] if view["ready"] >= view["wanted"] else "")
+    return taskview.cut(f"{text}; {said}" if said else text, width)
 
 
 def announce(view: dict[str, Any]) -> None:

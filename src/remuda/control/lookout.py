@@ -23,7 +23,7 @@ from remuda.control.views import (
 from remuda.plan.model import Kind, Workload
 from remuda.supervise.explain import explain
 from remuda.supervise.model import FINAL, LIVE, Phase, Task, Want
-from remuda.supervise.summary import SERVING
+from remuda.supervise.summary import SERVING, is_first_enough
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
@@ -203,8 +203,10 @@ def _with_router(view: WorkloadView, want: Want, router: RouterView | None) -> W
     changes: dict[str, object] = {"router": router}
     if endpoint is not None and endpoint.router and view.phase in ("RUNNING", "DEGRADED"):
         members = len(router.members) if router is not None else 0
-        if members < (view.wanted if endpoint.ready == "all" else 1):
+        if members < (1 if is_first_enough(want) else view.wanted):
             changes |= {"phase": "STARTING", "reason": "the router is being told of its replicas"}
+        elif members < view.wanted and view.phase == "RUNNING" and endpoint.ready == "all":
+            changes |= {"phase": "DEGRADED", "reason": "the router is being told of its replicas"}
     return view.model_copy(update=changes)
 
 

@@ -269,6 +269,14 @@ class Service(Lookout):
         self.journal.record(lines=[Line(now, name, "intent", note)])
         self._adopt(replace(want, generation=generation, note=note))
 
+    def announce(self, want: Want, *, announced: bool) -> None:
+        """Remember whether the endpoint was up since the workload was brought up."""
+        name, now = want.workload.name, self.clock.now()
+        self.journal.announce(name, announced=announced)
+        if announced:
+            self.journal.record(lines=[Line(now, name, "endpoint", "the endpoint is announced")])
+        self.supervisor.adopt(replace(want, announced=announced))
+
     def remove(self, name: str) -> None:
         """Forget a workload that is down, with its run directory; its story stays until it is pruned.
 

@@ -10,10 +10,10 @@ from remuda.backends.base import TaskKey
 from remuda.plan.model import Kind
 from remuda.plan.run import MODE, SOURCE
 from remuda.supervise.model import LIVE, Phase, Task
-from remuda.supervise.summary import current, front_group, summarise
+from remuda.supervise.summary import SERVING, current, front_group, summarise
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from remuda.plan.model import Workload
     from remuda.supervise.model import Allocation, Line, Want
@@ -52,7 +52,8 @@ class TaskView(View):
     not_before: float
     """No new attempt before this time; 0 for no wait."""
     metrics: dict[str, float]
-    """`running`, `waiting` requests, `prompt_tokens`, `generated_tokens`; empty where the task does not tell."""
+    """`running`, `waiting` requests; `prompt_tokens`, `generated_tokens` in all; `tokens_per_s`,
+    `prompt_tokens_per_s` between its last two reports. Each where the task tells."""
     native: str
     """The backend's own name of the allocation: job id, folder."""
     pool: str
@@ -98,6 +99,10 @@ class WorkloadView(View):
     tasks: list[TaskView]
     paused: bool = False
     """What runs is left alone, nothing new is begun."""
+    announced: bool = False
+    """Its endpoint was up since it was brought up."""
+    load: dict[str, float] = {}
+    """Of all replicas that answer: `running`, `waiting` requests, `tokens_per_s`; each where one of them tells."""
     router: RouterView | None = None
     run: RunView | None = None
     """Only of a supervised run."""
@@ -213,8 +218,22 @@ def workload_view(want: Want, tasks: Mapping[TaskKey, Task], *, created_at: floa
         labels=workload.labels,
         tasks=[task_view(want, tasks[key]) for key in sorted(current(want, tasks))],
         paused=want.paused,
+        announced=want.announced,
+        load=load_of(want, tasks.values()),
         run=run_view(want, tasks, summary.phase),
     )
+
+
+def load_of(want: Want, tasks: Iterable[Task]) -> dict[str, float]:
+    """What its replicas do together, those that answer."""
+    serving = {group.name for group in want.workload.groups if group.role in SERVING}
+    found: dict[str, float] = {}
+    for task in tasks:
+        if task.key.group in serving and task.phase is Phase.READY:
+            for name in ("running", "waiting", "tokens_per_s"):
+                if name in task.metrics:
+                    found[name] = round(found.get(name, 0.0) + task.metrics[name], 3)
+    return found
 
 
 def endpoint_url(workload: Workload, tasks: Mapping[TaskKey, Task]) -> str:

@@ -11,6 +11,7 @@ from remuda.backends.slurm.backend import SlurmBackend
 from remuda.backends.slurm.render import SlurmSite
 from remuda.base.settings import setting
 from remuda.base.units import parse_duration
+from remuda.control.announce import Announcer
 from remuda.control.endpoint_file import EndpointFiles
 from remuda.control.follow import RouterFollower
 from remuda.control.runfiles import RunFiles
@@ -73,11 +74,12 @@ class Followers:
         self.endpoints = EndpointFiles(service.routers)
         self.routers = RouterFollower(service.routers, self.endpoints.changed)
         service.refresh_router = self.routers.refresh
+        self.announcer = Announcer(service)
         self.files = RunFiles(service.journal)
 
     def all(self) -> list[After]:
         """In the order in which they are called."""
-        return [self.routers, self.endpoints, self.files]
+        return [self.routers, self.endpoints, self.announcer, self.files]
 
     async def close(self) -> None:
         """End them."""

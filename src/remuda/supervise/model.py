@@ -239,6 +239,8 @@ class Want:
     """When its lifetime is over, seconds since the epoch; 0: never."""
     note: str = ""
     """Why the intent is as it is, for people."""
+    announced: bool = False
+    """Its endpoint was up since it was brought up: what it loses now makes it degraded, not starting."""
 
     def count(self, group: str) -> int:
         """How many tasks of `group` shall run."""

@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 
     from remuda.store.database import Store
 
+ANNOUNCED = "announced"
+"""Kept of a workload whose endpoint was up since it was brought up."""
+
 
 class StoreJournal:
     """The journal of the lease's holder. Every write carries its fencing number."""
@@ -79,6 +82,15 @@ class StoreJournal:
         """
         self.store.add_workloads(self.fence, rows, [_event_row(line) for line in lines], replaced)
 
+    def announce(self, workload: str, *, announced: bool) -> None:
+        """Remember that its endpoint was announced, or forget it.
+
+        Raises:
+            NotFound: there is no workload of that name.
+            Fenced: another host holds the lease.
+        """
+        self.store.set_workload_phase(self.fence, workload, ANNOUNCED if announced else "")
+
     def story(self, workload: str, *, limit: int = 100, after: int | None = None, task: str = "") -> list[Line]:
         """Lines of a workload's story, oldest first: the last `limit`, or the first `limit` after id `after`."""
         rows = self.store.events(workload, limit=limit, after_id=after, task=task or None)
@@ -103,6 +115,7 @@ def want_of(row: WorkloadRow) -> Want:
         row.restart_mark,
         row.ends_at,
         row.note,
+        row.phase == ANNOUNCED,
     )
 
 

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
     from remuda.plan.model import Group, Workload
 
+UP = frozenset({"RUNNING", "DEGRADED"})
+"""Phases of a workload whose endpoint may be announced."""
 SERVING = frozenset({Role.REPLICA, Role.PREFILL, Role.DECODE})
 
 
@@ -33,7 +35,7 @@ class Summary:
     @property
     def is_up(self) -> bool:
         """Whether the endpoint may be announced."""
-        return self.phase in ("RUNNING", "DEGRADED")
+        return self.phase in UP
 
 
 def summarise(want: Want, tasks: Mapping[TaskKey, Task]) -> Summary:
@@ -59,7 +61,7 @@ def summarise(want: Want, tasks: Mapping[TaskKey, Task]) -> Summary:
     failed = [task for task in mine if task.phase is Phase.FAILED]
     if failed and len(failed) >= wanted:
         return Summary("FAILED", ready, wanted, failed[0].reason)
-    enough = wanted if want.workload.endpoint is None or want.workload.endpoint.ready == "all" else min(1, wanted)
+    enough = min(1, wanted) if is_first_enough(want) else wanted
     front_ready = front is None or front.phase is Phase.READY
     if ready >= enough and front_ready and ready:
         phase = "RUNNING" if ready >= wanted else "DEGRADED"
@@ -77,6 +79,12 @@ def _members(want: Want, group: Group, tasks: Mapping[TaskKey, Task]) -> list[li
     """The members of a group that were begun, each with all its tasks, the one that stands for it first."""
     slots = (succession.members(want.workload, group, slot, tasks) for slot in range(want.planned(group.name)))
     return [slot for slot in slots if slot]
+
+
+def is_first_enough(want: Want) -> bool:
+    """Whether one ready replica is enough for the endpoint: as the document says, or once it was announced."""
+    endpoint = want.workload.endpoint
+    return endpoint is not None and (endpoint.ready == "first" or want.announced)
 
 
 def _over(mine: list[Task], wanted: int) -> Summary | None:

@@ -72,9 +72,7 @@ def test_no_page_raises(page: bytes) -> None:
     ("now", "before", "elapsed_s", "expected"),
     [
         pytest.param({"generated_tokens": 50.0}, {"generated_tokens": 10.0}, 10.0, {"tokens_per_s": 4.0}, id="grown"),
-        pytest.param(
-            {"generated_tokens": 5.0}, {"generated_tokens": 10.0}, 10.0, {"tokens_per_s": 0.5}, id="again"
-        ),
+        pytest.param({"generated_tokens": 5.0}, {"generated_tokens": 10.0}, 10.0, {"tokens_per_s": 0.5}, id="again"),
         pytest.param({"prompt_tokens": 3.0}, {"prompt_tokens": 3.0}, 2.0, {"prompt_tokens_per_s": 0.0}, id="idle"),
         pytest.param({"generated_tokens": 5.0}, {}, 10.0, {}, id="first page"),
         pytest.param({"generated_tokens": 5.0}, {"generated_tokens": 1.0}, 0.0, {}, id="no time"),

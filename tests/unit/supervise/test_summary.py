@@ -22,6 +22,7 @@ TWO = group(count=2)
 ROUTER = group("router", 1, role=Role.ROUTER)
 SWARM = want(TWO, ROUTER, endpoint=Endpoint(router="router"))
 ALL = want(TWO, ROUTER, endpoint=Endpoint(router="router", ready="all"))
+SHOWN = replace(ALL, announced=True)
 ALONE = want(TWO)
 DOWN = want(TWO, ROUTER, running=False, endpoint=Endpoint(router="router"))
 SCRIPT = want(group("script", 1, role=Role.SCRIPT))
@@ -51,6 +52,9 @@ def tasks(*phases: Phase, router: Phase | None = None) -> dict[TaskKey, Task]:
         pytest.param(SWARM, tasks(R, R, router=R), ("RUNNING", 2, 2, ""), id="all ready"),
         pytest.param(SWARM, tasks(R, T, router=R), ("DEGRADED", 1, 2, "replica/1: r1"), id="first is enough"),
         pytest.param(ALL, tasks(R, T, router=R), ("STARTING", 1, 2, "replica/1: r1"), id="first is not enough"),
+        pytest.param(SHOWN, tasks(R, T, router=R), ("DEGRADED", 1, 2, "replica/1: r1"), id="lost one, once announced"),
+        pytest.param(SHOWN, tasks(T, T, router=R), ("STARTING", 0, 2, "replica/0: r0"), id="lost all"),
+        pytest.param(SHOWN, tasks(R, R, router=T), ("STARTING", 2, 2, "of the router"), id="lost its router"),
         pytest.param(SWARM, tasks(R, F, router=R), ("DEGRADED", 1, 2, "replica/1: r1"), id="one failed"),
         pytest.param(SWARM, tasks(F, F, router=R), ("FAILED", 0, 2, "r0"), id="all failed"),
         pytest.param(SWARM, tasks(R, R, router=F), ("FAILED", 2, 2, "the router failed: of the router"), id="front"),

@@ -129,9 +129,9 @@ def restart(names: tuple[str, ...], as_json: bool) -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def stop(names: tuple[str, ...], wait: bool, timeout: float, as_json: bool) -> None:
     """Stop NAMES. Returns when nothing of them is left, or says what is."""
-    from remuda.control import runs, swarms
+    from remuda.control import ending, runs
 
-    for name in swarms.take_down(names, wait_s=timeout if wait else 0.0):
+    for name in ending.take_down(names, wait_s=timeout if wait else 0.0, tell=say):
         if not as_json:
             say(f"{name} is stopped" if wait else f"{name} is being stopped")
     if as_json:

@@ -15,7 +15,7 @@ from remuda.base.units import parse_duration
 from remuda.batch.request import JobRequest
 from remuda.cli import watch
 from remuda.cli.show import print_json, say
-from remuda.control import jobs, swarms, targets
+from remuda.control import ending, jobs, swarms, targets
 from remuda.control.client import connect
 from remuda.control.jobs import JobFolder
 
@@ -136,7 +136,7 @@ def _target(options: dict[str, Any]) -> Iterator[Target]:
         if stays:
             say(f"swarm {view['name']} stays up; take it down with: remuda down {view['name']}")
         else:
-            for name in swarms.take_down([view["name"]]):
+            for name in ending.take_down([view["name"]], tell=say):
                 say(f"{name} is down")
 
 

@@ -70,14 +70,18 @@ def _show_dry_run(planned: Any, *, as_json: bool) -> None:
 @click.option("--all", "everything", is_flag=True, help="Take down everything that runs.")
 @click.option("--remove", is_flag=True, help="Forget them afterwards, with their run directories.")
 @click.option("--wait/--no-wait", default=True, help="Return when nothing is left (default), or at once.")
-@click.option("--timeout", default=120.0, show_default=True, help="Seconds to wait; what is left then is named.")
+@click.option("--timeout", default=120.0, show_default=True, help="Seconds to wait for all; what is left is named.")
 def down(names: tuple[str, ...], everything: bool, remove: bool, wait: bool, timeout: float) -> None:
-    """Take workloads down. Returns when nothing of them is left, or says what is."""
-    from remuda.control import swarms
+    """Take workloads down. Returns when nothing of them is left, or says what is, and how to remove it.
+
+    Ctrl-C stops the waiting only. A second `down` of the same waits again, and is fine when it is down already.
+    """
+    from remuda.control import ending
 
     if not names and not everything:
         raise click.UsageError("name what to take down, or give --all")
-    for name in swarms.take_down(names, everything=everything, wait_s=timeout if wait else 0.0, remove=remove):
+    limit_s = timeout if wait else 0.0
+    for name in ending.take_down(names, everything=everything, wait_s=limit_s, remove=remove, tell=say):
         say(f"{name} is down" if wait else f"{name} is being taken down")
 
 

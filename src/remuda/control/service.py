@@ -15,6 +15,7 @@ from remuda.base.errors import Conflict, InputError
 from remuda.base.ids import check_name
 from remuda.control.lookout import Lookout
 from remuda.control.settle import devices_by_task, is_same, with_devices, with_port
+from remuda.control.sweep import StrayView, sweep
 from remuda.plan.model import Kind, Role, Workload
 from remuda.store.rows import WorkloadRow
 from remuda.supervise.loop import Supervisor, all_ended, with_group_count
@@ -276,6 +277,16 @@ class Service(Lookout):
         if announced:
             self.journal.record(lines=[Line(now, name, "endpoint", "the endpoint is announced")])
         self.supervisor.adopt(replace(want, announced=announced))
+
+    async def sweep(self, name: str, *, force: bool = False) -> list[StrayView]:
+        """What backends still run of a workload that is down; it is asked to end, or killed. Empty: nothing is left.
+
+        Raises:
+            NotFound: there is none of that name.
+            BackendUnreachable: no answer.
+        """
+        self._want(name)
+        return await sweep(self.supervisor, name, force=force)
 
     def remove(self, name: str) -> None:
         """Forget a workload that is down, with its run directory; its story stays until it is pruned.

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from remuda.base.errors import Conflict, InputError
 from remuda.base.paths import state_paths
-from remuda.control import jobs, planning, swarms, targets
+from remuda.control import ending, jobs, planning, swarms, targets
 from remuda.control.client import connect
 from remuda.control.jobs import JobFolder
 from remuda.specs.load import mapping_overrides
@@ -83,7 +83,7 @@ class Swarm:
     def down(self) -> None:
         """Take it down; returns when nothing of it is left."""
         self._target = None
-        for _ in swarms.take_down([self.name]):
+        for _ in ending.take_down([self.name]):
             pass
 
     def __enter__(self) -> Self:

@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from remuda.base.errors import Conflict, InputError, RemudaError, TimedOut
+from remuda.base.errors import InputError, RemudaError, TimedOut
 from remuda.base.paths import state_paths
 from remuda.base.secrets import MASK, looks_secret
 from remuda.control import planning
@@ -19,7 +19,7 @@ from remuda.specs.load import assignment
 from remuda.specs.resolve import Override
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Sequence
 
     from remuda.backends.base import Rendered
     from remuda.control.planning import Planned
@@ -144,49 +144,3 @@ def wait_up(name: str, limit_s: float, client: HostClient | None = None) -> Iter
                 hint=f"it goes on trying: remuda status {name}; give up with remuda down {name}",
             )
         time.sleep(_LOOK_AGAIN_S)
-
-
-def take_down(
-    names: Sequence[str], *, everything: bool = False, wait_s: float = 120.0, remove: bool = False
-) -> Iterator[str]:
-    """Take workloads down; yields each name when nothing of it is left (at once when `wait_s` is 0).
-
-    Raises:
-        TimedOut: something is left; says what, and how to look at it.
-    """
-    host = connect(start=bool(names))
-    if everything:
-        names = [*names, *(view["name"] for view in host.get("/workloads"))]
-    host.post("/workloads/batch/down", {"names": list(names)})
-    for name in names:
-        _wait_down(host, name, wait_s)
-        if remove:
-            try:
-                host.delete(f"/workloads/{name}")
-            except Conflict:
-                if wait_s:
-                    raise
-        yield name
-
-
-def _wait_down(host: HostClient, name: str, wait_s: float) -> None:
-    deadline = time.monotonic() + wait_s
-    while wait_s:
-        view = host.get(f"/workloads/{name}")
-        if view["phase"] == "DOWN":
-            return
-        if time.monotonic() > deadline:
-            raise _left(name, view, wait_s)
-        time.sleep(_LOOK_AGAIN_S)
-
-
-def _left(name: str, view: Mapping[str, Any], wait_s: float) -> TimedOut:
-    """What did not end in time, and how to go on."""
-    hint = f"the host goes on ending it: remuda status {name}"
-    if view["backend"] == "slurm":
-        jobs = [task for task in view["tasks"] if task["phase"] == "stopping" and task["native"]]
-        left = ", ".join(f"{t['task']} (job {t['native']} on {t['node'] or 'no node'})" for t in jobs)
-        hint += f"; by hand: scancel {' '.join(t['native'] for t in jobs)}" if jobs else ""
-    else:
-        left = ", ".join(f"{t['task']} (pid {t['pid']} on {t['node']})" for t in view["tasks"] if t["pid"])
-    return TimedOut(f"{name} is not down after {wait_s:.0f} s; left: {left or view['reason']}", hint=hint)

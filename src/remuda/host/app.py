@@ -17,6 +17,7 @@ from remuda import __version__
 from remuda.base.errors import Conflict, InputError, NotFound, Rejected, RemudaError, TimedOut, Unavailable
 from remuda.control.nodes import Nodes
 from remuda.control.service import Service, Start, Verb
+from remuda.control.sweep import StrayView
 from remuda.control.views import ExplainView, HostView, LineView, WorkloadView
 from remuda.host.nodes_api import add_nodes
 from remuda.host.reports import ReportServer
@@ -168,6 +169,10 @@ class App:
         @router.post("/workloads/{name}/down", summary="Take a workload down")
         async def down(name: str) -> WorkloadView:
             return service.down(name)
+
+        @router.post("/workloads/{name}/sweep", summary="End what is left of a workload that is down; what that was")
+        async def sweep(name: str, force: bool = False) -> list[StrayView]:
+            return await service.sweep(name, force=force)
 
         @router.post("/workloads/{name}/restart", summary="Give what failed or ended a new attempt; begin a run again")
         async def restart(name: str) -> WorkloadView:

@@ -138,11 +138,13 @@ class FakeBackend:
     async def list_all(self) -> Sequence[Stray]:
         """What was made and has not ended."""
         self._begin("list_all", [])
-        return [
+        strays = [
             Stray(token, one.seen.native, one.seen.life, node=one.seen.node, home=self.home)
             for token, one in self.made.items()
             if one.seen.life in LIVING
         ]
+        self._end("list_all")
+        return strays
 
     async def remove(self, stray: Stray, *, force: bool = False) -> None:
         """End it, unless it is stubborn and not forced."""

@@ -1,0 +1,183 @@
+"""Waiting for what goes down: it ends, and what is left is named."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from remuda.base.errors import BackendUnreachable, Conflict, HostUnreachable, Interrupted, TimedOut
+from remuda.control import ending
+
+STRAY = {"task": "replica/3", "backend": "slurm", "native": "99_3", "node": "n7"}
+
+
+class Host:
+    """A host that says one phase after the other, and then one sweep after the other; the last one stays."""
+
+    def __init__(self, **phases: list[str]) -> None:
+        self.phases = phases
+        self.calls: list[str] = []
+        self.refuse_removal = False
+        self.backend = "local"
+        self.unreachable = ""
+        self.sweeps: list[Any] = [[]]
+        self.away = 0
+
+    def get(self, path: str) -> Any:
+        if path == "/workloads":
+            return [{"name": name} for name in self.phases]
+        if self.away:
+            self.away -= 1
+            raise HostUnreachable("nobody is there")
+        left = self.phases[path.rpartition("/")[2]]
+        phase = left.pop(0) if len(left) > 1 else left[0]
+        if phase == "^C":
+            raise KeyboardInterrupt
+        is_over = phase == "DOWN"
+        native = "12" if self.backend == "slurm" else "/home/me/.remuda/workloads/a/replica-0"
+        tasks = [
+            {"task": "replica/0", "pid": 0 if is_over else 77, "node": "n1", "native": native,
+             "phase": "stopped" if is_over else "stopping"},
+            {"task": "replica/1", "pid": 0, "node": "", "native": "", "phase": "stopped"},
+        ]  # fmt: skip
+        return {"phase": phase, "reason": "the reason", "tasks": tasks, "unreachable": self.unreachable}
+
+    def post(self, path: str, body: Any = None, **query: object) -> Any:
+        if path.endswith("/sweep"):
+            answer = self.sweeps.pop(0) if len(self.sweeps) > 1 else self.sweeps[0]
+            if isinstance(answer, Exception):
+                raise answer
+            return answer
+        self.calls.append(path if body is None else f"{path} {' '.join(body['names'])}")
+        return None
+
+    def delete(self, path: str) -> None:
+        self.calls.append(f"delete {path}")
+        if self.refuse_removal:
+            raise Conflict("it is not down")
+
+
+@pytest.fixture(autouse=True)
+def _fast(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ending, "_LOOK_AGAIN_S", 0.0)
+
+
+def with_host(monkeypatch: pytest.MonkeyPatch, **phases: list[str]) -> tuple[Any, list[bool]]:
+    host, started = Host(**phases), []
+
+    def connect(*, start: bool = True) -> Any:
+        started.append(start)
+        return host
+
+    monkeypatch.setattr(ending, "connect", connect)
+    return host, started
+
+
+def test_all_are_told_before_any_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    host, started = with_host(monkeypatch, a=["STOPPING", "DOWN"], b=["DOWN"])
+    assert sorted(ending.take_down(["a", "b", "a"])) == ["a", "b"]
+    assert host.calls == ["/workloads/batch/down a b"]
+    assert started == [True]
+
+
+def test_one_that_takes_long_does_not_hold_up_the_word_about_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    with_host(monkeypatch, a=["STOPPING"] * 5 + ["DOWN"], b=["STOPPING", "DOWN"])
+    assert list(ending.take_down(["a", "b"])) == ["b", "a"]
+
+
+def test_everything_is_what_the_host_knows_and_none_is_started_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    host, started = with_host(monkeypatch, a=["DOWN"], b=["DOWN"])
+    assert list(ending.take_down([], everything=True, remove=True)) == ["a", "b"]
+    assert host.calls[1:] == ["delete /workloads/a", "delete /workloads/b"]
+    assert started == [False]
+
+
+def test_what_is_left_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    with_host(monkeypatch, a=["STOPPING"], b=["DOWN"])
+    down = ending.take_down(["a", "b"], wait_s=0.01)
+    assert next(down) == "b"
+    with pytest.raises(TimedOut, match=r"^a is not down after 0 s; left: replica/0 \(pid 77 on n1\)$"):
+        next(down)
+
+
+def test_jobs_that_are_left_can_be_ended_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
+    host, _ = with_host(monkeypatch, a=["STOPPING"])
+    host.backend = "slurm"
+    with pytest.raises(TimedOut, match=r"^a is not down after 0 s; left: replica/0 \(job 12 on n1\)$") as caught:
+        list(ending.take_down(["a"], wait_s=0.01))
+    assert caught.value.hint == (
+        "its record is kept and the host goes on ending it; wait again: remuda down a; by hand: scancel 12; "
+        "afterwards remuda doctor tells what is left"
+    )
+
+
+def test_what_the_supervisor_does_not_know_is_waited_for_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    host, _ = with_host(monkeypatch, a=["DOWN"])
+    host.sweeps = [[STRAY], [STRAY], []]
+    assert list(ending.take_down(["a"])) == ["a"]
+    host.sweeps = [[STRAY]]
+    with pytest.raises(TimedOut, match=r"^a is not down after 0 s; left: replica/3 \(job 99_3 on n7\)$") as caught:
+        list(ending.take_down(["a"], wait_s=0.01))
+    assert "by hand: scancel 99_3;" in caught.value.hint
+
+
+def test_a_silent_scheduler_is_no_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    host, _ = with_host(monkeypatch, a=["DOWN"])
+    host.sweeps = [BackendUnreachable("squeue gave no answer: connect failure"), []]
+    assert list(ending.take_down(["a"])) == ["a"]
+    host.sweeps = [BackendUnreachable("squeue gave no answer: connect failure")]
+    expected = (
+        "^a is not down after 0 s; squeue gave no answer: connect failure, so nobody can say whether it has ended"
+    )
+    with pytest.raises(TimedOut, match=expected):
+        list(ending.take_down(["a"], wait_s=0.01))
+
+
+def test_jobs_of_which_nothing_is_heard_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    host, _ = with_host(monkeypatch, a=["STOPPING"])
+    host.backend, host.unreachable = "slurm", "squeue gave no answer"
+    with pytest.raises(TimedOut) as caught:
+        list(ending.take_down(["a"], wait_s=0.01))
+    assert str(caught.value) == (
+        "a is not down after 0 s; squeue gave no answer, so nobody can say whether it has ended; "
+        "perhaps left: replica/0 (job 12 on n1)"
+    )
+    assert "scancel 12" in caught.value.hint
+
+
+def test_progress_is_told_once_for_each_change(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ending, "_TELL_AFTER_S", 0.0)
+    with_host(monkeypatch, a=["STOPPING"] * 9 + ["DOWN"])
+    told: list[str] = []
+    assert list(ending.take_down(["a"], tell=told.append)) == ["a"]
+    assert told == ["a still ends; left: replica/0 (pid 77 on n1)"]
+
+
+def test_ctrl_c_leaves_it_going_down(monkeypatch: pytest.MonkeyPatch) -> None:
+    with_host(monkeypatch, a=["DOWN"], b=["STOPPING", "^C"], c=["STOPPING"])
+    with pytest.raises(Interrupted) as caught:
+        list(ending.take_down(["a", "b", "c"]))
+    assert str(caught.value) == "not waited for: b, c; the host goes on taking it down"
+    assert caught.value.hint == "wait again: remuda down b c"
+
+
+def test_a_host_that_dies_meanwhile_is_started_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    host, started = with_host(monkeypatch, a=["DOWN"])
+    host.away = 2
+    assert list(ending.take_down(["a"])) == ["a"]
+    assert started == [True, True, True]
+
+
+@pytest.mark.parametrize("remove", [True, False])
+def test_without_waiting_it_returns_at_once(monkeypatch: pytest.MonkeyPatch, remove: bool) -> None:
+    host, _ = with_host(monkeypatch, a=["STOPPING"])
+    host.refuse_removal = True
+    assert list(ending.take_down(["a"], wait_s=0, remove=remove)) == ["a"]
+
+
+def test_a_removal_that_is_refused_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    host, _ = with_host(monkeypatch, a=["DOWN"])
+    host.refuse_removal = True
+    with pytest.raises(Conflict, match="it is not down"):
+        list(ending.take_down(["a"], remove=True))

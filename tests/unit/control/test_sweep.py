@@ -1,0 +1,85 @@
+"""What is left of a workload that is down is found by its name, and nothing else is touched."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from remuda.backends.base import Life, Observed, TaskKey, make_token
+from remuda.base.errors import BackendUnreachable
+from remuda.control.sweep import sweep
+from remuda.plan.model import Command, Group, Kind, NodeRestart, Role, Workload
+from remuda.supervise.model import Phase, Task, Want
+from remuda.testing.backend import FakeBackend, Made
+from remuda.testing.clock import FakeClock
+
+UID = "k3f9a1xq"
+
+
+def bed(*, running: bool = False, phase: Phase = Phase.STOPPED) -> tuple[Any, FakeBackend]:
+    backend = FakeBackend(FakeClock())
+    group = Group(name="script", role=Role.SCRIPT, count=1, command=Command(argv=("x",)),
+                  restart=NodeRestart(policy="never"))  # fmt: skip
+    workload = Workload(name="train", kind=Kind.RUN, uid=UID, backend="fake", groups=(group,), run_dir="/r")
+    key = TaskKey("train", "script", 0)
+    tasks = {key: Task(key, "fake", phase)}
+    supervisor = SimpleNamespace(
+        wants={"train": Want(workload, running)}, backends={"fake": backend}, tasks=lambda _: tasks
+    )
+    return supervisor, backend
+
+
+def put(backend: FakeBackend, name: str = "train", attempt: int = 1, uid: str = UID) -> str:
+    token = make_token(TaskKey(name, "script", 0), attempt, uid)
+    backend.made[token] = Made(Observed(Life.RUNNING, native=f"job-{len(backend.made)}", node="n1"))
+    return token
+
+
+async def test_only_its_own_are_ended() -> None:
+    supervisor, backend = bed()
+    mine, other, older = put(backend), put(backend, "other"), put(backend, uid="zzzzzzzz")
+    (left,) = await sweep(supervisor, "train", force=False)
+    assert (left.token, left.task, left.native) == (mine, "script/0", "job-0")
+    assert backend.living() == [other, older]
+    assert await sweep(supervisor, "train", force=False) == []
+
+
+async def test_what_does_not_listen_is_killed_by_force() -> None:
+    supervisor, backend = bed()
+    token = put(backend)
+    backend.made[token].is_stubborn = True
+    assert len(await sweep(supervisor, "train", force=False)) == 1
+    assert backend.living() == [token]
+    await sweep(supervisor, "train", force=True)
+    assert backend.living() == []
+
+
+@pytest.mark.parametrize(("running", "phase"), [(True, Phase.READY), (False, Phase.STOPPING)])
+async def test_what_is_wanted_or_still_ends_is_the_supervisors(running: bool, phase: Phase) -> None:
+    supervisor, backend = bed(running=running, phase=phase)
+    token = put(backend)
+    assert await sweep(supervisor, "train", force=True) == []
+    assert backend.living() == [token]
+
+
+async def test_brought_up_again_meanwhile_it_is_left_alone() -> None:
+    supervisor, backend = bed()
+    token = put(backend)
+
+    def up_again(step: str) -> None:
+        if step == "after list_all":
+            supervisor.wants["train"] = replace(supervisor.wants["train"], running=True)
+
+    backend.hook = up_again
+    assert await sweep(supervisor, "train", force=True) == []
+    assert backend.living() == [token]
+
+
+async def test_silence_is_no_answer() -> None:
+    supervisor, backend = bed()
+    backend.silent = {"list_all"}
+    with pytest.raises(BackendUnreachable):
+        await sweep(supervisor, "train", force=False)

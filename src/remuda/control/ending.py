@@ -17,6 +17,8 @@ _FORCE_AFTER_S = 10.0
 """What is left of a workload that is down is asked to end, and killed after so long."""
 _TELL_AFTER_S = 2.0
 """A wait that is shorter needs no progress."""
+_OVER = frozenset({"waiting", "failed", "done", "stopped"})
+"""Phases of tasks that have no allocation."""
 _JOB = re.compile(r"\d+(_\d+)?")
 
 
@@ -130,13 +132,13 @@ class _Wait:
 
     def jobs(self) -> list[str]:
         """Ids of the scheduler's jobs that are left, or may be."""
-        natives = [task["native"] for task in self.view["tasks"] if task["phase"] == "stopping"]
+        natives = [task["native"] for task in self.view["tasks"] if task["phase"] not in _OVER]
         natives += [stray["native"] for stray in self.strays if stray["backend"] != "local"]
         return list(dict.fromkeys(native for native in natives if _JOB.fullmatch(native)))
 
     def left(self) -> str:
         """What is left, with its ids."""
-        texts = [_task(task) for task in self.view["tasks"] if task["phase"] == "stopping" or task["pid"]]
+        texts = [_task(task) for task in self.view["tasks"] if task["phase"] not in _OVER]
         if self.view["phase"] == "DOWN":
             texts = [_stray(stray) for stray in self.strays]
         return ", ".join(filter(None, texts)) or str(self.view["reason"])

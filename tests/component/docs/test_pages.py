@@ -68,6 +68,8 @@ def fences(page: Path) -> list[Fence]:
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 FENCES = [fence for page in PAGES for fence in fences(page)]
 RUNNABLE = [page for page in PAGES if any(fence.language == "console" for fence in fences(page))]
+#: Pages that start a cluster; see `test_cluster_pages.py`.
+ON_A_CLUSTER = [page for page in RUNNABLE if 'eval "$(remuda try slurm' in page.read_text()]
 TARGETS = set(_TARGET.findall((ROOT / "Makefile").read_text()))
 
 
@@ -130,12 +132,18 @@ class Reader:
         assert done.returncode == 0, f"{fence.page}:{fence.line}\n{fence.text}\n{done.stdout}\n{done.stderr}"
 
 
-@pytest.mark.real
-@pytest.mark.timeout(1800)
-@pytest.mark.parametrize("page", RUNNABLE, ids=lambda page: str(page.relative_to(ROOT)))
-def test_a_page_from_top_to_bottom(page: Path, home: Home, demo_output: Path) -> None:
+def read(page: Path, home: Home, demo_output: Path) -> None:
     reader = Reader(home, demo_output)
     for fence in fences(page):
         if fence.language in RUN:
             reader.do(fence)
+
+
+@pytest.mark.real
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize(
+    "page", [page for page in RUNNABLE if page not in ON_A_CLUSTER], ids=lambda page: str(page.relative_to(ROOT))
+)
+def test_a_page_from_top_to_bottom(page: Path, home: Home, demo_output: Path) -> None:
+    read(page, home, demo_output)
     assert home.tokens() == {}, f"{page.name} leaves something running\n{home.log()}"

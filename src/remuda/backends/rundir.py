@@ -73,6 +73,8 @@ def child_spec(
             name: {"file": ref.file} if ref.file else {"env": ref.env} for name, ref in group.command.secret_env.items()
         },
         cwd=group.command.cwd,
+        needs=dict(group.command.needs),
+        outside=group.command.outside,
         port=(listen.port or 20000) if listen else 0,
         port_fixed=bool(listen and listen.fixed),
         port_locks=port_locks,

@@ -16,10 +16,12 @@ from remuda.base.errors import InputError
 from remuda.base.files import write_atomic
 from remuda.base.ids import new_suffix
 from remuda.base.settings import variable
+from remuda.control import preflight
 from remuda.control.engine_check import unknown_arguments
 from remuda.control.follow import CONTROL_KEY, secret_folder
+from remuda.control.nodelist import settle
 from remuda.control.settle import with_devices
-from remuda.control.wiring import backends
+from remuda.control.wiring import backends, slurm_backend
 from remuda.plan.cluster import engine_python
 from remuda.plan.derive import derive, name_base
 from remuda.plan.model import Group, Secret, Workload
@@ -58,6 +60,24 @@ class Planned:
     """What the user should know."""
     shown: tuple[Shown, ...]
     """Every value with its origin."""
+    loaded: Loaded[SwarmSpec]
+    """Knows where the document says what."""
+
+    def check(self, paths: StatePaths) -> None:
+        """Look for what would make it fail on its cluster, before anything is recorded.
+
+        Raises:
+            InputError: says what is wrong, and where.
+        """
+        if self.workload.backend != "slurm":
+            return
+        try:
+            replicas = self.workload.groups[0]
+            preflight.check_files(self.spec, replicas.command.needs, paths.root)
+            preflight.check_engine(self.spec, engine_python(self.spec, sys.executable))
+            preflight.check_scheduler(dry_run(self.workload, paths), slurm_backend(paths).client)
+        except InputError as error:
+            raise self.loaded.locate(error) from error
 
 
 def plan_up(
@@ -103,11 +123,14 @@ def _plan(loaded: Loaded[SwarmSpec], name: str, paths: StatePaths) -> Planned:
         "endpoint": plan_front(loaded.spec, ROUTER if router else "").endpoint,
     })  # fmt: skip
     if workload.backend == "slurm":
+        widest = max(group.resources.nodes for group in workload.groups)
+        settled = settle(dict(workload.place), widest, lambda: preflight.apart(slurm_backend(paths).cluster()))
+        workload = workload.model_copy(update={"place": settled})
         # What Slurm cannot be asked for is told here, not by a swarm that was accepted and is given up.
         dry_run(workload, paths)
     python = engine_python(spec, sys.executable)
     said = (*notes(spec, python), *unknown_arguments(spec, python, paths))
-    return Planned(workload, spec, said, tuple(loaded.show(spec, derived.reasons)))
+    return Planned(workload, spec, said, tuple(loaded.show(spec, derived.reasons)), loaded)
 
 
 def _check_model(spec: SwarmSpec) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import time
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,12 +15,13 @@ from remuda.base.paths import state_paths
 from remuda.base.secrets import MASK, looks_secret
 from remuda.control import planning
 from remuda.control.client import HostClient, connect
+from remuda.control.ending import take_down
 from remuda.control.follow import secret_folder
 from remuda.specs.load import assignment
 from remuda.specs.resolve import Override
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from remuda.backends.base import Rendered
     from remuda.control.planning import Planned
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
 
 UP = frozenset({"RUNNING", "DEGRADED"})
 _LOOK_AGAIN_S = 0.1
+_FAILED_DOWN_S = 60.0
 
 
 def plan(
@@ -84,8 +87,9 @@ def bring_up(planned: Planned, client: HostClient | None = None) -> dict[str, An
 
     Raises:
         Conflict: another workload of that name is up.
-        InputError: a secret is missing.
+        InputError: a secret is missing, or it would surely fail on its cluster.
     """
+    planned.check(state_paths())
     host = client or connect()
     workload = planned.workload
     folder = secret_folder(workload.run_dir, workload.uid)
@@ -134,6 +138,7 @@ def wait_up(name: str, limit_s: float, client: HostClient | None = None) -> Iter
         if view["phase"] in UP:
             return
         if view["phase"] in ("FAILED", "DONE", "STOPPING", "DOWN"):
+            _leave_no_jobs(view)
             raise RemudaError(
                 f"{name} is {view['phase']}: {view['reason'] or 'nobody wants it any more'}",
                 hint=f"remuda explain {name}; remuda logs {name}",
@@ -144,3 +149,11 @@ def wait_up(name: str, limit_s: float, client: HostClient | None = None) -> Iter
                 hint=f"it goes on trying: remuda status {name}; give up with remuda down {name}",
             )
         time.sleep(_LOOK_AGAIN_S)
+
+
+def _leave_no_jobs(view: Mapping[str, Any]) -> None:
+    """What failed as a whole must not go on holding a cluster's nodes with the parts that did not."""
+    if view.get("backend") != "slurm" or view["phase"] != "FAILED":
+        return
+    with suppress(TimedOut):
+        tuple(take_down([str(view["name"])], wait_s=_FAILED_DOWN_S))

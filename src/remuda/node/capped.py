@@ -45,6 +45,10 @@ class CappedFile:
         except OSError:
             self.lost_bytes += len(data)
 
+    def take(self, _stream: int, data: bytes) -> None:
+        """`append` for `Streams`, whatever stream it is."""
+        self.append(data)
+
     def close(self) -> None:
         """Close the file; a later `append` opens it again."""
         if self._fd >= 0:
@@ -53,6 +57,7 @@ class CappedFile:
 
     def _open(self) -> None:
         if self._fd < 0:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
             self._fd = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
             self._size = os.fstat(self._fd).st_size
 

@@ -10,13 +10,13 @@ import signal
 import subprocess
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Callable
 
 from remuda.node import loading, machine, metrics, records
 from remuda.node.capped import CappedFile
 from remuda.node.fetch import Fetch
 from remuda.node.journal import Journal
-from remuda.node.launch import Launch, SecretMissing, prepare, probe_host, url
+from remuda.node.launch import Launch, NotHere, SecretMissing, prepare, probe_host, url
 from remuda.node.owner import is_foreign
 from remuda.node.ports import PortClaim, PortTaken, UnsafeDirectory
 from remuda.node.process import (
@@ -69,6 +69,7 @@ class Supervisor:
         self._watch = Watcher(spec, spec.watch, self._journal) if spec.watch is not None else None
         names = (records.LOG,) if self._watch is None else (records.LOG, records.ERRORS)
         self._logs = tuple(CappedFile(self._dir / name, spec.log_max_bytes) for name in names)
+        self._second = CappedFile(Path(spec.copy_to), spec.log_max_bytes) if spec.copy_to else None
         self._uplink = Uplink(spec.host_file, spec.token)
         self._ports = PortClaim(Path(spec.port_locks) if spec.port_locks else None, spec.bind_host)
         self._cleanup = adopt_orphans()
@@ -227,14 +228,14 @@ class Supervisor:
             self._launch = prepare(self.spec, port, os.environ)
         except PortTaken as error:
             return machine.CannotStart(codes.PORT_TAKEN, str(error))
-        except (SecretMissing, UnsafeDirectory) as error:
+        except (NotHere, SecretMissing, UnsafeDirectory) as error:
             return machine.CannotStart(codes.CANNOT_START, str(error))
         except OSError as error:
             return machine.CannotStart(codes.CANNOT_START, f"cannot choose a port on {self.spec.bind_host}: {error}")
         self._address = url(self.spec, port)
         self._is_ours = False
         self._metrics, self._scraped_at = {}, 0.0
-        taken = None
+        taken: Callable[[int, bytes], None] | None = self._second.take if self._second is not None else None
         if self._watch is not None:
             self._watch.starts(time.monotonic())
             taken = self._watch.took
@@ -316,7 +317,7 @@ class Supervisor:
         self._handle(machine.Ended(exit_code, max(-code, 0), port_taken=taken, unfinished=unfinished))
 
     def _sample(self) -> machine.Activity:
-        seen = descendants()
+        seen = {} if self.spec.outside else descendants()
         # Where the system does not tell, CPU time is taken to pass: then only the start-up limit counts.
         cpu_s = sum(seen.values()) if seen else time.monotonic()
         return machine.Activity(self._output.total_bytes if self._output is not None else 0, cpu_s)
@@ -351,7 +352,7 @@ class Supervisor:
         error = fetch.error
         if not error and not 200 <= fetch.status < 300:
             error = f"answers with HTTP status {fetch.status}"
-        if not error and not self._is_ours:
+        if not error and not self._is_ours and not self.spec.outside:
             host = probe_host(self.spec.bind_host)
             if is_foreign(host, self._ports.port, descendants()):
                 error = f"another process answers on port {self._ports.port}"
@@ -470,7 +471,7 @@ class Supervisor:
             self._watch.cancel()
         self._records.exit(record)
         self._report(beat=True)
-        for log in self._logs:
+        for log in (*self._logs, *((self._second,) if self._second is not None else ())):
             log.close()
         self._ports.release()
         end = time.monotonic() + FAREWELL_S

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import socket
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from remuda.node import progress
-from remuda.wire.child import HOST_MARK, PORT_MARK
+from remuda.wire.child import CONTAINER_MARK, HOST_MARK, NODE_MARK, PORT_MARK
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -19,6 +20,10 @@ if TYPE_CHECKING:
 
 class SecretMissing(Exception):
     """A secret is not where the document says; the message names the place, never a value."""
+
+
+class NotHere(Exception):
+    """Something that the child cannot do without is not on this node; the message says what."""
 
 
 class Launch(NamedTuple):
@@ -42,7 +47,11 @@ def prepare(spec: ChildSpec, port: int, environ: Mapping[str, str]) -> Launch:
 
     Raises:
         SecretMissing: see there.
+        NotHere: see there.
     """
+    missing = [f"{what} {path!r}" for path, what in spec.needs.items() if not os.path.exists(path)]  # noqa: PTH110
+    if missing:
+        raise NotHere(f"there is no {missing[0]} on node {node_name(environ)}")
     secrets = {name: read_secret(name, source, environ) for name, source in spec.secret_env.items()}
     env = dict(environ)
     env.update({name: _fill(value, spec, port) for name, value in spec.env.items()})
@@ -60,11 +69,34 @@ def prepare(spec: ChildSpec, port: int, environ: Mapping[str, str]) -> Launch:
     if spec.watch is not None:
         env.update(progress.environment(Path(spec.run_dir), env))
     bearer = secrets.get(spec.probe.bearer, "") if spec.probe is not None else ""
-    return Launch([_fill(word, spec, port) for word in spec.argv], env, tuple(secrets.values()), bearer)
+    argv = [_fill(word, spec, port) for word in spec.argv]
+    if argv[0] == CONTAINER_MARK:
+        argv[0] = container_program(env)
+    return Launch(argv, env, tuple(secrets.values()), bearer)
 
 
 def _fill(text: str, spec: ChildSpec, port: int) -> str:
+    if NODE_MARK in text:
+        text = text.replace(NODE_MARK, node_name(os.environ))
     return text.replace(PORT_MARK, str(port)).replace(HOST_MARK, spec.bind_host)
+
+
+def node_name(environ: Mapping[str, str]) -> str:
+    """What the scheduler calls this node, else its own name."""
+    return environ.get("SLURMD_NODENAME") or os.uname().nodename
+
+
+def container_program(env: Mapping[str, str]) -> str:
+    """Apptainer or Singularity, whichever there is.
+
+    Raises:
+        NotHere: neither is.
+    """
+    for name in ("apptainer", "singularity"):
+        found = shutil.which(name, path=env.get("PATH"))
+        if found:
+            return found
+    raise NotHere(f"neither apptainer nor singularity is in the PATH of node {node_name(os.environ)}")
 
 
 def read_secret(name: str, source: Mapping[str, str], environ: Mapping[str, str]) -> str:

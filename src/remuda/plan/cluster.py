@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Final
 
 from remuda.base.errors import InputError
@@ -12,37 +14,33 @@ from remuda.specs.backend import SlurmBackend
 from remuda.specs.sbatch import slurm_seconds
 
 if TYPE_CHECKING:
-    from remuda.plan.engines.base import EngineCommand
     from remuda.specs.swarm import SwarmSpec
 
 IN_IMAGE: Final = "python3"
 """Interpreter of an image, where nothing else is said."""
-_UNUSED: Final = ("ray_port", "ray_dashboard_port", "template_path", "nginx_template_path")
+_UNUSED: Final = ("template_path", "nginx_template_path")
 _UNUSED_OF_ENDPOINT: Final = ("threads_per_core", "nginx_image", "nginx_timeout", "poll_interval")
 
 
-def slurm_place(backend: SlurmBackend) -> dict[str, object]:
+def slurm_place(backend: SlurmBackend, *, in_image: bool = False) -> dict[str, object]:
     """The settings that only Slurm understands; what is empty is left out.
 
-    Raises:
-        InputError: it cannot be done with jobs of one node each.
+    Args:
+        backend: what the document says.
+        in_image: whether the engine is in an image; `venv_path` then says nothing.
     """
-    nodes = backend.node_list or ""
-    if "," in nodes or "[" in nodes:
-        raise InputError(
-            f"`node_list` is {nodes!r}, and a job of a swarm has one node: Slurm would give each of them all of these",
-            hint="name one node, or keep the others away with exclude_nodes",
-            where="backend.node_list",
-        )
+    venv = "" if in_image else (backend.venv_path or "").rstrip("/")
+    activate = (f"export VIRTUAL_ENV={shlex.quote(venv)}", f'export PATH={shlex.quote(f"{venv}/bin")}:"$PATH"')
     place = SlurmPlace(
         partition=backend.partition,
         account=backend.account,
         qos=backend.qos,
-        node_list=nodes,
+        node_list=backend.node_list or "",
         exclude_nodes=backend.exclude_nodes or "",
         modules=backend.modules,
-        preamble=backend.preamble,
+        preamble=(*backend.preamble, *(activate if venv else ())),
         mail_user=backend.mail_user or "",
+        log_directory=(backend.log_directory or "").rstrip("/"),
     )
     return dict(place.model_dump(mode="json", exclude_defaults=True))
 
@@ -64,6 +62,9 @@ def replica_resources(spec: SwarmSpec) -> Resources:
             hint="set `gpus_per_node` to what a node has, or use fewer GPUs for each replica",
             where="gpus_per_replica",
         )
+    most = most_on_a_node(spec)
+    if most and gpus:
+        gpus = spec.gpus_per_node // most
     return Resources(gpus=gpus, cpus=cpus, time_limit_s=_seconds(backend.time_limit, "backend.time_limit"))
 
 
@@ -98,24 +99,13 @@ def engine_python(spec: SwarmSpec, python: str) -> str:
     return f"{backend.venv_path.rstrip('/')}/bin/python" if backend.venv_path else python
 
 
-def in_image(spec: SwarmSpec, engine: EngineCommand) -> tuple[tuple[str, ...], dict[str, str]]:
-    """Command and environment of a replica, in the image of the spec where there is one.
-
-    Variables reach the container as they are; those that point to programs of the machine outside do not help there.
-
-    Raises:
-        InputError: nothing in an image starts this engine.
-    """
-    if not spec.image or not isinstance(spec.backend, SlurmBackend):
-        return engine.argv, engine.env
-    if spec.engine == "llamacpp" and not spec.engine_path:
-        raise InputError("llamacpp in an image needs the path of its server there",
-                         hint="set `engine_path: /app/llama-server`, or what it is called in the image",
-                         where="engine_path")  # fmt: skip
-    binds = [path for path in (spec.cwd, spec.model) if path and path.startswith("/")]
-    words = ["singularity", "exec", *(["--nv"] if spec.gpus_per_replica else [])]
-    words += [word for path in dict.fromkeys(binds) for word in ("--bind", path)]
-    return (*words, spec.image, *engine.argv), {"PYTHONPATH": "", "VIRTUAL_ENV": "", **engine.env}
+def model_needs(spec: SwarmSpec) -> dict[str, str]:
+    """The model's path, where it is one that must be there on the node."""
+    is_file = spec.model.startswith("/") or (spec.engine == "llamacpp" and not spec.image)
+    if not isinstance(spec.backend, SlurmBackend) or spec.engine == "command" or not is_file:
+        return {}
+    path = PurePosixPath(spec.cwd or "/") / spec.model
+    return {str(path): "model"}
 
 
 def slurm_notes(spec: SwarmSpec) -> tuple[str, ...]:
@@ -130,13 +120,23 @@ def slurm_notes(spec: SwarmSpec) -> tuple[str, ...]:
         for name in _UNUSED_OF_ENDPOINT
         if getattr(backend.endpoint, name) != getattr(plain, name)
     ]
-    derived = f"{spec.home_directory.rstrip('/')}/logs" if spec.home_directory else None
-    if backend.log_directory not in (None, derived):
-        unused.append("backend.log_directory (remuda logs NAME shows the output)")
-    if spec.watchdog.ray.enabled:
-        unused.append("watchdog.ray")
-    said = [f"not used yet on Slurm: {', '.join(unused)}"] if unused else []
-    fits = max(1, spec.gpus_per_node // spec.gpus_per_replica) if spec.gpus_per_replica else spec.replicas_per_node
-    if spec.replicas_per_node != fits or spec.nodes != -(-spec.replicas // (spec.replicas_per_node or 1)):
-        said.append("Slurm packs replicas by GPUs and CPUs; `nodes` and `replicas_per_node` only divide the CPUs")
+    said = [f"not used on Slurm: {', '.join(unused)}"] if unused else []
+    most = most_on_a_node(spec)
+    if most and spec.gpus_per_replica:
+        held = spec.gpus_per_node // most
+        said.append(f"each replica's job holds {held} GPUs, so that no node has more than {most} replicas")
+    elif most:
+        said.append("replicas without GPUs are packed by their CPUs; `nodes` and `replicas_per_node` only divide these")
     return tuple(said)
+
+
+def most_on_a_node(spec: SwarmSpec) -> int:
+    """Most replicas that shall share a node, where that is fewer than fit; 0: as many as fit."""
+    each = spec.replicas_per_node
+    if each is None:
+        return 0
+    fits = max(1, spec.gpus_per_node // spec.gpus_per_replica) if spec.gpus_per_replica else each
+    if spec.nodes and spec.nodes > -(-spec.replicas // each):
+        each = -(-spec.replicas // spec.nodes)
+    asked = each < fits or (not spec.gpus_per_replica and each != 1)
+    return each if asked else 0

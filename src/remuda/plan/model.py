@@ -11,10 +11,12 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from remuda.wire.child import HOST_MARK, PORT_MARK
+from remuda.wire.child import CONTAINER_MARK, HOST_MARK, NODE_MARK, PORT_MARK
 
 __all__ = [
+    "CONTAINER_MARK",
     "HOST_MARK",
+    "NODE_MARK",
     "PORT_MARK",
     "Command",
     "Endpoint",
@@ -82,6 +84,10 @@ class Command(Frozen):
     env: dict[str, str] = Field(default_factory=dict)
     secret_env: dict[str, Secret] = Field(default_factory=dict)
     cwd: str = ""
+    needs: dict[str, str] = Field(default_factory=dict)
+    """Absolute paths that must be there on the node -> what each is: without them nothing is started."""
+    outside: bool = False
+    """The server is started by the scheduler, so it is no descendant of the node program."""
 
 
 class Listen(Frozen):

@@ -39,6 +39,8 @@ class SlurmPlace(Frozen):
     output: str = ""
     """Where the user wants the output besides the run directory, with Slurm's patterns (`%j`)."""
     error: str = ""
+    log_directory: str = ""
+    """The output of each task is written there, too."""
     workdir: str = ""
     """Where the script starts."""
     python: str = ""

@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from remuda.base.errors import InputError
-from remuda.plan.cluster import engine_python, in_image, replica_resources, router_resources, slurm_place
+from remuda.plan.cluster import engine_python, model_needs, replica_resources, router_resources, slurm_place
+from remuda.plan.container import container_of
 from remuda.plan.derive import ENDPOINT_PORT, derive, served_name
 from remuda.plan.engines import engine_of
 from remuda.plan.engines.base import secret
@@ -69,7 +70,7 @@ def plan_swarm(
             hint="set `router: smg`, or `replicas: 1`",
             where="router.type",
         )
-    groups = (replica_group(full, python, None if router else front.listen), *_heard(router, full))
+    groups = (replica_group(full, python, None if router else front.listen, run_dir), *_heard(router, full))
     return Workload(
         name=name,
         kind=Kind.SWARM,
@@ -99,29 +100,37 @@ def _heard(router: Group | None, spec: SwarmSpec) -> tuple[Group, ...]:
 def _place(spec: SwarmSpec) -> dict[str, object]:
     backend = spec.backend
     if isinstance(backend, SlurmBackend):
-        return slurm_place(backend)
+        return slurm_place(backend, in_image=bool(spec.image))
     return {"gpus": list(backend.gpus)} if isinstance(backend, LocalBackend) and backend.gpus is not None else {}
 
 
-def replica_group(spec: SwarmSpec, python: str, listen: Listen | None = None) -> Group:
+def replica_group(spec: SwarmSpec, python: str, listen: Listen | None = None, run_dir: str = "") -> Group:
     """The servers.
 
     Args:
         spec: without gaps, see `remuda.plan.derive`.
         python: interpreter that the engine is started with.
         listen: address of the endpoint, when the only replica is it.
+        run_dir: of the workload, which is seen in an image, too.
 
     Raises:
         InputError: the engine cannot do what is asked.
     """
     engine = engine_of(spec).render(spec, engine_python(spec, python))
-    argv, env = in_image(spec, engine)
+    image = container_of(spec, engine.env, engine.secret_env, run_dir)
     watchdog = spec.watchdog
     return Group(
         name=REPLICA,
         role=Role.REPLICA,
         count=spec.replicas,
-        command=Command(argv=argv, env=env, secret_env=engine.secret_env, cwd=spec.cwd or ""),
+        command=Command(
+            argv=image.command(engine.argv),
+            env={**image.env, **engine.env},
+            secret_env={**image.secret_env, **engine.secret_env},
+            cwd=spec.cwd or "",
+            needs={**image.needs, **model_needs(spec)},
+            outside=image.outside,
+        ),
         resources=replica_resources(spec),
         listen=listen or Listen(port=spec.port, public=spec.backend.type == "slurm"),
         probe=probe(watchdog, engine.probe_path, engine.key_env),

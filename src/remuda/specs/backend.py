@@ -67,6 +67,13 @@ class SlurmBackend(Strict):
     """Port of Ray's head in replicas that span nodes. No effect yet."""
     ray_dashboard_port: Port = 8265
     """Port of Ray's dashboard. No effect yet."""
+    container: Literal["singularity", "apptainer", "pyxis"] | None = Field(
+        default=None,
+        json_schema_extra={
+            "derived": "`pyxis` for `docker://…` and `*.sqsh`, else Apptainer or Singularity, whichever the node has"
+        },
+    )
+    """What starts `image`: `pyxis` is Slurm's plugin for enroot."""
     venv_path: Text | None = None
     """Virtual environment with the engine, where it is in no image."""
     time_limit: Text = "36:00:00"
@@ -74,11 +81,11 @@ class SlurmBackend(Strict):
     exclude_nodes: Text | None = None
     """Nodes to avoid, e.g. `node[001-004]`; handed to Slurm as it is."""
     node_list: Text | None = None
-    """Node to use. One only: Slurm gives a job all the nodes that it names."""
+    """Nodes to use, e.g. `node[001-004]`. With more than a job needs, the others of the partition are excluded."""
     log_directory: Text | None = Field(default=None, json_schema_extra={"derived": "`<home_directory>/logs`"})
-    """Where the jobs' output is written. No effect yet: it is in the run directory, and in `remuda logs NAME`."""
+    """Where the output of each replica is written besides the run directory: `<name>/replica-0.1.log`, …"""
     template_path: Text | None = None
-    """Read, so that files of domyn-swarm are accepted; scripts are rendered without it."""
+    """Read, so that files of domyn-swarm are accepted; scripts are rendered without it, which a note says."""
     nginx_template_path: Text | None = None
     """Read, so that files of domyn-swarm are accepted; nginx's configuration is rendered without it."""
     mail_user: Text | None = None

@@ -14,6 +14,10 @@ from typing import Any
 PORT_MARK = "__REMUDA_PORT__"
 #: Replaced on the node by the address that the child shall listen on.
 HOST_MARK = "__REMUDA_HOST__"
+#: Replaced on the node by its name, as the scheduler calls it.
+NODE_MARK = "__REMUDA_NODE__"
+#: As first word of `argv`: replaced by Apptainer or Singularity, whichever the node has.
+CONTAINER_MARK = "__REMUDA_CONTAINER__"
 VERSION = 1
 BEAT_S = 2.0
 """Between two signs of life of a task that is listened for."""
@@ -139,6 +143,13 @@ class ChildSpec:
     previous_dir: str = ""
     """Directory of the attempt before. If that was claimed and has not said its last word, the start waits a moment
     for it to notice that it is history."""
+
+    needs: dict[str, str] = field(default_factory=dict)
+    """Absolute paths that must be there before the child is started -> what each is, e.g. `image`."""
+    outside: bool = False
+    """The server is started by the scheduler, not by the child: whose port and CPU time it is cannot be seen."""
+    copy_to: str = ""
+    """The child's output is written to this file, too."""
 
     def to_json(self) -> str:
         """The document as the node reads it."""

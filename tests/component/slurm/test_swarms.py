@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import json
 import urllib.request
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import openai
 import pytest
-from tests.conftest import PYTHON, until
+from tests.conftest import until
 
-import remuda
 from remuda.serving.tiny import make_tiny_model
 
 if TYPE_CHECKING:
@@ -19,7 +17,6 @@ if TYPE_CHECKING:
 
     from remuda.testing.slurm import SlurmBed
 
-SOURCES = str(Path(remuda.__file__).parents[1])
 #: As domyn-swarm writes it, but small; what it says of the endpoint's node is a job of its own here.
 BACKEND = {
     "type": "slurm", "partition": "gpu-a100", "account": "inference", "qos": "normal", "time_limit": "02:00:00",
@@ -152,39 +149,6 @@ def test_without_a_router_the_replica_is_the_endpoint(site: Home, slurm: SlurmBe
     assert site.view("herd")["endpoint"] == tasks(site)["replica/0"]["url"]
     assert ask(site)
     assert len(queue(slurm)) == 1
-    site.run("down", "herd")
-
-
-def test_what_slurm_refuses_is_told_and_nothing_is_left(site: Home, slurm: SlurmBed) -> None:
-    file = document(site, backend={**BACKEND, "partition": "nowhere"})
-    done = site.run("up", "-c", file, check=False)
-    assert done.returncode == 1
-    assert done.stderr.splitlines()[-2] == (
-        "error: herd is FAILED: the router failed: refused: Slurm refused the job: the partition does not exist, or "
-        "may not be used (“Invalid partition name specified”)"
-    )
-    site.run("down", "herd")
-    assert queue(slurm) == []
-
-
-def test_an_image_is_run_by_singularity(site: Home, slurm: SlurmBed) -> None:
-    """A stand-in for Singularity notes what it is asked, and runs the command without the image."""
-    folder = site.root / "bin"
-    folder.mkdir()
-    stand_in = folder / "singularity"
-    stand_in.write_text(
-        f'#!/bin/sh\necho "$@" > {site.root}/asked\nwhile [ "$1" != {site.root}/engine.sif ]; do shift; done\n'
-        'shift\nunset VIRTUAL_ENV\nexec "$@"\n'
-    )
-    stand_in.chmod(0o755)
-    site.env["PATH"] = f"{folder}:{site.env['PATH']}"
-    engine = [PYTHON, "-m", "remuda.testing.engine", "--host", "{host}", "--port", "{port}", "--model", "herd-1"]
-    code = "import sys; sys.path[:0] = " + repr([SOURCES]) + "; from remuda.testing.engine import main; main()"
-    engine[1:3] = ["-c", code]
-    site.run("up", "-c", document(site, replicas=1, image=f"{site.root}/engine.sif", command=engine))
-    asked = (site.root / "asked").read_text()
-    assert asked.startswith(f"exec --nv --bind {site.root} {site.root}/engine.sif {PYTHON} ")
-    assert ask(site)
     site.run("down", "herd")
 
 

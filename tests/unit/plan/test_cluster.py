@@ -26,18 +26,12 @@ def spec_of(backend: dict[str, object], **values: object) -> SwarmSpec:
         (
             {"ray_port": 7000, "template_path": "t", "log_directory": "/l", "endpoint": {"nginx_image": "n.sif"}},
             {},
-            (
-                (
-                    "not used yet on Slurm: backend.ray_port, backend.template_path, backend.endpoint.nginx_image, "
-                    "backend.log_directory (remuda logs NAME shows the output)"
-                ),
-            ),
+            ("not used on Slurm: backend.template_path, backend.endpoint.nginx_image",),
         ),
-        ({}, {"watchdog": {"ray": {"enabled": True}}}, ("not used yet on Slurm: watchdog.ray",)),
         (
             {},
             {"replicas": 4, "replicas_per_node": 2},
-            ("Slurm packs replicas by GPUs and CPUs; `nodes` and `replicas_per_node` only divide the CPUs",),
+            ("each replica's job holds 2 GPUs, so that no node has more than 2 replicas",),
         ),
     ],
 )

@@ -138,6 +138,15 @@ class SlurmClient:
             raise BackendUnreachable(f"sbatch gave no answer: {said_by(answer.err)}")
         raise (Impossible if is_permanent(answer.err) else Rejected)(refusal(answer.err))
 
+    async def refusal(self, argv: Sequence[str]) -> str:
+        """Why Slurm would refuse a job for good, in a sentence; empty when it would not. `argv` submits nothing.
+
+        Raises:
+            BackendUnreachable: no answer.
+        """
+        answer = await self.commands.run(argv)
+        return refusal(answer.err) if answer.code != 0 and is_permanent(answer.err) else ""
+
     async def release(self, ids: Sequence[str]) -> None:
         """Let held jobs start. Ids that have gone are fine.
 

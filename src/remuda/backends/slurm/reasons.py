@@ -189,9 +189,12 @@ def is_permanent(stderr: str) -> bool:
     return known and not any(part in said for part in _PASSING)
 
 
+_COMMAND = re.compile(r"^(\w+: (error: |fatal: )?|allocation failure: )")
+
+
 def said_by(stderr: str) -> str:
     """The message of a Slurm command: its last error line, without the command's name."""
-    lines = [re.sub(r"^\w+: (error: |fatal: )?", "", line).strip() for line in stderr.splitlines() if line.strip()]
+    lines = [_COMMAND.sub("", line).strip() for line in stderr.splitlines() if line.strip()]
     lines = [line for line in lines if not line.lower().startswith(("see ", "try ", "use "))]
     told = [line for line in lines if "submission failed" in line.lower()] or lines
     return re.sub(r"^Batch job submission failed: ", "", told[-1]) if told else ""

@@ -205,9 +205,16 @@ def _child(request: Request, place: SlurmPlace, site: SlurmSite, folder: Path) -
     )
     if child.watch is not None and (place.output or place.error):
         child = replace(child, watch=replace(child.watch, tee=True))
+    if place.log_directory:
+        child = replace(child, copy_to=f"{place.log_directory}/{_log_name(request)}")
     if not child.cwd and place.workdir:
         child = replace(child, cwd=place.workdir)
     return child, early
+
+
+def _log_name(request: Request) -> str:
+    key = request.key
+    return f"{key.workload}/{key.group}-{key.index}.{request.attempt}.log"
 
 
 def _options(request: Request, place: SlurmPlace) -> Iterator[str]:

@@ -1,0 +1,126 @@
+"""What a document says of images, nodes and logs, seen from inside the replicas on the real cluster."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from tests.conftest import PYTHON, until
+
+import remuda
+from remuda.testing import containers
+
+if TYPE_CHECKING:
+    from tests.conftest import Home
+
+    from remuda.testing.slurm import SlurmBed
+
+SOURCES = str(Path(remuda.__file__).parents[1])
+BACKEND = {
+    "type": "slurm", "partition": "gpu-a100", "account": "inference", "qos": "normal", "time_limit": "02:00:00",
+    "endpoint": {"cpus_per_task": 1, "mem": "200MB", "wall_time": "01:00:00"},
+}  # fmt: skip
+
+
+@pytest.fixture
+def site(home: Home, slurm: SlurmBed) -> Home:
+    home.env |= {**slurm.env(), "REMUDA_SLURM_POLL_S": "0.5"}
+    return home
+
+
+def document(site: Home, backend: dict[str, Any] | None = None, **changes: Any) -> str:
+    values = {"backend": {**BACKEND, **(backend or {})}, "gpus_per_replica": 1, "cpus_per_task": 1, **changes}
+    return str(site.swarm(**values))
+
+
+def stand_in(site: Home, program: str) -> list[str]:
+    """Put a stand-in into the nodes' PATH; the lines of a preamble that make them see it."""
+    folder, real = site.root / "bin", shutil.which("srun")
+    folder.mkdir(exist_ok=True)
+    path = folder / program
+    path.write_text(f'#!/bin/sh\nexec {PYTHON} -I {containers.__file__} {program} "$@"\n')
+    path.chmod(0o755)
+    return [f'export PATH={folder}:"$PATH" ASKED={site.root}/asked REAL_SRUN={real}']
+
+
+def asked(site: Home) -> dict[str, Any]:
+    (line,) = (site.root / "asked").read_text().splitlines()
+    found: dict[str, Any] = json.loads(line)
+    return found
+
+
+def engine(site: Home) -> list[str]:
+    """The engine as it would be in an image, where remuda is not installed; it notes what it sees."""
+    code = (
+        f"import sys, os; sys.path[:0] = {[SOURCES]!r}\n"
+        f"open({str(site.root / 'seen')!r}, 'w').write(os.environ.get('HF_TOKEN', '') + os.environ.get('MODE', ''))\n"
+        "from remuda.testing.engine import main; main()"
+    )
+    return [PYTHON, "-c", code, "--host", "{host}", "--port", "{port}", "--model", "herd-1"]
+
+
+def test_an_image_of_singularity(site: Home, slurm: SlurmBed) -> None:
+    """By what stands in for it: the real one needs a kernel that lets it."""
+    image, key = site.root / "engine.sif", site.root / "key"
+    image.touch()
+    key.write_text("hf-secret\n")
+    backend = {"preamble": stand_in(site, "apptainer")}
+    site.run("up", "-c", document(
+        site, backend, replicas=1, image=str(image), command=engine(site), env={"MODE": "quiet"},
+        secret_env={"HF_TOKEN": {"file": str(key)}},
+    ))  # fmt: skip
+    was = asked(site)
+    assert (was["flags"], was["image"]) == (["--nv"], str(image))
+    assert was["binds"] == [str(site.root), str(site.paths.workload("herd"))]
+    assert "hf-secret" not in json.dumps(was)
+    assert (site.root / "seen").read_text() == "hf-secretquiet"
+    site.run("down", "herd")
+
+
+def test_an_image_of_pyxis(site: Home, slurm: SlurmBed) -> None:
+    """The server is a step of the job, started by the real srun; it ends with the swarm."""
+    backend = {"preamble": stand_in(site, "srun")}
+    image = "docker://nvcr.io/nvidia/engine:1"
+    site.run("up", "-c", document(site, backend, replicas=1, image=image, command=engine(site), env={"MODE": "loud"}))
+    was = asked(site)
+    root = site.root
+    assert was["pyxis"] == [
+        "--container-image=nvcr.io#nvidia/engine:1",
+        f"--container-mounts={root}:{root},{site.paths.workload('herd')}:{site.paths.workload('herd')}",
+        f"--container-workdir={root}",
+    ]
+    assert (root / "seen").read_text() == "loud"
+    assert site.task("herd", "replica/0")["phase"] == "ready"
+    site.run("down", "herd")
+    assert slurm.run("squeue", "-h", "-o", "%j").stdout == ""
+
+
+def wait_said(path: Path, text: str) -> None:
+    until(lambda: path.exists() and text in path.read_text(), f"{path} says {text}")
+
+
+def test_nodes_packing_logs_and_the_environment(site: Home, slurm: SlurmBed) -> None:
+    logs = site.root / "logs"
+    backend = {
+        "partition": "spot", "node_list": "l40s-[1-2],cpu-1", "exclude_nodes": "cpu-1", "log_directory": str(logs),
+        "venv_path": str(Path(PYTHON).parents[1]), "mail_user": "me@there",
+    }  # fmt: skip
+    command = [PYTHON, "-c", "import os; print('venv', os.environ['VIRTUAL_ENV'], flush=True)\n" + _ENGINE]
+    command += ["--host", "{host}", "--port", "{port}", "--model", "herd-1"]
+    file = document(site, backend, gpus_per_node=2, replicas_per_node=1, command=command)
+    done = site.run("up", "-c", file)
+    assert "holds 2 GPUs, so that no node has more than 1 replicas" in done.stderr
+    assert "not used" not in done.stderr
+    nodes = [site.task("herd", f"replica/{index}")["node"] for index in (0, 1)]
+    assert sorted(nodes) == ["l40s-1", "l40s-2"]
+    for index in (0, 1):
+        wait_said(logs / "herd" / f"replica-{index}.1.log", f"venv {Path(PYTHON).parents[1]}\n")
+    told = slurm.run("scontrol", "show", "job", "-o").stdout
+    assert "MailUser=me@there" in told
+    site.run("down", "herd")
+
+
+_ENGINE = "from remuda.testing.engine import main; main()"

@@ -50,21 +50,23 @@ class Address:
         self._fallback = base_url(fallback) if fallback else ""
 
     def read(self) -> str:
-        """Base URL, the router's own first; empty while nobody knows."""
+        """Base URL, the router's own where the file knows routers; empty while nobody knows.
+
+        The stable address is not asked instead of a router that is away: it may be meant for another machine.
+        """
         said = _read(self._file)
-        for name in ("router", "url"):
-            text = said.get(name)
-            if isinstance(text, str) and text:
-                with contextlib.suppress(InputError):
-                    return base_url(text)
-        return self._fallback
+        text = said.get("router", said.get("url"))
+        if isinstance(text, str) and text:
+            with contextlib.suppress(InputError):
+                return base_url(text)
+        return "" if text == "" else self._fallback
 
     def gone(self) -> str:
         """Why nobody will answer any more, one sentence; empty while somebody may."""
         folder = self._file.parent
         said = _read(folder / DOWN)
         if said:
-            return f"the swarm was taken down: {said.get('reason') or 'nobody wants it any more'}"
+            return f"the swarm was taken down: {said['reason']}" if said.get("reason") else "the swarm was taken down"
         return "" if folder.is_dir() else f"the swarm was removed, with its directory {folder}"
 
     def __str__(self) -> str:

@@ -145,6 +145,17 @@ async def prepare(request: JobRequest, connection: Connection | None, given: Swa
     return Prepared(request, job, column, source, target, layout)
 
 
+def check(request: JobRequest) -> None:
+    """See what can be seen without asking anybody, before a job is sent to where nobody watches it start.
+
+    Raises:
+        InputError: the input, the output or the job's class is wrong.
+    """
+    source = Source(request.input, limit=request.limit, read_kwargs=request.read_kwargs)
+    plan_target(request.output, files=request.num_threads, options=request.write_kwargs, inputs=source.files)
+    load_class(request.job)
+
+
 def _choose_column(request: JobRequest, job: SwarmJob, source: Source) -> str:
     chosen = request.input_column or job.input_column_name
     if request.input_column or "input_column_name" in request.job_kwargs or chosen != "messages":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -55,6 +56,10 @@ def _target_options(command: Any) -> Any:
         click.option("--api-key-env", default="", help="Variable with the key (default: OPENAI_API_KEY or API_TOKEN)."),
         click.option("--job-id", default="", help="Name of the job; default: made of the output's name."),
         click.option("--keep-swarm", is_flag=True, help="With --config: leave the swarm up afterwards."),
+        click.option("--cpus", default=0, type=click.IntRange(min=0), help="On a cluster: CPUs of the driver."),
+        click.option("--mem", default="", help="On a cluster: memory of the driver, e.g. 8GB."),
+        click.option("--time", "time_limit", default="", help="On a cluster: time limit of the driver, e.g. 12:00:00."),
+        click.option("--mail-user", default="", help="On a cluster: address that Slurm writes to."),
     ]
     for option in reversed(options):
         command = option(command)
@@ -89,9 +94,8 @@ def _target_options(command: Any) -> Any:
 )
 @click.option("--num-threads", default=1, type=click.IntRange(min=1), help="Files of a folder output.")
 @click.option("-l", "--limit", default=0, type=click.IntRange(min=0), help="Only the first so many rows; 0: all.")
-@click.option("--detach", is_flag=True, help="Run under the host; survives this terminal.")
-@click.option("--local", is_flag=True, help="Run in this process, in the foreground (the default).")
-@click.option("--mail-user", default="", help="Address for notifications, where the backend can send them.")
+@click.option("--detach", is_flag=True, help="Return at once; the job survives this terminal.")
+@click.option("--local", is_flag=True, help="Run in this process, even if the swarm is on a cluster.")
 @click.option("--data-backend", default="arrow", show_default=True, help="arrow, or pandas for user jobs.")
 @click.option("--runner", type=click.Choice(["arrow", "pandas"]), help="The same as --data-backend.")
 @click.option("--shard-output", is_flag=True, help="With a folder output: one file per shard of --num-threads.")
@@ -105,6 +109,8 @@ def _target_options(command: Any) -> Any:
 def submit(job_class: str, **options: Any) -> int:
     """Run JOB over all rows of INPUT and write OUTPUT, in the input's order.
 
+    A job for a swarm on a cluster runs there, beside it, and is followed from here. Others run in this process.
+
     JOB: chat (default), completion, multi-turn, embeddings, perplexity, structured, or module:Class of your own.
 
     Kill it in any way and type it again: finished rows are not done twice. Exit code 1 says that rows have an error.
@@ -117,13 +123,15 @@ def submit(job_class: str, **options: Any) -> int:
 @job.command(name="submit-script", context_settings={"ignore_unknown_options": True})
 @_target_options
 @click.option("--detach", is_flag=True, help="Return at once; otherwise its output is followed.")
+@click.option("--local", is_flag=True, help="Run on this machine, even if the swarm is on a cluster.")
 @click.option("--retries", default=0, show_default=True, help="Attempts after a failed first.")
 @click.argument("script", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.argument("args", nargs=-1, type=click.UNPROCESSED)
 def submit_script(script: Path, args: tuple[str, ...], **options: Any) -> int:
     """Run the Python file SCRIPT with ARGS under the host, with the endpoint in its environment.
 
-    It finds ENDPOINT, OPENAI_BASE_URL, OPENAI_API_KEY and MODEL there.
+    It finds ENDPOINT, OPENAI_BASE_URL, OPENAI_API_KEY, MODEL and REMUDA_ENDPOINT_FILE there. Beside a swarm on a
+    cluster it is a job of that cluster.
     """
     from remuda.cli import submitting
 
@@ -176,6 +184,12 @@ def status(job_id: str, as_json: bool) -> None:
     show_state(jobs.job_state(state_paths(), _host(), job_id), as_json=as_json)
 
 
+def _place(state: JobState) -> str:
+    if state.backend == "slurm":
+        return "on slurm"
+    return "detached" if state.detached else "foreground"
+
+
 def show_state(state: JobState, *, as_json: bool) -> None:
     """Print one job."""
     if as_json:
@@ -183,10 +197,13 @@ def show_state(state: JobState, *, as_json: bool) -> None:
         return
     numbers = {**state.progress, **state.summary}
     pairs([
-        ("job", f"{state.id} ({state.kind}, {'detached' if state.detached else 'foreground'})"),
+        ("job", f"{state.id} ({state.kind}, {_place(state)})"),
         ("what", state.what),
         ("state", state.state),
         ("reason", state.reason),
+        ("slurm job", state.native),
+        ("node", state.node if state.backend == "slurm" else ""),
+        ("attempt", str(state.attempt) if state.attempt > 1 else ""),
         ("swarm", state.swarm),
         ("input", state.input),
         ("output", state.output),
@@ -202,7 +219,7 @@ def show_state(state: JobState, *, as_json: bool) -> None:
 @click.option("-f", "--follow", is_flag=True, help="Go on with new lines until the job ends.")
 @click.option("-n", "--lines", "tail", default=0, help="Only the last so many lines; 0: all.")
 def logs(job_id: str, follow: bool, tail: int) -> None:
-    """Print the output of a detached job. One in the foreground prints to its own terminal."""
+    """Print the output of a job on a cluster, or of a detached one. Others print to their own terminal."""
     from remuda.base.errors import Conflict
     from remuda.base.paths import state_paths
     from remuda.control import jobs
@@ -235,7 +252,12 @@ def cancel(job_id: str) -> None:
     from remuda.base.paths import state_paths
     from remuda.control import jobs
 
-    state = jobs.cancel_job(state_paths(), _host(), job_id)
+    host = _host()
+    if host is None and jobs.job_state(state_paths(), None, job_id).detached:
+        from remuda.control.client import connect
+
+        host = connect()
+    state = jobs.cancel_job(state_paths(), host, job_id)
     say(f"{job_id} is told to stop" if state.state == jobs.RUNNING else f"{job_id} is {state.state}")
 
 
@@ -244,6 +266,8 @@ def cancel(job_id: str) -> None:
 def drive(folder: Path) -> int:
     """Run the driver of a detached job (the host starts this)."""
     from remuda.base.paths import state_paths
-    from remuda.control import jobs
+    from remuda.control import drivers
 
-    return jobs.drive(folder, state_paths())
+    # One log for all that it says, wherever it runs.
+    os.dup2(1, 2)
+    return drivers.drive(folder, state_paths())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 from contextlib import contextmanager
 from pathlib import Path
@@ -9,19 +10,22 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from remuda.base.errors import InputError
+from remuda.base.errors import InputError, RemudaError
 from remuda.base.paths import state_paths
 from remuda.base.units import parse_duration
+from remuda.batch.prepare import check
 from remuda.batch.request import JobRequest
-from remuda.cli import watch
-from remuda.cli.show import print_json, say
-from remuda.control import ending, jobs, swarms, targets
+from remuda.batch.show import ProgressView
+from remuda.cli import following, watch
+from remuda.cli.show import say
+from remuda.control import drivers, ending, jobs, swarms, targets
 from remuda.control.client import connect
 from remuda.control.jobs import JobFolder
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from remuda.control.drivers import Beside
     from remuda.control.targets import Target
 
 
@@ -32,32 +36,61 @@ def submit(job_class: str, options: dict[str, Any]) -> int:
     _check_backend(options)
     with _target(options) as target:
         request = _request(job_class, options, target)
+        place = _place(target, options)
+        if place is not None:
+            check(request)
         folder = JobFolder(state_paths(), options["job_id"] or jobs.new_id(request.output))
+        is_sent = options["detach"] or place is not None
         folder.create({
             "kind": "batch", "what": request.job, "input": request.input, "output": request.output,
-            "swarm": target.swarm, "detached": options["detach"],
+            "swarm": target.swarm, "detached": is_sent, "backend": _backend(place) if is_sent else "",
             "progress": str(request.checkpoint_path() / "progress.json"),
         })  # fmt: skip
+        if not is_sent:
+            return _run(folder, request, as_json=options["as_json"])
+        with _sent(folder):
+            drivers.send_job(connect(), folder, request, place)
         if options["detach"]:
-            jobs.send_job(connect(), folder, request)
-            say(f"job {folder.id} runs under the host: remuda job status {folder.id}")
-            click.echo(folder.id)
-            return 0
-        return _run(folder, request, as_json=options["as_json"])
+            return _left(folder, place)
+        return following.follow_job(folder, as_json=options["as_json"])
+
+
+def _place(target: Target, options: dict[str, Any]) -> Beside | None:
+    """The swarm beside which it is to run; None for this machine."""
+    names = {"cpus": "--cpus", "mem": "--mem", "time_limit": "--time", "mail_user": "--mail-user"}
+    if target.backend not in ("", "local") and not options["local"]:
+        return drivers.beside(connect(), target.swarm, **{name: options[name] for name in names})
+    given = [flag for name, flag in names.items() if options[name]]
+    if given:
+        say(f"note: {', '.join(given)} has no effect here: the job runs on this machine")
+    return None
+
+
+def _backend(place: Beside | None) -> str:
+    return place.swarm.backend if place is not None else "local"
+
+
+@contextmanager
+def _sent(folder: JobFolder) -> Iterator[None]:
+    """What was not accepted leaves no job behind."""
+    try:
+        yield
+    except RemudaError:
+        shutil.rmtree(folder.path, ignore_errors=True)
+        raise
+
+
+def _left(folder: JobFolder, place: Beside | None) -> int:
+    where = "runs under the host" if place is None else f"runs on {place.swarm.backend}, beside {place.swarm.name}"
+    say(f"job {folder.id} {where}: remuda job status {folder.id}")
+    click.echo(folder.id)
+    return 0
 
 
 def _run(folder: JobFolder, request: JobRequest, *, as_json: bool) -> int:
-    from remuda.batch.show import ProgressView, summary_lines
-
     with ProgressView() as view:
         summary = jobs.run_here(folder, request, view.update)
-    if as_json:
-        print_json(summary.to_json())
-    else:
-        for line in summary_lines(summary):
-            say(line)
-        click.echo(summary.output)
-    return 1 if summary.failed else 0
+    return following.show_summary(summary, as_json=as_json)
 
 
 def _check_backend(options: dict[str, Any]) -> None:
@@ -66,8 +99,6 @@ def _check_backend(options: dict[str, Any]) -> None:
         raise InputError(f"the data backend {chosen!r} is not available yet in this version", where="--data-backend",
                          hint="available: arrow, pandas")  # fmt: skip
     options["data_backend"] = "arrow" if options["native_backend"] else chosen
-    if options["mail_user"]:
-        say("note: --mail-user has no effect here: jobs run on this machine, which sends no mail")
 
 
 def _request(job_class: str, options: dict[str, Any], target: Target) -> JobRequest:
@@ -132,6 +163,9 @@ def _target(options: dict[str, Any]) -> Iterator[Target]:
     try:
         watch.announce(watch.until_up(view, planned.workload))
         yield targets.of_swarm(view["name"], options["model"], options["api_key_env"], say)
+    except following.LeftRunning:
+        stays = True
+        raise
     finally:
         if stays:
             say(f"swarm {view['name']} stays up; take it down with: remuda down {view['name']}")
@@ -143,34 +177,18 @@ def _target(options: dict[str, Any]) -> Iterator[Target]:
 def submit_script(script: Path, args: Sequence[str], options: dict[str, Any]) -> int:
     """Send a script to the host; follow it unless it is detached. Returns the script's fate as an exit code."""
     with _target(options) as target:
+        place = _place(target, options)
         folder = JobFolder(state_paths(), options["job_id"] or jobs.new_id(script.name))
         folder.create({
             "kind": "script", "what": str(script.absolute()), "swarm": target.swarm, "detached": True,
-            "input": "", "output": "", "progress": "",
+            "input": "", "output": "", "progress": "", "backend": _backend(place),
         })  # fmt: skip
-        env = {
-            "ENDPOINT": target.endpoint, "MODEL": target.model, "OPENAI_BASE_URL": f"{target.endpoint}/v1",
-        }  # fmt: skip
-        if not target.api_key_file:
-            env["OPENAI_API_KEY"] = "none"
-        client = connect()
-        argv = [sys.executable, str(script.absolute()), *args]
-        jobs.send_script(client, folder, argv, env, target.api_key_file, options["retries"] + 1)
+        wanted = drivers.Script(
+            argv=(sys.executable, str(script.absolute()), *args), endpoint=target.endpoint, model=target.model,
+            endpoint_file=target.endpoint_file, key_file=target.api_key_file, key_env=target.api_key_env,
+        )  # fmt: skip
+        with _sent(folder):
+            drivers.send_script(connect(), folder, wanted, max_failures=options["retries"] + 1, place=place)
         if options["detach"]:
-            say(f"job {folder.id} runs under the host: remuda job status {folder.id}")
-            click.echo(folder.id)
-            return 0
-        say(f"job {folder.id}; Ctrl-C leaves it running (stop it with: remuda job cancel {folder.id})")
-        _follow(client, folder.id)
-        state = jobs.ended(state_paths(), client, folder.id)
-        say(f"{folder.id} is {state.state}{': ' + state.reason if state.reason else ''}")
-        return 0 if state.state == jobs.DONE else 1
-
-
-def _follow(client: Any, job_id: str) -> None:
-    import time
-
-    while client.get(f"/workloads/{job_id}")["tasks"] == []:
-        time.sleep(0.05)
-    for line in client.lines(f"/workloads/{job_id}/logs", task="driver/0", follow="true", tail=0):
-        click.echo(line)
+            return _left(folder, place)
+        return following.follow_script(folder)

@@ -10,20 +10,19 @@ import json
 import os
 import shutil
 import signal
-import sys
 import time
 from collections import deque
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from remuda.base.errors import Conflict, InputError, Interrupted, NotFound, RemudaError
+from remuda.base.errors import Conflict, HostUnreachable, Interrupted, NotFound, RemudaError
 from remuda.base.files import write_atomic
 from remuda.base.ids import check_name, new_suffix, slug
 from remuda.wire.process import ProcessId, identify, is_alive
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping
 
     from remuda.base.paths import StatePaths
     from remuda.batch.job import SwarmJob
@@ -33,6 +32,8 @@ if TYPE_CHECKING:
 
 RUNNING, DONE, FAILED, STOPPED, WAITING, LOST = "RUNNING", "DONE", "FAILED", "STOPPED", "WAITING", "LOST"
 ENDED = frozenset({DONE, FAILED, STOPPED, LOST})
+OUTCOME = "outcome.json"
+"""File in a job's folder: what came of it. Whoever ends the job writes it, once it is over."""
 
 
 @dataclass(frozen=True)
@@ -54,6 +55,15 @@ class JobState:
     reason: str
     progress: Mapping[str, Any]
     summary: Mapping[str, Any]
+    backend: str = ""
+    """Where its driver runs: `local`, `slurm`; empty for jobs of the foreground."""
+    native: str = ""
+    """The scheduler's own name of the driver: its job id."""
+    node: str = ""
+    attempt: int = 0
+    error: str = ""
+    """Class of the error that ended it."""
+    hint: str = ""
 
     def to_json(self) -> dict[str, Any]:
         """A JSON-able dict."""
@@ -139,7 +149,7 @@ def job_state(paths: StatePaths, client: HostClient | None, job_id: str) -> JobS
 
 
 def _state(folder: JobFolder, view: Mapping[str, Any] | None) -> JobState:
-    meta, outcome = folder.read("job.json"), folder.read("outcome.json")
+    meta, outcome = folder.read("job.json"), folder.read(OUTCOME)
     state, reason = _word(folder, meta, outcome, view)
     progress_file = meta.get("progress", "")
     progress: dict[str, Any] = {}
@@ -148,6 +158,7 @@ def _state(folder: JobFolder, view: Mapping[str, Any] | None) -> JobState:
             progress = json.loads(Path(progress_file).read_text())
         except (OSError, ValueError):
             progress = {}
+    task: Mapping[str, Any] = next(iter(view.get("tasks") or ()), {}) if view is not None else {}
     return JobState(
         id=folder.id,
         state=state,
@@ -161,6 +172,12 @@ def _state(folder: JobFolder, view: Mapping[str, Any] | None) -> JobState:
         reason=reason,
         progress=progress,
         summary=outcome.get("summary") or {},
+        backend=str(meta.get("backend", "")),
+        native=str(task.get("native", "")) if meta.get("backend") == "slurm" else "",
+        node=str(task.get("node", "")),
+        attempt=int(task.get("attempt", 0)),
+        error=str(outcome.get("error", "")),
+        hint=str(outcome.get("hint", "")),
     )
 
 
@@ -173,11 +190,36 @@ def _word(
     if folder.owner() is not None:
         return RUNNING, ""
     if meta.get("detached") and view is not None:
-        words = {"DONE": DONE, "FAILED": FAILED, "DOWN": STOPPED, "STOPPING": STOPPED, "RUNNING": RUNNING}
-        return words.get(str(view["phase"]), WAITING), str(view["reason"])
+        return _by_view(meta, view)
     if meta.get("detached"):
+        if _is_fresh(str(meta.get("progress", ""))):
+            return RUNNING, "no host runs: it goes on, and nobody would begin it again"
         return WAITING, "no host runs that could keep it going"
     return LOST, "its process was killed; type the same command again to resume"
+
+
+_WORDS = {
+    "DONE": DONE, "FAILED": FAILED, "DOWN": STOPPED, "STOPPING": STOPPED, "STOPPED": STOPPED, "RUNNING": RUNNING,
+}  # fmt: skip
+_LATE_S = 30.0
+"""What another machine has written may be seen so much later on a network file system."""
+
+
+def _by_view(meta: Mapping[str, Any], view: Mapping[str, Any]) -> tuple[str, str]:
+    """What the supervisor says of a job whose driver has left no outcome."""
+    state = _WORDS.get(str(view["phase"]), WAITING)
+    since = max((float(task["since"]) for task in view.get("tasks") or ()), default=0.0)
+    if state == DONE and meta.get("kind") == "batch" and 0 <= time.time() - since < _LATE_S:
+        return RUNNING, "its driver has ended; what came of it is not to be seen yet"
+    return state, str(view["reason"])
+
+
+def _is_fresh(progress_file: str) -> bool:
+    """Whether somebody has just written how far the job is."""
+    try:
+        return bool(progress_file) and abs(time.time() - Path(progress_file).stat().st_mtime) < _LATE_S
+    except OSError:
+        return False
 
 
 def prune(paths: StatePaths, before: float) -> int:
@@ -185,11 +227,16 @@ def prune(paths: StatePaths, before: float) -> int:
     gone = 0
     for entry in paths.jobs.iterdir() if paths.jobs.is_dir() else ():
         folder = JobFolder(paths, entry.name)
-        outcome = entry / "outcome.json"
+        outcome = entry / OUTCOME
         if folder.owner() is None and outcome.exists() and outcome.stat().st_mtime < before:
             shutil.rmtree(entry, ignore_errors=True)
             gone += 1
     return gone
+
+
+def failure(error: RemudaError) -> dict[str, Any]:
+    """What a job's folder keeps of the error that ended it."""
+    return {"state": FAILED, "reason": str(error), "hint": error.hint, "error": type(error).__name__}
 
 
 def run_here(
@@ -197,105 +244,36 @@ def run_here(
     request: JobRequest,
     on_progress: Callable[[Progress], None] | None,
     job: SwarmJob | None = None,
+    ends: tuple[type[RemudaError], ...] = (RemudaError,),
 ) -> Summary:
-    """Run a batch job in this process, and leave its outcome in the folder; `job` is used instead of the named class.
+    """Run a batch job in this process, and leave its outcome in the folder.
+
+    Args:
+        folder: of the job.
+        request: what to do.
+        on_progress: called about twice a second.
+        job: used instead of the class that the request names.
+        ends: errors that are the end of the job. After others somebody will begin it again, so the folder says nothing.
 
     Raises:
         RemudaError: what ended it; the folder says so too.
     """
     from remuda.batch.driver import run_job
 
-    (folder.path / "outcome.json").unlink(missing_ok=True)
+    (folder.path / OUTCOME).unlink(missing_ok=True)
     folder.write("owner.json", identify(os.getpid()).__dict__)
     try:
         summary = run_job(request, on_progress, job=job)
     except Interrupted as error:
-        folder.write("outcome.json", {"state": STOPPED, "reason": error.message})
+        if issubclass(Interrupted, ends):
+            folder.write(OUTCOME, {"state": STOPPED, "reason": error.message})
         raise
-    except RemudaError as error:
-        folder.write("outcome.json", {"state": FAILED, "reason": str(error), "hint": error.hint})
+    except ends as error:
+        folder.write(OUTCOME, failure(error))
         raise
     reason = f"{summary.failed} rows have an error" if summary.failed else ""
-    folder.write("outcome.json", {"state": DONE, "reason": reason, "summary": summary.to_json()})
+    folder.write(OUTCOME, {"state": DONE, "reason": reason, "summary": summary.to_json()})
     return summary
-
-
-def send_job(client: HostClient, folder: JobFolder, request: JobRequest) -> None:
-    """Hand a batch job to the host, whose supervisor keeps its driver alive."""
-    folder.write("request.json", request.to_json())
-    argv = (sys.executable, "-m", "remuda", "job", "drive", str(folder.path))
-    secret_env: dict[str, Any] = {}
-    if request.api_key_env:
-        secret_env[request.api_key_env] = {"env": request.api_key_env}
-    _send(client, folder, argv, {"REMUDA_HOME": str(folder.paths.root)}, secret_env, max_failures=5)
-
-
-def send_script(
-    client: HostClient, folder: JobFolder, argv: Sequence[str], env: Mapping[str, str], key_file: str, failures: int
-) -> None:
-    """Hand a script to the host."""
-    secret_env = {"OPENAI_API_KEY": {"file": key_file}} if key_file else {}
-    _send(client, folder, argv, env, secret_env, max_failures=failures)
-
-
-def _send(
-    client: HostClient,
-    folder: JobFolder,
-    argv: Sequence[str],
-    env: Mapping[str, str],
-    secret_env: Mapping[str, Any],
-    *,
-    max_failures: int,
-) -> None:
-    from remuda.control.planning import deliver_secrets, kept_environment
-    from remuda.plan.model import Command, Group, Kind, NodeRestart, Replace, Role, Secret, Workload
-
-    command = Command(
-        argv=tuple(argv),
-        env=dict(env),
-        secret_env={name: Secret(**ref) for name, ref in secret_env.items()},
-        cwd=str(Path.cwd()),
-    )
-    replace = Replace(policy="on-failure", max_failures=max_failures, backoff_initial_s=2.0, backoff_max_s=60.0)
-    group = Group(
-        name="driver", role=Role.DRIVER, count=1, command=command, restart=NodeRestart(policy="never"),
-        replace=replace, kill_grace_s=30.0,
-    )  # fmt: skip
-    workload = Workload(
-        name=folder.id, kind=Kind.JOB, uid=new_suffix(8), backend="local", groups=(group,),
-        place={"env": kept_environment()}, run_dir=str(folder.paths.workload(folder.id)),
-    )  # fmt: skip
-    delivered = deliver_secrets(workload)
-    client.post("/workloads", {"workload": json.loads(delivered.model_dump_json()), "spec": ""})
-
-
-def drive(path: Path, paths: StatePaths) -> int:
-    """What the driver task runs. Its exit code tells the supervisor whether to try again.
-
-    Returns:
-        0 when the job has ended, well or not: its folder says how; else the error's own code.
-    """
-    from remuda.batch.request import JobRequest
-    from remuda.batch.show import ProgressView, summary_lines
-
-    folder = JobFolder(paths, path.name)
-    request = JobRequest.from_json(folder.read("request.json"))
-    try:
-        with ProgressView() as view:
-            summary = run_here(folder, request, view.update)
-        for line in summary_lines(summary):
-            print(line, file=sys.stderr)  # noqa: T201 - the driver's log
-    except Interrupted as error:
-        return error.exit_code
-    except (InputError, Conflict, NotFound) as error:
-        print(f"{error}\n{error.hint}".strip(), file=sys.stderr)  # noqa: T201 - the driver's log
-        return 0
-    except RemudaError as error:
-        # Worth another attempt: the outcome must not say that it is over.
-        (folder.path / "outcome.json").unlink(missing_ok=True)
-        print(f"{error}\n{error.hint}".strip(), file=sys.stderr)  # noqa: T201 - the driver's log
-        return error.exit_code
-    return 0
 
 
 def cancel_job(paths: StatePaths, client: HostClient | None, job_id: str) -> JobState:
@@ -309,9 +287,11 @@ def cancel_job(paths: StatePaths, client: HostClient | None, job_id: str) -> Job
     if state.state in ENDED:
         raise Conflict(f"job {job_id!r} is {state.state} already")
     folder = JobFolder(paths, job_id)
-    if state.detached and client is not None:
+    if state.detached:
+        if client is None:
+            raise HostUnreachable("no host runs that could end it", hint="start one: remuda host start")
         client.post(f"/workloads/{job_id}/down")
-        folder.write("outcome.json", {"state": STOPPED, "reason": "cancelled"})
+        folder.write(OUTCOME, {"state": STOPPED, "reason": "cancelled"})
     else:
         owner = folder.owner()
         if owner is not None:
@@ -319,14 +299,20 @@ def cancel_job(paths: StatePaths, client: HostClient | None, job_id: str) -> Job
     return job_state(paths, client, job_id)
 
 
+_LOOK_AGAIN_S = 0.5
+
+
 def wait_job(paths: StatePaths, client: HostClient | None, job_id: str) -> Iterator[JobState]:
     """The job's state, twice a second, until it has ended; the last one is the end."""
     while True:
-        state = job_state(paths, client, job_id)
+        try:
+            state = job_state(paths, client, job_id)
+        except HostUnreachable:
+            state = job_state(paths, None, job_id)
         yield state
         if state.state in ENDED:
             return
-        time.sleep(0.5)
+        time.sleep(_LOOK_AGAIN_S)
 
 
 def ended(paths: StatePaths, client: HostClient | None, job_id: str) -> JobState:

@@ -106,7 +106,7 @@ class Lookout:
         Args:
             name: of the workload.
             task: `group/index`; empty: the first of its main group.
-            follow: go on with new lines while the attempt lives; of a run, over all attempts that come.
+            follow: go on with new lines while the attempt lives; of a run or a job, over all attempts that come.
             tail: only the last so many of what is there; 0: all.
             stderr: the other stream.
             attempt: number of the attempt; 0: the newest.
@@ -125,7 +125,7 @@ class Lookout:
             raise NotFound(f"{name!r} has no task {group}/{index} that ever ran", hint=f"it has: {names or 'none yet'}")
         if attempt not in (0, found.attempt):
             found = self._earlier(want, found, attempt)
-        if follow and not attempt and want.workload.kind is Kind.RUN:
+        if follow and not attempt and want.workload.kind in (Kind.RUN, Kind.JOB):
             return self._over_attempts(found.key, stderr=stderr, tail=tail)
         return self._output(want, found, stderr=stderr, follow=follow, tail=tail)
 

@@ -13,6 +13,7 @@ from remuda.base.secrets import SecretRef
 from remuda.base.settings import variable
 from remuda.control import swarms
 from remuda.control.client import connect
+from remuda.control.endpoint_file import ENDPOINT_FILE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -31,6 +32,10 @@ class Target:
     swarm: str = ""
     slots: int | None = None
     """See `JobRequest.slots`."""
+    backend: str = ""
+    """Of the swarm; empty for other endpoints."""
+    endpoint_file: str = ""
+    """`endpoint.json` of the swarm."""
 
 
 def of_endpoint(url: str, model: str, key_env: str) -> Target:
@@ -66,7 +71,10 @@ def of_swarm(name: str, model: str, key_env: str, say: Callable[[str], None]) ->
         say(f"{name} is {view['phase']}; waiting until it answers")
         view = deque(swarms.wait_up(name, 600.0, client), maxlen=1).pop()
     key_file = "" if key_env else view["api_key_file"]
-    return Target(view["endpoint"], model or view["model"], key_env, key_file, name, _slots(view, key_env, key_file))
+    return Target(
+        view["endpoint"], model or view["model"], key_env, key_file, name, _slots(view, key_env, key_file),
+        view["backend"], f"{view['run_dir']}/{ENDPOINT_FILE}",
+    )  # fmt: skip
 
 
 def _slots(view: Mapping[str, Any], key_env: str, key_file: str) -> int:

@@ -11,6 +11,7 @@ from remuda.backends.slurm.backend import SlurmBackend
 from remuda.backends.slurm.render import SlurmSite
 from remuda.base.settings import setting
 from remuda.base.units import parse_duration
+from remuda.control.aftermath import Aftermath
 from remuda.control.announce import Announcer
 from remuda.control.endpoint_file import EndpointFiles
 from remuda.control.follow import RouterFollower
@@ -76,13 +77,16 @@ class Followers:
         service.refresh_router = self.routers.refresh
         self.announcer = Announcer(service)
         self.files = RunFiles(service.journal)
+        store = service.journal.store
+        self.aftermath = Aftermath(service.paths, lambda name: store.workload(name).note)
 
     def all(self) -> list[After]:
         """In the order in which they are called."""
-        return [self.routers, self.endpoints, self.announcer, self.files]
+        return [self.routers, self.endpoints, self.announcer, self.files, self.aftermath]
 
     async def close(self) -> None:
         """End them."""
         await self.routers.close()
         await self.endpoints.close()
         await self.files.close()
+        await self.aftermath.close()

@@ -52,6 +52,17 @@ class SlurmEndpoint(Strict):
     """Seconds between two looks at the router's job while it starts. No effect: all jobs are looked at together."""
 
 
+class SlurmJob(Strict):
+    """The jobs that drive batches and scripts beside a swarm on Slurm."""
+
+    cpus_per_task: int = Field(default=2, ge=1)
+    """CPUs of a driver; `remuda job submit --cpus` wins."""
+    mem: Size = "4GB"
+    """Memory of a driver; `--mem` wins."""
+    wall_time: Text | None = Field(default=None, json_schema_extra={"derived": "`time_limit` of the replicas"})
+    """Time limit of a driver, as Slurm writes it; `--time` wins. A job that reaches it goes on in another."""
+
+
 class SlurmBackend(Strict):
     """A Slurm cluster: tasks are jobs."""
 
@@ -92,6 +103,8 @@ class SlurmBackend(Strict):
     """Address that Slurm writes to when a job ends or fails."""
     endpoint: SlurmEndpoint = SlurmEndpoint()
     """The router's job."""
+    job: SlurmJob = SlurmJob()
+    """Drivers of batch jobs and scripts."""
     modules: Texts = ()
     """Environment modules to load."""
     preamble: Texts = ()

@@ -33,7 +33,8 @@ def say(path: Path, **data: str) -> None:
     ("text", "expected"),
     [
         ('{"url": "http://a:1", "router": "http://b:2"}', "http://b:2"),
-        ('{"url": "http://a:1/v1", "router": ""}', "http://a:1"),
+        ('{"url": "http://a:1/v1"}', "http://a:1"),
+        ('{"url": "http://a:1/v1", "router": ""}', ""),
         ('{"router": "no address at all://"}', "http://old:9"),
         ('{"router": 7}', "http://old:9"),
         ("[]", "http://old:9"),

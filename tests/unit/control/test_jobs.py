@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from remuda.base.errors import Conflict, InputError, NotFound
+from remuda.base.errors import Conflict, HostUnreachable, InputError, NotFound
 from remuda.base.paths import StatePaths
 from remuda.control import jobs
 from remuda.control.jobs import JobFolder
@@ -69,6 +70,7 @@ def make(paths: StatePaths, job_id: str = "j1", **meta: Any) -> JobFolder:
         (True, None, None, "FAILED", "FAILED"),
         (True, None, None, "STOPPING", "STOPPED"),
         (True, None, None, "DOWN", "STOPPED"),
+        (True, None, None, "STOPPED", "STOPPED"),
         (True, None, ALIVE, "STARTING", "RUNNING"),
         (True, {"state": "DONE"}, None, "RUNNING", "DONE"),
     ],
@@ -174,3 +176,28 @@ def test_waiting_ends_with_the_job(paths: StatePaths) -> None:
     folder.write("outcome.json", {"state": "DONE"})
     assert [state.state for state in states] == ["DONE"]
     assert jobs.ended(paths, None, "j1").state == "DONE"
+
+
+def test_without_a_host_a_job_that_writes_its_progress_is_running(paths: StatePaths, tmp_path: Path) -> None:
+    progress = tmp_path / "progress.json"
+    progress.write_text('{"done": 7}')
+    make(paths, progress=str(progress), detached=True, backend="slurm")
+    state = jobs.job_state(paths, None, "j1")
+    assert (state.state, state.progress["done"]) == ("RUNNING", 7)
+    assert "no host runs" in state.reason
+    os.utime(progress, (1, 1))
+    assert jobs.job_state(paths, None, "j1").state == "WAITING"
+    with pytest.raises(HostUnreachable, match="no host runs that could end it"):
+        jobs.cancel_job(paths, None, "j1")
+
+
+def test_an_outcome_that_cannot_be_seen_yet_is_waited_for(paths: StatePaths) -> None:
+    """What another machine wrote may come late on a network file system; only it tells of rows with errors."""
+    make(paths, detached=True, backend="slurm")
+    task = {"native": "12", "node": "n1", "attempt": 2, "since": time.time()}
+    view = {"phase": "DONE", "reason": "", "tasks": [task]}
+    client: Any = FakeClient({"j1": view})
+    state = jobs.job_state(paths, client, "j1")
+    assert (state.state, state.native, state.node, state.attempt) == ("RUNNING", "12", "n1", 2)
+    task["since"] = time.time() - 3600
+    assert jobs.job_state(paths, client, "j1").state == "DONE"

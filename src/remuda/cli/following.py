@@ -1,0 +1,153 @@
+"""A job that runs elsewhere, seen from here until it has ended."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from remuda.base import errors
+from remuda.base.errors import HostUnreachable, Interrupted, RemudaError
+from remuda.batch.progress import Progress
+from remuda.batch.request import Summary
+from remuda.batch.show import ProgressView, summary_lines
+from remuda.cli.show import print_json, say
+from remuda.control import jobs
+from remuda.control.client import connect
+
+if TYPE_CHECKING:
+    from remuda.control.client import HostClient
+    from remuda.control.jobs import JobFolder, JobState
+
+_HOST_AGAIN_S = 5.0
+
+
+class LeftRunning(Interrupted):
+    """Nobody looks any more, and the job goes on."""
+
+
+def _left(folder: JobFolder) -> LeftRunning:
+    name = folder.id
+    hint = f"come back: remuda job wait {name}; its output: remuda job logs {name} -f; end: remuda job cancel {name}"
+    return LeftRunning(f"job {name} goes on without this terminal", hint=hint)
+
+
+def follow_job(folder: JobFolder, *, as_json: bool) -> int:
+    """Show a batch job's progress until it has ended; its exit code, 1 when rows have an error.
+
+    Raises:
+        LeftRunning: Ctrl-C.
+        RemudaError: it failed, or was cancelled.
+    """
+    say(f"job {folder.id} is sent; Ctrl-C leaves it running (end it with: remuda job cancel {folder.id})")
+    try:
+        with ProgressView() as view:
+            state = _until_ended(folder, view)
+    except KeyboardInterrupt:
+        raise _left(folder) from None
+    if state.state != jobs.DONE:
+        raise _error(state)
+    known = {item.name for item in dataclasses.fields(Summary)}
+    summary = {name: value for name, value in state.summary.items() if name in known}
+    if not summary:
+        say(f"{state.id} is done")
+        return 0
+    return show_summary(Summary(**summary), as_json=as_json)
+
+
+def show_summary(summary: Summary, *, as_json: bool) -> int:
+    """Print what a job came to; its exit code."""
+    if as_json:
+        print_json(summary.to_json())
+    else:
+        for line in summary_lines(summary):
+            say(line)
+        click.echo(summary.output)
+    return 1 if summary.failed else 0
+
+
+def _until_ended(folder: JobFolder, view: ProgressView) -> JobState:
+    """The last state of a job; a host that has gone is started again, because only it begins drivers again."""
+    told, again_at = "", 0.0
+    client: HostClient | None = connect()
+    while True:
+        for state in jobs.wait_job(folder.paths, client, folder.id):
+            line = _line(state)
+            if line != told:
+                told = line
+                say(line)
+            if state.progress and state.state == jobs.RUNNING:
+                view.update(Progress.from_json(dict(state.progress)))
+            if state.state in jobs.ENDED:
+                return state
+            if time.monotonic() >= again_at:
+                again_at = time.monotonic() + _HOST_AGAIN_S
+                if client is None or not client.is_up():
+                    break
+        client = _host()
+
+
+def _host() -> HostClient | None:
+    try:
+        return connect()
+    except RemudaError:
+        return None
+
+
+def _line(state: JobState) -> str:
+    """Where the driver is, in one line that changes when there is news."""
+    where = f" on {state.node} (job {state.native})" if state.node and state.state == jobs.RUNNING else ""
+    attempt = f", attempt {state.attempt}" if state.attempt > 1 else ""
+    reason = f": {state.reason}" if state.reason and state.state not in jobs.ENDED else ""
+    return f"{state.id}: {state.state}{where}{attempt}{reason}"
+
+
+def _error(state: JobState) -> RemudaError:
+    """What the driver was ended by, as what it was there."""
+    kind: Any = getattr(errors, state.error, RemudaError) if state.error else RemudaError
+    if not (isinstance(kind, type) and issubclass(kind, RemudaError)):
+        kind = RemudaError
+    reason = f": {state.reason}" if state.reason else ""
+    hint = state.hint or f"its output: remuda job logs {state.id}"
+    made: RemudaError = kind(f"job {state.id} is {state.state}{reason}", hint=hint)
+    return made
+
+
+def follow_script(folder: JobFolder) -> int:
+    """Show a script's output until it has ended; its fate as an exit code.
+
+    Raises:
+        LeftRunning: Ctrl-C.
+    """
+    say(f"job {folder.id}; Ctrl-C leaves it running (stop it with: remuda job cancel {folder.id})")
+    client = connect()
+    try:
+        _print_output(client, folder.id)
+        state = jobs.ended(folder.paths, client, folder.id)
+    except KeyboardInterrupt:
+        raise _left(folder) from None
+    say(f"{folder.id} is {state.state}{': ' + state.reason if state.reason else ''}")
+    return 0 if state.state == jobs.DONE else 1
+
+
+def _print_output(client: HostClient, job_id: str) -> None:
+    told = ""
+    try:
+        while not _has_run(view := client.get(f"/workloads/{job_id}")):
+            reason = str(view["reason"])
+            if reason and reason != told:
+                told = reason
+                say(f"{job_id}: {reason}")
+            if view["phase"] in ("FAILED", "DONE", "DOWN", "STOPPED"):
+                return
+            time.sleep(0.1)
+        for line in client.lines(f"/workloads/{job_id}/logs", task="driver/0", follow="true", tail=0):
+            click.echo(line)
+    except HostUnreachable as error:
+        say(f"{error}; the job goes on")
+
+
+def _has_run(view: dict[str, Any]) -> bool:
+    return any(task["attempt"] and task["phase"] not in ("submitting", "pending") for task in view["tasks"])

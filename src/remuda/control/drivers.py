@@ -1,0 +1,227 @@
+"""Drivers of jobs: how they are sent to the supervisor, here or beside a swarm, and what a driver task runs."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, NoReturn
+
+from remuda.base.errors import Conflict, InputError, Interrupted, NotFound, Rejected, RemudaError
+from remuda.base.ids import new_suffix
+from remuda.control.endpoint_file import ENDPOINT_FILE
+from remuda.control.jobs import FAILED, OUTCOME, JobFolder, run_here
+from remuda.plan.job import Asked, Driver, plan_beside, plan_here
+from remuda.plan.model import Command, Secret, Workload
+from remuda.specs.backend import SlurmJob
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from remuda.base.paths import StatePaths
+    from remuda.batch.request import JobRequest
+    from remuda.control.client import HostClient
+
+SCRIPT: Final = "script.json"
+REQUEST: Final = "request.json"
+_KEY_NAMES: Final = ("OPENAI_API_KEY", "REMUDA_API_TOKEN", "DOMYN_SWARM_API_TOKEN")
+"""Variables in which a script finds the key of the endpoint."""
+_ENDPOINT_WAIT_S: Final = 600.0
+
+
+@dataclass(frozen=True)
+class Beside:
+    """A swarm on a cluster, for a driver that is to run there, too."""
+
+    swarm: Workload
+    spec: SlurmJob
+    """What its document says of drivers."""
+    asked: Asked
+
+    @property
+    def endpoint_file(self) -> str:
+        """Where drivers read where the router is."""
+        return f"{self.swarm.run_dir}/{ENDPOINT_FILE}"
+
+
+def beside(
+    client: HostClient, name: str, *, cpus: int = 0, mem: str = "", time_limit: str = "", mail_user: str = ""
+) -> Beside:
+    """The swarm `name` as the host knows it, and what the user says of the driver; empty where nothing is said.
+
+    Raises:
+        NotFound: there is none of that name.
+    """
+    known = client.get(f"/workloads/{name}/spec")
+    document = json.loads(known["spec"] or "{}")
+    spec = SlurmJob.model_validate(document.get("backend", {}).get("job", {}))
+    return Beside(Workload.model_validate(known["plan"]), spec, Asked(cpus, mem, time_limit, mail_user))
+
+
+@dataclass(frozen=True)
+class Script:
+    """A user's script and what it finds in its environment."""
+
+    argv: tuple[str, ...]
+    endpoint: str
+    """Base URL as it is now; empty where `endpoint_file` says it when the script starts."""
+    model: str
+    endpoint_file: str = ""
+    key_file: str = ""
+    key_env: str = ""
+
+
+def send_job(client: HostClient, folder: JobFolder, request: JobRequest, place: Beside | None = None) -> None:
+    """Hand a batch job to the host, whose supervisor keeps its driver alive.
+
+    Args:
+        client: of the host.
+        folder: of the job, created.
+        request: what to do; paths are absolute.
+        place: beside which swarm; None: on the host's machine.
+
+    Raises:
+        InputError: a secret is missing, or the cluster cannot be asked for such a job.
+    """
+    uid = new_suffix(8)
+    request = replace(request, name=folder.id, owner=f"{folder.id}.{uid}")
+    if place is not None:
+        request = replace(request, endpoint="", endpoint_file=place.endpoint_file)
+    folder.write(REQUEST, request.to_json())
+    secrets = {request.api_key_env: Secret(env=request.api_key_env)} if request.api_key_env else {}
+    _send(client, folder, uid, _driver_argv(folder), _driver_env(folder), secrets, max_failures=5, place=place)
+
+
+def send_script(
+    client: HostClient, folder: JobFolder, script: Script, *, max_failures: int, place: Beside | None = None
+) -> None:
+    """Hand a script to the host. Beside a swarm on a cluster it is started by a driver, which knows the address then.
+
+    Raises:
+        InputError: a secret is missing, or the cluster cannot be asked for such a job.
+    """
+    secrets: dict[str, Secret] = {}
+    if script.key_file or script.key_env:
+        secrets = {name: Secret(file=script.key_file, env=script.key_env) for name in _KEY_NAMES}
+    argv, env = script.argv, script_env(script, script.endpoint, has_key=bool(secrets))
+    if place is not None:
+        folder.write(SCRIPT, {"argv": list(script.argv), "model": script.model, "endpoint_file": place.endpoint_file})
+        argv, env = _driver_argv(folder), _driver_env(folder)
+    _send(client, folder, new_suffix(8), argv, env, secrets, max_failures=max_failures, place=place)
+
+
+def script_env(script: Script, endpoint: str, *, has_key: bool) -> dict[str, str]:
+    """What a script finds in its environment, the key aside."""
+    env = {"ENDPOINT": endpoint, "MODEL": script.model, "OPENAI_BASE_URL": f"{endpoint}/v1"}
+    if script.endpoint_file:
+        env["REMUDA_ENDPOINT_FILE"] = script.endpoint_file
+    if not has_key:
+        # The client library wants one, whatever it is.
+        env["OPENAI_API_KEY"] = "none"
+    return env
+
+
+def _driver_argv(folder: JobFolder) -> tuple[str, ...]:
+    return (sys.executable, "-m", "remuda", "job", "drive", str(folder.path))
+
+
+def _driver_env(folder: JobFolder) -> dict[str, str]:
+    return {"REMUDA_HOME": str(folder.paths.root)}
+
+
+def _send(
+    client: HostClient,
+    folder: JobFolder,
+    uid: str,
+    argv: Sequence[str],
+    env: Mapping[str, str],
+    secrets: Mapping[str, Secret],
+    *,
+    max_failures: int,
+    place: Beside | None,
+) -> None:
+    from remuda.control.planning import deliver_secrets, dry_run, kept_environment
+
+    driver = Driver(
+        name=folder.id,
+        uid=uid,
+        run_dir=str(folder.paths.workload(folder.id)),
+        command=Command(argv=tuple(argv), env=dict(env), secret_env=dict(secrets), cwd=str(Path.cwd())),
+        max_failures=max_failures,
+        env=kept_environment(),
+    )
+    if place is None:
+        workload = plan_here(driver)
+    else:
+        workload = plan_beside(driver, place.swarm, place.spec, place.asked)
+        # What Slurm cannot be asked for is told here, not by a job that was accepted and is given up.
+        dry_run(workload, folder.paths)
+    delivered = deliver_secrets(workload)
+    client.post("/workloads", {"workload": json.loads(delivered.model_dump_json()), "spec": ""})
+
+
+def drive(path: Path, paths: StatePaths) -> int:
+    """What the driver task runs. Its exit code tells the supervisor whether to try again.
+
+    Returns:
+        0 when the job has ended, well or not: its folder says how; else the error's own code.
+    """
+    folder = JobFolder(paths, path.name)
+    if (folder.path / SCRIPT).exists():
+        return _drive_script(folder)
+    from remuda.batch.address import EndpointGone
+    from remuda.batch.request import JobRequest
+    from remuda.batch.show import ProgressView, summary_lines
+
+    request = JobRequest.from_json(folder.read(REQUEST))
+    lasting = (InputError, Conflict, NotFound, Rejected, EndpointGone)
+    try:
+        with ProgressView() as view:
+            summary = run_here(folder, request, view.update, ends=lasting)
+        for line in summary_lines(summary):
+            _say(line)
+    except lasting as error:
+        _say(f"{error}\n{error.hint}".strip())
+        return 0
+    except RemudaError as error:
+        # Worth another attempt; also when it was asked to end, which the supervisor knows more of.
+        if not isinstance(error, Interrupted):
+            _say(f"{error}\n{error.hint}".strip())
+        return error.exit_code
+    return 0
+
+
+def _drive_script(folder: JobFolder) -> int:
+    """Become the user's script, with the address of the endpoint as it is now."""
+    from remuda.batch.address import Address
+
+    told = folder.read(SCRIPT)
+    file = str(told["endpoint_file"])
+    address = Address(file)
+    deadline = time.monotonic() + _ENDPOINT_WAIT_S
+    while not (endpoint := address.read()):
+        gone = address.gone()
+        if gone:
+            _say(gone)
+            folder.write(OUTCOME, {"state": FAILED, "reason": gone})
+            return 0
+        if time.monotonic() > deadline:
+            _say(f"{file} has not said where the endpoint is for {_ENDPOINT_WAIT_S:.0f} s")
+            return 5
+        time.sleep(0.5)
+    script = Script(tuple(told["argv"]), "", str(told["model"]), file)
+    has_key = bool(os.environ.get(_KEY_NAMES[0]))
+    return _become(script.argv, {**os.environ, **script_env(script, endpoint, has_key=has_key)})
+
+
+def _become(argv: Sequence[str], env: Mapping[str, str]) -> NoReturn:
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os.execvpe(argv[0], list(argv), dict(env))  # noqa: S606 - the user's own script
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)  # noqa: T201 - the driver's log

@@ -70,6 +70,7 @@ def show_workload(view: dict[str, Any]) -> None:
         ("router", _router(view)),
         ("load", taskview.load(view["load"])),
         ("age", age(view["created_at"])),
+        ("lifetime", _lifetime(view)),
         ("files", view["run_dir"]),
     ])  # fmt: skip
     click.echo("")
@@ -89,6 +90,11 @@ def _show_tasks(view: dict[str, Any]) -> None:
     shown = taskview.columns(view, width)
     rows = [taskview.row(task, shown, now) for task in view["tasks"]]
     table(shown, rows, empty="no tasks yet")
+
+
+def _lifetime(view: dict[str, Any]) -> str:
+    left = view["ends_at"] - time.time()
+    return f"over in {show_duration(max(0.0, left))}" if view["ends_at"] and view["phase"] != "DOWN" else ""
 
 
 def _router(view: dict[str, Any]) -> str:

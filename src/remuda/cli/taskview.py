@@ -33,6 +33,8 @@ def row(task: Mapping[str, Any], shown: Sequence[str], now: float) -> list[str]:
 def cell(task: Mapping[str, Any], column: str, now: float) -> str:
     """One cell."""
     match column:
+        case "phase":
+            return "yields" if task.get("yields_at") and task["phase"] == "ready" else str(task["phase"])
         case "address":
             return str(task["url"]).removeprefix("http://")
         case "http":

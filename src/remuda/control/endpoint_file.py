@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from remuda.base.files import write_atomic
 from remuda.control.views import endpoint_url
-from remuda.serving.membership import front, fronts
+from remuda.serving.membership import fronts, ready_fronts
 from remuda.supervise.model import Phase
 
 if TYPE_CHECKING:
@@ -48,14 +48,14 @@ def answering(
         router: what the ready router was told.
         before: `id` of the task that this said last; it is known to be told.
     """
-    found = front(workload, tasks.values())
-    if found is None:
+    ready = ready_fronts(workload, tasks.values())
+    if not ready:
         ill = (task for task in fronts(workload, tasks.values()) if task.phase is Phase.UNHEALTHY)
         return min(ill, key=lambda task: task.key.index, default=None)
     if workload.endpoint is None or not workload.endpoint.router:
-        return found
-    is_told = router is not None and router.url == found.url and bool(router.members)
-    return found if is_told or life(found) == before else None
+        return ready[0]
+    told = (task for task in ready if (router is not None and router.told(task.url)) or life(task) == before)
+    return next(told, None)
 
 
 def life(task: Task) -> str:

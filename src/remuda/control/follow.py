@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from remuda.base.errors import RemudaError
 from remuda.control.views import RouterView
 from remuda.plan.model import Secret, Workload
-from remuda.serving.membership import front, members
-from remuda.serving.router import Keys, Router, router_named
+from remuda.serving.membership import members, ready_fronts
+from remuda.serving.router import Changes, Keys, Router, router_named
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -25,6 +25,8 @@ _AGAIN_S = 0.3
 """After a sync that failed, or that left members pending."""
 _CHECK_S = 15.0
 """Without any change: whether the router still has the members that it was given."""
+_LEAVING_S = 1.0
+"""The same while a router finishes what it has begun."""
 CONTROL_KEY = "router-control.key"
 """File in the workload's `secrets` folder: what changes the membership."""
 
@@ -35,33 +37,64 @@ class Target:
 
     base_url: str
     urls: frozenset[str]
-    life: tuple[int, int, int]
+    token: str
+    leaving: frozenset[str] = frozenset()
+    """Replicas that yield. They stay until the others serve: better one that leaves than none."""
+    is_leaving: bool = False
+    """The router itself yields."""
+
+
+Name = tuple[str, str]
+"""Workload, and one life of one of its routers."""
 
 
 class RouterFollower:
-    """Keeps every router's members equal to its workload's ready replicas, beside the loop and never in its way."""
+    """Keeps every router's members equal to its workload's ready replicas, beside the loop and never in its way.
 
-    def __init__(self, views: dict[str, RouterView], changed: Callable[[str], None] = lambda _: None) -> None:
-        """`changed` is called with a workload's name when the members that its router has are others than before."""
+    While a router is succeeded there are two. Both are kept: the new one is told before it is asked, and the old one
+    finishes what it has begun.
+    """
+
+    def __init__(
+        self,
+        views: dict[str, RouterView],
+        changed: Callable[[str], None] = lambda _: None,
+        load: Callable[[str, Mapping[str, float]], None] = lambda _, __: None,
+    ) -> None:
+        """What is learnt is told.
+
+        Args:
+            views: by workload; kept up to date.
+            changed: called with a workload's name when the members that a router has are others than before.
+            load: called with the token of a router's allocation and the requests that it has not answered.
+        """
         self._views = views
         self._tell = changed
-        self._numbers: dict[str, dict[str, float]] = {}
-        self._targets: dict[str, Target] = {}
-        self._tasks: dict[str, asyncio.Task[None]] = {}
-        self._changed: dict[str, asyncio.Event] = {}
+        self._load = load
+        self._seen: dict[Name, RouterView] = {}
+        self._targets: dict[Name, Target] = {}
+        self._order: dict[str, list[Name]] = {}
+        self._tasks: dict[Name, asyncio.Task[None]] = {}
+        self._changed: dict[Name, asyncio.Event] = {}
 
     async def step(self, want: Want, tasks: Mapping[TaskKey, Task]) -> float | None:
-        """Note what the router shall have; a task of its own brings it there."""
-        name = want.workload.name
-        target = _target(want, tasks)
-        if target is None:
-            await self._leave(name)
-            return None
-        if self._targets.get(name) != target:
-            self._targets[name] = target
-            self._changed.setdefault(name, asyncio.Event()).set()
-        if name not in self._tasks:
-            self._tasks[name] = asyncio.create_task(self._keep(name, want.workload), name=f"router of {name}")
+        """Note what the routers shall have; a task for each of them brings it there."""
+        workload = want.workload
+        targets = _targets(want, tasks)
+        before = self._order.get(workload.name, [])
+        for name in before:
+            if name not in targets:
+                await self._leave(name)
+        self._order[workload.name] = list(targets)
+        for name, target in targets.items():
+            if self._targets.get(name) != target:
+                self._targets[name] = target
+                self._changed.setdefault(name, asyncio.Event()).set()
+            if name not in self._tasks:
+                self._tasks[name] = asyncio.create_task(self._keep(name, workload), name=f"router of {workload.name}")
+        if before != self._order[workload.name]:
+            self._show(workload.name)
+            self._tell(workload.name)
         return None
 
     async def close(self) -> None:
@@ -69,15 +102,15 @@ class RouterFollower:
         for name in list(self._tasks):
             await self._leave(name)
 
-    async def _leave(self, name: str) -> None:
-        self._targets.pop(name, None)
-        self._views.pop(name, None)
+    async def _leave(self, name: Name) -> None:
+        for known in (self._targets, self._seen, self._changed):
+            known.pop(name, None)
         task = self._tasks.pop(name, None)
         if task is not None:
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
 
-    async def _keep(self, name: str, workload: Workload) -> None:
+    async def _keep(self, name: Name, workload: Workload) -> None:
         router = router_named(workload.labels.get("router", "smg"))
         keys = _keys(workload)
         changed = self._changed[name]
@@ -90,50 +123,87 @@ class RouterFollower:
             except TimeoutError:
                 continue
 
-    async def _sync(self, name: str, router: Router, keys: Keys) -> float:
+    async def _sync(self, name: Name, router: Router, keys: Keys) -> float:
         target = self._targets[name]
         try:
-            changes = await router.sync(target.base_url, target.urls, keys)
+            changes = await _tell_members(router, target, keys)
         except RemudaError as error:
-            _LOG.warning("the router of %s could not be told its members: %s", name, error)
+            _LOG.warning("the router of %s could not be told its members: %s", name[0], error)
             return _AGAIN_S
         if changes:
-            _LOG.info("router of %s: +%s -%s", name, sorted(changes.added), sorted(changes.removed))
-        before, has = self._views.get(name), sorted(target.urls - changes.pending)
-        self._views[name] = RouterView(url=target.base_url, members=has, stats=self._numbers.get(name, {}))
-        if before is None or (before.url, before.members) != (target.base_url, has):
-            self._tell(name)
+            _LOG.info("router of %s: +%s -%s", name[0], sorted(changes.added), sorted(changes.removed))
+        before, has = self._seen.get(name), sorted(target.urls - changes.pending)
+        stats = before.stats if before is not None else {}
+        self._seen[name] = RouterView(url=target.base_url, members=has, stats=stats)
+        self._show(name[0])
+        if before is None or before.members != has:
+            self._tell(name[0])
         await self._look(name, target, router, keys)
-        return _AGAIN_S if changes.pending else _CHECK_S
+        if changes.pending:
+            return _AGAIN_S
+        return _LEAVING_S if target.is_leaving else _CHECK_S
 
-    async def _look(self, name: str, target: Target, router: Router, keys: Keys) -> None:
+    async def _look(self, name: Name, target: Target, router: Router, keys: Keys) -> None:
         """Keep what `status` shows of the router."""
         try:
             stats = await router.stats(target.base_url, keys)
         except RemudaError:
             return
         numbers = {key: float(value) for key, value in asdict(stats).items() if isinstance(value, (int, float))}
-        self._numbers[name] = numbers
-        view = self._views.get(name)
-        if view is not None:
-            self._views[name] = view.model_copy(update={"stats": numbers})
+        view = self._seen.get(name)
+        if view is None:
+            return
+        self._seen[name] = view.model_copy(update={"stats": numbers})
+        self._show(name[0])
+        # Between two tries a request is nowhere for a moment: nothing is left only if that was so twice.
+        running = max(numbers["running"], view.stats.get("running", 1.0))
+        self._load(target.token, {"running": running})
 
-    async def refresh(self, name: str, workload: Workload) -> None:
-        """Take the router's numbers anew, for a view that is asked for now."""
-        target = self._targets.get(name)
-        if target is not None:
-            router = router_named(workload.labels.get("router", "smg"))
-            await self._look(name, target, router, _keys(workload))
+    def _show(self, workload: str) -> None:
+        """Make the workload's view of what is known of its routers; none before the first was told its members."""
+        names = self._order.get(workload, [])
+        known = [self._seen[name] for name in names if name in self._seen]
+        if not known:
+            self._views.pop(workload, None)
+            return
+        front = self._seen.get(names[0]) or RouterView(url=self._targets[names[0]].base_url, members=[], stats={})
+        beside = [view for view in known if view is not front]
+        self._views[workload] = front.model_copy(update={"beside": beside})
+
+    async def refresh(self, workload_name: str, workload: Workload) -> None:
+        """Take the routers' numbers anew, for a view that is asked for now."""
+        router = router_named(workload.labels.get("router", "smg"))
+        for name in self._order.get(workload_name, []):
+            if name in self._targets:
+                await self._look(name, self._targets[name], router, _keys(workload))
 
 
-def _target(want: Want, tasks: Mapping[TaskKey, Task]) -> Target | None:
-    endpoint = want.workload.endpoint
-    if endpoint is None or not endpoint.router:
-        return None
-    router = front(want.workload, tasks.values())
-    if router is None:
-        return None
-    return Target(router.url, members(want.workload, tasks.values()), (router.attempt, router.restarts, router.pid))
+async def _tell_members(router: Router, target: Target, keys: Keys) -> Changes:
+    """Bring the router its members: first those that come, then without those that leave.
+
+    Raises:
+        RemudaError: the router does not answer, or refuses.
+    """
+    if target.leaving:
+        changes = await router.sync(target.base_url, target.urls | target.leaving, keys)
+        if changes.pending or not target.urls:
+            return changes
+    return await router.sync(target.base_url, target.urls, keys)
+
+
+def _targets(want: Want, tasks: Mapping[TaskKey, Task]) -> dict[Name, Target]:
+    """The workload's routers that are ready, the one in front first."""
+    workload = want.workload
+    if workload.endpoint is None or not workload.endpoint.router:
+        return {}
+    urls = members(workload, tasks.values())
+    leaving = members(workload, (replace(task, yields_at=0.0) for task in tasks.values() if task.yields_at))
+    return {
+        (workload.name, f"{router.token}/{router.restarts}/{router.pid}"): Target(
+            router.url, urls, router.token, leaving - urls, is_leaving=router.yields_at > 0
+        )
+        for router in ready_fronts(workload, tasks.values())
+    }
 
 
 def _keys(workload: Workload) -> Keys:

@@ -10,6 +10,7 @@ from remuda.backends.base import TaskKey
 from remuda.plan.model import Kind
 from remuda.plan.run import MODE, SOURCE
 from remuda.supervise.model import LIVE, Phase, Task
+from remuda.supervise.succession import holder
 from remuda.supervise.summary import SERVING, current, front_group, summarise
 
 if TYPE_CHECKING:
@@ -62,6 +63,8 @@ class TaskView(View):
     limit_at: float
     never: str
     """Why it will never start as it is, empty otherwise."""
+    yields_at: float = 0.0
+    """Since when it only finishes what it has begun, because its successor serves; 0 if it does not yield."""
 
 
 class RouterView(View):
@@ -71,6 +74,12 @@ class RouterView(View):
     members: list[str]
     """Replicas that it sends to."""
     stats: dict[str, float]
+    beside: list[RouterView] = []
+    """Other routers of the workload: its successor that settles in, or the one before that finishes."""
+
+    def told(self, url: str) -> bool:
+        """Whether the router at that address was told of a replica."""
+        return any(view.url == url and view.members for view in (self, *self.beside))
 
 
 class WorkloadView(View):
@@ -97,6 +106,8 @@ class WorkloadView(View):
     """What the backend did not answer; empty when it does."""
     labels: dict[str, str]
     tasks: list[TaskView]
+    ends_at: float = 0.0
+    """When its lifetime is over and it is taken down, seconds since the epoch; 0: never."""
     paused: bool = False
     """What runs is left alone, nothing new is begun."""
     announced: bool = False
@@ -217,6 +228,7 @@ def workload_view(want: Want, tasks: Mapping[TaskKey, Task], *, created_at: floa
         unreachable=unreachable,
         labels=workload.labels,
         tasks=[task_view(want, tasks[key]) for key in sorted(current(want, tasks))],
+        ends_at=want.ends_at,
         paused=want.paused,
         announced=want.announced,
         load=load_of(want, tasks.values()),
@@ -243,7 +255,7 @@ def endpoint_url(workload: Workload, tasks: Mapping[TaskKey, Task]) -> str:
         return ""
     if endpoint.host:
         return f"http://{endpoint.host}:{endpoint.port}"
-    task = tasks.get(TaskKey(workload.name, front_group(workload).name, 0))
+    task = holder(workload, front_group(workload), 0, tasks)
     return task.url.rstrip("/") if task is not None and task.phase in (Phase.READY, Phase.UNHEALTHY) else ""
 
 
@@ -272,6 +284,7 @@ def task_view(want: Want, task: Task) -> TaskView:
         started_at=task.started_at,
         limit_at=task.limit_at,
         never=task.never,
+        yields_at=task.yields_at,
     )
 
 

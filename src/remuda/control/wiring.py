@@ -73,7 +73,7 @@ class Followers:
 
     def __init__(self, service: Service) -> None:
         self.endpoints = EndpointFiles(service.routers)
-        self.routers = RouterFollower(service.routers, self.endpoints.changed)
+        self.routers = RouterFollower(service.routers, self.endpoints.changed, service.supervisor.take_load)
         service.refresh_router = self.routers.refresh
         self.announcer = Announcer(service)
         self.files = RunFiles(service.journal)

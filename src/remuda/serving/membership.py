@@ -17,14 +17,19 @@ if TYPE_CHECKING:
 def members(workload: Workload, tasks: Iterable[Task]) -> frozenset[str]:
     """Addresses of the replicas that answered their last probe.
 
-    A task that is stopping, starting again or silent is no member: the router hears of it in the same step of the loop
-    in which the supervisor does. A task of another workload or role never is one.
+    One that yields to its successor is none any more: it only finishes what it has begun. A task that is stopping,
+    starting again or silent is none: the router hears of it in the same step of the loop in which the supervisor does.
+    A task of another workload or role never is one.
     """
     replicas = {group.name for group in workload.groups if group.role is Role.REPLICA}
     return frozenset(
         task.url.rstrip("/")
         for task in tasks
-        if task.phase is Phase.READY and task.url and task.key.group in replicas and task.key.workload == workload.name
+        if task.phase is Phase.READY
+        and task.url
+        and not task.yields_at
+        and task.key.group in replicas
+        and task.key.workload == workload.name
     )
 
 
@@ -33,8 +38,13 @@ def front(workload: Workload, tasks: Iterable[Task]) -> Task | None:
 
     New requests go there. Everything that needs «the router» asks this, as there may be two for a while.
     """
-    ready = (task for task in fronts(workload, tasks) if task.phase is Phase.READY)
-    return min(ready, key=lambda task: task.key.index, default=None)
+    return next(iter(ready_fronts(workload, tasks)), None)
+
+
+def ready_fronts(workload: Workload, tasks: Iterable[Task]) -> list[Task]:
+    """All that are ready, the one in front first; then successors that settle in, then those that yield."""
+    ready = [task for task in fronts(workload, tasks) if task.phase is Phase.READY]
+    return sorted(ready, key=lambda task: (task.yields_at > 0, task.submitted_at, task.key.index))
 
 
 def fronts(workload: Workload, tasks: Iterable[Task]) -> tuple[Task, ...]:

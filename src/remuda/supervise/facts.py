@@ -12,6 +12,8 @@ from remuda.supervise.ends import after_end, after_never, retry_or_give_up, shor
 from remuda.supervise.model import LIVE, RUNNING, Cause, Event, Phase, Task, move
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from remuda.plan.model import Group
     from remuda.wire.report import Report
 
@@ -201,6 +203,11 @@ def reported(task: Task, report: Report, now: float, *, since: float = 0.0) -> T
     if task.phase in RUNNING | {Phase.PENDING} and not task.started_at:
         task = replace(task, started_at=now, never="", pool_nevers=0)
     return _by_state(task, report, now)
+
+
+def loaded(task: Task, metrics: Mapping[str, float], now: float) -> Task:
+    """Take in what somebody else counted for the task: of a router, the requests that it has not answered yet."""
+    return replace(task, metrics={**task.metrics, **metrics}, loaded_at=now) if task.phase in RUNNING else task
 
 
 def _is_newer(task: Task, report: Report) -> bool:

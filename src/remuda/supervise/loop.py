@@ -62,6 +62,7 @@ class Supervisor:
         self.all = self._state.all
         self.unreachable: dict[str, str] = {}
         self._inbox: list[Report] = []
+        self._loads: dict[str, Mapping[str, float]] = {}
         self._looked_at: dict[str, float] = {}
         self._hurry_until = 0.0
         self._hearing = Hearing()
@@ -81,6 +82,10 @@ class Supervisor:
             self._hurry()
         if self._is_news(report):
             self._wake.set()
+
+    def take_load(self, token: str, metrics: Mapping[str, float]) -> None:
+        """What a follower counted for an allocation that does not count itself; taken in with the next step."""
+        self._loads[token] = metrics
 
     def _is_news(self, report: Report) -> bool:
         """Whether it may change what is done. That a ready task still is can wait, and there is much of that."""
@@ -219,7 +224,8 @@ class Supervisor:
 
     def _take_reports(self, changes: Changes) -> None:
         inbox, self._inbox = self._inbox, []
-        if not inbox:
+        loads, self._loads = self._loads, {}
+        if not inbox and not loads:
             return
         by_token = {task.token: task.key for tasks in self.all.values() for task in tasks.values() if task.token}
         now = self.clock.now()
@@ -230,6 +236,11 @@ class Supervisor:
                 task = self.all[key.workload][key]
                 with self._state.isolate(key.workload, changes):
                     self._state.put(changes, task, facts.reported(task, report, now, since=now))
+        for token, metrics in loads.items():
+            key = by_token.get(token)
+            if key is not None:
+                task = self.all[key.workload][key]
+                self._state.put(changes, task, facts.loaded(task, metrics, now))
 
     def _listen(self, changes: Changes) -> float:
         """Note those that are silent while others are heard; seconds until this is due again."""

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from remuda.backends.base import TaskKey
 from remuda.base.units import show_duration
+from remuda.plan.model import Role
 from remuda.supervise.model import FINAL, RUNNING, Cause, Phase, Task, Want
 
 if TYPE_CHECKING:
@@ -186,7 +187,7 @@ def _turn(want: Want, group: Group, slot: int, tasks: Mapping[TaskKey, Task], no
     if second.phase is Phase.STOPPING and second.ending is Cause.NONE:
         return {index: KEPT, other: Cast(Part.END)}
     if second.yields_at:
-        return {index: KEPT, other: _leaving(want, group, first, second, now)}
+        return {index: KEPT, other: _leaving(want, group, first, second, now, passes_on=_others_drain(group, tasks))}
     if second.phase in RUNNING and _is_settled(second, now) and not want.paused:
         return {index: Cast(Part.YIELD, f"{_name(second)} takes over; what was begun is finished"), other: KEPT}
     if first.phase in RUNNING or want.paused:
@@ -211,17 +212,25 @@ def _heir(want: Want, group: Group, first: Task, second: Task | None, now: float
     return Cast(Part.BEGIN, f"to succeed {_name(first)}, which its time limit ends in {left}")
 
 
-def _leaving(want: Want, group: Group, first: Task, second: Task, now: float) -> Cast:
-    """What becomes of a task that yields, `first` being the one that it yielded to."""
+def _leaving(want: Want, group: Group, first: Task, second: Task, now: float, *, passes_on: bool) -> Cast:
+    """What becomes of a task that yields, `first` being the one that it yielded to.
+
+    A router may still pass on what a replica answers that it does not count any more: `passes_on`, and it waits.
+    """
     if first.phase is not Phase.READY:
         return Cast(Part.RETURN, f"goes on, because {_name(first)} does not serve")
     if want.paused:
         return Cast(Part.DRAIN)
-    if now >= second.yields_at + SETTLE_S and is_drained(second):
+    if now >= second.yields_at + SETTLE_S and is_drained(second) and not (passes_on and group.role is Role.ROUTER):
         return Cast(Part.END, f"{_name(first)} has taken over, and nothing is left to be answered")
     if now >= _drain_until(want, group, first, second):
         return Cast(Part.END, f"{_name(first)} has taken over")
     return Cast(Part.DRAIN)
+
+
+def _others_drain(group: Group, tasks: Mapping[TaskKey, Task]) -> bool:
+    """Whether tasks of other groups finish what they have begun."""
+    return any(key.group != group.name and task.yields_at and task.phase in RUNNING for key, task in tasks.items())
 
 
 def _due_at(want: Want, group: Group, first: Task) -> float | None:

@@ -117,3 +117,13 @@ async def test_a_directory_that_is_gone_is_no_error(tmp_path: Path) -> None:
     await files.step(Want(SWARM.model_copy(update={"run_dir": str(tmp_path / "gone")}), running=True), {})
     await files.close()
     assert not (tmp_path / "gone").exists()
+
+
+def test_a_successor_is_asked_only_when_it_was_told_of_a_replica() -> None:
+    old = replace(task(Phase.READY), yields_at=5.0)
+    new = task(Phase.READY, index=500, url="http://n3:9001")
+    ignorant = RouterView(url=new.url, members=[], stats={}, beside=[TOLD])
+    assert answering(SWARM, by_key(old, new), ignorant) == old
+    told = TOLD.model_copy(update={"url": new.url, "beside": [TOLD]})
+    assert answering(SWARM, by_key(old, new), told) == new
+    assert answering(SWARM, by_key(replace(old, yields_at=0.0), new), told) == old, "it settles in first"

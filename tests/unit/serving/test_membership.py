@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from hypothesis import given
 from hypothesis import strategies as st
 
 from remuda.backends.base import TaskKey
 from remuda.plan.model import Command, Endpoint, Group, Kind, Role, Workload
-from remuda.serving.membership import base_url, front, members
+from remuda.serving.membership import base_url, front, members, ready_fronts
 from remuda.supervise.model import Phase, Task
 
 WORKLOAD = Workload(
@@ -42,6 +44,8 @@ def tasks(draw: st.DrawFn) -> list[Task]:
             key=key,
             backend="local",
             phase=draw(st.sampled_from(Phase)),
+            yields_at=draw(st.sampled_from([0.0, 5.0])),
+            submitted_at=draw(st.sampled_from([1.0, 2.0])),
             url=draw(st.sampled_from(["", f"http://127.0.0.1:{8000 + index}", f"http://127.0.0.1:{8000 + index}/"])),
         )
         for index, key in enumerate(keys)
@@ -54,7 +58,8 @@ def test_members_are_exactly_the_ready_replicas_with_an_address(seen: list[Task]
         task.url.rstrip("/")
         for task in seen
         if (task.key.workload, task.key.group, task.phase) == ("herd", "replica", Phase.READY) and task.url
-    }
+        and not task.yields_at
+    }  # fmt: skip
     assert members(WORKLOAD, seen) == expected
 
 
@@ -91,3 +96,13 @@ def test_who_is_in_front() -> None:
     alone = WORKLOAD.model_copy(update={"endpoint": Endpoint(port=8000)})
     assert front(alone, [first, replica]) == replica
     assert front(WORKLOAD.model_copy(update={"endpoint": None}), [first, replica]) is None
+
+
+def test_while_routers_follow_each_other_the_older_one_is_in_front_until_it_yields() -> None:
+    url = "http://127.0.0.1:8000"
+    old = Task(TaskKey("herd", "router", 500), "slurm", Phase.READY, url=url, submitted_at=1.0)
+    new = Task(TaskKey("herd", "router", 0), "slurm", Phase.READY, url=url, submitted_at=2.0)
+    assert ready_fronts(WORKLOAD, [new, old]) == [old, new]
+    leaving = replace(old, yields_at=3.0)
+    assert ready_fronts(WORKLOAD, [leaving, new]) == [new, leaving]
+    assert front(WORKLOAD, [leaving, replace(new, phase=Phase.UNHEALTHY)]) == leaving

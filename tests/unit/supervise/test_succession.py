@@ -211,3 +211,15 @@ def test_explain_tells_who_yields_to_whom() -> None:
 
 def test_every_part_is_said_somewhere_above() -> None:
     assert {part.value for part in Part} == {"keep", "begin", "yield", "return", "drain", "end"}
+
+
+def test_a_router_waits_for_the_replicas_that_finish() -> None:
+    """What it passes on from a replica that left the membership, it does not count."""
+    router = group("router", 1, role=Role.ROUTER).model_copy(update={"succession": GROUP.succession})
+    plain = want(GROUP, router, endpoint=Endpoint(router="router"))
+    lasts = replace(plain, workload=plain.workload.model_copy(update={"lifetime_s": 1e6}))
+    old = replace(LEAVING, key=key(0, "router"), metrics=IDLE, loaded_at=NOW)
+    new = replace(NEW, key=key(HEIR, "router"))
+    for replica, expected in ((LEAVING, "drain"), (OLD, "end"), (replace(LEAVING, phase=Phase.STOPPING), "end")):
+        tasks = by_key(old, new, replica)
+        assert parts(lasts, router, tasks, NOW)[0].part.value == expected

@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from remuda.base.units import show_count
+from remuda.base.units import show_count, show_duration
 from remuda.cli import taskview
 from remuda.cli.show import age, is_terminal, pairs, print_json, style_of, table
 

@@ -126,4 +126,5 @@ def test_a_successor_is_asked_only_when_it_was_told_of_a_replica() -> None:
     assert answering(SWARM, by_key(old, new), ignorant) == old
     told = TOLD.model_copy(update={"url": new.url, "beside": [TOLD]})
     assert answering(SWARM, by_key(old, new), told) == new
-    assert answering(SWARM, by_key(replace(old, yields_at=0.0), new), told) == old, "it settles in first"
+    stays = replace(old, yields_at=0.0)
+    assert answering(SWARM, by_key(stays, new), told) == stays, "the new one settles in first"

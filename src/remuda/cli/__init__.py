@@ -32,6 +32,7 @@ COMMANDS = {
     "config": ("remuda.cli.config:config", "Check documents, show values and their origins, print schemas."),
     "init": ("remuda.cli.config:init", "Write a file of your own defaults."),
     "host": ("remuda.cli.host:host", "Start, stop and look at the host process."),
+    "doctor": ("remuda.cli.doctor:doctor", "Look whether all is well; find and end what nobody wants any more."),
     "db": ("remuda.cli.db:db", "Look after the state database."),
     "demo": ("remuda.cli.demo:demo", "Show the main job on this machine, with a real engine and router."),
     "try": ("remuda.cli.try_:try_", "Real clusters on this machine, to try things and to rehearse failures."),

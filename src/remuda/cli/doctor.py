@@ -1,0 +1,78 @@
+"""`doctor`: whether all is well, and what is left that nobody wants."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+import click
+
+from remuda.cli.show import age, print_json, say, table
+
+if TYPE_CHECKING:
+    from remuda.control.doctor import Examination
+
+_MARKS = {"ok": "✓", "note": "○", "problem": "✗"}
+
+
+@click.command()
+@click.option("--clean", is_flag=True, help="End what was started from this state directory and nobody wants.")
+@click.option("--gone-homes", is_flag=True, help="With --clean: also what was started from directories that are gone.")
+@click.option("--yes", is_flag=True, help="Do not ask before ending.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def doctor(clean: bool, gone_homes: bool, yes: bool, as_json: bool) -> int:
+    """Look whether all is well: host, database, files, Slurm, and every process and job that carries a name of ours.
+
+    Works without a host, and with a database that is broken or newer. What belongs to another state directory that is
+    there is never touched. Exit code 1 when something is wrong or left.
+    """
+    from remuda.base.paths import state_paths
+    from remuda.control import doctor as control
+
+    if gone_homes and not clean:
+        raise click.UsageError("--gone-homes goes with --clean")
+    paths = state_paths()
+    seen = control.examine(paths)
+    wanted = control.to_clean(seen, gone_homes=gone_homes) if clean else []
+    if clean and (wanted or seen.stale_secrets):
+        if not as_json:
+            _show(seen)
+        if not yes and not _agrees(len(wanted), len(seen.stale_secrets)):
+            say("nothing was ended")
+            return 1
+        control.remove_secrets(seen.stale_secrets)
+        control.clean(paths, wanted, say)
+        seen = control.examine(paths)
+        if not as_json:
+            click.echo("\nafterwards:\n")
+    if as_json:
+        print_json(seen.to_json())
+    else:
+        _show(seen)
+    return 0 if seen.is_well else 1
+
+
+def _agrees(allocations: int, secrets: int) -> bool:
+    if not sys.stdin.isatty():
+        raise click.UsageError("nobody can be asked here; give --yes to end them unasked")
+    what = [f"end {allocations} allocations"] if allocations else []
+    what += [f"remove {secrets} folders of secrets"] if secrets else []
+    return click.confirm(f"{' and '.join(what)}?")
+
+
+def _show(seen: Examination) -> None:
+    for check in seen.checks:
+        click.echo(f"{_MARKS[check.state]} {check.name}: {check.sentence}")
+        if check.todo:
+            click.echo(f"    {check.todo}")
+    rows = [
+        [finding.backend, finding.stray.native, finding.stray.token, finding.stray.node or "-",
+         age(finding.stray.since), finding.verdict.value, finding.sentence]
+        for finding in seen.findings
+    ]  # fmt: skip
+    click.echo("")
+    columns = ["backend", "id", "name", "node", "age", "whose", "why"]
+    table(columns, rows, empty="no process and no job carries a name of ours")
+    for finding in seen.findings:
+        if finding.todo:
+            click.echo(f"{finding.stray.native}: {finding.todo}")

@@ -1,0 +1,336 @@
+"""Looks whether all is well, without a host if need be, and ends what nobody wants any more."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import time
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from remuda import __version__
+from remuda.base.errors import HostUnreachable, InputError, RemudaError
+from remuda.base.paths import StatePaths
+from remuda.control import wiring
+from remuda.control.checkup import Finding, Home, Verdict, judge
+from remuda.control.client import HostClient
+from remuda.store.peek import Peek, peek
+from remuda.wire.process import start_time
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from remuda.backends.base import Backend, Stray
+
+OK, NOTE, PROBLEM = "ok", "note", "problem"
+TO_END: Final = (Verdict.ORPHAN, Verdict.HOMELESS)
+_OVER = frozenset({"waiting", "failed", "done", "stopped"})
+_GRACE_S, _KILL_S = 10.0, 60.0
+_LOOK_AGAIN_S = 0.5
+_NEEDED = ("sbatch", "squeue", "scancel", "scontrol")
+
+
+@dataclass(frozen=True)
+class Check:
+    """One thing that was looked at."""
+
+    name: str
+    state: str
+    """`ok`, `note` or `problem`."""
+    sentence: str
+    todo: str = ""
+
+
+@dataclass(frozen=True)
+class Examination:
+    """All that was looked at."""
+
+    checks: tuple[Check, ...]
+    findings: tuple[Finding, ...]
+    """Every allocation of this user that carries a token, wanted ones too."""
+    stale_secrets: tuple[Path, ...] = ()
+
+    @property
+    def is_well(self) -> bool:
+        """Whether nothing is wrong and nothing is left that somebody has to end."""
+        left = any(finding.verdict in (*TO_END, Verdict.UNKNOWN) for finding in self.findings)
+        return not left and all(check.state != PROBLEM for check in self.checks)
+
+    def to_json(self) -> dict[str, Any]:
+        """A JSON-able dict."""
+        return {
+            "well": self.is_well,
+            "checks": [asdict(check) for check in self.checks],
+            "allocations": [
+                {
+                    "token": finding.stray.token, "backend": finding.backend, "native": finding.stray.native,
+                    "state": finding.stray.native_state, "node": finding.stray.node, "since": finding.stray.since,
+                    "home": finding.stray.home, "verdict": finding.verdict.value, "sentence": finding.sentence,
+                    "todo": finding.todo,
+                }
+                for finding in self.findings
+            ],
+        }  # fmt: skip
+
+
+def examine(paths: StatePaths) -> Examination:
+    """Look at everything. Starts nothing, and changes nothing but to write the node program where it is missing."""
+    directory = _state_directory(paths)
+    host, host_checks = _host(paths)
+    backends, checks = _backends(paths)
+    # What runs is looked up before the database: whatever was running then had been recorded.
+    strays, silent = asyncio.run(_list_all(backends))
+    seen, database = _database(paths, host)
+    silent = [_weighed(check, seen) for check in silent]
+    here = _here(paths, seen, host)
+    normal = [(name, replace(stray, home=os.path.realpath(stray.home) if stray.home else "")) for name, stray in strays]
+    others = {path: _home(path) for path in {stray.home for _, stray in normal} - {"", here.path}}
+    findings = tuple(judge(stray, name, here, others) for name, stray in normal)
+    stale = tuple(_stale_secrets(paths, seen))
+    wanted = sum(is_wanted for _, is_wanted in (seen.workloads or {}).values()) if seen is not None else 0
+    checks = [
+        directory, *host_checks, *_unwatched(wanted, here), *database, *checks, *silent,
+        *_leftovers(paths, seen), *_secrets(stale),
+    ]  # fmt: skip
+    return Examination(tuple(checks), findings, stale)
+
+
+# The parts
+
+
+def _state_directory(paths: StatePaths) -> Check:
+    root = paths.root
+    if not root.is_dir():
+        return Check("state directory", NOTE, f"{root} is not there yet; the first command that needs it makes it")
+    if not os.access(root, os.W_OK | os.X_OK):
+        return Check(
+            "state directory", PROBLEM, f"{root} cannot be written", f"check its owner and mode: ls -ld {root}"
+        )
+    if root.stat().st_mode & 0o077:
+        return Check("state directory", PROBLEM, f"{root} is open to other users", f"chmod 700 {root}")
+    return Check("state directory", OK, str(root))
+
+
+def _host(paths: StatePaths) -> tuple[dict[str, Any], list[Check]]:
+    """What the host says of itself (empty: it says nothing), and how that is."""
+    try:
+        view: dict[str, Any] = HostClient(paths, timeout_s=10.0).get("/host")
+    except HostUnreachable as error:
+        if not paths.socket.exists():
+            return {}, [Check("host", OK, "none runs on this machine; commands that need one start it")]
+        said = f"none answers, and its socket lies there: {error.message}"
+        return {}, [Check("host", NOTE, said, "the next command that needs a host replaces it")]
+    except RemudaError as error:
+        return {}, [Check("host", PROBLEM, f"it answers with an error: {error}", "remuda host logs")]
+    said = f"pid {view['pid']} on {view['node']}, version {view['version']}"
+    if view["version"] != __version__:
+        todo = "remuda host stop; what runs goes on, and the next command starts a new host"
+        return view, [Check("host", PROBLEM, f"{said}, but this command is version {__version__}", todo)]
+    return view, [Check("host", OK, said)]
+
+
+def _unwatched(wanted: int, here: Home) -> list[Check]:
+    if not wanted or here.host:
+        return []
+    said = f"{wanted} workloads are wanted, and no host looks after them"
+    return [Check("workloads", PROBLEM, said, "remuda host start")]
+
+
+def _backends(paths: StatePaths) -> tuple[Mapping[str, Backend], list[Check]]:
+    """The backends that can be asked here, and what they lack."""
+    try:
+        paths.root.mkdir(mode=0o700, parents=True, exist_ok=True)
+        known = dict(wiring.backends(paths))
+        program = sorted((paths.root / "node").glob("remuda-node-*.pyz"))
+        checks = [
+            Check("node program", OK, f"{len(program)} in {paths.root / 'node'}, that of this version among them")
+        ]
+    except (OSError, InputError) as error:
+        return {}, [Check("node program", PROBLEM, f"it cannot be written: {error}", f"check {paths.root / 'node'}")]
+    missing = [name for name in _NEEDED if shutil.which(name) is None]
+    if len(missing) == len(_NEEDED):
+        known.pop("slurm", None)
+        return known, [*checks, Check("slurm", OK, "its commands are not on this machine; jobs were not looked for")]
+    if missing:
+        said = (
+            f"{', '.join(missing)} {'is' if len(missing) == 1 else 'are'} not in PATH, though other commands of it are"
+        )
+        return known, [*checks, Check("slurm", PROBLEM, said, "load the module of your site, or set PATH")]
+    accounting = "" if shutil.which("sacct") else "; without sacct, how jobs ended is told by files only"
+    return known, [*checks, Check("slurm", OK, f"its commands are here{accounting}")]
+
+
+async def _list_all(backends: Mapping[str, Backend]) -> tuple[list[tuple[str, Stray]], list[Check]]:
+    """All allocations with the backend of each, and which backends gave no answer."""
+    names = list(backends)
+    answers = await asyncio.gather(*(backends[name].list_all() for name in names), return_exceptions=True)
+    found: list[tuple[str, Stray]] = []
+    silent: list[Check] = []
+    for name, answer in zip(names, answers, strict=True):
+        if isinstance(answer, RemudaError):
+            said = f"what it runs cannot be told: {answer.message}"
+            silent.append(Check(name, PROBLEM, said, answer.hint or "try again when it answers"))
+        elif isinstance(answer, BaseException):
+            raise answer
+        else:
+            found += [(name, stray) for stray in answer]
+    return sorted(found, key=lambda item: item[1].token), silent
+
+
+def _weighed(check: Check, seen: Peek | None) -> Check:
+    """That a backend is silent which nothing here uses is only worth a note."""
+    is_used = seen is None or seen.workloads is None or check.name in seen.backends
+    return check if is_used else replace(check, state=NOTE)
+
+
+def _database(paths: StatePaths, host: Mapping[str, Any]) -> tuple[Peek | None, list[Check]]:
+    """What the database says, None where nobody knows which one it is."""
+    try:
+        seen = peek(wiring.database_url(paths))
+    except InputError as error:
+        return None, [Check("database", PROBLEM, error.message, error.hint)]
+    if host and host["database"] != seen.where:
+        said = f"the host uses {host['database']}, and this command {seen.where}"
+        return None, [Check("database", PROBLEM, said, "set REMUDA_DATABASE_URL as it was where the host was started")]
+    if not seen.exists:
+        said = f"{seen.where} is not there yet"
+        if not _run_directories(paths):
+            return seen, [Check("database", OK, f"{said}; the first host makes it")]
+        todo = "if it is elsewhere, set REMUDA_DATABASE_URL; if it was lost, remuda db restore COPY"
+        return None, [Check("database", PROBLEM, f"{said}, though there are run directories", todo)]
+    if seen.problem:
+        return seen, [Check("database", PROBLEM, seen.problem, seen.hint)]
+    return seen, list(_sound(seen))
+
+
+def _sound(seen: Peek) -> Iterator[Check]:
+    said = f"{seen.where}, revision {seen.revision}"
+    if seen.revision > seen.newest_revision:
+        said += f", and this command knows {seen.newest_revision} at most"
+        yield Check("database", PROBLEM, said, "use the newer remuda that wrote it")
+    elif seen.revision < seen.newest_revision:
+        yield Check("database", NOTE, f"{said}; the next host brings it to {seen.newest_revision}")
+    else:
+        yield Check("database", OK, said)
+    if seen.on_network and seen.journal_mode == "wal":
+        said = f"it is in WAL mode on {seen.file_system}, where other machines may damage it"
+        yield Check("database", PROBLEM, said, "remuda host stop; remuda db upgrade")
+
+
+def _here(paths: StatePaths, seen: Peek | None, host: Mapping[str, Any]) -> Home:
+    path = os.path.realpath(paths.root)
+    name = f"pid {host['pid']} on {host['node']}" if host else _leader(seen)
+    if seen is not None and not seen.exists:
+        return Home(path, host=name, workloads={}, tokens={})
+    if seen is None or seen.workloads is None:
+        return Home(path, host=name)
+    return Home(path, True, name, seen.workloads, {task.token: task.phase not in _OVER for task in seen.tasks})
+
+
+def _leader(seen: Peek | None) -> str:
+    """Whose host has the lease; empty when nobody has it now."""
+    if seen is None or seen.lease_until < time.time():
+        return ""
+    if seen.lease_node == os.uname().nodename and not start_time(seen.lease_pid):
+        return ""  # it was killed a moment ago
+    return f"pid {seen.lease_pid} on {seen.lease_node}"
+
+
+def _home(path: str) -> Home:
+    """Another state directory of the same user."""
+    paths = StatePaths(Path(path))
+    if not paths.root.is_dir():
+        return Home(path, exists=False)
+    seen = peek(paths.database)
+    if not _leader(seen) and HostClient(paths, timeout_s=5.0).is_up():
+        return Home(path, host=f"on {os.uname().nodename}")
+    return Home(path, host=_leader(seen))
+
+
+def _run_directories(paths: StatePaths) -> list[Path]:
+    try:
+        return sorted(entry for entry in paths.workloads.iterdir() if entry.is_dir())
+    except OSError:
+        return []
+
+
+def _leftovers(paths: StatePaths, seen: Peek | None) -> list[Check]:
+    if seen is None or seen.workloads is None:
+        return []
+    left = [entry.name for entry in _run_directories(paths) if entry.name not in seen.workloads]
+    if not left:
+        return []
+    shown = ", ".join(left[:5]) + (f" and {len(left) - 5} more" if len(left) > 5 else "")
+    said = f"{len(left)} run directories in {paths.workloads} are of no workload: {shown}"
+    return [Check("run directories", NOTE, said, "remove those that you do not need; nothing else does")]
+
+
+def _stale_secrets(paths: StatePaths, seen: Peek | None) -> Iterator[Path]:
+    """Folders of secrets of creations of a workload that are over."""
+    if seen is None or seen.workloads is None:
+        return
+    for entry in _run_directories(paths):
+        uid, _ = seen.workloads.get(entry.name, ("", False))
+        folder = entry / "secrets"
+        yield from sorted(one for one in (folder.iterdir() if folder.is_dir() else ()) if one.name != uid)
+
+
+def _secrets(stale: Sequence[Path]) -> list[Check]:
+    if not stale:
+        return []
+    said = f"{len(stale)} folders of secrets are of workloads that are gone, the first is {stale[0]}"
+    return [Check("secrets", NOTE, said, "remuda doctor --clean removes them")]
+
+
+# Ending
+
+
+def to_clean(seen: Examination, *, gone_homes: bool) -> list[Finding]:
+    """What `clean` would end."""
+    verdicts = TO_END if gone_homes else (Verdict.ORPHAN,)
+    return [finding for finding in seen.findings if finding.verdict in verdicts]
+
+
+def clean(paths: StatePaths, findings: Sequence[Finding], tell: Callable[[str], None]) -> None:
+    """Ask allocations to end, kill what does not, and wait until they are gone or a minute is over.
+
+    Raises:
+        BackendUnreachable: no answer; what is left is not known.
+    """
+    asyncio.run(_clean(dict(wiring.backends(paths)), findings, tell))
+
+
+def remove_secrets(folders: Sequence[Path]) -> None:
+    """Remove the folders of secrets that are of nobody."""
+    for folder in folders:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+async def _clean(backends: Mapping[str, Backend], findings: Sequence[Finding], tell: Callable[[str], None]) -> None:
+    left = {finding.stray.token: finding for finding in findings if not _is_back(finding)}
+    begun = time.monotonic()
+    forced = False
+    for finding in left.values():
+        await backends[finding.backend].remove(finding.stray)
+    while left:
+        for name in {finding.backend for finding in left.values()}:
+            living = {stray.token for stray in await backends[name].list_all()}
+            for token in [token for token, finding in left.items() if finding.backend == name]:
+                if token not in living:
+                    tell(f"{token} has ended")
+                    del left[token]
+        passed = time.monotonic() - begun
+        if passed > _KILL_S:
+            return
+        if passed > _GRACE_S and not forced:
+            forced = True
+            for finding in left.values():
+                await backends[finding.backend].remove(finding.stray, force=True)
+        await asyncio.sleep(_LOOK_AGAIN_S if left else 0)
+
+
+def _is_back(finding: Finding) -> bool:
+    """Whether a state directory that was gone has appeared again: then what it started is its own."""
+    return finding.verdict is Verdict.HOMELESS and Path(finding.stray.home).exists()

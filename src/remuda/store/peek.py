@@ -1,0 +1,156 @@
+"""A look into a database from beside it: nothing is written, nothing is migrated, and a newer or damaged one is told.
+
+For `remuda doctor`, which must work when the host does not.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from sqlalchemy import create_engine, inspect, text
+
+from remuda.base.errors import RemudaError
+from remuda.store.address import read_address
+from remuda.store.faults import translated
+from remuda.store.tables import REVISION, VERSION_TABLE
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from pathlib import Path
+
+    from remuda.store.address import Address
+
+_TABLES: Final = {
+    "workload": ("name", "uid", "running", "backend"),
+    "task": ("workload", "group_name", "idx", "phase", "attempt", "token"),
+    "lease": ("owner", "node", "pid", "expires_at"),
+}
+_REVISION: Final = f"SELECT version_num FROM {VERSION_TABLE}"  # noqa: S608 - a constant
+_BUSY_S: Final = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class PeekedTask:
+    """One task, as far as its allocation is concerned."""
+
+    workload: str
+    group: str
+    index: int
+    phase: str
+    attempt: int
+    token: str
+
+
+@dataclass(frozen=True, slots=True)
+class Peek:
+    """What was to be seen. With `workloads`, all of it is what the database says."""
+
+    where: str
+    """For messages; never with a password."""
+    exists: bool = True
+    revision: str = ""
+    newest_revision: str = REVISION
+    """That this program knows."""
+    journal_mode: str = ""
+    file_system: str = ""
+    on_network: bool = False
+    workloads: Mapping[str, tuple[str, bool]] | None = None
+    """Name -> uid, and whether it is wanted; None where that cannot be read."""
+    backends: frozenset[str] = frozenset()
+    """Those that the workloads use."""
+    tasks: tuple[PeekedTask, ...] = ()
+    lease_node: str = ""
+    """Machine of the host that has the lease; empty when nobody has."""
+    lease_pid: int = 0
+    lease_until: float = 0.0
+    """Seconds since the epoch."""
+    problem: str = ""
+    """Why it cannot be read; empty when it can."""
+    hint: str = ""
+
+
+def peek(where: str | Path) -> Peek:
+    """Look into a database. What is wrong with it is `Peek.problem`, not an error.
+
+    Args:
+        where: path of a SQLite file, `sqlite:///PATH` or a PostgreSQL URL.
+
+    Raises:
+        InputError: it is not the address of a database.
+    """
+    address = read_address(where)
+    known: dict[str, Any] = {
+        "where": address.shown, "file_system": address.file_system, "on_network": address.on_network,
+    }  # fmt: skip
+    if address.path is not None and not address.path.exists():
+        return Peek(**known, exists=False)
+    try:
+        with translated(address):
+            known |= _of_file(address.path) if address.path is not None else _of_server(address)
+    except RemudaError as error:
+        known |= {"problem": error.message, "hint": error.hint}
+    return Peek(**known)
+
+
+def _of_file(path: Path) -> dict[str, Any]:
+    with closing(sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True, timeout=_BUSY_S)) as connection:
+
+        def ask(query: str) -> Sequence[Sequence[Any]]:
+            return connection.execute(query).fetchall()
+
+        names = {row[0] for row in ask("SELECT name FROM sqlite_master WHERE type = 'table'")}
+        columns = {table: {row[1] for row in ask(f"PRAGMA table_info({table})")} for table in names & _TABLES.keys()}
+        mode = str(ask("PRAGMA journal_mode")[0][0]).lower()
+        return {"revision": _revision(names, ask), "journal_mode": mode} | _read(columns, ask)
+
+
+def _of_server(address: Address) -> dict[str, Any]:
+    engine = create_engine(address.url, hide_parameters=True, connect_args={"connect_timeout": 10})
+    try:
+        with engine.connect() as connection:
+
+            def ask(query: str) -> Sequence[Sequence[Any]]:
+                return [tuple(row) for row in connection.execute(text(query))]
+
+            inspector = inspect(connection)
+            names = set(inspector.get_table_names())
+            columns = {
+                table: {column["name"] for column in inspector.get_columns(table)} for table in names & _TABLES.keys()
+            }
+            return {"revision": _revision(names, ask)} | _read(columns, ask)
+    finally:
+        engine.dispose()
+
+
+def _revision(names: set[str], ask: Callable[[str], Sequence[Sequence[Any]]]) -> str:
+    rows = ask(_REVISION) if VERSION_TABLE in names else ()
+    return str(rows[0][0]) if rows else ""
+
+
+def _read(columns: Mapping[str, set[str]], ask: Callable[[str], Sequence[Sequence[Any]]]) -> dict[str, Any]:
+    """Rows of the columns that this program knows. A newer database has them, too, or says which it lacks."""
+    missing = [
+        f"{table}.{name}" for table, names in _TABLES.items() for name in names if name not in columns.get(table, set())
+    ]
+    if missing:
+        what = f"it has no {missing[0]}" if columns else "it holds none of remuda's tables"
+        return {"problem": what, "hint": "use the remuda that wrote it"}
+
+    def rows(table: str) -> Sequence[Sequence[Any]]:
+        return ask(f"SELECT {', '.join(_TABLES[table])} FROM {table}")  # noqa: S608 - constants
+
+    # Workloads last: whoever is seen in a task was there before.
+    tasks = tuple(PeekedTask(*row) for row in rows("task"))
+    held = next((row for row in rows("lease") if row[0]), ("", "", 0, 0.0))
+    workloads = rows("workload")
+    return {
+        "workloads": {str(name): (str(uid), bool(running)) for name, uid, running, _ in workloads},
+        "backends": frozenset(str(row[3]) for row in workloads),
+        "tasks": tasks,
+        "lease_node": str(held[1]),
+        "lease_pid": int(held[2]),
+        "lease_until": float(held[3]),
+    }

@@ -1,0 +1,124 @@
+"""`remuda doctor` on this machine: what is wrong is a sentence, and only what nobody wants is ended.
+
+Other tests run at the same time, so only what is of this home is looked at.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sqlite3
+from contextlib import closing
+from typing import TYPE_CHECKING, Any
+
+from tests.conftest import until
+
+from remuda.backends.local.processes import tokens_by_pid
+
+if TYPE_CHECKING:
+    from tests.conftest import Home
+
+
+def look(home: Home, *flags: str) -> dict[str, Any]:
+    seen: dict[str, Any] = json.loads(home.run("doctor", "--json", *flags, check=False).stdout)
+    return seen
+
+
+def check(seen: dict[str, Any], name: str) -> tuple[str, str, str]:
+    one = next(check for check in seen["checks"] if check["name"] == name)
+    return one["state"], one["sentence"], one["todo"]
+
+
+def own(home: Home, seen: dict[str, Any]) -> dict[str, str]:
+    """Task -> verdict, of this home."""
+    mine = [one for one in seen["allocations"] if one["home"] == str(home.paths.root)]
+    return {".".join(one["token"].split(".")[1:3]): one["verdict"] for one in mine}
+
+
+def test_a_life(home: Home) -> None:
+    seen = look(home)
+    assert check(seen, "host")[1] == "none runs on this machine; commands that need one start it"
+    assert check(seen, "database")[1].endswith("remuda.db is not there yet; the first host makes it")
+    assert own(home, seen) == {}
+
+    home.run("up", "-c", str(home.swarm(replicas=1, router="none")))
+    seen = look(home)
+    state, said, _ = check(seen, "host")
+    assert state == "ok"
+    assert said.startswith(f"pid {home.host_pid()} on ")
+    assert check(seen, "database")[0] == "ok"
+    assert own(home, seen) == {"replica.0": "wanted"}
+
+    home.kill_host()
+    seen = look(home)
+    assert check(seen, "workloads")[1:] == ("1 workloads are wanted, and no host looks after them", "remuda host start")
+    assert check(seen, "host")[0] == "note", "its socket lies there"
+    assert own(home, seen) == {"replica.0": "wanted"}
+    assert not seen["well"]
+
+    stale = home.paths.workload("herd") / "secrets" / "zzzzzzzz"
+    stale.mkdir(mode=0o700)
+    (home.paths.workloads / "forgotten").mkdir()
+    seen = look(home)
+    assert check(seen, "secrets")[1].endswith(f"the first is {stale}")
+    assert check(seen, "run directories")[1].endswith("are of no workload: forgotten")
+    look(home, "--clean", "--yes")
+    assert not stale.exists()
+    assert home.tokens(), "what is wanted goes on"
+
+    home.run("down", "herd")
+    assert own(home, look(home)) == {}
+
+
+def test_a_broken_database_condemns_nobody(home: Home) -> None:
+    home.run("up", "-c", str(home.swarm(replicas=1, router="none")))
+    home.kill_host()
+    database = home.paths.database
+    for path in database.parent.glob("remuda.db-*"):
+        path.unlink()
+    database.write_bytes(b"\0" * 4096 + b"this is no database any more" * 400)
+    done = home.run("doctor", "--clean", "--yes", check=False)
+    assert done.returncode == 1
+    assert f"✗ database: database {database} is damaged or is not a database" in done.stdout
+    assert own(home, look(home)) == {"replica.0": "unknown"}
+    assert home.tokens()
+    database.unlink()
+    told = check(look(home), "database")
+    assert told == (
+        "problem", f"{database} is not there yet, though there are run directories",
+        "if it is elsewhere, set REMUDA_DATABASE_URL; if it was lost, remuda db restore COPY",
+    )  # fmt: skip
+    assert own(home, look(home)) == {"replica.0": "unknown"}
+
+
+def test_a_newer_database_is_told_and_read(home: Home) -> None:
+    home.run("host", "start")
+    home.run("host", "stop")
+    with closing(sqlite3.connect(home.paths.database)) as connection, connection:
+        connection.execute("UPDATE remuda_revision SET version_num = '9999'")
+    state, said, todo = check(look(home), "database")
+    assert state == "problem"
+    assert "revision 9999, and this command knows " in said
+    assert todo == "use the newer remuda that wrote it"
+
+
+def test_what_a_deleted_home_left_is_ended(home: Home) -> None:
+    home.run("up", "-c", str(home.swarm()))
+    home.kill_host()
+    pids = set(home.tokens())
+    shutil.rmtree(home.paths.root)
+    home.paths.prepare()
+    assert own(home, look(home)) == {"replica.0": "orphan", "replica.1": "orphan", "router.0": "orphan"}
+    refused = home.run("doctor", "--clean", check=False)
+    assert refused.returncode == 2
+    assert "nobody can be asked here; give --yes to end them unasked" in refused.stderr
+    done = home.run("doctor", "--clean", "--yes", check=False)
+    assert done.stderr.count(" has ended\n") == 3, done.stderr
+    assert own(home, look(home)) == {}
+    until(lambda: not pids & set(tokens_by_pid()), "all their processes are gone", 30)
+
+
+def test_wrong_flags(home: Home) -> None:
+    done = home.run("doctor", "--gone-homes", check=False)
+    assert done.returncode == 2
+    assert "--gone-homes goes with --clean" in done.stderr

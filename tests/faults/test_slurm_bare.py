@@ -7,7 +7,7 @@ import time
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.faults.slurm_runs import Runs
+from tests.faults.slurm_runs import QUICK, Runs
 
 from remuda.testing.slurm import SlurmBed
 
@@ -72,14 +72,20 @@ def test_a_crashed_node_is_left(runs: Runs) -> None:
 
 
 def test_a_persons_cancel_is_the_end(runs: Runs) -> None:
-    """Nobody tells who it was. That it was not us is certain."""
-    runs.begin(*CPU)
+    """Nobody tells who it was. That it was not us is certain. Who waits for the run hears of it; its name is free."""
+    waits = runs.home.start("run", str(runs.script()), "--name", "train", *QUICK, *CPU, "--env", f"OUT={runs.out}",
+                            "--env", "LAST=100000", "--wait")  # fmt: skip
     runs.wait_running()
     runs.slurm("scancel", runs.job_id())
+    _, told = waits.communicate(timeout=90)
+    assert waits.returncode == 1
+    assert "train is STOPPED" in told
     has_ended(runs)
     assert "cancelled" in runs.told()
     assert len(runs.starts()) == 1
     assert not runs.jobs()
+    runs.begin(*CPU)
+    runs.wait(lambda: len(runs.starts()) == 2, "another of that name runs")
 
 
 def test_a_persons_cancel_of_what_waits_is_the_end(runs: Runs) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import getpass
+import sys
 import time
 from typing import TYPE_CHECKING
 
@@ -60,6 +61,17 @@ async def test_a_held_job_that_we_cancel_leaves_the_queue(either: Bench) -> None
     assert (await either.end(handle)).life is Life.ENDED
     states = either.cluster.run("squeue", "-h", "-t", "all", "-o", "%j %T").stdout.splitlines()
     assert f"{handle.token} CANCELLED" in states
+
+
+async def test_a_job_that_used_too_much_memory(either: Bench) -> None:
+    """Slurm records a signal, as of any other kill; that it was for its memory is only in the job's output."""
+    greedy = "b = bytearray(500 << 20); b[::4096] = b'x' * len(b[::4096]); import time; time.sleep(300)"
+    (handle,) = await either.submit(
+        either.request(sys.executable, "-c", greedy, resources=Resources(mem_bytes=64 << 20))
+    )
+    seen = await either.end(handle)
+    assert seen.ending is Ending.OUT_OF_MEMORY
+    assert "exceeded" in seen.reason
 
 
 async def test_the_time_limit(either: Bench) -> None:

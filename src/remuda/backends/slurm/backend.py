@@ -304,6 +304,8 @@ class SlurmBackend:
         return Observed(life, handle.native, "UNLISTED", node, "squeue does not list it")
 
     def _with_evidence(self, token: str, seen: Observed) -> Observed:
+        if seen.ending is Ending.NONE and (seen.signal or seen.exit_code):
+            seen = observing.out_of_memory(seen, self.files.said_by_slurm(token))
         if seen.evidence or seen.ending in (Ending.CANCELLED, Ending.PREEMPTED):
             return seen
         return replace(seen, evidence=self.files.evidence(token))

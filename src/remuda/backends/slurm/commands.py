@@ -8,6 +8,7 @@ import signal
 import subprocess
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
 from remuda.backends.slurm.reasons import is_silence, said_by
@@ -99,16 +100,22 @@ class _Command:
             out, err = process.communicate(timeout=self._timeout_s)
         except subprocess.TimeoutExpired:
             self.end()
-            process.communicate()
+            with suppress(subprocess.TimeoutExpired):  # what left the group may hold the pipes open for ever
+                process.communicate(timeout=1.0)
             raise BackendUnreachable(f"{self._argv[0]} gave no answer within {self._timeout_s:g} s") from None
+        finally:
+            with self._lock:
+                self._process = None
         return process.returncode, out, err
 
     def end(self) -> None:
-        """Kill it: nobody waits for it any more."""
+        """Kill it with all that it started, e.g. where a site wraps the command: nobody waits for it any more."""
         with self._lock:
             self._is_over = True
-            if self._process is not None and self._process.poll() is None:
-                self._process.kill()
+            # Nobody has waited for it yet, so its number is nobody else's, also where it has ended by itself.
+            if self._process is not None:
+                with suppress(ProcessLookupError):
+                    os.killpg(self._process.pid, signal.SIGKILL)
 
     def _start(self) -> subprocess.Popen[bytes]:
         name = self._argv[0]
@@ -116,7 +123,7 @@ class _Command:
             # Descriptors of this process are closed on exec anyway; not to list them makes the start much cheaper.
             return subprocess.Popen(
                 self._argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=self._env,
-                close_fds=False,
+                close_fds=False, start_new_session=True,
             )  # fmt: skip
         except (FileNotFoundError, PermissionError) as error:
             raise BackendUnreachable(

@@ -137,6 +137,10 @@ class Files:
         folder = Path(self.folder(token))
         return last_text(folder / "child.log", EVIDENCE) or last_text(folder / NODE_LOG, EVIDENCE)
 
+    def said_by_slurm(self, token: str) -> str:
+        """The end of what its job script and Slurm itself have printed."""
+        return last_text(Path(self.folder(token)) / NODE_LOG, EVIDENCE)
+
     def forget(self, tokens: set[str]) -> None:
         """Drop what is cached of allocations other than `tokens`."""
         for known in (self._reports, self._restarts, self._folders):

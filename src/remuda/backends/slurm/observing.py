@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pwd
+import re
+import signal
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -24,6 +26,11 @@ if TYPE_CHECKING:
 
 _NO_OUTPUT_FILE = 53
 """Signal number with which Slurm records that it could not open a job's output file."""
+
+_MEMORY = re.compile(
+    r"^slurmstepd.*(exceeded (\w+ )?memory limit|oom[-_ ]kill|out[- ]of[- ]memory)", re.IGNORECASE | re.MULTILINE
+)
+"""What Slurm writes into a job's output when it, or the kernel, killed something of it for its memory."""
 
 _BEGINS_S = 10.0
 """For so long a job that Slurm calls running may need to load its modules before the node program begins."""
@@ -235,6 +242,18 @@ def buried(native: str) -> Observed:
     """An allocation that was cancelled before it ran, and that can never run."""
     reason = "cancelled before it started"
     return Observed(Life.ENDED, native, "cancelled", exit_code=STOPPED, reason=reason)
+
+
+def out_of_memory(seen: Observed, said: str) -> Observed:
+    """An end by SIGKILL of which `said`, the output of the job script, tells that it was for its memory.
+
+    Slurm records only the signal where it watches memory by itself, and nothing where the kernel killed a part.
+    """
+    was_killed = seen.signal == signal.SIGKILL or seen.exit_code == 128 + signal.SIGKILL
+    if seen.life is not Life.ENDED or seen.ending is not Ending.NONE or not was_killed or not _MEMORY.search(said):
+        return seen
+    line = next(line for line in said.splitlines() if _MEMORY.search(line))
+    return replace(seen, ending=Ending.OUT_OF_MEMORY, reason=line.partition("error: ")[2] or line)
 
 
 def dropped(native: str) -> Observed:

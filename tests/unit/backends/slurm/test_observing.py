@@ -44,6 +44,28 @@ def test_who_ended_it_by_the_accounting(state: str, ending: Ending, by: str) -> 
     assert (seen.life, seen.ending, seen.by) == (Life.ENDED, ending, by)
 
 
+@pytest.mark.parametrize(
+    ("said", "is_memory"),
+    [
+        ("slurmstepd-n1: error: StepId=7.batch exceeded memory limit (200 > 100), being killed\n", True),
+        ("slurmstepd: error: Exceeded job memory limit", True),
+        ("slurmstepd: error: Detected 1 oom_kill event in StepId=7.batch.", True),
+        ("slurmstepd: error: Detected 1 oom-kill event(s) in StepId=7.batch cgroup.", True),
+        ("echo: it was out of memory", False),
+        ("slurmstepd: error: *** JOB 7 ON n1 CANCELLED AT 2026-11-22T02:01:01 ***", False),
+    ],
+)
+def test_a_kill_for_memory_that_slurm_records_as_a_signal(said: str, is_memory: bool) -> None:
+    killed = ended(replace(ACCOUNT, state="FAILED", signal=9))
+    by_child = replace(killed, exit_code=137, signal=0)
+    for seen in (killed, by_child):
+        told = observing.out_of_memory(seen, f"begun\n{said}\nmore\n")
+        assert (told.ending is Ending.OUT_OF_MEMORY) is is_memory
+        assert told.reason == (said.partition("error: ")[2].strip() if is_memory else seen.reason)
+    for other in (replace(killed, signal=15), replace(killed, ending=Ending.PREEMPTED), replace(by_child, exit_code=1)):
+        assert observing.out_of_memory(other, said) == other
+
+
 def test_the_accounting_may_lag() -> None:
     assert observing.ended_account(replace(ACCOUNT, state="RUNNING"), None) is None
 

@@ -79,7 +79,7 @@ def document(python: Path, model: Path, *, slurm: bool) -> str:
         "cpus_per_task": 4,
         "backend": {
             "type": "slurm", "partition": "cpu", "account": "inference", "qos": "normal", "time_limit": "01:00:00",
-            "venv_path": str(python.parents[1]),
+            "venv_path": str(python.parents[1]), "preamble": ["#SBATCH --mem=8G"],
             "endpoint": {"cpus_per_task": 1, "mem": "500MB", "wall_time": "01:00:00"},
         },
     }  # fmt: skip

@@ -207,14 +207,15 @@ def dry_run(workload: Workload, paths: StatePaths) -> list[Rendered]:
     """
     is_local = workload.backend == "local"
     placed = with_devices(workload, {}) if is_local else workload
-    backend = backends(paths)[workload.backend]
-    rendered = [
-        backend.render(Request(key, 1, make_token(key, 1, placed.uid), placed, group))
-        for group in placed.groups
-        for index in range(group.count)
-        for key in [TaskKey(placed.name, group.name, index)]
-    ]
-    return rendered if is_local else in_calls(rendered)
+    known = backends(paths)
+    rendered: dict[str, list[Rendered]] = {}
+    for group in placed.groups:
+        name = group.backend or placed.backend
+        for index in range(group.count):
+            key = TaskKey(placed.name, group.name, index)
+            request = Request(key, 1, make_token(key, 1, placed.uid), placed, group)
+            rendered.setdefault(name, []).append(known[name].render(request))
+    return [call for name, items in rendered.items() for call in (in_calls(items) if name == "slurm" else items)]
 
 
 def deliver_secrets(workload: Workload) -> Workload:

@@ -58,6 +58,8 @@ class Service(Lookout):
         super().__init__(journal, supervisor, clock)
         self.paths = paths
         self._changed: list[Want] | None = None
+        self.address = "127.0.0.1"
+        """Of this machine, as nodes of a cluster reach it."""
 
     def create(self, workload: Workload, spec: str = "") -> WorkloadView:
         """Record a new workload; the supervisor brings it up.
@@ -97,9 +99,10 @@ class Service(Lookout):
 
     def _check_new(self, workload: Workload) -> None:
         check_name(workload.name)
-        if workload.backend not in self.supervisor.backends:
-            known = ", ".join(sorted(self.supervisor.backends))
-            raise InputError(f"this host has no backend {workload.backend!r}", hint=f"known: {known}")
+        for backend in dict.fromkeys([workload.backend, *(group.backend for group in workload.groups)]):
+            if backend and backend not in self.supervisor.backends:
+                known = ", ".join(sorted(self.supervisor.backends))
+                raise InputError(f"this host has no backend {backend!r}", hint=f"known: {known}")
         old = self.supervisor.wants.get(workload.name)
         if old is not None:
             self._check_replaceable(old, workload.kind)
@@ -131,11 +134,12 @@ class Service(Lookout):
 
     def _settle(self, workload: Workload, more: Sequence[Want] = ()) -> Workload:
         """Choose what must be unique on this machine: the endpoint's port, and the GPUs. `more` come with it."""
-        needs_gpus = any(group.resources.gpus for group in workload.groups)
-        if workload.backend != "local" or (workload.endpoint is None and not needs_gpus):
-            return workload
         others = [*(want for want in self.supervisor.wants.values() if self._holds(want)), *more]
-        return with_port(with_devices(workload, self._gpus_of(others)), others, self.paths.ports)
+        if workload.backend == "local":
+            workload = with_devices(workload, self._gpus_of(others))
+        elif workload.endpoint is None or not workload.endpoint.relay:
+            return workload
+        return with_port(workload, others, self.paths.ports, self.address)
 
     def _gpus_of(self, wants: Sequence[Want]) -> dict[str, str]:
         """GPU id -> workload that has it; a task that is surplus has its GPUs until it has ended."""

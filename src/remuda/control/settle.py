@@ -8,6 +8,7 @@ from remuda.backends.base import TaskKey
 from remuda.backends.local.devices import assign, present_gpus
 from remuda.control.ports import choose_port
 from remuda.plan.model import Group, Listen, Workload
+from remuda.plan.relay import EVERYWHERE
 from remuda.supervise.summary import front_group
 
 if TYPE_CHECKING:
@@ -31,6 +32,8 @@ def _essence(workload: Workload) -> Mapping[str, object]:
     data["place"] = {key: value for key, value in workload.place.items() if key not in _FOUND}
     if data["endpoint"] is not None:
         data["endpoint"] |= {"port": 0, "api_key": data["endpoint"]["api_key"] is not None}
+        if data["endpoint"]["relay"]:
+            data["endpoint"]["host"] = ""
     for group in data["groups"]:
         group["listen"] = None
         group["command"]["secret_env"] = sorted(group["command"]["secret_env"])
@@ -87,8 +90,14 @@ def with_devices(workload: Workload, taken: Mapping[str, str], counts: Mapping[s
     return workload.model_copy(update={"place": {**workload.place, "devices": devices}})
 
 
-def with_port(workload: Workload, others: Sequence[Want], locks: Path) -> Workload:
-    """Fix the port of the endpoint: of the router, or of the only replica.
+def with_port(workload: Workload, others: Sequence[Want], locks: Path, address: str = "127.0.0.1") -> Workload:
+    """Fix the port of the endpoint: of the relay, the router, or the only replica.
+
+    Args:
+        workload: as it was asked for.
+        others: workloads that have their ports already.
+        locks: directory of the machine's port locks.
+        address: of this machine on the cluster's network, for a relay that listens there, too.
 
     Raises:
         Conflict: the port that the user asked for is taken.
@@ -100,8 +109,11 @@ def with_port(workload: Workload, others: Sequence[Want], locks: Path) -> Worklo
     listen = front_group(workload).listen or Listen()
     used = {want.workload.endpoint.port: want.workload.name for want in others if want.workload.endpoint}
     port = choose_port(listen, used, endpoint.host, locks)
+    host = address if endpoint.relay and endpoint.host == EVERYWHERE else endpoint.host
     groups = tuple(_fixed(group, port) if group.name == front else group for group in workload.groups)
-    return workload.model_copy(update={"groups": groups, "endpoint": endpoint.model_copy(update={"port": port})})
+    return workload.model_copy(
+        update={"groups": groups, "endpoint": endpoint.model_copy(update={"port": port, "host": host})}
+    )
 
 
 def _fixed(group: Group, port: int) -> Group:

@@ -122,7 +122,8 @@ class Host:
             loop.add_signal_handler(number, self._stop.set)
         key = self._report_key()
         reports = ReportServer(key, supervisor.take)
-        self._announce(*await self._take_reports(reports))
+        service.address, port = await self._take_reports(reports)
+        self._announce(service.address, port)
         facts = Facts(pid=me.pid, node=me.node, home=str(self.paths.root), database=self.store.address.shown,
                       started_at=self.clock.now())  # fmt: skip
         server = _server(App(service, reports, facts, self._stop.set))

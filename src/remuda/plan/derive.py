@@ -106,7 +106,7 @@ def _watchdog(spec: SwarmSpec) -> dict[str, tuple[Any, str]]:
 
 def _backend(spec: SwarmSpec, reasons: dict[str, str]) -> Any:
     backend = spec.backend
-    if isinstance(backend, LocalBackend) and backend.endpoint.port is None:
+    if isinstance(backend, (LocalBackend, SlurmBackend)) and backend.endpoint.port is None:
         # Left open: a port in the spec is a demand, and which one is free is found when the swarm is accepted.
         reasons["backend.endpoint.port"] = f"derived when it starts: {ENDPOINT_PORT}, or the next free port"
     if isinstance(backend, SlurmBackend) and spec.home_directory:

@@ -25,6 +25,7 @@ from remuda.plan.model import (
     Role,
     Workload,
 )
+from remuda.plan.relay import EVERYWHERE, RELAY, relay_group
 from remuda.specs.backend import LocalBackend, SlurmBackend
 
 if TYPE_CHECKING:
@@ -71,6 +72,8 @@ def plan_swarm(
             where="router.type",
         )
     groups = (replica_group(full, python, None if router else front.listen, run_dir), *_heard(router, full))
+    if front.relay is not None:
+        groups += (relay_group(front.relay, run_dir=run_dir, python=python),)
     return Workload(
         name=name,
         kind=Kind.SWARM,
@@ -179,13 +182,15 @@ class Front:
 
     endpoint: Endpoint
     listen: Listen
-    """Wished: the port is fixed only when the user named it."""
+    """Of the router or the replica. Wished: the port is fixed only when the user named it."""
     resources: Resources = field(default_factory=Resources)
     """Of the router."""
+    relay: Listen | None = None
+    """Of the relay, where one keeps the address."""
 
 
 def plan_front(spec: SwarmSpec, router: str = ROUTER) -> Front:
-    """The address of a swarm; the port that is free is chosen when the workload is accepted, on a cluster by the node.
+    """The address of a swarm; the port that is free is chosen when the workload is accepted.
 
     Args:
         spec: as loaded.
@@ -198,8 +203,11 @@ def plan_front(spec: SwarmSpec, router: str = ROUTER) -> Front:
     if not isinstance(backend, (LocalBackend, SlurmBackend)):
         sentence = f"backend '{backend.type}' is not available yet in this version"
         raise InputError(sentence, hint="available: local, slurm", where="backend.type")
-    host = backend.endpoint.host if isinstance(backend, LocalBackend) else ""
-    port = backend.endpoint.port or ENDPOINT_PORT
+    port, fixed = backend.endpoint.port or ENDPOINT_PORT, backend.endpoint.port is not None
+    if isinstance(backend, LocalBackend):
+        host, relay = backend.endpoint.host, ""
+    else:
+        host, relay = (EVERYWHERE if spec.api_key else LOOPBACK[0]), RELAY
     endpoint = Endpoint(
         host=host,
         port=port,
@@ -208,8 +216,10 @@ def plan_front(spec: SwarmSpec, router: str = ROUTER) -> Front:
         ready=spec.ready,
         wait_s=spec.wait_endpoint_s,
         api_key=secret(spec.api_key) if spec.api_key else None,
+        relay=relay,
     )
     if isinstance(backend, SlurmBackend):
         # Whoever else is on that node may have the port already, so it is where the search begins.
-        return Front(endpoint, Listen(port=port, public=True), router_resources(backend))
-    return Front(endpoint, Listen(port=port, fixed=backend.endpoint.port is not None, public=host not in LOOPBACK))
+        address = Listen(port=port, fixed=fixed, public=host not in LOOPBACK)
+        return Front(endpoint, Listen(port=port, public=True), router_resources(backend), address)
+    return Front(endpoint, Listen(port=port, fixed=fixed, public=host not in LOOPBACK))

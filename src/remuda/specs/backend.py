@@ -46,8 +46,8 @@ class SlurmEndpoint(Strict):
     """Singularity image that holds nginx. No effect yet: `router: nginx` takes nginx from the nodes' PATH."""
     nginx_timeout: Seconds = 60.0
     """How long nginx waits for a replica. No effect yet: `router.request_timeout` is what it has."""
-    port: Port = 9000
-    """Port of the endpoint, or the next that is free on the node where the router runs."""
+    port: Port | None = Field(default=None, json_schema_extra={"derived": "`9000`, or the next free port"})
+    """Port of the endpoint on the machine of the host. When given, it is this port or an error."""
     poll_interval: Seconds = 10.0
     """Seconds between two looks at the router's job while it starts. No effect: all jobs are looked at together."""
 

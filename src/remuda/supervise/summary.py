@@ -55,19 +55,21 @@ def summarise(want: Want, tasks: Mapping[TaskKey, Task]) -> Summary:
         return over
     if want.paused and not any(task.phase in LIVE for task in tasks.values()):
         return Summary("PAUSED", 0, wanted, _why(mine) or "nothing is begun until it is unpaused")
-    front = _front(want, tasks)
-    if front is not None and front.phase is Phase.FAILED:
-        return Summary("FAILED", ready, wanted, f"the router failed: {front.reason}")
+    fronts = _fronts(want, tasks)
+    for front in fronts:
+        if front.phase is Phase.FAILED:
+            role = want.workload.group(front.key.group).role
+            return Summary("FAILED", ready, wanted, f"the {role} failed: {front.reason}")
     failed = [task for task in mine if task.phase is Phase.FAILED]
     if failed and len(failed) >= wanted:
         return Summary("FAILED", ready, wanted, failed[0].reason)
     enough = min(1, wanted) if is_first_enough(want) else wanted
-    front_ready = front is None or front.phase is Phase.READY
-    if ready >= enough and front_ready and ready:
+    unready = next((front for front in fronts if front.phase is not Phase.READY), None)
+    if ready >= enough and unready is None and ready:
         phase = "RUNNING" if ready >= wanted else "DEGRADED"
         return Summary(phase, ready, wanted, "" if ready >= wanted else _why(mine))
     if any(task.phase in (Phase.STARTING, Phase.READY, Phase.UNHEALTHY) for task in tasks.values()):
-        return Summary("STARTING", ready, wanted, _why(mine) or (front.reason if front else ""))
+        return Summary("STARTING", ready, wanted, _why(mine) or (unready.reason if unready else ""))
     return Summary("PENDING", ready, wanted, _why(mine))
 
 
@@ -114,11 +116,14 @@ def current(want: Want, tasks: Mapping[TaskKey, Task]) -> dict[TaskKey, Task]:
     }
 
 
-def _front(want: Want, tasks: Mapping[TaskKey, Task]) -> Task | None:
+def _fronts(want: Want, tasks: Mapping[TaskKey, Task]) -> list[Task]:
+    """What stands before the replicas: the router, and the relay where there is one."""
     endpoint = want.workload.endpoint
-    if endpoint is None or not endpoint.router:
-        return None
-    group = want.workload.group(endpoint.router)
+    names = [name for name in (endpoint.router, endpoint.relay) if name] if endpoint else []
+    return [_foremost(want, tasks, want.workload.group(name)) for name in names]
+
+
+def _foremost(want: Want, tasks: Mapping[TaskKey, Task], group: Group) -> Task:
     task = succession.holder(want.workload, group, 0, tasks)
     return task or Task(TaskKey(want.workload.name, group.name, 0), want.workload.backend, reason="not started yet")
 

@@ -11,6 +11,7 @@ from remuda.backends.base import TaskKey
 from remuda.base.errors import Conflict
 from remuda.control.settle import devices_by_task, is_same, with_devices, with_port
 from remuda.plan.model import Command, Endpoint, Group, Listen, Resources, Role, Secret, Workload
+from remuda.plan.relay import relay_group
 from remuda.supervise.model import Want
 
 if TYPE_CHECKING:
@@ -82,6 +83,25 @@ def test_two_swarms_have_two_ports(tmp_path: Path) -> None:
     assert second.endpoint.port != first.endpoint.port
     with pytest.raises(Conflict, match="belongs to 'w'"):
         with_port(swarm(first.endpoint.port, fixed=True), [Want(first, running=True)], tmp_path)
+
+
+@pytest.mark.parametrize(("host", "said"), [("127.0.0.1", "127.0.0.1"), ("0.0.0.0", "10.0.0.7")])
+def test_on_a_cluster_the_relay_has_the_port(host: str, said: str, tmp_path: Path) -> None:
+    """One that listens everywhere is told by the address that nodes reach."""
+    plain = swarm(21700)
+    relay = relay_group(Listen(port=21750, public=host == "0.0.0.0"), run_dir="/run/w", python="python")
+    asked = plain.model_copy(
+        update={
+            "groups": (*plain.groups, relay),
+            "endpoint": Endpoint(host=host, port=21750, router="router", relay="relay"),
+        }
+    )
+    settled = with_port(asked, [], tmp_path, "10.0.0.7")
+    assert settled.endpoint is not None
+    assert (settled.endpoint.host, settled.endpoint.port >= 21750) == (said, True)
+    assert settled.group("router") == asked.group("router"), "the router's port is the node's to choose"
+    assert settled.group("relay").listen == Listen(port=settled.endpoint.port, fixed=True, public=host == "0.0.0.0")
+    assert is_same(settled, asked)
 
 
 def test_without_endpoint_there_is_no_port(tmp_path: Path) -> None:

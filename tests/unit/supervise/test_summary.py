@@ -25,6 +25,7 @@ ALL = want(TWO, ROUTER, endpoint=Endpoint(router="router", ready="all"))
 SHOWN = replace(ALL, announced=True)
 ALONE = want(TWO)
 DOWN = want(TWO, ROUTER, running=False, endpoint=Endpoint(router="router"))
+RELAYED = want(TWO, ROUTER, group("relay", 1, role=Role.RELAY), endpoint=Endpoint(router="router", relay="relay"))
 SCRIPT = want(group("script", 1, role=Role.SCRIPT))
 
 W, S, P, T, R, U, E, F, D, X = (
@@ -131,3 +132,22 @@ def test_explain_tells_of_silence_and_little_else_when_there_is_little() -> None
 
 
 LIVING = Allocation("t", key(0), 1, "fake", NOW)
+
+
+def relayed(router: Phase, relay: Phase) -> dict[TaskKey, Task]:
+    task = Task(key(0, "relay"), "local", relay, attempt=1, reason="of the relay")
+    return {**tasks(R, R, router=router), task.key: task}
+
+
+@pytest.mark.parametrize(
+    ("seen", "expected"),
+    [
+        pytest.param(relayed(R, R), ("RUNNING", ""), id="both"),
+        pytest.param(relayed(R, T), ("STARTING", "of the relay"), id="the relay starts"),
+        pytest.param(relayed(T, R), ("STARTING", "of the router"), id="the router starts"),
+        pytest.param(relayed(R, F), ("FAILED", "the relay failed: of the relay"), id="the relay failed"),
+    ],
+)
+def test_the_relay_is_part_of_the_way(seen: dict[TaskKey, Task], expected: tuple[str, str]) -> None:
+    summary = summarise(RELAYED, seen)
+    assert (summary.phase, summary.reason) == expected

@@ -1,0 +1,163 @@
+"""The address of a swarm on a cluster: `python -m remuda.serving.relay --host H --port P --file RUN/router.json`.
+
+It stands on the machine of the host, at a port that never changes, and passes each request to the router that
+`router.json` names at that moment. Routers, replicas and hosts may come and go behind it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from remuda.serving.relay_connection import Client
+from remuda.serving.relay_exchange import HOLD_S, Counters
+from remuda.serving.relay_upstream import Pool, Routers, read_routers
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine, Sequence
+
+LOOK_S: Final = 0.05
+"""Between two looks at the file."""
+SWEEP_S: Final = 5.0
+SLOW_HEAD_S: Final = 60.0
+IDLE_CLIENT_S: Final = 900.0
+"""A client's connection without a request is closed after so long."""
+GOODBYE_S: Final = 2.0
+"""For requests under way when it is asked to end."""
+
+
+class Watched:
+    """A file that is replaced now and then."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._mark: tuple[int, ...] = ()
+
+    def news(self) -> Routers | None:
+        """What it says, if that may be something else than before. What cannot be read changes nothing."""
+        try:
+            status = self._path.stat()
+            mark = (status.st_mtime_ns, status.st_ino, status.st_size)
+            if mark == self._mark:
+                return None
+            routers = read_routers(json.loads(self._path.read_text()))
+        except FileNotFoundError:
+            return None  # nobody has written it yet
+        except (OSError, ValueError) as error:
+            say_once(f"{self._path} cannot be read: {error}")
+            return None
+        self._mark = mark
+        return routers
+
+
+def say_once(text: str, said: set[str] = set()) -> None:  # noqa: B006 - what was said is remembered on purpose
+    """One line for people, the same one never twice."""
+    if text not in said:
+        said.add(text)
+        sys.stderr.write(f"relay: {text}\n")
+        sys.stderr.flush()
+
+
+class Relay:
+    """The listening program."""
+
+    def __init__(self, file: Path, hold_s: float) -> None:
+        self.pool = Pool()
+        self.counters = Counters()
+        self.clients: set[Client] = set()
+        self._file = Watched(file)
+        self._hold_s = hold_s
+
+    def look(self) -> None:
+        """Read the file again if it was replaced."""
+        routers = self._file.news()
+        if routers is not None and routers != self.pool.routers:
+            self.pool.take(routers)
+            sys.stderr.write(f"relay: the router is {routers.current.url if routers.current else 'away'}\n")
+            sys.stderr.flush()
+
+    async def watch(self) -> None:
+        """Look for ever."""
+        while True:
+            self.look()
+            await asyncio.sleep(LOOK_S)
+
+    async def sweep(self) -> None:
+        """Close what nobody uses, for ever."""
+        while True:
+            await asyncio.sleep(SWEEP_S)
+            self.pool.sweep()
+            now = time.monotonic()
+            for client in list(self.clients):
+                limit_s = SLOW_HEAD_S if client.has_begun else IDLE_CLIENT_S
+                if client.is_idle and now - client.since > limit_s:
+                    client.close(linger=False)
+
+    def accept(self) -> Client:
+        """A new client."""
+        return Client(self.pool, self.counters, self.clients, self._hold_s)
+
+    async def serve(self, host: str, port: int) -> None:
+        """Listen until SIGTERM or SIGINT.
+
+        Raises:
+            OSError: the port is taken.
+        """
+        loop, stop = asyncio.get_running_loop(), asyncio.Event()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, stop.set)
+        self.look()
+        server = await loop.create_server(self.accept, host, port, backlog=4096, reuse_address=True)
+        tasks = [asyncio.create_task(self.watch()), asyncio.create_task(self.sweep())]
+        await stop.wait()
+        server.close()
+        for _ in range(round(GOODBYE_S / LOOK_S)):
+            if not self.counters.in_flight:
+                break
+            await asyncio.sleep(LOOK_S)
+        for task in tasks:
+            task.cancel()
+        for client in list(self.clients):
+            client.cut()
+        self.pool.close()
+
+
+def parser() -> argparse.ArgumentParser:
+    """All flags."""
+    made = argparse.ArgumentParser(prog="python -m remuda.serving.relay", allow_abbrev=False)
+    made.add_argument("--host", default="127.0.0.1", help="address to listen on")
+    made.add_argument("--port", type=int, required=True, help="port to listen on")
+    made.add_argument("--file", type=Path, required=True, help="router.json of the run directory")
+    made.add_argument("--hold-s", type=float, default=HOLD_S, help="how long a request waits for a router")
+    return made
+
+
+def runner() -> Callable[[Coroutine[Any, Any, None]], None]:
+    """What runs a coroutine to its end: uvloop where it is installed, it takes half the CPU."""
+    try:
+        import uvloop
+    except ImportError:
+        return asyncio.run
+    return uvloop.run
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Entry point; 1 when the port is taken."""
+    options = parser().parse_args(argv)
+    relay = Relay(options.file, options.hold_s)
+    try:
+        runner()(relay.serve(options.host, options.port))
+    except OSError as error:
+        sys.stderr.write(f"relay: cannot listen on {options.host}:{options.port}: {error.strerror or error}\n")
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -90,6 +90,7 @@ def child_spec(
         fence_file=str(folder.parent / CURRENT) if group.watch else "",
         previous_dir=str(previous) if previous and group.watch else "",
         report_every_s=min(15.0, group.watch.heartbeat_interval_s) if group.watch else REPORT_EVERY_S,
+        scan_log=group.scan_log,
         beat_s=BEAT_S if group.silence_s > 0 else 0.0,
     )
 

@@ -10,7 +10,7 @@ import signal
 import subprocess
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Callable
+from typing import TYPE_CHECKING
 
 from remuda.node import loading, machine, metrics, records
 from remuda.node.capped import CappedFile
@@ -30,8 +30,9 @@ from remuda.node.process import (
     terminate_strays,
 )
 from remuda.node.script import start_of
+from remuda.node.serverlog import ServerLog
 from remuda.node.signals import ENDING, Signals
-from remuda.node.streams import Streams
+from remuda.node.streams import Streams, to_all
 from remuda.node.uplink import Uplink
 from remuda.node.watch import Watcher
 from remuda.wire import exit as codes
@@ -67,6 +68,7 @@ class Supervisor:
         self._records = records.Records(self._dir, start)
         self._journal = Journal(self._dir, spec.task, spec.log_level, to_file=spec.watch is not None)
         self._watch = Watcher(spec, spec.watch, self._journal) if spec.watch is not None else None
+        self._server = ServerLog(spec, self._journal) if spec.scan_log and spec.watch is None else None
         names = (records.LOG,) if self._watch is None else (records.LOG, records.ERRORS)
         self._logs = tuple(CappedFile(self._dir / name, spec.log_max_bytes) for name in names)
         self._second = CappedFile(Path(spec.copy_to), spec.log_max_bytes) if spec.copy_to else None
@@ -235,10 +237,12 @@ class Supervisor:
         self._address = url(self.spec, port)
         self._is_ours = False
         self._metrics, self._scraped_at = {}, 0.0
-        taken: Callable[[int, bytes], None] | None = self._second.take if self._second is not None else None
-        if self._watch is not None:
-            self._watch.starts(time.monotonic())
-            taken = self._watch.took
+        looks = self._watch or self._server
+        if looks is not None:
+            looks.starts(time.monotonic())
+        taken = to_all(
+            looks.took if looks is not None else None, self._second.take if self._second is not None else None
+        )
         streams = Streams(self._logs, self._launch.secrets, taken)
         ends = (streams.stdout, streams.stderr)
         try:
@@ -310,11 +314,18 @@ class Supervisor:
         if self._watch is not None:
             self._watch.finish()
             unfinished = self._watch.progress.is_unfinished
+        self._end_if_broken()
         self._tail = output.tail(TAIL_CHARS)
         taken = self.spec.listens() and not self._is_ours and output.says_port_taken()
         self._child = self._output = self._child_code = None
         exit_code = code if code >= 0 else None
         self._handle(machine.Ended(exit_code, max(-code, 0), port_taken=taken, unfinished=unfinished))
+
+    def _end_if_broken(self, *, ill: bool = False) -> None:
+        """Give up at once where the hardware is broken: it would be the same again."""
+        broken = self._server.broken(time.monotonic(), ill=ill) if self._server is not None else ""
+        if broken:
+            self._handle(machine.End(codes.NODE_FAULT, f"broken hardware: {broken}"))
 
     def _sample(self) -> machine.Activity:
         seen = {} if self.spec.outside else descendants()
@@ -359,7 +370,11 @@ class Supervisor:
             else:
                 self._is_ours = True
         self._journal.say("debug", f"probe: {error or fetch.status}")
+        if not error and self._server is not None:
+            self._server.answered(time.monotonic())
         self._handle(machine.Probed(fetch.status, error))
+        if error:
+            self._end_if_broken(ill=True)
 
     def _advance_scrape(self) -> None:
         fetch = self._scrape
@@ -455,6 +470,7 @@ class Supervisor:
 
     def _farewell(self, reason: str) -> None:
         """Last word: into the run directory so that it lasts, and to the host if it listens."""
+        looks = self._watch or self._server
         record = codes.ExitRecord(
             token=self.spec.token,
             attempt=self.spec.attempt,
@@ -464,7 +480,7 @@ class Supervisor:
             child_signal=self.life.signal,
             reason=reason,
             log_tail=self._tail,
-            faults=[fault.to_dict() for fault in self._watch.faults.all] if self._watch is not None else [],
+            faults=[fault.to_dict() for fault in looks.faults.all] if looks is not None else [],
             ran_s=round(self._ran_s, 3),
         )
         if self._watch is not None:

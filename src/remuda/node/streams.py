@@ -102,6 +102,19 @@ def _bound(taken: Callable[[int, bytes], None] | None, number: int) -> Callable[
     return lambda data: whole(number, data)
 
 
+def to_all(*takers: Callable[[int, bytes], None] | None) -> Callable[[int, bytes], None] | None:
+    """One taker for all that are there; None without any."""
+    present = [taker for taker in takers if taker is not None]
+    if len(present) < 2:
+        return present[0] if present else None
+
+    def take(stream: int, data: bytes) -> None:
+        for taker in present:
+            taker(stream, data)
+
+    return take
+
+
 class Tee:
     """Copies to a descriptor of this program, and never waits for it: what it cannot take at once is dropped."""
 

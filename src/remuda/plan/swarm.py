@@ -146,6 +146,7 @@ def replica_group(spec: SwarmSpec, python: str, listen: Listen | None = None, ru
         kill_grace_s=watchdog.kill_grace_seconds,
         log_level=watchdog.log_level or spec.log_level,
         silence_s=silence_s(spec),
+        scan_log=True,
         metrics_path=engine.metrics_path,
     )
 

@@ -135,6 +135,8 @@ class ChildSpec:
     """What goes to `node.log`: `debug` every probe, `info` every change of state, `warning` what is not well."""
     metrics_path: str = ""
     """Prometheus text of the child, e.g. `/metrics`; its running, waiting and token counts are reported."""
+    scan_log: bool = False
+    """For servers: look for lines that tell of broken hardware."""
     watch: RunWatch | None = None
     """For scripts: heartbeat, GPU check, log scan, progress."""
     fence_file: str = ""

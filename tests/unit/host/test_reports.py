@@ -162,6 +162,22 @@ async def test_many_at_once(desk: Desk) -> None:
         assert mine == [0, 1, 2, 3, 4]
 
 
+async def test_many_at_once_with_garbage_between(desk: Desk) -> None:
+    """Strangers and broken reporters cost the others nothing, and each line that is none is counted."""
+    wrong = Key("open").to_json().encode() + b"\n"
+    firsts = [None if number % 4 else wrong for number in range(200)]
+    lines = await asyncio.gather(*(desk.connect() if first is None else desk.connect(first) for first in firsts))
+    good = [line for line, first in zip(lines, firsts, strict=True) if first is None]
+    for seq in range(4):
+        await asyncio.gather(
+            *(line.say(b"garbage\n" + text(seq, f"w.replica.{n}.1.u1")) for n, line in enumerate(good))
+        )
+    await desk.until(Counts(connections=200, reports=600, malformed=600, refused=50))
+    assert {(one.token, one.seq) for one in desk.taken} == {
+        (f"w.replica.{n}.1.u1", seq) for n in range(150) for seq in range(4)
+    }
+
+
 async def test_who_says_nothing_is_sent_away(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reports, "_KEY_TIMEOUT_S", 0.05)
     silent = await desk.connect(b"")

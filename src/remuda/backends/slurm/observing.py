@@ -5,6 +5,7 @@ from __future__ import annotations
 import pwd
 import re
 import signal
+import time
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -132,10 +133,20 @@ def live(line: QueueLine, token: str, files: Files, now: float) -> Observed | No
     reason = explain(line.reason)
     return replace(
         seen,
-        reason="; ".join(text for text in (seen.reason, reason.text) if text),
+        reason="; ".join(text for text in (seen.reason, reason.text, expected(line.started_at, now)) if text),
         held=is_held(line),
         never=reason.text if reason.never else "",
     )
+
+
+def expected(start_at: float, now: float) -> str:
+    """When Slurm expects to start a pending job, in words; empty where it does not know, or should have by now."""
+    if start_at <= now:
+        return ""
+    # To five minutes: the estimate is no better, and moves a little with each look of Slurm's at its queue.
+    when = time.localtime(start_at + 150 - (start_at + 150) % 300)
+    is_soon = start_at - now < 64800
+    return f"expected to start at about {time.strftime('%H:%M' if is_soon else '%b %d %H:%M', when)}"
 
 
 def ended(

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import pwd
+import time
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -13,6 +15,9 @@ from remuda.backends.slurm import observing
 from remuda.backends.slurm.parse import AccountLine, QueueLine
 from remuda.backends.slurm.reasons import is_permanent
 from remuda.wire.exit import ExitRecord
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 ACCOUNT = AccountLine("7", "w.script.0.1.u", "me", "COMPLETED", 0, 0, "cpu", "n1", 10.0, 20.0, "None")
 LINE = QueueLine(
@@ -114,3 +119,28 @@ def test_of_several_nodes_the_one_that_is_down_is_blamed(unusable: set[str], nod
 )
 def test_which_refusals_last(said: str, permanent: bool) -> None:
     assert is_permanent(f"sbatch: error: Batch job submission failed: {said}\n") is permanent
+
+
+@pytest.fixture
+def _in_utc(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    with monkeypatch.context() as patched:
+        patched.setenv("TZ", "UTC")
+        time.tzset()
+        yield
+    time.tzset()
+
+
+@pytest.mark.parametrize(
+    ("start_at", "expected"),
+    [
+        (0.0, ""),
+        (1_000_000.0, ""),
+        (999_000.0, ""),
+        (1_003_600.0, "expected to start at about 14:45"),
+        (1_003_700.0, "expected to start at about 14:50"),
+        (1_500_000.0, "expected to start at about Jan 18 08:40"),
+    ],
+)
+@pytest.mark.usefixtures("_in_utc")
+def test_when_a_pending_job_is_expected_to_start(start_at: float, expected: str) -> None:
+    assert observing.expected(start_at, 1_000_000.0) == expected

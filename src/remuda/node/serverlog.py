@@ -1,0 +1,69 @@
+"""Looks at what a server prints: lines that tell of broken hardware make its restart in place futile.
+
+What a healthy server prints proves nothing (it may print what it was asked), so a fault counts only if the server ends
+or falls ill soon after it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import time
+from typing import TYPE_CHECKING
+
+from remuda.node import gpus
+from remuda.node.scan import Faults, Scanner
+from remuda.node.watch import NEEDS_GPUS
+from remuda.wire.fault import INFO, NODE, Fault
+
+if TYPE_CHECKING:
+    from remuda.node.journal import Journal
+    from remuda.wire.child import ChildSpec
+
+GRACE_S = 60.0
+"""So long an ill server may take to end by itself, and a healthy one to prove that it was nothing."""
+
+
+class ServerLog:
+    """The faults that one server has told of since it was started.
+
+    Args:
+        spec: the document.
+        journal: the node program's log.
+    """
+
+    def __init__(self, spec: ChildSpec, journal: Journal) -> None:
+        self._has_gpus = gpus.are_given({**os.environ, **spec.env})
+        self._journal = journal
+        self.faults = Faults()
+        self._at = 0.0
+        """When the newest came, monotonic seconds."""
+        self._scanner = Scanner({})
+
+    def starts(self, _now: float) -> None:
+        """The server is about to be started (again)."""
+        self.faults, self._scanner = Faults(), Scanner({})
+
+    def took(self, _stream: int, data: bytes) -> None:
+        """It printed `data`."""
+        self._note(self._scanner.feed(data))
+
+    def answered(self, now: float) -> None:
+        """It answered its probe well."""
+        if self.faults.all and now - self._at > GRACE_S:
+            self.faults = Faults()
+
+    def broken(self, now: float, *, ill: bool) -> str:
+        """The line that tells of broken hardware, of a server that has ended or, if `ill`, had time enough to do so."""
+        if not ill:
+            self._note(self._scanner.finish())  # its last line may have no end
+        elif now - self._at <= GRACE_S:
+            return ""
+        return next((fault.line or fault.name for fault in self.faults.all if fault.kind == NODE), "")
+
+    def _note(self, found: list[Fault]) -> None:
+        if not self._has_gpus:
+            found = [dataclasses.replace(item, kind=INFO) if item.name in NEEDS_GPUS else item for item in found]
+        for fault in self.faults.add(found):
+            self._at = time.monotonic()
+            self._journal.say("warning", f"{fault.kind} fault {fault.name} {fault.device}: {fault.line}")

@@ -23,7 +23,7 @@ def own(site: Home) -> dict[str, str]:
 
 def test_jobs_of_a_deleted_home(home: Home, slurm: SlurmBed) -> None:
     home.env |= {**slurm.env(), "REMUDA_SLURM_POLL_S": "0.5"}
-    values = {"backend": BACKEND, "gpus_per_replica": 1, "cpus_per_task": 1}
+    values: dict[str, Any] = {"backend": BACKEND, "gpus_per_replica": 1, "cpus_per_task": 1}
     home.run("up", "-c", str(home.swarm(**values)))
     assert own(home) == {"herd.replica.0": "wanted", "herd.replica.1": "wanted", "herd.router.0": "wanted"}
     slurm.run("sbatch", "-p", "cpu", "--job-name", "somebody", "--output", "/dev/null", "--wrap", "sleep 600")

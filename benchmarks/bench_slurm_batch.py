@@ -1,4 +1,4 @@
-"""Rows per second of a batch job on a real Slurm, driver and router on the cluster, beside the same rows asked straight.
+"""Rows per second of a batch job on a real Slurm, driver and router on the cluster, beside the same rows straight.
 
 Two engines take as long for each answer as a model would. Straight means one job at each engine, with half of the rows
 and half of the requests in flight. Rounds take turns, so that a busy moment of the machine hits both.
@@ -11,10 +11,13 @@ import json
 import statistics
 import subprocess
 import sys
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 from remuda.testing.bench import BenchHome, Figure, finish, slurm_farm
 from remuda.testing.slurm import cpu_farm
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 ENGINE_S, IN_FLIGHT, REPLICAS = 0.2, 64, 2
 AT_MOST = 1 / 0.9

@@ -12,6 +12,7 @@ import click
 
 from remuda.base.errors import InputError, RemudaError
 from remuda.base.paths import state_paths
+from remuda.base.settings import setting
 from remuda.base.units import parse_duration
 from remuda.batch.prepare import check
 from remuda.batch.request import JobRequest
@@ -59,10 +60,11 @@ def _place(target: Target, options: dict[str, Any]) -> Beside | None:
     """The swarm beside which it is to run; None for this machine."""
     names = {"cpus": "--cpus", "mem": "--mem", "time_limit": "--time", "mail_user": "--mail-user"}
     if target.backend not in ("", "local") and not options["local"]:
-        return drivers.beside(connect(), target.swarm, **{name: options[name] for name in names})
-    given = [flag for name, flag in names.items() if options[name]]
-    if given:
-        say(f"note: {', '.join(given)} has no effect here: the job runs on this machine")
+        given = {name: options[name] for name in names} | {"mail_user": options["mail_user"] or setting("MAIL_USER")}
+        return drivers.beside(connect(), target.swarm, **given)
+    unused = [flag for name, flag in names.items() if options[name]]
+    if unused:
+        say(f"note: {', '.join(unused)} has no effect here: the job runs on this machine")
     return None
 
 

@@ -57,10 +57,12 @@ def judge(task: Task, group: Group, seen: Observed) -> Verdict:
         return classify(seen, group)
     if seen.life is Life.ENDED and seen.exit_code == 0 and seen.native_state == CHILD_ENDED:
         return classify(seen, group)
-    if task.ending is Cause.NODE:
+    if task.ending in (Cause.NODE, Cause.UNKNOWN):
         watch = group.watch
         grace = watch.heartbeat_interval_s + watch.heartbeat_grace_s if watch else group.silence_s
         why = f"gave no sign of life for more than {show_duration(grace)}"
+        if task.ending is Cause.UNKNOWN:
+            return Verdict(Cause.UNKNOWN, f"{why}, while others on its node did")
         return Verdict(Cause.NODE, why, evidence=(Evidence("", 0.0, "silent", detail=why),))
     if task.ending is Cause.SCHEDULER:
         where = f"{task.pool} will never start it: " if task.pool else "the scheduler will never start it: "

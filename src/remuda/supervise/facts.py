@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from remuda.plan.model import Group
+    from remuda.supervise.hearing import Silent
     from remuda.wire.report import Report
 
 _AGAIN_S = 5.0
@@ -159,13 +160,15 @@ def missed(task: Task, silent_s: float, now: float) -> Task:
     return replace(move(task, Event.PROBE_LATE, now, why), ready_since=0.0)
 
 
-def lost(task: Task, seen: Observed, silent_s: float) -> Task:
-    """It is to be begun again elsewhere, if its backend, just asked, says that it runs."""
-    if silent_s <= 0 or task.phase not in RUNNING or seen.life is not Life.RUNNING or seen.unread:
+def lost(task: Task, seen: Observed, silent: Silent | None) -> Task:
+    """It is begun again, elsewhere if nobody on its node is heard. Its backend, just asked, must say that it runs."""
+    if silent is None:
+        again = task.ending is Cause.UNKNOWN and task.phase in RUNNING
+        return replace(task, ending=Cause.NONE, reason="gives signs of life again") if again else task
+    if task.phase not in RUNNING or seen.life is not Life.RUNNING or seen.unread or task.ending is not Cause.NONE:
         return task
-    if task.ending is not Cause.NONE:
-        return task
-    return replace(task, ending=Cause.NODE, reason=f"no sign of life for {show_duration(silent_s)}")
+    cause = Cause.UNKNOWN if silent.node_is_heard else Cause.NODE
+    return replace(task, ending=cause, reason=f"no sign of life for {show_duration(silent.for_s)}")
 
 
 def _grace_s(group: Group) -> float:

@@ -30,13 +30,22 @@ class Missed:
     """Its files were read since, too."""
 
 
+@dataclass(frozen=True, slots=True)
+class Silent:
+    """A silence for which an allocation is to be replaced."""
+
+    for_s: float
+    node_is_heard: bool
+    """Others on its node are heard, so the node is not to blame."""
+
+
 class Hearing:
     """One ear for each backend."""
 
     def __init__(self) -> None:
         self._ears: dict[str, Ear] = {}
         self._by_line: set[str] = set()
-        self._lost: dict[str, float] = {}
+        self._lost: dict[str, Silent] = {}
 
     def by_line(self, token: str) -> None:
         """A report of this allocation came over the line."""
@@ -46,9 +55,9 @@ class Hearing:
         """A report came by file that had not come over the line."""
         self._by_line.discard(token)
 
-    def lost_for_s(self, token: str) -> float:
-        """How long an allocation was silent that is to be replaced for this; 0 for others."""
-        return self._lost.get(token, 0.0)
+    def lost(self, token: str) -> Silent | None:
+        """The silence of an allocation that is to be replaced for it; None for others."""
+        return self._lost.get(token)
 
     def forget(self, token: str) -> None:
         """This allocation has ended."""
@@ -70,15 +79,16 @@ class Hearing:
         paces = {task.token: self._pace_s(task, poll_s) for task, _ in speaking}
         ear = hear(self._ears.get(backend, Ear()), [(heard_at(task), paces[task.token]) for task, _ in speaking])
         self._ears[backend] = ear
+        silences = {task.token: silence_s(ear, heard_at(task)) for task, _ in speaking}
+        heard = {task.node for task, _ in speaking if not is_missed(silences[task.token], paces[task.token])}
         missed = []
         for task, group in speaking:
-            at, pace = heard_at(task), paces[task.token]
-            silent = silence_s(ear, at)
+            at, pace, silent = heard_at(task), paces[task.token], silences[task.token]
             self._lost.pop(task.token, None)
             if is_missed(silent, pace):
                 missed.append(Missed(task, silent, looked_at > at + patience_s(pace)))
             if is_lost(silent, pace, group.silence_s):
-                self._lost[task.token] = silent
+                self._lost[task.token] = Silent(silent, task.node in heard)
         return missed
 
     def _pace_s(self, task: Task, poll_s: float) -> float:

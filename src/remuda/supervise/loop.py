@@ -212,7 +212,7 @@ class Supervisor:
             if seen.report.token == task.token and seen.report.seq > task.seq >= 0:
                 self._hearing.by_file(task.token)
             task = facts.reported(task, seen.report, now, since=looked_at)
-        after = facts.lost(facts.observed(task, group, seen, now), seen, self._hearing.lost_for_s(task.token))
+        after = facts.lost(facts.observed(task, group, seen, now), seen, self._hearing.lost(task.token))
         if seen.life in (Life.ENDED, Life.GONE):
             self._hearing.forget(task.token)
             changes.allocations.append(end_of(task, after, seen, now))

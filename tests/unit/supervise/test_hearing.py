@@ -27,6 +27,14 @@ async def speak(bed: Bed, indices: Iterable[int], seconds: float, every_s: float
         spent += every_s
 
 
+def on(bed: Bed, index: int, node: str) -> None:
+    """Let a task be on another node than the others."""
+    tasks = bed.host.all["w"]
+    made = bed.backend.made[bed.task(index).token]
+    made.seen = replace(made.seen, node=node)
+    tasks[bed.task(index).key] = replace(bed.task(index), node=node)
+
+
 async def herd(bed: Bed) -> None:
     bed.up(HEARD)
     await bed.all_ready()
@@ -48,6 +56,7 @@ async def test_one_that_is_silent_is_left_out_and_comes_back(bed: Bed) -> None:
 async def test_one_that_stays_silent_is_begun_again(bed: Bed) -> None:
     await herd(bed)
     old = bed.task(2).token
+    on(bed, 2, "another-node")
     await speak(bed, (0, 1), 76)
     assert bed.task(2).attempt == 2
     assert bed.task(2).cause is Cause.NODE
@@ -55,6 +64,14 @@ async def test_one_that_stays_silent_is_begun_again(bed: Bed) -> None:
     assert bed.task(2).failures == 1
     assert [bed.task(index).attempt for index in (0, 1)] == [1, 1]
     assert not bed.twins()
+
+
+async def test_a_node_on_which_others_are_heard_is_not_to_blame(bed: Bed) -> None:
+    await herd(bed)
+    await speak(bed, (0, 1), 76)
+    assert bed.task(2).attempt == 2
+    assert bed.task(2).cause is Cause.UNKNOWN
+    assert any("while others on its node did" in line.reason for line in bed.story())
 
 
 async def test_when_nobody_is_heard_nothing_is_concluded(bed: Bed) -> None:

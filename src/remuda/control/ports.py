@@ -1,32 +1,133 @@
-"""The endpoint's port: chosen once, when the workload is accepted, so that the address stays."""
+"""The endpoint's port: chosen once, when the workload is accepted, so that the address stays.
+
+Beside the locks of ports in use there is a file for each port that a workload owns, in use or not: `PORT.owner` names
+the state directory it belongs to. So two hosts of one user on one machine do not choose the same port, and a port
+waits for its workload while nothing of it runs.
+"""
 
 from __future__ import annotations
 
 import errno
 import fcntl
+import logging
 import os
 import socket
+from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from remuda.base.errors import Conflict
+from remuda.base.files import write_atomic
+from remuda.node.ports import UnsafeDirectory, make_safe
+from remuda.supervise.loop import all_ended
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
+    from collections.abc import Iterator, Mapping
 
+    from remuda.backends.base import TaskKey
     from remuda.plan.model import Listen
+    from remuda.supervise.model import Task, Want
+
+_LOG = logging.getLogger("remuda.control.ports")
 
 _TRIES = 500
 
 
-def choose_port(listen: Listen, used: Mapping[int, str], host: str, locks: Path) -> int:
+class Reserved:
+    """The ports that workloads of one state directory own on this machine.
+
+    Args:
+        locks: directory of the machine's port locks.
+        home: the state directory.
+    """
+
+    def __init__(self, locks: Path, home: Path) -> None:
+        self.locks = locks
+        self._home = str(home)
+        self._known: dict[str, int] = {}
+
+    @contextmanager
+    def choosing(self) -> Iterator[None]:
+        """Let nobody else choose meanwhile.
+
+        Raises:
+            Conflict: the directory of locks is somebody else's.
+        """
+        try:
+            make_safe(self.locks)
+            lock = os.open(self.locks / "choosing.lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+        except (UnsafeDirectory, OSError) as error:
+            raise Conflict(f"ports cannot be reserved: {error}", hint=f"remove {self.locks}") from error
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(lock)
+
+    def other(self, port: int) -> str:
+        """State directory of another host that the port is reserved for; empty when there is none."""
+        try:
+            home = _read(self.locks / f"{port}.owner")
+        except OSError:
+            return ""
+        # A state directory that was removed has no workloads.
+        return home if home != self._home and home and Path(home).is_dir() else ""
+
+    def take(self, name: str, port: int) -> None:
+        """Write down that the port is this workload's."""
+        self._known[name] = port
+        write_atomic(self.locks / f"{port}.owner", self._home, mode=0o600, sync=False)
+
+    def give_back(self, name: str, port: int) -> None:
+        """Let others have it."""
+        self._known[name] = 0
+        if port in self._known.values():
+            return
+        path = self.locks / f"{port}.owner"
+        with suppress(OSError):
+            if _read(path) == self._home:
+                path.unlink()
+
+    async def step(self, want: Want, tasks: Mapping[TaskKey, Task]) -> float | None:
+        """Keep the port of a workload as long as it is wanted or something of it is left."""
+        endpoint, name = want.workload.endpoint, want.workload.name
+        if endpoint is None or not endpoint.host or not endpoint.port:
+            return None
+        lives = want.running or not all_ended(tasks.values())
+        if lives and self._known.get(name) != endpoint.port:
+            self._take_again(name, endpoint.port)
+        elif not lives and self._known.get(name) != 0:
+            self.give_back(name, endpoint.port)
+        return None
+
+    def _take_again(self, name: str, port: int) -> None:
+        """After a restart of this host; the machine's temporary files may be gone since."""
+        self._known[name] = port
+        try:
+            with self.choosing():
+                other = self.other(port)
+                if other:
+                    _LOG.warning("port %d of %s is reserved for a workload of %s, too", port, name, other)
+                else:
+                    self.take(name, port)
+        except (Conflict, OSError) as error:
+            _LOG.warning("port %d of %s cannot be reserved: %s", port, name, error)
+
+
+def _read(path: Path) -> str:
+    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
+    with os.fdopen(descriptor) as file:
+        return file.read()
+
+
+def choose_port(listen: Listen, used: Mapping[int, str], host: str, reserved: Reserved) -> int:
     """The first free port from the preferred one on, or exactly that when it is fixed.
 
     Args:
         listen: what the front task asks for; port 0 means from 9000 on.
         used: endpoints of other workloads, which own their port even while their router is being restarted.
         host: address that it will be bound to.
-        locks: directory of the machine's port locks, which node programs hold while they use one.
+        reserved: ports of other state directories, and the locks that node programs hold while they use one.
 
     Raises:
         Conflict: a fixed port is taken; or none of the next 500 is free.
@@ -36,14 +137,18 @@ def choose_port(listen: Listen, used: Mapping[int, str], host: str, locks: Path)
         holder = used.get(first)
         if holder is not None:
             raise Conflict(f"port {first} belongs to {holder!r}", hint="choose another endpoint.port, or leave it out")
-        if not _is_free(first, host, locks):
+        if other := reserved.other(first):
+            raise Conflict(
+                f"port {first} belongs to a workload of {other}", hint="choose another endpoint.port, or leave it out"
+            )
+        if not _is_free(first, host, reserved.locks):
             raise Conflict(
                 f"port {first} on {host} is in use by another program",
                 hint="choose another endpoint.port, or leave it out",
             )
         return first
     for port in range(first, min(first + _TRIES, 65536)):
-        if port not in used and _is_free(port, host, locks):
+        if port not in used and not reserved.other(port) and _is_free(port, host, reserved.locks):
             return port
     raise Conflict(f"none of the ports {first} to {first + _TRIES - 1} is free on {host}")
 

@@ -14,6 +14,7 @@ from remuda.backends.slurm.files import leave_batch
 from remuda.base.errors import Conflict, InputError
 from remuda.base.ids import check_name
 from remuda.control.lookout import Lookout
+from remuda.control.ports import Reserved
 from remuda.control.settle import devices_by_task, is_same, with_devices, with_port
 from remuda.control.sweep import StrayView, sweep
 from remuda.plan.model import Kind, Role, Workload
@@ -58,6 +59,7 @@ class Service(Lookout):
         super().__init__(journal, supervisor, clock)
         self.paths = paths
         self._changed: list[Want] | None = None
+        self.ports = Reserved(paths.ports, paths.root)
         self.address = "127.0.0.1"
         """Of this machine, as nodes of a cluster reach it."""
 
@@ -90,11 +92,16 @@ class Service(Lookout):
         for start in starts:
             self._check_new(start.workload)
         wants: list[Want] = []
-        for start in starts:
-            settled = self._settle(start.workload, wants)
-            want = Want(settled, start.running, 1, paused=start.paused, note=start.note)
-            wants.append(replace(want, ends_at=self._end_of_life(want)))
-        self._insert(wants, starts)
+        try:
+            for start in starts:
+                settled = self._settle(start.workload, wants)
+                want = Want(settled, start.running, 1, paused=start.paused, note=start.note)
+                wants.append(replace(want, ends_at=self._end_of_life(want)))
+            self._insert(wants, starts)
+        except BaseException:
+            for want in wants:
+                self.ports.give_back(want.workload.name, want.workload.endpoint.port if want.workload.endpoint else 0)
+            raise
         return [self.view(name) for name in names]
 
     def _check_new(self, workload: Workload) -> None:
@@ -139,7 +146,7 @@ class Service(Lookout):
             workload = with_devices(workload, self._gpus_of(others))
         elif workload.endpoint is None or not workload.endpoint.relay:
             return workload
-        return with_port(workload, others, self.paths.ports, self.address)
+        return with_port(workload, others, self.ports, self.address)
 
     def _gpus_of(self, wants: Sequence[Want]) -> dict[str, str]:
         """GPU id -> workload that has it; a task that is surplus has its GPUs until it has ended."""

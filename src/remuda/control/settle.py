@@ -6,14 +6,13 @@ from typing import TYPE_CHECKING
 
 from remuda.backends.base import TaskKey
 from remuda.backends.local.devices import assign, present_gpus
-from remuda.control.ports import choose_port
+from remuda.control.ports import Reserved, choose_port
 from remuda.plan.model import Group, Listen, Workload
 from remuda.plan.relay import EVERYWHERE
 from remuda.supervise.summary import front_group
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-    from pathlib import Path
 
     from remuda.supervise.model import Want
 
@@ -90,13 +89,13 @@ def with_devices(workload: Workload, taken: Mapping[str, str], counts: Mapping[s
     return workload.model_copy(update={"place": {**workload.place, "devices": devices}})
 
 
-def with_port(workload: Workload, others: Sequence[Want], locks: Path, address: str = "127.0.0.1") -> Workload:
+def with_port(workload: Workload, others: Sequence[Want], reserved: Reserved, address: str = "127.0.0.1") -> Workload:
     """Fix the port of the endpoint: of the relay, the router, or the only replica.
 
     Args:
         workload: as it was asked for.
         others: workloads that have their ports already.
-        locks: directory of the machine's port locks.
+        reserved: where the port is written down as this workload's.
         address: of this machine on the cluster's network, for a relay that listens there, too.
 
     Raises:
@@ -108,7 +107,9 @@ def with_port(workload: Workload, others: Sequence[Want], locks: Path, address: 
     front = front_group(workload).name
     listen = front_group(workload).listen or Listen()
     used = {want.workload.endpoint.port: want.workload.name for want in others if want.workload.endpoint}
-    port = choose_port(listen, used, endpoint.host, locks)
+    with reserved.choosing():
+        port = choose_port(listen, used, endpoint.host, reserved)
+        reserved.take(workload.name, port)
     host = address if endpoint.relay and endpoint.host == EVERYWHERE else endpoint.host
     groups = tuple(_fixed(group, port) if group.name == front else group for group in workload.groups)
     return workload.model_copy(

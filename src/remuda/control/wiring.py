@@ -72,6 +72,7 @@ class Followers:
     """What follows the supervisor's tasks, and ends with the host."""
 
     def __init__(self, service: Service) -> None:
+        self.ports = service.ports
         self.endpoints = EndpointFiles(service.routers)
         self.routers = RouterFollower(service.routers, self.endpoints.changed, service.supervisor.take_load)
         service.refresh_router = self.routers.refresh
@@ -82,7 +83,7 @@ class Followers:
 
     def all(self) -> list[After]:
         """In the order in which they are called."""
-        return [self.routers, self.endpoints, self.announcer, self.files, self.aftermath]
+        return [self.ports, self.routers, self.endpoints, self.announcer, self.files, self.aftermath]
 
     async def close(self) -> None:
         """End them."""

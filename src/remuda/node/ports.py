@@ -89,7 +89,7 @@ class PortClaim:
         """Exchange the held port for `port`, unless another program holds that."""
         fd = -1
         if self._locks is not None:
-            _make_safe(self._locks)
+            make_safe(self._locks)
             fd = os.open(self._locks / f"{port}.lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
             try:
                 fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -112,7 +112,13 @@ def _candidates(preferred: int, key: str) -> list[int]:
     return [FIRST + (first + step) % span for step in range(MAX_TRIES)]
 
 
-def _make_safe(directory: Path) -> None:
+def make_safe(directory: Path) -> None:
+    """Create a directory that only this user can write, or check that it is one.
+
+    Raises:
+        UnsafeDirectory: it is not, or is a link.
+        OSError: it cannot be created.
+    """
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     status = os.lstat(directory)
     if status.st_uid != os.getuid() or status.st_mode & 0o022:

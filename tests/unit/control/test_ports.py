@@ -6,19 +6,23 @@ import fcntl
 import os
 import socket
 from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.unit.supervise.build import key, workload
 
 from remuda.base.errors import Conflict
-from remuda.control.ports import choose_port
-from remuda.plan.model import Listen
+from remuda.control.ports import Reserved, choose_port
+from remuda.plan.model import Endpoint, Listen
+from remuda.supervise.model import Phase, Task, Want
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
 HOST = "127.0.0.1"
+HOME = Path("/home/me/.remuda")
 
 
 @pytest.fixture
@@ -33,12 +37,10 @@ def taken() -> Iterator[int]:
 @pytest.fixture
 def free(taken: int) -> int:
     """A port that is free now."""
-    return choose_port(Listen(port=min(taken + 1, 65000)), {}, HOST, _nowhere())
+    return choose_port(Listen(port=min(taken + 1, 65000)), {}, HOST, Reserved(_nowhere(), HOME))
 
 
 def _nowhere() -> Path:
-    from pathlib import Path
-
     return Path("/nowhere/at/all")
 
 
@@ -50,48 +52,113 @@ def hold(locks: Path, port: int) -> int:
 
 
 def test_the_preferred_port_is_taken_when_it_is_free(free: int, tmp_path: Path) -> None:
-    assert choose_port(Listen(port=free), {}, HOST, tmp_path) == free
-    assert choose_port(Listen(port=free, fixed=True), {}, HOST, tmp_path) == free
+    assert choose_port(Listen(port=free), {}, HOST, Reserved(tmp_path, HOME)) == free
+    assert choose_port(Listen(port=free, fixed=True), {}, HOST, Reserved(tmp_path, HOME)) == free
 
 
 def test_without_a_wish_it_begins_at_9000(tmp_path: Path) -> None:
     used = dict.fromkeys(range(9000, 9100), "others")
-    assert choose_port(Listen(), used, HOST, tmp_path) >= 9100
+    assert choose_port(Listen(), used, HOST, Reserved(tmp_path, HOME)) >= 9100
 
 
 def test_one_that_listens_is_passed_over(taken: int, tmp_path: Path) -> None:
-    assert choose_port(Listen(port=taken), {}, HOST, tmp_path) > taken
+    assert choose_port(Listen(port=taken), {}, HOST, Reserved(tmp_path, HOME)) > taken
     with pytest.raises(Conflict, match=f"port {taken} on {HOST} is in use by another program"):
-        choose_port(Listen(port=taken, fixed=True), {}, HOST, tmp_path)
+        choose_port(Listen(port=taken, fixed=True), {}, HOST, Reserved(tmp_path, HOME))
 
 
 def test_one_that_is_locked_is_passed_over_and_one_that_was_is_not(free: int, tmp_path: Path) -> None:
     descriptor = hold(tmp_path, free)
-    assert choose_port(Listen(port=free), {}, HOST, tmp_path) > free
+    assert choose_port(Listen(port=free), {}, HOST, Reserved(tmp_path, HOME)) > free
     with pytest.raises(Conflict, match="in use by another program"):
-        choose_port(Listen(port=free, fixed=True), {}, HOST, tmp_path)
+        choose_port(Listen(port=free, fixed=True), {}, HOST, Reserved(tmp_path, HOME))
     os.close(descriptor)
-    assert choose_port(Listen(port=free), {}, HOST, tmp_path) == free
+    assert choose_port(Listen(port=free), {}, HOST, Reserved(tmp_path, HOME)) == free
 
 
 def test_another_workload_owns_its_port_while_nobody_listens(free: int, tmp_path: Path) -> None:
-    assert choose_port(Listen(port=free), {free: "herd"}, HOST, tmp_path) > free
+    assert choose_port(Listen(port=free), {free: "herd"}, HOST, Reserved(tmp_path, HOME)) > free
     with pytest.raises(Conflict, match=f"port {free} belongs to 'herd'"):
-        choose_port(Listen(port=free, fixed=True), {free: "herd"}, HOST, tmp_path)
+        choose_port(Listen(port=free, fixed=True), {free: "herd"}, HOST, Reserved(tmp_path, HOME))
 
 
 def test_when_none_is_free_it_says_so(tmp_path: Path) -> None:
     used = dict.fromkeys(range(20000, 21000), "others")
     with pytest.raises(Conflict, match="none of the ports 20000 to 20499 is free"):
-        choose_port(Listen(port=20000), used, HOST, tmp_path)
+        choose_port(Listen(port=20000), used, HOST, Reserved(tmp_path, HOME))
 
 
 def test_at_the_end_of_the_range_it_ends(tmp_path: Path) -> None:
     used = dict.fromkeys(range(65500, 65536), "others")
     with pytest.raises(Conflict):
-        choose_port(Listen(port=65500), used, HOST, tmp_path)
+        choose_port(Listen(port=65500), used, HOST, Reserved(tmp_path, HOME))
 
 
 def test_an_address_of_another_machine_is_an_error_of_its_own(free: int, tmp_path: Path) -> None:
     with pytest.raises(OSError, match=r"(?i)assign"):
-        choose_port(Listen(port=free), {}, "192.0.2.1", tmp_path)
+        choose_port(Listen(port=free), {}, "192.0.2.1", Reserved(tmp_path, HOME))
+
+
+def homes(folder: Path) -> tuple[Reserved, Reserved]:
+    """Two state directories on one machine."""
+    for name in ("a", "b"):
+        (folder / name).mkdir()
+    return Reserved(folder / "locks", folder / "a"), Reserved(folder / "locks", folder / "b")
+
+
+def test_two_homes_do_not_choose_the_same_port(free: int, tmp_path: Path) -> None:
+    """Although nothing listens yet; what belongs to a home that was removed is free."""
+    first, second = homes(tmp_path)
+    with first.choosing():
+        first.take("herd", free)
+    assert choose_port(Listen(port=free), {}, HOST, second) > free
+    with pytest.raises(Conflict, match=rf"port {free} belongs to a workload of {tmp_path}/a$"):
+        choose_port(Listen(port=free, fixed=True), {}, HOST, second)
+    assert choose_port(Listen(port=free), {}, HOST, first) == free, "its own are in the list of workloads"
+    second.give_back("herd", free)
+    assert second.other(free), "it is not theirs to give"
+    (tmp_path / "a").rmdir()
+    assert choose_port(Listen(port=free), {}, HOST, second) == free
+
+
+async def test_a_port_is_kept_while_the_workload_lives(free: int, tmp_path: Path) -> None:
+    first, second = homes(tmp_path)
+    want = Want(workload(endpoint=Endpoint(port=free)), running=True)
+    live = {key(): Task(key(), "fake", Phase.READY)}
+    over = {key(): Task(key(), "fake", Phase.STOPPED)}
+    await first.step(want, {})
+    assert second.other(free)
+    down = replace(want, running=False)
+    await first.step(down, live)
+    assert second.other(free), "something of it is left"
+    await first.step(down, over)
+    assert not second.other(free)
+    await first.step(want, over)
+    assert second.other(free), "wanted again"
+
+    again = Reserved(tmp_path / "locks", tmp_path / "a")
+    (tmp_path / "locks" / f"{free}.owner").unlink()
+    await again.step(want, live)
+    assert second.other(free), "another host of the same home, after the machine was started anew"
+    await Reserved(tmp_path / "locks", tmp_path / "a").step(down, over)
+    assert not second.other(free)
+    second.take("theirs", free)
+    await again.step(replace(want, workload=want.workload.model_copy(update={"name": "other"})), live)
+    assert first.other(free) == str(tmp_path / "b"), "it is not taken away"
+
+
+def test_a_folder_or_file_of_somebody_else_is_not_used(free: int, tmp_path: Path) -> None:
+    (tmp_path / "real").mkdir(mode=0o700)
+    (tmp_path / "link").symlink_to(tmp_path / "real")
+    (tmp_path / "open").mkdir()
+    (tmp_path / "open").chmod(0o777)
+    for name in ("link", "open"):
+        with pytest.raises(Conflict, match="ports cannot be reserved"), Reserved(tmp_path / name, HOME).choosing():
+            pass
+    reserved = Reserved(tmp_path / "real", HOME)
+    secret = tmp_path / "secret"
+    secret.write_text(str(tmp_path))
+    (tmp_path / "real" / f"{free}.owner").symlink_to(secret)
+    assert reserved.other(free) == ""
+    reserved.take("herd", free)
+    assert secret.read_text() == str(tmp_path), "a link is replaced, not followed"

@@ -9,6 +9,7 @@ from tests.unit.supervise.build import group, workload
 
 from remuda.backends.base import TaskKey
 from remuda.base.errors import Conflict
+from remuda.control.ports import Reserved
 from remuda.control.settle import devices_by_task, is_same, with_devices, with_port
 from remuda.plan.model import Command, Endpoint, Group, Listen, Resources, Role, Secret, Workload
 from remuda.plan.relay import relay_group
@@ -66,7 +67,7 @@ def swarm(port: int = 0, router: str = "router", **listen: Any) -> Workload:
 
 @pytest.mark.parametrize("router", ["router", ""])
 def test_the_port_is_fixed_at_the_front(router: str, tmp_path: Path) -> None:
-    settled = with_port(swarm(21500, router), [], tmp_path)
+    settled = with_port(swarm(21500, router), [], Reserved(tmp_path, tmp_path))
     assert settled.endpoint is not None
     port = settled.endpoint.port
     assert port >= 21500
@@ -76,13 +77,13 @@ def test_the_port_is_fixed_at_the_front(router: str, tmp_path: Path) -> None:
 
 
 def test_two_swarms_have_two_ports(tmp_path: Path) -> None:
-    first = with_port(swarm(21600), [], tmp_path)
-    second = with_port(swarm(21600), [Want(first, running=True)], tmp_path)
+    first = with_port(swarm(21600), [], Reserved(tmp_path, tmp_path))
+    second = with_port(swarm(21600), [Want(first, running=True)], Reserved(tmp_path, tmp_path))
     assert first.endpoint is not None
     assert second.endpoint is not None
     assert second.endpoint.port != first.endpoint.port
     with pytest.raises(Conflict, match="belongs to 'w'"):
-        with_port(swarm(first.endpoint.port, fixed=True), [Want(first, running=True)], tmp_path)
+        with_port(swarm(first.endpoint.port, fixed=True), [Want(first, running=True)], Reserved(tmp_path, tmp_path))
 
 
 @pytest.mark.parametrize(("host", "said"), [("127.0.0.1", "127.0.0.1"), ("0.0.0.0", "10.0.0.7")])
@@ -96,7 +97,7 @@ def test_on_a_cluster_the_relay_has_the_port(host: str, said: str, tmp_path: Pat
             "endpoint": Endpoint(host=host, port=21750, router="router", relay="relay"),
         }
     )
-    settled = with_port(asked, [], tmp_path, "10.0.0.7")
+    settled = with_port(asked, [], Reserved(tmp_path, tmp_path), "10.0.0.7")
     assert settled.endpoint is not None
     assert (settled.endpoint.host, settled.endpoint.port >= 21750) == (said, True)
     assert settled.group("router") == asked.group("router"), "the router's port is the node's to choose"
@@ -106,7 +107,7 @@ def test_on_a_cluster_the_relay_has_the_port(host: str, said: str, tmp_path: Pat
 
 def test_without_endpoint_there_is_no_port(tmp_path: Path) -> None:
     plain = workload(group())
-    assert with_port(plain, [], tmp_path) is plain
+    assert with_port(plain, [], Reserved(tmp_path, tmp_path)) is plain
 
 
 SECRET = Command(argv=("server",), secret_env={"KEY": Secret(file="/a")})

@@ -6,12 +6,14 @@ from typing import TYPE_CHECKING
 
 from remuda.backends.base import TaskKey, make_token, read_token
 from remuda.wire.child import BEAT_S, REPORT_EVERY_S, ChildSpec, HealthProbe, RestartRule, RunWatch
+from remuda.wire.spread import Spread
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from remuda.backends.base import Request
     from remuda.plan.model import Group, Watch
+    from remuda.plan.model import Spread as PlannedSpread
 
 CURRENT = "current.json"
 """Beside the attempts of a task: names the allocation that counts, see `ChildSpec.fence_file`."""
@@ -75,6 +77,7 @@ def child_spec(
         cwd=group.command.cwd,
         needs=dict(group.command.needs),
         outside=group.command.outside,
+        spread=Spread(**{**group.spread.model_dump(), **_lists(group.spread)}) if group.spread else None,
         port=(listen.port or 20000) if listen else 0,
         port_fixed=bool(listen and listen.fixed),
         port_locks=port_locks,
@@ -93,6 +96,11 @@ def child_spec(
         scan_log=group.scan_log,
         beat_s=BEAT_S if group.silence_s > 0 else 0.0,
     )
+
+
+def _lists(spread: PlannedSpread) -> dict[str, list[str]]:
+    """Words as JSON has them, so that a document is read back as it was written."""
+    return {"member": list(spread.member), "head": list(spread.head), "ask": list(spread.ask)}
 
 
 def run_watch(watch: Watch, group: Group) -> RunWatch:

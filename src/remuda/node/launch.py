@@ -72,6 +72,8 @@ def prepare(spec: ChildSpec, port: int, environ: Mapping[str, str]) -> Launch:
     argv = [_fill(word, spec, port) for word in spec.argv]
     if argv[0] == CONTAINER_MARK:
         argv[0] = container_program(env)
+    if spec.spread is not None:
+        argv = [*spec.spread.launcher, "spread", f"{spec.run_dir}/child.json", "--", *argv]
     return Launch(argv, env, tuple(secrets.values()), bearer)
 
 

@@ -22,6 +22,14 @@ def main(arguments: list[str]) -> int:
         from remuda.node.smoke import main as smoke
 
         return smoke(arguments[1:])
+    if arguments[:1] == ["spread"] and len(arguments) > 3:
+        from remuda.node.spread import main as spread
+
+        return spread(arguments[1:])
+    if arguments[:1] == ["member"] and len(arguments) == 2:
+        from remuda.node.member import main as member
+
+        return member(arguments[1:])
     if len(arguments) != 2 or arguments[0] != "child":
         sys.stderr.write(USAGE)
         return codes.BAD_SPEC

@@ -10,6 +10,7 @@ from remuda.base.errors import InputError
 from remuda.base.units import parse_size
 from remuda.plan.model import Resources
 from remuda.plan.place import SlurmPlace
+from remuda.plan.spanning import nodes_of
 from remuda.specs.backend import SlurmBackend
 from remuda.specs.sbatch import slurm_seconds
 
@@ -49,23 +50,19 @@ def replica_resources(spec: SwarmSpec) -> Resources:
     """What one replica needs.
 
     Raises:
-        InputError: it spans nodes, or the time limit is none.
+        InputError: the time limit is none.
     """
     gpus, cpus = spec.gpus_per_replica or 0, spec.cpus_per_task or 0
     backend = spec.backend
     if not isinstance(backend, SlurmBackend):
         return Resources(gpus=gpus, cpus=cpus)
+    limit = _seconds(backend.time_limit, "backend.time_limit")
     if gpus > spec.gpus_per_node:
-        raise InputError(
-            f"`gpus_per_replica` is {gpus} and a node has {spec.gpus_per_node}: replicas that span nodes are not "
-            "available yet in this version",
-            hint="set `gpus_per_node` to what a node has, or use fewer GPUs for each replica",
-            where="gpus_per_replica",
-        )
+        return Resources(gpus=spec.gpus_per_node, cpus=cpus, nodes=nodes_of(spec), time_limit_s=limit)
     most = most_on_a_node(spec)
     if most and gpus:
         gpus = spec.gpus_per_node // most
-    return Resources(gpus=gpus, cpus=cpus, time_limit_s=_seconds(backend.time_limit, "backend.time_limit"))
+    return Resources(gpus=gpus, cpus=cpus, time_limit_s=limit)
 
 
 def router_resources(backend: SlurmBackend) -> Resources:

@@ -32,6 +32,7 @@ __all__ = [
     "Resources",
     "Role",
     "Secret",
+    "Spread",
     "Succession",
     "Watch",
     "Workload",
@@ -203,6 +204,24 @@ class Succession(Frozen):
     """Longest time between a successor that is ready and the end of the one before, which answers what it has begun."""
 
 
+class Spread(Frozen):
+    """How one task spans nodes, durations in seconds. Fields as `remuda.wire.spread.Spread`."""
+
+    nodes: int
+    member: tuple[str, ...]
+    head: tuple[str, ...] = ()
+    ask: tuple[str, ...] = ()
+    gpus: int = 0
+    env: dict[str, str] = Field(default_factory=dict)
+    head_port: int = 0
+    dashboard_port: int = 0
+    cpus: int = 0
+    watch: bool = False
+    probe_timeout_s: float = 120.0
+    status_grace_s: float = 10.0
+    probe_interval_s: float = 30.0
+
+
 class Resources(Frozen):
     """What one task needs."""
 
@@ -246,6 +265,8 @@ class Group(Frozen):
     silence_s: float = 0.0
     """A task of which nothing is heard for so long, while others of its backend are, is begun again elsewhere. 0: it is
     not listened for."""
+    spread: Spread | None = None
+    """None: a task is on one node, or starts its own processes on the others."""
     succession: Succession | None = None
     """None: an allocation that its time limit ends is replaced after its end."""
 

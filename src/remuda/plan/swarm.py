@@ -26,6 +26,7 @@ from remuda.plan.model import (
     Workload,
 )
 from remuda.plan.relay import EVERYWHERE, RELAY, relay_group
+from remuda.plan.spanning import server_args, spread_of
 from remuda.specs.backend import LocalBackend, SlurmBackend
 
 if TYPE_CHECKING:
@@ -119,7 +120,9 @@ def replica_group(spec: SwarmSpec, python: str, listen: Listen | None = None, ru
     Raises:
         InputError: the engine cannot do what is asked.
     """
-    engine = engine_of(spec).render(spec, engine_python(spec, python))
+    interpreter = engine_python(spec, python)
+    engine = engine_of(spec).render(spec, interpreter)
+    server = (*engine.argv, *server_args(spec))
     image = container_of(spec, engine.env, engine.secret_env, run_dir)
     watchdog = spec.watchdog
     return Group(
@@ -127,7 +130,7 @@ def replica_group(spec: SwarmSpec, python: str, listen: Listen | None = None, ru
         role=Role.REPLICA,
         count=spec.replicas,
         command=Command(
-            argv=image.command(engine.argv),
+            argv=image.command(server),
             env={**image.env, **engine.env},
             secret_env={**image.secret_env, **engine.secret_env},
             cwd=spec.cwd or "",
@@ -135,6 +138,7 @@ def replica_group(spec: SwarmSpec, python: str, listen: Listen | None = None, ru
             outside=image.outside,
         ),
         resources=replica_resources(spec),
+        spread=spread_of(spec, server, image, interpreter),
         listen=listen or Listen(port=spec.port, public=spec.backend.type == "slurm"),
         probe=probe(watchdog, engine.probe_path, engine.key_env),
         restart=node_restart(watchdog),

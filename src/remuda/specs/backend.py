@@ -75,9 +75,9 @@ class SlurmBackend(Strict):
     qos: Text
     """Quality of service of all jobs of the swarm."""
     ray_port: Port = 6379
-    """Port of Ray's head in replicas that span nodes. No effect yet."""
+    """Port of Ray's head in replicas that span nodes, or the next that is free there."""
     ray_dashboard_port: Port = 8265
-    """Port of Ray's dashboard. No effect yet."""
+    """Port of Ray's dashboard on loopback of the replica's first node, or the next that is free there."""
     container: Literal["singularity", "apptainer", "pyxis"] | None = Field(
         default=None,
         json_schema_extra={

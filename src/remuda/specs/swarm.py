@@ -31,13 +31,13 @@ class RayWatch(Strict):
     """How replicas that span nodes are watched through Ray."""
 
     enabled: bool = False
-    """Ask Ray, too, not only the server."""
+    """Ask Ray, too, not only the server, for as long as the replica runs."""
     expected_tp: int | None = None
-    """GPUs that Ray must have; unset does not check it."""
+    """GPUs that Ray must have; unset: all of the replica's nodes."""
     probe_timeout_s: Seconds = 120.0
     """Limit of one question to Ray."""
     status_grace_s: Seconds = 10.0
-    """How long Ray must be healthy before the replica is ready."""
+    """How long Ray must be healthy before the server is started."""
     probe_interval_s: Seconds = 30.0
     """Between two questions."""
 
@@ -151,9 +151,14 @@ class SwarmSpec(Strict):
     """Where the engine is, if not beside remuda: a Python interpreter that has it, or its program (`vllm`,
     `llama-server`, `transformers`)."""
     command: Words = ()
-    """With `engine: command`, what is started. `{port}`, `{host}` and `{model}` are replaced; nothing else is."""
+    """With `engine: command`, what is started. `{port}`, `{host}` and `{model}` are replaced."""
     args: Words = ()
     """More arguments of the engine, verbatim and last. Text is split into words as a shell does, a list is not."""
+    spanning: Literal["ray", "engine"] | None = Field(
+        default=None, json_schema_extra={"derived": "`ray` for `vllm`, else `engine`"}
+    )
+    """What holds a replica together that spans nodes: Ray, or the engine's own ranks. With `engine: command` and
+    `engine`, the command is started on each node, and `{rank}`, `{nnodes}`, `{head}` and `{head_port}` are replaced."""
     port: Port = 8000
     """Port of each replica, or the next that is free."""
     home_directory: Text | None = Field(default=None, json_schema_extra={"derived": "the state directory"})

@@ -10,6 +10,8 @@ import signal
 from dataclasses import dataclass, field
 from typing import Any
 
+from remuda.wire.spread import Spread
+
 #: In `argv` and `env` values, replaced on the node by the port that was free there.
 PORT_MARK = "__REMUDA_PORT__"
 #: Replaced on the node by the address that the child shall listen on.
@@ -86,7 +88,7 @@ class RunWatch:
         return int(found) if isinstance(found, signal.Signals) else 0
 
 
-_PARTS = (HealthProbe, RestartRule, RunWatch)
+_PARTS = (HealthProbe, RestartRule, RunWatch, Spread)
 
 
 @dataclass(frozen=True)
@@ -153,6 +155,9 @@ class ChildSpec:
     copy_to: str = ""
     """The child's output is written to this file, too."""
 
+    spread: Spread | None = None
+    """The child spans several nodes: `argv` is the server's, on the first of them."""
+
     def to_json(self) -> str:
         """The document as the node reads it."""
         parts = {name: vars(part) for name, part in vars(self).items() if isinstance(part, _PARTS)}
@@ -194,6 +199,8 @@ class ChildSpec:
                 data["probe"] = HealthProbe(**data["probe"])
             if data.get("watch") is not None:
                 data["watch"] = RunWatch(**data["watch"])
+            if data.get("spread") is not None:
+                data["spread"] = Spread(**data["spread"])
             if "restart" in data:
                 data["restart"] = RestartRule(**data["restart"])
             spec = cls(**data)

@@ -124,10 +124,15 @@ def _together(
     return Together(_argv(request, place, way, path), {**files, str(path): script}, link)
 
 
+def _launcher(place: SlurmPlace, site: SlurmSite) -> tuple[str, ...]:
+    """How the node program is called, without its arguments."""
+    return (place.python or site.python, "-I", "-S", str(site.node_program))
+
+
 def _script(place: SlurmPlace, site: SlurmSite, way: _Way, *, has_env: bool) -> str:
     return script_text(
         place,
-        (place.python or site.python, "-I", "-S", str(site.node_program), "child", str(way.shared / "child.json")),
+        (*_launcher(place, site), "child", str(way.shared / "child.json")),
         token=way.token,
         array=way.index is not None,
         env_file=str(way.shared / ENV) if has_env else "",
@@ -205,6 +210,8 @@ def _child(request: Request, place: SlurmPlace, site: SlurmSite, folder: Path) -
     )
     if child.watch is not None and (place.output or place.error):
         child = replace(child, watch=replace(child.watch, tee=True))
+    if child.spread is not None:
+        child = replace(child, spread=replace(child.spread, launcher=list(_launcher(place, site))))
     if place.log_directory:
         child = replace(child, copy_to=f"{place.log_directory}/{_log_name(request)}")
     if not child.cwd and place.workdir:
@@ -232,6 +239,8 @@ def _options(request: Request, place: SlurmPlace) -> Iterator[str]:
         yield f"--mem={-(-resources.mem_bytes // (1 << 20))}M"
     if resources.nodes > 1:
         yield f"--nodes={resources.nodes}"
+    if request.group.spread is not None:
+        yield "--ntasks-per-node=1"
     if resources.time_limit_s:
         yield f"--time={duration(resources.time_limit_s)}"
     excluded = _excluded(request, place)

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 from remuda.plan.engines.base import EngineCommand, secrets_of
 from remuda.plan.model import HOST_MARK, PORT_MARK
+from remuda.plan.spanning import nodes_of
+from remuda.wire.spread import HEAD_MARK, HEAD_PORT_MARK, RANK_MARK
 
 if TYPE_CHECKING:
     from remuda.specs.swarm import SwarmSpec
@@ -26,8 +28,11 @@ class OwnCommand:
     def render(self, spec: SwarmSpec, python: str) -> EngineCommand:  # noqa: ARG002 - the protocol's
         """The command of one replica."""
         values = {"{port}": PORT_MARK, "{host}": HOST_MARK, "{model}": spec.model}
+        count = nodes_of(spec)
+        if count > 1:
+            values |= {"{rank}": RANK_MARK, "{nnodes}": str(count), "{head}": HEAD_MARK, "{head_port}": HEAD_PORT_MARK}
         argv = tuple(
-            re.sub(r"\{(?:port|host|model)\}", lambda match: values[match.group()], word)
+            re.sub(r"\{[a-z_]+\}", lambda match: values.get(match.group(), match.group()), word)
             for word in (*spec.command, *spec.args)
         )
         own = {"REMUDA_PORT": PORT_MARK, "REMUDA_HOST": HOST_MARK, "REMUDA_MODEL": spec.model}

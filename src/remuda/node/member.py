@@ -1,0 +1,103 @@
+"""What runs on each node of a replica but the first: asks the first one what to run, runs it, and ends with it."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import shutil
+import socket
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from remuda.node import gang
+from remuda.node.launch import NotHere
+from remuda.node.process import adopt_orphans
+from remuda.node.signals import ENDING, Signals
+from remuda.wire.spread import OWN_MARK, SCRATCH_MARK
+
+if TYPE_CHECKING:
+    import subprocess
+
+    from remuda.node.process import Cleanup
+
+MEET_S = 60.0
+"""How long the first node is looked for."""
+GRACE_S = 5.0
+
+
+def main(arguments: list[str]) -> int:
+    """`member RUN_DIR`: exit code of what was run, 1 when the first node has gone."""
+    signals, cleanup = Signals(), adopt_orphans()
+    line = meet(Path(arguments[0]))
+    if line is None:
+        return _say("the first node does not answer")
+    child: subprocess.Popen[bytes] | None = None
+    scratch = ""
+    try:
+        while line.is_open:
+            _wait(signals.fd, line)
+            for message in line.hear():
+                if "argv" in message and child is None:
+                    scratch = str(message.get("scratch", ""))
+                    child = _run(message, line, cleanup)
+            if any(number in ENDING for number in signals.take()):
+                return _say("asked to end")
+            if child is not None and child.poll() is not None:
+                code = gang.code_of(child)
+                line.say({"ended": code})
+                return code or 1
+            line.beat(time.monotonic())
+    except (OSError, NotHere) as error:
+        line.say({"ended": 127, "why": str(error)})
+        return _say(str(error))
+    finally:
+        gang.end([child] if child is not None else [], GRACE_S)
+        line.close()
+        if scratch:
+            shutil.rmtree(scratch, ignore_errors=True)
+    return _say("the first node has gone")
+
+
+def meet(folder: Path) -> gang.Line | None:
+    """The line to the first node; None when it cannot be had."""
+    until = time.monotonic() + MEET_S
+    while time.monotonic() < until:
+        try:
+            told: dict[str, Any] = json.loads((folder / gang.MEETING).read_text(encoding="utf-8"))
+            for host in dict.fromkeys([os.environ.get("SLURM_LAUNCH_NODE_IPADDR", ""), *told["hosts"]]):
+                line = _dial(host, int(told["port"])) if host else None
+                if line is not None:
+                    rank = int(os.environ.get("SLURM_PROCID", "0")) + 1
+                    line.say({"key": told["key"], "node": os.uname().nodename, "rank": rank})
+                    return line
+        except (OSError, ValueError, KeyError):
+            pass  # the file system may be behind
+        time.sleep(0.2)
+    return None
+
+
+def _dial(host: str, port: int) -> gang.Line | None:
+    try:
+        return gang.Line(socket.create_connection((host, port), timeout=5))
+    except OSError:
+        return None
+
+
+def _wait(fd: int, line: gang.Line) -> None:
+    poll = select.poll()
+    poll.register(fd, select.POLLIN)
+    poll.register(line.socket, select.POLLIN)
+    poll.poll(500)
+
+
+def _run(message: dict[str, Any], line: gang.Line, cleanup: Cleanup) -> subprocess.Popen[bytes]:
+    marks = {OWN_MARK: str(line.socket.getsockname()[0]), SCRATCH_MARK: str(message.get("scratch", ""))}
+    return gang.start(gang.filled(message["argv"], marks), message["env"], cleanup, own_group=True)
+
+
+def _say(what: str) -> int:
+    sys.stderr.write(f"remuda-node: member on {os.uname().nodename}: {what}\n")
+    return 1

@@ -1,0 +1,74 @@
+"""What Ray says of its nodes and GPUs, read from the program that asks it."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import subprocess
+
+    from remuda.wire.spread import Spread
+
+NEVER = float("inf")
+
+
+class RayView:
+    """The newest answer, and since when Ray is well or not.
+
+    Args:
+        asker: prints one JSON line `{"nodes": n, "gpus": n}` for each answer.
+        spread: what is expected.
+        now: seconds, on the clock of all other calls.
+    """
+
+    def __init__(self, asker: subprocess.Popen[bytes], spread: Spread, now: float) -> None:
+        self.fd = asker.stdout.fileno() if asker.stdout is not None else -1
+        os.set_blocking(self.fd, False)
+        self.sentence = "Ray has not answered yet"
+        self._spread = spread
+        self._heard_at = now
+        self._well_since = NEVER
+        self._ill_since = now
+        self._buffer = b""
+
+    def read(self, now: float) -> None:
+        """Take in what has come."""
+        with contextlib.suppress(BlockingIOError):
+            self._buffer += os.read(self.fd, 65536)
+        *lines, self._buffer = self._buffer.split(b"\n")
+        for line in lines:
+            self.hear(line, now)
+        limit = self._spread.probe_timeout_s + self._spread.probe_interval_s
+        if now - self._heard_at > limit and self._well_since < NEVER:
+            self._ill(f"Ray gave no answer for {now - self._heard_at:.0f} s", self._heard_at)
+
+    def hear(self, line: bytes, now: float) -> None:
+        """Take in one line; anything that is no answer is passed over."""
+        try:
+            answer = json.loads(line)
+            nodes, gpus = int(answer["nodes"]), float(answer["gpus"])
+        except (ValueError, KeyError, TypeError):
+            return
+        self._heard_at = now
+        self.sentence = f"Ray has {nodes} of {self._spread.nodes} nodes and {gpus:g} of {self._spread.gpus} GPUs"
+        if nodes >= self._spread.nodes and gpus >= self._spread.gpus:
+            self._well_since = min(self._well_since, now)
+            self._ill_since = NEVER
+        else:
+            self._ill(self.sentence, now)
+
+    def _ill(self, why: str, since: float) -> None:
+        self.sentence = why
+        self._well_since = NEVER
+        self._ill_since = min(self._ill_since, since)
+
+    def is_well_for(self, seconds: float, now: float) -> bool:
+        """Whether all nodes and GPUs have been there for so long."""
+        return self._well_since < NEVER and now - self._well_since >= seconds
+
+    def ill_for(self, now: float) -> float:
+        """Seconds since they are not all there; 0 when they are."""
+        return max(0.0, now - self._ill_since) if self._ill_since < NEVER else 0.0

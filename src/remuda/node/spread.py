@@ -1,0 +1,267 @@
+"""The child of a replica that spans nodes: starts members on the others, then the server, and ends with any of them.
+
+members are here ─▶ (Ray's head) ─▶ members are told what to run ─▶ (Ray has all nodes and GPUs) ─▶ the server
+"""
+
+from __future__ import annotations
+
+import binascii
+import contextlib
+import json
+import os
+import secrets
+import select
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from remuda.node import gang
+from remuda.node.launch import NotHere, own_address
+from remuda.node.ports import PortClaim, PortTaken
+from remuda.node.process import adopt_orphans
+from remuda.node.ray import RayView
+from remuda.node.signals import ENDING, Signals
+from remuda.wire.child import ChildSpec
+from remuda.wire.spread import (
+    DASHBOARD_MARK,
+    HEAD_MARK,
+    HEAD_PORT_MARK,
+    OWN_MARK,
+    RANK_MARK,
+    SCRATCH_MARK,
+    Spread,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+TOLD_EVERY_S = 10.0
+GRACE_S = 5.0
+FIRST_PORT = 29500
+
+
+class Over(Exception):
+    """The replica is at its end.
+
+    Args:
+        code: exit code.
+        why: in one sentence; empty when the server itself ended.
+    """
+
+    def __init__(self, code: int, why: str) -> None:
+        super().__init__(why)
+        self.code = code
+
+
+def main(arguments: list[str]) -> int:
+    """`spread CHILD.json -- SERVER…`: exit code of the server, or 1 with the reason on stderr."""
+    spec = ChildSpec.from_json(Path(arguments[0]).read_text(encoding="utf-8"))
+    if spec.spread is None:
+        raise ValueError("the child document does not span nodes")
+    return Gang(spec, spec.spread, arguments[2:]).run()
+
+
+class Gang:
+    """All processes of the replica that are started from this node, and the lines to the others."""
+
+    def __init__(self, spec: ChildSpec, spread: Spread, argv: list[str]) -> None:
+        self._spec, self._spread, self._argv = spec, spread, argv
+        self._signals = Signals()
+        self._cleanup = adopt_orphans()
+        self._listener = socket.create_server(("0.0.0.0", 0))  # noqa: S104 - the other nodes must reach it
+        self._key = secrets.token_hex(16)
+        self._ports = [PortClaim(Path(spec.port_locks) if spec.port_locks else None, "0.0.0.0") for _ in range(2)]  # noqa: S104
+        self._members: dict[int, gang.Line] = {}
+        self._nodes: dict[int, str] = {}
+        self._strangers: list[gang.Line] = []
+        self._beside: dict[str, subprocess.Popen[bytes]] = {}
+        """Processes whose end is the replica's end, by what they are called."""
+        self._server: subprocess.Popen[bytes] | None = None
+        self._ray: RayView | None = None
+        self._told_at = 0.0
+        number = binascii.crc32(f"{spec.token} {os.getpid()}".encode())
+        self._marks = {SCRATCH_MARK: f"/tmp/rr{number:08x}"}  # noqa: S108 - Ray's sockets need a short path
+
+    def run(self) -> int:
+        """Until one of all ends."""
+        try:
+            self._gather()
+            self._start()
+            while True:
+                self._turn()
+        except Over as over:
+            if str(over):
+                sys.stderr.write(f"remuda-node: {over}\n")
+            return over.code
+        except (NotHere, OSError, PortTaken) as error:
+            sys.stderr.write(f"remuda-node: {error}\n")
+            return 1
+        finally:
+            self._close()
+
+    def _gather(self) -> None:
+        """Start the members and wait until all have called."""
+        meeting = Path(self._spec.run_dir) / gang.MEETING
+        hosts = [own_address(self._spec.host_file), os.uname().nodename]
+        text = json.dumps({"port": self._listener.getsockname()[1], "key": self._key, "hosts": hosts})
+        draft = meeting.with_name(f".{gang.MEETING}.{os.getpid()}")
+        with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
+            file.write(text)
+        draft.replace(meeting)
+        argv = [*step_words(self._spread), *self._spread.launcher, "member", self._spec.run_dir]
+        self._beside["the step of the other nodes"] = gang.start(argv, {}, self._cleanup, own_group=True)
+        while len(self._members) < self._spread.nodes - 1:
+            self._turn()
+            self._tell(f"{len(self._members) + 1} of {self._spread.nodes} nodes are here")
+
+    def _start(self) -> None:
+        """Everything is there: start what each node runs."""
+        spread = self._spread
+        head = str(next(iter(self._members.values())).socket.getsockname()[0])
+        port = self._ports[0].take_free(spread.head_port or FIRST_PORT, self._spec.token)
+        dashboard = self._ports[1].take_free(spread.dashboard_port or port + 1, self._spec.token)
+        self._marks |= {HEAD_MARK: head, HEAD_PORT_MARK: str(port), DASHBOARD_MARK: str(dashboard)}
+        if spread.head:
+            self._beside["Ray's head"] = gang.start(self._filled(spread.head, 0), {}, self._cleanup, own_group=True)
+            while not _answers(head, port):
+                self._turn()
+                self._tell("Ray's head does not answer yet")
+        for rank, line in self._members.items():
+            words = self._filled(spread.member, rank, own=OWN_MARK)
+            line.say({"argv": words, "env": self._env(rank), "scratch": self._marks[SCRATCH_MARK]})
+        if spread.ask:
+            self._wait_for_ray()
+        more = {name: self._filled([value], 0)[0] for name, value in spread.env.items()}
+        argv = self._filled(self._argv, 0)
+        self._server = gang.start(argv, {**self._env(0), **more}, self._cleanup, own_group=False)
+
+    def _wait_for_ray(self) -> None:
+        """Until Ray has all nodes and GPUs, and has had them for as long as it is asked to."""
+        spread = self._spread
+        asker = gang.start(self._filled(spread.ask, 0), {}, self._cleanup, own_group=True, pipe=True)
+        self._ray = ray = RayView(asker, spread, time.monotonic())
+        self._beside["the program that asks Ray"] = asker
+        grace = spread.status_grace_s if spread.watch else 0.0
+        while not ray.is_well_for(grace, time.monotonic()):
+            self._turn()
+            self._tell(ray.sentence)
+        if not spread.watch:
+            self._beside.pop("the program that asks Ray")
+            gang.dismiss(asker)
+            self._ray = None
+
+    # --- one turn ----------------------------------------------------------------------------------------------------
+
+    def _turn(self) -> None:
+        """Wait a moment, and look at everything once.
+
+        Raises:
+            Over: something has ended.
+        """
+        poll = select.poll()
+        lines = [*self._members.values(), *self._strangers]
+        pipe = [self._ray.fd] if self._ray is not None else []
+        for fd in (self._signals.fd, self._listener.fileno(), *(line.socket.fileno() for line in lines), *pipe):
+            poll.register(fd, select.POLLIN)
+        poll.poll(200)
+        if any(number in ENDING for number in self._signals.take()):
+            self._end_in_order()
+        if select.select([self._listener], [], [], 0)[0]:
+            self._strangers.append(gang.Line(self._listener.accept()[0]))
+        self._greet()
+        now = time.monotonic()
+        for rank, line in self._members.items():
+            for message in line.hear():
+                if "ended" in message:
+                    why = f": {message['why']}" if message.get("why") else ""
+                    raise Over(1, f"rank {rank} on {self._nodes[rank]} ended with code {message['ended']}{why}")
+            line.beat(now)
+            if not line.is_open:
+                raise Over(1, f"rank {rank} on {self._nodes[rank]} has gone")
+        self._look(now)
+
+    def _look(self, now: float) -> None:
+        if self._server is not None and self._server.poll() is not None:
+            raise Over(gang.code_of(self._server), "")
+        for name, process in self._beside.items():
+            if process.poll() is not None:
+                raise Over(1, f"{name} ended with code {gang.code_of(process)}")
+        if self._ray is None:
+            return
+        self._ray.read(now)
+        patience = self._spec.probe.unhealthy_restart_after_s if self._spec.probe is not None else 0.0
+        if self._server is not None and patience and self._ray.ill_for(now) > patience:
+            raise Over(1, f"Ray is not well: {self._ray.sentence}")
+
+    def _greet(self) -> None:
+        """Take in those that know the key."""
+        for line in list(self._strangers):
+            for message in line.hear():
+                rank = message.get("rank")
+                if message.get("key") == self._key and isinstance(rank, int) and rank not in self._members:
+                    self._members[rank], self._nodes[rank] = line, str(message.get("node", ""))
+            if line in self._members.values() or not line.is_open:
+                self._strangers.remove(line)
+
+    def _end_in_order(self) -> None:
+        """Asked to end: the server was asked, too; the others go on until it has."""
+        if self._server is not None:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._server.wait(self._spec.kill_grace_s)
+            raise Over(gang.code_of(self._server) if self._server.returncode is not None else 1, "")
+        raise Over(1, "asked to end")
+
+    # --- the rest ----------------------------------------------------------------------------------------------------
+
+    def _filled(self, words: list[str], rank: int, own: str = "") -> list[str]:
+        marks = {**self._marks, RANK_MARK: str(rank), OWN_MARK: own or self._marks[HEAD_MARK]}
+        if own:
+            marks.pop(SCRATCH_MARK)
+            return gang.plain(words, marks)
+        return gang.filled(words, marks)
+
+    def _env(self, rank: int) -> Mapping[str, str]:
+        return {
+            "REMUDA_RANK": str(rank),
+            "REMUDA_NNODES": str(self._spread.nodes),
+            "REMUDA_HEAD": self._marks[HEAD_MARK],
+            "REMUDA_HEAD_PORT": self._marks[HEAD_PORT_MARK],
+        }
+
+    def _tell(self, what: str) -> None:
+        """A line of the log now and then: what is waited for, and that the wait is no hang."""
+        now = time.monotonic()
+        if now - self._told_at >= TOLD_EVERY_S:
+            self._told_at = now
+            sys.stdout.write(f"remuda-node: waits: {what}\n")
+            sys.stdout.flush()
+
+    def _close(self) -> None:
+        for line in (*self._members.values(), *self._strangers):
+            line.close()
+        self._listener.close()
+        running = [*([self._server] if self._server is not None else []), *self._beside.values()]
+        gang.end(running, GRACE_S)
+        shutil.rmtree(self._marks[SCRATCH_MARK], ignore_errors=True)
+        for port in self._ports:
+            port.release()
+
+
+def step_words(spread: Spread) -> list[str]:
+    """`srun` that starts one member on each node of the job but the first."""
+    others = spread.nodes - 1
+    words = ["srun", "--overlap", "--relative=1", f"--nodes={others}", f"--ntasks={others}", "--ntasks-per-node=1"]
+    words += [f"--cpus-per-task={spread.cpus}"] if spread.cpus else []
+    return [*words, "--export=ALL", "--mpi=none", "--kill-on-bad-exit=1", "--input=none", "--unbuffered"]
+
+
+def _answers(host: str, port: int) -> bool:
+    try:
+        socket.create_connection((host, port), timeout=1).close()
+    except OSError:
+        return False
+    return True

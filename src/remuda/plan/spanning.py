@@ -1,0 +1,104 @@
+"""Which words each node of a replica that spans nodes runs: Ray, or the engine's own ranks. Pure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from remuda.base.errors import InputError
+from remuda.plan.model import Spread
+from remuda.specs.backend import SlurmBackend
+from remuda.wire.spread import DASHBOARD_MARK, HEAD_MARK, HEAD_PORT_MARK, OWN_MARK, RANK_MARK, SCRATCH_MARK
+
+if TYPE_CHECKING:
+    from remuda.plan.container import Container
+    from remuda.specs.swarm import SwarmSpec
+
+RAY: Final = ("-m", "ray.scripts.scripts", "start", "--block", "--disable-usage-stats")
+ADDRESS: Final = f"{HEAD_MARK}:{HEAD_PORT_MARK}"
+ASK: Final = """
+import json, sys, time
+import ray
+ray.init(address=sys.argv[1], log_to_driver=False, logging_level="ERROR")
+while True:
+    alive = [node for node in ray.nodes() if node["Alive"]]
+    gpus = sum(node["Resources"].get("GPU", 0) for node in alive)
+    print(json.dumps({"nodes": len(alive), "gpus": gpus}), flush=True)
+    time.sleep(0.5 if len(alive) < int(sys.argv[2]) or gpus < int(sys.argv[3]) else float(sys.argv[4]))
+"""
+
+
+def nodes_of(spec: SwarmSpec) -> int:
+    """Nodes of one replica; 1 on backends that have no nodes to choose from."""
+    if not isinstance(spec.backend, SlurmBackend):
+        return 1
+    return max(1, -(-(spec.gpus_per_replica or 0) // spec.gpus_per_node))
+
+
+def uses_ray(spec: SwarmSpec) -> bool:
+    """Whether Ray holds the nodes of a replica together."""
+    return (spec.spanning or ("ray" if spec.engine == "vllm" else "engine")) == "ray"
+
+
+def server_args(spec: SwarmSpec) -> tuple[str, ...]:
+    """What the engine's command says besides, on the first node.
+
+    Raises:
+        InputError: the engine cannot span nodes like this.
+    """
+    count = nodes_of(spec)
+    if count == 1 or spec.engine == "command":
+        return ()
+    if spec.engine == "vllm":
+        if uses_ray(spec):
+            return () if "--distributed-executor-backend" in spec.args else ("--distributed-executor-backend", "ray")
+        return ("--nnodes", str(count), "--node-rank", RANK_MARK, "--master-addr", HEAD_MARK,
+                "--master-port", HEAD_PORT_MARK)  # fmt: skip
+    if spec.engine == "sglang" and not uses_ray(spec):
+        return ("--nnodes", str(count), "--node-rank", RANK_MARK, "--dist-init-addr", ADDRESS)
+    what = f"`gpus_per_replica` is {spec.gpus_per_replica} and a node has {spec.gpus_per_node}"
+    if spec.engine == "sglang":
+        raise InputError(f"{what}: sglang spans nodes by itself, not through Ray", hint="leave `spanning` out",
+                         where="spanning")  # fmt: skip
+    raise InputError(f"{what}: the {spec.engine} engine cannot span nodes",
+                     hint="set `gpus_per_node` to what a node has, or use fewer GPUs for each replica",
+                     where="gpus_per_replica")  # fmt: skip
+
+
+def spread_of(spec: SwarmSpec, server: tuple[str, ...], image: Container, python: str) -> Spread | None:
+    """How a replica spans nodes; None when it is on one.
+
+    Args:
+        spec: without gaps.
+        server: words of the server on the first node, without the image.
+        image: that everything runs in.
+        python: interpreter that has the engine, and Ray where it is used.
+    """
+    count, backend = nodes_of(spec), spec.backend
+    if count == 1 or not isinstance(backend, SlurmBackend):
+        return None
+    if not uses_ray(spec):
+        own = (*server, "--headless") if spec.engine == "vllm" else server
+        return Spread(nodes=count, member=image.command(own), cpus=spec.cpus_per_task or 0)
+    watch = spec.watchdog.ray
+    gpus = watch.expected_tp if watch.expected_tp is not None else count * spec.gpus_per_node
+    each = (f"--num-gpus={spec.gpus_per_node}", f"--num-cpus={spec.cpus_per_task or 1}")
+    head = (python, *RAY, "--head", f"--node-ip-address={HEAD_MARK}", f"--port={HEAD_PORT_MARK}",
+            "--dashboard-host=127.0.0.1", f"--dashboard-port={DASHBOARD_MARK}", f"--temp-dir={SCRATCH_MARK}",
+            *each)  # fmt: skip
+    member = (python, *RAY, f"--address={ADDRESS}", f"--node-ip-address={OWN_MARK}", *each)
+    ask = (python, "-c", ASK, ADDRESS, str(count), str(gpus), str(watch.probe_interval_s))
+    return Spread(
+        nodes=count,
+        member=image.command(member),
+        head=image.command(head),
+        ask=image.command(ask),
+        gpus=gpus,
+        env={"RAY_ADDRESS": ADDRESS},
+        head_port=backend.ray_port,
+        dashboard_port=backend.ray_dashboard_port,
+        cpus=spec.cpus_per_task or 0,
+        watch=watch.enabled and spec.watchdog.enabled,
+        probe_timeout_s=watch.probe_timeout_s,
+        status_grace_s=watch.status_grace_s,
+        probe_interval_s=watch.probe_interval_s,
+    )

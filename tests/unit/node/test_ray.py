@@ -1,0 +1,79 @@
+"""What Ray says, and when it counts as well."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from remuda.node.ray import RayView
+from remuda.wire.spread import Spread
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+SPREAD = Spread(2, [], gpus=8, probe_timeout_s=10, probe_interval_s=5)
+
+
+@pytest.fixture
+def view() -> Iterator[RayView]:
+    asker = subprocess.Popen([sys.executable, "-c", ""], stdout=subprocess.PIPE)
+    with asker:
+        asker.wait()
+        yield RayView(asker, SPREAD, 0.0)
+
+
+def line(nodes: int, gpus: float) -> bytes:
+    return json.dumps({"nodes": nodes, "gpus": gpus}).encode()
+
+
+def test_all_nodes_and_gpus_for_so_long(view: RayView) -> None:
+    assert view.sentence == "Ray has not answered yet"
+    view.hear(line(1, 4), 1)
+    assert view.sentence == "Ray has 1 of 2 nodes and 4 of 8 GPUs"
+    view.hear(line(2, 8), 2)
+    assert view.is_well_for(0, 2)
+    assert not view.is_well_for(3, 4)
+    view.hear(line(2, 8), 5)
+    assert view.is_well_for(3, 5)
+    view.hear(line(2, 7), 6)
+    assert not view.is_well_for(0, 6)
+    assert view.ill_for(8) == 2
+
+
+def test_silence_counts_from_the_last_answer(view: RayView) -> None:
+    view.hear(line(2, 8), 1)
+    view.read(16)
+    assert view.is_well_for(0, 16)
+    view.read(17)
+    assert view.sentence == "Ray gave no answer for 16 s"
+    assert view.ill_for(17) == 16
+    view.hear(line(2, 8), 18)
+    assert view.ill_for(18) == 0
+
+
+@pytest.mark.parametrize("text", [b"", b"[]", b"2026 INFO worker", b'{"nodes": 2}', b'{"nodes": null, "gpus": 1}'])
+def test_what_is_no_answer_is_passed_over(view: RayView, text: bytes) -> None:
+    view.hear(line(2, 8), 1)
+    view.hear(text, 2)
+    assert view.is_well_for(1, 2)
+
+
+def test_answers_come_in_pieces() -> None:
+    read, write = os.pipe()
+    with os.fdopen(read, "rb", buffering=0) as pipe:
+        asker = subprocess.Popen([sys.executable, "-c", ""])
+        asker.wait()
+        asker.stdout = pipe
+        view = RayView(asker, SPREAD, 0.0)
+        os.write(write, line(2, 8)[:5])
+        view.read(1)
+        assert not view.is_well_for(0, 1)
+        os.write(write, line(2, 8)[5:] + b"\n")
+        view.read(2)
+        assert view.is_well_for(0, 2)
+        os.close(write)

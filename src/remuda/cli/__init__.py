@@ -29,6 +29,7 @@ COMMANDS = {
     "nodes": ("remuda.cli.nodes:nodes", "List, ban and test nodes; show what speaks against them."),
     "import": ("remuda.cli.import_:import_", "Take over what another supervisor kept."),
     "job": ("remuda.cli.job:job", "Run batch jobs and scripts against an endpoint."),
+    "pool": ("remuda.cli.pool:pool", "Bring up several swarms, so many at once, and run each one's job."),
     "config": ("remuda.cli.config:config", "Check documents, show values and their origins, print schemas."),
     "init": ("remuda.cli.config:init", "Write a file of your own defaults."),
     "host": ("remuda.cli.host:host", "Start, stop and look at the host process."),

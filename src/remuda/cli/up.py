@@ -36,7 +36,7 @@ def up(
     for note in planned.notes:
         say(f"note: {note}")
     if dry_run:
-        _show_dry_run(planned, as_json=as_json)
+        show_dry_run(planned, as_json=as_json)
         return
     view = swarms.bring_up(planned)
     if wait:
@@ -47,7 +47,8 @@ def up(
         watch.announce(view)
 
 
-def _show_dry_run(planned: Any, *, as_json: bool) -> None:
+def show_dry_run(planned: Any, *, as_json: bool) -> None:
+    """Print what bringing a planned swarm up would start."""
     from remuda.base.shell import show_command
     from remuda.control import swarms
 

@@ -94,7 +94,15 @@ def plan_up(
     Raises:
         InputError: something is wrong with the document; says where.
     """
-    loaded = load_swarm(file, overrides)
+    return plan_loaded(load_swarm(file, overrides), paths=paths, name=name)
+
+
+def plan_loaded(loaded: Loaded[SwarmSpec], *, paths: StatePaths, name: str = "") -> Planned:
+    """The same from a document that was read already.
+
+    Raises:
+        InputError: something is wrong with the document; says where.
+    """
     try:
         return _plan(loaded, name, paths)
     except InputError as error:

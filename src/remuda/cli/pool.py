@@ -1,0 +1,125 @@
+"""`pool`: several swarms from one document, so many at once, each with its job."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from remuda.cli.show import age, console, is_terminal, print_json, say, table
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from remuda.control.pool import Member
+
+_COLUMNS = ("swarm", "step", "phase", "job", "for", "reason")
+
+
+@click.command()
+@click.option("-c", "--config", "file", required=True, type=click.Path(path_type=Path), help="Pool document (YAML).")
+@click.option("--again", is_flag=True, help="Do all of it anew, also what an earlier command has finished.")
+@click.option("--dry-run", is_flag=True, help="Show what would be brought up and run, and start nothing.")
+@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
+def pool(file: Path, again: bool, dry_run: bool, as_json: bool) -> int:
+    """Bring up the swarms of FILE, so many at once, run each one's job, and take each down when that has ended.
+
+    Kill it in any way and type it again: swarms that are up are taken over, finished jobs are not done twice, what
+    failed is tried again. Exit code 1 when one has failed.
+    """
+    from remuda.base.errors import Interrupted
+    from remuda.base.paths import state_paths
+    from remuda.control import pool as control
+    from remuda.specs.pool import load_pool
+
+    paths = state_paths()
+    loaded = load_pool(file)
+    members = control.plan_pool(loaded, paths)
+    if dry_run:
+        _show_plan(members, loaded.spec.bound, as_json=as_json)
+        return 0
+    paths.prepare()
+    run = control.PoolRun(loaded, members, paths)
+    with run.locked():
+        run.resume(again=again)
+        try:
+            _follow(run.run())
+        except KeyboardInterrupt:
+            hint = f"go on: remuda pool -c {file}; or end them with remuda down and remuda job cancel"
+            raise Interrupted("not waited for; its swarms stay up and their jobs go on", hint=hint) from None
+    if as_json:
+        print_json(control.to_json(members))
+    else:
+        rows = [[one.entry.name, one.entry.outcome.value, one.job_id or "-", one.entry.reason] for one in members]
+        table(["swarm", "outcome", "job", "reason"], rows)
+    return 1 if any(one.entry.outcome == "failed" for one in members) else 0
+
+
+def _show_plan(members: Sequence[Member], bound: int, *, as_json: bool) -> None:
+    from remuda.cli.up import show_dry_run
+    from remuda.control import swarms
+
+    if as_json:
+        print_json([
+            {
+                "swarm": one.entry.name, "backend": one.planned.workload.backend,
+                "job": one.said.job.model_dump() if one.said.job else None, "stays": one.said.stays,
+                "tasks": [{"token": item.token, "argv": list(item.argv)} for item in swarms.dry_run(one.planned)],
+            }
+            for one in members
+        ])  # fmt: skip
+        return
+    rows = [
+        [one.entry.name, one.planned.workload.backend, str(one.planned.spec.replicas), _job(one),
+         "stays up" if one.said.stays else "taken down"]
+        for one in members
+    ]  # fmt: skip
+    table(["swarm", "backend", "replicas", "job", "afterwards"], rows)
+    click.echo(f"\nat most {bound} at once\n")
+    for one in members:
+        show_dry_run(one.planned, as_json=False)
+
+
+def _job(member: Member) -> str:
+    job = member.said.job
+    if job is None:
+        return "-"
+    return job.script or f"{job.job}: {job.input} -> {job.output}"
+
+
+def _follow(steps: Iterator[Sequence[Member]]) -> None:
+    if is_terminal():
+        _live(steps)
+        return
+    told: dict[str, str] = {}
+    for members in steps:
+        for one in members:
+            line = f"{one.entry.name:<20} {_step(one):<9} {one.entry.reason or one.seen.reason}".rstrip()
+            state = f"{one.entry.step} {one.seen.phase} {one.entry.outcome} {one.entry.reason}"
+            if told.get(one.entry.name) != state:
+                told[one.entry.name] = state
+                say(line)
+
+
+def _step(one: Member) -> str:
+    return one.entry.outcome.value if one.entry.step == "over" else one.entry.step.value
+
+
+def _live(steps: Iterator[Sequence[Member]]) -> None:
+    from rich.live import Live
+
+    with Live(console=console(stderr=True), refresh_per_second=4, transient=True) as live:
+        for members in steps:
+            live.update(_drawing(members))
+
+
+def _drawing(members: Sequence[Member]) -> Any:
+    from rich import box
+    from rich.table import Table
+
+    drawn = Table(*_COLUMNS, box=box.SIMPLE_HEAD, pad_edge=False)
+    for one in members:
+        reason = one.entry.reason or one.seen.reason
+        drawn.add_row(one.entry.name, _step(one), one.seen.phase, one.progress, age(one.entry.since), reason[:70])
+    return drawn

@@ -1,0 +1,121 @@
+"""`remuda pool` on this machine: so many at once, one after the other, killed in the middle, and one that fails."""
+
+from __future__ import annotations
+
+import json
+import signal
+from typing import TYPE_CHECKING, Any
+
+import yaml
+from tests.conftest import until
+
+if TYPE_CHECKING:
+    from tests.conftest import Home
+
+ROWS = 30
+
+
+def member(home: Home, name: str, *engine_args: str, **more: Any) -> dict[str, Any]:
+    """A swarm of one engine without a router, and a job for it."""
+    path = home.swarm(name, replicas=1, router="none", engine_args=list(engine_args), **more.pop("swarm", {}))
+    job = {"job": "completion", "input": "in.jsonl", "output": f"{name}.jsonl"}
+    return {"config": path.name, "job": job, **more}
+
+
+def write(home: Home, *members: dict[str, Any], **more: Any) -> str:
+    (home.root / "in.jsonl").write_text("".join(f'{{"prompt": "row {n}"}}\n' for n in range(ROWS)))
+    path = home.root / "pool.yaml"
+    path.write_text(yaml.safe_dump({**more, "swarms": list(members)}))
+    return str(path)
+
+
+def up(home: Home) -> list[str]:
+    """Swarms that are not down."""
+    return [view["name"] for view in home.client.get("/workloads", kind="swarm")]
+
+
+def rows(home: Home, name: str) -> list[Any]:
+    path = home.root / f"{name}.jsonl"
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def asked(home: Home, job: str) -> int:
+    """Tokens that a job has spent."""
+    return int(json.loads(home.run("job", "status", job, "--json").stdout)["summary"]["completion_tokens"])
+
+
+def test_one_after_the_other_and_one_that_fails(home: Home) -> None:
+    broken = member(
+        home, "broken", "--die-at-start", "3", swarm={"watchdog": {"max_restarts": 0, "max_replacements": 0}}
+    )
+    script = home.root / "look.py"
+    script.write_text("import os, sys\nopen(sys.argv[1], 'w').write(os.environ['ENDPOINT'])\n")
+    with_script = {**member(home, "third"), "job": {"script": "look.py", "args": [str(home.root / "told")]}}
+    file = write(home, member(home, "first"), broken, with_script, max_concurrent=1)
+
+    shown = home.run("pool", "-c", file, "--dry-run").stdout
+    assert "at most 1 at once" in shown
+    assert "first.replica.0.1." in shown
+    planned = json.loads(home.run("pool", "-c", file, "--dry-run", "--json").stdout)
+    assert [one["swarm"] for one in planned] == ["first", "broken", "third"]
+    assert not (home.paths.root / "pools").exists(), "nothing is recorded"
+
+    running = home.start("pool", "-c", file, "--json")
+    most = 0
+    while running.poll() is None:
+        if home.client.is_up():
+            most = max(most, len(up(home)))
+    out, err = running.communicate()
+    assert running.returncode == 1, err
+    assert most == 1
+    came = {one["name"]: (one["outcome"], one["reason"]) for one in json.loads(out)}
+    assert came["first"] == ("done", "")
+    assert came["third"] == ("done", "")
+    assert came["broken"][0] == "failed"
+    assert came["broken"][1].startswith("it is FAILED: ")
+    assert len(rows(home, "first")) == ROWS
+    assert (home.root / "told").read_text().startswith("http://127.0.0.1:")
+    assert up(home) == []
+    assert not home.tokens()
+
+    again = home.run("pool", "-c", file, check=False)
+    assert again.returncode == 1, "what failed is tried again, and fails again"
+    jobs = json.loads(home.run("job", "list", "--json").stdout)
+    assert sorted(job["swarm"] for job in jobs) == ["first", "third"], "what was done is not done twice"
+
+
+def test_killed_in_the_middle_it_goes_on(home: Home) -> None:
+    slow = ("--token-s", "0.5", "--start-delay", "3")
+    file = write(home, member(home, "a", *slow), member(home, "b", *slow), member(home, "c"), max_concurrent=2)
+    running = home.start("pool", "-c", file)
+    until(lambda: list(home.paths.root.glob("pools/*/pool.json")), "it has begun", 90)
+    other = home.run("pool", "-c", file, check=False)
+    assert other.returncode == 4
+    assert "error: pool 'pool' is being carried out by another command" in other.stderr
+    until(lambda: home.client.get("/workloads", kind="job"), "a driver is there", 120)
+    running.send_signal(signal.SIGKILL)
+    running.communicate()
+    uids = {name: home.view(name)["uid"] for name in up(home)}
+    assert uids
+    home.kill_host()
+    done = home.run("pool", "-c", file)
+    assert [line.split()[:2] for line in done.stdout.splitlines()[1:]] == [["a", "done"], ["b", "done"], ["c", "done"]]
+    assert {name: home.view(name)["uid"] for name in uids} == uids, "those that were up were taken over"
+    assert [len(rows(home, name)) for name in "abc"] == [ROWS, ROWS, ROWS]
+    assert len(json.loads(home.run("job", "list", "--json").stdout)) == 3, "no job was sent twice"
+    assert up(home) == []
+
+
+def test_ctrl_c_leaves_all_as_it_is_and_keep_stays(home: Home) -> None:
+    file = write(home, member(home, "a", "--token-s", "0.3", keep=True))
+    running = home.start("pool", "-c", file)
+    until(lambda: home.client.is_up() and home.client.get("/workloads", kind="job"), "a driver is there", 90)
+    running.send_signal(signal.SIGINT)
+    err = running.communicate()[1]
+    assert running.returncode == 130, err
+    assert "error: not waited for; its swarms stay up and their jobs go on" in err
+    assert f"go on: remuda pool -c {file}" in err
+    assert up(home) == ["a"]
+    done = home.run("pool", "-c", file)
+    assert "a      done" in done.stdout
+    assert up(home) == ["a"]

@@ -40,7 +40,7 @@ def _plain(views: Iterator[dict[str, Any]]) -> dict[str, Any]:
     last: dict[str, Any] = {}
     for last in views:
         for task in last["tasks"]:
-            news = taskview.progress({**task, "reason": task["reason"].partition("; log: ")[0]}, 0.0, 0)
+            news = taskview.progress({**task, "reason": swarms.gist(task["reason"])}, 0.0, 0)
             if told.get(task["task"]) != news:
                 told[task["task"]] = news
                 say(taskview.progress(task, 0.0, 0))

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from remuda.wire.report import LOG_SAID
+
 if TYPE_CHECKING:
     from remuda.node.streams import Streams
 
@@ -33,8 +35,7 @@ def words(reason: str, line: str, used: int, limit: int) -> str:
         limit: how many there are.
     """
     again = f"restart {used} of {limit}" if used and "restart " not in reason else ""
-    said = f"log: {line}" if line else ""
-    return "; ".join(part for part in (again, reason or "loading", said) if part)
+    return "; ".join(part for part in (again, reason or "loading") if part) + (f"{LOG_SAID}{line}" if line else "")
 
 
 class LastLine:

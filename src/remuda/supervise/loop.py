@@ -22,6 +22,7 @@ from remuda.supervise.model import LIVE, RUNNING, Allocation, Phase, Task, Want
 from remuda.supervise.state import Journal, State, text_of
 from remuda.supervise.submit import Submitter
 from remuda.wire.child import BEAT_S
+from remuda.wire.report import without_log
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -34,6 +35,8 @@ _LOG = logging.getLogger("remuda.supervise")
 _AFTER_BUG_S = 1.0
 """Between two rounds while something is broken, so that it does not keep the machine busy."""
 _HURRY_FOR_S = 5.0
+_SAME = {Phase.STARTING: "starting", Phase.READY: "ready", Phase.UNHEALTHY: "unhealthy"}
+"""What a node program says of a task that is as it was."""
 _EARLY_S = 0.01
 """A look is not put off for so little: two clocks are never quite the same."""
 
@@ -88,7 +91,7 @@ class Supervisor:
         self._loads[token] = metrics
 
     def _is_news(self, report: Report) -> bool:
-        """Whether it may change what is done. That a ready task still is can wait, and there is much of that."""
+        """Whether it may change what is done. That a task is as it was can wait, and there is much of that."""
         try:
             parts = read_token(report.token)
         except ValueError:
@@ -96,8 +99,11 @@ class Supervisor:
         task = self.tasks(parts.workload).get(TaskKey(parts.workload, parts.group, parts.index))
         if task is None or task.token != report.token:
             return False
-        said = (report.state, report.url, report.pid, report.restarts)
-        return task.phase is not Phase.READY or said != ("ready", task.url, task.pid, task.restarts)
+        if report.state != _SAME.get(task.phase) or (report.url, report.pid, report.restarts) != (
+            task.url, task.pid, task.restarts
+        ):  # fmt: skip
+            return True
+        return task.phase is not Phase.READY and without_log(report.reason) != without_log(task.reason)
 
     def wake(self) -> None:
         """Let the next step come at once."""

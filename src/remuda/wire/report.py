@@ -13,6 +13,8 @@ from typing import Any, Union
 
 STATES = ("starting", "ready", "unhealthy", "backoff", "stopping", "exited")
 MAX_LINE_BYTES = 65536
+LOG_SAID = "; log: "
+"""In a reason, before the last line of output of a server that loads."""
 
 
 @dataclass(frozen=True)
@@ -67,6 +69,11 @@ class Report:
         if wrong:
             raise ValueError(f"field {wrong!r} of the report has a wrong type or value")
         return report
+
+
+def without_log(reason: str) -> str:
+    """A reason without the last line of output, which is new all the time."""
+    return reason.partition(LOG_SAID)[0]
 
 
 @dataclass(frozen=True)

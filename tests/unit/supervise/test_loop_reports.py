@@ -76,3 +76,28 @@ async def test_only_news_wake_the_loop(bed: Bed, state: str, changes: dict[str, 
     assert bed.host._wake.is_set() is expected
     await bed.go(2)
     assert bed.task().metrics == changes.get("metrics", {}), "what can wait is taken in with the next look"
+
+
+@pytest.mark.parametrize(
+    ("state", "reason", "expected"),
+    [
+        ("starting", "nothing listens; log: shard 1 of 8", False),
+        ("starting", "nothing listens; log: shard 2 of 8", False),
+        ("starting", "answers with HTTP status 503; log: shard 2 of 8", True),
+        ("ready", "", True),
+        ("backoff", "exit code 1", True),
+    ],
+)
+async def test_what_a_server_prints_while_it_loads_wakes_nobody(
+    bed: Bed, state: str, reason: str, *, expected: bool
+) -> None:
+    bed.up(group(count=1))
+    await bed.go(1)
+    first = replace(bed.backend.report(bed.task().token, "starting"), reason="nothing listens; log: shard 1 of 8")
+    bed.host.take(first)
+    await bed.go()
+    bed.host._wake.clear()
+    bed.host.take(replace(first, seq=first.seq + 1, state=state, reason=reason))
+    assert bed.host._wake.is_set() is expected
+    await bed.go(2)
+    assert bed.task().seq == first.seq + 1, "what can wait is taken in with the next look"

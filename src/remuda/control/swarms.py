@@ -19,6 +19,7 @@ from remuda.control.ending import take_down
 from remuda.control.follow import secret_folder
 from remuda.specs.load import assignment
 from remuda.specs.resolve import Override
+from remuda.wire.report import without_log
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -121,6 +122,11 @@ def _place_run_dir(workload: Workload) -> None:
             run_dir.symlink_to(elsewhere)
     except OSError as error:
         raise InputError(f"{elsewhere} cannot be made: {error.strerror}", where="home_directory") from error
+
+
+def gist(reason: str) -> str:
+    """A task's reason without the last line of its server's output, which is new all the time."""
+    return without_log(reason)
 
 
 def wait_up(name: str, limit_s: float, client: HostClient | None = None) -> Iterator[dict[str, Any]]:

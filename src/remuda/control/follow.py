@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,7 +16,7 @@ from remuda.serving.membership import members, ready_fronts
 from remuda.serving.router import Changes, Keys, Router, router_named
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from remuda.backends.base import TaskKey
     from remuda.supervise.model import Task, Want
@@ -126,15 +127,16 @@ class RouterFollower:
     async def _sync(self, name: Name, router: Router, keys: Keys) -> float:
         target = self._targets[name]
         try:
-            changes = await _tell_members(router, target, keys)
+            before = self._seen.get(name)
+            changes = await _tell_members(router, target, keys, before.members if before is not None else ())
         except RemudaError as error:
             _LOG.warning("the router of %s could not be told its members: %s", name[0], error)
             return _AGAIN_S
         if changes:
             _LOG.info("router of %s: +%s -%s", name[0], sorted(changes.added), sorted(changes.removed))
-        before, has = self._seen.get(name), sorted(target.urls - changes.pending)
-        stats = before.stats if before is not None else {}
-        self._seen[name] = RouterView(url=target.base_url, members=has, stats=stats)
+        has = sorted(target.urls - changes.pending)
+        empty = before or RouterView(url=target.base_url, members=[], stats={})
+        self._seen[name] = empty.model_copy(update={"members": has})
         self._show(name[0])
         if before is None or before.members != has:
             self._tell(name[0])
@@ -145,6 +147,7 @@ class RouterFollower:
 
     async def _look(self, name: Name, target: Target, router: Router, keys: Keys) -> None:
         """Keep what `status` shows of the router."""
+        asked_at = time.time()
         try:
             stats = await router.stats(target.base_url, keys)
         except RemudaError:
@@ -153,7 +156,7 @@ class RouterFollower:
         view = self._seen.get(name)
         if view is None:
             return
-        self._seen[name] = view.model_copy(update={"stats": numbers})
+        self._seen[name] = view.model_copy(update={"stats": numbers, "counted_at": asked_at})
         self._show(name[0])
         # Between two tries a request is nowhere for a moment: nothing is left only if that was so twice.
         running = max(numbers["running"], view.stats.get("running", 1.0))
@@ -178,14 +181,16 @@ class RouterFollower:
                 await self._look(name, self._targets[name], router, _keys(workload))
 
 
-async def _tell_members(router: Router, target: Target, keys: Keys) -> Changes:
-    """Bring the router its members: first those that come, then without those that leave.
+async def _tell_members(router: Router, target: Target, keys: Keys, had: Sequence[str]) -> Changes:
+    """Bring the router its members. Those that leave go last, so that it is never without one.
 
     Raises:
         RemudaError: the router does not answer, or refuses.
     """
-    if target.leaving:
-        changes = await router.sync(target.base_url, target.urls | target.leaving, keys)
+    if target.leaving and not target.urls <= set(had):
+        workers = (await router.stats(target.base_url, keys)).workers
+        stay = target.leaving & {worker.url.rstrip("/") for worker in workers}
+        changes = await router.sync(target.base_url, target.urls | stay, keys)
         if changes.pending or not target.urls:
             return changes
     return await router.sync(target.base_url, target.urls, keys)

@@ -272,8 +272,11 @@ class Service(Lookout):
         name, now = want.workload.name, self.clock.now()
         row = self.journal.store.workload(name)
         plan = want.workload.model_dump_json()
-        if (row.plan, row.ends_at) != (plan, want.ends_at):
-            self.journal.store.replace_workload(self.journal.fence, replace(row, plan=plan, ends_at=want.ends_at))
+        changed = replace(row, plan=plan, ends_at=want.ends_at)
+        if want.running and not row.running:  # nobody has asked it yet
+            changed = replace(changed, used_at=0.0, usage="")
+        if changed != row:
+            self.journal.store.replace_workload(self.journal.fence, changed)
         generation = self.journal.store.set_intent(
             self.journal.fence, name, running=want.running, counts=json.dumps(dict(want.counts)),
             changed_at=now, note=note, paused=want.paused, restart_mark=want.restart_mark,

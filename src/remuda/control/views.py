@@ -74,6 +74,8 @@ class RouterView(View):
     members: list[str]
     """Replicas that it sends to."""
     stats: dict[str, float]
+    counted_at: float = 0.0
+    """When `stats` were taken, seconds since the epoch."""
     beside: list[RouterView] = []
     """Other routers of the workload: its successor that settles in, or the one before that finishes."""
 

@@ -15,6 +15,7 @@ from remuda.control.aftermath import Aftermath
 from remuda.control.announce import Announcer
 from remuda.control.endpoint_file import EndpointFiles
 from remuda.control.follow import RouterFollower
+from remuda.control.reaper import Reaper
 from remuda.control.runfiles import RunFiles
 from remuda.node.zipapp import build_zipapp
 
@@ -77,13 +78,14 @@ class Followers:
         self.routers = RouterFollower(service.routers, self.endpoints.changed, service.supervisor.take_load)
         service.refresh_router = self.routers.refresh
         self.announcer = Announcer(service)
+        self.reaper = Reaper(service)
         self.files = RunFiles(service.journal)
         store = service.journal.store
         self.aftermath = Aftermath(service.paths, lambda name: store.workload(name).note)
 
     def all(self) -> list[After]:
         """In the order in which they are called."""
-        return [self.ports, self.routers, self.endpoints, self.announcer, self.files, self.aftermath]
+        return [self.ports, self.routers, self.endpoints, self.announcer, self.reaper, self.files, self.aftermath]
 
     async def close(self) -> None:
         """End them."""

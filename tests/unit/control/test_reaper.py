@@ -1,0 +1,177 @@
+"""What nobody asks, or whose time is over, is taken down: with a real database, and a clock that jumps."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.unit.supervise.bed import Bed
+from tests.unit.supervise.build import group
+
+from remuda.base.paths import StatePaths
+from remuda.control.reaper import Reaper
+from remuda.control.service import Service
+from remuda.control.views import RouterView
+from remuda.plan.model import Endpoint, Kind, Role, Workload
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+IDLE_S = 1800.0
+LIFETIME_S = 86400.0
+
+
+class Site:
+    """A swarm that is up, on a host that can be started anew."""
+
+    def __init__(self, root: Path, **changes: object) -> None:
+        self.bed = Bed(root / "remuda.db")
+        self.paths = StatePaths(root)
+        self.workload = Workload(
+            name="w", kind=Kind.SWARM, uid="u1", backend="fake", run_dir=str(root / "w"),
+            groups=(group(count=1), group("router", 1, role=Role.ROUTER)), idle_timeout_s=IDLE_S,
+            endpoint=Endpoint(port=9000, router="router"),
+        ).model_copy(update=changes)  # fmt: skip
+        self.requests = self.running = 0.0
+        self.new_host()
+        self.service.create(self.workload)
+
+    def new_host(self) -> None:
+        self.service = Service(self.bed.journal, self.bed.host, self.paths, self.bed.clock)
+        self.reaper = Reaper(self.service)
+
+    def restart_host(self) -> None:
+        """As after kill -9: only the database is left."""
+        self.bed.new_host()
+        self.new_host()
+
+    async def up(self) -> None:
+        await self.bed.all_ready()
+
+    async def live(self, seconds: float, step_s: float = 15.0) -> None:
+        """Let time pass; the router's counters are read at each step."""
+        end = self.bed.clock.now() + seconds
+        while self.bed.clock.now() < end:
+            self.bed.clock.advance(min(step_s, end - self.bed.clock.now()))
+            stats = {"requests": self.requests, "running": self.running}
+            self.service.routers["w"] = RouterView(
+                url="http://r", members=["a"], stats=stats, counted_at=self.bed.clock.now()
+            )
+            await self.reaper.step(self.bed.host.wants["w"], self.bed.host.tasks("w"))
+
+    @property
+    def phase(self) -> str:
+        view = self.service.view("w")
+        return f"{view.phase} {view.reason}".strip()
+
+    def is_wanted(self) -> bool:
+        return self.bed.host.wants["w"].running
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Iterator[Site]:
+    made = Site(tmp_path)
+    yield made
+    made.bed.close()
+
+
+async def test_idle_is_taken_down_and_says_why(site: Site) -> None:
+    await site.up()
+    await site.live(IDLE_S - 60)
+    assert site.is_wanted()
+    await site.live(120)
+    assert not site.is_wanted()
+    await site.bed.go(60)
+    assert site.phase == "DOWN idle for 30m: nothing was asked of its endpoint"
+    assert site.bed.story()[-1].reason.startswith("idle for 30m")
+
+
+async def test_what_is_used_stays(site: Site) -> None:
+    await site.up()
+    for _ in range(10):
+        await site.live(IDLE_S - 60)
+        site.requests += 1
+    site.running = 1.0
+    await site.live(3 * IDLE_S)
+    assert site.is_wanted(), "one long answer is use, too"
+    site.running = 0.0
+    await site.live(IDLE_S + 60)
+    assert not site.is_wanted()
+
+
+async def test_what_nobody_can_ask_is_not_idle(site: Site) -> None:
+    """It waits in the queue for days, is up for a while, and is away again."""
+    await site.live(10 * IDLE_S)
+    assert site.is_wanted()
+    await site.up()
+    await site.live(IDLE_S - 60)
+    task = site.bed.task(0)
+    site.bed.host.take(replace(site.bed.backend.report(task.token, "unhealthy"), reason="ill"))
+    await site.bed.go(1)
+    await site.live(IDLE_S)
+    assert site.is_wanted()
+    site.bed.host.take(site.bed.backend.report(task.token))
+    await site.bed.go(1)
+    await site.live(120)
+    assert not site.is_wanted()
+
+
+async def test_unread_counters_conclude_nothing(site: Site) -> None:
+    await site.up()
+    await site.live(60)
+    for _ in range(100):
+        site.bed.clock.advance(60)
+        await site.reaper.step(site.bed.host.wants["w"], site.bed.host.tasks("w"))
+    assert site.is_wanted()
+
+
+@pytest.mark.parametrize("asked", [False, True])
+async def test_a_host_that_comes_later_remembers(site: Site, asked: bool) -> None:
+    await site.up()
+    site.requests = 7.0
+    await site.live(IDLE_S / 2)
+    site.restart_host()
+    site.requests += asked
+    await site.live(IDLE_S / 2 + 120)
+    assert site.is_wanted() is asked
+    await site.live(IDLE_S)
+    assert not site.is_wanted()
+
+
+async def test_brought_up_again_it_begins_anew(site: Site) -> None:
+    await site.up()
+    await site.live(IDLE_S + 60)
+    await site.bed.go(60)
+    site.bed.clock.advance(10 * IDLE_S)
+    site.service.restart("w")
+    await site.up()
+    await site.live(IDLE_S - 60)
+    assert site.is_wanted()
+    await site.live(120)
+    assert not site.is_wanted()
+
+
+async def test_scaling_is_a_sign_of_use(site: Site) -> None:
+    await site.up()
+    await site.live(IDLE_S - 60)
+    site.service.scale("w", 2)
+    await site.live(IDLE_S - 60)
+    assert site.is_wanted()
+
+
+async def test_a_lifetime_is_over(tmp_path: Path) -> None:
+    site = Site(tmp_path, lifetime_s=LIFETIME_S, idle_timeout_s=0.0)
+    await site.up()
+    await site.live(LIFETIME_S / 2, 600)
+    site.restart_host()
+    await site.live(LIFETIME_S / 2 - 60, 600)
+    assert site.is_wanted()
+    await site.live(120)
+    await site.bed.go(60)
+    assert site.phase == "DOWN its lifetime of 1d is over"
+    site.service.restart("w")
+    await site.live(LIFETIME_S - 60, 600)
+    assert site.is_wanted(), "brought up again it has its whole lifetime again"
+    site.bed.close()

@@ -1,0 +1,66 @@
+"""The line between the first node of a replica and the others, and the words that each is given."""
+
+from __future__ import annotations
+
+import socket
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+from remuda.node import gang
+from remuda.node.spread import step_words
+from remuda.wire.spread import HEAD_MARK, RANK_MARK, Spread
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+Pair = tuple[gang.Line, gang.Line]
+
+
+@pytest.fixture
+def pair() -> Iterator[Pair]:
+    one, other = socket.socketpair()
+    lines = gang.Line(one), gang.Line(other)
+    yield lines
+    for line in lines:
+        line.close()
+
+
+def test_messages_come_whole_and_beats_are_none(pair: Pair) -> None:
+    one, other = pair
+    one.say({"rank": 1})
+    one.beat(time.monotonic() + gang.BEAT_S)
+    one.socket.sendall(b'{"argv": ["a')
+    assert other.hear() == [{"rank": 1}]
+    one.socket.sendall(b'"]}\nno message\n[1]\n')
+    assert other.hear() == [{"argv": ["a"]}]
+    assert other.is_open
+
+
+def test_an_end_that_hangs_up_is_gone(pair: Pair) -> None:
+    one, other = pair
+    one.say({"ended": 3})
+    one.close()
+    assert other.hear() == [{"ended": 3}]
+    assert not other.is_open
+
+
+def test_an_end_that_is_silent_for_long_is_gone(pair: Pair) -> None:
+    _, other = pair
+    other.beat(other.heard_at + gang.SILENCE_S)
+    assert other.is_open
+    other.beat(other.heard_at + gang.SILENCE_S + 1)
+    assert not other.is_open
+
+
+def test_words() -> None:
+    words = gang.plain([f"--addr={HEAD_MARK}:1", RANK_MARK, "plain"], {HEAD_MARK: "10.0.0.1", RANK_MARK: "2"})
+    assert words == ["--addr=10.0.0.1:1", "2", "plain"]
+
+
+def test_one_step_on_all_nodes_but_the_first() -> None:
+    words = step_words(Spread(4, [], cpus=8))
+    assert words[:7] == [
+        "srun", "--overlap", "--relative=1", "--nodes=3", "--ntasks=3", "--ntasks-per-node=1", "--cpus-per-task=8"
+    ]  # fmt: skip

@@ -56,7 +56,10 @@ def place_cluster(asked: Asked) -> Layout:
     Raises:
         InputError: what was said contradicts itself; `where` is the field.
     """
-    gpus = CLUSTER_GPUS if asked.gpus_per_replica is None else asked.gpus_per_replica
+    gpus = asked.gpus_per_replica
+    if gpus is None:
+        share = asked.gpus_per_node // asked.replicas_per_node if asked.replicas_per_node else CLUSTER_GPUS
+        gpus = min(CLUSTER_GPUS, max(1, share))  # as many replicas as are to be on a node fit there
     if gpus > asked.gpus_per_node:
         return _spanning(asked, gpus)
     fits = asked.gpus_per_node // gpus if gpus else 1

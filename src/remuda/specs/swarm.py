@@ -127,7 +127,12 @@ class SwarmSpec(Strict):
     replicas: int = Field(default=1, ge=1)
     """Number of independent servers behind the address."""
     gpus_per_replica: int | None = Field(
-        default=None, ge=0, json_schema_extra={"derived": "`4`; on `local` 4, 2, 1 or 0: as many as there are for each"}
+        default=None,
+        ge=0,
+        json_schema_extra={
+            "derived": "`4`, or what `replicas_per_node` leaves for each; on `local` 4, 2, 1 or 0: as many as there "
+            "are for each"
+        },
     )
     """GPUs of each replica, also its tensor-parallel size. 0 runs on CPUs."""
     gpus_per_node: int = Field(default=4, ge=1)

@@ -51,6 +51,12 @@ def test_three_replicas_at_two_a_node_are_three() -> None:
     assert place_cluster(Asked(3, 2)).replicas_of == ((0, 1), (2,))
 
 
+@pytest.mark.parametrize(("per_node", "gpus"), [(1, 4), (2, 2), (3, 1), (4, 1), (8, 1), (None, 4)])
+def test_gpus_that_nobody_said_are_shared_by_those_on_a_node(per_node: int | None, gpus: int) -> None:
+    placed = place_cluster(Asked(3, gpus_per_node=4, replicas_per_node=per_node))
+    assert placed.gpus_per_replica == gpus
+
+
 def test_spanning_replicas_have_nodes_of_their_own() -> None:
     assert place_cluster(Asked(2, 8)).replicas_of == ((0,), (0,), (1,), (1,))
 

@@ -1,7 +1,8 @@
-"""Runs real vLLM on the CPU as a swarm: `python tests/live/run_vllm_cpu.py [--dir build/vllm-cpu]`.
+"""Runs real vLLM on the CPU as a swarm: `python tests/live/run_vllm_cpu.py [--dir build/vllm-cpu] [--slurm]`.
 
 It makes an environment of its own (3.5 GB, two to three minutes the first time), a tiny model, brings the swarm up,
-asks it through the router, plain and streaming, and takes it down. torch's CPU wheels must be where pip finds packages.
+asks it through the router, plain and streaming, sends it a batch job, and takes it down. With `--slurm` all of that on
+a node of a real Slurm that is started for it. torch's CPU wheels must be where pip finds packages.
 """
 
 from __future__ import annotations
@@ -13,10 +14,15 @@ import shutil
 import subprocess
 import sys
 import sysconfig
+import tempfile
 import time
 import urllib.request
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 VERSION = "0.32.0"
 FREE_GB = 6
@@ -65,19 +71,28 @@ def environment(folder: Path) -> Path:
     return python
 
 
-def document(python: Path, model: Path) -> str:
+def document(python: Path, model: Path, *, slurm: bool) -> str:
     """The swarm, as a user writes it. JSON is YAML."""
+    here = {"engine_path": str(python), "backend": {"type": "local"}}
+    there = {
+        "gpus_per_replica": 0,
+        "cpus_per_task": 4,
+        "backend": {
+            "type": "slurm", "partition": "cpu", "account": "inference", "qos": "normal", "time_limit": "01:00:00",
+            "venv_path": str(python.parents[1]), "preamble": ["#SBATCH --mem=8G"],
+            "endpoint": {"cpus_per_task": 1, "mem": "500MB", "wall_time": "01:00:00"},
+        },
+    }  # fmt: skip
     return json.dumps(
         {
             "name": NAME,
             "model": str(model),
             "engine": "vllm",
-            "engine_path": str(python),
             "replicas": 1,
             "args": "--enforce-eager --max-model-len 1024",
             "env": ENV,
             "wait_endpoint_s": "10m",
-            "backend": {"type": "local"},
+            **(there if slurm else here),
         },
         indent=1,
     )
@@ -92,19 +107,46 @@ def ask(base_url: str, model: str, *, stream: bool) -> str:
         return str(answer.read().decode())
 
 
+@contextmanager
+def cluster(*, wanted: bool) -> Iterator[dict[str, str]]:
+    """Variables that lead to a real Slurm; it ends with the block."""
+    if not wanted:
+        yield {}
+        return
+    from remuda.testing.slurm import SlurmBed
+
+    bed = SlurmBed(tempfile.mkdtemp(prefix="rmsl", dir="/tmp"), owned=True)
+    step("A Slurm of six nodes")
+    bed.up()
+    try:
+        yield bed.env()
+    finally:
+        bed.down()
+
+
 def main() -> None:
     """Run all of it; exit code 0 when vLLM answered."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--dir", type=Path, default=Path("build/vllm-cpu"))
-    folder = parser.parse_args().dir.absolute()
+    parser.add_argument("--slurm", action="store_true", help="on a node of a real Slurm")
+    options = parser.parse_args()
+    folder = options.dir.absolute()
     folder.mkdir(parents=True, exist_ok=True)
     python, model = environment(folder), folder / "model"
     if not (model / "config.json").exists():
         step("A tiny model", str(python), str(Path(__file__).with_name("tiny_hf.py")), str(model))
     swarm = folder / "swarm.yaml"
-    swarm.write_text(document(python, model))
-    remuda = str(Path(sys.executable).with_name("remuda"))
-    more = {"env": {**os.environ, "REMUDA_HOME": str(folder / "home")}}
+    swarm.write_text(document(python, model, slurm=options.slurm))
+    with cluster(wanted=options.slurm) as variables:
+        use(swarm, model, {**os.environ, **variables, "REMUDA_HOME": str(folder / "home")})
+    print("\nvLLM answered, plain, streaming, and a batch job.")
+
+
+def use(swarm: Path, model: Path, environ: dict[str, str]) -> None:
+    """Bring the swarm up, ask it, take it down."""
+    remuda, more = str(Path(sys.executable).with_name("remuda")), {"env": environ}
+    rows, answers = swarm.with_name("in.jsonl"), swarm.with_name("out.jsonl")
+    rows.write_text("".join(json.dumps({"prompt": f"{'the horse runs ' * 20}{number}"}) + "\n" for number in range(16)))
     start = time.monotonic()
     try:
         up = json.loads(step("A swarm of one", remuda, "up", "-c", str(swarm), "--json", **more))
@@ -114,11 +156,14 @@ def main() -> None:
         assert whole["usage"]["completion_tokens"] > 0, whole
         streamed = ask(url, str(model), stream=True)
         assert streamed.rstrip().endswith("[DONE]"), streamed
+        step("A batch job", remuda, "job", "submit", "completion", "--name", NAME, "-i", str(rows), "-o", str(answers),
+             "--no-resume", "--job-kwargs", '{"max_tokens": 4}', **more)  # fmt: skip
+        errors = [json.loads(line)["error"] for line in answers.read_text().splitlines()]
+        assert errors == [None] * 16, errors
         print(step("What it looks like", remuda, "status", NAME, **more))
     finally:
         step("Down", remuda, "down", NAME, **more)
         step("Host, too", remuda, "host", "stop", **more)
-    print("\nvLLM answered, plain and streaming.")
 
 
 if __name__ == "__main__":

@@ -76,15 +76,15 @@ def test_every_step_of_it(home: Home, cluster: SlurmBed) -> None:
     engine = home.root / "vllm"
     engine.write_text(VLLM)
     engine.chmod(0o755)
-    # These nodes have all 16 GPUs, and the engine is a stand-in: the file says neither.
-    here = ("--set", "gpus_per_node=16", "--set", f"engine_path={engine}")
-    shown = home.run("up", "-c", "config.yaml", *here, "--dry-run").stdout
+    shown = home.run("up", "-c", "config.yaml", "--dry-run").stdout
     array = next(line for line in shown.splitlines() if line.startswith("sbatch ") and "--array=" in line)
-    words = "--partition=partition_name --account=account_name --qos=qos_name --gres=gpu:16 --cpus-per-task=32"
+    words = "--partition=partition_name --account=account_name --qos=qos_name --gres=gpu:4 --cpus-per-task=32 --nodes=4"
     assert words in array
     assert "--time=1-12:00:00 " in array
     assert "--array=0-1" in array
 
+    # The nodes here have all 16 GPUs, and the engine is a stand-in: the file says neither.
+    here = ("--set", "gpus_per_node=16", "--set", f"engine_path={engine}")
     up = home.run("up", "-c", "config.yaml", *here)
     assert up.stdout.startswith("OPENAI_BASE_URL=http://")
     (swarm,) = json.loads(home.run("swarm", "list", "--json").stdout)

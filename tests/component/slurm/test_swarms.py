@@ -6,6 +6,7 @@ import json
 import urllib.request
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 import openai
 import pytest
@@ -161,15 +162,28 @@ def test_without_a_router_the_replica_is_the_endpoint(site: Home, slurm: SlurmBe
 
 @pytest.mark.real
 def test_the_real_engine(site: Home, slurm: SlurmBed) -> None:
+    """Two of llama.cpp's servers, each on a node of its own with its own address, behind smg on one of the nodes."""
     model = make_tiny_model(site.root / "tiny.gguf")
     watchdog = {"http_path": None}
+    # A node has 16 CPUs: two replicas do not fit on one.
     file = document(
         site, "pony", model=str(model), engine="llamacpp", command=None, args="--ctx-size 512 --parallel 4 --threads 1",
-        gpus_per_replica=0, backend={**BACKEND, "partition": "cpu"}, watchdog=watchdog,
+        gpus_per_replica=0, cpus_per_task=9, backend={**BACKEND, "partition": "cpu"}, watchdog=watchdog,
     )  # fmt: skip
     site.run("up", "-c", file)
-    assert ask(site, "pony", "tiny")
     now = wait_all(site, {"replica/0": 1, "replica/1": 1}, "pony")
-    assert now["replica/0"]["http_status"] == 200
+    replicas = [now["replica/0"], now["replica/1"]]
+    assert [replica["http_status"] for replica in replicas] == [200, 200]
+    assert {replica["node"] for replica in replicas} == {"cpu-1", "cpu-2"}
+    if slurm.layout.isolated:
+        assert len({urlsplit(replica["url"]).hostname for replica in replicas}) == 2
+    assert ask(site, "pony", "tiny")
+    said: list[openai.types.chat.ChatCompletionMessageParam] = [{"role": "user", "content": "Who is there?"}]
+    with openai.OpenAI(
+        base_url=site.view("pony")["endpoint"] + "/v1", api_key="none", max_retries=0, timeout=90
+    ) as client:
+        stream = client.chat.completions.create(model="tiny", messages=said, max_tokens=8, stream=True)
+        parts = [part.choices[0].delta.content for part in stream if part.choices]
+    assert sum(1 for part in parts if part) >= 4, "a stream comes in parts"
     site.run("down", "pony")
     assert queue(slurm) == []

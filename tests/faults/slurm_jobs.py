@@ -70,7 +70,7 @@ class Jobs:
             return 0
         return int(said["done"])
 
-    def wait_rows(self, job: str, count: int, limit_s: float = 90) -> None:
+    def wait_rows(self, job: str, count: int, limit_s: float = 150) -> None:
         self.wait(lambda: self.done(job) >= count, f"{count} rows of {job}", limit_s)
 
     def wait_end(self, job: str, limit_s: float = 180) -> dict[str, Any]:
@@ -83,24 +83,17 @@ class Jobs:
     def driver(self, job: str) -> dict[str, Any]:
         return self.home.task(job, "driver/0")
 
-    def wait_attempt(self, job: str, attempt: int, limit_s: float = 90) -> dict[str, Any]:
+    def wait_attempt(self, job: str, attempt: int, limit_s: float = 150) -> dict[str, Any]:
         """Wait until that attempt of its driver runs."""
 
-        def runs() -> dict[str, Any] | None:
+        def runs() -> bool:
             found = self.driver(job)
-            return found if found["attempt"] == attempt and found["phase"] == "ready" else None
+            return bool(found["attempt"] == attempt and found["phase"] == "ready")
 
-        seen: list[dict[str, Any]] = []
+        self.wait(runs, f"attempt {attempt} of {job}", limit_s)
+        return self.driver(job)
 
-        def ask() -> bool:
-            found = runs()
-            seen.extend([found] if found else [])
-            return bool(found)
-
-        self.wait(ask, f"attempt {attempt} of {job}", limit_s)
-        return seen[0]
-
-    def wait(self, ask: Callable[[], bool], what: str, limit_s: float = 90) -> None:
+    def wait(self, ask: Callable[[], bool], what: str, limit_s: float = 120) -> None:
         """Wait; a failure tells what a person would look at."""
         try:
             until(ask, what, limit_s)

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
     from remuda.testing.slurm import SlurmBed
 
-ROWS = 200
+ROWS = 600
 
 
 def test_preemption_of_the_driver_uses_up_no_try(home: Home, slurm: SlurmBed) -> None:
@@ -19,14 +19,14 @@ def test_preemption_of_the_driver_uses_up_no_try(home: Home, slurm: SlurmBed) ->
     jobs = Jobs(home, slurm)
     jobs.up(backend={**BACKEND, "partition": "spotc"})
     jobs.write(ROWS)
-    jobs.slow(0.5)
+    jobs.slow(2.0)
     job = jobs.new("spot")
     home.run(*jobs.words(job, "--detach", "--max-concurrency", "8"))
     jobs.wait_rows(job, 8)
     node = jobs.driver(job)["node"]
     slurm.run("sbatch", "-o", "/dev/null", "-p", f"gpu-{node.partition('-')[0]}", "-w", node, "--exclusive", "--wrap",
               "sleep 600")  # fmt: skip
-    second = jobs.wait_attempt(job, 2, 150)
+    second = jobs.wait_attempt(job, 2)
     assert second["failures"] == 0
     assert "preempt" in home.run("explain", job).stdout
     jobs.fast()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,7 +18,8 @@ if TYPE_CHECKING:
 
     from remuda.testing.slurm import SlurmBed
 
-ROWS = 300
+#: Slow enough that a job does not end before what is to happen to it has happened: Slurm looks at limits now and then.
+ROWS, ANSWER_S = 600, 2.0
 
 
 @pytest.fixture
@@ -25,16 +27,19 @@ def jobs(home: Home, slurm: SlurmBed) -> Jobs:
     made = Jobs(home, slurm)
     made.up()
     made.write(ROWS)
-    made.slow(0.5)
+    made.slow(ANSWER_S)
     return made
 
 
 def driver_pid(job: str) -> int:
     """The driver itself, below its node program."""
     for pid, token in tokens_by_pid().items():
-        words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
-        if token.startswith(f"{job}.driver.") and words[1:5] == [b"-m", b"remuda", b"job", b"drive"]:
-            return pid
+        if not token.startswith(f"{job}.driver."):
+            continue
+        with suppress(OSError):
+            words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+            if words[1:5] == [b"-m", b"remuda", b"job", b"drive"]:
+                return pid
     raise AssertionError(f"no driver of {job} runs")
 
 
@@ -54,7 +59,7 @@ def test_a_driver_is_killed_and_reaches_its_time_limit_and_its_host_is_killed(jo
     before = jobs.done(job)
     jobs.wait_rows(job, before + 8)
     jobs.bed.run("scontrol", "update", f"jobid={second['native']}", "EndTime=now")
-    third = jobs.wait_attempt(job, 3, 150)
+    third = jobs.wait_attempt(job, 3)
     assert third["failures"] == 1, "the time limit uses up no retry"
     assert "time limit" in jobs.home.run("explain", job).stdout
     before = jobs.done(job)
@@ -73,7 +78,7 @@ def test_the_node_of_the_driver_crashes_with_all_of_the_swarm_that_is_on_it(jobs
     router = jobs.home.task(jobs.name, "router/0")
     assert router["node"] == first["node"], "Slurm fills one node before it takes the next"
     jobs.bed.crash(first["node"])
-    second = jobs.wait_attempt(job, 2, 150)
+    second = jobs.wait_attempt(job, 2)
     assert second["node"] != first["node"]
     jobs.fast()
     jobs.wait_end(job, 240)
@@ -91,7 +96,7 @@ def test_replica_and_router_are_lost_under_a_driver_that_goes_on(jobs: Jobs) -> 
     jobs.wait_end(job, 240)
     jobs.check(job, ROWS)
     assert jobs.driver(job)["attempt"] == 1
-    jobs.slow(0.5)
+    jobs.slow(ANSWER_S)
     orphan = begin(jobs)
     jobs.home.run("down", jobs.name)
     done = jobs.home.run("job", "wait", orphan, check=False)

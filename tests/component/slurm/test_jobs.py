@@ -63,7 +63,7 @@ def test_no_key_is_anywhere_but_in_its_file(jobs: Jobs) -> None:
 
 def test_ctrl_c_leaves_it_running_and_it_is_found_again(jobs: Jobs) -> None:
     job = jobs.new("left")
-    jobs.slow(1.0)
+    jobs.slow(5.0)
     try:
         terminal = jobs.home.start(*jobs.words(job, "--max-concurrency", "4"))
         jobs.wait_rows(job, 4)
@@ -82,7 +82,7 @@ def test_ctrl_c_leaves_it_running_and_it_is_found_again(jobs: Jobs) -> None:
 
 def test_cancelled_while_it_runs_and_resumed(jobs: Jobs) -> None:
     job = jobs.new("stopped")
-    jobs.slow(1.0)
+    jobs.slow(5.0)
     try:
         assert jobs.home.run(*jobs.words(job, "--detach", "--max-concurrency", "4")).stdout.strip() == job
         jobs.wait_rows(job, 4)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.conftest import until
 from tests.faults.slurm_spanning import ON_RAY, nodes_of, nothing_left, up
 
 if TYPE_CHECKING:
@@ -23,6 +25,7 @@ def site(home: Home, slurm: SlurmBed) -> Home:
 def test_ray_over_two_nodes(site: Home, slurm: SlurmBed) -> None:
     """Real Ray: the server is started when both nodes and all four GPUs are there, and nothing of it stays behind."""
     watchdog = {"ray": {"enabled": True, "expected_tp": 4, "status_grace_s": 1, "probe_interval_s": 1}}
+    before = set(Path("/tmp").glob("rr????????"))
     answer = up(site, ON_RAY, spanning="ray", watchdog={**watchdog, "http_path": "/health"})
     assert answer["gpus"] == 4
     assert len(answer["where"]) == 2
@@ -31,3 +34,4 @@ def test_ray_over_two_nodes(site: Home, slurm: SlurmBed) -> None:
     assert "tasks ran on" in log
     site.run("down", "herd")
     nothing_left(site, slurm)
+    until(lambda: set(Path("/tmp").glob("rr????????")) <= before, "Ray's files are removed", 30)

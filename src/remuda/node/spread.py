@@ -28,6 +28,7 @@ from remuda.node.signals import ENDING, Signals
 from remuda.wire.child import ChildSpec
 from remuda.wire.spread import (
     DASHBOARD_MARK,
+    EXTRA_GRACE_S,
     HEAD_MARK,
     HEAD_PORT_MARK,
     OWN_MARK,
@@ -211,7 +212,7 @@ class Gang:
         """Asked to end: the server was asked, too; the others go on until it has."""
         if self._server is not None:
             with contextlib.suppress(subprocess.TimeoutExpired):
-                self._server.wait(self._spec.kill_grace_s)
+                self._server.wait(max(0.0, self._spec.kill_grace_s - EXTRA_GRACE_S))
             raise Over(gang.code_of(self._server) if self._server.returncode is not None else 1, "")
         raise Over(1, "asked to end")
 

@@ -26,8 +26,9 @@ from remuda.plan.model import (
     Workload,
 )
 from remuda.plan.relay import EVERYWHERE, RELAY, relay_group
-from remuda.plan.spanning import server_args, spread_of
+from remuda.plan.spanning import nodes_of, server_args, spread_of
 from remuda.specs.backend import LocalBackend, SlurmBackend
+from remuda.wire.spread import EXTRA_GRACE_S
 
 if TYPE_CHECKING:
     from remuda.plan.placement import MachineFacts
@@ -147,7 +148,7 @@ def replica_group(spec: SwarmSpec, python: str, listen: Listen | None = None, ru
             max_failures=watchdog.max_replacements,
             heal_after_s=watchdog.heal_after,
         ),
-        kill_grace_s=watchdog.kill_grace_seconds,
+        kill_grace_s=watchdog.kill_grace_seconds + (EXTRA_GRACE_S if nodes_of(spec) > 1 else 0.0),
         log_level=watchdog.log_level or spec.log_level,
         silence_s=silence_s(spec),
         scan_log=True,

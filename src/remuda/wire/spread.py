@@ -19,6 +19,8 @@ DASHBOARD_MARK = "__REMUDA_DASHBOARD__"
 OWN_MARK = "__REMUDA_OWN__"
 #: A directory of the node for temporary files, with a short path; removed at the end.
 SCRATCH_MARK = "__REMUDA_SCRATCH__"
+#: Seconds that a replica over several nodes has for its end beyond the server's own grace: Ray ends after the server.
+EXTRA_GRACE_S = 10.0
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ from remuda.control.follow import CONTROL_KEY, secret_folder
 from remuda.control.nodelist import settle
 from remuda.control.settle import with_devices
 from remuda.control.wiring import backends, slurm_backend
-from remuda.plan.cluster import engine_python
+from remuda.plan.cluster import engine_python, of_nginx
 from remuda.plan.derive import derive, name_base
 from remuda.plan.model import Group, Secret, Workload
 from remuda.plan.notes import notes
@@ -161,6 +161,7 @@ def _router(said: SwarmSpec, spec: SwarmSpec, keys: Path) -> Group | None:
     if spec.router.type == "none":
         return None
     front = plan_front(said, ROUTER)
+    timeout_s, more = of_nginx(said)
     settings = RouterSettings(
         endpoint=front.endpoint,
         # A swarm of one may be scaled up, and its router stays: it gets the policy of several.
@@ -169,10 +170,10 @@ def _router(said: SwarmSpec, spec: SwarmSpec, keys: Path) -> Group | None:
         group=ROUTER,
         control_key=Secret(file=str(keys / CONTROL_KEY)),
         public=front.listen.public,
-        request_timeout_s=spec.router.request_timeout,
+        request_timeout_s=timeout_s or spec.router.request_timeout,
         python=sys.executable,
         log_level=spec.log_level,
-        extra_args=tuple(spec.router.args),
+        extra_args=(*more, *spec.router.args),
     )
     try:
         group = router_named(spec.router.type).group(settings)

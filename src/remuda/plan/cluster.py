@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 IN_IMAGE: Final = "python3"
 """Interpreter of an image, where nothing else is said."""
 _UNUSED: Final = ("template_path", "nginx_template_path")
-_UNUSED_OF_ENDPOINT: Final = ("threads_per_core", "nginx_image", "nginx_timeout", "poll_interval")
+_UNUSED_OF_ENDPOINT: Final = ("poll_interval",)
+_OF_NGINX: Final = ("nginx_image", "nginx_timeout")
 
 
 def slurm_place(backend: SlurmBackend, *, in_image: bool = False) -> dict[str, object]:
@@ -75,8 +76,19 @@ def router_resources(backend: SlurmBackend) -> Resources:
     return Resources(
         cpus=endpoint.cpus_per_task,
         mem_bytes=parse_size(endpoint.mem),
+        threads_per_core=endpoint.threads_per_core if "threads_per_core" in endpoint.model_fields_set else 0,
         time_limit_s=_seconds(endpoint.wall_time, "backend.endpoint.wall_time"),
     )
+
+
+def of_nginx(spec: SwarmSpec) -> tuple[float, tuple[str, ...]]:
+    """What a document for Slurm says of nginx: its timeout in seconds (0: nothing), and words for its launcher."""
+    backend = spec.backend
+    if not isinstance(backend, SlurmBackend) or spec.router.type != "nginx":
+        return 0.0, ()
+    endpoint = backend.endpoint
+    timeout_s = endpoint.nginx_timeout if "nginx_timeout" in endpoint.model_fields_set else 0.0
+    return timeout_s, ("--image", endpoint.nginx_image) if endpoint.nginx_image else ()
 
 
 def _seconds(text: str, where: str) -> float:
@@ -114,7 +126,7 @@ def slurm_notes(spec: SwarmSpec) -> tuple[str, ...]:
     unused = [f"backend.{name}" for name in _UNUSED if getattr(backend, name) != fields[name].default]
     unused += [
         f"backend.endpoint.{name}"
-        for name in _UNUSED_OF_ENDPOINT
+        for name in (*_UNUSED_OF_ENDPOINT, *(() if spec.router.type == "nginx" else _OF_NGINX))
         if getattr(backend.endpoint, name) != getattr(plain, name)
     ]
     said = [f"not used on Slurm: {', '.join(unused)}"] if unused else []

@@ -230,6 +230,8 @@ class Resources(Frozen):
     gpu_type: str = ""
     """As the scheduler names it; empty: any."""
     cpus: int = 0
+    threads_per_core: int = 0
+    """Hardware threads to use of each core; 0: the scheduler's own."""
     mem_bytes: int = 0
     nodes: int = 1
     time_limit_s: float = 0.0

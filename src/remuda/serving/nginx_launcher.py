@@ -48,6 +48,7 @@ def parser() -> Parser:
     made.add_argument("--api-key-env", default="", help="environment variable with the key that clients send")
     made.add_argument("--control-key-env", default="", help="environment variable with the key that sets members")
     made.add_argument("--nginx", default="nginx", help="program")
+    made.add_argument("--image", default="", help="Singularity or Apptainer image that holds it")
     return made
 
 
@@ -56,7 +57,8 @@ class Nginx:
     """One running nginx and what it was told."""
 
     site: Site
-    program: str
+    program: tuple[str, ...]
+    """The words before nginx's own arguments."""
     process: subprocess.Popen[bytes] | None = None
     lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -70,7 +72,7 @@ class Nginx:
         write_atomic(self.file, render(self.site), mode=0o600, sync=False)
         parent = os.getpid()
         self.process = subprocess.Popen(
-            [self.program, "-p", self.site.directory, "-c", str(self.file)],
+            [*self.program, "-p", self.site.directory, "-c", str(self.file)],
             preexec_fn=lambda: end_with_parent(parent),  # noqa: PLW1509 - no other thread forks here
         )
 
@@ -85,10 +87,25 @@ class Nginx:
             write_atomic(self.file, render(site), mode=0o600, sync=False)
             self.site = site
             if self.process is not None:
-                old = workers(self.process.pid)
-                self.process.send_signal(signal.SIGHUP)
+                master = self.master(self.process)
+                old = workers(master)
+                os.kill(master, signal.SIGHUP)
                 wait_until_retired(old)
             return site.version
+
+    def master(self, process: subprocess.Popen[bytes]) -> int:
+        """Pid of nginx itself: what starts it in an image may be another process that waits for it."""
+        try:
+            return int((Path(self.site.directory) / "nginx.pid").read_text())
+        except (OSError, ValueError):
+            return process.pid
+
+    def end(self) -> None:
+        """Ask it to end."""
+        if self.process is not None:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.master(self.process), signal.SIGTERM)
+            self.process.terminate()
 
 
 def workers(master: int) -> frozenset[int]:
@@ -157,19 +174,36 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
     """Entry point; ends with nginx."""
     options = parser().parse_args(argv)
     api_key, control_key = take(options.api_key_env), take(options.control_key_env)
-    program = shutil.which(options.nginx) or shutil.which(options.nginx, path="/usr/sbin:/usr/local/sbin:/sbin")
-    if program is None:
-        sys.stderr.write(f"nginx_launcher: {options.nginx!r} is not there: {INSTALL}\n")
-        sys.exit(2)
     folder = tempfile.mkdtemp(prefix="remuda-nginx-")
     try:
+        program = words(options.nginx, options.image, folder)
         code = run(options, folder, program, api_key, control_key)
+    except InputError as error:
+        sys.stderr.write(f"nginx_launcher: {error.message}: {error.hint}\n")
+        code = 2
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     sys.exit(code)
 
 
-def run(options: argparse.Namespace, folder: str, program: str, api_key: str, control_key: str) -> int:
+def words(nginx: str, image: str, folder: str) -> tuple[str, ...]:
+    """What starts nginx: a program of this machine, or one in an image, which sees `folder`, too.
+
+    Raises:
+        InputError: it is not there, or what runs images is not.
+    """
+    if image:
+        runtime = shutil.which("apptainer") or shutil.which("singularity")
+        if runtime is None:
+            raise InputError("neither apptainer nor singularity is there", hint="leave endpoint.nginx_image out")
+        return (runtime, "exec", "--bind", folder, image, nginx)
+    program = shutil.which(nginx) or shutil.which(nginx, path="/usr/sbin:/usr/local/sbin:/sbin")
+    if program is None:
+        raise InputError(f"{nginx!r} is not there", hint=INSTALL)
+    return (program,)
+
+
+def run(options: argparse.Namespace, folder: str, program: tuple[str, ...], api_key: str, control_key: str) -> int:
     """Nginx's exit code, 0 when it was asked to end."""
     user = pwd.getpwuid(os.geteuid()).pw_name if os.geteuid() == 0 else ""
     site = Site(
@@ -191,8 +225,7 @@ def run(options: argparse.Namespace, folder: str, program: str, api_key: str, co
 
     def end(number: int, _: object) -> None:
         asked.append(number)
-        if nginx.process is not None:
-            nginx.process.terminate()
+        nginx.end()
 
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, end)

@@ -39,13 +39,15 @@ class SlurmEndpoint(Strict):
     mem: Size = "16GB"
     """Memory of the router's job."""
     threads_per_core: int = Field(default=1, ge=1)
-    """Hardware threads to use of each core. No effect yet."""
+    """Hardware threads to use of each core of the router's job. Slurm is asked for it only when it is given."""
     wall_time: Text = "24:00:00"
     """Time limit of the router's job, as Slurm writes it."""
     nginx_image: Text | None = None
-    """Singularity image that holds nginx. No effect yet: `router: nginx` takes nginx from the nodes' PATH."""
+    """Singularity or Apptainer image that holds nginx, for `router: nginx`. Without one it is what `modules` or the
+    nodes' PATH have."""
     nginx_timeout: Seconds = 60.0
-    """How long nginx waits for a replica. No effect yet: `router.request_timeout` is what it has."""
+    """With `router: nginx`, longest silence of a replica while it answers. Where it is not given,
+    `router.request_timeout`."""
     port: Port | None = Field(default=None, json_schema_extra={"derived": "`9000`, or the next free port"})
     """Port of the endpoint on the machine of the host. When given, it is this port or an error."""
     poll_interval: Seconds = 10.0

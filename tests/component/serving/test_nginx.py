@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+import asyncio
+import shutil
+import subprocess
+import sys
 from typing import TYPE_CHECKING
 
 import openai
 import pytest
 from tests.component.serving.conftest import status_of
 from tests.component.serving.load import both_answer, load
+from tests.component.serving.test_relay_process import name, start
 from tests.component.serving.test_smg import ask, read_proc, until, urls
 from tests.ports import free_port
 
 from remuda.base.errors import Rejected, Unavailable
-from remuda.serving.nginx import NginxRouter
+from remuda.serving.nginx import NginxRouter, Site, render
 from remuda.serving.router import NO_KEYS, Changes, Keys
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     from tests.component.serving.conftest import Server
 
@@ -85,3 +91,59 @@ async def test_nginx_ends_with_its_launcher(router: Start) -> None:
     again = router("nginx")
     assert again.end() == 0
     assert status_of(f"{again.url}/health") == 0
+
+
+async def test_changing_members_loses_no_request_behind_the_relay(
+    router: Start, engine: Start, serve: Start, tmp_path: Path
+) -> None:
+    """nginx closes idle connections when it is reloaded, also one on which a request is just coming."""
+    server, first, second = router("nginx"), engine(), engine()
+    await sync(server.url, urls(first, second))
+    name(tmp_path, server.url)
+    relay = start(serve, tmp_path)
+
+    def change() -> None:
+        for members in (urls(first), urls(first, second), urls(second), urls(first, second)):
+            asyncio.run(sync(server.url, members))
+
+    outcome = await load(relay.url, in_flight=16, after=12, when=both_answer, action=change)
+    assert outcome.answers.keys() == {"ok"}, outcome
+
+
+async def test_from_an_image(serve: Start, engine: Start, tmp_path: Path) -> None:
+    """A stand-in for Apptainer notes what it is asked, and stays before the program that it runs."""
+    stand_in = tmp_path / "bin" / "apptainer"
+    stand_in.parent.mkdir()
+    stand_in.write_text(
+        f'#!/bin/sh\necho "$@" > {tmp_path}/asked\nwhile [ "$1" != /x.sif ]; do shift; done\nshift\n"$@" &\nwait $!\n'
+    )
+    stand_in.chmod(0o755)
+    program = shutil.which("nginx") or shutil.which("nginx", path="/usr/sbin") or ""
+    argv = [sys.executable, "-m", "remuda.serving.nginx_launcher", "--port", "{port}", "--image", "/x.sif"]
+    path = f"{stand_in.parent}:/usr/bin:/bin"
+    server, first, second = serve([*argv, "--nginx", program], env={"PATH": path}), engine(), engine()
+    for members in (urls(first), urls(second)):
+        assert (await sync(server.url, members)).added == members
+        assert ask(server.url)[0] == 200
+    asked = (tmp_path / "asked").read_text()
+    assert asked.startswith("exec --bind /tmp/remuda-nginx-")
+    assert f" /x.sif {program} -p /tmp/remuda-nginx-" in asked
+    assert server.end() == 0
+    assert status_of(f"{server.url}/health") == 0
+
+
+@pytest.mark.parametrize("count", [0, 1, 3, 64])
+@pytest.mark.parametrize("policy", sorted(NginxRouter.policies))
+def test_nginx_takes_what_is_rendered(count: int, policy: str, tmp_path: Path) -> None:
+    members = tuple(f"http://10.0.{index // 8}.{index % 8 + 1}:{8000 + index % 3}" for index in range(count))
+    site = Site(
+        host="127.0.0.1", port=8080, directory=str(tmp_path), members=members, policy=policy, timeout_s=60,
+        api_key="a.b$c" if count % 2 else "", worker_key="w" if count else "",
+    )  # fmt: skip
+    file = tmp_path / "nginx.conf"
+    file.write_text(render(site))
+    program = shutil.which("nginx") or shutil.which("nginx", path="/usr/sbin") or ""
+    done = subprocess.run(
+        [program, "-t", "-p", str(tmp_path), "-c", str(file)], capture_output=True, text=True, check=False, timeout=60
+    )
+    assert done.returncode == 0, done.stderr

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from remuda.base.errors import InputError
 from remuda.plan.model import Endpoint, Secret
@@ -70,3 +73,21 @@ def test_without_nginx_it_says_how_to_get_it() -> None:
     assert answer.returncode == 2
     assert "apt-get install nginx-light" in answer.stderr
     assert answer.stderr.count("\n") == 1
+
+
+members = st.frozensets(
+    st.builds(
+        "http://{}:{}".format,
+        st.from_regex(r"[a-z][a-z0-9-]{0,9}|10\.0\.0\.[1-9]", fullmatch=True),
+        st.integers(1, 65535),
+    ),
+    max_size=40,
+)
+
+
+@given(members, st.sampled_from(sorted(NginxRouter.policies)))
+def test_the_file_names_exactly_the_members(urls: frozenset[str], policy: str) -> None:
+    text = render(Site(host="h", port=1, directory="/x", members=tuple(urls), policy=policy))
+    assert {f"http://{name}" for name in re.findall(r" server (\S+) max_fails", text)} == urls
+    assert text.count("proxy_pass http://replicas;") == (1 if urls else 0)
+    assert text.count("{") == text.count("}")

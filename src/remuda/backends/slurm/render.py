@@ -24,6 +24,7 @@ from remuda.plan.place import SlurmPlace
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+    from remuda.plan.model import Resources
     from remuda.wire.child import ChildSpec
 
 NODE_LOG, SCRIPT, ENV, RESTARTS, OUTPUT = "node.log", "job.sh", "env.sh", "restarts", "slurm.json"
@@ -228,13 +229,13 @@ def _options(request: Request, place: SlurmPlace) -> Iterator[str]:
     """What the workload asks for; the user's own words may change it."""
     resources, watch = request.group.resources, request.group.watch
     yield from _named(place)
-    if place.gres:
-        yield f"--gres={place.gres}"
-    elif resources.gpus:
-        kind = f"{resources.gpu_type}:" if resources.gpu_type else ""
-        yield f"--gres=gpu:{kind}{resources.gpus}"
+    gres = place.gres or _gpus(resources)
+    if gres:
+        yield f"--gres={gres}"
     if resources.cpus:
         yield f"--cpus-per-task={resources.cpus}"
+    if resources.threads_per_core:
+        yield f"--threads-per-core={resources.threads_per_core}"
     if resources.mem_bytes:
         yield f"--mem={-(-resources.mem_bytes // (1 << 20))}M"
     if resources.nodes > 1:
@@ -248,6 +249,12 @@ def _options(request: Request, place: SlurmPlace) -> Iterator[str]:
         yield f"--exclude={excluded}"
     if watch is not None and watch.warn_before_s > 0:
         yield f"--signal=B:USR1@{min(65535, round(watch.warn_before_s))}"
+
+
+def _gpus(resources: Resources) -> str:
+    """The GPUs as Slurm names them; empty for none."""
+    kind = f"{resources.gpu_type}:" if resources.gpu_type else ""
+    return f"gpu:{kind}{resources.gpus}" if resources.gpus else ""
 
 
 def _named(place: SlurmPlace) -> Iterator[str]:

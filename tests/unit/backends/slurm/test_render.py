@@ -73,13 +73,16 @@ def test_everything_that_can_be_asked_for() -> None:
         "args": ("--licenses=x:1",), "workdir": "/data/my run", "directives": ("--comment='a b'",),
         "python": "/opt/py/bin/python3", "output": "/logs/%j.out", "error": "/logs/%j.err",
     }  # fmt: skip
-    resources = Resources(gpus=4, gpu_type="a100", cpus=8, mem_bytes=(1 << 30) + 1, nodes=2, time_limit_s=90061)
+    resources = Resources(
+        gpus=4, gpu_type="a100", cpus=8, threads_per_core=1, mem_bytes=(1 << 30) + 1, nodes=2, time_limit_s=90061
+    )
     made = render(replace(request(place=place, resources=resources, watch=Watch()), exclude_nodes=("b3", "c1")), SITE)
     assert made.argv == (
         "sbatch", "--partition=gpu", "--account=acc", "--qos=high", "--constraint=a100&nvlink", "--reservation=res",
         "--nodelist=a[1-2]", "--mail-user=u@example.org", "--mail-type=BEGIN,END,FAIL", "--gres=gpu:a100:4",
-        "--cpus-per-task=8", "--mem=1025M", "--nodes=2", "--time=1-01:01:01", "--exclude=b[1-3],c1",
-        "--signal=B:USR1@90", "--licenses=x:1", "--job-name=w.script.0.1.abc", "--parsable", "--hold",
+        "--cpus-per-task=8", "--threads-per-core=1", "--mem=1025M", "--nodes=2", "--time=1-01:01:01",
+        "--exclude=b[1-3],c1", "--signal=B:USR1@90", "--licenses=x:1", "--job-name=w.script.0.1.abc", "--parsable",
+        "--hold",
         "--export=NONE", "--open-mode=append", "--requeue", "--chdir=/data/my run", "--output=/logs/%j.out",
         "--error=/logs/%j.err", f"{FOLDER}/job.sh",
     )  # fmt: skip

@@ -225,7 +225,7 @@ class PoolRun:
         view = views.get(member.entry.name, {})
         mine = view if view and member.uid in ("", view["uid"]) else {}
         seen = Seen(mine.get("phase", ""), mine.get("reason", ""))
-        if member.entry.step is Step.STARTING and not member.entry.started_at and seen.phase not in ("PENDING", ""):
+        if member.entry.step is Step.STARTING and not member.entry.started_at and _has_begun(mine):
             self._put(member, started_at=time.time())
         if member.entry.step is Step.WORKING:
             seen = self._with_job(member, seen, is_known=member.job_id in views)
@@ -328,6 +328,14 @@ class PoolRun:
         member.entry = replace(member.entry, **changes)
         known = {one.entry.name: one.to_json() for one in self.members}
         write_atomic(self._record, json.dumps({"swarms": known}, indent=1), mode=0o600)
+
+
+def _has_begun(view: Mapping[str, Any]) -> bool:
+    """Whether a replica has left the queue; routers and relays, which start sooner, say nothing of that."""
+    return any(
+        task["role"] == "replica" and task["phase"] in ("starting", "ready", "unhealthy")
+        for task in view.get("tasks", ())
+    )
 
 
 def _request(job: PoolJob, target: Target) -> JobRequest:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
+import time
 from typing import TYPE_CHECKING, Any
 
 import yaml
@@ -63,6 +64,7 @@ def test_one_after_the_other_and_one_that_fails(home: Home) -> None:
     running = home.start("pool", "-c", file, "--json")
     most = 0
     while running.poll() is None:
+        time.sleep(0.2)
         if home.client.is_up():
             most = max(most, len(up(home)))
     out, err = running.communicate()

@@ -164,8 +164,9 @@ class Exchange:
         self._upstream, upstream.waiter = upstream, self
         self._sends += 1
         upstream.uses += 1
-        upstream.write(request_head(self.request) + b"".join(self._replay))
+        # Before the write, which says at once when that is more than the router takes now.
         self.client.pause(pause=False)
+        upstream.write(request_head(self.request) + b"".join(self._replay))
 
     def take(self, data: bytes) -> None:
         """Bytes of the request's body."""

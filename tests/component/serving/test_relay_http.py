@@ -307,8 +307,7 @@ async def test_who_is_slow_is_waited_for_without_keeping_it_all(tmp_path: Path) 
             total += len(data)
             most = max(most, *(c._transport.get_write_buffer_size() for c in bench.relay.clients if c._transport))
         assert matches
-        if isinstance(asyncio.get_running_loop(), asyncio.SelectorEventLoop):  # uvloop reads much at once: see limits
-            assert most < 12 << 20
+        assert most < 8 << 20
         talk.close()
 
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from remuda.cli.lazy import NearGroup
 from remuda.cli.show import print_json, say, table
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 
 @click.group(cls=NearGroup)
@@ -20,15 +23,27 @@ def config() -> None:
 @click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path))
 def check(files: tuple[Path, ...]) -> None:
     """Read FILES and plan them; say what is wrong with file:line:column."""
-    from remuda.control import runs, swarms
-    from remuda.specs.load import load
-
     for file in files:
-        is_run = load(file, expect="swarm").kind == "run"
-        notes = runs.Planner().plan(str(file)).notes if is_run else swarms.plan(file, name="check").notes
-        for note in notes:
+        for note in _notes(file):
             say(f"{file}: note: {note}")
         click.echo(f"{file}: good")
+
+
+def _notes(file: Path) -> Sequence[str]:
+    """What a document's author may want to know, once it was planned as its kind."""
+    from remuda.base.paths import state_paths
+    from remuda.control import pool, runs, swarms
+    from remuda.specs.load import load
+    from remuda.specs.pooling import load_pool
+
+    match load(file, expect="swarm").kind:
+        case "run":
+            return runs.Planner().plan(str(file)).notes
+        case "pool":
+            members = pool.plan_pool(load_pool(file), state_paths())
+            return [f"{one.entry.name}: {note}" for one in members for note in one.planned.notes]
+        case _:
+            return swarms.plan(file, name="check").notes
 
 
 @config.command()

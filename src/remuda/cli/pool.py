@@ -31,7 +31,7 @@ def pool(file: Path, again: bool, dry_run: bool, as_json: bool) -> int:
     from remuda.base.errors import Interrupted
     from remuda.base.paths import state_paths
     from remuda.control import pool as control
-    from remuda.specs.pool import load_pool
+    from remuda.specs.pooling import load_pool
 
     paths = state_paths()
     loaded = load_pool(file)

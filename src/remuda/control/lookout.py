@@ -23,10 +23,11 @@ from remuda.control.views import (
 from remuda.plan.model import Kind, Workload
 from remuda.supervise.explain import explain
 from remuda.supervise.model import FINAL, LIVE, Phase, Task, Want
+from remuda.supervise.succession import holder
 from remuda.supervise.summary import SERVING, is_first_enough
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable
+    from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 
     from remuda.base.clock import Clock
     from remuda.supervise.loop import Supervisor
@@ -115,10 +116,10 @@ class Lookout:
             NotFound: no such task or attempt, or it was never started.
         """
         want = self._want(name)
-        group, _, index = (task or f"{_main_group(want)}/0").partition("/")
+        known = self.supervisor.tasks(name)
+        group, _, index = (task or _main_task(want, known)).partition("/")
         if not index.isdigit():
             raise InputError(f"{task!r} is not a task", hint="write group/index, e.g. replica/0")
-        known = self.supervisor.tasks(name)
         found = known.get(TaskKey(name, group, int(index)))
         if found is None or not found.token:
             names = ", ".join(f"{key.group}/{key.index}" for key in sorted(known))
@@ -210,6 +211,9 @@ def _with_router(view: WorkloadView, want: Want, router: RouterView | None) -> W
     return view.model_copy(update=changes)
 
 
-def _main_group(want: Want) -> str:
+def _main_task(want: Want, tasks: Mapping[TaskKey, Task]) -> str:
+    """The first task that serves, as `group/index`."""
     groups = want.workload.groups
-    return next((group.name for group in groups if group.role in SERVING), groups[0].name)
+    group = next((group for group in groups if group.role in SERVING), groups[0])
+    task = holder(want.workload, group, 0, tasks)
+    return f"{group.name}/{task.key.index if task is not None else 0}"

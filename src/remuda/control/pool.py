@@ -25,7 +25,7 @@ from remuda.control import drivers, jobs, planning, swarms, targets
 from remuda.control.client import HostClient, connect
 from remuda.control.jobs import JobFolder
 from remuda.control.poolplan import Action, Entry, Outcome, Seen, Step, Verb, is_over, plan
-from remuda.specs.pool import Pool, build_inline
+from remuda.specs.pooling import Pool, build_inline
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from remuda.specs.document import Problem, fail
 from remuda.specs.faults import nearest_key
+from remuda.specs.pool import PoolSpec
 from remuda.specs.run import RunSpec
 from remuda.specs.swarm import SwarmSpec
 
@@ -35,8 +36,17 @@ def _is_run(data: Mapping[str, object]) -> bool:
     return isinstance(data.get("script"), str)
 
 
+def _is_pool(data: Mapping[str, object]) -> bool:
+    return isinstance(data.get("swarms"), list)
+
+
 KINDS: dict[str, DocumentKind] = {
-    kind.name: kind for kind in (DocumentKind("swarm", SwarmSpec, _is_swarm), DocumentKind("run", RunSpec, _is_run))
+    kind.name: kind
+    for kind in (
+        DocumentKind("swarm", SwarmSpec, _is_swarm),
+        DocumentKind("run", RunSpec, _is_run),
+        DocumentKind("pool", PoolSpec, _is_pool),
+    )
 }
 
 

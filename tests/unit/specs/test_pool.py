@@ -8,8 +8,9 @@ import pytest
 
 from remuda.base.errors import InputError
 from remuda.base.paths import StatePaths
+from remuda.cli import main
 from remuda.control.pool import plan_pool
-from remuda.specs.pool import load_pool
+from remuda.specs.pooling import load_pool
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -114,3 +115,16 @@ swarms:
     changed = write(folder, text.replace("0.5", "0.6"), "Night Shift.yaml")
     other = plan_pool(load_pool(changed), StatePaths(tmp_path / "home"))
     assert [a.key == b.key for a, b in zip(again, other, strict=True)] == [True, False, True]
+
+
+def test_config_check_knows_pools(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("REMUDA_HOME", str(tmp_path / "home"))
+    (tmp_path / "in.jsonl").write_text('{"prompt": "x"}\n')
+    good = write(tmp_path, f"swarms:\n- swarm: {SWARM}\n  name: one\n  job: {JOB}")
+    assert main(["config", "check", str(good)]) == 0
+    assert capsys.readouterr().out == f"{good}: good\n"
+    bad = write(tmp_path, f"kind: pool\nswarms:\n- swarm: {SWARM}\n  jobb: {JOB}", "bad.yaml")
+    assert main(["config", "check", str(bad)]) == 2
+    assert f"{bad}:4:3: " in capsys.readouterr().err

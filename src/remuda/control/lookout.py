@@ -117,7 +117,7 @@ class Lookout:
         """
         want = self._want(name)
         known = self.supervisor.tasks(name)
-        group, _, index = (task or _main_task(want, known)).partition("/")
+        group, _, index = (task or main_task(want, known)).partition("/")
         if not index.isdigit():
             raise InputError(f"{task!r} is not a task", hint="write group/index, e.g. replica/0")
         found = known.get(TaskKey(name, group, int(index)))
@@ -211,7 +211,7 @@ def _with_router(view: WorkloadView, want: Want, router: RouterView | None) -> W
     return view.model_copy(update=changes)
 
 
-def _main_task(want: Want, tasks: Mapping[TaskKey, Task]) -> str:
+def main_task(want: Want, tasks: Mapping[TaskKey, Task]) -> str:
     """The first task that serves, as `group/index`."""
     groups = want.workload.groups
     group = next((group for group in groups if group.role in SERVING), groups[0])

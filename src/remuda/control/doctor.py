@@ -181,7 +181,7 @@ async def _list_all(backends: Mapping[str, Backend]) -> tuple[list[tuple[str, St
 
 def _weighed(check: Check, seen: Peek | None) -> Check:
     """That a backend is silent which nothing here uses is only worth a note."""
-    is_used = seen is None or seen.workloads is None or check.name in seen.backends
+    is_used = seen is None or (seen.exists and (seen.workloads is None or check.name in seen.backends))
     return check if is_used else replace(check, state=NOTE)
 
 

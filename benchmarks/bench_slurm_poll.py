@@ -24,8 +24,8 @@ from remuda.backends.slurm.parse import RECORD, SQUEUE_FORMAT, parse_squeue
 from remuda.backends.slurm.render import SlurmSite
 from remuda.base.clock import SystemClock
 from remuda.base.paths import StatePaths
+from remuda.control.followers import Followers
 from remuda.control.service import Service, Start
-from remuda.control.wiring import Followers
 from remuda.plan.model import Command, Group, Kind, Replace, Role, Watch, Workload
 from remuda.store import lease
 from remuda.store.engine import open_store

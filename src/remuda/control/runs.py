@@ -8,6 +8,7 @@ import os
 import shutil
 import time
 from collections import deque
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -47,6 +48,8 @@ _LOOK_AGAIN_S = 0.2
 _DOCUMENTS = frozenset({".yaml", ".yml", ".json"})
 _MOST_TOGETHER = 1000
 """Runs in one array, where the cluster would take more: what Slurm takes if it is not told otherwise."""
+_AT_ONCE = 8
+"""Runs whose files are written at the same time."""
 _MAX_SCRIPT_BYTES = 16 * 1024 * 1024
 
 
@@ -293,7 +296,7 @@ def start(planned: Sequence[PlannedRun], client: HostClient | None = None) -> li
     """
     host = client or connect()
     try:
-        items = [deliver(run) for run in planned]
+        items = deliver_all(planned)
         return list(host.post("/workloads/batch", {"workloads": items}))
     except RemudaError:
         for run in planned:
@@ -305,6 +308,16 @@ def discard(run: PlannedRun) -> None:
     """Remove what `deliver` wrote."""
     shutil.rmtree(run.copy.parent, ignore_errors=True)
     shutil.rmtree(secret_folder(run.workload.run_dir, run.workload.uid), ignore_errors=True)
+
+
+def deliver_all(planned: Sequence[PlannedRun]) -> list[dict[str, Any]]:
+    """`deliver` each, several at a time: making directories is waiting for the file system.
+
+    Raises:
+        InputError: one of them cannot be written, or a secret is missing.
+    """
+    with ThreadPoolExecutor(max_workers=min(_AT_ONCE, max(1, len(planned)))) as pool:
+        return list(pool.map(deliver, planned))
 
 
 def deliver(run: PlannedRun) -> dict[str, Any]:
@@ -322,7 +335,7 @@ def deliver(run: PlannedRun) -> dict[str, Any]:
     has_secrets = any(group.command.secret_env for group in run.workload.groups)
     workload = planning.deliver_secrets(run.workload) if has_secrets else run.workload
     spec = json.dumps(run.spec.model_dump(mode="json", exclude_none=True))
-    return {"workload": json.loads(workload.model_dump_json()), "spec": spec}
+    return {"workload": workload.model_dump(mode="json"), "spec": spec}
 
 
 def change(verb: str, names: Sequence[str], client: HostClient | None = None) -> list[dict[str, Any]]:

@@ -11,12 +11,6 @@ from remuda.backends.slurm.backend import SlurmBackend
 from remuda.backends.slurm.render import SlurmSite
 from remuda.base.settings import setting
 from remuda.base.units import parse_duration
-from remuda.control.aftermath import Aftermath
-from remuda.control.announce import Announcer
-from remuda.control.endpoint_file import EndpointFiles
-from remuda.control.follow import RouterFollower
-from remuda.control.reaper import Reaper
-from remuda.control.runfiles import RunFiles
 from remuda.node.zipapp import build_zipapp
 
 SLURM_POLL_S, SLURM_HURRY_S = 15.0, 5.0
@@ -26,8 +20,6 @@ if TYPE_CHECKING:
 
     from remuda.backends.base import Backend
     from remuda.base.paths import StatePaths
-    from remuda.control.service import Service
-    from remuda.supervise.loop import After
 
 
 def database_url(paths: StatePaths) -> str:
@@ -67,29 +59,3 @@ def slurm_backend(paths: StatePaths) -> SlurmBackend:
         workloads=paths.workloads, node_program=build_zipapp(paths.root / "node"), host_file=paths.host_file
     )
     return SlurmBackend(site, poll_s=poll_s, hurry_s=min(poll_s, SLURM_HURRY_S))
-
-
-class Followers:
-    """What follows the supervisor's tasks, and ends with the host."""
-
-    def __init__(self, service: Service) -> None:
-        self.ports = service.ports
-        self.endpoints = EndpointFiles(service.routers)
-        self.routers = RouterFollower(service.routers, self.endpoints.changed, service.supervisor.take_load)
-        service.refresh_router = self.routers.refresh
-        self.announcer = Announcer(service)
-        self.reaper = Reaper(service)
-        self.files = RunFiles(service.journal)
-        store = service.journal.store
-        self.aftermath = Aftermath(service.paths, lambda name: store.workload(name).note)
-
-    def all(self) -> list[After]:
-        """In the order in which they are called."""
-        return [self.ports, self.routers, self.endpoints, self.announcer, self.reaper, self.files, self.aftermath]
-
-    async def close(self) -> None:
-        """End them."""
-        await self.routers.close()
-        await self.endpoints.close()
-        await self.files.close()
-        await self.aftermath.close()

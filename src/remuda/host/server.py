@@ -22,6 +22,7 @@ from remuda.base.errors import Conflict, Fenced, RemudaError
 from remuda.base.files import write_atomic
 from remuda.base.paths import StatePaths, state_paths
 from remuda.control import wiring
+from remuda.control.followers import Followers
 from remuda.control.reporting import LOOPBACK, report_host
 from remuda.control.service import Service
 from remuda.host.app import App, Facts
@@ -115,7 +116,7 @@ class Host:
         journal = StoreJournal(self.store, taken.fence)
         supervisor = Supervisor(journal, wiring.backends(self.paths), self.clock)
         service = Service(journal, supervisor, self.paths, self.clock)
-        followers = wiring.Followers(service)
+        followers = Followers(service)
         supervisor.after = followers.all()
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):

@@ -28,7 +28,7 @@ demo: $(STAMP)  ## Run the main job on this machine: no GPU, no cluster, no down
 
 test: $(STAMP)  ## Run all tests (installs the Debian packages that they need, where it may)
 	@.ci/packages
-	@$(BIN)/python -m pytest -q -rfER -n $(WORKERS) --dist loadfile --no-loadscope-reorder
+	@$(BIN)/python -m pytest -q -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 check: lint types contracts test  ## Everything that CI checks
 

@@ -39,18 +39,12 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 PYTHON = sys.executable
 SLOW = ("tests/faults/", "tests/component/slurm/", "tests/component/testing/")
-#: Real clusters and processes measure real time, and a machine may hold all of them up at once. What fails there gets
-#: a second try, and the closing line counts it: `1 rerun`. Tests with a clock of their own get none.
-REAL_TIME = (*SLOW, "tests/component/", "tests/contract/")
 T = TypeVar("T")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Files that wait for clusters come first: the last to end must not be one that began late."""
     items.sort(key=lambda item: not item.nodeid.startswith(SLOW))
-    for item in items:
-        if item.nodeid.startswith(REAL_TIME):
-            item.add_marker(pytest.mark.flaky(reruns=1, reruns_delay=2))
 
 
 class Home:

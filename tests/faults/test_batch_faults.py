@@ -205,8 +205,8 @@ def test_endpoint_that_never_comes_back(stub: StubProcess, tmp_path: Path) -> No
     stub.start()
     summary = run_job(request(tmp_path, stub.url))
     assert summary.skipped > 0
-    # What was in flight when it died was burnt, because a row without retries left pays for a broken connection; and
-    # what a dying process was sent before the kernel had closed its socket, up to the breaker's threshold.
+    # What was in flight when it died was burnt, because a row without retries left pays for a broken connection. On a
+    # busy machine one more was seen than the 8 in flight, and why is not known; the breaker's threshold bounds it.
     assert summary.failed <= Breaker().threshold
 
 

@@ -130,6 +130,10 @@ class Allocation:
         return [Report.from_json(line) for line in (self.run_dir / "events.jsonl").read_text().splitlines()]
 
     def states(self) -> list[str]:
+        """States so far, in order. The file of events is written after the report: this waits for the report's own."""
+        until(
+            lambda: (report := self.report()) is None or [report.state] == [event.state for event in self.events()[-1:]]
+        )
         return [event.state for event in self.events()]
 
     def log(self) -> str:

@@ -172,7 +172,7 @@ def test_two_programs_that_want_one_port_get_two(make_allocation: Callable[[str]
         thread.join()
     urls = {item.state("ready").url for item in allocations}
     assert len(urls) == 4
-    assert all(item.states() == ["starting", "ready"] for item in allocations)
+    assert [item.states() for item in allocations] == [["starting", "ready"]] * 4
     allocations[0].stop()
     assert (tmp_path / "locks").stat().st_mode & 0o777 == 0o700
 

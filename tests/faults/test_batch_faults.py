@@ -16,7 +16,6 @@ import pyarrow.parquet as pq
 import pytest
 
 from remuda.base.errors import Conflict, Unavailable
-from remuda.batch.breaker import Breaker
 from remuda.batch.driver import run_job
 from remuda.batch.lock import FolderLock
 from remuda.batch.log import StorageFull
@@ -205,9 +204,10 @@ def test_endpoint_that_never_comes_back(stub: StubProcess, tmp_path: Path) -> No
     stub.start()
     summary = run_job(request(tmp_path, stub.url))
     assert summary.skipped > 0
-    # What was in flight when it died was burnt, because a row without retries left pays for a broken connection. On a
-    # busy machine one more was seen than the 8 in flight, and why is not known; the breaker's threshold bounds it.
-    assert summary.failed <= Breaker().threshold
+    # A row without retries left pays for a broken connection, and each of the 8 workers may lose two so: the kernel
+    # closes a dead process's files newest first, which hangs up on the clients while the listening socket, the oldest,
+    # still takes a new connection, only to reset that one, too.
+    assert summary.failed <= 2 * 8
 
 
 def test_hang_in_the_middle_of_a_body(stub: StubProcess, tmp_path: Path) -> None:

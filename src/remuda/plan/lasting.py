@@ -47,4 +47,5 @@ def _lasting(spec: SwarmSpec, group: Group) -> Group:
             hint="make `handover` shorter, or the time limit longer",
             where="handover",
         )
-    return group.model_copy(update={"succession": Succession(lead_s=lead_s, drain_s=spec.drain)})
+    succession = Succession(lead_s=lead_s, drain_s=spec.drain, follows_queue=spec.handover is None)
+    return group.model_copy(update={"succession": succession})

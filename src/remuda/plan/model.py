@@ -202,6 +202,8 @@ class Succession(Frozen):
     """A successor is asked for so long before the time limit ends the one before: queue and start must fit."""
     drain_s: float = 600.0
     """Longest time between a successor that is ready and the end of the one before, which answers what it has begun."""
+    follows_queue: bool = False
+    """Ask earlier than `lead_s` where the queue was seen to be long, see `supervise.succession.lead_s`."""
 
 
 class Spread(Frozen):

@@ -185,7 +185,8 @@ class SwarmSpec(Strict):
     take over when they are ready. Then it is taken down. 0: for ever, each job replaced after its end. On this machine
     nothing limits the time of its parts, and `lifetime` only takes it down."""
     handover: Seconds | None = Field(
-        default=None, json_schema_extra={"derived": "a quarter of each job's time limit, at most `2h`"}
+        default=None,
+        json_schema_extra={"derived": "a quarter of each job's time limit, at most `2h`; more where the queue is long"},
     )
     """With `lifetime`: how long before its time limit a job's successor is submitted; queue and start must fit."""
     drain: Seconds = 600.0

@@ -28,6 +28,11 @@ HEIR: Final = 500
 SETTLE_S: Final = 5.0
 """A task has been ready for so long before another one leaves for it, and has yielded for so long before it is believed
 that nothing is under way to it any more: whoever sends requests must have heard of it."""
+WAITS: Final = 1.5
+"""An heir is asked for so many times the longest wait before it is needed, and half of the usual lead for its start."""
+LEAD_SHARE_MAX: Final = 0.75
+"""Of the time that an allocation has: one that would have to be asked for earlier is not, because its slot's other task
+must have ended."""
 
 Slot = tuple[Task | None, Task | None]
 """The two tasks of a slot; None: it was never begun."""
@@ -59,6 +64,19 @@ class Cast:
 
 
 KEPT: Final = Cast(Part.KEEP)
+
+
+@dataclass(frozen=True, slots=True)
+class _Turns:
+    """A group whose members take turns, and how early an heir is asked for."""
+
+    want: Want
+    group: Group
+    lead_s: float
+
+    @classmethod
+    def of(cls, want: Want, group: Group, tasks: Mapping[TaskKey, Task]) -> _Turns:
+        return cls(want, group, lead_s(group, tasks))
 
 
 def takes_turns(workload: Workload, group: Group) -> bool:
@@ -101,9 +119,32 @@ def parts(want: Want, group: Group, tasks: Mapping[TaskKey, Task], now: float) -
     if not takes_turns(want.workload, group):
         return dict.fromkeys(range(count), KEPT)
     cast: dict[int, Cast] = {}
+    turns = _Turns.of(want, group, tasks)
     for slot in range(count):
-        cast |= _turn(want, group, slot, tasks, now)
+        cast |= _turn(turns, slot, tasks, now)
     return cast
+
+
+def lead_s(group: Group, tasks: Mapping[TaskKey, Task]) -> float:
+    """How long before a limit its heir is asked for, in seconds, as the waits of the group's tasks in the queue say.
+
+    Only what runs counts: the queue of today, not that of the day on which the workload was brought up.
+    """
+    succession = group.succession
+    if succession is None:
+        return 0.0
+    if not succession.follows_queue:
+        return succession.lead_s
+    running = [task for key, task in tasks.items() if key.group == group.name and _has_waited(task)]
+    if not running:
+        return succession.lead_s
+    wait_s = max(task.started_at - task.submitted_at for task in running)
+    has_s = min(task.limit_at - task.started_at for task in running)
+    return max(succession.lead_s, min(WAITS * wait_s + succession.lead_s / 2, LEAD_SHARE_MAX * has_s))
+
+
+def _has_waited(task: Task) -> bool:
+    return task.phase in RUNNING and 0 < task.submitted_at <= task.started_at < task.limit_at
 
 
 def next_change(want: Want, tasks: Mapping[TaskKey, Task], now: float) -> float | None:
@@ -114,8 +155,9 @@ def next_change(want: Want, tasks: Mapping[TaskKey, Task], now: float) -> float 
         at
         for group in want.workload.groups
         if takes_turns(want.workload, group)
+        for turns in (_Turns.of(want, group, tasks),)
         for slot in range(want.count(group.name))
-        for at in _times(want, group, *_ordered(*_pair(want.workload.name, group, slot, tasks)))
+        for at in _times(turns, *_ordered(*_pair(want.workload.name, group, slot, tasks)))
     ]
     return min((at for at in times if at > now), default=None)
 
@@ -126,11 +168,12 @@ def tell(want: Want, task: Task, tasks: Mapping[TaskKey, Task], now: float) -> l
     if not takes_turns(want.workload, group):
         return []
     first, second = _ordered(*_pair(want.workload.name, group, task.key.index % HEIR, tasks))
+    turns = _Turns.of(want, group, tasks)
     if first is not None and second is not None and task.yields_at and task.key == second.key:
-        left = show_duration(max(0.0, _drain_until(want, group, first, second) - now))
+        left = show_duration(max(0.0, _drain_until(turns, first, second) - now))
         since = show_duration(max(0.0, now - task.yields_at))
         return [f"yields to {_name(first)} for {since}: it is sent nothing new, and is ended in {left} at the latest"]
-    due = _due_at(want, group, task)
+    due = _due_at(turns, task)
     if first is None or task.key != first.key or due is None or now >= due:
         return []
     return [f"its successor is asked for in {show_duration(due - now)}"]
@@ -174,32 +217,32 @@ def _weight(task: Task) -> tuple[int, float]:
     return (_ENDS.index(task.phase) + 1 if task.phase in FINAL else 0, task.since)
 
 
-def _turn(want: Want, group: Group, slot: int, tasks: Mapping[TaskKey, Task], now: float) -> dict[int, Cast]:
+def _turn(turns: _Turns, slot: int, tasks: Mapping[TaskKey, Task], now: float) -> dict[int, Cast]:
     """The casts of one slot: one or two."""
-    first, second = _ordered(*_pair(want.workload.name, group, slot, tasks))
+    first, second = _ordered(*_pair(turns.want.workload.name, turns.group, slot, tasks))
     if first is None:
         return {slot: KEPT}
     index = first.key.index
     other = slot + HEIR if index == slot else slot
     if second is None or second.phase is Phase.WAITING or second.phase in FINAL:
-        heir = _heir(want, group, first, second, now)
+        heir = _heir(turns, first, second, now)
         return {index: KEPT} | ({other: heir} if heir is not None else {})
     if second.phase is Phase.STOPPING and second.ending is Cause.NONE:
         return {index: KEPT, other: Cast(Part.END)}
     if second.yields_at:
-        return {index: KEPT, other: _leaving(want, group, first, second, now, passes_on=_others_drain(group, tasks))}
-    if second.phase in RUNNING and _is_settled(second, now) and not want.paused:
+        return {index: KEPT, other: _leaving(turns, first, second, now, passes_on=_others_drain(turns.group, tasks))}
+    if second.phase in RUNNING and _is_settled(second, now) and not turns.want.paused:
         return {index: Cast(Part.YIELD, f"{_name(second)} takes over; what was begun is finished"), other: KEPT}
-    if first.phase in RUNNING or want.paused:
+    if first.phase in RUNNING or turns.want.paused:
         return {index: KEPT, other: KEPT}
     return {index: KEPT, other: Cast(Part.END, f"{_name(first)} is there")}
 
 
-def _heir(want: Want, group: Group, first: Task, second: Task | None, now: float) -> Cast | None:
+def _heir(turns: _Turns, first: Task, second: Task | None, now: float) -> Cast | None:
     """What becomes of an heir that has no allocation; None: there is none, and none is needed."""
-    if want.paused:
+    if turns.want.paused:
         return None if second is None else KEPT
-    due = _due_at(want, group, first)
+    due = _due_at(turns, first)
     if due is None or now < due:
         is_over = second is None or second.phase in FINAL
         return None if is_over else Cast(Part.END, f"{_name(first)} has taken over")
@@ -212,18 +255,22 @@ def _heir(want: Want, group: Group, first: Task, second: Task | None, now: float
     return Cast(Part.BEGIN, f"to succeed {_name(first)}, which its time limit ends in {left}")
 
 
-def _leaving(want: Want, group: Group, first: Task, second: Task, now: float, *, passes_on: bool) -> Cast:
+def _leaving(turns: _Turns, first: Task, second: Task, now: float, *, passes_on: bool) -> Cast:
     """What becomes of a task that yields, `first` being the one that it yielded to.
 
     A router may still pass on what a replica answers that it does not count any more: `passes_on`, and it waits.
     """
     if first.phase is not Phase.READY:
         return Cast(Part.RETURN, f"goes on, because {_name(first)} does not serve")
-    if want.paused:
+    if turns.want.paused:
         return Cast(Part.DRAIN)
-    if now >= second.yields_at + SETTLE_S and is_drained(second) and not (passes_on and group.role is Role.ROUTER):
+    if (
+        now >= second.yields_at + SETTLE_S
+        and is_drained(second)
+        and not (passes_on and turns.group.role is Role.ROUTER)
+    ):
         return Cast(Part.END, f"{_name(first)} has taken over, and nothing is left to be answered")
-    if now >= _drain_until(want, group, first, second):
+    if now >= _drain_until(turns, first, second):
         return Cast(Part.END, f"{_name(first)} has taken over")
     return Cast(Part.DRAIN)
 
@@ -233,20 +280,20 @@ def _others_drain(group: Group, tasks: Mapping[TaskKey, Task]) -> bool:
     return any(key.group != group.name and task.yields_at and task.phase in RUNNING for key, task in tasks.items())
 
 
-def _due_at(want: Want, group: Group, first: Task) -> float | None:
+def _due_at(turns: _Turns, first: Task) -> float | None:
     """When an heir of a task is to be begun; None: it needs none."""
-    succession = group.succession
-    if succession is None or first.phase not in RUNNING or not first.limit_at or first.yields_at:
+    if turns.group.succession is None or first.phase not in RUNNING or not first.limit_at or first.yields_at:
         return None
-    if want.ends_at and want.ends_at <= first.limit_at:
+    if turns.want.ends_at and turns.want.ends_at <= first.limit_at:
         return None
-    return first.limit_at - succession.lead_s
+    return first.limit_at - turns.lead_s
 
 
-def _drain_until(want: Want, group: Group, first: Task, second: Task) -> float:
+def _drain_until(turns: _Turns, first: Task, second: Task) -> float:
     """When a task that yields is ended, whatever it still does: its index is needed when `first` needs an heir."""
-    drain_s = group.succession.drain_s if group.succession is not None else 0.0
-    due = _due_at(want, group, first)
+    succession = turns.group.succession
+    drain_s = succession.drain_s if succession is not None else 0.0
+    due = _due_at(turns, first)
     until = second.yields_at + drain_s
     return max(second.yields_at + SETTLE_S, until if due is None else min(until, due))
 
@@ -255,17 +302,17 @@ def _is_settled(task: Task, now: float) -> bool:
     return task.phase is Phase.READY and task.ready_since > 0 and now >= task.ready_since + SETTLE_S
 
 
-def _times(want: Want, group: Group, first: Task | None, second: Task | None) -> Iterable[float]:
+def _times(turns: _Turns, first: Task | None, second: Task | None) -> Iterable[float]:
     if first is None:
         return
-    due = _due_at(want, group, first)
+    due = _due_at(turns, first)
     if due is not None:
         yield due
     if second is None:
         return
     if second.yields_at:
         yield second.yields_at + SETTLE_S
-        yield _drain_until(want, group, first, second)
+        yield _drain_until(turns, first, second)
     elif second.ready_since:
         yield second.ready_since + SETTLE_S
 

@@ -56,7 +56,9 @@ def test_leads(
 ) -> None:
     planned = successions(**values)
     for name, expected in (("replica", replica), ("router", router)):
-        assert planned[name] == (Succession(lead_s=expected[0], drain_s=expected[1]) if expected else None), name
+        follows = "handover" not in values
+        wanted = Succession(lead_s=expected[0], drain_s=expected[1], follows_queue=follows) if expected else None
+        assert planned[name] == wanted, name
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from remuda.plan.model import Endpoint, Role, Succession
 from remuda.supervise.decide import Cancel, Note, Submit, decide, next_due
 from remuda.supervise.explain import explain
 from remuda.supervise.model import Cause, Phase, Task, Want
-from remuda.supervise.succession import HEIR, SETTLE_S, Part, is_drained, next_change, parts, slot_of
+from remuda.supervise.succession import HEIR, SETTLE_S, Part, is_drained, lead_s, next_change, parts, slot_of
 from remuda.supervise.summary import current, summarise
 
 if TYPE_CHECKING:
@@ -112,6 +112,30 @@ def test_parts(tasks: list[Task], expected: dict[int, str]) -> None:
 )  # fmt: skip
 def test_parts_follow_the_intent(wanted: Want, tasks: list[Task], expected: dict[int, str]) -> None:
     assert said(wanted, tasks) == expected
+
+
+WAITED = replace(OLD, submitted_at=1000, started_at=3000, limit_at=3000 + 20_000)
+
+
+@pytest.mark.parametrize(
+    ("tasks", "expected"),
+    [
+        pytest.param([], LEAD, id="nothing is known"),
+        pytest.param([WAITED], 1.5 * 2000 + LEAD / 2, id="half as long again as the wait, and the start"),
+        pytest.param([replace(WAITED, started_at=1100)], LEAD, id="a short queue needs no more than usual"),
+        pytest.param([replace(WAITED, phase=Phase.STOPPED)], LEAD, id="what is over is of another day"),
+        pytest.param([replace(WAITED, phase=Phase.PENDING)], LEAD, id="what still waits has not waited"),
+        pytest.param([replace(WAITED, limit_at=3000 + 4000)], 3000, id="never more than three quarters of its time"),
+        pytest.param([replace(WAITED, limit_at=0)], LEAD, id="no limit"),
+        pytest.param([replace(WAITED, submitted_at=0)], LEAD, id="taken over from an earlier version"),
+        pytest.param([WAITED, replace(WAITED, key=key(1), started_at=4000)], 1.5 * 3000 + LEAD / 2, id="the longest"),
+        pytest.param([replace(WAITED, key=replace(key(0), group="other"))], LEAD, id="another group's queue"),
+    ],
+)
+def test_the_lead_follows_the_queue(tasks: list[Task], expected: float) -> None:
+    follows = GROUP.model_copy(update={"succession": Succession(lead_s=LEAD, follows_queue=True)})
+    assert lead_s(follows, by_key(*tasks)) == expected
+    assert lead_s(GROUP, by_key(*tasks)) == LEAD, "it was said how long"
 
 
 def test_decide_carries_the_parts_out() -> None:

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from tests.unit.supervise.build import group, report, want
 
 from remuda.backends.base import Ending, Life, Observed
+from remuda.plan.lasting import LEAD_MAX_S, LEAD_SHARE
 from remuda.plan.model import Replace, Succession
 from remuda.supervise import facts
 from remuda.supervise.decide import Cancel, Submit, decide, next_due
@@ -51,10 +52,12 @@ class Site:
 class World:
     """One swarm of `count` members, and the cluster."""
 
-    def __init__(self, site: Site, lead_s: float, drain_s: float, count: int = 2) -> None:
+    def __init__(
+        self, site: Site, lead_s: float, drain_s: float, count: int = 2, *, follows_queue: bool = False
+    ) -> None:
         rule = Replace(max_failures=6, backoff_initial_s=10, backoff_max_s=60, heal_after_s=600)
         self.group = group(count=count, replace=rule).model_copy(
-            update={"succession": Succession(lead_s=lead_s, drain_s=drain_s)}
+            update={"succession": Succession(lead_s=lead_s, drain_s=drain_s, follows_queue=follows_queue)}
         )
         plain = want(self.group)
         workload = plain.workload.model_copy(update={"lifetime_s": 1e9})
@@ -212,3 +215,33 @@ def test_scaled_while_one_is_succeeded() -> None:
     serving = [task.key.index % HEIR for task in world.tasks.values() if task.phase is Phase.READY]
     assert sorted(set(serving)) == [0, 1]
     assert world.most <= 2
+
+
+@given(limit_s=st.floats(2 * HOUR, 48 * HOUR), queue_share=st.floats(0, 0.45), start_share=st.floats(0, 0.4))
+@settings(max_examples=100, deadline=None)
+def test_a_lead_that_follows_the_queue_is_enough(limit_s: float, queue_share: float, start_share: float) -> None:
+    lead_s = min(LEAD_SHARE * limit_s, LEAD_MAX_S)
+    site = Site(limit_s, queue_share * limit_s, start_share * lead_s)
+    world = World(site, lead_s, 60, follows_queue=True)
+    begun = world.now
+    world.run(5 * limit_s)
+    assert [at for at, _ in world.gaps if at > begun + site.queue_s + site.start_s + 2 * TICK_S] == []
+    assert world.most <= 2
+
+
+def test_a_queue_that_grows_is_followed() -> None:
+    """The fixed lead of 2 h leaves the member away for hours each time, the one that follows only the first time."""
+
+    def missing_s(*, follows_queue: bool) -> list[float]:
+        world = World(Site(8 * HOUR, 60, 300), 2 * HOUR, 60, count=1, follows_queue=follows_queue)
+        world.run(HOUR)
+        world.site = Site(8 * HOUR, 4 * HOUR, 300)
+        world.gaps.clear()
+        world.run(60 * HOUR)
+        ends = [job.dies_at for job in world.jobs.values()]
+        begins = sorted(job.ready_at for job in world.jobs.values())
+        return [gap for end in ends if (gap := min((at for at in begins if at > end), default=end) - end) > 60
+                and not any(job.ready_at < end + 60 < job.dies_at for job in world.jobs.values())]  # fmt: skip
+
+    assert len(missing_s(follows_queue=False)) > 3
+    assert len(missing_s(follows_queue=True)) == 1

@@ -20,6 +20,9 @@ BACKEND = {
     "endpoint": {"cpus_per_task": 1, "mem": "200MB", "wall_time": "01:00:00"},
 }  # fmt: skip
 
+#: On nodes that nobody else may take.
+SAFE = {**BACKEND, "partition": "gpu-a100", "time_limit": "02:00:00"}
+
 
 class Herd:
     """One swarm, with a host on the cluster's head."""
@@ -38,11 +41,23 @@ class Herd:
         self.home.run("up", "-c", self.document(**changes))
         return self.tasks()
 
+    def up_safely(self, **changes: Any) -> str:
+        """Bring up replicas of one GPU on nodes that nobody takes from them, and wait; the address."""
+        self.up(**{"backend": SAFE, "gpus_per_replica": 1, **changes})
+        return self.address
+
+    @property
+    def address(self) -> str:
+        return str(self.view()["endpoint"])
+
     def view(self) -> dict[str, Any]:
         return self.home.view("herd")
 
     def tasks(self) -> dict[str, dict[str, Any]]:
         return {task["task"]: task for task in self.view()["tasks"]}
+
+    def task(self, name: str) -> dict[str, Any]:
+        return self.home.task("herd", name)
 
     def replicas(self) -> dict[str, dict[str, Any]]:
         return {name: task for name, task in self.tasks().items() if task["role"] == "replica"}
@@ -70,6 +85,15 @@ class Herd:
         )
         with urllib.request.urlopen(request, timeout=90) as answer:
             return int(answer.status)
+
+    def wait_for_router(self, attempt: int) -> None:
+        """Wait until that attempt of the router, or a later one, has all members."""
+
+        def serves() -> bool:
+            router = self.task("router/0")
+            return router["phase"] == "ready" and router["attempt"] >= attempt and self.serves()
+
+        self.wait(serves, f"attempt {attempt} of the router serves")
 
     def wait(self, ask: Callable[[], bool], what: str, limit_s: float = 150) -> None:
         """Wait; a failure tells what a person would look at."""

@@ -30,8 +30,8 @@ def up(site: Home, command: list[str], **changes: Any) -> dict[str, Any]:
     key.write_text("of-the-ranks\n")
     file = site.swarm(
         backend=BACKEND, gpus_per_replica=4, gpus_per_node=2, cpus_per_task=1, replicas=1, router="none",
-        command=command, secret_env={"TOKEN_OF_RANKS": {"file": str(key)}}, env={"GPUS_OF_A_NODE": "2"},
-        wait_endpoint_s=360, **changes,
+        command=command, secret_env={"TOKEN_OF_RANKS": {"file": str(key)}}, wait_endpoint_s=360,
+        **{"env": {"GPUS_OF_A_NODE": "2"}, **changes},
     )  # fmt: skip
     done = site.run("up", "-c", str(file), check=False, timeout=420)
     assert done.returncode == 0, f"{done.stderr}\n{told(site)}"
@@ -62,6 +62,12 @@ def _words(pid: int) -> list[str]:
         return Path(f"/proc/{pid}/cmdline").read_text().split("\0")
     except OSError:
         return []
+
+
+def names_in_queue(slurm: SlurmBed) -> set[str]:
+    """Nodes of the only job there is."""
+    listed = slurm.run("squeue", "-h", "-o", "%N").stdout.strip()
+    return set(slurm.run("scontrol", "show", "hostnames", listed).stdout.split())
 
 
 def nothing_left(site: Home, slurm: SlurmBed) -> None:

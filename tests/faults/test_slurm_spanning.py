@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from tests.conftest import until
-from tests.faults.slurm_spanning import RANKS, ask, member, nodes_of, nothing_left, up, wait_replaced
+from tests.faults.slurm_spanning import RANKS, ask, member, names_in_queue, nodes_of, nothing_left, up, wait_replaced
 
 if TYPE_CHECKING:
     from tests.conftest import Home
@@ -42,11 +42,27 @@ def test_the_engines_own_ranks(site: Home, slurm: SlurmBed) -> None:
 
 def test_a_second_node_that_crashes(site: Home, slurm: SlurmBed) -> None:
     up(site, RANKS)
-    listed = slurm.run("squeue", "-h", "-o", "%N").stdout.strip()
-    nodes = slurm.run("scontrol", "show", "hostnames", listed).stdout.split()
     first = site.task("herd", "replica/0")["node"]
-    (second,) = [name for name in nodes if name != first]
+    (second,) = names_in_queue(slurm) - {first}
     slurm.crash(second)
     wait_replaced(site, {second} if slurm.layout.isolated else set())
+    site.run("down", "herd")
+    nothing_left(site, slurm)
+
+
+def test_a_gpu_that_breaks_on_the_second_node(site: Home, slurm: SlurmBed) -> None:
+    """Its line comes with the node's name, so that node is avoided and not the first one."""
+    broken = site.root / "broken"
+    up(site, RANKS, env={"GPUS_OF_A_NODE": "2", "BROKEN_FILE": str(broken)})
+    nodes = names_in_queue(slurm)
+    first = site.task("herd", "replica/0")["node"]
+    (second,) = nodes - {first}
+    broken.write_text(second)
+    wait_replaced(site, set())
+    assert second not in names_in_queue(slurm)
+    told = site.run("explain", "herd").stdout
+    assert f"[{second}] NVRM: Xid" in told
+    assert "xid-79" in site.run("nodes", "history", second, "--backend", "slurm").stdout
+    assert "xid-79" not in site.run("nodes", "history", first, "--backend", "slurm").stdout
     site.run("down", "herd")
     nothing_left(site, slurm)

@@ -111,7 +111,13 @@ def filled(words: list[str], marks: Mapping[str, str]) -> list[str]:
 
 
 def start(
-    argv: list[str], env: Mapping[str, str], cleanup: Cleanup, *, own_group: bool, pipe: bool = False
+    argv: list[str],
+    env: Mapping[str, str],
+    cleanup: Cleanup,
+    *,
+    own_group: bool,
+    pipe: bool = False,
+    with_errors: bool = False,
 ) -> subprocess.Popen[bytes]:
     """Start a process that ends with this one.
 
@@ -121,6 +127,7 @@ def start(
         cleanup: of `adopt_orphans`.
         own_group: it is not told of its end together with this program.
         pipe: its output is read by this program.
+        with_errors: and its standard error with it.
 
     Raises:
         OSError: it cannot be started.
@@ -138,6 +145,7 @@ def start(
         env={**os.environ, **env},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE if pipe else None,
+        stderr=subprocess.STDOUT if with_errors else None,
         preexec_fn=in_child,  # noqa: PLW1509 - this program has one thread
     )
 

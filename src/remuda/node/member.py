@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from remuda.node import gang
-from remuda.node.launch import NotHere
+from remuda.node.launch import NotHere, node_name
 from remuda.node.process import adopt_orphans
 from remuda.node.signals import ENDING, Signals
 from remuda.wire.spread import OWN_MARK, SCRATCH_MARK
@@ -71,7 +71,7 @@ def meet(folder: Path) -> gang.Line | None:
                 line = _dial(host, int(told["port"])) if host else None
                 if line is not None:
                     rank = int(os.environ.get("SLURM_PROCID", "0")) + 1
-                    line.say({"key": told["key"], "node": os.uname().nodename, "rank": rank})
+                    line.say({"key": told["key"], "node": node_name(os.environ), "rank": rank})
                     return line
         except (OSError, ValueError, KeyError):
             pass  # the file system may be behind

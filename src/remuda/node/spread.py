@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from remuda.node import gang
+from remuda.node.labelled import Labelled
 from remuda.node.launch import NotHere, own_address
 from remuda.node.ports import PortClaim, PortTaken
 from remuda.node.process import adopt_orphans
@@ -81,6 +82,8 @@ class Gang:
         self._strangers: list[gang.Line] = []
         self._beside: dict[str, subprocess.Popen[bytes]] = {}
         """Processes whose end is the replica's end, by what they are called."""
+        self._output: Labelled | None = None
+        """Of the other nodes."""
         self._server: subprocess.Popen[bytes] | None = None
         self._ray: RayView | None = None
         self._told_at = 0.0
@@ -114,7 +117,10 @@ class Gang:
             file.write(text)
         draft.replace(meeting)
         argv = [*step_words(self._spread), *self._spread.launcher, "member", self._spec.run_dir]
-        self._beside["the step of the other nodes"] = gang.start(argv, {}, self._cleanup, own_group=True)
+        step = gang.start(argv, {}, self._cleanup, own_group=True, pipe=True, with_errors=True)
+        self._beside["the step of the other nodes"] = step
+        if step.stdout is not None:
+            self._output = Labelled(step.stdout.fileno(), self._nodes)
         while len(self._members) < self._spread.nodes - 1:
             self._turn()
             self._tell(f"{len(self._members) + 1} of {self._spread.nodes} nodes are here")
@@ -165,8 +171,8 @@ class Gang:
         """
         poll = select.poll()
         lines = [*self._members.values(), *self._strangers]
-        pipe = [self._ray.fd] if self._ray is not None else []
-        for fd in (self._signals.fd, self._listener.fileno(), *(line.socket.fileno() for line in lines), *pipe):
+        pipes = [one.fd for one in (self._ray, self._output) if one is not None]
+        for fd in (self._signals.fd, self._listener.fileno(), *(line.socket.fileno() for line in lines), *pipes):
             poll.register(fd, select.POLLIN)
         poll.poll(200)
         if any(number in ENDING for number in self._signals.take()):
@@ -186,6 +192,8 @@ class Gang:
         self._look(now)
 
     def _look(self, now: float) -> None:
+        if self._output is not None:
+            self._output.pass_on()
         if self._server is not None and self._server.poll() is not None:
             raise Over(gang.code_of(self._server), "")
         for name, process in self._beside.items():
@@ -211,8 +219,12 @@ class Gang:
     def _end_in_order(self) -> None:
         """Asked to end: the server was asked, too; the others go on until it has."""
         if self._server is not None:
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                self._server.wait(max(0.0, self._spec.kill_grace_s - EXTRA_GRACE_S))
+            until = time.monotonic() + self._spec.kill_grace_s - EXTRA_GRACE_S
+            while self._server.poll() is None and time.monotonic() < until:
+                if self._output is not None:
+                    self._output.pass_on()  # who cannot print cannot end
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    self._server.wait(0.1)
             raise Over(gang.code_of(self._server) if self._server.returncode is not None else 1, "")
         raise Over(1, "asked to end")
 
@@ -247,6 +259,8 @@ class Gang:
         self._listener.close()
         running = [*([self._server] if self._server is not None else []), *self._beside.values()]
         gang.end(running, GRACE_S)
+        if self._output is not None:
+            self._output.pass_on()
         shutil.rmtree(self._marks[SCRATCH_MARK], ignore_errors=True)
         for port in self._ports:
             port.release()
@@ -257,7 +271,7 @@ def step_words(spread: Spread) -> list[str]:
     others = spread.nodes - 1
     words = ["srun", "--overlap", "--relative=1", f"--nodes={others}", f"--ntasks={others}", "--ntasks-per-node=1"]
     words += [f"--cpus-per-task={spread.cpus}"] if spread.cpus else []
-    return [*words, "--export=ALL", "--mpi=none", "--kill-on-bad-exit=1", "--input=none", "--unbuffered"]
+    return [*words, "--export=ALL", "--mpi=none", "--kill-on-bad-exit=1", "--input=none", "--unbuffered", "--label"]
 
 
 def _answers(host: str, port: int) -> bool:

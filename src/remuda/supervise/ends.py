@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -17,6 +18,9 @@ if TYPE_CHECKING:
 
 _AGAINST_POOL = frozenset({Cause.NODE, Cause.SCHEDULER, Cause.UNKNOWN, Cause.PREEMPTION})
 """Ends that may lie in the pool; the program's own, a person's and the time limit's are the same everywhere."""
+
+_OF_FIRST = frozenset({"no-gpu", "gpu-broken"})
+_WORDS = re.compile(r"[^\w.-]+")
 
 
 def after_end(task: Task, group: Group, seen: Observed, now: float) -> Task:
@@ -167,10 +171,7 @@ def end_of(task: Task, after: Task, seen: Observed, now: float) -> Allocation:
 
 
 def evidence_of(task: Task, group: Group, seen: Observed, now: float) -> list[Evidence]:
-    """What the end of the allocation says against the node it ran on; nothing where it ran on several."""
-    node = seen.node or task.node
-    if not node or seen.nodes:
-        return []
+    """What the end of the allocation says against a node: where it ran on several, against the one that is named."""
     if task.phase is Phase.STOPPING and task.ending is Cause.NONE:
         return []
     return [
@@ -184,4 +185,17 @@ def evidence_of(task: Task, group: Group, seen: Observed, now: float) -> list[Ev
             expires_at=now + group.nodes.ttl_s,
         )
         for item in judge(task, group, seen).evidence
+        if (node := _culprit(item, seen) if seen.nodes else seen.node or task.node)
     ]
+
+
+def _culprit(item: Evidence, seen: Observed) -> str:
+    """Which of several nodes one piece of evidence speaks against: the only one that it names, else nobody.
+
+    The node program, which tests GPUs, runs on the first one.
+    """
+    if item.kind in _OF_FIRST:
+        return seen.node
+    words = {word for full in _WORDS.split(item.detail) for word in (full.rstrip("."), full.partition(".")[0])}
+    found = [name for name in seen.nodes if name in words]
+    return found[0] if len(found) == 1 else ""

@@ -11,6 +11,7 @@ import socket
 import sys
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 
 there: dict[str, str] = {}
 
@@ -48,7 +49,16 @@ def follow(rank: int, head: str, port: int) -> None:
         except OSError:
             time.sleep(0.2)
     connection.sendall(f"{rank} {os.uname().nodename} {os.environ['TOKEN_OF_RANKS']}\n".encode())
-    connection.recv(1)  # until the head is gone
+    connection.settimeout(0.2)
+    while True:
+        try:
+            connection.recv(1)
+            return  # the head is gone
+        except TimeoutError:
+            broken = Path(os.environ.get("BROKEN_FILE", "/nonexistent"))
+            if broken.exists() and broken.read_text() == os.environ["SLURMD_NODENAME"]:
+                print("NVRM: Xid (PCI:0000:3b:00): 79, pid=1, GPU has fallen off the bus.", flush=True)
+                sys.exit(1)
 
 
 kept: list[socket.socket] = []

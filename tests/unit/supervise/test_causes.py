@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import pytest
-from tests.unit.supervise.build import group
+from tests.unit.supervise.build import group, key
 
 from remuda.backends.base import CHILD_ENDED, Ending, Life, Observed
 from remuda.plan.model import Replace
 from remuda.supervise.causes import classify
-from remuda.supervise.model import Cause
+from remuda.supervise.ends import evidence_of
+from remuda.supervise.model import Cause, Phase, Task
 from remuda.wire import exit as node_exit
 from remuda.wire.fault import KINDS, Fault
 
@@ -88,3 +89,26 @@ def test_what_a_persons_cancel_means_is_the_groups_choice(rule: str, final: bool
     asked = group(replace=Replace(user_cancel=rule))
     assert classify(ended(ending=Ending.CANCELLED), asked).final is final
     assert not classify(ended(ending=Ending.PREEMPTED), asked).final
+
+
+XID = "NVRM: Xid (PCI:0000:3b:00): 79, GPU has fallen off the bus"
+
+
+@pytest.mark.parametrize(
+    ("code", "line", "blamed"),
+    [
+        pytest.param(1, f"[gpu-2] {XID}", ["gpu-2"], id="named by its label"),
+        pytest.param(1, f"gpu-2:4711:4711 [0] {XID}", ["gpu-2"], id="named as NCCL does"),
+        pytest.param(1, f"gpu-2.site.org kernel: {XID}", ["gpu-2"], id="named in full"),
+        pytest.param(1, f"{XID} on gpu-2.", ["gpu-2"], id="at the end of a sentence"),
+        pytest.param(1, XID, [], id="named nobody"),
+        pytest.param(1, f"[gpu-22] {XID}", [], id="another name that begins alike"),
+        pytest.param(1, f"[gpu-1] peer gpu-2: {XID}", [], id="named two"),
+        pytest.param(node_exit.NO_GPU, "", ["gpu-1"], id="tested by the program on the first"),
+    ],
+)
+def test_of_several_nodes_the_one_that_is_named_is_blamed(code: int, line: str, blamed: list[str]) -> None:
+    faults = (Fault("node", "xid-79", line),) if line else ()
+    seen = ended(code, node="gpu-1", nodes=("gpu-1", "gpu-2"), faults=faults)
+    task = Task(key(0), "slurm", Phase.READY, attempt=1, token="t", node="gpu-1")
+    assert [item.node for item in evidence_of(task, group(), seen, 0.0)] == blamed

@@ -104,21 +104,21 @@ def _play(
 
 
 def _keep(want: Want, group: Group, key: TaskKey, task: Task | None, now: float, why: str = "") -> Sequence[Action]:
+    fresh = Task(key, group.backend or want.workload.backend, generation=want.generation, since=now)
     if 0 < group.replace.until <= now:
-        return _after_until(group, task, now)
+        return _after_until(group, task or replace(fresh, reason="it was never begun"), now)
     if task is None:
         if want.paused:
             return ()
-        fresh = Task(key, group.backend or want.workload.backend, generation=want.generation, since=now)
         return (_submit(want, group, fresh, now, f"first attempt: {why}" if why else "first attempt"),)
     if task.phase in RUNNING or task.phase is Phase.PENDING:
         return _keep_live(want, group, task, now)
     return _keep_idle(want, group, task, now)
 
 
-def _after_until(group: Group, task: Task | None, now: float) -> Sequence[Action]:
+def _after_until(group: Group, task: Task, now: float) -> Sequence[Action]:
     """Its time is over: what runs is asked to end, and nothing is begun again."""
-    if task is None or task.phase in FINAL:
+    if task.phase in FINAL:
         return ()
     if task.phase is Phase.WAITING:
         return (Note(move(task, Event.STOP, now, f"{TIME_OVER}; {task.reason}" if task.reason else TIME_OVER)),)

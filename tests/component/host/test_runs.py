@@ -123,10 +123,24 @@ def test_logs_are_followed_over_attempts(home: Home) -> None:
 
 
 def test_indefinite_begins_again_until_its_time_is_over(home: Home) -> None:
-    script(home, "echo x >> times; sleep 0.2", directives="--mode indefinite --keep-alive 4 --quick-failure 0")
+    script(home, "echo x >> times; sleep 0.2", directives="--mode indefinite --keep-alive 12 --quick-failure 0")
     home.run("run", "train.sh", "--wait", timeout=120)
     assert len((home.root / "times").read_text().splitlines()) > 1
     assert not home.tokens()
+
+
+def test_a_time_that_is_over_at_once(home: Home) -> None:
+    """Nothing is begun, and whoever waits is told."""
+    names = ("train.sh", "other.sh")
+    for name in names:
+        (home.root / name).write_text(
+            "#!/bin/sh\n#REMUDA --backend local --mode indefinite --keep-alive 0.001\necho x >> times\n"
+        )
+    home.run("run", *names, "--wait", timeout=120)
+    assert not (home.root / "times").exists()
+    for name in ("train", "other"):
+        view = home.view(name)
+        assert (view["phase"], view["reason"]) == ("DONE", "script/0: its time is over; it was never begun")
 
 
 def test_a_typo_stops_after_the_brake(home: Home) -> None:

@@ -371,6 +371,14 @@ async def test_when_its_time_is_over_it_is_ended_and_not_begun_again(bed: Bed) -
     assert bed.backend.living() == []
 
 
+async def test_a_time_that_was_over_before_the_first_attempt(bed: Bed) -> None:
+    """A host that was slow to start, or away: there is nothing left to begin, and whoever waits must hear of it."""
+    bed.up(script(replace=RULE.model_copy(update={"policy": "always", "until": bed.clock.now() - 1})))
+    await bed.go(10)
+    assert (bed.phases(), bed.backend.made, summary(bed)) == ([Phase.STOPPED], {}, "DONE")
+    assert only(bed).reason == "its time is over; it was never begun"
+
+
 # Pools
 
 

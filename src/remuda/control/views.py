@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel, ConfigDict
 
@@ -263,31 +263,14 @@ def endpoint_url(workload: Workload, tasks: Mapping[TaskKey, Task]) -> str:
 
 def task_view(want: Want, task: Task) -> TaskView:
     """The view of one task."""
-    return TaskView(
-        task=f"{task.key.group}/{task.key.index}",
-        role=want.workload.group(task.key.group).role.value,
-        phase=task.phase.value,
-        attempt=task.attempt,
-        since=task.since,
-        reason=task.reason,
-        node=task.node,
-        url=task.url,
-        http_status=task.http_status,
-        pid=task.pid,
-        restarts=task.restarts,
-        failures=task.failures,
-        exit_code=task.exit_code,
-        cause=task.cause.value,
-        last_seen=task.last_seen,
-        not_before=task.not_before,
-        metrics=dict(task.metrics),
-        native=task.native,
-        pool=task.pool,
-        started_at=task.started_at,
-        limit_at=task.limit_at,
-        never=task.never,
-        yields_at=task.yields_at,
-    )
+    known = _copied(task, TaskView) | {"phase": task.phase.value, "cause": task.cause.value}
+    role = want.workload.group(task.key.group).role.value
+    return TaskView(task=f"{task.key.group}/{task.key.index}", role=role, **known)
+
+
+def _copied(record: object, view: type[View]) -> dict[str, Any]:
+    """The fields of a view that the record has under the same name."""
+    return {name: getattr(record, name) for name in view.model_fields if hasattr(record, name)}
 
 
 def run_view(want: Want, tasks: Mapping[TaskKey, Task], phase: str) -> RunView | None:
@@ -336,24 +319,10 @@ def _run_state(want: Want, task: Task, phase: str) -> str:
 
 def line_view(line: Line) -> LineView:
     """The view of one line."""
-    return LineView(
-        id=line.id, at=line.at, kind=line.kind, task=line.task, attempt=line.attempt, phase=line.phase,
-        reason=line.reason,
-    )  # fmt: skip
+    return LineView(**_copied(line, LineView))
 
 
 def allocation_view(item: Allocation) -> AllocationView:
     """The view of one allocation."""
-    return AllocationView(
-        token=item.token,
-        task=f"{item.key.group}/{item.key.index}",
-        attempt=item.attempt,
-        node=item.node,
-        submitted_at=item.submitted_at,
-        ended_at=item.ended_at,
-        exit_code=item.exit_code,
-        signal=item.signal,
-        cause=item.cause.value,
-        reason=item.reason,
-        evidence=item.evidence,
-    )
+    known = _copied(item, AllocationView) | {"cause": item.cause.value}
+    return AllocationView(task=f"{item.key.group}/{item.key.index}", **known)

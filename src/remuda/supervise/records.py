@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 from dataclasses import fields
-from typing import TYPE_CHECKING
+from functools import cache
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any
 
 from remuda.backends.base import TaskKey
 from remuda.plan.model import Workload
@@ -19,6 +21,26 @@ if TYPE_CHECKING:
 
 ANNOUNCED = "announced"
 """Kept of a workload whose endpoint was up since it was brought up."""
+
+
+def _shared(one: type, other: type) -> tuple[str, ...]:
+    """Names of the fields that two records have in common."""
+    names = {each.name for each in fields(other)}
+    return tuple(each.name for each in fields(one) if each.name in names)
+
+
+_TASK = _shared(Task, TaskRow)
+_ALLOCATION = _shared(Allocation, AllocationRow)
+_LINE = tuple(name for name in _shared(Line, EventRow) if name != "id")
+_EVIDENCE = _shared(Evidence, EvidenceRow)
+
+
+_getter = cache(lambda names: attrgetter(*names))
+
+
+def _copied(record: object, names: tuple[str, ...]) -> dict[str, Any]:
+    """What one record gives the other unchanged. That nothing is lost on the way is for the tests to show."""
+    return dict(zip(names, _getter(names)(record), strict=True))
 
 
 class StoreJournal:
@@ -94,9 +116,7 @@ class StoreJournal:
     def story(self, workload: str, *, limit: int = 100, after: int | None = None, task: str = "") -> list[Line]:
         """Lines of a workload's story, oldest first: the last `limit`, or the first `limit` after id `after`."""
         rows = self.store.events(workload, limit=limit, after_id=after, task=task or None)
-        return [
-            Line(row.at, row.workload, row.kind, row.reason, row.task, row.attempt, row.phase, row.id) for row in rows
-        ]
+        return [Line(**_copied(row, (*_LINE, "id"))) for row in rows]
 
     def allocations(self, workload: str) -> list[Allocation]:
         """Allocations of a workload, by the time they ended; those that live come last."""
@@ -121,156 +141,38 @@ def want_of(row: WorkloadRow) -> Want:
 
 def task_of(row: TaskRow) -> Task:
     """The task in a row."""
-    return Task(
-        key=TaskKey(row.workload, row.group_name, row.idx),
-        backend=row.backend,
-        phase=Phase(row.phase),
-        attempt=row.attempt,
-        generation=row.generation,
-        since=row.since,
-        token=row.token,
-        submitted_at=row.submitted_at,
-        native=row.native,
-        failures=row.failures,
-        not_before=row.not_before,
-        ready_since=row.ready_since,
-        kill_at=row.kill_at,
-        cause=Cause(row.cause),
-        reason=row.reason,
-        node=row.node,
-        url=row.url,
-        http_status=row.http_status,
-        pid=row.pid,
-        restarts=row.restarts,
-        exit_code=row.exit_code,
-        seq=row.seq,
-        last_seen=row.last_seen,
-        metrics=json.loads(row.metrics),
-        started_at=row.started_at,
-        released=row.released,
-        never=row.never,
-        limit_at=row.limit_at,
-        requeues=row.requeues,
-        ending=Cause(row.ending),
-        pool=row.pool,
-        pool_refusals=row.pool_refusals,
-        pool_failures=row.pool_failures,
-        pool_nevers=row.pool_nevers,
-        pool_left_at=row.pool_left_at,
-        quick_failures=row.quick_failures,
-        restart_mark=row.restart_mark,
-        yields_at=row.yields_at,
-        loaded_at=row.loaded_at,
-    )
+    known = _copied(row, _TASK)
+    known |= {"phase": Phase(row.phase), "cause": Cause(row.cause), "ending": Cause(row.ending)}
+    return Task(TaskKey(row.workload, row.group_name, row.idx), **known | {"metrics": json.loads(row.metrics)})
 
 
 def row_of(task: Task) -> TaskRow:
     """The row of a task."""
-    return TaskRow(
-        workload=task.key.workload,
-        group_name=task.key.group,
-        idx=task.key.index,
-        backend=task.backend,
-        phase=task.phase.value,
-        attempt=task.attempt,
-        generation=task.generation,
-        since=task.since,
-        token=task.token,
-        submitted_at=task.submitted_at,
-        native=task.native,
-        failures=task.failures,
-        not_before=task.not_before,
-        ready_since=task.ready_since,
-        kill_at=task.kill_at,
-        cause=task.cause.value,
-        reason=task.reason,
-        node=task.node,
-        url=task.url,
-        http_status=task.http_status,
-        pid=task.pid,
-        restarts=task.restarts,
-        exit_code=task.exit_code,
-        seq=task.seq,
-        last_seen=task.last_seen,
-        metrics=json.dumps(dict(task.metrics)),
-        started_at=task.started_at,
-        released=task.released,
-        never=task.never,
-        limit_at=task.limit_at,
-        requeues=task.requeues,
-        ending=task.ending.value,
-        pool=task.pool,
-        pool_refusals=task.pool_refusals,
-        pool_failures=task.pool_failures,
-        pool_nevers=task.pool_nevers,
-        pool_left_at=task.pool_left_at,
-        quick_failures=task.quick_failures,
-        restart_mark=task.restart_mark,
-        yields_at=task.yields_at,
-        loaded_at=task.loaded_at,
-    )
+    key, known = task.key, _copied(task, _TASK)
+    known |= {"phase": task.phase.value, "cause": task.cause.value, "ending": task.ending.value}
+    return TaskRow(key.workload, key.group, key.index, **known | {"metrics": json.dumps(dict(task.metrics))})
 
 
 def _allocation_row(item: Allocation) -> AllocationRow:
-    return AllocationRow(
-        token=item.token,
-        workload=item.key.workload,
-        group_name=item.key.group,
-        idx=item.key.index,
-        attempt=item.attempt,
-        backend=item.backend,
-        native=item.native,
-        node=item.node,
-        submitted_at=item.submitted_at,
-        ended_at=item.ended_at,
-        state="ended" if item.ended_at else "live",
-        exit_code=item.exit_code,
-        signal=item.signal,
-        cause=item.cause.value,
-        reason=item.reason,
-        evidence=item.evidence,
-        started_at=item.started_at,
-        pool=item.pool,
-    )
+    key, known = item.key, _copied(item, _ALLOCATION)
+    known |= {"cause": item.cause.value, "state": "ended" if item.ended_at else "live"}
+    return AllocationRow(workload=key.workload, group_name=key.group, idx=key.index, **known)
 
 
 def _allocation_of(row: AllocationRow) -> Allocation:
-    return Allocation(
-        token=row.token,
-        key=TaskKey(row.workload, row.group_name, row.idx),
-        attempt=row.attempt,
-        backend=row.backend,
-        submitted_at=row.submitted_at,
-        native=row.native,
-        node=row.node,
-        ended_at=row.ended_at,
-        exit_code=row.exit_code,
-        signal=row.signal,
-        cause=Cause(row.cause),
-        reason=row.reason,
-        evidence=row.evidence,
-        started_at=row.started_at,
-        pool=row.pool,
-    )
+    known = _copied(row, _ALLOCATION) | {"cause": Cause(row.cause)}
+    return Allocation(key=TaskKey(row.workload, row.group_name, row.idx), **known)
 
 
 def _event_row(line: Line) -> EventRow:
-    return EventRow(
-        at=line.at,
-        workload=line.workload,
-        task=line.task,
-        attempt=line.attempt,
-        kind=line.kind,
-        phase=line.phase,
-        reason=line.reason,
-    )
+    return EventRow(**_copied(line, _LINE))
 
 
 def evidence_row(item: Evidence) -> EvidenceRow:
     """The row of a piece of evidence."""
-    return EvidenceRow(**{each.name: getattr(item, each.name) for each in fields(item)})
+    return EvidenceRow(**_copied(item, _EVIDENCE))
 
 
 def evidence_of(row: EvidenceRow) -> Evidence:
     """The evidence in a row."""
-    return Evidence(**{each.name: getattr(row, each.name) for each in fields(Evidence)})
+    return Evidence(**_copied(row, _EVIDENCE))

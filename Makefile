@@ -53,8 +53,8 @@ lock:  ## Resolve all dependencies again (no addresses are written, only version
 bench: $(STAMP)  ## Run the benchmarks and print their ratios (about ten minutes)
 	@for file in benchmarks/bench_*.py; do echo "== $$file"; $(BIN)/python $$file || exit 1; done
 
-vllm: $(STAMP)  ## Run real vLLM on the CPU as a swarm; SLURM=1: on a Slurm (its environment: 3.5 GB, some minutes once)
-	@$(BIN)/python tests/live/run_vllm_cpu.py $(if $(SLURM),--slurm)
+vllm: $(STAMP)  ## Run real vLLM on the CPU as a swarm; SLURM=1: on a Slurm, NODES=2: over nodes (its environment: 3.5 GB, some minutes once)
+	@$(BIN)/python tests/live/run_vllm_cpu.py $(if $(SLURM),--slurm) $(if $(NODES),--nodes $(NODES))
 
 clean:  ## Remove the environment and caches
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist

@@ -1,19 +1,23 @@
-"""Hosts on the real cluster of the tests that are killed where they are told: the side of the test."""
+"""Hosts that are killed where they are told, here or on the real cluster of the tests: the side of the test."""
 
 from __future__ import annotations
 
 import select
 import subprocess
-from contextlib import suppress
+import tempfile
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tests.conftest import PYTHON, until
+from tests.conftest import PYTHON, Home, until
+from tests.faults.slurm_runs import Runs
 
 from remuda.base.errors import RemudaError
 
 if TYPE_CHECKING:
-    from tests.conftest import Home
+    from collections.abc import Iterator
+
+    from remuda.testing.slurm import SlurmBed
 
 LIMIT_S = 120
 
@@ -21,11 +25,11 @@ LIMIT_S = 120
 class DyingHosts:
     """Hosts of one home that die at the step they are told."""
 
-    def __init__(self, home: Home) -> None:
+    def __init__(self, home: Home, backend: str = "slurm") -> None:
         self.home = home
         self.log = (home.root / "crash.log").open("w")
         self.program = subprocess.Popen(
-            [PYTHON, str(Path(__file__).with_name("crashing_host.py")), "slurm"],
+            [PYTHON, str(Path(__file__).with_name("crashing_host.py")), backend],
             env={**home.env, "REMUDA_SLURM_POLL_S": "0.3"}, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
             stderr=self.log, text=True,
         )  # fmt: skip
@@ -55,3 +59,16 @@ class DyingHosts:
         self.program.communicate()
         self.log.close()
         print((self.home.root / "crash.log").read_text()[-3000:])  # shown when the test fails
+
+
+@contextmanager
+def several(slurm: SlurmBed, count: int) -> Iterator[list[tuple[Runs, DyingHosts]]]:
+    """Several state directories on one cluster: their hosts know nothing of each other."""
+    homes = [Home(Path(tempfile.mkdtemp(prefix="rb", dir="/tmp"))) for _ in range(count)]
+    made = [(Runs(home, slurm), DyingHosts(home)) for home in homes]
+    try:
+        yield made
+    finally:
+        for (_, hosts), home in zip(made, homes, strict=True):
+            hosts.close()
+            home.close()

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import time
 from contextlib import suppress
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.conftest import PYTHON, Home, until
+from tests.conftest import Home, until
+from tests.faults.dying_hosts import DyingHosts
 
 from remuda.base.errors import Conflict, RemudaError
 from remuda.base.ids import new_suffix
@@ -22,49 +21,9 @@ if TYPE_CHECKING:
 MOST_STEPS = 60
 
 
-class CrashingHost:
-    """Hosts that die at the step they are told."""
-
-    def __init__(self, home: Home) -> None:
-        self.home = home
-        self.log = (home.root / "crash.log").open("w")
-        self.program = subprocess.Popen(
-            [PYTHON, str(Path(__file__).with_name("crashing_host.py"))],
-            env=home.env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.log,
-            text=True,
-        )  # fmt: skip
-
-    def run(self, step: int) -> None:
-        assert self.program.stdin is not None
-        self.program.stdin.write(f"{step}\n")
-        self.program.stdin.flush()
-        until(lambda: self.home.client.is_up() or self._line_is_there(), "a host", 120)
-
-    def _line_is_there(self) -> bool:
-        import select
-
-        assert self.program.stdout is not None
-        return bool(select.select([self.program.stdout.fileno()], [], [], 0)[0])
-
-    def death(self) -> str:
-        """Where it died; it is stopped first if it lives."""
-        with suppress(RemudaError):
-            self.home.client.post("/host/stop")
-        assert self.program.stdout is not None
-        return self.program.stdout.readline().strip()
-
-    def close(self) -> None:
-        with suppress(RemudaError):
-            self.home.kill_host()
-        self.program.kill()
-        self.program.communicate()
-        self.log.close()
-        print((self.home.root / "crash.log").read_text()[-2000:])  # shown when the test fails
-
-
 @pytest.fixture
-def hosts(home: Home) -> Iterator[CrashingHost]:
-    one = CrashingHost(home)
+def hosts(home: Home) -> Iterator[DyingHosts]:
+    one = DyingHosts(home, "local")
     yield one
     one.close()
 
@@ -101,7 +60,7 @@ def living(home: Home) -> dict[str, set[str]]:
 
 
 @pytest.mark.timeout(3000)
-def test_killed_at_every_step(home: Home, hosts: CrashingHost) -> None:
+def test_killed_at_every_step(home: Home, hosts: DyingHosts) -> None:
     deaths: list[str] = []
     for step in range(1, MOST_STEPS):
         name = f"w{step}"

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import json
-import tempfile
 import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.conftest import Home, until
-from tests.faults.dying_hosts import LIMIT_S, DyingHosts
-from tests.faults.slurm_runs import Runs
+from tests.conftest import until
+from tests.faults.dying_hosts import LIMIT_S, DyingHosts, several
 
 from remuda.base.errors import RemudaError
 from remuda.base.ids import new_suffix
@@ -22,6 +19,8 @@ from remuda.plan.model import Command, Group, Kind, NodeRestart, Replace, Role, 
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from tests.faults.slurm_runs import Runs
 
     from remuda.testing.slurm import SlurmBed
 
@@ -128,16 +127,8 @@ def next_life(batch: Batch, hosts: DyingHosts, death: str) -> None:
 
 @pytest.fixture
 def lives(slurm: SlurmBed) -> Iterator[list[tuple[Runs, DyingHosts]]]:
-    """Several state directories on one cluster: their hosts know nothing of each other."""
-    homes = [Home(Path(tempfile.mkdtemp(prefix="rb", dir="/tmp"))) for _ in range(AT_ONCE)]
-    made = []
-    for home in homes:
-        runs = Runs(home, slurm)
-        made.append((runs, DyingHosts(home)))
-    yield made
-    for (_, hosts), home in zip(made, homes, strict=True):
-        hosts.close()
-        home.close()
+    with several(slurm, AT_ONCE) as made:
+        yield made
 
 
 @pytest.mark.timeout(900)

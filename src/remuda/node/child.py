@@ -318,8 +318,8 @@ class Supervisor:
         self._tail = output.tail(TAIL_CHARS)
         taken = self.spec.listens() and not self._is_ours and output.says_port_taken()
         self._child = self._output = self._child_code = None
-        exit_code = code if code >= 0 else None
-        self._handle(machine.Ended(exit_code, max(-code, 0), port_taken=taken, unfinished=unfinished))
+        why = records.take_why(self._dir) if self.spec.spread is not None else ""
+        self._handle(machine.Ended(code if code >= 0 else None, max(-code, 0), taken, unfinished, why))
 
     def _end_if_broken(self, *, ill: bool = False) -> None:
         """Give up at once where the hardware is broken: it would be the same again."""

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 MAX_LINE = 1 << 13
 """A longer line is cut in pieces."""
 _LABEL = re.compile(rb" *(\d+): ")
+_OF_SLURM = re.compile(rb"(?: *\d+: )?(?:srun|slurmstepd\S*): ")
 
 
 def named(line: bytes, nodes: Mapping[int, str]) -> bytes:
@@ -39,10 +40,16 @@ class Labelled:
         self.fd = fd
         self._nodes = nodes
         self._rest = b""
+        self._ended = False
         os.set_blocking(fd, False)
 
-    def pass_on(self) -> None:
-        """Pass on the lines that are there. Never waits for more."""
+    def pass_on(self, *, ended: bool = False) -> None:
+        """Pass on the lines that are there. Never waits for more.
+
+        Args:
+            ended: the step was ended by this program, so what Slurm says of its end tells nobody anything.
+        """
+        self._ended = ended
         while True:
             try:
                 data = os.read(self.fd, 1 << 16)
@@ -60,5 +67,7 @@ class Labelled:
     def _write(self, lines: list[bytes]) -> None:
         out = sys.stdout.buffer
         for line in lines:
+            if self._ended and _OF_SLURM.match(line):
+                continue
             out.write(named(line, self._nodes) + b"\n")
         out.flush()

@@ -90,6 +90,8 @@ class Ended:
     """Its log says that its address was in use."""
     unfinished: bool = False
     """It said itself that steps are missing."""
+    why: str = ""
+    """What it said of its end, if that is known."""
 
 
 @dataclass(frozen=True)
@@ -324,6 +326,7 @@ def _ended(spec: ChildSpec, life: Life, event: Ended, now: float) -> tuple[Life,
     if life.phase in (NEW, BACKOFF):
         return life, ()
     how = f"killed by signal {event.signal}" if event.signal else f"exit code {event.code}"
+    how = f"{how}: {event.why}" if event.why else how
     life = _healed(spec, replace(life, exit_code=event.code, signal=event.signal, http_status=0), now)
     if life.phase == STOPPING:
         return _finish(life, _stop_code(life), f"{life.reason}; {how}", now)

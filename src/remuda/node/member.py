@@ -14,8 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 from remuda.node import gang
 from remuda.node.launch import NotHere, node_name
+from remuda.node.ports import PortClaim, PortTaken
 from remuda.node.process import adopt_orphans
 from remuda.node.signals import ENDING, Signals
+from remuda.wire.child import PORT_MARK
 from remuda.wire.spread import OWN_MARK, SCRATCH_MARK
 
 if TYPE_CHECKING:
@@ -50,7 +52,7 @@ def main(arguments: list[str]) -> int:
                 line.say({"ended": code})
                 return code or 1
             line.beat(time.monotonic())
-    except (OSError, NotHere) as error:
+    except (OSError, NotHere, PortTaken) as error:
         line.say({"ended": 127, "why": str(error)})
         return _say(str(error))
     finally:
@@ -94,7 +96,11 @@ def _wait(fd: int, line: gang.Line) -> None:
 
 
 def _run(message: dict[str, Any], line: gang.Line, cleanup: Cleanup) -> subprocess.Popen[bytes]:
-    marks = {OWN_MARK: str(line.socket.getsockname()[0]), SCRATCH_MARK: str(message.get("scratch", ""))}
+    own = str(line.socket.getsockname()[0])
+    marks = {OWN_MARK: own, SCRATCH_MARK: str(message.get("scratch", ""))}
+    if any(PORT_MARK in word for word in message["argv"]):
+        # The server listens on the first node only, but the engine's words are the same on each.
+        marks[PORT_MARK] = str(PortClaim(None, "0.0.0.0").take_free(0, f"{own} {os.getpid()}"))  # noqa: S104
     return gang.start(gang.filled(message["argv"], marks), message["env"], cleanup, own_group=True)
 
 

@@ -16,6 +16,18 @@ if TYPE_CHECKING:
 
 REPORT, EVENTS, LOG, ERRORS, HEARTBEAT = "report.json", "events.jsonl", "child.log", "child.err", "heartbeat"
 EVENTS_MAX_BYTES = 4 << 20
+WHY = "spread.why"
+"""Why a replica over several nodes has ended, if not by its server."""
+
+
+def take_why(run_dir: Path) -> str:
+    """What `WHY` says, once; empty without it."""
+    try:
+        text = (run_dir / WHY).read_text(encoding="utf-8")
+        (run_dir / WHY).unlink()
+    except OSError:
+        return ""
+    return text
 
 
 class Records:

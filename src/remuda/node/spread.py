@@ -19,14 +19,14 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from remuda.node import gang
+from remuda.node import gang, records
 from remuda.node.labelled import Labelled
 from remuda.node.launch import NotHere, own_address
 from remuda.node.ports import PortClaim, PortTaken
 from remuda.node.process import adopt_orphans
 from remuda.node.ray import RayView
 from remuda.node.signals import ENDING, Signals
-from remuda.wire.child import ChildSpec
+from remuda.wire.child import HOST_MARK, ChildSpec
 from remuda.wire.spread import (
     DASHBOARD_MARK,
     EXTRA_GRACE_S,
@@ -88,7 +88,7 @@ class Gang:
         self._ray: RayView | None = None
         self._told_at = 0.0
         number = binascii.crc32(f"{spec.token} {os.getpid()}".encode())
-        self._marks = {SCRATCH_MARK: f"/tmp/rr{number:08x}"}  # noqa: S108 - Ray's sockets need a short path
+        self._marks = {HOST_MARK: spec.bind_host, SCRATCH_MARK: f"/tmp/rr{number:08x}"}  # noqa: S108 - Ray's sockets need a short path
 
     def run(self) -> int:
         """Until one of all ends."""
@@ -98,14 +98,19 @@ class Gang:
             while True:
                 self._turn()
         except Over as over:
-            if str(over):
-                sys.stderr.write(f"remuda-node: {over}\n")
-            return over.code
+            return self._said(over, over.code)
         except (NotHere, OSError, PortTaken) as error:
-            sys.stderr.write(f"remuda-node: {error}\n")
-            return 1
+            return self._said(error, 1)
         finally:
             self._close()
+
+    def _said(self, error: Exception, code: int) -> int:
+        """Tell why it ends, for people and for the program that started this one."""
+        if str(error):
+            sys.stderr.write(f"remuda-node: {error}\n")
+            with contextlib.suppress(OSError):
+                (Path(self._spec.run_dir) / records.WHY).write_text(str(error), encoding="utf-8")
+        return code
 
     def _gather(self) -> None:
         """Start the members and wait until all have called."""
@@ -258,9 +263,11 @@ class Gang:
             line.close()
         self._listener.close()
         running = [*([self._server] if self._server is not None else []), *self._beside.values()]
-        gang.end(running, GRACE_S)
         if self._output is not None:
             self._output.pass_on()
+        gang.end(running, GRACE_S)
+        if self._output is not None:
+            self._output.pass_on(ended=True)
         shutil.rmtree(self._marks[SCRATCH_MARK], ignore_errors=True)
         for port in self._ports:
             port.release()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 from typing import TYPE_CHECKING
 
@@ -36,6 +37,9 @@ def test_the_engines_own_ranks(site: Home, slurm: SlurmBed) -> None:
     until(lambda: site.task("herd", "replica/0")["phase"] == "ready", "it serves again", 90)
     assert site.task("herd", "replica/0")["attempt"] == 1
     assert set(ask(site)["where"]) == {"0", "1"}
+    (events,) = site.paths.workloads.glob("herd/replica-0/*/events.jsonl")
+    assert re.search(r"exit code 1: rank 1 on \S+ ended with code 137", events.read_text())
+    assert "CANCELLED AT" not in site.run("logs", "herd").stdout, "that Slurm ended a step for us is no news"
     site.run("down", "herd")
     nothing_left(site, slurm)
 

@@ -65,7 +65,8 @@ kept: list[socket.socket] = []
 
 if __name__ == "__main__":
     number, nnodes, address, meet, serve = sys.argv[1:]
+    port = int(serve)  # engines read it on every node
     if number == "0":
-        lead(int(nnodes), int(meet), int(serve))
+        lead(int(nnodes), int(meet), port)
     else:
         follow(int(number), address, int(meet))

@@ -55,3 +55,20 @@ def test_a_line_without_an_end_is_no_burden(pipe: tuple[int, int], capfdbinary: 
     source.pass_on()
     os.close(pipe[1])
     assert capfdbinary.readouterr().out == b"[gpu-2] " + b"x" * 2 * MAX_LINE + b"\n"
+
+
+def test_what_slurm_says_of_an_end_that_was_wanted(
+    pipe: tuple[int, int], capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    source = Labelled(pipe[0], {1: "gpu-2"})
+    said = (
+        b"0: slurmstepd-gpu-2: error: *** STEP 3.1 ON gpu-2 CANCELLED AT now ***\nsrun: error: gpu-2: task 0: Killed\n"
+    )
+    os.write(pipe[1], said)
+    source.pass_on()
+    os.write(pipe[1], b"0: the last word\n" + said)
+    source.pass_on(ended=True)
+    os.close(pipe[1])
+    shown = capfdbinary.readouterr().out.splitlines()
+    assert shown[2:] == [b"[gpu-2] the last word"], shown
+    assert len(shown) == 3, "it counts where the step ended by itself"

@@ -28,6 +28,8 @@ _CHECK_S = 15.0
 """Without any change: whether the router still has the members that it was given."""
 _LEAVING_S = 1.0
 """The same while a router finishes what it has begun."""
+MUTE = frozenset({"transformers"})
+"""Engines whose list of models names what lies in a cache, not what they serve."""
 CONTROL_KEY = "router-control.key"
 """File in the workload's `secrets` folder: what changes the membership."""
 
@@ -112,7 +114,7 @@ class RouterFollower:
             await asyncio.gather(task, return_exceptions=True)
 
     async def _keep(self, name: Name, workload: Workload) -> None:
-        router = router_named(workload.labels.get("router", "smg"))
+        router = _router(workload)
         keys = _keys(workload)
         changed = self._changed[name]
         while True:
@@ -175,10 +177,17 @@ class RouterFollower:
 
     async def refresh(self, workload_name: str, workload: Workload) -> None:
         """Take the routers' numbers anew, for a view that is asked for now."""
-        router = router_named(workload.labels.get("router", "smg"))
+        router = _router(workload)
         for name in self._order.get(workload_name, []):
             if name in self._targets:
                 await self._look(name, self._targets[name], router, _keys(workload))
+
+
+def _router(workload: Workload) -> Router:
+    """The workload's router, told of the model where the engine does not say it."""
+    labels, endpoint = workload.labels, workload.endpoint
+    model = endpoint.model if endpoint is not None and labels.get("engine") in MUTE else ""
+    return router_named(labels.get("router", "smg"), model)
 
 
 async def _tell_members(router: Router, target: Target, keys: Keys, had: Sequence[str]) -> Changes:

@@ -319,6 +319,7 @@ class Supervisor:
         taken = self.spec.listens() and not self._is_ours and output.says_port_taken()
         self._child = self._output = self._child_code = None
         why = records.take_why(self._dir) if self.spec.spread is not None else ""
+        why = why or (loading.last_line(self._tail) if code > 0 and self._watch is None else "")
         self._handle(machine.Ended(code if code >= 0 else None, max(-code, 0), taken, unfinished, why))
 
     def _end_if_broken(self, *, ill: bool = False) -> None:

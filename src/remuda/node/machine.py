@@ -91,7 +91,7 @@ class Ended:
     unfinished: bool = False
     """It said itself that steps are missing."""
     why: str = ""
-    """What it said of its end, if that is known."""
+    """What it said last, of one that tells of its own end."""
 
 
 @dataclass(frozen=True)
@@ -326,7 +326,6 @@ def _ended(spec: ChildSpec, life: Life, event: Ended, now: float) -> tuple[Life,
     if life.phase in (NEW, BACKOFF):
         return life, ()
     how = f"killed by signal {event.signal}" if event.signal else f"exit code {event.code}"
-    how = f"{how}: {event.why}" if event.why else how
     life = _healed(spec, replace(life, exit_code=event.code, signal=event.signal, http_status=0), now)
     if life.phase == STOPPING:
         return _finish(life, _stop_code(life), f"{life.reason}; {how}", now)
@@ -338,6 +337,7 @@ def _ended(spec: ChildSpec, life: Life, event: Ended, now: float) -> tuple[Life,
     if event.port_taken and life.phase == STARTING and moves:
         return _spawn(life, now, f"the port was taken before the child could listen on it ({how})", move_port=True)
     failed = bool(event.signal or event.code)
+    how = f"{how}: {event.why}" if event.why else how
     if not _may_restart(spec) or (spec.restart.policy == "on-failure" and not failed):
         return _finish(life, 128 + event.signal if event.signal else int(event.code or 0), how, now)
     return _retry(spec, life, how, now)

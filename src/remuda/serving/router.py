@@ -145,8 +145,12 @@ class Router(Protocol):
         ...
 
 
-def router_named(name: str) -> Router:
+def router_named(name: str, model: str = "") -> Router:
     """The router of that name.
+
+    Args:
+        name: one of `NAMES`.
+        model: what the replicas serve, where they do not tell it themselves.
 
     Raises:
         InputError: there is none.
@@ -154,7 +158,7 @@ def router_named(name: str) -> Router:
     if name == "smg":
         from remuda.serving.smg import SmgRouter
 
-        return SmgRouter()
+        return SmgRouter(model)
     if name == "nginx":
         from remuda.serving.nginx import NginxRouter
 

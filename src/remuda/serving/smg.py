@@ -65,6 +65,10 @@ class SmgRouter:
         }
     )
 
+    def __init__(self, model: str = "") -> None:
+        """`model`: what the replicas serve, where they do not tell it themselves."""
+        self._model = model
+
     def group(self, settings: RouterSettings) -> Group:
         """How it is started. Pure."""
         endpoint = settings.endpoint
@@ -104,7 +108,7 @@ class SmgRouter:
         key = keys.control or keys.api
         known = await _workers(base_url, key)
         missing, surplus = urls - known.keys(), frozenset(known.keys() - urls)
-        await asyncio.gather(*(_add(base_url, url, keys) for url in missing))
+        await asyncio.gather(*(_add(base_url, url, keys, self._model) for url in missing))
         await asyncio.gather(*(_remove(base_url, known[url]["id"], key) for url in surplus))
         if not missing and not surplus:
             return Changes()
@@ -173,8 +177,11 @@ async def _workers(base_url: str, key: str) -> dict[str, dict[str, Any]]:
     return {worker["url"]: worker for worker in await _list(base_url, key) if not is_waiting_room(worker)}
 
 
-async def _add(base_url: str, url: str, keys: Keys) -> None:
+async def _add(base_url: str, url: str, keys: Keys, model: str) -> None:
     spec: dict[str, Any] = {"url": url} | ({"api_key": keys.worker} if keys.worker else {})
+    if model:
+        # With a kind of server that it knows smg asks it nothing; vLLM's paths are those of OpenAI.
+        spec |= {"models": [{"id": model}], "runtime_type": "vllm"}
     answer = await call("POST", f"{base_url}/workers", body=spec, key=keys.control or keys.api)
     if answer.status not in (200, 201, 202, 409):  # 409: known, or being added
         raise Unavailable(f"the router at {base_url} answered {answer.status} when {url} was added")

@@ -64,7 +64,8 @@ def test_it_is_started_again_and_given_up_in_the_end(allocation: Allocation) -> 
     assert allocation.code() == codes.GAVE_UP
     assert allocation.log() == "try\n" * 3
     assert allocation.record().child_exit_code == 3
-    assert "restarts are used up" in allocation.record().reason
+    # With what it said last, which is where programs tell what was wrong.
+    assert allocation.record().reason == "exit code 3: try; its 2 restarts are used up"
     assert allocation.states() == ["ready", "backoff"] * 2 + ["ready", "exited"]
     assert [event.seq for event in allocation.events()] == sorted({event.seq for event in allocation.events()})
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import threading
 import time
 import urllib.error
 import urllib.request
 from collections.abc import Awaitable, Callable
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -115,6 +117,43 @@ async def test_members_follow_and_a_second_sync_changes_nothing(router: Start, e
     changes = await sync(server.url, urls(first, second))
     assert changes.added == urls(first, second)
     assert ask(server.url)[0] == 200
+
+
+class Mute(BaseHTTPRequestHandler):
+    """A server that does not say what it serves, as that of Transformers."""
+
+    def do_GET(self) -> None:
+        self._answer(200 if self.path == "/health" else 500, {})
+
+    def do_POST(self) -> None:
+        self.rfile.read(int(self.headers["content-length"]))
+        choice = {"index": 0, "message": {"role": "assistant", "content": "yes"}, "finish_reason": "stop"}
+        self._answer(200, {"id": "1", "object": "chat.completion", "created": 1, "model": "tiny", "choices": [choice]})
+
+    def _answer(self, status: int, document: dict[str, object]) -> None:
+        data = json.dumps(document).encode()
+        self.send_response(status)
+        self.send_header("content-type", "application/json")
+        self.send_header("content-length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+async def test_a_member_that_does_not_name_its_model_is_named(router: Start) -> None:
+    server = router()
+    with ThreadingHTTPServer(("127.0.0.1", free_port()), Mute) as mute:
+        threading.Thread(target=mute.serve_forever, daemon=True).start()
+        member = frozenset({f"http://127.0.0.1:{mute.server_address[1]}"})
+        await until(lambda: status_of(f"{server.url}/health") == 200, timeout_s=60)
+        changes = await SmgRouter("tiny").sync(server.url, member, wait_s=60)
+        assert changes.added == member
+        status, answer = await asyncio.to_thread(ask, server.url)
+        assert (status, answer["choices"][0]["message"]["content"]) == (200, "yes")
+        assert not await SmgRouter("tiny").sync(server.url, member)
+        mute.shutdown()
 
 
 async def test_a_member_that_never_answers_stays_pending_and_harms_nobody(router: Start, engine: Start) -> None:

@@ -104,16 +104,21 @@ def _play(
 
 
 def _keep(want: Want, group: Group, key: TaskKey, task: Task | None, now: float, why: str = "") -> Sequence[Action]:
-    fresh = Task(key, group.backend or want.workload.backend, generation=want.generation, since=now)
     if 0 < group.replace.until <= now:
-        return _after_until(group, task or replace(fresh, reason="it was never begun"), now)
+        never = task or replace(_fresh(want, group, key, now), reason="it was never begun")
+        return _after_until(group, never, now)
     if task is None:
         if want.paused:
             return ()
+        fresh = _fresh(want, group, key, now)
         return (_submit(want, group, fresh, now, f"first attempt: {why}" if why else "first attempt"),)
     if task.phase in RUNNING or task.phase is Phase.PENDING:
         return _keep_live(want, group, task, now)
     return _keep_idle(want, group, task, now)
+
+
+def _fresh(want: Want, group: Group, key: TaskKey, now: float) -> Task:
+    return Task(key, group.backend or want.workload.backend, generation=want.generation, since=now)
 
 
 def _after_until(group: Group, task: Task, now: float) -> Sequence[Action]:

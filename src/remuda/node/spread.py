@@ -74,6 +74,7 @@ class Gang:
         self._spec, self._spread, self._argv = spec, spread, argv
         self._signals = Signals()
         self._cleanup = adopt_orphans()
+        records.take_why(Path(spec.run_dir))  # what an earlier start in this directory has left
         self._listener = socket.create_server(("0.0.0.0", 0))  # noqa: S104 - the other nodes must reach it
         self._key = secrets.token_hex(16)
         self._ports = [PortClaim(Path(spec.port_locks) if spec.port_locks else None, "0.0.0.0") for _ in range(2)]  # noqa: S104

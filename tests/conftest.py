@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import atexit
 import json
 import os
+import pwd
 import shutil
 import signal
 import subprocess
@@ -37,6 +39,31 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # A shell starts what runs in the background deaf to Ctrl-C, and everything that tests start would inherit it.
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
+#: What tools that remuda works with, or stands in for, read from the environment.
+CALLERS = (
+    "REMUDA_", "DOMYN_SWARM_", "OPENAI_", "LEPTON", "SHEPHERD_", "KUBE",
+    "SLURM", "SBATCH_", "SALLOC_", "SRUN_", "SQUEUE_", "SINFO_", "SACCT_", "SCONTROL_", "SCANCEL_",
+)  # fmt: skip
+CALLERS_HOME = Path(pwd.getpwuid(os.getuid()).pw_dir)
+"""Of whoever runs the tests: for looking up installed programs there, and nothing else."""
+
+
+def leave_the_caller() -> None:
+    """Forget the settings of whoever runs the tests, whose state directory and clusters are none of ours.
+
+    Everything that tests start inherits what is left. A worker of pytest-xdist inherits it from the process that
+    started it, and has a home of its own all the same.
+    """
+    for name in [name for name in os.environ if name.startswith(CALLERS) or name == "API_TOKEN"]:
+        del os.environ[name]
+    home = tempfile.mkdtemp(prefix="rmhome", dir="/tmp")
+    owner = os.getpid()
+    atexit.register(lambda: shutil.rmtree(home, ignore_errors=True) if os.getpid() == owner else None)
+    os.environ["HOME"] = home
+
+
+leave_the_caller()
+
 PYTHON = sys.executable
 SLOW = ("tests/faults/", "tests/component/slurm/", "tests/component/testing/")
 T = TypeVar("T")
@@ -56,7 +83,7 @@ class Home:
         self.paths.prepare()
         self.client = HostClient(self.paths)
         self.env = {
-            **{name: value for name, value in os.environ.items() if not name.startswith(("REMUDA_", "OPENAI_"))},
+            **os.environ,
             "REMUDA_HOME": str(self.paths.root),
             "NO_COLOR": "1",
             "COLUMNS": "200",

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from tests.component.node.conftest import PYTHON, until
+from tests.conftest import CALLERS_HOME
 
 from remuda.node.zipapp import build_zipapp
 from remuda.wire import exit as codes
@@ -137,7 +138,7 @@ def test_the_file_holds_three_rooms_and_no_more(program: Path) -> None:
 
 def oldest_python() -> str:
     """A Python 3.9, the oldest that nodes may have."""
-    found = [shutil.which("python3.9"), *map(str, Path.home().glob(".pyenv/versions/3.9*/bin/python"))]
+    found = [shutil.which("python3.9"), *map(str, CALLERS_HOME.glob(".pyenv/versions/3.9*/bin/python"))]
     found.append(shutil.which("pypy3"))
     question = "import sys; sys.exit(sys.version_info[:2] != (3, 9))"
     for python in found:

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 CLIENTS = ("SLURM", "SBATCH_", "SALLOC_", "SRUN_", "SQUEUE_", "SINFO_", "SACCT_", "SCONTROL_")
 """Variables that Slurm's commands read begin with one of these."""
+OURS = ("REMUDA_", "DOMYN_SWARM_")
+"""Variables that say where the caller's own work is, which is not on this cluster."""
 MARKS = "*~#!%$@^-+"
 """What `sinfo` appends to a state: `*` is a node that does not respond."""
 
@@ -32,8 +34,8 @@ class Client:
         raise NotImplementedError
 
     def env(self) -> dict[str, str]:
-        """The environment for Slurm's commands: ours, with SLURM_CONF and PATH, without other settings of Slurm."""
-        kept = {name: value for name, value in os.environ.items() if not name.startswith(CLIENTS)}
+        """The environment for Slurm's commands: ours, with SLURM_CONF and PATH, without other settings."""
+        kept = {name: value for name, value in os.environ.items() if not name.startswith((*CLIENTS, *OURS))}
         return {**kept, "SLURM_CONF": f"{self.root}/slurm.conf", "PATH": f"{kept.get('PATH', '')}:{SBIN}"}
 
     def run(self, *argv: str, check: bool = True, timeout: float = 60) -> subprocess.CompletedProcess[str]:

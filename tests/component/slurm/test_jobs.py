@@ -7,6 +7,7 @@ import signal
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.conftest import until
 from tests.faults.slurm_jobs import Jobs
 
 if TYPE_CHECKING:
@@ -46,7 +47,8 @@ def test_a_job_in_the_foreground_runs_beside_the_swarm(jobs: Jobs) -> None:
     assert state["native"] in text
     assert job in jobs.home.run("job", "list").stdout
     fields = "Partition,Account,QOS,Timelimit"
-    said = jobs.bed.run("sacct", "-X", "-n", "-P", "-j", state["native"], "-o", fields).stdout.strip()
+    asked = ("sacct", "-X", "-n", "-P", "-j", state["native"], "-o", fields)
+    said = until(lambda: jobs.bed.run(*asked).stdout.strip(), "the accounting daemon has written it down", 60)
     assert said == "gpu-a100|inference|normal|00:30:00"
     again = jobs.home.run(*jobs.words(jobs.new("second"), "-o", f"{job}.jsonl"))
     assert "nothing left to do" in again.stderr

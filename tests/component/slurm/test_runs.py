@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tests.conftest import until
 
@@ -33,9 +33,12 @@ def test_a_run_from_start_to_stop(home: Home, slurm: SlurmBed) -> None:
     done = home.run("run", "train.sh", "--", "a b")
     assert done.stderr.splitlines()[0] == f"train is accepted on slurm: {' → '.join(shown['pools'])}"
     # What the node says of it comes before what Slurm says: when its time is over is known a moment later.
-    until(lambda: home.view("train")["run"]["limit_at"], "it runs, and Slurm says until when", 120)
-    run = home.view("train")["run"]
-    assert run["state"] == "RUNNING"
+    # And what Slurm says may come before its program has said that it runs.
+    def running() -> dict[str, Any] | None:
+        seen: dict[str, Any] = home.view("train")["run"]
+        return seen if seen["state"] == "RUNNING" and seen["limit_at"] else None
+
+    run = until(running, "it runs, and Slurm says until when", 120)
     assert run["job_id"].isdigit()
     assert run["pool"] in shown["pools"]
     assert run["limit_at"] > run["started_at"] > 0

@@ -65,7 +65,7 @@ def leave_the_caller() -> None:
 leave_the_caller()
 
 PYTHON = sys.executable
-SLOW = ("tests/faults/", "tests/component/slurm/", "tests/component/testing/")
+SLOW = ("tests/soak/", "tests/faults/", "tests/component/slurm/", "tests/component/testing/")
 T = TypeVar("T")
 
 
@@ -204,7 +204,7 @@ def _is_zombie(pid: int) -> bool:
         return True
 
 
-def until(ask: Callable[[], T], what: str, limit_s: float = 90.0) -> T:
+def until(ask: Callable[[], T | None], what: str, limit_s: float = 90.0) -> T:
     """Wait until `ask` says something true, and return it."""
     deadline = time.monotonic() + limit_s
     while True:

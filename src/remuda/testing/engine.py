@@ -41,6 +41,8 @@ class Behaviour:
     """Ends without an answer when so many requests have come; 0: never."""
     unhealthy_after_s: float = 0.0
     """From start until health answers 503; 0: never."""
+    echo: bool = False
+    """Answers with the prompt, so that an answer in the wrong row is seen."""
 
     def updated(self, change: dict[str, Any]) -> Behaviour:
         """With the fields of a control document; unknown ones are errors.
@@ -149,12 +151,13 @@ class Engine:
             if behaviour.mode == "hang":
                 await asyncio.Event().wait()
             await asyncio.sleep(behaviour.token_s * wanted_tokens(body))
-            await send(writer, 200, self._whole(request.path, body), headers={"x-engine": self.name})
+            whole = self._whole(request.path, body, echo=behaviour.echo)
+            await send(writer, 200, whole, headers={"x-engine": self.name})
         finally:
             self.running -= 1
 
-    def _whole(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
-        words = [WORDS[i % len(WORDS)] for i in range(wanted_tokens(body))]
+    def _whole(self, path: str, body: dict[str, Any], *, echo: bool) -> dict[str, Any]:
+        words = prompt_of(body).split() if echo else [WORDS[i % len(WORDS)] for i in range(wanted_tokens(body))]
         prompt = count_prompt(body)
         self.prompt_tokens += prompt
         frame = {"id": f"{self.name}-{self.requests}", "object": ANSWERS[path], "created": int(time.time())}
@@ -241,6 +244,12 @@ def wanted_tokens(body: dict[str, Any]) -> int:
     return wanted if isinstance(wanted, int) and 0 < wanted <= 100_000 else 8
 
 
+def prompt_of(body: dict[str, Any]) -> str:
+    """The prompt, or the last message of a chat."""
+    messages = body.get("messages")
+    return str(messages[-1].get("content")) if messages else str(body.get("prompt"))
+
+
 def count_prompt(body: dict[str, Any]) -> int:
     """Words of the prompt: near enough to tokens."""
     return len(json.dumps(body.get("messages") or body.get("prompt") or body.get("input") or "").split())
@@ -295,6 +304,7 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--start-delay", type=float, default=0.0, metavar="S", help="listen only after so long")
     made.add_argument("--die-at-start", type=int, metavar="CODE", help="end at once with this code")
     made.add_argument("--die-after", type=int, default=0, metavar="N", help="end at the N-th request, unanswered")
+    made.add_argument("--echo", action="store_true", help="answer with the prompt")
     made.add_argument("--unhealthy-after", type=float, default=0.0, metavar="S", help="health says 503 from then on")
     return made
 
@@ -305,6 +315,7 @@ def behaviour_of(options: argparse.Namespace) -> Behaviour:
         "token_s": options.token_s,
         "die_after": options.die_after,
         "unhealthy_after_s": options.unhealthy_after,
+        "echo": options.echo,
     }
     if options.deaf:
         return Behaviour(mode="deaf", **common)

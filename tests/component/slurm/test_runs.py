@@ -32,6 +32,7 @@ def test_a_run_from_start_to_stop(home: Home, slurm: SlurmBed) -> None:
 
     done = home.run("run", "train.sh", "--", "a b")
     assert done.stderr.splitlines()[0] == f"train is accepted on slurm: {' → '.join(shown['pools'])}"
+
     # What the node says of it comes before what Slurm says: when its time is over is known a moment later.
     # And what Slurm says may come before its program has said that it runs.
     def running() -> dict[str, Any] | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 
 
@@ -22,6 +23,13 @@ def write_atomic(path: Path, data: bytes | str, *, mode: int = 0o644, sync: bool
     except BaseException:
         Path(temporary).unlink(missing_ok=True)
         raise
+
+
+def remove_empty(*folders: Path) -> None:
+    """Remove folders in which nothing lies, in that order; others stay."""
+    for folder in folders:
+        with suppress(OSError):
+            folder.rmdir()
 
 
 _NETWORK_TYPES = frozenset(

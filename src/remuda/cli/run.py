@@ -152,11 +152,16 @@ def _show_dry_run(planner: Any, planned: Sequence[PlannedRun], *, as_json: bool)
 
 
 def _announce(planned: Sequence[PlannedRun], views: Sequence[dict[str, Any]]) -> None:
+    from remuda.control.reach import silence
+
     for one, view in zip(planned, views, strict=True):
         pools = view["run"]["pools"]
         where = f" on {view['backend']}" + (f": {' → '.join(pools)}" if pools else "")
         say(f"{view['name']} is accepted{where}")
         del one
+    if views[0]["backend"] != "local" and (why := silence(views[0])):
+        say(f"note: the host does not reach {views[0]['backend']}, and goes on trying: {why}")
+        say("  where this command does: remuda host stop, then any command, starts a host with this environment")
     name = views[0]["name"]
     if len(views) == 1:
         say(f"  remuda status {name} · remuda logs {name} -f · remuda explain {name} · remuda stop {name}")

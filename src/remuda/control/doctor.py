@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import shutil
+import stat
+import tempfile
 import time
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -29,6 +32,8 @@ TO_END: Final = (Verdict.ORPHAN, Verdict.HOMELESS)
 _OVER = frozenset({"waiting", "failed", "done", "stopped"})
 _GRACE_S, _KILL_S = 10.0, 60.0
 _LOOK_AGAIN_S = 0.5
+_WRITTEN_BYTES = 1 << 18
+_FEW_BYTES = 1 << 28
 _NEEDED = ("sbatch", "squeue", "scancel", "scontrol")
 
 
@@ -86,12 +91,13 @@ def examine(paths: StatePaths) -> Examination:
     silent = [_weighed(check, seen) for check in silent]
     here = _here(paths, seen, host)
     normal = [(name, replace(stray, home=os.path.realpath(stray.home) if stray.home else "")) for name, stray in strays]
-    others = {path: _home(path) for path in {stray.home for _, stray in normal} - {"", here.path}}
+    looked_at = {path: _home(path) for path in {stray.home for _, stray in normal} - {"", here.path}}
+    others = {path: home for path, home in looked_at.items() if home is not None}
     findings = tuple(judge(stray, name, here, others) for name, stray in normal)
     stale = tuple(_stale_secrets(paths, seen))
     wanted = sum(is_wanted for _, is_wanted in (seen.workloads or {}).values()) if seen is not None else 0
     checks = [
-        directory, *host_checks, *_unwatched(wanted, here), *database, *checks, *silent,
+        directory, *_disk(paths), *host_checks, *_unwatched(wanted, here), *database, *checks, *silent,
         *_leftovers(paths, seen), *_secrets(stale),
     ]  # fmt: skip
     return Examination(tuple(checks), findings, stale)
@@ -111,6 +117,34 @@ def _state_directory(paths: StatePaths) -> Check:
     if root.stat().st_mode & 0o077:
         return Check("state directory", PROBLEM, f"{root} is open to other users", f"chmod 700 {root}")
     return Check("state directory", OK, str(root))
+
+
+def _disk(paths: StatePaths) -> list[Check]:
+    """Whether there is room for what has to be recorded: tried by writing, because of quotas."""
+    if not paths.root.is_dir():
+        return []
+    try:
+        with tempfile.TemporaryFile(dir=paths.root) as file:
+            file.write(b"\0" * _WRITTEN_BYTES)
+            file.flush()
+            os.fsync(file.fileno())
+        free = shutil.disk_usage(paths.root).free
+    except OSError as error:
+        full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+        said = f"no room is left for {paths.root}" if full else f"{paths.root} cannot be written: {error.strerror}"
+        todo = "make room: remuda db prune, remuda down NAME --remove, or a larger quota" if full else ""
+        return [Check("disk", PROBLEM, f"{said}; nothing new can be recorded", todo)]
+    said = f"{free / 1e9:.1f} GB free for {paths.root}"
+    return [Check("disk", NOTE if free < _FEW_BYTES else OK, said)]
+
+
+def _slurm_conf() -> list[Check]:
+    """A configuration that is named and is not there makes every command of Slurm fail."""
+    path = os.environ.get("SLURM_CONF", "")
+    if not path or os.path.isfile(path):  # noqa: PTH113 - as Slurm takes it, without expansion
+        return []
+    todo = "load the module of your site again, or unset SLURM_CONF"
+    return [Check("slurm", PROBLEM, f"SLURM_CONF is {path}, and there is no such file", todo)]
 
 
 def _host(paths: StatePaths) -> tuple[dict[str, Any], list[Check]]:
@@ -158,6 +192,9 @@ def _backends(paths: StatePaths) -> tuple[Mapping[str, Backend], list[Check]]:
             f"{', '.join(missing)} {'is' if len(missing) == 1 else 'are'} not in PATH, though other commands of it are"
         )
         return known, [*checks, Check("slurm", PROBLEM, said, "load the module of your site, or set PATH")]
+    if no_conf := _slurm_conf():
+        known.pop("slurm", None)
+        return known, [*checks, *no_conf]
     accounting = "" if shutil.which("sacct") else "; without sacct, how jobs ended is told by files only"
     return known, [*checks, Check("slurm", OK, f"its commands are here{accounting}")]
 
@@ -238,10 +275,16 @@ def _leader(seen: Peek | None) -> str:
     return f"pid {seen.lease_pid} on {seen.lease_node}"
 
 
-def _home(path: str) -> Home:
-    """Another state directory of the same user."""
+def _home(path: str) -> Home | None:
+    """Another state directory; None where it cannot be looked at."""
     paths = StatePaths(Path(path))
-    if not paths.root.is_dir():
+    try:
+        is_there = stat.S_ISDIR(paths.root.stat().st_mode)
+    except (FileNotFoundError, NotADirectoryError):
+        is_there = False
+    except OSError:
+        return None  # such as in a folder of somebody else
+    if not is_there:
         return Home(path, exists=False)
     seen = peek(paths.database)
     if not _leader(seen) and HostClient(paths, timeout_s=5.0).is_up():

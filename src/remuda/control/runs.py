@@ -17,7 +17,9 @@ from typing import TYPE_CHECKING, Any, cast
 from remuda.backends.base import Request, TaskKey, make_token
 from remuda.backends.local.devices import present_gpus
 from remuda.backends.slurm.arrays import batch_uid, in_calls
+from remuda.backends.slurm.commands import own_options
 from remuda.base.errors import BackendUnreachable, InputError, NotFound, RemudaError
+from remuda.base.files import remove_empty
 from remuda.base.ids import check_name, new_suffix
 from remuda.base.paths import state_paths
 from remuda.base.secrets import MASK, looks_secret
@@ -32,6 +34,7 @@ from remuda.specs.directives import Directives, read_directives
 from remuda.specs.load import Loaded, build, read_defaults, read_document, read_settings
 from remuda.specs.resolve import Override, document_layer, override_layer, resolve
 from remuda.specs.resolve import Source as From
+from remuda.specs.sbatch_options import BUILT_IN
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -42,6 +45,7 @@ if TYPE_CHECKING:
     from remuda.specs.document import Document
     from remuda.specs.load import Setting
     from remuda.specs.run import RunSpec
+    from remuda.specs.sbatch_options import Table, Takes
 
 ENDED = frozenset({"DONE", "FAILED", "STOPPED", "DOWN"})
 _LOOK_AGAIN_S = 0.2
@@ -84,6 +88,7 @@ class Planner:
     _cluster: Cluster | str | None = None
     _found: dict[str, Found] = field(default_factory=dict)
     _backends: Mapping[str, Backend] | None = None
+    _options: Table | None = None
 
     def plan(self, file: str, overrides: Sequence[Override] = ()) -> PlannedRun:
         """Plan the run of a script, or of a document. Nothing is started or written.
@@ -96,7 +101,7 @@ class Planner:
         said = [*overrides] if document else [Override("script", file, "SCRIPT"), *overrides]
         script = _script_of(document, said)
         text = read_script(script)
-        head = read_directives(text, str(script))
+        head = read_directives(text, str(script), self._table() if "#SBATCH" in text else BUILT_IN)
         loaded = cast(
             "Loaded[RunSpec]",
             build(
@@ -113,6 +118,12 @@ class Planner:
         except InputError as error:
             raise loaded.locate(error) from error
         return planned
+
+    def _table(self) -> Mapping[str, Takes]:
+        """The options of this cluster's sbatch, asked once."""
+        if self._options is None:
+            self._options = own_options()
+        return self._options
 
     def _check(self, planned: PlannedRun, head: Directives) -> None:
         """What cannot be expressed is told here, not by a run that was accepted and is given up.
@@ -142,6 +153,7 @@ class Planner:
             env=self.env,
             directives=head.options,
             gpus=tuple(present_gpus()) if backend == "local" and spec.gpus else (),
+            options=self._table() if backend == "slurm" and spec.sbatch_args else BUILT_IN,
         )
         workload = plan_run(
             spec, site, name=name, uid=uid, run_dir=str(run_dir), pools=pools, now=time.time(), spec_file=loaded.file
@@ -305,9 +317,11 @@ def start(planned: Sequence[PlannedRun], client: HostClient | None = None) -> li
 
 
 def discard(run: PlannedRun) -> None:
-    """Remove what `deliver` wrote."""
-    shutil.rmtree(run.copy.parent, ignore_errors=True)
-    shutil.rmtree(secret_folder(run.workload.run_dir, run.workload.uid), ignore_errors=True)
+    """Remove what `deliver` wrote, with the folders that were made for it."""
+    secrets = secret_folder(run.workload.run_dir, run.workload.uid)
+    for folder in (run.copy.parent, secrets):
+        shutil.rmtree(folder, ignore_errors=True)
+    remove_empty(run.copy.parent.parent, secrets.parent, Path(run.workload.run_dir))
 
 
 def deliver_all(planned: Sequence[PlannedRun]) -> list[dict[str, Any]]:

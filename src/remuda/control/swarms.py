@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from remuda.base.errors import InputError, RemudaError, TimedOut
+from remuda.base.files import remove_empty
 from remuda.base.paths import state_paths
 from remuda.base.secrets import MASK, looks_secret
 from remuda.control import planning
@@ -101,6 +102,7 @@ def bring_up(planned: Planned, client: HostClient | None = None) -> dict[str, An
         view = host.post("/workloads", {"workload": json.loads(delivered.model_dump_json()), "spec": spec})
     except RemudaError:
         shutil.rmtree(folder, ignore_errors=True)
+        remove_empty(folder.parent, Path(workload.run_dir).resolve(), Path(workload.run_dir))
         raise
     if view["uid"] != workload.uid:
         # It was up already: that one keeps its own secrets.

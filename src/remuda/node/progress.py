@@ -130,8 +130,11 @@ def install(run_dir: Path) -> None:
 
 _SHELL = r"""#!/bin/sh
 # Tells remuda how far a script is. Any change of the file counts as progress.
+# It never fails its caller: a script with `set -e` goes on when the disk is full, the folder is gone or a word is
+# wrong.
+trap "" XFSZ PIPE
 usage="usage: remuda-progress STEP[/TOTAL] | [--step N] [--total N] [--metric NAME=NUMBER]... [--message TEXT]"
-fail() { echo "remuda-progress: $1; $usage" >&2; exit 2; }
+fail() { echo "remuda-progress: $1; $usage" >&2; exit 0; }
 number() {
   case $1 in
     *[!0-9.eE+-]* | *[.eE+-]) fail "'$1' is not a number" ;;
@@ -149,11 +152,13 @@ while [ $# -gt 0 ]; do
     *) option=--step value=$1; shift ;;
   esac
   case $option in
-    --step | --total) checked=$(number "$value") || exit 2; fields="$fields\"${option#--}\": $checked, " ;;
+    --step | --total)
+      checked=$(number "$value"); [ -n "$checked" ] || exit 0
+      fields="$fields\"${option#--}\": $checked, " ;;
     --message) fields="$fields\"message\": \"$(text "$value")\", " ;;
     --metric)
       case $value in ?*=?*) ;; *) fail "'$value' is not NAME=NUMBER" ;; esac
-      checked=$(number "${value#*=}") || exit 2
+      checked=$(number "${value#*=}"); [ -n "$checked" ] || exit 0
       metrics="$metrics${metrics:+, }\"$(text "${value%%=*}")\": $checked" ;;
     *) fail "unknown option '$option'" ;;
   esac
@@ -162,7 +167,11 @@ done
 [ -n "${REMUDA_PROGRESS_FILE:-}" ] || exit 0
 draft="$REMUDA_PROGRESS_FILE.$$"
 at=$(date +%s)
-printf '{%s"metrics": {%s}, "at": %s}\n' "$fields" "$metrics" "$at" > "$draft" && mv -f "$draft" "$REMUDA_PROGRESS_FILE"
+{
+  { printf '{%s"metrics": {%s}, "at": %s}\n' "$fields" "$metrics" "$at" > "$draft"; } &&
+    mv -f "$draft" "$REMUDA_PROGRESS_FILE"
+} 2>/dev/null </dev/null || rm -f "$draft" 2>/dev/null
+exit 0
 """
 
 _PYTHON = '''"""Tells remuda how far a script is: `remuda_progress.progress(100, 1000, loss=2.1)`."""
@@ -187,9 +196,13 @@ def progress(step, total=None, message="", **metrics):
     data = {name: value for name, value in data.items() if value is not None and value != ""}
     draft = "{}.{}".format(path, os.getpid())
     try:
+        text = json.dumps(data)
         with open(draft, "w") as file:
-            json.dump(data, file)
+            file.write(text)
         os.replace(draft, path)
-    except (OSError, TypeError):
-        pass
+    except Exception:  # whatever it is, it is no reason to end a training
+        try:
+            os.remove(draft)
+        except OSError:
+            pass
 '''

@@ -25,12 +25,14 @@ from remuda.plan.model import (
     Workload,
 )
 from remuda.plan.place import SlurmPlace
-from remuda.specs.sbatch import options_of, refuse
+from remuda.specs.sbatch import refuse
+from remuda.specs.sbatch_options import BUILT_IN, options_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from remuda.specs.run import RunSpec
+    from remuda.specs.sbatch_options import Takes
 
 SCRIPT: Final = "script"
 DEFAULT_RETRIES: Final = 10
@@ -59,6 +61,8 @@ class RunSite:
     gpus: tuple[str, ...] = ()
     """GPUs of this machine, for `local`."""
     home: str = ""
+    options: Mapping[str, Takes] = field(default_factory=lambda: BUILT_IN)
+    """Of the cluster's own sbatch."""
 
 
 def run_name(spec: RunSpec) -> str:
@@ -111,7 +115,7 @@ def plan_run(
     Raises:
         InputError: sbatch's arguments would break the supervision.
     """
-    for option, _ in options_of(spec.sbatch_args, "sbatch_args"):
+    for option, _ in options_of(spec.sbatch_args, "sbatch_args", site.options):
         refuse(option, "sbatch_args")
     cwd = spec.workdir or site.cwd
     command = Command(

@@ -13,10 +13,13 @@ from remuda.specs.faults import nearest_key
 from remuda.specs.resolve import Layer, Origin, Source
 from remuda.specs.run import ALIASES, FLAGS, SWITCHES
 from remuda.specs.sbatch import SbatchLine, take_options
+from remuda.specs.sbatch_options import BUILT_IN
 from remuda.specs.strict import Plain
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
+
+    from remuda.specs.sbatch_options import Takes
 
 _OURS = re.compile(r"#(?:REMUDA|SHEPHERD)(?:\s+(.*))?$|#\s+(?:REMUDA|SHEPHERD)\s+(--.*)$")
 _SBATCH = re.compile(r"#SBATCH\s+(.*)$")
@@ -51,12 +54,13 @@ class _Found:
         return Layer(self.data, self.values, dict(self.values))
 
 
-def read_directives(text: str, name: str) -> Directives:
+def read_directives(text: str, name: str, table: Mapping[str, Takes] = BUILT_IN) -> Directives:
     """Read the head of a script: its lines up to the first command.
 
     Args:
         text: the script.
         name: of the file, for messages.
+        table: options of the cluster's own sbatch.
 
     Raises:
         InputError: an unknown or unusable directive; all are named, each with its line.
@@ -70,7 +74,7 @@ def read_directives(text: str, name: str) -> Directives:
         elif slurm := _SBATCH.match(line):
             lines.append(SbatchLine(number, slurm[1]))
     try:
-        taken = take_options(lines, name)
+        taken = take_options(lines, name, table)
     except InputError as error:
         at = int(error.where.rpartition(":")[2])
         message = error.message.removeprefix(f"{error.where}: ")

@@ -13,36 +13,27 @@ from typing import TYPE_CHECKING, Any, Final
 
 from remuda.base.errors import InputError
 from remuda.specs.resolve import Layer, Origin, Source
+from remuda.specs.sbatch_options import BUILT_IN, options_of
 from remuda.specs.strict import Plain
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-SHORT: Final[Mapping[str, str]] = {
-    "A": "account", "a": "array", "b": "begin", "C": "constraint", "c": "cpus-per-task", "D": "chdir",
-    "d": "dependency",
-    "e": "error", "F": "nodefile", "G": "gpus", "i": "input", "J": "job-name", "L": "licenses", "M": "clusters",
-    "m": "distribution", "N": "nodes", "n": "ntasks", "o": "output", "p": "partition", "q": "qos", "S": "core-spec",
-    "t": "time", "w": "nodelist", "x": "exclude",
-}  # fmt: skip
-"""One-letter options that take a value."""
-SHORT_SWITCHES: Final[Mapping[str, str]] = {
-    "H": "hold", "I": "immediate", "k": "no-kill", "O": "overcommit", "s": "oversubscribe", "v": "verbose", "W": "wait",
-    "Q": "quiet",
-}  # fmt: skip
-SWITCHES: Final = frozenset({
-    *SHORT_SWITCHES.values(), "contiguous", "ignore-pbs", "kill-on-invalid-dep", "no-requeue", "parsable", "reboot",
-    "requeue", "spread-job", "test-only", "use-min-nodes", "exclusive", "nice", "propagate", "get-user-env",
-    "no-bell", "hetjob", "packjob",
-})  # fmt: skip
-"""Options that stand alone, or whose value needs `=`."""
+    from remuda.specs.sbatch_options import Takes
+
 REFUSED: Final[Mapping[str, tuple[str, str]]] = {
     "array": ("job arrays cannot be supervised", "start the script once for each: remuda run a.sh b.sh"),
     "wrap": ("--wrap takes the place of the script", "leave it out"),
     "hetjob": ("heterogeneous jobs cannot be supervised", "leave out what follows `hetjob`"),
     "packjob": ("heterogeneous jobs cannot be supervised", "leave out what follows `packjob`"),
+    "cluster": ("runs are submitted to the cluster of this machine", "leave --cluster out"),
     "clusters": ("runs are submitted to the cluster of this machine", "leave --clusters out"),
     "test-only": ("--test-only would start nothing", "remuda run --dry-run shows what would be sent"),
+    "uid": ("a job of another user cannot be watched", "leave --uid out"),
+    "help": ("--help would start nothing", "see `sbatch --help`"),
+    "usage": ("--usage would start nothing", "see `sbatch --usage`"),
+    "version": ("--version would start nothing", "see `sbatch --version`"),
+    "external": ("a job without a script of its own cannot be watched", "leave --external out"),
 }  # fmt: skip
 OVERRULED: Final[Mapping[str, str]] = {
     "hold": "the run is released as soon as it is recorded",
@@ -103,36 +94,6 @@ def slurm_memory(text: str) -> str:
     return f"{text}M" if text.isdigit() else text
 
 
-def options_of(words: Sequence[str], where: str = "") -> list[tuple[str, str | None]]:
-    """Long names and values of sbatch's words; None for an option without a value.
-
-    Raises:
-        InputError: a word that is no option, or an option without its value.
-    """
-    rest, found = list(words), []
-    while rest:
-        word = rest.pop(0)
-        if word.startswith("--") and len(word) > 2:
-            name, equals, value = word[2:].partition("=")
-            if not equals and name not in SWITCHES:
-                if not rest:
-                    raise InputError(f"'--{name}' needs a value", where=where)
-                value, equals = rest.pop(0), "="
-            found.append((name, value if equals else None))
-        elif len(word) > 1 and word[0] == "-" and word[1] in SHORT_SWITCHES:
-            found.append((SHORT_SWITCHES[word[1]], word[2:] or None))
-        elif len(word) > 1 and word[0] == "-" and word[1] in SHORT:
-            if not word[2:] and not rest:
-                raise InputError(f"'{word}' needs a value", where=where)
-            found.append((SHORT[word[1]], word[2:].removeprefix("=") or rest.pop(0)))
-        elif word in ("hetjob", "packjob"):
-            found.append((word, None))
-        else:
-            hint = "options begin with -" if not word.startswith("-") else ""
-            raise InputError(f"{word!r} is not an option of sbatch", hint=hint, where=where)
-    return found
-
-
 def refuse(name: str, where: str) -> None:
     """Refuse an option with which a run could not be supervised.
 
@@ -144,12 +105,13 @@ def refuse(name: str, where: str) -> None:
         raise InputError(sentence, hint=hint, where=where)
 
 
-def take_options(lines: Sequence[SbatchLine], name: str) -> Options:
+def take_options(lines: Sequence[SbatchLine], name: str, table: Mapping[str, Takes] = BUILT_IN) -> Options:
     """Sort the options of a script's `#SBATCH` lines.
 
     Args:
         lines: in order; of two that say the same the later counts.
         name: of the script, for messages.
+        table: options of the cluster's own sbatch.
 
     Raises:
         InputError: an option that cannot be read or kept; says where.
@@ -158,7 +120,7 @@ def take_options(lines: Sequence[SbatchLine], name: str) -> Options:
     values: dict[tuple[str | int, ...], Origin] = {}
     passed: dict[str, str] = {}
     notes: list[str] = []
-    said = [(line, option, value) for line in lines for option, value in _words(line, name)]
+    said = [(line, option, value) for line in lines for option, value in _words(line, name, table)]
     # `--gpus` counts those of all nodes, so it is read when their number is known.
     for line, option, value in sorted(said, key=lambda item: item[1] == "gpus"):
         where = f"{name}:{line.number}"
@@ -166,18 +128,18 @@ def take_options(lines: Sequence[SbatchLine], name: str) -> Options:
         if option in OVERRULED:
             notes.append(f"{where}: --{option} is not kept: {OVERRULED[option]}")
             continue
-        fields = _fields(option, value, data, where)
+        fields, rest = _fields_and_rest(option, value, data, where)
         data |= fields
         values |= {(key,): Origin(Source.SCRIPT, f"#SBATCH line {line.number}") for key in fields}
-        if not fields:
-            passed[option] = f"--{option}" if value is None else f"--{option}={value}"
+        if not fields or rest:
+            passed[option] = f"--{option}" if value is None else f"--{option}={rest or value}"
     return Options(Layer(data, values, dict(values)), tuple(passed.values()), tuple(notes))
 
 
-def _words(line: SbatchLine, name: str) -> list[tuple[str, str | None]]:
+def _words(line: SbatchLine, name: str, table: Mapping[str, Takes]) -> list[tuple[str, str | None]]:
     where = f"{name}:{line.number}"
     try:
-        return options_of(shlex.split(line.text, comments=True), where)
+        return options_of(shlex.split(line.text, comments=True), where, table)
     except ValueError as error:
         raise InputError(f"cannot be split into words: {str(error).lower()}", where=where) from error
 
@@ -193,6 +155,20 @@ _READ: Final[Mapping[str, tuple[str, Callable[[str], object]]]] = {
     "time": ("time_limit", slurm_seconds),
     "mem": ("mem", slurm_memory),
 }
+
+
+def _fields_and_rest(
+    option: str, value: str | None, data: Mapping[str, Any], where: str
+) -> tuple[dict[str, object], str]:
+    """Fields of a run that an option sets, and what of its value they do not say."""
+    if option != "gres" or value is None:
+        return _fields(option, value, data, where), ""
+    items = [item for item in value.split(",") if item]
+    gpus = [item for item in items if _GRES.fullmatch(item)]
+    if len(gpus) != 1:
+        return {}, ""
+    rest = ",".join(item for item in items if item not in gpus)
+    return _fields(option, gpus[0], data, where), rest
 
 
 def _fields(option: str, value: str | None, data: Mapping[str, Any], where: str) -> dict[str, object]:

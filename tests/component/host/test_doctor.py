@@ -6,9 +6,11 @@ Other tests run at the same time, so only what is of this home is looked at.
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import sqlite3
-from contextlib import closing
+import subprocess
+from contextlib import closing, suppress
 from typing import TYPE_CHECKING, Any
 
 from tests.conftest import until
@@ -122,3 +124,58 @@ def test_wrong_flags(home: Home) -> None:
     done = home.run("doctor", "--gone-homes", check=False)
     assert done.returncode == 2
     assert "--gone-homes goes with --clean" in done.stderr
+
+
+def test_a_full_disk_is_told(home: Home) -> None:
+    assert check(look(home), "disk")[0] == "ok"
+    small = home.root / "small"
+    small.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m,mode=0700", "none", str(small)], check=True)
+    try:
+        with suppress(OSError), (small / "much").open("wb") as file:
+            file.write(b"x" * (2 << 20))
+        done = home.run("doctor", "--json", check=False, env={"REMUDA_HOME": str(small)})
+    finally:
+        subprocess.run(["umount", str(small)], check=True)
+    state, said, todo = check(json.loads(done.stdout), "disk")
+    assert (state, said) == ("problem", f"no room is left for {small}; nothing new can be recorded")
+    assert "make room" in todo
+    assert done.returncode == 1
+
+
+def test_a_configuration_of_slurm_that_is_gone_is_told(home: Home) -> None:
+    done = home.run("doctor", "--json", check=False, env={"SLURM_CONF": "/nowhere/slurm.conf"})
+    assert check(json.loads(done.stdout), "slurm") == (
+        "problem", "SLURM_CONF is /nowhere/slurm.conf, and there is no such file",
+        "load the module of your site again, or unset SLURM_CONF",
+    )  # fmt: skip
+
+
+def test_work_of_other_people_is_none_of_ours(home: Home) -> None:
+    """Who runs this may be the superuser, who can read everybody's processes."""
+    token = "theirs.replica.0.1.abcd1234"
+    env = {"REMUDA_TOKEN": token, "REMUDA_RUN_DIR": f"/gone/workloads/theirs/replica-0/attempt-1-{token[-8:]}"}
+    theirs = subprocess.Popen(["sleep", "60"], env=env, user=12345) if os.getuid() == 0 else None
+    try:
+        found = [one for one in look(home)["allocations"] if one["token"] == token]
+    finally:
+        if theirs is not None:
+            theirs.kill()
+            theirs.wait()
+    assert found == []
+
+
+def test_a_home_that_may_not_be_looked_at_is_not_taken_for_gone(home: Home) -> None:
+    """As where a file system does not answer, or a folder above it is somebody else's."""
+    token = "other.replica.0.1.abcd1234"
+    loop = home.root / "loop"
+    loop.symlink_to(loop)
+    env = {"REMUDA_TOKEN": token, "REMUDA_RUN_DIR": f"{loop}/state/workloads/other/replica-0/attempt-1-{token[-8:]}"}
+    other = subprocess.Popen(["sleep", "60"], env=env)
+    try:
+        (found,) = [one for one in look(home)["allocations"] if one["token"] == token]
+    finally:
+        other.kill()
+        other.wait()
+    assert found["verdict"] == "unknown"
+    assert found["sentence"].endswith("could not be looked at")

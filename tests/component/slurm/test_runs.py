@@ -82,3 +82,17 @@ def test_many_runs_in_one_command(home: Home, slurm: SlurmBed) -> None:
     views = json.loads(home.run("list", "--json").stdout)
     assert {view["phase"] for view in views} == {"DONE"}
     assert len({view["run"]["job_id"] for view in views}) == 20
+
+
+def test_a_host_that_does_not_reach_the_cluster_is_told(home: Home, slurm: SlurmBed) -> None:
+    """As one that was started before the site's module was loaded."""
+    home.env["SLURM_CONF"] = "/nowhere/slurm.conf"
+    home.run("host", "start")
+    home.env |= {**slurm.env(), "REMUDA_SLURM_POLL_S": "0.5"}
+    (home.root / "train.sh").write_text("#!/bin/sh\ntrue\n")
+    said = home.run("run", "train.sh", "--backend", "slurm").stderr
+    assert "note: the host does not reach slurm, and goes on trying: " in said
+    assert "remuda host stop" in said
+    home.run("host", "stop")
+    home.run("status")
+    until(lambda: home.view("train")["phase"] == "DONE", "a host with this environment runs it", 90)

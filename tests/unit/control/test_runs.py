@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import TYPE_CHECKING, cast
 
 import pytest
 
 from remuda.backends.base import Cluster, Node, PoolInfo
 from remuda.backends.slurm.arrays import batch_of
-from remuda.base.errors import BackendUnreachable, InputError
+from remuda.base.errors import BackendUnreachable, Conflict, InputError
 from remuda.base.paths import StatePaths
 from remuda.control import runs
 from remuda.control.runs import PlannedRun, Planner
 from remuda.plan.model import Kind, Role
 from remuda.specs.document import parse
 from remuda.specs.resolve import Override
+from remuda.specs.sbatch_options import learn
+
+if TYPE_CHECKING:
+    from remuda.control.client import HostClient
 
 TRAIN = "#!/bin/bash\n#REMUDA --backend local\necho hello\n"
 NODES = tuple(
@@ -208,3 +213,29 @@ def test_runs_of_one_command_may_share_an_array_of_the_size_that_the_cluster_tak
     assert batch_of(planner._uid("slurm")) is None, "one run is a job of its own"
     planner.together = 5
     assert batch_of(planner._uid("local")) is None
+
+
+def test_a_refused_run_leaves_no_folders(planner: Planner, tmp_path: Path) -> None:
+    class Refusing:
+        def post(self, path: str, body: object) -> None:
+            assert (tmp_path / "home/workloads/train/scripts").is_dir(), "the script's copy is there before it is sent"
+            raise Conflict("run 'train' is up already")
+
+    with pytest.raises(Conflict):
+        runs.start([plan(planner)], cast("HostClient", Refusing()))
+    assert list((tmp_path / "home/workloads").iterdir()) == []
+
+
+def test_a_refused_run_leaves_what_others_of_its_name_have_written(planner: Planner, tmp_path: Path) -> None:
+    first = plan(planner)
+    runs.deliver(first)
+    planner.taken.clear()
+    runs.discard(plan(planner))
+    assert first.copy.exists()
+
+
+def test_the_clusters_own_options_are_known(planner: Planner, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runs, "own_options", lambda: learn("      --warp=factor      go faster\n"))
+    text = "#!/bin/bash\n#REMUDA --backend slurm --partitions a100\n#SBATCH --war -9 --hold\ntrue\n"
+    planned = plan(planner, text=text)
+    assert planned.workload.place["directives"] == ["--warp=-9"]

@@ -4,14 +4,22 @@ from __future__ import annotations
 
 import json
 import math
+import os
+import shutil
+import subprocess
+import sys
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from remuda.node.progress import MAX_METRICS, environment, parse
+from remuda.node.progress import MAX_METRICS, environment, install, parse
 from remuda.node.watch import stalled
 from remuda.wire.report import Report
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 @pytest.mark.parametrize(
@@ -85,3 +93,32 @@ def test_the_environment_keeps_what_was_there() -> None:
 )
 def test_stalled(limit: float, now: float, progress_at: float, output_at: float, why: str) -> None:
     assert stalled(limit, now, 100.0, progress_at, output_at) == why
+
+
+BROKEN_PLACES = {
+    "the folder is gone": 'rm -rf "$FOLDER"',
+    "the disk is full": "REMUDA_PROGRESS_FILE=/dev/full/progress.json",
+    "no file may grow": "ulimit -f 0",
+    "something lies in its way": 'rm -f "$FOLDER/progress.json"; mkdir -p "$FOLDER/progress.json/x"',
+    "nobody hears errors": "exec 2>&-",
+}
+
+
+@pytest.mark.parametrize("place", BROKEN_PLACES)
+@pytest.mark.parametrize("words", ["3/10 --metric loss=2.5", "nonsense", "--step", "--metric x=y", "--nothing 1", ""])
+def test_the_tools_never_fail_their_caller(place: str, words: str, tmp_path: Path) -> None:
+    """A training script with `set -euo pipefail` goes on, and so does one in Python."""
+    folder = tmp_path / "attempt"
+    folder.mkdir()
+    install(folder)
+    tools = tmp_path / "tools"
+    shutil.copytree(folder, tools)
+    env = {**os.environ, **environment(tools, dict(os.environ)), "REMUDA_PROGRESS_FILE": f"{folder}/progress.json"}
+    python = "from remuda_progress import progress; progress(3, 10, loss=2.5); progress(object(), message=b'x', a=[])"
+    python = f'{sys.executable} -c "{python}"'
+    script = f"set -euo pipefail\n{BROKEN_PLACES[place]}\nremuda-progress {words}\n{python}\necho on"
+    done = subprocess.run(
+        ["bash", "-c", script], env={**env, "FOLDER": str(folder)}, capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout) == (0, "on\n"), done.stderr
+    assert not list(folder.glob("progress.json.*")), "no draft is left"

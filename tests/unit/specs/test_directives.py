@@ -14,7 +14,8 @@ from remuda.specs.document import parse
 from remuda.specs.load import build
 from remuda.specs.resolve import Override
 from remuda.specs.run import FLAGS, SWITCHES, RunSpec
-from remuda.specs.sbatch import options_of, slurm_seconds
+from remuda.specs.sbatch import slurm_seconds
+from remuda.specs.sbatch_options import options_of
 
 SEED = [
     "gpus", "min-vram", "max-vram", "prefer", "mode", "partitions", "max-retries", "keep-alive", "heartbeat-interval",

@@ -13,9 +13,12 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from remuda.backends.slurm.reasons import is_silence, said_by
 from remuda.base.errors import BackendUnreachable
+from remuda.specs.sbatch_options import learn
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+
+    from remuda.specs.sbatch_options import Table
 
 _CLEANED = ("SLURM_", "SBATCH_", "SALLOC_", "SRUN_", "SQUEUE_", "SINFO_", "SACCT_", "SCANCEL_", "SCONTROL_", "SLURMD_")
 _SAID = 300
@@ -132,6 +135,15 @@ class _Command:
             ) from error
         except OSError as error:
             raise BackendUnreachable(f"{name} cannot be started: {error}") from error
+
+
+def own_options(timeout_s: float = 5.0) -> Table:
+    """What the sbatch of this machine can be asked for, as it says itself; the built-in table where it says nothing."""
+    try:
+        code, out, _ = _Command(["sbatch", "--help"], clean_environment(os.environ), timeout_s).run()
+    except BackendUnreachable:
+        return learn("")
+    return learn(out.decode(errors="replace") if code == 0 else "")
 
 
 def clean_environment(environ: Mapping[str, str]) -> dict[str, str]:

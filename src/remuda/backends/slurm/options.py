@@ -6,26 +6,29 @@ import shlex
 from typing import TYPE_CHECKING, Final
 
 from remuda.base.errors import InputError
+from remuda.specs.sbatch_options import options_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from remuda.plan.place import SlurmPlace
 
+_COMPONENTS: Final = ("hetjob", "packjob")
 _REFUSED: Final[Mapping[str, str]] = {
-    "--array": "a run is one job; ask for several tasks instead",
-    "--wrap": "the job's script is the supervisor's own; name a script instead",
-    "--wait": "sbatch would not return before the job has ended",
-    "--test-only": "the job would not be submitted",
-    "--clusters": "jobs on another cluster cannot be watched from here",
-    "--cluster": "jobs on another cluster cannot be watched from here",
-    "--het-group": "jobs of several components are not supported",
-    "--uid": "a job of another user cannot be watched",
-    "--help": "it is not an option of a job",
-    "--usage": "it is not an option of a job",
-    "--version": "it is not an option of a job",
+    **dict.fromkeys(_COMPONENTS, "jobs of several components are not supported"),
+    "array": "a run is one job; ask for several tasks instead",
+    "wrap": "the job's script is the supervisor's own; name a script instead",
+    "wait": "sbatch would not return before the job has ended",
+    "test-only": "the job would not be submitted",
+    "clusters": "jobs on another cluster cannot be watched from here",
+    "cluster": "jobs on another cluster cannot be watched from here",
+    "het-group": "jobs of several components are not supported",
+    "uid": "a job of another user cannot be watched",
+    "external": "a job without a script of its own cannot be watched",
+    "help": "it is not an option of a job",
+    "usage": "it is not an option of a job",
+    "version": "it is not an option of a job",
 }
-_SHORT: Final[Mapping[str, str]] = {"a": "--array", "W": "--wait", "M": "--clusters", "h": "--help", "V": "--version"}
 
 
 def check_directives(place: SlurmPlace) -> None:
@@ -34,13 +37,27 @@ def check_directives(place: SlurmPlace) -> None:
     Raises:
         InputError: says which option, and why.
     """
-    for where, words in _user_words(place):
-        for word in words:
-            name = _long_name(word)
-            if name in _REFUSED:
-                raise InputError(f"{where}: {name} cannot be used here: {_REFUSED[name]}")
-            if word in ("hetjob", "packjob"):
-                raise InputError(f"{where}: {word} cannot be used here: jobs of several components are not supported")
+    for where, name, _ in _user_options(place):
+        if name in _REFUSED:
+            shown = name if name in _COMPONENTS else f"--{name}"
+            raise InputError(f"{where}: {shown} cannot be used here: {_REFUSED[name]}")
+
+
+def joined_gres(own: str, place: SlurmPlace) -> str:
+    """Generic resources of our own with those of the user's words, which `--gres` of ours would replace.
+
+    The user's GPUs win over ours: two counts of one resource are refused by Slurm.
+    """
+    theirs = [item for _, name, value in _user_options(place) if name == "gres" for item in (value or "").split(",")]
+    theirs = [item for item in theirs if item and item.lower() != "none"]
+    kinds = {item.partition(":")[0] for item in theirs}
+    ours = [item for item in own.split(",") if item and item.partition(":")[0] not in kinds]
+    return ",".join(dict.fromkeys((*ours, *theirs)))
+
+
+def names_gres(words: Sequence[str]) -> bool:
+    """Whether words of a command line ask for generic resources."""
+    return any(name == "gres" for name, _ in options_of(words))
 
 
 def check_words(argv: Sequence[str]) -> None:
@@ -52,6 +69,13 @@ def check_words(argv: Sequence[str]) -> None:
     for word in argv:
         if "\n" in word or "\r" in word or "\0" in word:
             raise InputError(f"{word!r} cannot be given to sbatch: it has a line break or a NUL in it")
+
+
+def _user_options(place: SlurmPlace) -> Iterator[tuple[str, str, str | None]]:
+    """Where it stands, long name and value of each option of the user's own."""
+    for where, words in _user_words(place):
+        for name, value in options_of(words, where):
+            yield where, name, value
 
 
 def _user_words(place: SlurmPlace) -> Iterator[tuple[str, list[str]]]:
@@ -69,12 +93,3 @@ def _split(text: str, where: str) -> list[str]:
         return shlex.split(text, comments=True)
     except ValueError as error:
         raise InputError(f"{where}: {text!r} cannot be read: {error}") from error
-
-
-def _long_name(word: str) -> str:
-    """`--array=1-3`, `-a`, `-a1-3` -> `--array`; empty for what is no option."""
-    if word.startswith("--"):
-        return word.partition("=")[0]
-    if word.startswith("-") and len(word) > 1:
-        return _SHORT.get(word[1], "")
-    return ""

@@ -16,7 +16,7 @@ from remuda.backends.base import Rendered, Request, Together, make_token
 from remuda.backends.rundir import allocation_dir, child_spec
 from remuda.backends.slurm.arrays import BATCHES, array_index, array_name, batch_of
 from remuda.backends.slurm.hostlist import compress, expand
-from remuda.backends.slurm.options import check_directives, check_words
+from remuda.backends.slurm.options import check_directives, check_words, joined_gres, names_gres
 from remuda.backends.slurm.script import INDEX, env_text, script_text
 from remuda.base.errors import InputError
 from remuda.plan.place import SlurmPlace
@@ -142,7 +142,10 @@ def _script(place: SlurmPlace, site: SlurmSite, way: _Way, *, has_env: bool) -> 
 
 
 def _argv(request: Request, place: SlurmPlace, way: _Way, script: Path) -> tuple[str, ...]:
-    argv = ("sbatch", *_options(request, place), *place.args, *_own(place, way))
+    own_gres = _own_gres(request, place)
+    # Of two that say the same the last counts, so what was joined comes after the user's own.
+    again = (f"--gres={joined_gres(own_gres, place)}",) if own_gres and names_gres(place.args) else ()
+    argv = ("sbatch", *_options(request, place), *place.args, *again, *_own(place, way))
     check_words(argv)
     return (*argv, str(script))
 
@@ -229,9 +232,8 @@ def _options(request: Request, place: SlurmPlace) -> Iterator[str]:
     """What the workload asks for; the user's own words may change it."""
     resources, watch = request.group.resources, request.group.watch
     yield from _named(place)
-    gres = place.gres or _gpus(resources)
-    if gres:
-        yield f"--gres={gres}"
+    if own := _own_gres(request, place):
+        yield f"--gres={joined_gres(own, place)}"
     if resources.cpus:
         yield f"--cpus-per-task={resources.cpus}"
     if resources.threads_per_core:
@@ -249,6 +251,11 @@ def _options(request: Request, place: SlurmPlace) -> Iterator[str]:
         yield f"--exclude={excluded}"
     if watch is not None and watch.warn_before_s > 0:
         yield f"--signal=B:USR1@{min(65535, round(watch.warn_before_s))}"
+
+
+def _own_gres(request: Request, place: SlurmPlace) -> str:
+    """Generic resources that the workload asks for."""
+    return place.gres or _gpus(request.group.resources)
 
 
 def _gpus(resources: Resources) -> str:

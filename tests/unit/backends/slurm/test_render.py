@@ -208,3 +208,26 @@ def test_what_is_refused(case: dict[str, Any]) -> None:
 )
 def test_time_limits(seconds: float, text: str) -> None:
     assert duration(seconds) == text
+
+
+@pytest.mark.parametrize(
+    ("place", "asked"),
+    [
+        ({}, ["--gres=gpu:2"]),
+        ({"directives": ["--gres=nvme:1"]}, ["--gres=gpu:2,nvme:1"]),
+        ({"preamble": ["module load x", "#SBATCH --gres nvme:1,tmpdisk:20"]}, ["--gres=gpu:2,nvme:1,tmpdisk:20"]),
+        ({"args": ["--gres=nvme:1"]}, ["--gres=gpu:2,nvme:1", "--gres=nvme:1", "--gres=gpu:2,nvme:1"]),
+        ({"directives": ["--gres=gpu:a100:4,nvme:1"]}, ["--gres=gpu:a100:4,nvme:1"]),
+        ({"directives": ["--gres=none"]}, ["--gres=gpu:2"]),
+        ({"gres": "gpu:h100:1", "directives": ["--gres=nvme:1"]}, ["--gres=gpu:h100:1,nvme:1"]),
+    ],
+)
+def test_gpus_and_other_resources_are_joined(place: dict[str, object], asked: list[str]) -> None:
+    """Of `#SBATCH --gres` and `sbatch --gres` Slurm takes the command line's alone, and of two there the last."""
+    made = render(request(place=place, resources=Resources(gpus=2)), SITE)
+    assert [word for word in made.argv if word.startswith("--gre")] == asked
+
+
+def test_resources_of_the_users_own_alone_are_left_to_sbatch() -> None:
+    made = render(request(place={"directives": ["--gres=nvme:1"]}), SITE)
+    assert not [word for word in made.argv if word.startswith("--gres")]

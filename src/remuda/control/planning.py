@@ -15,6 +15,7 @@ from remuda.backends.slurm.arrays import in_calls
 from remuda.base.errors import InputError
 from remuda.base.files import write_atomic
 from remuda.base.ids import new_suffix
+from remuda.base.private import make_private
 from remuda.base.settings import variable
 from remuda.control import preflight
 from remuda.control.engine_check import unknown_arguments
@@ -237,7 +238,7 @@ def deliver_secrets(workload: Workload) -> Workload:
         InputError: a variable is not set, or a file is missing.
     """
     folder = secret_folder(workload.run_dir, workload.uid)
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    make_private(folder, below=Path(workload.run_dir).parent)
     write_atomic(folder / CONTROL_KEY, secrets.token_urlsafe(24), mode=0o600)
 
     def deliver(secret: Secret) -> Secret:
@@ -245,7 +246,7 @@ def deliver_secrets(workload: Workload) -> Workload:
             if not Path(secret.file).expanduser().is_file():
                 raise InputError(f"secret file {secret.file!r} does not exist")
             return Secret(file=str(Path(secret.file).expanduser().absolute()))
-        value, _ = variable(secret.env)
+        value, _ = variable(secret.env, named=True)
         if not value:
             raise InputError(f"environment variable {secret.env} is not set, and a secret is read from it")
         path = folder / secret.env

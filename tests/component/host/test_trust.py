@@ -9,6 +9,7 @@ import stat
 import struct
 import subprocess
 import zipfile
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -23,7 +24,6 @@ from remuda.node.zipapp import build_zipapp, program_path
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
-    from pathlib import Path
 
     from tests.strangers import Stranger
 
@@ -145,6 +145,59 @@ def test_a_program_of_somebody_else_is_replaced(common: Path, stranger: Stranger
         build_zipapp(common)
         assert path.stat().st_uid == os.geteuid()
     assert path.read_bytes() == whole
+
+
+@pytest.fixture
+def repository(common: Path) -> Path:
+    """What somebody cloned: its `.env` names a state directory with all that it takes to run a script."""
+    evil = common / "repository"
+    (evil / "home").mkdir(parents=True)
+    (evil / "home").chmod(0o700)
+    evil.chmod(0o755)
+    (evil / "evil.sh").write_text(f"touch {common}/was-run\n")
+    (evil / "defaults.yaml").write_text(f"run:\n  env: {{BASH_ENV: {evil}/evil.sh}}\n")
+    (evil / "remuda").mkdir()
+    for module in ("remuda/__init__.py", "click.py", "sqlalchemy.py", "orjson.py"):
+        (evil / module).write_text(f"open({str(common / 'was-run')!r}, 'w')\n")
+    (evil / ".env").write_text(
+        f"REMUDA_HOME={evil}/home\nREMUDA_DEFAULTS={evil}/defaults.yaml\n"
+        f"DOMYN_SWARM_DEFAULTS={evil}/defaults.yaml\nREMUDA_DATABASE_URL={evil}/evil.db\n"
+    )
+    return evil
+
+
+def test_nothing_of_a_folder_runs_because_one_stands_in_it(repository: Path, project: Home) -> None:
+    """The user's own home and script; only the working directory is somebody else's."""
+    mine = project.root / "me"
+    (mine / ".remuda").mkdir(parents=True, mode=0o700)
+    project.paths = StatePaths(mine / ".remuda")
+    project.client = HostClient(project.paths)
+
+    def here(*words: str) -> subprocess.CompletedProcess[str]:
+        kept = {name: value for name, value in os.environ.items() if not name.startswith(("REMUDA_", "DOMYN_"))}
+        command = [str(Path(PYTHON).with_name("remuda")), *words]
+        return subprocess.run(
+            command, cwd=repository, env={**kept, "HOME": str(mine), "NO_COLOR": "1", "COLUMNS": "200"},
+            capture_output=True, text=True, timeout=120, stdin=subprocess.DEVNULL, check=False,
+        )  # fmt: skip
+
+    seen = here("status", "--json")
+    assert json.loads(seen.stdout) == []
+    assert seen.stderr.count("\n") == 1
+    assert (
+        f"{repository}/.env sets REMUDA_HOME, REMUDA_DEFAULTS, DOMYN_SWARM_DEFAULTS, REMUDA_DATABASE_URL" in seen.stderr
+    )
+    ran = here("run", str(project.root / "train.sh"))
+    assert ran.returncode == 0, ran.stderr
+    until(lambda: project.view("train")["phase"] == "DONE", "it was trained")
+    (project.root / "in.jsonl").write_text('{"messages": "hi"}\n')
+    words = ("job", "submit", "-i", f"{project.root}/in.jsonl", "-o", f"{project.root}/out.jsonl", "--detach")
+    sent = here(*words, "--endpoint", "http://127.0.0.1:9", "--model", "m", "--job-id", "ask")
+    assert sent.returncode == 0, sent.stderr
+    until(lambda: here("logs", "ask").stdout, "its driver has said something")
+    assert not (project.root / "was-run").exists()
+    assert list((repository / "home").iterdir()) == []
+    assert not (repository / "evil.db").exists()
 
 
 def deep(common: Path) -> StatePaths:

@@ -10,6 +10,7 @@ import pytest
 from remuda.base.errors import NotPrivate
 from remuda.base.paths import StatePaths, state_paths
 from remuda.base.private import check_private, complaint, make_missing, make_private, user_name
+from remuda.specs.load import read_defaults
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -130,6 +131,39 @@ def test_a_database_that_was_put_there_is_not_read(common: Path, stranger: Stran
     stranger.see_as_foreign()
     with pytest.raises(NotPrivate, match=r"belongs to"):
         paths.prepare()
+
+
+@pytest.mark.usefixtures("loose")
+def test_the_folder_of_a_socket_elsewhere_is_made_private_or_refused(
+    common: Path, stranger: Stranger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(common))
+    mine, theirs = (StatePaths(common / name / ("d" * 90)) for name in ("a", "b"))
+    mine.prepare()
+    assert mine.socket.parent.parent == common
+    assert mode(mine.socket.parent) == 0o700
+    folder = theirs.socket.parent
+    assert stranger.does(lambda: folder.mkdir(mode=0o777)), "ours to others than root: then the group may write it"
+    (common / "b").mkdir(mode=0o700)
+    with pytest.raises(NotPrivate, match="others" if not stranger.is_real else "belongs to") as caught:
+        theirs.prepare()
+    assert "XDG_RUNTIME_DIR" in caught.value.hint
+
+
+def test_defaults_that_others_could_have_written_are_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They set the environment of scripts."""
+    home = tmp_path / "home"
+    home.mkdir(mode=0o755)
+    home.chmod(0o755)
+    monkeypatch.setenv("REMUDA_HOME", str(home))
+    monkeypatch.delenv("REMUDA_DEFAULTS", raising=False)
+    (home / "defaults.yaml").write_text("engine: llamacpp\n")
+    assert read_defaults() is not None
+    (home / "defaults.yaml").chmod(0o664)
+    with pytest.raises(NotPrivate, match=r"defaults\.yaml can be written by others"):
+        read_defaults()
+    home.chmod(0o700)
+    assert read_defaults() is not None, "nobody else gets there"
 
 
 def test_the_state_directory_in_force_is_refused_before_anything_is_read(

@@ -31,7 +31,7 @@ KNOWN = {
     "DEFAULTS": "defaults file written by `remuda init defaults` (default HOME/defaults.yaml)",
     "LOG_LEVEL": "debug, info, warning or error (default info)",
     "DATABASE_URL": "SQLAlchemy URL of the state database (default SQLite in HOME)",
-    "API_TOKEN": "token for OpenAI-compatible endpoints that ask for one",
+    "API_TOKEN": "token for the endpoint that OPENAI_BASE_URL or ENDPOINT names in the same place",
     "REPORT_HOST": "address of this machine at which nodes report to the host (default: found out)",
     "SLURM_POLL_S": "seconds between two questions to Slurm (default 15)",
     "MAIL_USER": "address for scheduler notifications",

@@ -228,9 +228,10 @@ def listen(path: Path, heard: Path) -> None:
                 peer.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}")
 
 
-def test_a_squatted_socket_gets_nothing(squat: StatePaths, common: Path, stranger: Stranger) -> None:
+def test_a_squatted_socket_gets_nothing(
+    squat: StatePaths, common: Path, stranger: Stranger, monkeypatch: pytest.MonkeyPatch
+) -> None:
     heard = common / "heard"
-
     path = squat.socket  # as its user sees it
 
     def serve() -> None:
@@ -240,6 +241,7 @@ def test_a_squatted_socket_gets_nothing(squat: StatePaths, common: Path, strange
     stranger.begins(serve)
     until(heard.with_suffix(".ready").exists, "they listen")
     stranger.see_as_foreign()
+    monkeypatch.setattr(StatePaths, "socket", path)
     client = HostClient(squat)
     whose = rf"belongs to {user_name(stranger.uid)}"
     for ask in (client.is_up, lambda: client.post("/workloads", {"secret": 1}), lambda: list(client.lines("/x"))):

@@ -121,6 +121,8 @@ def _plan(loaded: Loaded[SwarmSpec], name: str, paths: StatePaths) -> Planned:
     workload = plan_swarm(
         spec, name=chosen, uid=uid, run_dir=run_dir, python=sys.executable, facts=facts, router=router
     )  # fmt: skip
+    if loaded.spec.cwd is None and spec.engine != "command":
+        workload = _without_modules_here(workload)
     # What this command may use, not what the host that was started elsewhere sees.
     found: dict[str, object] = {"gpus": list(facts.gpus)} if facts.gpus else {}
     if workload.backend == "slurm":
@@ -140,6 +142,21 @@ def _plan(loaded: Loaded[SwarmSpec], name: str, paths: StatePaths) -> Planned:
     python = engine_python(spec, sys.executable)
     said = (*notes(spec, python), *unknown_arguments(spec, python, paths))
     return Planned(workload, spec, said, tuple(loaded.show(spec, derived.reasons)), loaded)
+
+
+def _without_modules_here(workload: Workload) -> Workload:
+    """An engine is started where the command was typed, for relative paths; its modules are not looked for there.
+
+    Whoever names `cwd`, or other words to start, means what is in that directory. Ray's processes are left as they are.
+    """
+
+    def safe(group: Group) -> Group:
+        if not group.command.cwd or group.spread is not None:
+            return group
+        env = {"PYTHONSAFEPATH": "1", **group.command.env}
+        return group.model_copy(update={"command": group.command.model_copy(update={"env": env})})
+
+    return workload.model_copy(update={"groups": tuple(safe(group) for group in workload.groups)})
 
 
 def _check_model(spec: SwarmSpec) -> None:

@@ -23,7 +23,7 @@ from remuda.control.client import HostClient, refuse_peer
 from remuda.node.zipapp import build_zipapp, program_path
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from tests.strangers import Stranger
 
@@ -121,15 +121,25 @@ def test_a_program_counts_only_with_its_own_bytes(tmp_path: Path) -> None:
     whole, before = path.read_bytes(), path.stat()
     assert build_zipapp(tmp_path) == path
     assert path.stat() == before, "what is whole is left alone"
-    for spoil in (
+
+    def link() -> None:
+        path.unlink()
+        path.symlink_to("/etc/passwd")
+
+    def pipe() -> None:
+        path.unlink()
+        os.mkfifo(path)
+
+    spoils: list[Callable[[], object]] = [
         lambda: path.write_bytes(whole[:-1] + b"x"),
         lambda: path.write_bytes(whole + b"x"),
         lambda: path.write_bytes(b""),
         lambda: path.chmod(0o666),
-        lambda: (path.unlink(), path.symlink_to("/etc/passwd")),
-        lambda: (path.unlink(), os.mkfifo(path)),
-    ):
-        spoil()  # type: ignore[no-untyped-call]
+        link,
+        pipe,
+    ]
+    for spoil in spoils:
+        spoil()
         assert build_zipapp(tmp_path) == path
         assert path.read_bytes() == whole
         assert stat.S_IMODE(path.lstat().st_mode) == 0o644
@@ -140,7 +150,12 @@ def test_a_program_of_somebody_else_is_replaced(common: Path, stranger: Stranger
     common.chmod(0o777)
     path = program_path(common)
     whole = build_zipapp(common / "ours").read_bytes()
-    assert stranger.does(lambda: (path.write_bytes(whole), path.chmod(0o644)))
+
+    def copy() -> None:
+        path.write_bytes(whole)
+        path.chmod(0o644)
+
+    assert stranger.does(copy)
     if stranger.is_real:
         build_zipapp(common)
         assert path.stat().st_uid == os.geteuid()
@@ -198,6 +213,25 @@ def test_nothing_of_a_folder_runs_because_one_stands_in_it(repository: Path, pro
     assert not (project.root / "was-run").exists()
     assert list((repository / "home").iterdir()) == []
     assert not (repository / "evil.db").exists()
+
+
+def test_an_engine_finds_no_module_in_the_folder_where_it_was_typed(repository: Path, project: Home) -> None:
+    """What is rendered is carried out, as the node program would."""
+    (project.root / "m.gguf").touch()
+    document = {"model": str(project.root / "m.gguf"), "engine": "llamacpp", "router": "none", "name": "x"}
+    (project.root / "x.yaml").write_text(json.dumps(document))
+    home = {"REMUDA_HOME": str(project.paths.root), "PYTHONSAFEPATH": "1"}
+    done = typed("up", "-c", str(project.root / "x.yaml"), "--dry-run", "--json", cwd=repository, env=home)
+    assert done.returncode == 0, done.stderr
+    (child,) = [json.loads(text) for item in json.loads(done.stdout) for text in item["files"].values()]
+    assert child["cwd"] == str(repository)
+    for env, found in (({}, True), (child["env"], False)):
+        kept = {name: value for name, value in os.environ.items() if name != "PYTHONSAFEPATH"}
+        subprocess.run(
+            [*child["argv"][:3], "--help"], cwd=child["cwd"], env=kept | env, capture_output=True, check=False
+        )
+        assert (project.root / "was-run").exists() is found
+        (project.root / "was-run").unlink(missing_ok=True)
 
 
 def deep(common: Path) -> StatePaths:

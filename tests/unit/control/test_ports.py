@@ -199,7 +199,8 @@ def test_where_nothing_is_wrong_all_homes_share_one_folder(common: Path, free: i
 
 
 def test_a_place_of_ones_own_is_looked_at_too(common: Path, stranger: Stranger, free: int) -> None:
-    assert stranger.does(lambda: [(common / name).mkdir(mode=0o777) for name in ("locks", "ports")])
+    for name in ("locks", "ports"):
+        assert stranger.does((common / name).mkdir)
     stranger.see_as_foreign()
     with pytest.raises(UnsafeDirectory, match="ports"):
         PortClaim(common / "locks", HOST, common / "ports").take_free(free, "a")

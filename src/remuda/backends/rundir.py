@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 CURRENT = "current.json"
 """Beside the attempts of a task: names the allocation that counts, see `ChildSpec.fence_file`."""
+OWN_LOCKS = "ports"
+"""Beside the workloads, see `ChildSpec.port_locks_own`."""
 
 
 def allocation_dir(workloads: Path, token: str) -> Path:
@@ -48,6 +50,7 @@ def child_spec(
     bind_host: str,
     host_file: str,
     port_locks: str = "",
+    port_locks_own: str = "",
     advertise_host: str = "",
 ) -> ChildSpec:
     """What the node program is asked to do for `request`.
@@ -59,6 +62,7 @@ def child_spec(
         bind_host: address that the child listens on.
         host_file: where the node program reads to whom it reports.
         port_locks: directory of lock files, where several allocations share a machine.
+        port_locks_own: parent of the directories used where somebody else has made that.
         advertise_host: host in the child's address, where it is not `bind_host`.
     """
     group, listen = request.group, request.group.listen
@@ -81,6 +85,7 @@ def child_spec(
         port=(listen.port or 20000) if listen else 0,
         port_fixed=bool(listen and listen.fixed),
         port_locks=port_locks,
+        port_locks_own=port_locks_own,
         bind_host=bind_host,
         advertise_host=advertise_host,
         probe=HealthProbe(**group.probe.model_dump()) if group.probe else None,

@@ -4,6 +4,7 @@
     ├── InputError         2   a file, flag or value is wrong: fix it and type it again
     ├── NotFound           3   no workload, job, file or row of that name
     ├── Conflict           4   it exists already, or its state forbids the request
+    │   └── NotPrivate
     ├── Unavailable        5   nothing is known: the other side did not answer
     │   ├── HostUnreachable
     │   └── BackendUnreachable
@@ -63,6 +64,10 @@ class Conflict(RemudaError):
     """It exists already, or its state forbids the request."""
 
     exit_code: ClassVar[int] = 4
+
+
+class NotPrivate(Conflict):
+    """What should be the user's alone is somebody else's, or could be: nothing in it is trusted."""
 
 
 class Unavailable(RemudaError):

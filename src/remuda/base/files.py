@@ -32,6 +32,12 @@ def remove_empty(*folders: Path) -> None:
             folder.rmdir()
 
 
+def write_new(path: Path, text: str) -> None:
+    """Write a file that nobody reads before it is complete; only the user ever can, whatever the umask."""
+    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as file:
+        file.write(text)
+
+
 _NETWORK_TYPES = frozenset(
     {
         "nfs",

@@ -6,10 +6,15 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
+from remuda.base.errors import InputError
+from remuda.base.private import check_private, make_private
+
+_RUNTIME = "set XDG_RUNTIME_DIR to a directory of your own, or REMUDA_HOME to a shorter path"
+
 
 @dataclass(frozen=True)
 class StatePaths:
-    """The state directory and its fixed inhabitants. Nothing here touches the disk but `prepare`."""
+    """The state directory and its fixed inhabitants. Only `check`, `prepare` and `folder` touch the disk."""
 
     root: Path
 
@@ -58,6 +63,16 @@ class StatePaths:
         return Path("/tmp") / f"remuda-ports-{os.getuid()}"  # noqa: S108 - created 0700, checked
 
     @property
+    def own_ports(self) -> Path:
+        """Where `ports` are, a folder for each machine, if somebody else has made that."""
+        return self.root / "ports"
+
+    @property
+    def node(self) -> Path:
+        """What nodes run: the program beside each allocation."""
+        return self.root / "node"
+
+    @property
     def workloads(self) -> Path:
         """One run directory per workload."""
         return self.root / "workloads"
@@ -71,15 +86,60 @@ class StatePaths:
         """The run directory of one workload."""
         return self.workloads / name
 
+    def check(self) -> None:
+        """See that nobody else could have written what is there.
+
+        Raises:
+            NotPrivate: somebody could; says who, and what to do.
+        """
+        check_private(self.root, instead=f"set REMUDA_HOME to a directory of your own, {self.root}/mine for example")
+
+    def check_socket(self) -> None:
+        """See that nobody else made the folder of the socket, where that is not the state directory.
+
+        Raises:
+            NotPrivate: somebody did.
+        """
+        if self.socket.parent != self.root:
+            check_private(self.socket.parent, instead=_RUNTIME)
+
     def prepare(self) -> None:
-        """Create the directories, private to the user."""
-        for folder in (self.root, self.workloads, self.jobs, self.socket.parent):
-            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        """Create the directories, private to the user.
+
+        Raises:
+            NotPrivate: one of them is somebody else's, or others can write it.
+            InputError: one cannot be made.
+        """
+        self.check()
+        try:
+            for folder in (self.root, self.workloads, self.jobs):
+                make_private(folder, below=self.root)
+            if self.socket.parent != self.root:
+                make_private(self.socket.parent, instead=_RUNTIME)
+        except OSError as error:
+            raise InputError(f"the state directory {self.root} cannot be used: {error}") from error
+        # What somebody put here while others could write the directory is still theirs.
+        check_private(self.database, below=self.root)
+
+    def folder(self, path: Path) -> Path:
+        """Make a directory inside the state directory, private like that.
+
+        Raises:
+            NotPrivate: one on the way is somebody else's, or others can write it.
+            OSError: it cannot be made.
+        """
+        return make_private(path, below=self.root)
 
 
 def state_paths() -> StatePaths:
-    """The state directory in force: `REMUDA_HOME`, `DOMYN_SWARM_HOME`, else `~/.remuda`."""
+    """The state directory in force: `REMUDA_HOME`, `DOMYN_SWARM_HOME`, else `~/.remuda`.
+
+    Raises:
+        NotPrivate: others than the user could have written what is there.
+    """
     from remuda.base.settings import setting
 
     home = setting("HOME")
-    return StatePaths(Path(home).expanduser().absolute() if home else Path.home() / ".remuda")
+    paths = StatePaths(Path(home).expanduser().absolute() if home else Path.home() / ".remuda")
+    paths.check()
+    return paths

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
@@ -11,7 +10,7 @@ import orjson
 
 from remuda.base.errors import InputError, Rejected, Unavailable
 from remuda.base.secrets import SecretRef
-from remuda.base.settings import setting
+from remuda.base.settings import sources
 from remuda.batch.answer import Transient
 
 if TYPE_CHECKING:
@@ -24,6 +23,9 @@ START_WAIT_S = 3.0
 #: What servers whose requests share one prompt cache call themselves in `/v1/models`.
 _ONE_CACHE = frozenset({"vllm", "sglang"})
 _TRY_S = 10.0
+_KEYS = ("OPENAI_API_KEY", "REMUDA_API_TOKEN", "DOMYN_SWARM_API_TOKEN", "API_TOKEN")
+_ADDRESSES = ("OPENAI_BASE_URL", "ENDPOINT")
+_OPENAI = "https://api.openai.com/v1"
 
 
 def base_url(endpoint: str) -> str:
@@ -51,22 +53,35 @@ def base_url(endpoint: str) -> str:
 
 
 def default_key(endpoint: str) -> str:
-    """The key in the environment for this endpoint, empty without one.
+    """The key that is meant for this endpoint, see `key_meant_for`; empty without one."""
+    return key_meant_for(endpoint)[1]
 
-    `REMUDA_API_TOKEN` (or `API_TOKEN`) goes to any endpoint; `OPENAI_API_KEY` only where `OPENAI_BASE_URL` points, or
-    to api.openai.com: a key is not shown to whoever happens to listen.
+
+def key_meant_for(endpoint: str) -> tuple[str, str]:
+    """Name and value of the variable whose key may be shown to this endpoint unasked; two empty strings without one.
+
+    A key goes where the same source (the environment, or one `.env` file) says that it belongs: to the endpoint that
+    its `OPENAI_BASE_URL` or `ENDPOINT` names. One source's key never goes to another one's address, nor to whoever a
+    flag names. `OPENAI_API_KEY` alone is meant for api.openai.com.
     """
-    if token := setting("API_TOKEN"):
-        return token
-    key = os.environ.get("OPENAI_API_KEY", "")
-    if not key or not endpoint:
-        return ""
-    meant = os.environ.get("OPENAI_BASE_URL", "") or "https://api.openai.com/v1"
-    return key if base_url(meant) == base_url(endpoint) else ""
+    for _, values in sources():
+        named = [values[name] for name in _ADDRESSES if values.get(name)]
+        for name in _KEYS:
+            meant = named or ([_OPENAI] if name == "OPENAI_API_KEY" else [])
+            if values.get(name) and any(_is_same(address, endpoint) for address in meant):
+                return name, values[name]
+    return "", ""
+
+
+def _is_same(one: str, other: str) -> bool:
+    try:
+        return base_url(one) == base_url(other)
+    except InputError:
+        return False
 
 
 def read_key(endpoint: str, *, env: str, file: str) -> str:
-    """The key by reference, or the environment's default.
+    """The key by reference, or the one that is meant for the endpoint.
 
     Raises:
         InputError: the file or variable named is missing or empty.
@@ -124,7 +139,8 @@ def refused(endpoint: str, status: int) -> Rejected:
     """The error for a key that an endpoint does not take."""
     return Rejected(
         f"{endpoint} refuses the API key (HTTP {status})",
-        hint="name the key's variable with --api-key-env, or its file with --api-key-file",
+        hint="name the key's variable with --api-key-env: unasked, a key goes only to the endpoint that "
+        "OPENAI_BASE_URL names beside it",
     )
 
 

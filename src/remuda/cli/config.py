@@ -89,6 +89,7 @@ def defaults(output: Path | None, force: bool) -> None:
     """Ask for the values that you would write into every document, and save them."""
     from remuda.base.errors import Conflict
     from remuda.base.files import write_atomic
+    from remuda.base.private import make_missing
     from remuda.specs.defaults import render_defaults
     from remuda.specs.load import defaults_path
 
@@ -96,7 +97,7 @@ def defaults(output: Path | None, force: bool) -> None:
     if path.exists() and not force:
         raise Conflict(f"{path} exists", hint="--force overwrites it")
     text = render_defaults(_ask())
-    path.parent.mkdir(parents=True, exist_ok=True)
+    make_missing(path.parent)
     write_atomic(path, text, mode=0o600)
     say(f"wrote {path}; a document, the environment and flags win over it")
 

@@ -105,7 +105,7 @@ def _run(*arguments: str, why: str, check: bool = True) -> None:
     """Run an ordinary command, and show it."""
     _title(why, show_command(["remuda", *arguments]))
     sys.stdout.flush()
-    code = subprocess.run([sys.executable, "-m", "remuda", *arguments], check=False).returncode
+    code = subprocess.run([sys.executable, "-P", "-m", "remuda", *arguments], check=False).returncode
     if code != 0 and check:
         raise RemudaError(f"`remuda {arguments[0]}` ended with exit code {code}", hint="its message is above")
 

@@ -53,7 +53,11 @@ def _target_options(command: Any) -> Any:
         click.option("-c", "--config", "file", type=click.Path(path_type=Path), help="Bring this swarm up for it."),
         click.option("--endpoint", default="", help="Any OpenAI-compatible server instead of a swarm."),
         click.option("-m", "--model", default="", help="Model name; default: the swarm's, or the server's only one."),
-        click.option("--api-key-env", default="", help="Variable with the key (default: OPENAI_API_KEY or API_TOKEN)."),
+        click.option(
+            "--api-key-env",
+            default="",
+            help="Variable with the key; default: one set beside the address.",
+        ),
         click.option("--job-id", default="", help="Name of the job; default: made of the output's name."),
         click.option("--keep-swarm", is_flag=True, help="With --config: leave the swarm up afterwards."),
         click.option("--cpus", default=0, type=click.IntRange(min=0), help="On a cluster: CPUs of the driver."),

@@ -61,7 +61,7 @@ def slurm(
     else:
         chosen = {"--no-accounting": no_accounting, "--shared": shared, "--install": install}
         action = ["up", where, *flags, *(flag for flag, given in chosen.items() if given)]
-    program = [sys.executable, "-m", "remuda.testing.slurm", "--called-as", shlex.join(words)]
+    program = [sys.executable, "-P", "-m", "remuda.testing.slurm", "--called-as", shlex.join(words)]
     return subprocess.run([*program, *action], check=False).returncode
 
 

@@ -10,15 +10,17 @@ import json
 import os
 import re
 import socket
+import struct
 import subprocess
 import sys
 import time
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 from urllib.parse import quote, urlencode
 
 from remuda.base import errors
-from remuda.base.errors import HostUnreachable, RemudaError, TimedOut
+from remuda.base.errors import HostUnreachable, NotPrivate, RemudaError, TimedOut
 from remuda.base.paths import StatePaths, state_paths
+from remuda.base.private import user_name
 from remuda.wire.process import identify, is_alive
 
 if TYPE_CHECKING:
@@ -26,6 +28,26 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 _START_TIMEOUT_S = 30.0
+_PEER = struct.Struct("3i")
+"""What the kernel says of who listens: pid, user, group."""
+
+
+def refuse_peer(owner: int, me: int, path: str) -> None:
+    """What a socket's path says is nothing: whoever listens gets to see, and to answer, what a user asks for. Pure.
+
+    Args:
+        owner: user who listens, as the kernel says.
+        me: user who asks.
+        path: of the socket.
+
+    Raises:
+        NotPrivate: they are not the same.
+    """
+    if owner != me:
+        raise NotPrivate(
+            f"{path} is answered by a program of {user_name(owner)}, which is not your host: nothing was asked of it",
+            hint="set REMUDA_HOME (and XDG_RUNTIME_DIR where that is long) to directories of your own",
+        )
 
 
 class _UnixConnection(http.client.HTTPConnection):
@@ -37,6 +59,8 @@ class _UnixConnection(http.client.HTTPConnection):
         self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self.sock.settimeout(self.timeout)
         self.sock.connect(self._path)
+        _, uid, _ = _PEER.unpack(self.sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER.size))
+        refuse_peer(uid, os.geteuid(), self._path)
 
 
 class HostClient:
@@ -63,8 +87,10 @@ class HostClient:
 
         Raises:
             HostUnreachable: no host answers on the socket.
+            NotPrivate: somebody else answers there, or made the folder of it.
             RemudaError: what the host answered, as the class it has there.
         """
+        self.paths.check_socket()
         connection = _UnixConnection(str(self.paths.socket), self.timeout_s)
         try:
             response = self._send(connection, method, path, body, query)
@@ -81,6 +107,7 @@ class HostClient:
 
     def lines(self, path: str, **query: object) -> Iterator[str]:
         """Stream a text answer line by line, for as long as the host sends."""
+        self.paths.check_socket()
         connection = _UnixConnection(str(self.paths.socket), None)
         try:
             response = self._send(connection, "GET", path, None, query)
@@ -171,7 +198,7 @@ def start_host(client: HostClient) -> None:
     env.pop("REMUDA_TOKEN", None)
     log = client.paths.host_log
     begin = log.stat().st_size if log.exists() else 0
-    with log.open("ab") as file:
+    with _private_log(log) as file:
         process = subprocess.Popen(
             [sys.executable, "-m", "remuda.host"], stdin=subprocess.DEVNULL, stdout=file, stderr=file,
             env=env, cwd=client.paths.root, start_new_session=True,
@@ -185,6 +212,13 @@ def start_host(client: HostClient) -> None:
             raise TimedOut(f"the host did not answer within {_START_TIMEOUT_S:.0f} s", hint=f"its log: {log}")
         time.sleep(pause)
         pause = min(0.2, pause * 1.3)
+
+
+def _private_log(path: Path) -> IO[bytes]:
+    """Open the host's log to go on with it; programs and their arguments are named in it."""
+    file = os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600), "ab")
+    os.fchmod(file.fileno(), 0o600)  # one of an earlier version is open to all
+    return file
 
 
 def _is_starting(paths: StatePaths) -> bool:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from remuda import __version__
-from remuda.base.errors import HostUnreachable, InputError, RemudaError
+from remuda.base.errors import HostUnreachable, InputError, NotPrivate, RemudaError
 from remuda.base.paths import StatePaths
 from remuda.control import wiring
 from remuda.control.checkup import Finding, Home, Verdict, judge
@@ -175,14 +175,14 @@ def _unwatched(wanted: int, here: Home) -> list[Check]:
 def _backends(paths: StatePaths) -> tuple[Mapping[str, Backend], list[Check]]:
     """The backends that can be asked here, and what they lack."""
     try:
-        paths.root.mkdir(mode=0o700, parents=True, exist_ok=True)
+        wiring.install_node_program(paths)
         known = dict(wiring.backends(paths))
-        program = sorted((paths.root / "node").glob("remuda-node-*.pyz"))
-        checks = [
-            Check("node program", OK, f"{len(program)} in {paths.root / 'node'}, that of this version among them")
-        ]
+        program = sorted(paths.node.glob("remuda-node-*.pyz"))
+        checks = [Check("node program", OK, f"{len(program)} in {paths.node}, that of this version among them")]
+    except NotPrivate as error:
+        return {}, [Check("node program", PROBLEM, error.message, error.hint)]
     except (OSError, InputError) as error:
-        return {}, [Check("node program", PROBLEM, f"it cannot be written: {error}", f"check {paths.root / 'node'}")]
+        return {}, [Check("node program", PROBLEM, f"it cannot be written: {error}", f"check {paths.node}")]
     missing = [name for name in _NEEDED if shutil.which(name) is None]
     if len(missing) == len(_NEEDED):
         known.pop("slurm", None)

@@ -125,7 +125,8 @@ def script_env(script: Script, endpoint: str, *, has_key: bool) -> dict[str, str
 
 
 def _driver_argv(folder: JobFolder) -> tuple[str, ...]:
-    return (sys.executable, "-m", "remuda", "job", "drive", str(folder.path))
+    # -P: it is started where the command was typed, and no file there may pass for a module of ours.
+    return (sys.executable, "-P", "-m", "remuda", "job", "drive", str(folder.path))
 
 
 def _driver_env(folder: JobFolder) -> dict[str, str]:

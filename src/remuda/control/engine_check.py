@@ -55,6 +55,5 @@ def _help(argv: Sequence[str], env: Mapping[str, str], paths: StatePaths) -> str
         return ""
     if answer.returncode != 0:
         return ""
-    kept.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    write_atomic(kept, answer.stdout, sync=False)
+    write_atomic(paths.folder(kept.parent) / kept.name, answer.stdout, sync=False)
     return answer.stdout

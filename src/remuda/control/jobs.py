@@ -91,7 +91,8 @@ class JobFolder:
         """
         check_name(self.id)
         try:
-            self.path.mkdir(mode=0o700, parents=True)
+            self.paths.folder(self.paths.jobs)
+            self.path.mkdir(mode=0o700)
         except FileExistsError:
             raise Conflict(f"there is a job {self.id!r} already", hint="choose another --job-id") from None
         self.write("job.json", {"created_at": time.time(), **meta})

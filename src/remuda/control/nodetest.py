@@ -32,7 +32,7 @@ from remuda.control.client import HostClient, connect
 from remuda.control.nodes import unknown_node, user_name
 from remuda.control.nodeviews import NodeView, SmokeRecorded
 from remuda.control.views import View
-from remuda.node.zipapp import build_zipapp
+from remuda.control.wiring import install_node_program
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -259,7 +259,7 @@ def perform(
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, _current().cancel)
         return await run_round(this.targets, set_up, used, program, note)
 
-    program = build_zipapp(state_paths().root / "node")
+    program = install_node_program(state_paths())
     is_local = this.backend == "local"
     used = tester or (LocalSmoke() if is_local else SlurmSmoke())
     set_up = replace(options, python=sys.executable) if is_local and not options.python else options

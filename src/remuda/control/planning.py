@@ -15,6 +15,7 @@ from remuda.backends.slurm.arrays import in_calls
 from remuda.base.errors import InputError
 from remuda.base.files import write_atomic
 from remuda.base.ids import new_suffix
+from remuda.base.private import make_private
 from remuda.base.settings import variable
 from remuda.control import preflight
 from remuda.control.engine_check import unknown_arguments
@@ -120,6 +121,8 @@ def _plan(loaded: Loaded[SwarmSpec], name: str, paths: StatePaths) -> Planned:
     workload = plan_swarm(
         spec, name=chosen, uid=uid, run_dir=run_dir, python=sys.executable, facts=facts, router=router
     )  # fmt: skip
+    if loaded.spec.cwd is None and spec.engine != "command":
+        workload = _without_modules_here(workload)
     # What this command may use, not what the host that was started elsewhere sees.
     found: dict[str, object] = {"gpus": list(facts.gpus)} if facts.gpus else {}
     if workload.backend == "slurm":
@@ -139,6 +142,21 @@ def _plan(loaded: Loaded[SwarmSpec], name: str, paths: StatePaths) -> Planned:
     python = engine_python(spec, sys.executable)
     said = (*notes(spec, python), *unknown_arguments(spec, python, paths))
     return Planned(workload, spec, said, tuple(loaded.show(spec, derived.reasons)), loaded)
+
+
+def _without_modules_here(workload: Workload) -> Workload:
+    """An engine is started where the command was typed, for relative paths; its modules are not looked for there.
+
+    Whoever names `cwd`, or other words to start, means what is in that directory. Ray's processes are left as they are.
+    """
+
+    def safe(group: Group) -> Group:
+        if not group.command.cwd or group.spread is not None:
+            return group
+        env = {"PYTHONSAFEPATH": "1", **group.command.env}
+        return group.model_copy(update={"command": group.command.model_copy(update={"env": env})})
+
+    return workload.model_copy(update={"groups": tuple(safe(group) for group in workload.groups)})
 
 
 def _check_model(spec: SwarmSpec) -> None:
@@ -237,7 +255,7 @@ def deliver_secrets(workload: Workload) -> Workload:
         InputError: a variable is not set, or a file is missing.
     """
     folder = secret_folder(workload.run_dir, workload.uid)
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    make_private(folder, below=Path(workload.run_dir).parent)
     write_atomic(folder / CONTROL_KEY, secrets.token_urlsafe(24), mode=0o600)
 
     def deliver(secret: Secret) -> Secret:
@@ -245,7 +263,7 @@ def deliver_secrets(workload: Workload) -> Workload:
             if not Path(secret.file).expanduser().is_file():
                 raise InputError(f"secret file {secret.file!r} does not exist")
             return Secret(file=str(Path(secret.file).expanduser().absolute()))
-        value, _ = variable(secret.env)
+        value, _ = variable(secret.env, named=True)
         if not value:
             raise InputError(f"environment variable {secret.env} is not set, and a secret is read from it")
         path = folder / secret.env

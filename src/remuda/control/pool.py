@@ -168,7 +168,7 @@ class PoolRun:
         Raises:
             Conflict: somebody does.
         """
-        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self.paths.folder(self.folder)
         descriptor = os.open(self.folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

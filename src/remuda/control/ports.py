@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from remuda.base.errors import Conflict
 from remuda.base.files import write_atomic
-from remuda.node.ports import UnsafeDirectory, make_safe
+from remuda.node.ports import UnsafeDirectory, lock_folder
 from remuda.supervise.loop import all_ended
 
 if TYPE_CHECKING:
@@ -39,10 +39,12 @@ class Reserved:
     Args:
         locks: directory of the machine's port locks.
         home: the state directory.
+        own: see `lock_folder`; None: there is no other place.
     """
 
-    def __init__(self, locks: Path, home: Path) -> None:
+    def __init__(self, locks: Path, home: Path, own: Path | None = None) -> None:
         self.locks = locks
+        self._shared, self._own = locks, own
         self._home = str(home)
         self._known: dict[str, int] = {}
 
@@ -54,7 +56,7 @@ class Reserved:
             Conflict: the directory of locks is somebody else's.
         """
         try:
-            make_safe(self.locks)
+            self.locks = lock_folder(self._shared, self._own)
             lock = os.open(self.locks / "choosing.lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
         except (UnsafeDirectory, OSError) as error:
             raise Conflict(f"ports cannot be reserved: {error}", hint=f"remove {self.locks}") from error

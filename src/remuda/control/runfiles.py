@@ -230,7 +230,7 @@ def _append_bad_nodes(folder: Path, ends: Sequence[Allocation]) -> None:
 
 def _append(path: Path, lines: Sequence[Mapping[str, Any]]) -> None:
     if lines:
-        with path.open("a", encoding="utf-8") as file:
+        with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "a", encoding="utf-8") as file:
             file.write("".join(json.dumps(line) + "\n" for line in lines))
 
 

@@ -22,6 +22,7 @@ from remuda.base.errors import BackendUnreachable, InputError, NotFound, RemudaE
 from remuda.base.files import remove_empty
 from remuda.base.ids import check_name, new_suffix
 from remuda.base.paths import state_paths
+from remuda.base.private import make_private
 from remuda.base.secrets import MASK, looks_secret
 from remuda.base.shell import show_command
 from remuda.control import planning, wiring
@@ -341,7 +342,8 @@ def deliver(run: PlannedRun) -> dict[str, Any]:
         InputError: it cannot be written, or a secret is missing.
     """
     try:
-        run.copy.parent.mkdir(mode=0o700, parents=True)
+        make_private(run.copy.parents[1], below=Path(run.workload.run_dir).parent)
+        run.copy.parent.mkdir(mode=0o700)
         run.copy.write_text(run.text, encoding="utf-8", newline="")
         run.copy.chmod(0o700)
     except OSError as error:

@@ -59,7 +59,7 @@ class Service(Lookout):
         super().__init__(journal, supervisor, clock)
         self.paths = paths
         self._changed: list[Want] | None = None
-        self.ports = Reserved(paths.ports, paths.root)
+        self.ports = Reserved(paths.ports, paths.root, paths.own_ports)
         self.address = "127.0.0.1"
         """Of this machine, as nodes of a cluster reach it."""
 
@@ -128,7 +128,7 @@ class Service(Lookout):
     def _insert(self, wants: Sequence[Want], starts: Sequence[Start]) -> None:
         now = self.clock.now()
         for want in wants:
-            Path(want.workload.run_dir).mkdir(mode=0o700, parents=True, exist_ok=True)
+            self.paths.folder(Path(want.workload.run_dir))
         replaced = [want.workload.name for want in wants if want.workload.name in self.supervisor.wants]
         for name in replaced:
             self.supervisor.forget(name)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from remuda.base.errors import InputError, RemudaError, TimedOut
 from remuda.base.files import remove_empty
 from remuda.base.paths import state_paths
+from remuda.base.private import make_private
 from remuda.base.secrets import MASK, looks_secret
 from remuda.control import planning
 from remuda.control.client import HostClient, connect
@@ -118,7 +119,8 @@ def _place_run_dir(workload: Workload) -> None:
         return
     elsewhere = Path(home).expanduser().absolute() / "workloads" / workload.name
     try:
-        elsewhere.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_private(elsewhere, below=elsewhere.parent)
+        make_private(run_dir.parent)
         if not run_dir.exists():
             run_dir.unlink(missing_ok=True)
             run_dir.symlink_to(elsewhere)

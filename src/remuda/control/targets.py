@@ -11,14 +11,13 @@ from typing import TYPE_CHECKING, Any
 from remuda.base.errors import InputError
 from remuda.base.secrets import SecretRef
 from remuda.base.settings import variable
+from remuda.batch.endpoint import key_meant_for
 from remuda.control import swarms
 from remuda.control.client import connect
 from remuda.control.endpoint_file import ENDPOINT_FILE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
-
-_DEFAULT_KEYS = ("OPENAI_API_KEY", "REMUDA_API_TOKEN", "DOMYN_SWARM_API_TOKEN", "API_TOKEN")
 
 
 @dataclass(frozen=True)
@@ -39,19 +38,19 @@ class Target:
 
 
 def of_endpoint(url: str, model: str, key_env: str) -> Target:
-    """Any server; the key comes from the user's environment.
+    """Any server, with the key that the user named, or one that is meant for it.
 
     Raises:
         InputError: the URL is none, or the variable that was named is not set.
     """
     if not url.startswith(("http://", "https://")):
         raise InputError(f"{url!r} is not a URL", where="--endpoint", hint="write http://host:port")
-    key = next((name for name in ([key_env] if key_env else _DEFAULT_KEYS) if variable(name)[0]), "")
-    if key_env and not key:
+    key, value = (key_env, variable(key_env, named=True)[0]) if key_env else key_meant_for(url)
+    if key_env and not value:
         raise InputError(f"environment variable {key_env} is not set", where="--api-key-env")
     if key:
         # It may come from a `.env` file; the job reads it from the environment.
-        os.environ[key] = variable(key)[0]
+        os.environ[key] = value
     return Target(url.rstrip("/").removesuffix("/v1"), model, key, "")
 
 

@@ -11,12 +11,13 @@ from remuda.backends.slurm.backend import SlurmBackend
 from remuda.backends.slurm.render import SlurmSite
 from remuda.base.settings import setting
 from remuda.base.units import parse_duration
-from remuda.node.zipapp import build_zipapp
+from remuda.node.zipapp import build_zipapp, program_path
 
 SLURM_POLL_S, SLURM_HURRY_S = 15.0, 5.0
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from pathlib import Path
 
     from remuda.backends.base import Backend
     from remuda.base.paths import StatePaths
@@ -27,11 +28,21 @@ def database_url(paths: StatePaths) -> str:
     return setting("DATABASE_URL") or str(paths.database)
 
 
+def install_node_program(paths: StatePaths) -> Path:
+    """See that what allocations are started with is there and is exactly ours; its path.
+
+    Raises:
+        NotPrivate: somebody else could write it.
+        OSError: it cannot be written.
+    """
+    return build_zipapp(paths.folder(paths.node))
+
+
 def local_site(paths: StatePaths) -> LocalSite:
-    """What allocations on this machine have in common; builds the node program where it is missing."""
+    """What allocations on this machine have in common. Whoever starts one calls `install_node_program` first."""
     return LocalSite(
         workloads=paths.workloads,
-        node_program=build_zipapp(paths.root / "node"),
+        node_program=program_path(paths.node),
         python=sys.executable,
         host_file=paths.host_file,
         port_locks=paths.ports,
@@ -55,7 +66,5 @@ def slurm_backend(paths: StatePaths) -> SlurmBackend:
     """
     said = setting("SLURM_POLL_S")
     poll_s = max(0.2, parse_duration(said)) if said else SLURM_POLL_S
-    site = SlurmSite(
-        workloads=paths.workloads, node_program=build_zipapp(paths.root / "node"), host_file=paths.host_file
-    )
+    site = SlurmSite(workloads=paths.workloads, node_program=program_path(paths.node), host_file=paths.host_file)
     return SlurmBackend(site, poll_s=poll_s, hurry_s=min(poll_s, SLURM_HURRY_S))

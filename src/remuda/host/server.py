@@ -106,6 +106,7 @@ class Host:
             Conflict: another machine's host holds the lease.
             Fenced: another host took over.
         """
+        await asyncio.to_thread(_install, self.paths)
         me = identify(os.getpid())
         taken = leases.acquire(self.store, me, LEASE_TTL_S, self.clock.now())
         if isinstance(taken, leases.Held):
@@ -230,6 +231,13 @@ class Host:
         self._socket_inode = path.stat().st_ino
         listener.listen(128)
         return listener
+
+
+def _install(paths: StatePaths) -> None:
+    try:
+        wiring.install_node_program(paths)
+    except OSError as error:
+        raise RemudaError(f"the node program cannot be written below {paths.node}: {error}") from error
 
 
 class _ApiServer(uvicorn.Server):

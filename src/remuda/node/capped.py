@@ -17,9 +17,11 @@ class CappedFile:
     Args:
         path: the file.
         max_bytes: bound of one file; there are at most two.
+        mode: of the file, and with the right to enter of the folder, if they are made here; the umask takes from it.
     """
 
-    def __init__(self, path: Path, max_bytes: int) -> None:
+    def __init__(self, path: Path, max_bytes: int, mode: int = 0o600) -> None:
+        self._mode = mode
         self.lost_bytes = 0
         self.is_mute = False
         """Set it to write no more: the file is another's now."""
@@ -57,8 +59,8 @@ class CappedFile:
 
     def _open(self) -> None:
         if self._fd < 0:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            self._fd = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+            self._path.parent.mkdir(mode=self._mode | (self._mode >> 2 & 0o111), parents=True, exist_ok=True)
+            self._fd = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, self._mode)
             self._size = os.fstat(self._fd).st_size
 
     def _rotate(self) -> None:

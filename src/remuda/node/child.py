@@ -18,7 +18,7 @@ from remuda.node.fetch import Fetch
 from remuda.node.journal import Journal
 from remuda.node.launch import Launch, NotHere, SecretMissing, prepare, probe_host, url
 from remuda.node.owner import is_foreign
-from remuda.node.ports import PortClaim, PortTaken, UnsafeDirectory
+from remuda.node.ports import PortTaken, UnsafeDirectory, port_claim
 from remuda.node.process import (
     Child,
     adopt_orphans,
@@ -71,9 +71,9 @@ class Supervisor:
         self._server = ServerLog(spec, self._journal) if spec.scan_log and spec.watch is None else None
         names = (records.LOG,) if self._watch is None else (records.LOG, records.ERRORS)
         self._logs = tuple(CappedFile(self._dir / name, spec.log_max_bytes) for name in names)
-        self._second = CappedFile(Path(spec.copy_to), spec.log_max_bytes) if spec.copy_to else None
+        self._second = CappedFile(Path(spec.copy_to), spec.log_max_bytes, 0o644) if spec.copy_to else None
         self._uplink = Uplink(spec.host_file, spec.token)
-        self._ports = PortClaim(Path(spec.port_locks) if spec.port_locks else None, spec.bind_host)
+        self._ports = port_claim(spec, spec.bind_host)
         self._cleanup = adopt_orphans()
         self._child: Child | None = None
         self._child_code: int | None = None

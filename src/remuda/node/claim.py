@@ -107,7 +107,7 @@ def _create(target: Path, text: str) -> bool:
 
 
 def _write(path: Path, text: str, flags: int) -> None:
-    fd = os.open(path, os.O_WRONLY | flags, 0o644)
+    fd = os.open(path, os.O_WRONLY | flags, 0o600)
     with os.fdopen(fd, "w") as file:
         file.write(text)
         file.flush()

@@ -5,16 +5,15 @@ from __future__ import annotations
 import json
 import os
 import select
-import shutil
 import socket
 import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from remuda.node import gang
+from remuda.node import gang, scratch
 from remuda.node.launch import NotHere, node_name
-from remuda.node.ports import PortClaim, PortTaken
+from remuda.node.ports import PortClaim, PortTaken, UnsafeDirectory
 from remuda.node.process import adopt_orphans
 from remuda.node.signals import ENDING, Signals
 from remuda.wire.child import PORT_MARK
@@ -37,13 +36,13 @@ def main(arguments: list[str]) -> int:
     if line is None:
         return _say("the first node does not answer")
     child: subprocess.Popen[bytes] | None = None
-    scratch = ""
+    folder = ""
     try:
         while line.is_open:
             _wait(signals.fd, line)
             for message in line.hear():
                 if "argv" in message and child is None:
-                    scratch = str(message.get("scratch", ""))
+                    folder = scratch.share(str(message.get("scratch", "")), message["argv"])
                     child = _run(message, line, cleanup)
             if any(number in ENDING for number in signals.take()):
                 return _say("asked to end")
@@ -52,14 +51,13 @@ def main(arguments: list[str]) -> int:
                 line.say({"ended": code})
                 return code or 1
             line.beat(time.monotonic())
-    except (OSError, NotHere, PortTaken) as error:
+    except (OSError, NotHere, PortTaken, UnsafeDirectory) as error:
         line.say({"ended": 127, "why": str(error)})
         return _say(str(error))
     finally:
         gang.end([child] if child is not None else [], GRACE_S)
         line.close()
-        if scratch:
-            shutil.rmtree(scratch, ignore_errors=True)
+        scratch.remove(folder)
     return _say("the first node has gone")
 
 

@@ -7,10 +7,11 @@ import errno
 import fcntl
 import os
 import socket
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from remuda.wire.child import ChildSpec
 
 FIRST, LAST = 20000, 32767
 """Where ports are taken from when none is preferred: below the range that the kernel gives to outgoing connections."""
@@ -31,12 +32,14 @@ class PortClaim:
     Args:
         locks: directory of lock files, local to the machine; None for none.
         host: address that the child will bind.
+        own: see `lock_folder`; None: there is no other place.
     """
 
-    def __init__(self, locks: Path | None, host: str) -> None:
+    def __init__(self, locks: Path | None, host: str, own: Path | None = None) -> None:
         self.port = 0
         self._fd = -1
         self._locks = locks
+        self._own = own
         self._host = host
 
     def take_fixed(self, port: int) -> int:
@@ -89,8 +92,8 @@ class PortClaim:
         """Exchange the held port for `port`, unless another program holds that."""
         fd = -1
         if self._locks is not None:
-            make_safe(self._locks)
-            fd = os.open(self._locks / f"{port}.lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+            folder = lock_folder(self._locks, self._own)
+            fd = os.open(folder / f"{port}.lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
             try:
                 fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
@@ -104,12 +107,43 @@ class PortClaim:
         return True
 
 
+def port_claim(spec: ChildSpec, host: str) -> PortClaim:
+    """No port yet, of a child that will listen on `host`."""
+    own = Path(spec.port_locks_own) if spec.port_locks_own else None
+    return PortClaim(Path(spec.port_locks) if spec.port_locks else None, host, own)
+
+
 def _candidates(preferred: int, key: str) -> list[int]:
     if preferred:
         return list(range(preferred, min(preferred + MAX_TRIES, 65536)))
     span = LAST - FIRST + 1
     first = binascii.crc32(key.encode()) % span
     return [FIRST + (first + step) % span for step in range(MAX_TRIES)]
+
+
+def lock_folder(locks: Path, own: Path | None) -> Path:
+    """The directory of lock files that all programs of a user use on this machine, made if absent.
+
+    Anybody can make a directory of that name in a temporary directory. Then it is one below `own`, where nobody else
+    can: programs of one state directory still meet there.
+
+    Args:
+        locks: the one that all state directories share.
+        own: parent of the others, one for each machine; None: there are none.
+
+    Raises:
+        UnsafeDirectory: neither is the user's alone.
+        OSError: neither can be made.
+    """
+    try:
+        make_safe(locks)
+    except (UnsafeDirectory, OSError):
+        if own is None:
+            raise
+        locks = own / os.uname().nodename
+        make_safe(own)
+        make_safe(locks)
+    return locks
 
 
 def make_safe(directory: Path) -> None:

@@ -12,6 +12,8 @@ import math
 import os
 from typing import TYPE_CHECKING, Any
 
+from remuda.node import private
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -121,10 +123,11 @@ def install(run_dir: Path) -> None:
         OSError: it cannot be written.
     """
     for folder, name, text in (("bin", COMMAND, _SHELL), ("python", MODULE, _PYTHON)):
-        (run_dir / folder).mkdir(exist_ok=True)
+        (run_dir / folder).mkdir(mode=0o700, exist_ok=True)
         draft = run_dir / folder / f".{name}.draft"
-        draft.write_text(text, encoding="utf-8")
-        draft.chmod(0o755)
+        with private.open_new(draft) as file:
+            file.write(text)
+        draft.chmod(0o700)
         draft.replace(run_dir / folder / name)
 
 
@@ -165,6 +168,7 @@ while [ $# -gt 0 ]; do
 done
 [ -n "$fields$metrics" ] || fail "nothing to tell"
 [ -n "${REMUDA_PROGRESS_FILE:-}" ] || exit 0
+umask 077
 draft="$REMUDA_PROGRESS_FILE.$$"
 at=$(date +%s)
 {
@@ -197,7 +201,7 @@ def progress(step, total=None, message="", **metrics):
     draft = "{}.{}".format(path, os.getpid())
     try:
         text = json.dumps(data)
-        with open(draft, "w") as file:
+        with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
             file.write(text)
         os.replace(draft, path)
     except Exception:  # whatever it is, it is no reason to end a training

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
+from remuda.node import private
 from remuda.node.capped import CappedFile
 from remuda.node.claim import exit_name, sync_directory
 from remuda.wire.report import Report
@@ -71,7 +72,7 @@ class Records:
     def _replace(self, name: str, text: str, *, sync: bool) -> bool:
         draft = self._dir / f".{name}.draft"
         try:
-            with draft.open("w", encoding="utf-8") as file:
+            with private.open_new(draft) as file:
                 file.write(text)
                 file.flush()
                 if sync:

@@ -5,13 +5,11 @@ members are here ─▶ (Ray's head) ─▶ members are told what to run ─▶ 
 
 from __future__ import annotations
 
-import binascii
 import contextlib
 import json
 import os
 import secrets
 import select
-import shutil
 import socket
 import subprocess
 import sys
@@ -19,10 +17,10 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from remuda.node import gang, records
+from remuda.node import gang, private, records, scratch
 from remuda.node.labelled import Labelled
 from remuda.node.launch import NotHere, own_address
-from remuda.node.ports import PortClaim, PortTaken
+from remuda.node.ports import PortTaken, port_claim
 from remuda.node.process import adopt_orphans
 from remuda.node.ray import RayView
 from remuda.node.signals import ENDING, Signals
@@ -77,7 +75,7 @@ class Gang:
         records.take_why(Path(spec.run_dir))  # what an earlier start in this directory has left
         self._listener = socket.create_server(("0.0.0.0", 0))  # noqa: S104 - the other nodes must reach it
         self._key = secrets.token_hex(16)
-        self._ports = [PortClaim(Path(spec.port_locks) if spec.port_locks else None, "0.0.0.0") for _ in range(2)]  # noqa: S104
+        self._ports = [port_claim(spec, "0.0.0.0") for _ in range(2)]  # noqa: S104
         self._members: dict[int, gang.Line] = {}
         self._nodes: dict[int, str] = {}
         self._strangers: list[gang.Line] = []
@@ -88,8 +86,8 @@ class Gang:
         self._server: subprocess.Popen[bytes] | None = None
         self._ray: RayView | None = None
         self._told_at = 0.0
-        number = binascii.crc32(f"{spec.token} {os.getpid()}".encode())
-        self._marks = {HOST_MARK: spec.bind_host, SCRATCH_MARK: f"/tmp/rr{number:08x}"}  # noqa: S108 - Ray's sockets need a short path
+        words = [*argv, *spread.head, *spread.member, *spread.ask]
+        self._marks = {HOST_MARK: spec.bind_host, SCRATCH_MARK: scratch.make(words)}
 
     def run(self) -> int:
         """Until one of all ends."""
@@ -109,8 +107,8 @@ class Gang:
         """Tell why it ends, for people and for the program that started this one."""
         if str(error):
             sys.stderr.write(f"remuda-node: {error}\n")
-            with contextlib.suppress(OSError):
-                (Path(self._spec.run_dir) / records.WHY).write_text(str(error), encoding="utf-8")
+            with contextlib.suppress(OSError), private.open_new(Path(self._spec.run_dir) / records.WHY) as file:
+                file.write(str(error))
         return code
 
     def _gather(self) -> None:
@@ -119,7 +117,7 @@ class Gang:
         hosts = [own_address(self._spec.host_file), os.uname().nodename]
         text = json.dumps({"port": self._listener.getsockname()[1], "key": self._key, "hosts": hosts})
         draft = meeting.with_name(f".{gang.MEETING}.{os.getpid()}")
-        with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
+        with private.open_new(draft) as file:
             file.write(text)
         draft.replace(meeting)
         argv = [*step_words(self._spread), *self._spread.launcher, "member", self._spec.run_dir]
@@ -269,7 +267,7 @@ class Gang:
         gang.end(running, GRACE_S)
         if self._output is not None:
             self._output.pass_on(ended=True)
-        shutil.rmtree(self._marks[SCRATCH_MARK], ignore_errors=True)
+        scratch.remove(self._marks[SCRATCH_MARK])
         for port in self._ports:
             port.release()
 

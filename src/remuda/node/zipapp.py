@@ -5,8 +5,10 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import importlib.util
+import io
 import marshal
 import os
+import stat
 import sys
 import tempfile
 import zipfile
@@ -17,35 +19,47 @@ import remuda
 ROOMS = ("node", "wire", "policy")
 _MAIN = "import sys\nfrom remuda.node.program import main\nsys.exit(main(sys.argv[1:]))\n"
 _EPOCH = (1980, 1, 1, 0, 0, 0)
+_PLAIN = 2
+"""The last format of compiled code without references."""
 _UNCHECKED = 1
 """Flag of a compiled file that is never compared with its source (PEP 552)."""
 
 
+def program_path(target: Path) -> Path:
+    """Where `build_zipapp` puts the program below `target`; nothing is read there, and nothing written.
+
+    The name is a hash of the sources and of the Python that builds, whose compiled files are beside them.
+    """
+    return target / _name(_sources())
+
+
 def build_zipapp(target: Path) -> Path:
-    """Pack the node program into `target/remuda-node-<hash>.pyz`; the path, which is there already if nothing changed.
+    """See that the node program is at `program_path(target)`, packed from these sources; its path.
 
     It holds the sources, which every Python can run, and beside them compiled files for the Python that builds, which
-    make its own start three times as fast. The name is a hash of the sources and that Python's version. Several
-    processes may build at once: the file appears whole.
+    make its own start three times as fast. A file of that name counts only if it is the user's and has exactly these
+    bytes: whoever could write the directory once could have put anything there. Several processes may build at once:
+    the file appears whole.
 
     Args:
-        target: directory, made if absent.
+        target: directory, made if absent. That nobody else can write it is the caller's to see to.
 
     Raises:
         OSError: `target` cannot be written.
     """
     sources = _sources()
-    path = target / f"remuda-node-{_digest(sources)}.pyz"
-    if path.exists():
-        return path
-    target.mkdir(parents=True, exist_ok=True)
-    fd, draft = tempfile.mkstemp(prefix=".remuda-node-", dir=target)
+    path, whole = target / _name(sources), _packed(sources)
+    if not _holds(path, whole):
+        target.mkdir(mode=0o700, parents=True, exist_ok=True)
+        _put(path, whole)
+    return path
+
+
+def _put(path: Path, whole: bytes) -> None:
+    fd, draft = tempfile.mkstemp(prefix=".remuda-node-", dir=path.parent)
     try:
         with os.fdopen(fd, "wb") as file:
-            with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
-                for name, text in sources.items():
-                    _add(archive, name, text)
-                    _add(archive, f"{name}c", _compiled(name, text))
+            file.write(whole)
             file.flush()
             os.fchmod(file.fileno(), 0o644)
             os.fsync(file.fileno())
@@ -54,7 +68,28 @@ def build_zipapp(target: Path) -> Path:
         with contextlib.suppress(OSError):
             Path(draft).unlink()
         raise
-    return path
+
+
+def _holds(path: Path, whole: bytes) -> bool:
+    """Whether a file is the user's own, nobody else can write it, and it has these bytes."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return False
+    with os.fdopen(fd, "rb") as file:
+        status = os.fstat(fd)
+        is_own = stat.S_ISREG(status.st_mode) and status.st_uid == os.geteuid() and not status.st_mode & 0o022
+        return is_own and status.st_size == len(whole) and file.read() == whole
+
+
+def _packed(sources: dict[str, bytes]) -> bytes:
+    """The archive: equal sources give equal bytes."""
+    made = io.BytesIO()
+    with zipfile.ZipFile(made, "w", zipfile.ZIP_STORED) as archive:
+        for name, text in sources.items():
+            _add(archive, name, text)
+            _add(archive, f"{name}c", _compiled(name, text))
+    return made.getvalue()
 
 
 def child_command(program: Path, document: Path, python: str = sys.executable) -> list[str]:
@@ -78,8 +113,13 @@ def _sources() -> dict[str, bytes]:
     return {"__main__.py": _MAIN.encode(), **packed}
 
 
+def _name(sources: dict[str, bytes]) -> str:
+    return f"remuda-node-{_digest(sources)}.pyz"
+
+
 def _digest(sources: dict[str, bytes]) -> str:
-    total = hashlib.sha256(importlib.util.MAGIC_NUMBER)
+    # Two Pythons of one home that compile differently have a file each, and do not replace each other's for ever.
+    total = hashlib.sha256(importlib.util.MAGIC_NUMBER + sys.version.encode())
     for name, text in sources.items():
         total.update(f"{name}\0{len(text)}\0".encode() + text)
     return total.hexdigest()[:12]
@@ -89,7 +129,8 @@ def _compiled(name: str, text: bytes) -> bytes:
     """A `.pyc` as `py_compile` writes it, without a time stamp, so that equal sources give equal bytes."""
     code = compile(text, name, "exec", dont_inherit=True, optimize=0)
     flags = _UNCHECKED.to_bytes(4, "little")
-    return importlib.util.MAGIC_NUMBER + flags + importlib.util.source_hash(text) + marshal.dumps(code)
+    # Newer formats save space where an object is known elsewhere in the process: then bytes depend on what it has done.
+    return importlib.util.MAGIC_NUMBER + flags + importlib.util.source_hash(text) + marshal.dumps(code, _PLAIN)
 
 
 def _add(archive: zipfile.ZipFile, name: str, data: bytes) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, get_args, get_origin
 from pydantic import BaseModel
 from pydantic_core import PydanticUndefined
 
-from remuda.base.settings import KNOWN, PREFIXES
+from remuda.base.settings import FROM_HERE, KNOWN, PREFIXES
 from remuda.specs.defaults import OF_RUNS, QUESTIONS
 from remuda.specs.fields import submodels
 from remuda.specs.kinds import KINDS
@@ -165,7 +165,8 @@ def _environment() -> str:
     return "\n".join(
         [
             "## Environment\n",
-            "Read from the process environment, `./.env` and `~/.remuda/.env`, in this order.",
+            "Read from the process environment, `./.env` and `~/.remuda/.env`, in this order. The second may be",
+            f"somebody else's: of it, only {', '.join(f'`{name}`' for name in sorted(FROM_HERE))} are.",
             f"`{PREFIXES[1]}…` names are read where the `REMUDA_…` ones are not set; `API_TOKEN`, `LEPTONAI_API_TOKEN`",
             "and `LEPTON_WORKSPACE_ID` as they are.\n",
             "| Variable | Purpose |",

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 from pydantic import ValidationError
 
 from remuda.base.errors import InputError
+from remuda.base.private import check_private
 from remuda.base.settings import setting_with_origin, variable
 from remuda.specs.defaults import run_section, sections
 from remuda.specs.document import Document, fail, parse
@@ -224,10 +225,13 @@ def read_defaults() -> Document | None:
 
     Raises:
         InputError: it is wrong, or was named in the environment and is missing.
+        NotPrivate: nobody named it, and others could have written it.
     """
     path, origin = defaults_path()
-    if not origin and not path.is_file():
-        return None
+    if not origin:
+        if not path.is_file():
+            return None
+        check_private(path, below=path.parent)
     try:
         document = read_document(path)
     except InputError as error:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from sqlalchemy import create_engine, event
 
 from remuda.base.errors import InputError
+from remuda.base.private import make_missing
 from remuda.store.address import read_address
 from remuda.store.database import Store
 from remuda.store.faults import translated
@@ -53,7 +54,7 @@ def open_store(where: str | Path, *, mounts: Path = _MOUNTS) -> Store:
 def _prepare_file(path: Path) -> None:
     """Make folder and file private to the user before SQLite does: its own files get the mode of this one."""
     try:
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_missing(path.parent)
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
     except OSError as error:
         raise InputError(f"database {path} cannot be opened: {error.strerror}") from error

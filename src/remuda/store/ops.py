@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 from sqlalchemy import delete, func, literal, select, text
 
 from remuda.base.errors import Conflict, InputError, NotFound, RemudaError
+from remuda.base.private import make_missing
 from remuda.store.address import read_address
 from remuda.store.faults import RESTORE_HINT, translated
 from remuda.store.migrate import file_lock, journal_mode, revision
@@ -140,7 +141,7 @@ def restore(path: Path, copy: Path) -> Path | None:
     if not copy.is_file():
         raise NotFound(f"no file {copy}")
     _check_sound(copy)
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    make_missing(path.parent)
     partial = _new_file_beside(path)
     try:
         shutil.copyfile(copy, partial)

@@ -116,6 +116,8 @@ class ChildSpec:
     port_locks: str = ""
     """Directory of lock files that keep two allocations on one machine from one port; local to the machine, made with
     mode 0700. Empty: no locks, only the bind test."""
+    port_locks_own: str = ""
+    """Where these lie, below a name for each machine, when somebody else has made `port_locks`. Empty: nowhere."""
     bind_host: str = "127.0.0.1"
     """Address that the child listens on and is probed at."""
     advertise_host: str = ""

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.component.node.conftest import Allocation
+    from tests.strangers import Stranger
 
 
 def test_a_server_becomes_ready_and_says_where_it_is(allocation: Allocation) -> None:
@@ -175,6 +176,21 @@ def test_two_programs_that_want_one_port_get_two(make_allocation: Callable[[str]
     assert [item.states() for item in allocations] == [["starting", "ready"]] * 4
     allocations[0].stop()
     assert (tmp_path / "locks").stat().st_mode & 0o777 == 0o700
+
+
+def test_a_stranger_s_folder_of_locks_stops_nobody(
+    make_allocation: Callable[[str], Allocation], common: Path, stranger: Stranger, tmp_path: Path
+) -> None:
+    assert stranger.does((common / "locks").mkdir)
+    if not stranger.is_real:
+        (common / "locks").chmod(0o777)
+    places = {"port_locks": str(common / "locks"), "port_locks_own": str(tmp_path / "ports")}
+    first, second = make_allocation("a"), make_allocation("b")
+    first.start(["/bin/sleep", "1000"], port=25_793, port_fixed=True, **places)
+    first.state("ready")
+    second.start(["/bin/sleep", "1000"], port=25_793, port_fixed=True, **places)
+    assert second.code() == codes.PORT_TAKEN
+    assert [path.name for path in (tmp_path / "ports" / os.uname().nodename).iterdir()] == ["25793.lock"]
 
 
 def test_a_fixed_port_held_by_another_allocation(make_allocation: Callable[[str], Allocation], tmp_path: Path) -> None:

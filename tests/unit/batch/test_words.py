@@ -122,7 +122,9 @@ def test_the_openai_key_goes_only_where_it_belongs(monkeypatch: pytest.MonkeyPat
     monkeypatch.setenv("OPENAI_BASE_URL", "http://other:1/v1")
     assert default_key("http://other:1") == "sk"
     monkeypatch.setenv("API_TOKEN", "token")
-    assert default_key("http://third") == "token"
+    assert not default_key("http://third")
+    monkeypatch.delenv("OPENAI_API_KEY")
+    assert default_key("http://other:1") == "token"
 
 
 @pytest.mark.parametrize(

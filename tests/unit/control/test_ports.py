@@ -15,11 +15,14 @@ from tests.unit.supervise.build import key, workload
 
 from remuda.base.errors import Conflict
 from remuda.control.ports import Reserved, choose_port
+from remuda.node.ports import PortClaim, UnsafeDirectory
 from remuda.plan.model import Endpoint, Listen
 from remuda.supervise.model import Phase, Task, Want
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from tests.strangers import Stranger
 
 HOST = "127.0.0.1"
 HOME = Path("/home/me/.remuda")
@@ -162,3 +165,47 @@ def test_a_folder_or_file_of_somebody_else_is_not_used(free: int, tmp_path: Path
     assert reserved.other(free) == ""
     reserved.take("herd", free)
     assert secret.read_text() == str(tmp_path), "a link is replaced, not followed"
+
+
+@pytest.mark.parametrize("made", ["folder", "file", "link"])
+def test_where_a_stranger_made_the_folder_hosts_and_nodes_meet_in_one_of_ours(
+    common: Path, stranger: Stranger, free: int, made: str
+) -> None:
+    """Anybody can make a folder of that name; no command may stop because of it, and no port be given out twice."""
+    locks, own = common / "locks", common / "home" / "ports"
+    own.parent.mkdir(mode=0o700)
+    deeds = {"folder": lambda: locks.mkdir(mode=0o777), "file": locks.touch, "link": lambda: locks.symlink_to("/tmp")}
+    assert stranger.does(deeds[made])
+    reserved = Reserved(locks, own.parent, own)
+    with reserved.choosing():
+        reserved.take("herd", free)
+    assert reserved.locks == own / os.uname().nodename
+    assert [folder.stat().st_mode & 0o777 for folder in (own, reserved.locks)] == [0o700, 0o700]
+    # A node program of the same state directory holds the port: the host sees it, and so does another one.
+    claim, other = PortClaim(locks, HOST, own), PortClaim(locks, HOST, own)
+    assert claim.take_free(free, "a") == free
+    assert choose_port(Listen(port=free), {}, HOST, reserved) > free
+    assert other.take_free(free, "b") > free
+    claim.release()
+    other.release()
+
+
+def test_where_nothing_is_wrong_all_homes_share_one_folder(common: Path, free: int) -> None:
+    claim = PortClaim(common / "locks", HOST, common / "home" / "ports")
+    assert claim.take_free(free, "a") == free
+    assert choose_port(Listen(port=free), {}, HOST, Reserved(common / "locks", HOME)) > free
+    assert not (common / "home").exists()
+    claim.release()
+
+
+def test_a_place_of_ones_own_is_looked_at_too(common: Path, stranger: Stranger, free: int) -> None:
+    for name in ("locks", "ports"):
+        assert stranger.does((common / name).mkdir)
+    stranger.see_as_foreign()
+    with pytest.raises(UnsafeDirectory, match="ports"):
+        PortClaim(common / "locks", HOST, common / "ports").take_free(free, "a")
+    with (
+        pytest.raises(Conflict, match="ports cannot be reserved"),
+        Reserved(common / "locks", HOME, common / "ports").choosing(),
+    ):
+        pass

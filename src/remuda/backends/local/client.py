@@ -10,8 +10,9 @@ from remuda.backends.base import CHILD_ENDED, Life, Observed, Rendered
 from remuda.backends.local.processes import kill_token, signal_process, tokens_by_pid
 from remuda.backends.rundir import allocation_dir
 from remuda.backends.tail import last_text
-from remuda.base.errors import BackendUnreachable
-from remuda.base.files import write_atomic
+from remuda.base.errors import BackendUnreachable, NotPrivate
+from remuda.base.files import write_atomic, write_new
+from remuda.base.private import make_private
 from remuda.wire.exit import STOPPED, ExitRecord
 from remuda.wire.process import ProcessId, boot_id, is_alive
 from remuda.wire.report import Report
@@ -66,12 +67,12 @@ class LocalClient:
             return
         folder = self.folder(rendered.token)
         try:
-            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            make_private(folder, below=self.workloads)
             for path, text in rendered.files.items():
                 write_atomic(Path(path), text, mode=0o600)
             env = {name: os.environ[name] for name in _INHERITED if name in os.environ} | dict(rendered.env)
             self.spawned[rendered.token] = _spawn(rendered.argv, env, folder / "node.log")
-        except OSError as error:
+        except (OSError, NotPrivate) as error:
             raise BackendUnreachable(f"cannot start {rendered.token}: {error}") from error
 
     def look(self, token: str, found: Mapping[int, str] | None) -> Observed | None:
@@ -185,10 +186,13 @@ class LocalClient:
     def _bury(self, token: str) -> ProcessId:
         """Claim the allocation for nobody, so that a node program still on its way ends at once."""
         folder = self.folder(token)
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        try:
+            make_private(folder, below=self.workloads)
+        except NotPrivate as error:
+            raise BackendUnreachable(f"cannot end {token}: {error}") from error
         nobody = ProcessId(pid=0, start="", boot="", node=os.uname().nodename)
         temporary = folder / f".claim.{os.getpid()}"
-        temporary.write_text(nobody.to_json())
+        write_new(temporary, nobody.to_json())
         try:
             os.link(temporary, folder / "claim.json")
             return nobody

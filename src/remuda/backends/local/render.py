@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from remuda.backends.base import Rendered, Request
-from remuda.backends.rundir import allocation_dir, child_spec, text_map
+from remuda.backends.rundir import OWN_LOCKS, allocation_dir, child_spec, text_map
 from remuda.base.errors import InputError
 
 if TYPE_CHECKING:
@@ -43,6 +43,7 @@ def render(request: Request, site: LocalSite) -> Rendered:
         folder,
         env=env,
         port_locks=str(site.port_locks),
+        port_locks_own=str(site.workloads.parent / OWN_LOCKS),
         bind_host="0.0.0.0" if listen and listen.public else LOOPBACK,  # noqa: S104 - asked for by the user
         host_file=str(site.host_file),
     )

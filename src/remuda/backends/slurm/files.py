@@ -12,8 +12,9 @@ from remuda.backends.rundir import allocation_dir
 from remuda.backends.slurm.arrays import BATCHES, batch_of, files_of
 from remuda.backends.slurm.render import NODE_LOG, RESTARTS
 from remuda.backends.tail import last_text
-from remuda.base.errors import BackendUnreachable
-from remuda.base.files import write_atomic
+from remuda.base.errors import BackendUnreachable, NotPrivate
+from remuda.base.files import write_atomic, write_new
+from remuda.base.private import make_private
 from remuda.wire.exit import ExitRecord
 from remuda.wire.process import ProcessId
 from remuda.wire.report import Report
@@ -58,15 +59,23 @@ class Files:
         try:
             for item in items:
                 folder = Path(self.folder(item.token))
-                folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+                make_private(folder, below=self.workloads)
                 for name, text in files_of(item, call).items():
                     if name not in written:
-                        _write(Path(name), text, folder)
+                        self._write(Path(name), text, folder)
                 if item.together is not None and call.is_batch:
                     written |= item.together.files.keys()
                     _link(*item.together.link)
-        except OSError as error:
+        except (OSError, NotPrivate) as error:
             raise BackendUnreachable(f"cannot write the files of {items[0].token}: {error}") from error
+
+    def _write(self, path: Path, text: str, folder: Path) -> None:
+        if path.parent == folder and not path.exists():
+            # Nobody reads it before it is submitted.
+            write_new(path, text)
+            return
+        make_private(path.parent, below=self.workloads)
+        write_atomic(path, text, mode=0o600, sync=False)
 
     def report(self, token: str) -> tuple[Report | None, bool]:
         """Newest report of the node program, and whether the file system failed to tell it."""
@@ -121,12 +130,12 @@ class Files:
         nobody = ProcessId(pid=0, start="", boot="", node=os.uname().nodename)
         draft = folder / f".claim.{os.uname().nodename}.{os.getpid()}"
         try:
-            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            draft.write_text(nobody.to_json() + "\n")
+            make_private(folder, below=self.workloads)
+            write_new(draft, nobody.to_json() + "\n")
             os.link(draft, folder / "claim.json")
         except FileExistsError:
             return self.claim(token) or nobody
-        except OSError as error:
+        except (OSError, NotPrivate) as error:
             raise BackendUnreachable(f"{folder} cannot be written: {error}") from error
         finally:
             draft.unlink(missing_ok=True)
@@ -166,16 +175,6 @@ def _link(name: str, target: str) -> None:
         os.unlink(draft)  # noqa: PTH108
     os.symlink(target, draft)  # noqa: PTH211
     os.replace(draft, name)  # noqa: PTH105
-
-
-def _write(path: Path, text: str, folder: Path) -> None:
-    if path.parent == folder and not path.exists():
-        # Nobody reads it before it is submitted.
-        with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as file:
-            file.write(text)
-        return
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    write_atomic(path, text, mode=0o600, sync=False)
 
 
 def _fresh(path: str, token: str, known: dict[str, tuple[int, T | None]], read: Callable[[str], T]) -> T | None:

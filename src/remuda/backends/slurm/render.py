@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from pydantic import ValidationError
 
 from remuda.backends.base import Rendered, Request, Together, make_token
-from remuda.backends.rundir import allocation_dir, child_spec
+from remuda.backends.rundir import OWN_LOCKS, allocation_dir, child_spec
 from remuda.backends.slurm.arrays import BATCHES, array_index, array_name, batch_of
 from remuda.backends.slurm.hostlist import compress, expand
 from remuda.backends.slurm.options import check_directives, check_words, joined_gres, names_gres
@@ -211,6 +211,7 @@ def _child(request: Request, place: SlurmPlace, site: SlurmSite, folder: Path) -
         bind_host="0.0.0.0" if listen else "127.0.0.1",  # noqa: S104 - other nodes must reach it
         host_file=str(site.host_file),
         port_locks=site.port_locks if listen else "",
+        port_locks_own=str(site.workloads.parent / OWN_LOCKS) if listen else "",
     )
     if child.watch is not None and (place.output or place.error):
         child = replace(child, watch=replace(child.watch, tee=True))

@@ -1,0 +1,122 @@
+"""Another user of the same machine, who does for real what a test says.
+
+Only root may become somebody else. Elsewhere the same deeds are done by ourselves, and the product is told that *we*
+are somebody else: what it sees is the same, a directory or a peer whose user is not its own.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import stat
+import tempfile
+import traceback
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+UID = 54_321
+"""Nobody has it, so it has no name and no rights."""
+MARK = "REMUDA_TEST_STRANGER"
+
+
+class Stranger:
+    """Another user, in the group of `common`.
+
+    Args:
+        gid: group that they are in.
+        monkeypatch: of the test.
+    """
+
+    def __init__(self, gid: int, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.gid = gid
+        self.is_real = os.geteuid() == 0
+        self.uid = UID if self.is_real else os.geteuid()
+        self._monkeypatch = monkeypatch
+        self._children: list[int] = []
+
+    def see_as_foreign(self) -> None:
+        """From now on what the stranger made is foreign to the product in this process."""
+        if not self.is_real:
+            self._monkeypatch.setattr(os, "geteuid", lambda: self.uid + 1)
+            self._monkeypatch.setattr(os, "getuid", lambda: self.uid + 1)
+
+    def does(self, deed: Callable[[], object]) -> bool:
+        """Whether they could do it."""
+        _, status = os.waitpid(self.begins(deed), 0)
+        return os.waitstatus_to_exitcode(status) == 0
+
+    def begins(self, deed: Callable[[], object]) -> int:
+        """Let them go on with it; the pid."""
+        pid = os.fork()
+        if pid:
+            self._children.append(pid)
+            return pid
+        try:
+            if self.is_real:
+                os.setgroups([])
+                os.setgid(self.gid)
+                os.setuid(self.uid)
+            os.umask(0o002)
+            deed()
+        except PermissionError:
+            os._exit(1)
+        except BaseException:  # noqa: BLE001 - what a child of a test is left with must not go on as the test
+            traceback.print_exc()
+            os._exit(2)
+        os._exit(0)
+
+    def leaves(self) -> None:
+        """End what they began."""
+        for pid in self._children:
+            try:
+                os.kill(pid, 9)
+                os.waitpid(pid, 0)
+            except (ProcessLookupError, ChildProcessError):
+                continue
+
+
+@pytest.fixture
+def common() -> Iterator[Path]:
+    """A folder of a project: shared with a group, mode 2775, as `mkdir; chgrp; chmod g+ws` make it."""
+    folder = Path(tempfile.mkdtemp(prefix="rp", dir="/tmp"))
+    os.chown(folder, -1, UID if os.geteuid() == 0 else os.getegid())
+    folder.chmod(0o2775)
+    yield folder
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture
+def stranger(common: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Stranger]:
+    """Another user of this machine, in the project's group."""
+    one = Stranger(common.stat().st_gid, monkeypatch)
+    yield one
+    one.leaves()
+
+
+@pytest.fixture
+def loose() -> Iterator[None]:
+    """A umask that leaves everything open: what is private is so because of us."""
+    before = os.umask(0)
+    yield
+    os.umask(before)
+
+
+def modes(folder: Path) -> Mapping[str, str]:
+    """What others than the owner may reach or change below a folder, by path."""
+    found = {}
+    for path in [folder, *folder.rglob("*")]:
+        mode = path.lstat().st_mode
+        if not stat.S_ISLNK(mode) and mode & 0o077:
+            found[str(path.relative_to(folder))] = f"{stat.S_IMODE(mode):04o}"
+    return found
+
+
+def dumps(found: Mapping[str, str]) -> str:
+    """For a message."""
+    return json.dumps(found, indent=1)

@@ -14,7 +14,7 @@ from remuda.base.errors import InputError, RemudaError, TimedOut
 from remuda.base.files import remove_empty
 from remuda.base.paths import state_paths
 from remuda.base.secrets import MASK, looks_secret
-from remuda.control import planning
+from remuda.control import planning, rundirs
 from remuda.control.client import HostClient, connect
 from remuda.control.ending import take_down
 from remuda.control.follow import secret_folder
@@ -96,7 +96,7 @@ def bring_up(planned: Planned, client: HostClient | None = None) -> dict[str, An
     workload = planned.workload
     folder = secret_folder(workload.run_dir, workload.uid)
     try:
-        _place_run_dir(workload)
+        rundirs.place_elsewhere(workload)
         delivered = planning.deliver_secrets(workload)
         spec = json.dumps(planned.spec.model_dump(mode="json", exclude_none=True))
         view = host.post("/workloads", {"workload": json.loads(delivered.model_dump_json()), "spec": spec})
@@ -108,22 +108,6 @@ def bring_up(planned: Planned, client: HostClient | None = None) -> dict[str, An
         # It was up already: that one keeps its own secrets.
         shutil.rmtree(folder, ignore_errors=True)
     return dict(view)
-
-
-def _place_run_dir(workload: Workload) -> None:
-    """With `home_directory`, files go there; the state directory only points to them."""
-    home = str(workload.place.get("home") or "")
-    run_dir = Path(workload.run_dir)
-    if not home or Path(home).expanduser().absolute() == run_dir.parent.parent:
-        return
-    elsewhere = Path(home).expanduser().absolute() / "workloads" / workload.name
-    try:
-        elsewhere.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if not run_dir.exists():
-            run_dir.unlink(missing_ok=True)
-            run_dir.symlink_to(elsewhere)
-    except OSError as error:
-        raise InputError(f"{elsewhere} cannot be made: {error.strerror}", where="home_directory") from error
 
 
 def gist(reason: str) -> str:

@@ -80,7 +80,7 @@ def _make_marked(elsewhere: Path, run_dir: Path) -> None:
 
 
 def remove(workload: Workload, paths: StatePaths) -> str:
-    """Remove the run directory of a workload that is forgotten; what is left of it because it is not ours, else empty."""
+    """Remove the run directory of a workload that is forgotten; a folder that is left as it is not ours, else empty."""
     folder = paths.workload(workload.name)
     left = "" if os.path.realpath(workload.run_dir) == os.path.realpath(folder) else workload.run_dir
     if folder.is_symlink():

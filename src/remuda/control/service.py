@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Literal
 
-from remuda.base.errors import Conflict, InputError
+from remuda.base.errors import Conflict, InputError, Unwritable
 from remuda.base.ids import check_name, check_uid
 from remuda.control import rundirs
 from remuda.control.lookout import Lookout
@@ -63,6 +63,8 @@ class Service(Lookout):
     def __init__(self, journal: StoreJournal, supervisor: Supervisor, paths: StatePaths, clock: Clock) -> None:
         super().__init__(journal, supervisor, clock)
         self.paths = paths
+        self._unrecorded: dict[str, str] = {}
+        """Workloads that end although that could not be recorded yet, and why they do."""
         self.ports = Reserved(paths.ports, paths.root)
         self.address = "127.0.0.1"
         """Of this machine, as nodes of a cluster reach it."""
@@ -190,11 +192,36 @@ class Service(Lookout):
 
     def down(self, name: str, why: str = TAKEN_DOWN) -> WorkloadView:
         """Record that the workload is not wanted any more. It is DOWN when `view` says so."""
-        want = self._want(name)
-        if want.running:
-            self._change(replace(want, running=False), why)
-        self.supervisor.wake()
+        self._end([self._want(name)], why)
         return self.view(name)
+
+    def _end(self, wants: Sequence[Want], why: str) -> None:
+        """Let them end: recorded, or where nothing can be recorded now all the same, and recorded as soon as it can.
+
+        So a run can be ended that has filled the disk. A host that dies before it is recorded is the price.
+        """
+        ending = [replace(want, running=False) for want in wants if want.running]
+        try:
+            with self.journal.transaction():
+                for want in ending:
+                    self._change(want, why)
+        except Unwritable as error:
+            for want in ending:
+                _LOG.warning("%s is ended, which cannot be recorded now: %s", want.workload.name, error)
+                self._unrecorded[want.workload.name] = why
+                self.supervisor.adopt(replace(want, note=why))
+        self.supervisor.wake()
+
+    def record_ends(self) -> None:
+        """Record what was ended while nothing could be; what still cannot be stays for the next time."""
+        for name, why in list(self._unrecorded.items()):
+            want = self.supervisor.wants.get(name)
+            if want is not None and not want.running:
+                try:
+                    self._change(want, why)
+                except Unwritable:
+                    return
+            self._unrecorded.pop(name, None)
 
     def restart(self, name: str) -> WorkloadView:
         """Ask for a workload again: what failed or ended gets a new attempt.
@@ -243,14 +270,16 @@ class Service(Lookout):
         for name in wanted:
             self._want(name)
         verbs: dict[Verb, Callable[[str], WorkloadView]] = {
-            "down": self.down,
             "restart": self.restart,
             "pause": partial(self.pause, paused=True),
             "unpause": partial(self.pause, paused=False),
         }
-        with self.journal.transaction():
-            for name in wanted:
-                verbs[verb](name)
+        if verb == "down":
+            self._end([self._want(name) for name in wanted], TAKEN_DOWN)
+        else:
+            with self.journal.transaction():
+                for name in wanted:
+                    verbs[verb](name)
         return [self.view(name) for name in names]
 
     def scale(self, name: str, count: int) -> WorkloadView:

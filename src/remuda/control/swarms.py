@@ -7,10 +7,9 @@ import shutil
 import time
 from contextlib import suppress
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from remuda.base.errors import InputError, RemudaError, TimedOut
+from remuda.base.errors import RemudaError, TimedOut
 from remuda.base.files import remove_empty
 from remuda.base.paths import state_paths
 from remuda.base.secrets import MASK, looks_secret
@@ -24,10 +23,10 @@ from remuda.wire.report import without_log
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
+    from pathlib import Path
 
     from remuda.backends.base import Rendered
     from remuda.control.planning import Planned
-    from remuda.plan.model import Workload
 
 UP = frozenset({"RUNNING", "DEGRADED"})
 _LOOK_AGAIN_S = 0.1

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import uvicorn
 
-from remuda.base import log
+from remuda.base import log, starting
 from remuda.base.clock import SystemClock
 from remuda.base.errors import Conflict, Fenced, RemudaError, Unwritable
 from remuda.base.files import write_atomic
@@ -53,10 +53,14 @@ def main() -> int:
     os.environ.pop("REMUDA_TOKEN", None)
     _wait_without_threads()
     try:
-        with _machine_lock(paths), open_store(wiring.database_url(paths)) as store, log_kept(store):
-            _serve(paths, store)
+        with _machine_lock(paths):
+            starting.say(paths, "opens its database")
+            with open_store(wiring.database_url(paths)) as store, log_kept(store):
+                _serve(paths, store)
     except RemudaError as error:
         return _tell(error)
+    finally:
+        starting.over(paths)
     return 0
 
 
@@ -128,6 +132,7 @@ class Host:
             Conflict: another machine's host holds the lease.
             Fenced: another host took over.
         """
+        starting.say(self.paths, "asks whether another host is in charge")
         me = identify(os.getpid())
         taken = leases.acquire(self.store, me, LEASE_TTL_S, self.clock.now())
         if isinstance(taken, leases.Held):
@@ -135,6 +140,7 @@ class Host:
                 f"the host of {self.paths.root} runs as {taken}",
                 hint="use remuda on that machine, or stop it there: remuda host stop",
             )
+        starting.say(self.paths, "reads what is recorded")
         journal = StoreJournal(self.store, taken.fence)
         supervisor = Supervisor(journal, wiring.backends(self.paths), self.clock)
         service = Service(journal, supervisor, self.paths, self.clock)
@@ -143,6 +149,7 @@ class Host:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._stop.set)
+        starting.say(self.paths, "begins to listen")
         key = self._report_key()
         reports = ReportServer(key, supervisor.take)
         service.address, port = await self._take_reports(reports)
@@ -151,6 +158,7 @@ class Host:
                       started_at=self.clock.now())  # fmt: skip
         server = _server(App(service, reports, facts, self._stop.set))
         listener = self._listen()
+        starting.over(self.paths)
         _LOG.info("host %d serves %s, lease %d", me.pid, self.paths.root, taken.fence)
         try:
             await self._until_stopped(service, server, listener, taken)

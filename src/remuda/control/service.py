@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Literal
 
-from remuda.base.errors import Conflict, InputError, Unwritable
+from remuda.base.errors import Conflict, InputError, RemudaError, Unwritable
 from remuda.base.ids import check_name, check_uid
 from remuda.control import rundirs
 from remuda.control.lookout import Lookout
@@ -21,6 +21,7 @@ from remuda.plan.model import Kind, Role, Workload
 from remuda.store.rows import WorkloadRow
 from remuda.supervise.loop import Supervisor, all_ended, with_group_count
 from remuda.supervise.model import LIVE, TAKEN_DOWN, Line, Want
+from remuda.supervise.records import want_of
 from remuda.supervise.succession import HEIR, takes_turns
 from remuda.supervise.summary import summarise
 
@@ -79,6 +80,7 @@ class Service(Lookout):
             Conflict: another workload of that name is up; a port or the GPUs are taken.
             InputError: the name cannot be one.
         """
+        self._know()
         old = self.supervisor.wants.get(workload.name)
         if old is not None and old.running and is_same(old.workload, workload):
             return self.view(workload.name)
@@ -91,6 +93,7 @@ class Service(Lookout):
             Conflict: one of them is up, or named twice; a port or the GPUs are taken.
             InputError: a name cannot be one, or there is no such backend.
         """
+        self._know()
         names = [start.workload.name for start in starts]
         name, count = Counter(names).most_common(1)[0] if names else ("", 0)
         if count > 1:
@@ -211,6 +214,40 @@ class Service(Lookout):
                 self._unrecorded[want.workload.name] = why
                 self.supervisor.adopt(replace(want, note=why))
         self.supervisor.wake()
+
+    def settle(self) -> None:
+        """Make memory and database the same again, after a time in which the database did not answer or had no room.
+
+        Raises:
+            RemudaError: it still does not answer.
+        """
+        if self.journal.in_doubt:
+            self._reload()
+        self.record_ends()
+
+    def _reload(self) -> None:
+        """Follow what is recorded; but what ends although it could not be recorded stays as it is."""
+        rows = [row for row in self.journal.store.workloads() if row.name not in self._unrecorded]
+        recorded = {row.name: want_of(row) for row in rows}
+        for name, known in list(self.supervisor.wants.items()):
+            want = recorded.get(name)
+            if name not in self._unrecorded and (want is None or want.workload.uid != known.workload.uid):
+                self._drop(name)
+        for row in rows:
+            self.created[row.name] = row.created_at
+            if self.supervisor.wants.get(row.name) != recorded[row.name]:
+                self.supervisor.adopt(recorded[row.name])
+        self.journal.in_doubt = False
+
+    def _want(self, name: str) -> Want:
+        self._know()
+        return super()._want(name)
+
+    def _know(self) -> None:
+        """Before something is concluded from memory."""
+        if self.journal.in_doubt:
+            with suppress(RemudaError):
+                self._reload()
 
     def record_ends(self) -> None:
         """Record what was ended while nothing could be; what still cannot be stays for the next time."""

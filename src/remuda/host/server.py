@@ -212,7 +212,7 @@ class Host:
                 raise Fenced(f"{self.paths.socket} was removed or replaced: nobody can reach this host any more")
             try:
                 lease = leases.renew(self.store, lease, LEASE_TTL_S, self.clock.now())
-                service.record_ends()
+                service.settle()
             except Fenced:
                 raise
             except RemudaError as error:

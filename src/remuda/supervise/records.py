@@ -10,6 +10,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from remuda.backends.base import TaskKey
+from remuda.base.errors import Unavailable, Unwritable
 from remuda.plan.model import Workload
 from remuda.store.rows import AllocationRow, EventRow, EvidenceRow, TaskRow, WorkloadRow
 from remuda.supervise.ledger import BAN, Evidence
@@ -51,6 +52,8 @@ class StoreJournal:
         self.store = store
         self.fence = fence
         self._then: list[Callable[[], None]] | None = None
+        self.in_doubt = False
+        """Whether a transaction may have been recorded although its answer was lost: memory may be behind."""
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
@@ -66,9 +69,16 @@ class StoreJournal:
             yield
             return
         then = self._then = []
+        is_whole = False
         try:
             with self.store.together(self.fence):
                 yield
+                is_whole = True
+        except Unwritable:
+            raise
+        except Unavailable:
+            self.in_doubt |= is_whole
+            raise
         finally:
             self._then = None
         for act in then:

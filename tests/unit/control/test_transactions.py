@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +13,7 @@ from sqlalchemy import event
 from tests.unit.supervise.bed import Bed
 from tests.unit.supervise.build import RULE, group
 
-from remuda.base.errors import RemudaError
+from remuda.base.errors import RemudaError, Unavailable
 from remuda.base.paths import StatePaths
 from remuda.control.nodes import Nodes
 from remuda.control.nodeviews import SmokeResult
@@ -22,7 +23,7 @@ from remuda.supervise.model import Phase
 from remuda.testing.backend import FakeBackend
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
 
@@ -162,4 +163,28 @@ def test_a_use_case_is_done_or_not_whatever_fails(use: str, tmp_path: Path) -> N
     assert commits, "the last step of all was tried, too"
     assert site.memory() == site.recorded()
     assert repr(site.everything()).replace(str(tmp_path / "site"), "") == wanted
+    site.bed.close()
+
+
+@pytest.mark.parametrize("use", [use for use in USES if "ban" not in use and "node" not in use])
+def test_memory_follows_what_was_recorded_although_the_answer_was_lost(use: str, tmp_path: Path) -> None:
+    """As when a server's connection breaks after it has committed: nobody knows what came of it."""
+    site = made(tmp_path / "site")
+    together = site.bed.store.together
+
+    @contextmanager
+    def without_answer(fence: int) -> Iterator[None]:
+        with together(fence):
+            yield
+        raise Unavailable("the connection was lost")
+
+    site.bed.store.together = without_answer  # type: ignore[method-assign]
+    with pytest.raises(Unavailable):
+        USES[use](site)
+    site.bed.store.together = together  # type: ignore[method-assign]
+    recorded = site.recorded()
+    site.service.settle()
+    assert site.memory() == site.recorded() == recorded
+    if use == "create":
+        assert site.service.create(site.workload("new")).name == "new", "asked again, it is there"
     site.bed.close()

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from remuda.backends.slurm.files import leave_batch
 from remuda.base.errors import InputError
-from remuda.base.files import write_atomic
+from remuda.base.files import remove_empty, write_atomic
 
 if TYPE_CHECKING:
     from remuda.base.paths import StatePaths
@@ -77,6 +77,17 @@ def _make_marked(elsewhere: Path, run_dir: Path) -> None:
             raise
         return
     write_atomic(elsewhere / MARK, str(run_dir), mode=0o600)
+
+
+def discard(workload: Workload) -> None:
+    """Remove what `place_elsewhere` and others made for a workload that was refused, unless something lies in it."""
+    folder = Path(workload.run_dir)
+    target = Path(os.path.realpath(folder))
+    if folder.is_symlink() and _is_ours(target, folder) and [entry.name for entry in target.iterdir()] == [MARK]:
+        (target / MARK).unlink()
+        remove_empty(target)
+        folder.unlink()
+    remove_empty(folder)
 
 
 def remove(workload: Workload, paths: StatePaths) -> str:

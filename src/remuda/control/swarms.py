@@ -101,7 +101,8 @@ def bring_up(planned: Planned, client: HostClient | None = None) -> dict[str, An
         view = host.post("/workloads", {"workload": json.loads(delivered.model_dump_json()), "spec": spec})
     except RemudaError:
         shutil.rmtree(folder, ignore_errors=True)
-        remove_empty(folder.parent, Path(workload.run_dir).resolve(), Path(workload.run_dir))
+        remove_empty(folder.parent)
+        rundirs.discard(workload)
         raise
     if view["uid"] != workload.uid:
         # It was up already: that one keeps its own secrets.

@@ -140,3 +140,15 @@ def test_a_folder_in_another_home_is_removed_if_it_was_made_for_it(site: Site, w
     assert site.deleted() == (str(elsewhere) if was_there else "")
     assert elsewhere.exists() is was_there
     assert not site.paths.workload("w").is_symlink()
+
+
+@pytest.mark.parametrize("is_used", [False, True])
+def test_what_was_made_for_a_refused_workload_goes_unless_something_lies_in_it(site: Site, is_used: bool) -> None:
+    elsewhere = site.root / "data" / "workloads" / "w"
+    workload = site.workload(place={"home": str(site.root / "data")})
+    rundirs.place_elsewhere(workload)
+    if is_used:
+        (elsewhere / "results").write_text("mine")
+    rundirs.discard(workload)
+    assert elsewhere.exists() is is_used
+    assert site.paths.workload("w").is_symlink() is is_used

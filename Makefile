@@ -8,7 +8,7 @@ STAMP := $(VENV)/.installed
 WORKERS := $(shell echo $$((2 * $$(nproc))))
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test check lint types contracts format lock bench soak vllm clean
+.PHONY: help install compile demo test check lint types contracts format lock bench soak vllm clean
 
 help:  ## Show this help
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -17,11 +17,15 @@ $(STAMP): pyproject.toml requirements.lock
 	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "remuda needs Python 3.11 or newer; this is " + sys.version.split()[0] + ". Try: make PYTHON=python3.12 $(MAKECMDGOALS)")'
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@test -x $(BIN)/uv || $(BIN)/python -m pip install --quiet --disable-pip-version-check 'uv>=0.5'
-	@$(BIN)/uv pip install --quiet --python $(BIN)/python -r requirements.lock
+	@$(BIN)/uv pip install --quiet --compile-bytecode --python $(BIN)/python -r requirements.lock
 	@$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps -e .
+	@$(MAKE) --no-print-directory compile
 	@touch $(STAMP)
 
 install: $(STAMP)  ## Make .venv with .venv/bin/remuda and all that the demo and the tests need
+
+compile:  ## Compile the sources, so that the first command need not
+	@$(BIN)/python -m compileall -q -j 0 src/remuda
 
 demo: $(STAMP)  ## Run the main job on this machine: no GPU, no cluster, no downloads of models
 	@$(BIN)/remuda demo

@@ -7,7 +7,8 @@
     │   └── NotPrivate
     ├── Unavailable        5   nothing is known: the other side did not answer
     │   ├── HostUnreachable
-    │   └── BackendUnreachable
+    │   ├── BackendUnreachable
+    │   └── Unwritable
     ├── Rejected           6   a backend, engine or server refused
     │   └── Impossible
     ├── TimedOut           7   a wait ended without what it waited for
@@ -82,6 +83,10 @@ class HostUnreachable(Unavailable):
 
 class BackendUnreachable(Unavailable):
     """A scheduler or cluster did not answer; no state may change because of it."""
+
+
+class Unwritable(Unavailable):
+    """Nothing can be recorded now: the disk is full, or the file is gone. What is to end is ended all the same."""
 
 
 class Rejected(RemudaError):

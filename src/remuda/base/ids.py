@@ -26,6 +26,20 @@ def check_name(name: str, *, where: str = "") -> str:
     return name
 
 
+_UID = re.compile(r"[a-z0-9]{1,32}(-[1-9][0-9]{0,8})?")
+
+
+def check_uid(uid: str) -> str:
+    """Return `uid` if it can tell two creations of a workload apart: it becomes part of paths and of names of jobs.
+
+    Raises:
+        InputError: it has other characters.
+    """
+    if _UID.fullmatch(uid) is None:
+        raise InputError(f"{uid!r} cannot be the uid of a workload", where="uid")
+    return uid
+
+
 def new_suffix(length: int = 5) -> str:
     """A short random suffix without look-alike characters."""
     return "".join(secrets.choice(_ALPHABET) for _ in range(length))

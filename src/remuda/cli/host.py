@@ -18,15 +18,18 @@ def host() -> None:
 
 @host.command()
 @click.option("--foreground", is_flag=True, help="Stay in this terminal, for systemd and the like.")
-def start(foreground: bool) -> int:
+@click.option("--wait", default="60s", show_default=True, metavar="TIME",
+              help="A start is waited for as long as it gets on, and so long while it does nothing.")  # fmt: skip
+def start(foreground: bool, wait: str) -> int:
     """Start the host, unless it runs."""
     if foreground:
         from remuda.host.server import main
 
         return main()
+    from remuda.base.units import parse_duration
     from remuda.control.client import connect
 
-    view = connect().get("/host")
+    view = connect(wait_s=parse_duration(wait)).get("/host")
     say(f"host {view['pid']} serves {view['home']}")
     return 0
 

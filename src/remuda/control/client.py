@@ -27,7 +27,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-_START_TIMEOUT_S = 30.0
+_LOOK_S = 2.0
+"""How long a host that starts may take to answer one look; the next one follows."""
 _PEER = struct.Struct("3i")
 """What the kernel says of who listens: pid, user, group."""
 
@@ -171,27 +172,35 @@ def _make(kind: object, message: str, hint: str) -> RemudaError:
     return RemudaError(message, hint=hint)
 
 
-def connect(*, start: bool = True) -> HostClient:
+def connect(*, start: bool = True, wait_s: float = 0.0) -> HostClient:
     """A client of a host that answers; it is started where there is none.
+
+    Args:
+        start: whether it is.
+        wait_s: how long it may do nothing that can be seen while it starts; 0: a minute.
 
     Raises:
         HostUnreachable: none answers, and `start` is false or it did not come up.
+        TimedOut: it lives and does nothing.
     """
     client = HostClient()
     if client.is_up():
         return client
     if not start:
         raise HostUnreachable("no host is running", hint="start it: remuda host start")
-    start_host(client)
+    start_host(client, wait_s)
     return client
 
 
-def start_host(client: HostClient) -> None:
-    """Start the host in the background and wait until it answers.
+def start_host(client: HostClient, wait_s: float = 0.0) -> None:
+    """Start the host in the background and wait until it answers, for as long as it gets on.
 
     Raises:
-        RemudaError: it ended instead; the last lines of its log are in the message.
+        HostUnreachable: it ended instead; the last lines of its log are in the message.
+        TimedOut: it lives and does nothing.
     """
+    from remuda.control.patience import PATIENCE_S, Patience, to_stderr
+
     client.paths.prepare()
     # A host outlives what started it, so it must not carry the mark by which a task's processes are ended.
     env = {name: value for name, value in os.environ.items() if not name.startswith("REMUDA_TASK")}
@@ -203,13 +212,13 @@ def start_host(client: HostClient) -> None:
             [sys.executable, "-m", "remuda.host"], stdin=subprocess.DEVNULL, stdout=file, stderr=file,
             env=env, cwd=client.paths.root, start_new_session=True,
         )  # fmt: skip
-    deadline = time.monotonic() + _START_TIMEOUT_S
+    patience = Patience(client.paths, process.pid, wait_s or PATIENCE_S, to_stderr)
+    look = HostClient(client.paths, timeout_s=_LOOK_S)
     pause = 0.02
-    while not client.is_up():
-        if process.poll() is not None and not client.is_up() and not _is_starting(client.paths):
+    while not look.is_up():
+        if process.poll() is not None and not look.is_up() and not _is_starting(client.paths):
             raise HostUnreachable(f"the host did not start: {_last_words(log, begin)}", hint=f"its log: {log}")
-        if time.monotonic() > deadline:
-            raise TimedOut(f"the host did not answer within {_START_TIMEOUT_S:.0f} s", hint=f"its log: {log}")
+        patience.look()
         time.sleep(pause)
         pause = min(0.2, pause * 1.3)
 

@@ -6,11 +6,13 @@ import json
 import os
 import sys
 import time
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NoReturn
 
 from remuda.base.errors import Conflict, InputError, Interrupted, NotFound, Rejected, RemudaError
+from remuda.base.files import write_atomic
 from remuda.base.ids import new_suffix
 from remuda.control.endpoint_file import ENDPOINT_FILE
 from remuda.control.jobs import FAILED, OUTCOME, JobFolder, run_here
@@ -19,9 +21,10 @@ from remuda.plan.model import Command, Secret, Workload
 from remuda.specs.backend import SlurmJob
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from remuda.base.paths import StatePaths
+    from remuda.batch.progress import Progress
     from remuda.batch.request import JobRequest
     from remuda.control.client import HostClient
 
@@ -29,6 +32,8 @@ SCRIPT: Final = "script.json"
 REQUEST: Final = "request.json"
 _KEY_NAMES: Final = ("OPENAI_API_KEY", "REMUDA_API_TOKEN", "DOMYN_SWARM_API_TOKEN")
 """Variables in which a script finds the key of the endpoint."""
+_PROGRESS_FILE: Final = "REMUDA_PROGRESS_FILE"
+"""Where a task says how far it is; the node program sets it."""
 _ENDPOINT_WAIT_S: Final = 600.0
 
 
@@ -181,7 +186,7 @@ def drive(path: Path, paths: StatePaths) -> int:
     lasting = (InputError, Conflict, NotFound, Rejected, EndpointGone)
     try:
         with ProgressView() as view:
-            summary = run_here(folder, request, view.update, ends=lasting)
+            summary = run_here(folder, request, _and_tell(view.update), ends=lasting)
         for line in summary_lines(summary):
             _say(line)
     except lasting as error:
@@ -193,6 +198,19 @@ def drive(path: Path, paths: StatePaths) -> int:
             _say(f"{error}\n{error.hint}".strip())
         return error.exit_code
     return 0
+
+
+def _and_tell(update: Callable[[Progress], None]) -> Callable[[Progress], None]:
+    """Tell the supervisor, too, how many rows are done: a driver that gets on is not given up."""
+    file = os.environ.get(_PROGRESS_FILE, "")
+
+    def tell(progress: Progress) -> None:
+        update(progress)
+        if file:
+            with suppress(OSError):
+                write_atomic(Path(file), json.dumps({"step": progress.done}), sync=False)
+
+    return tell
 
 
 def _drive_script(folder: JobFolder) -> int:

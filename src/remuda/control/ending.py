@@ -68,7 +68,9 @@ def _ended(
                 continue
             wait.is_over = True
             if remove:
-                _forget(host, wait.name, must=bool(wait_s))
+                left_behind = _forget(host, wait.name, must=bool(wait_s))
+                if left_behind:
+                    tell(f"{left_behind} is left: remuda did not make it")
             yield wait.name
         left = [wait for wait in waits if not wait.is_over]
         passed = time.monotonic() - begun
@@ -82,14 +84,17 @@ def _ended(
         time.sleep(_LOOK_AGAIN_S)
 
 
-def _forget(host: HostClient, name: str, *, must: bool) -> None:
+def _forget(host: HostClient, name: str, *, must: bool) -> str:
+    """Forget it; a folder of it that the host does not remove, else empty."""
     try:
-        host.delete(f"/workloads/{name}")
+        answer = host.delete(f"/workloads/{name}")
     except NotFound:
-        return
+        return ""
     except Conflict:
         if must:
             raise
+        return ""
+    return str(answer["left"]) if answer else ""
 
 
 class _Wait:

@@ -36,8 +36,8 @@ if TYPE_CHECKING:
     from remuda.backends.base import Backend, Cluster
     from remuda.base.clock import Clock
     from remuda.control.service import Service
-    from remuda.store.database import Store
     from remuda.supervise.loop import Supervisor
+    from remuda.supervise.records import StoreJournal
 
 UNBAN = "unban"
 """Kind of the line that ends a ban; it weighs nothing."""
@@ -81,12 +81,14 @@ def unknown_node(name: str, known: Iterable[str], cluster: str) -> NotFound:
 
 
 class Nodes:
-    """Use cases over the ledger and the backends' clusters; the host calls them from its event loop."""
+    """Use cases over the ledger and the backends' clusters; the host calls them from its event loop.
+
+    Each that changes something is one transaction: what raises has changed nothing.
+    """
 
     def __init__(
         self,
-        store: Store,
-        fence: int,
+        journal: StoreJournal,
         backends: Mapping[str, Backend],
         clock: Clock,
         *,
@@ -96,15 +98,15 @@ class Nodes:
         """Wire it.
 
         Args:
-            store: where evidence is kept.
-            fence: of the host's lease.
+            journal: where evidence is kept.
             backends: by name.
             clock: seconds since the epoch.
             changed: called when the evidence changed.
             gpus_taken: how many GPUs of this machine the local backend's tasks have.
         """
-        self.store = store
-        self.fence = fence
+        self.journal = journal
+        self.store = journal.store
+        self.fence = journal.fence
         self.backends = backends
         self.clock = clock
         self.changed = changed
@@ -113,9 +115,9 @@ class Nodes:
     @classmethod
     def of(cls, service: Service) -> Nodes:
         """Those of a host's service."""
-        supervisor, journal = service.supervisor, service.journal
+        supervisor = service.supervisor
         return cls(
-            journal.store, journal.fence, supervisor.backends, service.clock,
+            service.journal, supervisor.backends, service.clock,
             changed=supervisor.wake, gpus_taken=lambda: local_gpus_taken(supervisor),
         )  # fmt: skip
 
@@ -194,9 +196,10 @@ class Nodes:
             node=node, at=now, kind=BAN, weight=1.0, token=f"{BY}{by}" if by else "",
             detail=reason.strip() or DEFAULT_REASON, expires_at=now + ttl_s, cluster=cluster,
         )  # fmt: skip
-        self.store.end_evidence(self.fence, node, cluster=cluster, kind=BAN, now=now)
-        self.store.add_evidence(self.fence, [row])
-        self.changed()
+        with self.journal.transaction():
+            self.store.end_evidence(self.fence, node, cluster=cluster, kind=BAN, now=now)
+            self.store.add_evidence(self.fence, [row])
+            self.journal.then(self.changed)
         return ban_view(row)
 
     async def ban_many(
@@ -213,7 +216,8 @@ class Nodes:
         check_ttl(ttl_s)
         if not force:
             await self._check_known(names, cluster)
-        return [self.ban(name, ttl_s, reason, cluster, by=by) for name in names]
+        with self.journal.transaction():
+            return [self.ban(name, ttl_s, reason, cluster, by=by) for name in names]
 
     async def _check_known(self, names: Sequence[str], backend: str) -> None:
         try:
@@ -235,15 +239,16 @@ class Nodes:
         """
         cluster, now = self.backend_name(backend), self.clock.now()
         names = expand(nodes)
-        ended = [
-            name
-            for name in names
-            if self.store.end_evidence(self.fence, name, cluster=cluster, kind=BAN, now=now)
-        ]  # fmt: skip
-        if not ended:
-            what = f"{names[0]!r} is not" if len(names) == 1 else f"none of {nodes!r} is"
-            raise NotFound(f"{what} banned", hint="`remuda nodes list` shows bans")
-        self._note(ended, UNBAN, f"{BY}{by}" if by else "", "unbanned", cluster)
+        with self.journal.transaction():
+            ended = [
+                name
+                for name in names
+                if self.store.end_evidence(self.fence, name, cluster=cluster, kind=BAN, now=now)
+            ]  # fmt: skip
+            if not ended:
+                what = f"{names[0]!r} is not" if len(names) == 1 else f"none of {nodes!r} is"
+                raise NotFound(f"{what} banned", hint="`remuda nodes list` shows bans")
+            self._note(ended, UNBAN, f"{BY}{by}" if by else "", "unbanned", cluster)
         return ended
 
     def _note(self, names: Sequence[str], kind: str, token: str, detail: str, cluster: str) -> None:
@@ -255,7 +260,7 @@ class Nodes:
             for name in names
         ]  # fmt: skip
         self.store.add_evidence(self.fence, rows)
-        self.changed()
+        self.journal.then(self.changed)
 
     async def history(self, node: str, backend: str = "", *, limit: int = 1000) -> list[EvidenceView]:
         """Everything that was ever held against a node, and bans and their ends; oldest first.
@@ -284,18 +289,19 @@ class Nodes:
             for result in results
             if result.outcome == "failed"
         ]  # fmt: skip
-        for row in rows:
-            self.store.end_evidence(self.fence, row.node, cluster=cluster, kind=SMOKE_TEST, now=now)
-        self.store.add_evidence(self.fence, rows)
         passed = [result.node for result in results if result.outcome == "ok"]
-        cleared = [
-            name
-            for name in passed
-            if self.store.end_evidence(self.fence, name, cluster=cluster, kind=SMOKE_TEST, now=now)
-        ]  # fmt: skip
-        if cleared:
-            self._note(cleared, SMOKE_TEST_PASSED, f"{BY}{by}" if by else "", "a later test passed", cluster)
-        self.changed()
+        with self.journal.transaction():
+            for row in rows:
+                self.store.end_evidence(self.fence, row.node, cluster=cluster, kind=SMOKE_TEST, now=now)
+            self.store.add_evidence(self.fence, rows)
+            cleared = [
+                name
+                for name in passed
+                if self.store.end_evidence(self.fence, name, cluster=cluster, kind=SMOKE_TEST, now=now)
+            ]  # fmt: skip
+            if cleared:
+                self._note(cleared, SMOKE_TEST_PASSED, f"{BY}{by}" if by else "", "a later test passed", cluster)
+            self.journal.then(self.changed)
         return SmokeRecorded(failed=[row.node for row in rows], cleared=cleared)
 
 

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import json
-import shutil
+import logging
 from collections import Counter
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from remuda.backends.slurm.files import leave_batch
-from remuda.base.errors import Conflict, InputError
-from remuda.base.ids import check_name
+from remuda.base.errors import Conflict, InputError, RemudaError, Unwritable
+from remuda.base.ids import check_name, check_uid
+from remuda.control import rundirs
 from remuda.control.lookout import Lookout
 from remuda.control.ports import Reserved
 from remuda.control.settle import devices_by_task, is_same, with_devices, with_port
@@ -21,6 +21,7 @@ from remuda.plan.model import Kind, Role, Workload
 from remuda.store.rows import WorkloadRow
 from remuda.supervise.loop import Supervisor, all_ended, with_group_count
 from remuda.supervise.model import LIVE, TAKEN_DOWN, Line, Want
+from remuda.supervise.records import want_of
 from remuda.supervise.succession import HEIR, takes_turns
 from remuda.supervise.summary import summarise
 
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
     )
     from remuda.supervise.records import StoreJournal
 
+
+_LOG = logging.getLogger("remuda.control")
 
 Verb = Literal["down", "restart", "pause", "unpause"]
 
@@ -53,12 +56,16 @@ class Start:
 
 
 class Service(Lookout):
-    """Use cases over one supervisor. Not thread-safe: the host calls it from its event loop."""
+    """Use cases over one supervisor. Not thread-safe: the host calls it from its event loop.
+
+    Each is one transaction, and memory follows what was recorded: a use case that raises has changed nothing.
+    """
 
     def __init__(self, journal: StoreJournal, supervisor: Supervisor, paths: StatePaths, clock: Clock) -> None:
         super().__init__(journal, supervisor, clock)
         self.paths = paths
-        self._changed: list[Want] | None = None
+        self._unrecorded: dict[str, str] = {}
+        """Workloads that end although that could not be recorded yet, and why they do."""
         self.ports = Reserved(paths.ports, paths.root, paths.own_ports)
         self.address = "127.0.0.1"
         """Of this machine, as nodes of a cluster reach it."""
@@ -73,6 +80,7 @@ class Service(Lookout):
             Conflict: another workload of that name is up; a port or the GPUs are taken.
             InputError: the name cannot be one.
         """
+        self._know()
         old = self.supervisor.wants.get(workload.name)
         if old is not None and old.running and is_same(old.workload, workload):
             return self.view(workload.name)
@@ -85,6 +93,7 @@ class Service(Lookout):
             Conflict: one of them is up, or named twice; a port or the GPUs are taken.
             InputError: a name cannot be one, or there is no such backend.
         """
+        self._know()
         names = [start.workload.name for start in starts]
         name, count = Counter(names).most_common(1)[0] if names else ("", 0)
         if count > 1:
@@ -106,6 +115,8 @@ class Service(Lookout):
 
     def _check_new(self, workload: Workload) -> None:
         check_name(workload.name)
+        check_uid(workload.uid)
+        rundirs.check(workload, self.paths)
         for backend in dict.fromkeys([workload.backend, *(group.backend for group in workload.groups)]):
             if backend and backend not in self.supervisor.backends:
                 known = ", ".join(sorted(self.supervisor.backends))
@@ -127,17 +138,32 @@ class Service(Lookout):
 
     def _insert(self, wants: Sequence[Want], starts: Sequence[Start]) -> None:
         now = self.clock.now()
-        for want in wants:
-            self.paths.folder(Path(want.workload.run_dir))
+        made = [want.workload for want in wants if rundirs.make(want.workload, self.paths)]
         replaced = [want.workload.name for want in wants if want.workload.name in self.supervisor.wants]
-        for name in replaced:
-            self.supervisor.forget(name)
         rows = [_new_row(want, start.spec, now) for want, start in zip(wants, starts, strict=True)]
         lines = [Line(now, start.workload.name, "intent", start.note) for start in starts]
-        self.journal.begin(rows, lines, replaced)
-        for want in wants:
-            self.created[want.workload.name] = now
-            self.supervisor.adopt(want)
+        try:
+            with self.journal.transaction():
+                self.journal.begin(rows, lines, replaced)
+                for want in wants:
+                    self.journal.then(partial(self._follow, want, now))
+        except BaseException:
+            for workload in made:
+                with suppress(OSError):
+                    self.paths.workload(workload.name).rmdir()
+            raise
+
+    def _follow(self, want: Want, now: float) -> None:
+        """Begin to follow a workload that is recorded, in place of one of its name."""
+        name = want.workload.name
+        self._drop(name)
+        self.created[name] = now
+        self.supervisor.adopt(want)
+
+    def _drop(self, name: str) -> None:
+        """Follow a workload no more: its record is gone."""
+        self.supervisor.forget(name)
+        self.created.pop(name, None)
 
     def _settle(self, workload: Workload, more: Sequence[Want] = ()) -> Workload:
         """Choose what must be unique on this machine: the endpoint's port, and the GPUs. `more` come with it."""
@@ -169,11 +195,70 @@ class Service(Lookout):
 
     def down(self, name: str, why: str = TAKEN_DOWN) -> WorkloadView:
         """Record that the workload is not wanted any more. It is DOWN when `view` says so."""
-        want = self._want(name)
-        if want.running:
-            self._change(replace(want, running=False), why)
-        self.supervisor.wake()
+        self._end([self._want(name)], why)
         return self.view(name)
+
+    def _end(self, wants: Sequence[Want], why: str) -> None:
+        """Let them end: recorded, or where nothing can be recorded now all the same, and recorded as soon as it can.
+
+        So a run can be ended that has filled the disk. A host that dies before it is recorded is the price.
+        """
+        ending = [replace(want, running=False) for want in wants if want.running]
+        try:
+            with self.journal.transaction():
+                for want in ending:
+                    self._change(want, why)
+        except Unwritable as error:
+            for want in ending:
+                _LOG.warning("%s is ended, which cannot be recorded now: %s", want.workload.name, error)
+                self._unrecorded[want.workload.name] = why
+                self.supervisor.adopt(replace(want, note=why))
+        self.supervisor.wake()
+
+    def settle(self) -> None:
+        """Make memory and database the same again, after a time in which the database did not answer or had no room.
+
+        Raises:
+            RemudaError: it still does not answer.
+        """
+        if self.journal.in_doubt:
+            self._reload()
+        self.record_ends()
+
+    def _reload(self) -> None:
+        """Follow what is recorded; but what ends although it could not be recorded stays as it is."""
+        rows = [row for row in self.journal.store.workloads() if row.name not in self._unrecorded]
+        recorded = {row.name: want_of(row) for row in rows}
+        for name, known in list(self.supervisor.wants.items()):
+            want = recorded.get(name)
+            if name not in self._unrecorded and (want is None or want.workload.uid != known.workload.uid):
+                self._drop(name)
+        for row in rows:
+            self.created[row.name] = row.created_at
+            if self.supervisor.wants.get(row.name) != recorded[row.name]:
+                self.supervisor.adopt(recorded[row.name])
+        self.journal.in_doubt = False
+
+    def _want(self, name: str) -> Want:
+        self._know()
+        return super()._want(name)
+
+    def _know(self) -> None:
+        """Before something is concluded from memory."""
+        if self.journal.in_doubt:
+            with suppress(RemudaError):
+                self._reload()
+
+    def record_ends(self) -> None:
+        """Record what was ended while nothing could be; what still cannot be stays for the next time."""
+        for name, why in list(self._unrecorded.items()):
+            want = self.supervisor.wants.get(name)
+            if want is not None and not want.running:
+                try:
+                    self._change(want, why)
+                except Unwritable:
+                    return
+            self._unrecorded.pop(name, None)
 
     def restart(self, name: str) -> WorkloadView:
         """Ask for a workload again: what failed or ended gets a new attempt.
@@ -202,12 +287,13 @@ class Service(Lookout):
             raise Conflict(f"{name!r} is {phase} and cannot be {verb}", hint=f"begin it again: remuda restart {name}")
         if want.paused is not paused:
             note, now = "paused" if paused else "unpaused", self.clock.now()
-            row = self.journal.store.workload(name)
-            # Not a new generation: that would revive what ended meanwhile.
-            changed = replace(row, paused=paused, changed_at=now, note=note)
-            self.journal.store.replace_workload(self.journal.fence, changed)
-            self.journal.record(lines=[Line(now, name, "intent", note)])
-            self._adopt(replace(want, paused=paused))
+            with self.journal.transaction():
+                row = self.journal.store.workload(name)
+                # Not a new generation: that would revive what ended meanwhile.
+                changed = replace(row, paused=paused, changed_at=now, note=note)
+                self.journal.store.replace_workload(self.journal.fence, changed)
+                self.journal.record(lines=[Line(now, name, "intent", note)])
+                self.journal.then(partial(self.supervisor.adopt, replace(want, paused=paused, note=note)))
         return self.view(name)
 
     def change_many(self, verb: Verb, names: Sequence[str]) -> list[WorkloadView]:
@@ -221,29 +307,17 @@ class Service(Lookout):
         for name in wanted:
             self._want(name)
         verbs: dict[Verb, Callable[[str], WorkloadView]] = {
-            "down": self.down,
             "restart": self.restart,
             "pause": partial(self.pause, paused=True),
             "unpause": partial(self.pause, paused=False),
         }
-        changed: list[Want] = []
-        self._changed = changed
-        try:
-            with self.journal.store.together(self.journal.fence):
+        if verb == "down":
+            self._end([self._want(name) for name in wanted], TAKEN_DOWN)
+        else:
+            with self.journal.transaction():
                 for name in wanted:
                     verbs[verb](name)
-        finally:
-            self._changed = None
-        for want in changed:
-            self.supervisor.adopt(want)
         return [self.view(name) for name in names]
-
-    def _adopt(self, want: Want) -> None:
-        """Follow a changed intent: at once, or when the transaction that it is part of has ended."""
-        if self._changed is None:
-            self.supervisor.adopt(want)
-        else:
-            self._changed.append(want)
 
     def scale(self, name: str, count: int) -> WorkloadView:
         """Record another number of replicas.
@@ -270,27 +344,29 @@ class Service(Lookout):
 
     def _change(self, want: Want, note: str) -> None:
         name, now = want.workload.name, self.clock.now()
-        row = self.journal.store.workload(name)
-        plan = want.workload.model_dump_json()
-        changed = replace(row, plan=plan, ends_at=want.ends_at)
-        if want.running and not row.running:  # nobody has asked it yet
-            changed = replace(changed, used_at=0.0, usage="")
-        if changed != row:
-            self.journal.store.replace_workload(self.journal.fence, changed)
-        generation = self.journal.store.set_intent(
-            self.journal.fence, name, running=want.running, counts=json.dumps(dict(want.counts)),
-            changed_at=now, note=note, paused=want.paused, restart_mark=want.restart_mark,
-        )  # fmt: skip
-        self.journal.record(lines=[Line(now, name, "intent", note)])
-        self._adopt(replace(want, generation=generation, note=note))
+        with self.journal.transaction():
+            row = self.journal.store.workload(name)
+            plan = want.workload.model_dump_json()
+            changed = replace(row, plan=plan, ends_at=want.ends_at)
+            if want.running and not row.running:  # nobody has asked it yet
+                changed = replace(changed, used_at=0.0, usage="")
+            if changed != row:
+                self.journal.store.replace_workload(self.journal.fence, changed)
+            generation = self.journal.store.set_intent(
+                self.journal.fence, name, running=want.running, counts=json.dumps(dict(want.counts)),
+                changed_at=now, note=note, paused=want.paused, restart_mark=want.restart_mark,
+            )  # fmt: skip
+            self.journal.record(lines=[Line(now, name, "intent", note)])
+            self.journal.then(partial(self.supervisor.adopt, replace(want, generation=generation, note=note)))
 
     def announce(self, want: Want, *, announced: bool) -> None:
         """Remember whether the endpoint was up since the workload was brought up."""
         name, now = want.workload.name, self.clock.now()
-        self.journal.announce(name, announced=announced)
-        if announced:
-            self.journal.record(lines=[Line(now, name, "endpoint", "the endpoint is announced")])
-        self.supervisor.adopt(replace(want, announced=announced))
+        with self.journal.transaction():
+            self.journal.announce(name, announced=announced)
+            if announced:
+                self.journal.record(lines=[Line(now, name, "endpoint", "the endpoint is announced")])
+            self.journal.then(partial(self.supervisor.adopt, replace(want, announced=announced)))
 
     async def sweep(self, name: str, *, force: bool = False) -> list[StrayView]:
         """What backends still run of a workload that is down; it is asked to end, or killed. Empty: nothing is left.
@@ -302,8 +378,11 @@ class Service(Lookout):
         self._want(name)
         return await sweep(self.supervisor, name, force=force)
 
-    def remove(self, name: str) -> None:
+    def remove(self, name: str) -> str:
         """Forget a workload that is down, with its run directory; its story stays until it is pruned.
+
+        Returns:
+            A folder that is left because it is not remuda's to remove; empty when there is none.
 
         Raises:
             Conflict: it is up, or something of it is left.
@@ -311,24 +390,36 @@ class Service(Lookout):
         want = self._want(name)
         if want.running or not all_ended(self.supervisor.tasks(name).values()):
             raise Conflict(f"{name!r} is not down", hint=f"remuda down {name}")
-        self.journal.store.remove_workload(self.journal.fence, name)
-        self.supervisor.forget(name)
-        folder = Path(want.workload.run_dir)
-        shutil.rmtree(folder.resolve(), ignore_errors=True)
-        if folder.is_symlink():
-            folder.unlink()
-        leave_batch(folder.parent, want.workload.uid)
+        with self.journal.transaction():
+            self._forget(want)
+        return self._remove_files(want)
+
+    def _forget(self, want: Want) -> None:
+        self.journal.store.remove_workload(self.journal.fence, want.workload.name)
+        self.journal.then(partial(self._drop, want.workload.name))
+
+    def _remove_files(self, want: Want) -> str:
+        left = rundirs.remove(want.workload, self.paths)
+        if left:
+            _LOG.warning("%s is forgotten; its folder %s was not made by remuda and is left", want.workload.name, left)
+        return left
 
     def prune(self, before: float) -> None:
         """Forget workloads that have been down, or done, since before `before`, seconds since the epoch."""
-        for name, want in list(self.supervisor.wants.items()):
-            since = max((task.since for task in self.supervisor.tasks(name).values()), default=0.0)
-            row = self.journal.store.workload(name)
-            if self.view(name).phase not in ("DOWN", "DONE", "STOPPED") or max(row.changed_at, since) >= before:
-                continue
-            if want.running:
-                self._change(replace(want, running=False), "done long ago")
-            self.remove(name)
+        gone = [want for name, want in self.supervisor.wants.items() if self._is_old(name, before)]
+        with self.journal.transaction():
+            for want in gone:
+                if want.running:
+                    self.journal.record(lines=[Line(self.clock.now(), want.workload.name, "intent", "done long ago")])
+                self._forget(want)
+        for want in gone:
+            self._remove_files(want)
+
+    def _is_old(self, name: str, before: float) -> bool:
+        since = max((task.since for task in self.supervisor.tasks(name).values()), default=0.0)
+        if self.view(name).phase not in ("DOWN", "DONE", "STOPPED") or since >= before:
+            return False
+        return self.journal.store.workload(name).changed_at < before
 
 
 def _new_row(want: Want, spec: str, now: float) -> WorkloadRow:

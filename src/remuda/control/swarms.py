@@ -7,15 +7,13 @@ import shutil
 import time
 from contextlib import suppress
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from remuda.base.errors import InputError, RemudaError, TimedOut
+from remuda.base.errors import RemudaError, TimedOut
 from remuda.base.files import remove_empty
 from remuda.base.paths import state_paths
-from remuda.base.private import make_private
 from remuda.base.secrets import MASK, looks_secret
-from remuda.control import planning
+from remuda.control import planning, rundirs
 from remuda.control.client import HostClient, connect
 from remuda.control.ending import take_down
 from remuda.control.follow import secret_folder
@@ -25,10 +23,10 @@ from remuda.wire.report import without_log
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
+    from pathlib import Path
 
     from remuda.backends.base import Rendered
     from remuda.control.planning import Planned
-    from remuda.plan.model import Workload
 
 UP = frozenset({"RUNNING", "DEGRADED"})
 _LOOK_AGAIN_S = 0.1
@@ -97,35 +95,19 @@ def bring_up(planned: Planned, client: HostClient | None = None) -> dict[str, An
     workload = planned.workload
     folder = secret_folder(workload.run_dir, workload.uid)
     try:
-        _place_run_dir(workload)
+        rundirs.place_elsewhere(workload)
         delivered = planning.deliver_secrets(workload)
         spec = json.dumps(planned.spec.model_dump(mode="json", exclude_none=True))
         view = host.post("/workloads", {"workload": json.loads(delivered.model_dump_json()), "spec": spec})
     except RemudaError:
         shutil.rmtree(folder, ignore_errors=True)
-        remove_empty(folder.parent, Path(workload.run_dir).resolve(), Path(workload.run_dir))
+        remove_empty(folder.parent)
+        rundirs.discard(workload)
         raise
     if view["uid"] != workload.uid:
         # It was up already: that one keeps its own secrets.
         shutil.rmtree(folder, ignore_errors=True)
     return dict(view)
-
-
-def _place_run_dir(workload: Workload) -> None:
-    """With `home_directory`, files go there; the state directory only points to them."""
-    home = str(workload.place.get("home") or "")
-    run_dir = Path(workload.run_dir)
-    if not home or Path(home).expanduser().absolute() == run_dir.parent.parent:
-        return
-    elsewhere = Path(home).expanduser().absolute() / "workloads" / workload.name
-    try:
-        make_private(elsewhere, below=elsewhere.parent)
-        make_private(run_dir.parent)
-        if not run_dir.exists():
-            run_dir.unlink(missing_ok=True)
-            run_dir.symlink_to(elsewhere)
-    except OSError as error:
-        raise InputError(f"{elsewhere} cannot be made: {error.strerror}", where="home_directory") from error
 
 
 def gist(reason: str) -> str:

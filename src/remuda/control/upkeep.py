@@ -6,6 +6,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from remuda.base.paths import state_paths
+from remuda.control.client import HostClient
 from remuda.control.wiring import database_url
 from remuda.store import ops
 from remuda.store.engine import open_store
@@ -22,8 +23,17 @@ def _open() -> Store:
     return open_store(database_url(paths))
 
 
+def _host() -> HostClient | None:
+    """The host that has it open, if one runs: that knows it even where its file is gone."""
+    client = HostClient(state_paths())
+    return client if client.is_up() else None
+
+
 def status() -> dict[str, Any]:
     """Where it is, revision, size and counts."""
+    host = _host()
+    if host is not None:
+        return dict(host.get("/database"))
     with _open() as store:
         return asdict(ops.status(store))
 
@@ -42,10 +52,9 @@ def restore(copy: Path) -> Path | None:
         InputError: the copy is none, or the database is on PostgreSQL.
     """
     from remuda.base.errors import Conflict, InputError
-    from remuda.control.client import HostClient
 
     paths = state_paths()
-    if HostClient(paths).is_up():
+    if _host() is not None:
         raise Conflict("a host runs on the database", hint="stop it first: remuda host stop")
     if database_url(paths) != str(paths.database):
         raise InputError("the database is not the file in the state directory", hint="use its own tools to restore it")
@@ -60,5 +69,8 @@ def backup(to: Path) -> int:
         Conflict: `to` exists.
         InputError: it is on PostgreSQL, or `to` cannot be written.
     """
+    host = _host()
+    if host is not None:
+        return int(host.post("/database/backup", {"to": str(to)})["size_bytes"])
     with _open() as store:
         return ops.backup(store, to)

@@ -4,6 +4,12 @@ from __future__ import annotations
 
 import sys
 
-from remuda.host.server import main
+from remuda.base import starting
+from remuda.base.paths import state_paths
 
-sys.exit(main())
+if __name__ == "__main__":
+    # The first start on a cold network file system spends its time here.
+    starting.say(state_paths(), "loads its modules")
+    from remuda.host.server import main
+
+    sys.exit(main())

@@ -152,9 +152,9 @@ class App:
         async def spec(name: str) -> dict[str, Any]:
             return service.spec(name)
 
-        @router.delete("/workloads/{name}", summary="Forget a workload that is down", status_code=204)
-        async def remove(name: str) -> None:
-            service.remove(name)
+        @router.delete("/workloads/{name}", summary="Forget a workload that is down; a folder that is not ours is left")
+        async def remove(name: str) -> dict[str, str]:
+            return {"left": service.remove(name)}
 
         self._add_intents(router)
         self._add_stories(router)

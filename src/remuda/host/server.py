@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING
 
 import uvicorn
 
-from remuda.base import log
+from remuda.base import log, starting
 from remuda.base.clock import SystemClock
-from remuda.base.errors import Conflict, Fenced, RemudaError
+from remuda.base.errors import Conflict, Fenced, RemudaError, Unwritable
 from remuda.base.files import write_atomic
 from remuda.base.paths import StatePaths, state_paths
 from remuda.control import wiring
@@ -29,6 +29,7 @@ from remuda.host.app import App, Facts
 from remuda.host.reports import ReportServer
 from remuda.store import lease as leases
 from remuda.store.engine import open_store
+from remuda.store.room import keep, log_kept
 from remuda.supervise.loop import Supervisor
 from remuda.supervise.records import StoreJournal
 from remuda.wire.process import identify
@@ -39,6 +40,8 @@ if TYPE_CHECKING:
 _LOG = logging.getLogger("remuda.host")
 LEASE_TTL_S = 20.0
 RENEW_EVERY_S = 5.0
+CARE_EVERY_S = 30.0
+"""Between two looks whether what the log holds can be written into the database, and whether there is room in it."""
 
 
 def main() -> int:
@@ -50,12 +53,35 @@ def main() -> int:
     os.environ.pop("REMUDA_TOKEN", None)
     _wait_without_threads()
     try:
-        with _machine_lock(paths), open_store(wiring.database_url(paths)) as store:
-            asyncio.run(Host(paths, store).run())
+        with _machine_lock(paths):
+            starting.say(paths, "opens its database")
+            with open_store(wiring.database_url(paths)) as store, log_kept(store):
+                _serve(paths, store)
     except RemudaError as error:
-        _LOG.error("%s%s", error, f" ({error.hint})" if error.hint else "")
-        return error.exit_code
+        return _tell(error)
+    finally:
+        starting.over(paths)
     return 0
+
+
+def _tell(error: RemudaError) -> int:
+    """The last words of a host that cannot go on; its exit code."""
+    _LOG.error("%s%s", error, f" ({error.hint})" if error.hint else "")
+    return error.exit_code
+
+
+def _serve(paths: StatePaths, store: Store) -> None:
+    try:
+        asyncio.run(Host(paths, store).run())
+    except RemudaError as error:
+        if store.files.are_ours:
+            raise
+        _tell(error)
+    if not store.files.are_ours:
+        _LOG.error("%s was removed or replaced, and is left as it is", store.address.shown)
+        logging.shutdown()
+        # Closing it as usual would remove the log of whatever lies in its place now.
+        os._exit(Unwritable.exit_code)
 
 
 def _wait_without_threads() -> None:
@@ -106,7 +132,9 @@ class Host:
             Conflict: another machine's host holds the lease.
             Fenced: another host took over.
         """
+        starting.say(self.paths, "puts the node program in its place")
         await asyncio.to_thread(_install, self.paths)
+        starting.say(self.paths, "asks whether another host is in charge")
         me = identify(os.getpid())
         taken = leases.acquire(self.store, me, LEASE_TTL_S, self.clock.now())
         if isinstance(taken, leases.Held):
@@ -114,6 +142,7 @@ class Host:
                 f"the host of {self.paths.root} runs as {taken}",
                 hint="use remuda on that machine, or stop it there: remuda host stop",
             )
+        starting.say(self.paths, "reads what is recorded")
         journal = StoreJournal(self.store, taken.fence)
         supervisor = Supervisor(journal, wiring.backends(self.paths), self.clock)
         service = Service(journal, supervisor, self.paths, self.clock)
@@ -122,6 +151,7 @@ class Host:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._stop.set)
+        starting.say(self.paths, "begins to listen")
         key = self._report_key()
         reports = ReportServer(key, supervisor.take)
         service.address, port = await self._take_reports(reports)
@@ -130,24 +160,26 @@ class Host:
                       started_at=self.clock.now())  # fmt: skip
         server = _server(App(service, reports, facts, self._stop.set))
         listener = self._listen()
+        starting.over(self.paths)
         _LOG.info("host %d serves %s, lease %d", me.pid, self.paths.root, taken.fence)
         try:
-            await self._until_stopped(supervisor, server, listener, taken)
+            await self._until_stopped(service, server, listener, taken)
         finally:
             await reports.stop()
             await followers.close()
             listener.close()
             self._remove_own_files()
-            leases.release(self.store, taken)
+            self._release(taken)
             _LOG.info("host %d ended; workloads go on running", me.pid)
 
     async def _until_stopped(
-        self, supervisor: Supervisor, server: _ApiServer, listener: socket.socket, lease: leases.Lease
+        self, service: Service, server: _ApiServer, listener: socket.socket, lease: leases.Lease
     ) -> None:
         """Run all parts until the first ends, then end the others. What a part raised is raised here."""
         parts = [
-            asyncio.create_task(supervisor.run(), name="supervisor"),
-            asyncio.create_task(self._renew(lease), name="lease"),
+            asyncio.create_task(service.supervisor.run(), name="supervisor"),
+            asyncio.create_task(self._renew(lease, service), name="lease"),
+            asyncio.create_task(self._care(), name="database"),
             asyncio.create_task(server.serve(sockets=[listener]), name="api"),
             asyncio.create_task(self._stop.wait(), name="stop"),
         ]
@@ -161,7 +193,16 @@ class Host:
             if isinstance(result, Exception):
                 raise result
 
-    async def _renew(self, lease: leases.Lease) -> None:
+    async def _care(self) -> None:
+        """Look after the database's files for ever, beside the loop."""
+        while True:
+            try:
+                await asyncio.to_thread(keep, self.store)
+            except RemudaError as error:
+                _LOG.warning("the database could not be looked after: %s", error)
+            await self.clock.sleep(CARE_EVERY_S)
+
+    async def _renew(self, lease: leases.Lease, service: Service) -> None:
         """Prolong the lease for ever; one passing fault of the database does not end the host.
 
         Raises:
@@ -173,14 +214,28 @@ class Host:
                 raise Fenced(f"{self.paths.socket} was removed or replaced: nobody can reach this host any more")
             try:
                 lease = leases.renew(self.store, lease, LEASE_TTL_S, self.clock.now())
+                service.settle()
             except Fenced:
                 raise
             except RemudaError as error:
                 _LOG.warning("the lease could not be renewed: %s", error)
 
+    def _release(self, lease: leases.Lease) -> None:
+        """Without it the next host needs to see that this process is dead, or to wait."""
+        try:
+            leases.release(self.store, lease)
+        except RemudaError as error:
+            _LOG.warning("the lease could not be given back: %s", error)
+
     def _report_key(self) -> str:
-        key = secrets.token_urlsafe(24)
-        write_atomic(self.paths.root / "report.key", key, mode=0o600)
+        """New for each host; on a full disk that of the one before, which node programs have read."""
+        path, key = self.paths.root / "report.key", secrets.token_urlsafe(24)
+        try:
+            write_atomic(path, key, mode=0o600)
+        except OSError as error:
+            _LOG.warning("%s cannot be written: %s", path, error)
+            with suppress(OSError):
+                return path.read_text() or key
         return key
 
     async def _take_reports(self, reports: ReportServer) -> tuple[str, int]:
@@ -201,7 +256,10 @@ class Host:
             "report_key_file": str(self.paths.root / "report.key"),
         }  # fmt: skip
         self._announced = where
-        write_atomic(self.paths.host_file, json.dumps(where), mode=0o600)
+        try:
+            write_atomic(self.paths.host_file, json.dumps(where), mode=0o600)
+        except OSError as error:  # reports come by files then
+            _LOG.warning("%s cannot be written: %s", self.paths.host_file, error)
 
     def _has_socket(self) -> bool:
         try:

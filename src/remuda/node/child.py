@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from remuda.node import loading, machine, metrics, records
+from remuda.node import loading, machine, metrics, progress, records
 from remuda.node.capped import CappedFile
 from remuda.node.fetch import Fetch
 from remuda.node.journal import Journal
@@ -68,6 +68,7 @@ class Supervisor:
         self._records = records.Records(self._dir, start)
         self._journal = Journal(self._dir, spec.task, spec.log_level, to_file=spec.watch is not None)
         self._watch = Watcher(spec, spec.watch, self._journal) if spec.watch is not None else None
+        self._progress = self._watch.progress if self._watch is not None else progress.Unwatched(self._dir)
         self._server = ServerLog(spec, self._journal) if spec.scan_log and spec.watch is None else None
         names = (records.LOG,) if self._watch is None else (records.LOG, records.ERRORS)
         self._logs = tuple(CappedFile(self._dir / name, spec.log_max_bytes) for name in names)
@@ -424,10 +425,9 @@ class Supervisor:
         if self._is_fenced:
             return
         life = self.life
-        reason, numbers = life.reason, self._metrics
+        reason, numbers = life.reason, {**self._metrics, **self._progress.numbers}
         if self._watch is not None:
             reason = reason or self._watch.reason
-            numbers = {**numbers, **self._watch.progress.metrics}
         elif life.phase == machine.STARTING:
             line = self._line.of(self._output, time.monotonic())
             reason = loading.words(reason, line, life.used, self.spec.restart.max_restarts)

@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import socket
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -66,7 +67,10 @@ def prepare(spec: ChildSpec, port: int, environ: Mapping[str, str]) -> Launch:
         REMUDA_RUN_DIR=spec.run_dir,
         PYTHONUNBUFFERED="1",
     )
-    if spec.watch is not None:
+    if spec.watch is None and not spec.listens():  # a script without a watcher, who would have installed them
+        with suppress(OSError):
+            progress.install(Path(spec.run_dir))
+    if spec.watch is not None or not spec.listens():
         env.update(progress.environment(Path(spec.run_dir), env))
     bearer = secrets.get(spec.probe.bearer, "") if spec.probe is not None else ""
     argv = [_fill(word, spec, port) for word in spec.argv]

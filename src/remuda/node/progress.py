@@ -91,6 +91,11 @@ class ProgressFile:
         return True
 
     @property
+    def numbers(self) -> dict[str, float]:
+        """What it said at the last look."""
+        return self.metrics
+
+    @property
     def is_unfinished(self) -> bool:
         """Whether the script said that steps are missing."""
         step, total = self.metrics.get("progress_step"), self.metrics.get("progress_total")
@@ -102,6 +107,16 @@ class ProgressFile:
         except OSError:
             return None
         return stat.st_mtime_ns, stat.st_ino, stat.st_size
+
+
+class Unwatched(ProgressFile):
+    """The file of one that nobody looks after for its progress: it is looked at when somebody asks for the numbers."""
+
+    @property
+    def numbers(self) -> dict[str, float]:
+        """What it says now."""
+        self.look()
+        return self.metrics
 
 
 def environment(run_dir: Path, env: dict[str, str]) -> dict[str, str]:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from sqlalchemy.engine import Connection, Engine
 
     from remuda.store.address import Address
+    from remuda.store.room import Files
 
 __all__ = ["EVIDENCE_KEPT_S", "Store"]
 
@@ -59,8 +60,9 @@ class Store:
     Every method raises `Unavailable` when the database does not answer and `RemudaError` when it is broken or full.
     """
 
-    def __init__(self, engine: Engine, address: Address) -> None:
+    def __init__(self, engine: Engine, address: Address, files: Files) -> None:
         self.address: Final = address
+        self.files: Final = files
         self.engine: Final = engine
         self._writer: Final = engine.execution_options(**{WRITE: True})
         self._open: Final = _Open()
@@ -76,6 +78,7 @@ class Store:
 
     def close(self) -> None:
         """Close all connections. The store may not be used afterwards."""
+        self.files.forget()
         self.engine.dispose()
 
     # Transactions -----------------------------------------------------------------------------------------------
@@ -91,7 +94,12 @@ class Store:
 
     @contextmanager
     def changing(self) -> Iterator[Connection]:
-        """A transaction that writes without a fence: for the lease itself and for upkeep."""
+        """A transaction that writes without a fence: for the lease itself and for upkeep.
+
+        Raises:
+            Unwritable: the file is gone, or there is no room for what is written.
+        """
+        self.files.check()
         with translated(self.address), self._writer.connect() as connection, connection.begin():
             yield connection
 

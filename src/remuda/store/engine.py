@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 from sqlalchemy import create_engine, event
 
-from remuda.base.errors import InputError
+from remuda.base.errors import InputError, Unwritable
 from remuda.base.private import make_missing
 from remuda.store.address import read_address
 from remuda.store.database import Store
 from remuda.store.faults import translated
-from remuda.store.migrate import WRITE, upgrade
+from remuda.store.migrate import WRITE, file_lock, upgrade
+from remuda.store.room import Files, let_go, take_log_back
 
 if TYPE_CHECKING:
     from sqlalchemy.engine import Connection, Engine
@@ -39,16 +40,31 @@ def open_store(where: str | Path, *, mounts: Path = _MOUNTS) -> Store:
         RemudaError: the file is damaged or cannot be written.
     """
     address = read_address(where, mounts=mounts)
+    files = Files(address)
     if address.path is not None:
         _prepare_file(address.path)
-    engine = _sqlite(address) if address.path is not None else _postgres(address)
+        with file_lock(address):
+            take_log_back(address.path)
+    engine = _sqlite(address, files) if address.path is not None else _postgres(address)
     try:
-        with translated(address):
-            upgrade(engine, address)
+        _upgrade(engine, address)
+        files.remember()
     except BaseException:
         engine.dispose()
         raise
-    return Store(engine, address)
+    return Store(engine, address, files)
+
+
+def _upgrade(engine: Engine, address: Address) -> None:
+    """Bring it to the schema in force; on a full disk with what was kept for that."""
+    while True:
+        try:
+            with translated(address):
+                upgrade(engine, address)
+            return
+        except Unwritable:
+            if address.path is None or not let_go(address.path):
+                raise
 
 
 def _prepare_file(path: Path) -> None:
@@ -60,7 +76,7 @@ def _prepare_file(path: Path) -> None:
         raise InputError(f"database {path} cannot be opened: {error.strerror}") from error
 
 
-def _sqlite(address: Address) -> Engine:
+def _sqlite(address: Address, files: Files) -> Engine:
     engine = create_engine(
         address.url,
         hide_parameters=True,
@@ -70,11 +86,18 @@ def _sqlite(address: Address) -> Engine:
     @event.listens_for(engine, "connect")
     def set_up(connection: DBAPIConnection, record: object) -> None:
         del record
+        pragmas: tuple[str, ...] = (
+            f"busy_timeout = {int(BUSY_TIMEOUT_S * 1000)}",
+            "foreign_keys = ON",
+            "synchronous = FULL",
+        )
+        pragmas += ("journal_mode = PERSIST",) if address.on_network else ()
         # The driver's own idea of when a transaction begins is switched off; `begin` below decides.
         connection.isolation_level = None
         # FULL in every mode: a submission that was recorded must survive a power cut, or nobody finds it again.
         try:
-            for pragma in (f"busy_timeout = {int(BUSY_TIMEOUT_S * 1000)}", "foreign_keys = ON", "synchronous = FULL"):
+            files.check()  # another file of that name is another database
+            for pragma in pragmas:
                 _pragma(connection, pragma)
         except BaseException:
             connection.close()  # SQLAlchemy forgets a connection that could not be set up

@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING
 from sqlalchemy.exc import DBAPIError, IntegrityError, SQLAlchemyError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
-from remuda.base.errors import Conflict, RemudaError, Unavailable
+from remuda.base.errors import Conflict, RemudaError, Unavailable, Unwritable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from remuda.store.address import Address
 
+_NO_ROOM = frozenset({sqlite3.SQLITE_IOERR_WRITE, sqlite3.SQLITE_IOERR_SHMSIZE, sqlite3.SQLITE_IOERR_TRUNCATE})
 RESTORE_HINT = "put it aside and bring back a copy with `remuda db restore`; `remuda db backup` makes copies"
 
 
@@ -63,10 +64,12 @@ def _sqlite(address: Address, error: sqlite3.Error) -> RemudaError:
         case 11 | 26:
             return RemudaError(f"database {name} is damaged or is not a database", hint=RESTORE_HINT)
         case 13:
-            return RemudaError(f"no space left for database {name}", hint="free some space; nothing was changed")
+            return Unwritable(f"no space left for database {name}", hint="free some space; nothing was changed")
         case 10:
             detail = _first_line(address, error)
-            return RemudaError(f"database {name} cannot be written or read: {detail}", hint="check the disk and quotas")
+            # A quota that is reached is an error of writing, and not told apart from others.
+            kind = Unwritable if getattr(error, "sqlite_errorcode", 0) in _NO_ROOM else RemudaError
+            return kind(f"database {name} cannot be written or read: {detail}", hint="check the disk and quotas")
         case 14:
             return RemudaError(f"database {name} cannot be opened", hint="check the folder and its permissions")
         case _:

@@ -106,7 +106,8 @@ def journal_mode(connection: Connection) -> str:
 
 def _wanted_journal(address: Address) -> str:
     # WAL needs memory shared between all processes; machines that share only the files corrupt each other's database.
-    return "delete" if address.on_network else "wal"
+    # There the journal's file stays, so that a full disk has room for it.
+    return "persist" if address.on_network else "wal"
 
 
 def _journal_fits(connection: Connection, address: Address) -> bool:

@@ -89,6 +89,7 @@ class TaskRow:
     restart_mark: int = 0
     yields_at: float = 0.0
     loaded_at: float = 0.0
+    progress: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

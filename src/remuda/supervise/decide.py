@@ -201,6 +201,8 @@ def _submit(want: Want, group: Group, task: Task, now: float, reason: str) -> Su
         pool_left_at=standing.left_at,
         restart_mark=want.restart_mark,
         yields_at=0.0,
+        # Begun again by the user: it may be meant to start from nothing.
+        progress=task.progress if task.restart_mark >= want.restart_mark else 0.0,
     )
     return Submit(intended)
 
@@ -221,7 +223,7 @@ def _choose_pool(group: Group, task: Task, now: float) -> tuple[Standing, str]:
 def _revive(want: Want, task: Task, now: float, reason: str) -> Task:
     return move(
         task, Event.REVIVE, now, reason, failures=0, not_before=0.0, generation=want.generation, ready_since=0.0,
-        quick_failures=0, pool_refusals=0, pool_failures=0, pool_nevers=0,
+        quick_failures=0, pool_refusals=0, pool_failures=0, pool_nevers=0, progress=0.0,
     )  # fmt: skip
 
 

@@ -22,6 +22,8 @@ _AGAIN_S = 5.0
 """Before a backend that did not answer is asked for the same submission again."""
 _SURELY_PENDING_S = 60.0
 """A scheduler that does not count requeues is believed that a running task is pending after so long a silence."""
+_STEP = "progress_step"
+"""In the numbers of a report: how far the script says that it is; of a batch job, rows that are done."""
 _NO_REPORT_S = 60.0
 """A task without probe that runs for so long and never reported is taken for ready, unless its silence is watched."""
 
@@ -201,11 +203,19 @@ def reported(task: Task, report: Report, now: float, *, since: float = 0.0) -> T
         metrics=report.metrics or task.metrics,
         loaded_at=min(report.at, now) if report.metrics else task.loaded_at,
     )
+    task = _progressed(task, report.metrics.get(_STEP, 0.0))
     if task.phase is Phase.SUBMITTING:
         task = accepted(task, task.native, now)
     if task.phase in RUNNING | {Phase.PENDING} and not task.started_at:
         task = replace(task, started_at=now, never="", pool_nevers=0)
     return _by_state(task, report, now)
+
+
+def _progressed(task: Task, step: float) -> Task:
+    """Who is farther than ever before fails in no loop: it gets its failures back. Getting as far again is nothing."""
+    if step <= task.progress:
+        return task
+    return replace(task, progress=step, failures=0, quick_failures=0, pool_failures=0)
 
 
 def loaded(task: Task, metrics: Mapping[str, float], now: float) -> Task:

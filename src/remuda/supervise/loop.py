@@ -35,6 +35,8 @@ _LOG = logging.getLogger("remuda.supervise")
 _AFTER_BUG_S = 1.0
 """Between two rounds while something is broken, so that it does not keep the machine busy."""
 _HURRY_FOR_S = 5.0
+_UNWRITTEN_S = 1.0
+"""Between two tries to write down what could not be."""
 _SAME = {Phase.STARTING: "starting", Phase.READY: "ready", Phase.UNHEALTHY: "unhealthy"}
 """What a node program says of a task that is as it was."""
 _EARLY_S = 0.01
@@ -151,7 +153,9 @@ class Supervisor:
         listen_s = self._listen(changes)
         actions = self._decide(changes)
         if not self._state.write(changes):
-            return 1.0
+            if self._state.only_ends:
+                await self._act([action for action in actions if isinstance(action, Cancel)])
+            return _UNWRITTEN_S
         await self._act(actions)
         pauses = [await self._follow(), self._look_pause_s(), listen_s]
         now = self.clock.now()

@@ -200,6 +200,8 @@ class Task:
     metrics: Mapping[str, float] = field(default_factory=dict)
     loaded_at: float = 0.0
     """When `metrics` were taken, as far as this host knows."""
+    progress: float = 0.0
+    """The farthest step that any attempt has told of, since the user last asked for it."""
 
 
 class IllegalMove(AssertionError):

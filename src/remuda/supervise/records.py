@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import json
+from contextlib import contextmanager
 from dataclasses import fields
 from functools import cache
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from remuda.backends.base import TaskKey
+from remuda.base.errors import Unavailable, Unwritable
 from remuda.plan.model import Workload
 from remuda.store.rows import AllocationRow, EventRow, EvidenceRow, TaskRow, WorkloadRow
 from remuda.supervise.ledger import BAN, Evidence
 from remuda.supervise.model import Allocation, Cause, Line, Phase, Task, Want
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from remuda.store.database import Store
 
@@ -49,6 +51,45 @@ class StoreJournal:
     def __init__(self, store: Store, fence: int) -> None:
         self.store = store
         self.fence = fence
+        self._then: list[Callable[[], None]] | None = None
+        self.in_doubt = False
+        """Whether a transaction may have been recorded although its answer was lost: memory may be behind."""
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        """All that is written within is one transaction; within another it is part of that.
+
+        What `then` is told within is done when all of it is recorded, and never if it could not be: so the host's
+        memory follows its database. Only for the thread of the event loop, and without `await` inside.
+
+        Raises:
+            Fenced: another host holds the lease.
+        """
+        if self._then is not None:
+            yield
+            return
+        then = self._then = []
+        is_whole = False
+        try:
+            with self.store.together(self.fence):
+                yield
+                is_whole = True
+        except Unwritable:
+            raise
+        except Unavailable:
+            self.in_doubt |= is_whole
+            raise
+        finally:
+            self._then = None
+        for act in then:
+            act()
+
+    def then(self, act: Callable[[], None]) -> None:
+        """Do it once the transaction that is open is recorded; now, where there is none."""
+        if self._then is None:
+            act()
+        else:
+            self._then.append(act)
 
     def wants(self) -> list[Want]:
         """All recorded intents."""

@@ -7,7 +7,7 @@ from collections import defaultdict
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Protocol
 
-from remuda.base.errors import Fenced, RemudaError
+from remuda.base.errors import Fenced, RemudaError, Unwritable
 from remuda.supervise.changes import Changes
 from remuda.supervise.model import Line
 
@@ -67,7 +67,10 @@ class State:
             self.all[task.key.workload][task.key] = task
         self.bugs: dict[str, str] = {}
         self.has_bug = False
+        self.only_ends = False
+        """Nothing can be recorded now, and nobody else is in charge: what is to end is ended all the same."""
         self._unwritten = Changes()
+        self._is_refused = False
 
     def group_of(self, task: Task) -> Group:
         """The group of a task of a workload that is followed."""
@@ -121,10 +124,12 @@ class State:
             )
         except Fenced:
             raise
-        except RemudaError:
-            _LOG.exception("the state database cannot be written; nothing is done until it can")
+        except RemudaError as error:
+            if not self._is_refused:
+                _LOG.exception("the state database cannot be written; nothing is begun until it can")
+            self._is_refused, self.only_ends = True, isinstance(error, Unwritable)
             return False
-        self._unwritten = Changes()
+        self._unwritten, self._is_refused, self.only_ends = Changes(), False, False
         return True
 
     def _present(self, keys: Iterable[TaskKey]) -> list[Task]:

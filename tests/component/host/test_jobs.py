@@ -111,6 +111,30 @@ def test_a_detached_job_survives_its_driver_and_the_host(herd: Home) -> None:
     until(lambda: herd.client.is_up() or herd.run("host", "start"), "a host")
 
 
+def test_a_driver_that_gets_on_is_never_given_up(herd: Home) -> None:
+    """It would be after five failures; each of these has done some rows more than the one before."""
+    herd.behave("slow", slow_s=0.2)
+    try:
+        prompts(herd.root / "in.parquet", 200)
+        submit(herd, "k.parquet", "--detach", "--job-id", "hunted", "--max-concurrency", "2")
+        driver = 0
+        for attempt in range(1, 8):
+            before = done_rows(herd, "hunted")
+            until(lambda: herd.task("hunted", "driver/0")["attempt"] == attempt, "an attempt")  # noqa: B023
+            driver = until(lambda: herd.task("hunted", "driver/0")["pid"], "a driver")
+            until(lambda: done_rows(herd, "hunted") > before, "some rows more")  # noqa: B023
+            os.kill(driver, signal.SIGKILL)
+        until(lambda: herd.task("hunted", "driver/0")["attempt"] == 8, "the next attempt")
+        herd.behave("ok")
+        assert json.loads(herd.run("job", "wait", "hunted", "--json", timeout=300).stdout)["state"] == "DONE"
+    finally:
+        herd.behave("ok")
+        prompts(herd.root / "in.parquet", ROWS)
+    rows = rows_of(herd.root / "k.parquet")
+    assert [row["id"] for row in rows] == list(range(200))
+    assert all(row["error"] is None for row in rows)
+
+
 def test_replicas_and_router_die_under_a_job(herd: Home) -> None:
     herd.behave("slow", slow_s=1.0)
     prompts(herd.root / "in.parquet", 600)

@@ -32,14 +32,14 @@ def test_the_files_are_private(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "mode"), [("ext4", "wal"), ("nfs4", "delete"), ("lustre", "delete"), ("fuse.sshfs", "delete")]
+    ("kind", "mode"), [("ext4", "wal"), ("nfs4", "persist"), ("lustre", "persist"), ("fuse.sshfs", "persist")]
 )
 def test_the_journal_fits_the_file_system(tmp_path: Path, kind: str, mode: str) -> None:
     mounts = tmp_path / "mounts"
     mounts.write_text(f"/dev/sda / ext4 rw 0 0\nserver:/home {tmp_path} {kind} rw 0 0\n")
     with open_store(tmp_path / "remuda.db", mounts=mounts) as store:
         status = ops.status(store)
-        assert (status.journal_mode, status.file_system, status.on_network) == (mode, kind, mode == "delete")
+        assert (status.journal_mode, status.file_system, status.on_network) == (mode, kind, mode == "persist")
         with store.reading() as connection:
             assert connection.exec_driver_sql("PRAGMA synchronous").scalar() == 2
             assert connection.exec_driver_sql("PRAGMA foreign_keys").scalar() == 1
@@ -51,7 +51,7 @@ def test_a_database_that_moved_to_a_network_leaves_the_shared_memory_mode(tmp_pa
     mounts = tmp_path / "mounts"
     mounts.write_text(f"server:/home {tmp_path} nfs rw 0 0\n")
     with open_store(path, mounts=mounts) as store:
-        assert ops.status(store).journal_mode == "delete"
+        assert ops.status(store).journal_mode == "persist"
         assert not path.with_name("remuda.db-shm").exists()
 
 

@@ -16,6 +16,7 @@ from remuda.control.nodeviews import SmokeResult, gpu_views, node_views
 from remuda.store import lease as leases
 from remuda.store.engine import open_store
 from remuda.store.rows import EvidenceRow
+from remuda.supervise.records import StoreJournal
 from remuda.testing.backend import FakeBackend
 from remuda.testing.clock import FakeClock
 from remuda.wire.process import identify
@@ -203,7 +204,8 @@ class World:
         assert isinstance(lease, leases.Lease)
         self.changes = 0
         backends = {"slurm": self.slurm, "local": FakeBackend(self.clock, "local")}
-        self.nodes = Nodes(self.store, lease.fence, backends, self.clock, changed=self.note, gpus_taken=lambda: 3)
+        journal = StoreJournal(self.store, lease.fence)
+        self.nodes = Nodes(journal, backends, self.clock, changed=self.note, gpus_taken=lambda: 3)
 
     def note(self) -> None:
         self.changes += 1

@@ -30,7 +30,7 @@ class Site:
         self.bed = Bed(root / "remuda.db")
         self.paths = StatePaths(root)
         self.workload = Workload(
-            name="w", kind=Kind.SWARM, uid="u1", backend="fake", run_dir=str(root / "w"),
+            name="w", kind=Kind.SWARM, uid="u1", backend="fake", run_dir=str(self.paths.workload("w")),
             groups=(group(count=1), group("router", 1, role=Role.ROUTER)), idle_timeout_s=IDLE_S,
             endpoint=Endpoint(port=9000, router="router"),
         ).model_copy(update=changes)  # fmt: skip

@@ -1,0 +1,115 @@
+"""The run directory of a workload: where it is, and what of it may be removed.
+
+It is always `workloads/NAME` in the state directory, whatever a creator says. That may be a link to a folder on another
+file system (`home_directory`); such a folder is removed only if remuda made it, which a mark inside tells.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from remuda.backends.slurm.files import leave_batch
+from remuda.base.errors import InputError
+from remuda.base.files import remove_empty, write_atomic
+from remuda.base.private import make_private
+
+if TYPE_CHECKING:
+    from remuda.base.paths import StatePaths
+    from remuda.plan.model import Workload
+
+MARK: Final = ".remuda-workload"
+"""In a folder elsewhere that was made for a workload: names the directory that points to it."""
+
+
+def check(workload: Workload, paths: StatePaths) -> None:
+    """Refuse a workload that wants its files anywhere else.
+
+    Raises:
+        InputError: its run directory is not that of its name.
+    """
+    asked, ours = Path(workload.run_dir), paths.workload(workload.name)
+    # One state directory may be known by several names; the last step may be a link, and is not followed.
+    if asked.name != ours.name or os.path.realpath(asked.parent) != os.path.realpath(ours.parent):
+        raise InputError(
+            f"the run directory of {workload.name!r} is {ours}, not {workload.run_dir}",
+            hint="for another file system set home_directory, or REMUDA_HOME", where="run_dir",
+        )  # fmt: skip
+
+
+def make(workload: Workload, paths: StatePaths) -> bool:
+    """Make it where it is missing; whether it was."""
+    folder = paths.workload(workload.name)
+    if folder.is_dir():
+        return False
+    paths.folder(folder)
+    return True
+
+
+def place_elsewhere(workload: Workload) -> None:
+    """With `home_directory`, files go there; the state directory only points to them.
+
+    Raises:
+        InputError: the folder there cannot be made.
+    """
+    home = str(workload.place.get("home") or "")
+    run_dir = Path(workload.run_dir)
+    if not home or Path(home).expanduser().absolute() == run_dir.parent.parent:
+        return
+    elsewhere = Path(home).expanduser().absolute() / "workloads" / workload.name
+    try:
+        _make_marked(elsewhere, run_dir)
+        make_private(run_dir.parent)
+        if not run_dir.exists():
+            run_dir.unlink(missing_ok=True)
+            run_dir.symlink_to(elsewhere)
+    except OSError as error:
+        raise InputError(f"{elsewhere} cannot be made: {error.strerror}", where="home_directory") from error
+
+
+def _make_marked(elsewhere: Path, run_dir: Path) -> None:
+    """Only what is made here gets the mark: a folder that was there before is somebody's, and stays."""
+    try:
+        make_private(elsewhere.parent)
+        elsewhere.mkdir(mode=0o700)
+    except FileExistsError:
+        make_private(elsewhere, below=elsewhere.parent)
+        return
+    write_atomic(elsewhere / MARK, str(run_dir), mode=0o600)
+
+
+def discard(workload: Workload) -> None:
+    """Remove what `place_elsewhere` and others made for a workload that was refused, unless something lies in it."""
+    folder = Path(workload.run_dir)
+    target = Path(os.path.realpath(folder))
+    if folder.is_symlink() and _is_ours(target, folder) and [entry.name for entry in target.iterdir()] == [MARK]:
+        (target / MARK).unlink()
+        remove_empty(target)
+        folder.unlink()
+    remove_empty(folder)
+
+
+def remove(workload: Workload, paths: StatePaths) -> str:
+    """Remove the run directory of a workload that is forgotten; a folder that is left as it is not ours, else empty."""
+    folder = paths.workload(workload.name)
+    left = "" if os.path.realpath(workload.run_dir) == os.path.realpath(folder) else workload.run_dir
+    if folder.is_symlink():
+        target = Path(os.path.realpath(folder))
+        if _is_ours(target, folder):
+            shutil.rmtree(target, ignore_errors=True)
+        elif target.exists():
+            left = str(target)
+        folder.unlink()
+    else:
+        shutil.rmtree(folder, ignore_errors=True)
+    leave_batch(paths.workloads, workload.uid)
+    return left
+
+
+def _is_ours(target: Path, folder: Path) -> bool:
+    try:
+        return target.is_dir() and (target / MARK).read_text() == str(folder)
+    except OSError:
+        return False

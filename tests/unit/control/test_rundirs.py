@@ -1,0 +1,154 @@
+"""What is removed with a workload: the folder that remuda made for it, and nothing that somebody named."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.unit.supervise.bed import Bed
+from tests.unit.supervise.build import script
+
+from remuda.base.errors import InputError
+from remuda.base.paths import StatePaths
+from remuda.control import rundirs
+from remuda.control.service import Service
+from remuda.plan.model import Kind, Workload
+from remuda.store.rows import WorkloadRow
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+
+class Site:
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.paths = StatePaths(root / "home")
+        self.paths.prepare()
+        self.bed = Bed(self.paths.database)
+        self.new_host()
+        self.precious = root / "precious"
+        self.precious.mkdir()
+        (self.precious / "thesis.tex").write_text("years of work")
+
+    def new_host(self) -> None:
+        self.service = Service(self.bed.journal, self.bed.new_host(), self.paths, self.bed.clock)
+        self.service.journal = self.bed.journal
+
+    def workload(self, run_dir: Path | None = None, **changes: object) -> Workload:
+        return Workload(
+            name="w", kind=Kind.RUN, uid="u1", backend="fake", groups=(script(),),
+            run_dir=str(run_dir or self.paths.workload("w")),
+        ).model_copy(update=changes)  # fmt: skip
+
+    def deleted(self) -> str:
+        self.service.down("w")
+        asyncio.run(self.bed.go(30))
+        return self.service.remove("w")
+
+    @property
+    def is_safe(self) -> bool:
+        return (self.precious / "thesis.tex").read_text() == "years of work"
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Iterator[Site]:
+    one = Site(tmp_path)
+    yield one
+    one.bed.close()
+
+
+def test_its_own_folder_is_removed(site: Site) -> None:
+    site.service.create(site.workload())
+    (site.paths.workload("w") / "link").symlink_to(site.precious)
+    assert site.deleted() == ""
+    assert not site.paths.workload("w").exists()
+    assert site.is_safe
+
+
+@pytest.mark.parametrize("where", ["precious", "home", "home/workloads", "home/workloads/other", "home/workloads/w/.."])
+def test_a_creator_cannot_choose_the_folder(site: Site, where: str) -> None:
+    with pytest.raises(InputError, match="the run directory of 'w' is ") as caught:
+        site.service.create(site.workload(site.root / where))
+    assert str(site.root / where) in str(caught.value)
+    assert site.bed.host.wants == {}
+    assert site.bed.journal.wants() == []
+
+
+@pytest.mark.parametrize("uid", ["../../../precious", "u/1", "", "U1", "u1-0", "u" * 33])
+def test_a_uid_is_no_path(site: Site, uid: str) -> None:
+    with pytest.raises(InputError, match="cannot be the uid"):
+        site.service.create(site.workload(uid=uid))
+
+
+def test_a_state_directory_may_have_two_names(site: Site) -> None:
+    alias = site.root / "alias"
+    alias.symlink_to(site.paths.root)
+    site.service.create(site.workload(alias / "workloads" / "w"))
+    assert site.deleted() == ""
+    assert not site.paths.workload("w").exists()
+
+
+def test_what_an_earlier_version_recorded_is_left_and_named(site: Site) -> None:
+    workload = site.workload(site.precious)
+    row = WorkloadRow("w", workload.uid, "run", "fake", workload.model_dump_json())
+    site.bed.store.add_workload(site.bed.journal.fence, row)
+    site.new_host()
+    assert site.deleted() == str(site.precious)
+    assert site.is_safe
+    assert site.bed.journal.wants() == []
+
+
+def test_a_link_to_what_was_there_before_is_removed_and_not_what_it_leads_to(site: Site) -> None:
+    site.paths.workload("w").symlink_to(site.precious)
+    site.service.create(site.workload())
+    assert site.deleted() == str(site.precious)
+    assert site.is_safe
+    assert not site.paths.workload("w").is_symlink()
+
+
+def test_a_mark_of_another_workload_protects_it(site: Site) -> None:
+    (site.precious / rundirs.MARK).write_text(str(site.paths.workload("another")))
+    site.paths.workload("w").symlink_to(site.precious)
+    site.service.create(site.workload())
+    assert site.deleted() == str(site.precious)
+    assert site.is_safe
+
+
+def test_a_link_to_nothing_is_removed(site: Site) -> None:
+    (site.root / "data").mkdir()
+    workload = site.workload(place={"home": str(site.root / "data")})
+    rundirs.place_elsewhere(workload)
+    site.service.create(workload)
+    (site.root / "data" / "workloads" / "w").rename(site.root / "purged")
+    assert site.deleted() == ""
+    assert not site.paths.workload("w").is_symlink()
+
+
+@pytest.mark.parametrize("was_there", [False, True])
+def test_a_folder_in_another_home_is_removed_if_it_was_made_for_it(site: Site, was_there: bool) -> None:
+    elsewhere = site.root / "data" / "workloads" / "w"
+    if was_there:
+        elsewhere.mkdir(parents=True)
+        (elsewhere / "results").write_text("mine")
+    workload = site.workload(place={"home": str(site.root / "data")})
+    rundirs.place_elsewhere(workload)
+    rundirs.place_elsewhere(workload)
+    site.service.create(workload)
+    assert site.paths.workload("w").resolve() == elsewhere
+    assert site.deleted() == (str(elsewhere) if was_there else "")
+    assert elsewhere.exists() is was_there
+    assert not site.paths.workload("w").is_symlink()
+
+
+@pytest.mark.parametrize("is_used", [False, True])
+def test_what_was_made_for_a_refused_workload_goes_unless_something_lies_in_it(site: Site, is_used: bool) -> None:
+    elsewhere = site.root / "data" / "workloads" / "w"
+    workload = site.workload(place={"home": str(site.root / "data")})
+    rundirs.place_elsewhere(workload)
+    if is_used:
+        (elsewhere / "results").write_text("mine")
+    rundirs.discard(workload)
+    assert elsewhere.exists() is is_used
+    assert site.paths.workload("w").is_symlink() is is_used

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 CHUNK_ROWS: Final = 1024
 _READ_BUFFER: Final = 1 << 20
+_JSONL: Final = "jsonl is one JSON object a line, in UTF-8"
 #: Accepted and without effect: reading always streams.
 _NO_EFFECT: Final = frozenset({"use_scan", "engine"})
 
@@ -116,25 +117,27 @@ class Source:
             stop: ends it early.
 
         Raises:
-            InputError: a file cannot be read, or has no rows but bad ones.
+            InputError: a file cannot be read, or is no jsonl at all.
             Interrupted: `stop` was set.
         """
         if self.format == "parquet" and not self._doubtful:
             return
-        rows, names, first = 0, dict[str, TypeUnion](), ""
+        rows, bad, names, first = 0, 0, dict[str, TypeUnion](), ""
         for chunk in self.chunks(self._doubtful if self.format == "parquet" else None):
             if stop is not None and stop.is_set():
                 raise Interrupted("the job was stopped; nothing was asked")
+            if not rows and 0 in chunk.bad:
+                first = chunk.bad[0].message
             rows += chunk.rows
-            if chunk.bad and not first:
-                first = next(iter(chunk.bad.values())).message
+            bad += len(chunk.bad)
             if chunk.records is not None:
                 _add_types(names, chunk, types=types)
         self.total = rows
         if self.format != "jsonl":
             return
-        if first and not names:
-            raise InputError(first, hint="jsonl is one JSON object a line, in UTF-8")
+        if first and 2 * bad >= rows:
+            # One bad line is a row of its own; a file that begins so and goes on so is of another format.
+            raise InputError(f"{first}; {bad} of {rows} lines are no rows", hint=_JSONL)
         self._names = list(names)
         if types:
             self._schema = pa.schema([(name, union.type) for name, union in names.items()])
@@ -148,7 +151,7 @@ class Source:
                 first, bad = next(read_lines(self.files[0], self._chunk_rows), ([], {}))
             names = list(dict.fromkeys(name for record in first for name in record))
             if bad and not names:
-                raise InputError(bad[0].message, hint="jsonl is one JSON object a line, in UTF-8")
+                raise InputError(bad[0].message, hint=_JSONL)
             return names
         return list(self._names) if self._names is not None else list(self.schema.names)
 

@@ -145,6 +145,9 @@ class _Run:
         self._job = ready.job
         self._total = ready.source.total
         self._checkpoint = await self._open(ready)
+        if ready.source.bad:
+            count = f"lines that are no rows and get an error: {ready.source.bad}"
+            self._checkpoint.notes.append(f"{count}; the first is {ready.source.first_bad}")
         self._output_pass(ready, self._checkpoint).try_out()
         self.say("reading", "; ".join(self._checkpoint.notes))
         feed = self._feed = self._make_feed(ready, self._checkpoint)

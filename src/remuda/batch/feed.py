@@ -12,10 +12,11 @@ from remuda.batch.index import digest_id
 from remuda.batch.order import RowOrder
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from remuda.batch.checkpoint import Checkpoint
     from remuda.batch.source import Chunk, Source
+
+    #: A chunk, and the digests of its rows.
+    _Read = tuple[Chunk, list[bytes]]
 
 
 @dataclass(slots=True)
@@ -65,36 +66,37 @@ class Feed:
         self._id_column = id_column
         self._pandas = pandas
         names = [column] if not id_column else list(dict.fromkeys([column, id_column]))
-        self._chunks: Iterator[Chunk] = source.chunks(names)
+        # Digests are made in the thread, too: those of long rows take their time.
+        self._chunks = ((chunk, content_digests(chunk, column)) for chunk in source.chunks(names))
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="rows")
         self._filling = False
-        self._next: asyncio.Future[Chunk | None] | None = None
+        self._next: asyncio.Future[_Read | None] | None = None
 
     async def fill(self) -> None:
         """Get rows into `ready`; returns when there are some or the input has ended."""
         self._filling = True
         try:
             while not self.ready and not self.exhausted:
-                chunk = await (self._next or self._read_ahead())
+                read = await (self._next or self._read_ahead())
                 self._next = None
-                if chunk is None:
+                if read is None:
                     self._end()
                     return
                 self._next = self._read_ahead()
-                self._take(chunk)
+                self._take(*read)
         finally:
             self._filling = False
 
     def top_up(self) -> None:
         """Get rows into `ready` if a chunk has been read already; never waits."""
         if self._next is not None and self._next.done() and not self._filling:
-            chunk = self._next.result()
+            read = self._next.result()
             self._next = None
-            if chunk is None:
+            if read is None:
                 self._end()
             else:
                 self._next = self._read_ahead()
-                self._take(chunk)
+                self._take(*read)
 
     def _end(self) -> None:
         self.exhausted = True
@@ -106,12 +108,11 @@ class Feed:
             self._next.add_done_callback(lambda future: future.cancelled() or future.exception())
         self._thread.shutdown(wait=True, cancel_futures=True)
 
-    def _read_ahead(self) -> asyncio.Future[Chunk | None]:
+    def _read_ahead(self) -> asyncio.Future[_Read | None]:
         return asyncio.get_running_loop().run_in_executor(self._thread, lambda: next(self._chunks, None))
 
-    def _take(self, chunk: Chunk) -> None:
+    def _take(self, chunk: Chunk, digests: list[bytes]) -> None:
         self.seen += chunk.rows
-        digests = content_digests(chunk, self._column)
         names = chunk.values(self._id_column) if self._id_column else None
         is_due, retry = self._checkpoint.is_due, self.retry_errors
         todo = [n for n, content in enumerate(digests) if is_due(chunk.first + n, content, retry_errors=retry)]

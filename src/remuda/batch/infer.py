@@ -82,7 +82,7 @@ class _NoType(Exception):
 
 
 def _is_whole(kind: pa.DataType) -> bool:
-    return pa.types.is_integer(kind) or pa.types.is_null(kind)
+    return bool(pa.types.is_integer(kind) or pa.types.is_null(kind))
 
 
 def _unified(first: pa.DataType, second: pa.DataType) -> pa.DataType:

@@ -314,8 +314,8 @@ class OutputPass:
         self.failed += sum(error is not None for error in added["error"])
         if self._layout.usage:
             for n, name in enumerate(USAGE_COLUMNS, start=2):
-                kind = str if name == "finish_reason" else int
-                added[name] = [_usage(record[n], kind) if record[1] is None else None for record in found]
+                said = [record[n] if record[1] is None else None for record in found]
+                added[name] = [as_text(value) if name == "finish_reason" else _count(value) for value in said]
         return added
 
     def _changed(self, row: int) -> RemudaError:
@@ -370,8 +370,6 @@ class OutputPass:
         return made
 
 
-def _usage(value: Any, kind: type) -> Any:
-    """What a server said beside an answer, where its column can hold it."""
-    if type(value) is not kind or (kind is int and not -(1 << 63) <= value < 1 << 63):
-        return None
-    return value
+def _count(value: Any) -> int | None:
+    """A number of tokens as a server said it, where a column can hold it."""
+    return value if type(value) is int and -(1 << 63) <= value < 1 << 63 else None

@@ -85,6 +85,10 @@ class Source:
         self._doubtful: list[str] = []
         self.lossy: dict[str, str] = {}
         """Jsonl columns whose numbers no Arrow type holds as they are, and why; known after a survey with types."""
+        self.bad = 0
+        """Jsonl lines that are no rows, and what is wrong with the first; known after a survey."""
+        self.first_bad = ""
+        self._begins_badly = False
         self.total: int | None = None
         if self.format != "jsonl":
             self._read_schemas()
@@ -122,26 +126,32 @@ class Source:
         """
         if self.format == "parquet" and not self._doubtful:
             return
-        rows, bad, names, first = 0, 0, dict[str, TypeUnion](), ""
+        rows, bad, names = 0, list[BadLine](), dict[str, TypeUnion]()
         for chunk in self.chunks(self._doubtful if self.format == "parquet" else None):
             if stop is not None and stop.is_set():
                 raise Interrupted("the job was stopped; nothing was asked")
-            if not rows and 0 in chunk.bad:
-                first = chunk.bad[0].message
+            self._note_bad(chunk)
             rows += chunk.rows
-            bad += len(chunk.bad)
             if chunk.records is not None:
                 _add_types(names, chunk, types=types)
         self.total = rows
         if self.format != "jsonl":
             return
-        if first and 2 * bad >= rows:
+        if self._begins_badly and 2 * self.bad >= rows:
             # One bad line is a row of its own; a file that begins so and goes on so is of another format.
-            raise InputError(f"{first}; {bad} of {rows} lines are no rows", hint=_JSONL)
+            raise InputError(f"{self.first_bad}; {self.bad} of {rows} lines are no rows", hint=_JSONL)
         self._names = list(names)
         if types:
             self._schema = pa.schema([(name, union.type) for name, union in names.items()])
             self.lossy = {name: union.lossy for name, union in names.items() if union.lossy}
+
+    def _note_bad(self, chunk: Chunk) -> None:
+        if not chunk.bad:
+            return
+        if not self.bad:
+            number, line = next(iter(chunk.bad.items()))
+            self.first_bad, self._begins_badly = line.message, chunk.first + number == 0
+        self.bad += len(chunk.bad)
 
     @property
     def columns(self) -> list[str]:

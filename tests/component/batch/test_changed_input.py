@@ -64,6 +64,7 @@ def test_a_bad_line_is_a_row_with_an_error_until_it_is_mended(tmp_path: Path, ec
     source.write_bytes(b"\n".join(lines))
     asked, summary = echo(source, target)
     assert (sorted(asked), summary.rows, summary.failed) == (["a", "e"], 5, 3)
+    assert summary.notes[0].startswith(f"lines that are no rows and get an error: 3; the first is {source}:2: not JSON")
     found = results(target)
     assert [row["result"] for row in found] == ["echo: a", None, None, None, "echo: e"]
     assert found[1]["error"].startswith(f"{source}:2: not JSON: ")
@@ -131,14 +132,14 @@ def test_an_input_that_changes_while_the_job_runs_gets_no_wrong_answer(
 ) -> None:
     source, target = tmp_path / "in.jsonl", tmp_path / "out.jsonl"
     write(source, ["a", "b", "c"])
-    size = Checkpoint.size.fget  # read when all is asked and nothing is written yet
+    flush = Checkpoint.flush
 
-    def change(self: Checkpoint) -> int:
-        write(source, ["a", "X", "c"])
-        assert size is not None
-        return int(size(self))
+    def change(self: Checkpoint) -> None:
+        flush(self)
+        if self.done == 3:  # all is asked, and nothing is written yet
+            write(source, ["a", "X", "c"])
 
-    monkeypatch.setattr(Checkpoint, "size", property(change))
+    monkeypatch.setattr(Checkpoint, "flush", change)
     with pytest.raises(RemudaError, match=r"row 1 of .*in\.jsonl is not what was asked"):
         echo(source, target)
     monkeypatch.undo()

@@ -82,6 +82,8 @@ class Checkpoint:
         self._ids = ids
         self._key_bytes = _ID if ids is not None else _POSITION
         self._identity = b""
+        self._is_doubtful = False
+        """Whether records are missing: an error may be older than an answer that was lost."""
         self._index = self._new_index()
         try:
             self._log = self._open_log()
@@ -108,6 +110,7 @@ class Checkpoint:
             )
             _log.warning("%s", self.notes[-1])
             self._index.close()
+            self._is_doubtful = True
             self.done = self.errors = 0
             self._index = self._new_index()
             found = self._read_log(path)
@@ -174,7 +177,7 @@ class Checkpoint:
         found = self._index.get(position)
         if found is None or found[2] != int.from_bytes(content, "little"):
             return True
-        return retry_errors and found[1]
+        return (retry_errors or self._is_doubtful) and found[1]
 
     def write(self, position: int, key: bytes, body: bytes, *, failed: bool) -> None:
         """Record one row; `flush` makes it safe."""

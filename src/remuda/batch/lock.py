@@ -157,8 +157,7 @@ class OutputLock(FileLock):
 
     def __init__(self, output: Path, owner: str = "") -> None:
         """Lock `output`, a file or a directory; see `FileLock`."""
-        real = output.resolve()
-        path = real / ".remuda.lock" if real.is_dir() else real.with_name(f".{real.name}.lock")
+        path = output / ".remuda.lock" if output.is_dir() else output.with_name(f".{output.name}.lock")
         super().__init__(path, f"the output {output}", owner, "wait for it, or give this job another --output")
 
     def release(self) -> None:

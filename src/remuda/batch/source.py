@@ -126,7 +126,7 @@ class Source:
         """
         if self.format == "parquet" and not self._doubtful:
             return
-        rows, bad, names = 0, list[BadLine](), dict[str, TypeUnion]()
+        rows, names, self.bad = 0, dict[str, TypeUnion](), 0
         for chunk in self.chunks(self._doubtful if self.format == "parquet" else None):
             if stop is not None and stop.is_set():
                 raise Interrupted("the job was stopped; nothing was asked")

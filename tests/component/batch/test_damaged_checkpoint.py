@@ -10,6 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from remuda.base.errors import Conflict, RemudaError
+from remuda.batch.checkpoint import Checkpoint, encode_error
 from remuda.batch.log import HEAD_BYTES, scan
 
 if TYPE_CHECKING:
@@ -99,6 +100,23 @@ def test_one_flipped_bit_costs_one_row_and_is_told(tmp_path: Path, echo: Run) ->
     lost = f"{log} was damaged: 1 of its records are lost, and their rows are asked again"
     assert summary.notes == (f"{lost}; the damaged file is kept as results.damaged-1.log",)
     assert (checkpoint / "results.damaged-1.log").read_bytes() == raw
+
+
+def test_an_error_whose_answer_was_lost_is_asked_again(tmp_path: Path, echo: Run) -> None:
+    """The error is the newest record that is left of the row; it was not the last word."""
+    folder = finished(tmp_path, echo)
+    answer = next(payload for _, payload in scan(folder / "results.log") if payload[:8] == bytes(8))
+    checkpoint = Checkpoint(folder, ids=None, keep=True)
+    checkpoint.write(0, answer[:16], encode_error("no"), failed=True)
+    checkpoint.write(0, answer[:16], answer[16:], failed=False)
+    checkpoint.write(1, (1).to_bytes(8, "little") + bytes(8), answer[16:], failed=False)
+    checkpoint.flush()
+    checkpoint.close()
+    begin = prompts_of_records(folder / "results.log")[-2][0]
+    raw = bytearray((folder / "results.log").read_bytes())
+    raw[begin + HEAD_BYTES + 20] ^= 1
+    (folder / "results.log").write_bytes(raw)
+    assert set(check(tmp_path, echo)[0]) == {PROMPTS[0], PROMPTS[1]}
 
 
 def test_a_flipped_length_costs_one_row(tmp_path: Path, echo: Run) -> None:

@@ -1,14 +1,15 @@
 """One directory that remembers a job: who may write it, what the job was, what each row came to.
 
     lock            held by the one driver that may write
-    job.json        the fingerprint of the job
-    results.log     one framed record per finished row (`log.py`)
+    job.json        the fingerprint of the job, with a checksum
+    results.log     one framed record per finished row (`log.py`), and the fingerprint once more
     progress.json   what `job status` shows
-    output.json     which output was written from which length of the log
+    output.json     which output was written from which length of the log, with a checksum
+    results.damaged-N.log   logs in which something could not be read, as they were found
 
 Record: key, then the JSON array `[outputs, error, prompt tokens, completion tokens, finish reason]`. Key: the row's
-position (u64), or with an id column the id's digest (16 bytes) and that of the row's input (8 bytes). The newest
-record of a row wins.
+position (u64), or with an id column the id's digest (16 bytes); then the digest of the row's input (8 bytes). The
+newest record of a row wins, and counts only for the input that it was made for.
 """
 
 from __future__ import annotations
@@ -18,12 +19,14 @@ import shutil
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
+from zlib import crc32
 
 import orjson
 
+from remuda.base.errors import RemudaError
 from remuda.base.files import write_atomic
 from remuda.batch.index import IdTable, OffsetIndex
-from remuda.batch.log import MAGIC, LogWriter, StorageFull, scan
+from remuda.batch.log import LogWriter, Scan, StorageFull, salvage, scan
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -31,8 +34,10 @@ if TYPE_CHECKING:
     from remuda.batch.answer import Answer
 
 _log = logging.getLogger(__name__)
-_POSITION: Final = 8
+_POSITION: Final = 16
 _ID: Final = 24
+#: In place of a key: what follows is the fingerprint of the job. No row has this position, and no id this digest.
+_IDENTITY: Final = b"\xff" * 16
 #: How the JSON part of a rejected row begins; an answer has null in the second place.
 _FAILED: Final = b'[[],"'
 
@@ -55,49 +60,107 @@ def encode_error(message: str) -> bytes:
 
 
 class Checkpoint:
-    """The log of one job with its index. Positions are those of the input of this run."""
+    """The log of one job with its index. Positions are those of the input of this run.
+
+    Attributes:
+        done: rows with a record.
+        errors: rows among them whose record is an error.
+        notes: what the user should know of how it was found, a sentence each.
+    """
 
     def __init__(self, folder: Path, *, ids: IdTable | None, keep: bool) -> None:
-        """Open what `lock_folder` locked. `keep` False means that the folder is temporary."""
+        """Open what `lock_folder` locked. `keep` False means that the folder is temporary.
+
+        Raises:
+            RemudaError: it cannot be read, or not be written.
+        """
         self.folder = folder
         self.keep = keep
         self.done = 0
         self.errors = 0
+        self.notes: list[str] = []
         self._ids = ids
         self._key_bytes = _ID if ids is not None else _POSITION
-        self._index = OffsetIndex(folder)
-        self._log = self._open_log()
+        self._identity = b""
+        self._is_doubtful = False
+        """Whether records are missing: an error may be older than an answer that was lost."""
+        self._index = self._new_index()
+        try:
+            self._log = self._open_log()
+        except BaseException:
+            self._index.close()
+            raise
+
+    def _new_index(self) -> OffsetIndex:
+        try:
+            return OffsetIndex(self.folder)
+        except OSError as error:
+            raise full(self.folder, error) from error
 
     def _open_log(self) -> LogWriter:
-        path, end = self.folder / "results.log", 0
-        if path.exists():
-            end = len(MAGIC) if path.stat().st_size >= len(MAGIC) else 0
-            for offset, payload in scan(path):
-                self._note(payload, offset)
-                end = offset + 8 + len(payload)
-            size = path.stat().st_size
-            if end < size and size > len(MAGIC):
-                _log.info("cut %d bytes of a torn record off %s", size - end, path)
-        return LogWriter(path, end)
+        path = self.folder / "results.log"
+        if not path.exists():
+            return LogWriter(path, 0)
+        found = self._read_log(path)
+        if found.damaged:
+            kept = salvage(path)
+            self.notes.append(
+                f"{path} was damaged: {found.lost} of its records are lost, and their rows are asked again; "
+                f"the damaged file is kept as {kept.name}"
+            )
+            _log.warning("%s", self.notes[-1])
+            self._index.close()
+            self._is_doubtful = True
+            self.done = self.errors = 0
+            self._index = self._new_index()
+            found = self._read_log(path)
+        return LogWriter(path, found.end, found.number)
 
-    def _note(self, payload: bytes, offset: int) -> None:
-        position = self._position(payload)
-        if position >= 0:
-            self._put(position, offset, failed=payload.startswith(_FAILED, self._key_bytes))
+    def _read_log(self, path: Path) -> Scan:
+        found = Scan(path)
+        for offset, payload in found:
+            if payload.startswith(_IDENTITY):
+                self._identity = payload
+                continue
+            position = self._position(payload)
+            if position >= 0:
+                failed = payload.startswith(_FAILED, self._key_bytes)
+                self._put(position, offset, payload[: self._key_bytes], failed=failed)
+        return found
 
     def _position(self, payload: bytes) -> int:
         if self._ids is None:
             return int.from_bytes(payload[:8], "little")
         return self._ids.position(payload[:16])
 
-    def _put(self, position: int, offset: int, *, failed: bool) -> None:
-        old = self._index.get(position)
+    def _put(self, position: int, offset: int, key: bytes, *, failed: bool) -> None:
+        try:
+            old = self._index.get(position)
+            self._index.put(position, offset, flag=failed, tag=int.from_bytes(key[-8:], "little"))
+        except OSError as error:
+            raise full(self.folder, error) from error
         if old is None:
             self.done += 1
         elif old[1]:
             self.errors -= 1
         self.errors += failed
-        self._index.put(position, offset, flag=failed)
+
+    def claim(self, identity: dict[str, Any]) -> None:
+        """Write down which job it belongs to: in `job.json`, and in the log, from which that file can be made again.
+
+        Raises:
+            StorageFull: the disk refuses.
+        """
+        path = self.folder / "job.json"
+        if read_json(path) != identity:
+            if path.exists() and self._identity:
+                _log.info("%s is written anew", path)
+            write_json(path, identity)
+        payload = _IDENTITY + orjson.dumps(identity)
+        if payload != self._identity:
+            self._log.append(payload)
+            self._log.flush()
+            self._identity = payload
 
     def state(self, position: int) -> str:
         """`""` for a row without record, else `"done"` or `"error"`."""
@@ -105,16 +168,20 @@ class Checkpoint:
         return "" if found is None else ("error" if found[1] else "done")
 
     def same_input(self, position: int, content: bytes) -> bool:
-        """With an id column: whether the recorded answer belongs to this input digest (8 bytes)."""
+        """Whether the recorded answer belongs to this input digest (8 bytes); False without a record."""
         found = self._index.get(position)
-        if found is None:
-            return False
-        self._log.flush()
-        return next(self._log.read_many([found[0]]))[1][16:24] == content
+        return found is not None and found[2] == int.from_bytes(content, "little")
+
+    def is_due(self, position: int, content: bytes, *, retry_errors: bool) -> bool:
+        """Whether a row with this input digest is still to be asked."""
+        found = self._index.get(position)
+        if found is None or found[2] != int.from_bytes(content, "little"):
+            return True
+        return (retry_errors or self._is_doubtful) and found[1]
 
     def write(self, position: int, key: bytes, body: bytes, *, failed: bool) -> None:
         """Record one row; `flush` makes it safe."""
-        self._put(position, self._log.append(key + body), failed=failed)
+        self._put(position, self._log.append(key + body), key, failed=failed)
 
     def flush(self) -> None:
         """Hand records to the kernel. Raises `StorageFull`."""
@@ -140,7 +207,7 @@ class Checkpoint:
         """Outputs of all answered records in log order, superseded ones too: for finding types."""
         self._log.flush()
         for _, payload in scan(self.folder / "results.log"):
-            if not payload.startswith(_FAILED, self._key_bytes):
+            if not payload.startswith(_IDENTITY) and not payload.startswith(_FAILED, self._key_bytes):
                 yield orjson.loads(payload[self._key_bytes :])[0]
 
     @property
@@ -166,34 +233,82 @@ def full(folder: Path, error: OSError) -> StorageFull:
     )
 
 
+def read_identity(folder: Path) -> dict[str, Any]:
+    """Which job a checkpoint belongs to: what `job.json` says, or where that is damaged or gone, the log.
+
+    Raises:
+        RemudaError: the log cannot be read.
+    """
+    found = read_json(folder / "job.json")
+    path = folder / "results.log"
+    if found or not path.exists():
+        return found
+    newest = b"{}"
+    for _, payload in scan(path):
+        if payload.startswith(_IDENTITY):
+            newest = payload[len(_IDENTITY) :]
+    return orjson.loads(newest)  # type: ignore[no-any-return]
+
+
+def has_records(folder: Path) -> bool:
+    """Whether the log of a checkpoint has anything worth keeping.
+
+    Raises:
+        RemudaError: it cannot be read.
+    """
+    path = folder / "results.log"
+    return path.exists() and next(scan(path), None) is not None
+
+
+def _checksum(data: dict[str, Any]) -> str:
+    return f"{crc32(orjson.dumps(data, option=orjson.OPT_SORT_KEYS)):08x}"
+
+
 def read_json(path: Path) -> dict[str, Any]:
-    """A JSON object from `path`, empty when it is absent or not one."""
+    """What `write_json` wrote to `path`, empty when it is absent, cut or changed in any way."""
     try:
         data = orjson.loads(path.read_bytes())
     except (OSError, ValueError):
         return {}
-    return data if isinstance(data, dict) else {}
+    if not isinstance(data, dict):
+        return {}
+    check = data.pop("checksum", None)
+    return data if check == _checksum(data) else {}
 
 
 def write_json(path: Path, data: dict[str, Any]) -> None:
-    """Write a JSON object, whole or not at all.
+    """Write a JSON object with its checksum, whole or not at all.
 
     Raises:
         StorageFull: the disk refuses.
     """
     try:
-        write_atomic(path, orjson.dumps(data, option=orjson.OPT_INDENT_2))
+        write_atomic(path, orjson.dumps(data | {"checksum": _checksum(data)}, option=orjson.OPT_INDENT_2))
     except OSError as error:
         raise full(path.parent, error) from error
 
 
 def clear(folder: Path) -> None:
-    """Forget everything in a locked checkpoint directory but the lock."""
+    """Forget everything in a locked checkpoint directory but the lock and what was kept of damaged logs.
+
+    Raises:
+        RemudaError: a file cannot be removed.
+    """
     for name in ("results.log", "job.json", "progress.json", "output.json"):
-        (folder / name).unlink(missing_ok=True)
+        try:
+            (folder / name).unlink(missing_ok=True)
+        except OSError as error:
+            raise RemudaError(f"{folder / name} cannot be removed: {error.strerror}") from error
 
 
 def temporary_folder(output: Path) -> Path:
-    """A folder beside `output` for a job without checkpoint; `Checkpoint.close` removes it."""
-    output.parent.mkdir(parents=True, exist_ok=True)
-    return Path(tempfile.mkdtemp(prefix=f".{output.name}.", suffix=".spool", dir=output.parent))
+    """A folder beside `output` for a job without checkpoint; `Checkpoint.close` removes it.
+
+    Raises:
+        StorageFull: it cannot be made.
+    """
+    try:
+        output.parent.mkdir(parents=True, exist_ok=True)
+        return Path(tempfile.mkdtemp(prefix=f".{output.name}.", suffix=".spool", dir=output.parent))
+    except OSError as error:
+        raise full(output.parent, error) from error

@@ -20,7 +20,7 @@ from remuda.batch.breaker import Breaker
 from remuda.batch.concurrency import START, Limiter
 from remuda.batch.endpoint import ask_slots, refused
 from remuda.batch.feed import Feed
-from remuda.batch.lock import BEAT_S, take_lock
+from remuda.batch.lock import BEAT_S, take_lock, take_output
 from remuda.batch.output import OutputPass
 from remuda.batch.perform import performer_for
 from remuda.batch.pipeline import Pipeline, Rules
@@ -28,13 +28,14 @@ from remuda.batch.prepare import Connection, Prepared, open_checkpoint, open_con
 from remuda.batch.progress import Counters, Progress, Rates, write_progress
 from remuda.batch.queue_metrics import read_queue
 from remuda.batch.request import DEFAULT_BOUND, JobRequest, Summary
+from remuda.batch.threads import in_thread
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
     from remuda.batch.checkpoint import Checkpoint
     from remuda.batch.job import SwarmJob
-    from remuda.batch.lock import FolderLock
+    from remuda.batch.lock import FolderLock, OutputLock
 
 _PROGRESS_S = 0.5
 _SCRAPE_S = 2.0
@@ -130,6 +131,7 @@ class _Run:
         self._connection: Connection | None = None
         self._job: SwarmJob | None = None
         self._lock: FolderLock | None = None
+        self._output_lock: OutputLock | None = None
         self._beating: asyncio.Task[None] | None = None
         self._checkpoint: Checkpoint | None = None
         self._feed: Feed | None = None
@@ -143,7 +145,11 @@ class _Run:
         self._job = ready.job
         self._total = ready.source.total
         self._checkpoint = await self._open(ready)
-        self.say("reading")
+        if ready.source.bad:
+            count = f"lines that are no rows and get an error: {ready.source.bad}"
+            self._checkpoint.notes.append(f"{count}; the first is {ready.source.first_bad}")
+        self._output_pass(ready, self._checkpoint).try_out()
+        self.say("reading", "; ".join(self._checkpoint.notes))
         feed = self._feed = self._make_feed(ready, self._checkpoint)
         await feed.fill()
         if feed.ready:
@@ -153,23 +159,31 @@ class _Run:
         return await self._write(ready, self._checkpoint, feed)
 
     async def _open(self, ready: Prepared) -> Checkpoint:
-        if not self._request.checkpointing:
-            folder = store.temporary_folder(ready.target.path)
-            try:
-                return open_checkpoint(ready, None, folder)
-            except BaseException:
-                shutil.rmtree(folder, ignore_errors=True)
-                raise
-        folder = self._request.checkpoint_path()
-        self._lock = await take_lock(folder, self._request.owner)
-        self._beating = asyncio.create_task(self._beat(self._lock))
-        return open_checkpoint(ready, self._lock, folder)
+        request = self._request
+        if request.checkpointing:
+            self._lock = await take_lock(request.checkpoint_path(), request.owner)
+        self._beating = asyncio.create_task(self._beat())
+        self._output_lock = await take_output(ready.target.path, request.owner)
+        folder = self._lock.folder if self._lock is not None else store.temporary_folder(ready.target.path)
 
-    @staticmethod
-    async def _beat(lock: FolderLock) -> None:
+        def work(stop: threading.Event) -> Checkpoint:
+            # Here, so that it is closed when the job is stopped meanwhile.
+            self._checkpoint = made = open_checkpoint(ready, self._lock, folder, stop)
+            return made
+
+        try:
+            return await in_thread(work)
+        except BaseException:
+            if self._lock is None and self._checkpoint is None:
+                shutil.rmtree(folder, ignore_errors=True)
+            raise
+
+    async def _beat(self) -> None:
         while True:
             await asyncio.sleep(BEAT_S)
-            lock.beat()
+            for lock in (self._lock, self._output_lock):
+                if lock is not None:
+                    lock.beat()
 
     def _make_feed(self, ready: Prepared, checkpoint: Checkpoint) -> Feed:
         request = self._request
@@ -273,12 +287,13 @@ class _Run:
         done = self._pipeline.counters.finished if self._pipeline else 0
         mark = checkpoint.folder / "output.json"
         stamp = {"log": checkpoint.size, "rows": feed.seen, "added": list(ready.layout.added), **self._shape()}
+        stamp["input"] = ready.source.identity()
         known = store.read_json(mark) if not done else {}
         if known and known.get("stamp") == stamp and known.get("files") == _files(known.get("files", {})):
             self.say("done")
             return self._summary(ready, feed, done, int(known.get("failed", 0)), kept=True)
         self.say("writing")
-        work = OutputPass(ready.source, checkpoint, ready.target, ready.layout)
+        work = self._output_pass(ready, checkpoint)
         writing = asyncio.ensure_future(asyncio.to_thread(work.run, feed.seen))
         try:
             made = await asyncio.shield(writing)
@@ -293,6 +308,10 @@ class _Run:
             store.write_json(mark, {"stamp": stamp, "files": files, "failed": work.failed})
         self.say("done")
         return self._summary(ready, feed, done, work.failed, kept=False)
+
+    @staticmethod
+    def _output_pass(ready: Prepared, checkpoint: Checkpoint) -> OutputPass:
+        return OutputPass(ready.source, checkpoint, ready.target, ready.layout, ready.column)
 
     def _shape(self) -> dict[str, Any]:
         request = self._request
@@ -314,6 +333,7 @@ class _Run:
             cached_tokens=counters.cached_tokens,
             order=feed.ready.chosen or "input",
             lanes=feed.ready.lanes if feed.ready.chosen == "prefix" else 0,
+            notes=tuple(self._checkpoint.notes) if self._checkpoint is not None else (),
         )
 
     def _tick(self) -> None:
@@ -373,8 +393,9 @@ class _Run:
             self._checkpoint.close()
         if self._beating is not None:
             self._beating.cancel()
-        if self._lock is not None:
-            self._lock.release()
+        for lock in (self._output_lock, self._lock):
+            if lock is not None:
+                lock.release()
 
 
 def _files(paths: list[str] | dict[str, list[int]]) -> dict[str, list[int]]:

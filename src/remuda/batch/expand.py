@@ -52,16 +52,22 @@ def expand_input(pattern: str) -> list[Path]:
         Files in natural order; ranges keep the order in which they are written.
 
     Raises:
-        InputError: nothing matches, a named file is missing, or the files are of several formats.
+        InputError: nothing matches, a named file is missing or out of reach, or the files are of several formats.
     """
-    if Path(pattern).exists():
-        found = _of_directory(Path(pattern)) if Path(pattern).is_dir() else [Path(pattern)]
-    else:
-        found = [path for text in expand_ranges(pattern) for path in _matches(text, pattern)]
+    try:
+        found = _found(pattern)
+    except OSError as error:
+        raise InputError(f"input {pattern} cannot be looked at: {error.strerror}", where="--input") from error
     formats = {format_of(path) for path in found}
     if len(formats) > 1:
         raise InputError(f"{pattern} mixes files of several formats: {', '.join(sorted(formats))}", where="--input")
     return found
+
+
+def _found(pattern: str) -> list[Path]:
+    if Path(pattern).exists():
+        return _of_directory(Path(pattern)) if Path(pattern).is_dir() else [Path(pattern)]
+    return [path for text in expand_ranges(pattern) for path in _matches(text, pattern)]
 
 
 def _matches(text: str, pattern: str) -> list[Path]:

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import orjson
-
+from remuda.batch.digest import content_digests
 from remuda.batch.index import digest_id
 from remuda.batch.order import RowOrder
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from remuda.batch.checkpoint import Checkpoint
     from remuda.batch.source import Chunk, Source
+
+    #: A chunk, and the digests of its rows.
+    _Read = tuple[Chunk, list[bytes]]
 
 
 @dataclass(slots=True)
@@ -26,7 +25,7 @@ class Row:
 
     Attributes:
         position: global input position from 0.
-        item: value of the input column.
+        item: value of the input column, or the `BadLine` in its place.
         key: how its record begins in the checkpoint.
         failures: tries that failed and count.
     """
@@ -35,12 +34,6 @@ class Row:
     item: Any
     key: bytes
     failures: int = 0
-
-
-def content_digest(item: Any) -> bytes:
-    """8 bytes that stand for the input of a row."""
-    raw = orjson.dumps(item, option=orjson.OPT_SORT_KEYS | orjson.OPT_NON_STR_KEYS, default=str)
-    return hashlib.blake2b(raw, digest_size=8).digest()
 
 
 class Feed:
@@ -72,38 +65,38 @@ class Feed:
         self._column = column
         self._id_column = id_column
         self._pandas = pandas
-        self._fresh = checkpoint.done == 0
         names = [column] if not id_column else list(dict.fromkeys([column, id_column]))
-        self._chunks: Iterator[Chunk] = source.chunks(names)
+        # Digests are made in the thread, too: those of long rows take their time.
+        self._chunks = ((chunk, content_digests(chunk, column)) for chunk in source.chunks(names))
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="rows")
         self._filling = False
-        self._next: asyncio.Future[Chunk | None] | None = None
+        self._next: asyncio.Future[_Read | None] | None = None
 
     async def fill(self) -> None:
         """Get rows into `ready`; returns when there are some or the input has ended."""
         self._filling = True
         try:
             while not self.ready and not self.exhausted:
-                chunk = await (self._next or self._read_ahead())
+                read = await (self._next or self._read_ahead())
                 self._next = None
-                if chunk is None:
+                if read is None:
                     self._end()
                     return
                 self._next = self._read_ahead()
-                self._take(chunk)
+                self._take(*read)
         finally:
             self._filling = False
 
     def top_up(self) -> None:
         """Get rows into `ready` if a chunk has been read already; never waits."""
         if self._next is not None and self._next.done() and not self._filling:
-            chunk = self._next.result()
+            read = self._next.result()
             self._next = None
-            if chunk is None:
+            if read is None:
                 self._end()
             else:
                 self._next = self._read_ahead()
-                self._take(chunk)
+                self._take(*read)
 
     def _end(self) -> None:
         self.exhausted = True
@@ -115,33 +108,23 @@ class Feed:
             self._next.add_done_callback(lambda future: future.cancelled() or future.exception())
         self._thread.shutdown(wait=True, cancel_futures=True)
 
-    def _read_ahead(self) -> asyncio.Future[Chunk | None]:
+    def _read_ahead(self) -> asyncio.Future[_Read | None]:
         return asyncio.get_running_loop().run_in_executor(self._thread, lambda: next(self._chunks, None))
 
-    def _take(self, chunk: Chunk) -> None:
+    def _take(self, chunk: Chunk, digests: list[bytes]) -> None:
         self.seen += chunk.rows
-        wanted = range(chunk.first, chunk.first + chunk.rows)
-        if not self._id_column:
-            todo = wanted if self._fresh else [position for position in wanted if self._is_due(position)]
-            self.skipped += chunk.rows - len(todo)
-            if not todo:
-                return
-            items, first = self._items(chunk), chunk.first
-            self.ready.add([Row(n, items[n - first], n.to_bytes(8, "little")) for n in todo])
+        names = chunk.values(self._id_column) if self._id_column else None
+        is_due, retry = self._checkpoint.is_due, self.retry_errors
+        todo = [n for n, content in enumerate(digests) if is_due(chunk.first + n, content, retry_errors=retry)]
+        self.skipped += chunk.rows - len(todo)
+        if not todo:
             return
-        items, ids = self._items(chunk), chunk.values(self._id_column)
+        items, first = self._items(chunk), chunk.first
         rows = []
-        for position, item, name in zip(wanted, items, ids, strict=True):
-            content = content_digest(item)
-            if self._is_due(position) or not self._checkpoint.same_input(position, content):
-                rows.append(Row(position, item, digest_id(name) + content))
-            else:
-                self.skipped += 1
+        for n in todo:
+            name = (first + n).to_bytes(8, "little") if names is None else digest_id(names[n])
+            rows.append(Row(first + n, chunk.bad.get(n, items[n]), name + digests[n]))
         self.ready.add(rows)
-
-    def _is_due(self, position: int) -> bool:
-        state = self._checkpoint.state(position)
-        return not state or (self.retry_errors and state == "error")
 
     def _items(self, chunk: Chunk) -> list[Any]:
         if not self._pandas:

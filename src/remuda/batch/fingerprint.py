@@ -30,8 +30,8 @@ def fingerprint(
     Args:
         job: the instance.
         arguments: what its constructor was given.
-        source: its input. With an id column the input's files are no part of the identity: rows are matched by id, and
-            each row's own input is checked instead.
+        source: its input. It may change: every record has a digest of its row's own input. The files are noted all the
+            same, so that a change can be told before anything is asked. With an id column rows are matched by id.
         model: as resolved.
         column: the input column.
         id_column: empty for identity by position.
@@ -76,13 +76,13 @@ def _code_of(kind: type) -> str:
         return repr([(item.__name__, item.__code__.co_code, item.__code__.co_consts) for item in functions])
 
 
-def check_same(stored: Mapping[str, Any], current: Mapping[str, Any], folder: Path) -> None:
-    """See that a checkpoint belongs to this job.
+def check_same(stored: dict[str, Any], current: dict[str, Any], folder: Path) -> None:
+    """See that a checkpoint belongs to this job. Its input may have changed.
 
     Raises:
         Conflict: something that changes answers differs; the message names it with both values.
     """
-    changed = differences(stored, current)
+    changed = differences(stored | {"input": {}}, current | {"input": {}})
     if changed:
         raise Conflict(
             f"the checkpoint {folder} belongs to other settings: {'; '.join(changed)}",
@@ -104,7 +104,7 @@ def differences(stored: Mapping[str, Any], current: Mapping[str, Any]) -> list[s
                 if old.get(key, _ABSENT) != new.get(key, _ABSENT)
             ]
         elif name == "input" and isinstance(old, dict) and isinstance(new, dict):
-            found += _files(old, new)
+            found += input_changes(old, new)
         elif name == "code":
             found.append(f"the code of the job: {_show(old)} -> {_show(new)}")
         else:
@@ -122,7 +122,8 @@ def _show(value: object) -> str:
     return text if len(text) <= 80 else f"{text[:77]}..."
 
 
-def _files(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
+def input_changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
+    """What differs between two `Source.identity`, a part of a sentence each."""
     found = [f"input file {name} was added" for name in new if name not in old]
     found += [f"input file {name} is gone" for name in old if name not in new]
     for name in new:

@@ -15,14 +15,14 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 _PAGE_ROWS: Final = 4096
-_PAGE_BYTES: Final = _PAGE_ROWS * 8
-_CACHED_PAGES: Final = 256
+_PAGE_BYTES: Final = _PAGE_ROWS * 16
+_CACHED_PAGES: Final = 128
 _SLOT: Final = 24
 _EMPTY: Final = bytes(_SLOT)
 
 
 class OffsetIndex:
-    """A number below 2^63 and a flag per row position, 8 bytes on disk each, at most 8 MiB of memory.
+    """A number below 2^63, a flag and a tag (u64) per row position, 16 bytes on disk each, at most 8 MiB of memory.
 
     Access is fast while positions stay near each other, as they do when rows finish roughly in input order.
     """
@@ -34,16 +34,18 @@ class OffsetIndex:
         self._last_number = -1
         self._last: array[int] = array("Q")
 
-    def get(self, position: int) -> tuple[int, bool] | None:
-        """What was put at `position`, or None."""
-        value = self._page(position // _PAGE_ROWS)[position % _PAGE_ROWS]
-        return ((value >> 1) - 1, bool(value & 1)) if value else None
+    def get(self, position: int) -> tuple[int, bool, int] | None:
+        """Number, flag and tag that were put at `position`, or None."""
+        page, at = self._page(position // _PAGE_ROWS), position % _PAGE_ROWS * 2
+        value = page[at]
+        return ((value >> 1) - 1, bool(value & 1), page[at + 1]) if value else None
 
-    def put(self, position: int, number: int, *, flag: bool) -> None:
-        """Remember `number` and `flag` for `position`, replacing what was there."""
-        page = position // _PAGE_ROWS
-        self._page(page)[position % _PAGE_ROWS] = ((number + 1) << 1) | flag
-        self._dirty.add(page)
+    def put(self, position: int, number: int, *, flag: bool, tag: int = 0) -> None:
+        """Remember `number`, `flag` and `tag` for `position`, replacing what was there."""
+        number_of_page, at = position // _PAGE_ROWS, position % _PAGE_ROWS * 2
+        page = self._page(number_of_page)
+        page[at], page[at + 1] = ((number + 1) << 1) | flag, tag
+        self._dirty.add(number_of_page)
 
     def close(self) -> None:
         """Drop the table."""

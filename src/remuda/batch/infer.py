@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from array import array
 from typing import TYPE_CHECKING, Any, Final
 
@@ -12,27 +13,63 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 _CODES: Final = {pa.int64(): "q", pa.float64(): "d"}
-_SIMPLE: Final = {str: pa.string(), int: pa.int64(), float: pa.float64(), bool: pa.bool_()}
+_SIMPLE: Final = {str: pa.string(), float: pa.float64(), bool: pa.bool_()}
+#: Integers up to here are floats exactly.
+_EXACT: Final = 1 << 53
 _PLAIN: Final = frozenset({int, float, type(None)})
 
 
 class TypeUnion:
-    """The one Arrow type that all values seen so far fit in; text (JSON) where there is none."""
+    """The one Arrow type that all values seen so far fit in; text (JSON) where there is none.
+
+    Attributes:
+        lossy: why numbers would have to become text or to be rounded, a part of a sentence; empty where they need not.
+    """
 
     def __init__(self) -> None:
+        self.lossy = ""
         self._type: pa.DataType = pa.null()
         self._mixed = False
+        self._low = self._high = 0
 
     def add(self, values: Sequence[Any]) -> None:
         """Take some more values into account."""
         if self._mixed:
             return
+        kinds = {type(value) for value in values} - {type(None)}
         try:
-            found = _plain_type(values) or pa.array(values).type
-            fields = [pa.schema([("x", self._type)]), pa.schema([("x", found)])]
-            self._type = pa.unify_schemas(fields, promote_options="permissive").field("x").type
-        except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError):
+            found = self._whole(values) if kinds == {int} else self._other(values, kinds)
+            self._type = found if kinds == {int} and _is_whole(self._type) else _unified(self._type, found)
+        except _NoType as error:
+            self._mixed, self.lossy = True, str(error)
+        except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError) as error:
             self._mixed = True
+            if isinstance(error, OverflowError) or kinds <= {int, float}:
+                self.lossy = "it has integers of more than 63 bits beside other values"
+        if pa.types.is_floating(self._type) and max(self._high, -self._low) > _EXACT and not self._mixed:
+            self._mixed = True
+            largest = self._high if self._high > -self._low else self._low
+            self.lossy = f"it has fractions beside {largest}, which no float is exactly"
+
+    def _whole(self, values: Sequence[Any]) -> pa.DataType:
+        """The type of all integers so far, these included."""
+        present = [value for value in values if value is not None]
+        self._low, self._high = min(self._low, *present), max(self._high, *present)
+        if self._low >= -(1 << 63) and self._high < 1 << 63:
+            return pa.int64()
+        if self._low >= 0 and self._high < 1 << 64:
+            return pa.uint64()
+        if self._low >= -(1 << 63) and self._high < 1 << 64:
+            raise _NoType(f"it has {self._low} and {self._high}, which no integer type has both")
+        largest = self._high if self._high >= 1 << 64 else self._low
+        raise _NoType(f"it has {largest}, an integer of more than 64 bits")
+
+    @staticmethod
+    def _other(values: Sequence[Any], kinds: set[type]) -> pa.DataType:
+        if not kinds:
+            return pa.null()
+        simple = _SIMPLE.get(next(iter(kinds))) if len(kinds) == 1 else None
+        return simple if simple is not None else pa.array(values).type
 
     @property
     def type(self) -> pa.DataType:
@@ -40,15 +77,17 @@ class TypeUnion:
         return pa.string() if self._mixed or pa.types.is_null(self._type) or not storable(self._type) else self._type
 
 
-def _plain_type(values: Sequence[Any]) -> pa.DataType | None:
-    """The type of values that are all alike and simple; None where Arrow has to look."""
-    kinds = {type(value) for value in values} - {type(None)}
-    if not kinds:
-        return pa.null()
-    kind = _SIMPLE.get(kinds.pop()) if len(kinds) == 1 else None
-    if kind == pa.int64() and any(value is not None and abs(value) >= 1 << 63 for value in values):
-        return None
-    return kind
+class _NoType(Exception):
+    """No Arrow type holds these numbers as they are; the message says which."""
+
+
+def _is_whole(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_integer(kind) or pa.types.is_null(kind))
+
+
+def _unified(first: pa.DataType, second: pa.DataType) -> pa.DataType:
+    fields = [pa.schema([("x", first)]), pa.schema([("x", second)])]
+    return pa.unify_schemas(fields, promote_options="permissive").field("x").type
 
 
 def storable(kind: pa.DataType) -> bool:
@@ -64,7 +103,11 @@ def as_text(value: Any) -> str | None:
     """A value for a text column: text as it is, null as null, anything else as JSON."""
     if value is None or isinstance(value, str):
         return value
-    return orjson.dumps(value, option=orjson.OPT_NON_STR_KEYS, default=str).decode()
+    try:
+        return orjson.dumps(value, option=orjson.OPT_NON_STR_KEYS, default=str).decode()
+    except TypeError:
+        # Integers above 64 bits, hundreds of levels.
+        return json.dumps(value, ensure_ascii=False, default=str)
 
 
 def to_array(values: Sequence[Any], kind: pa.DataType) -> pa.Array:

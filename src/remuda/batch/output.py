@@ -13,14 +13,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
 from zlib import crc32
 
-import orjson
 import pyarrow as pa
-import pyarrow.csv as pacsv
-import pyarrow.parquet as pq
 
 from remuda.base.errors import InputError, Interrupted, RemudaError
+from remuda.batch.digest import content_digests
 from remuda.batch.expand import FORMATS
+from remuda.batch.fit import open_arrow, output_schema
 from remuda.batch.infer import TypeUnion, as_text, to_array
+from remuda.batch.lines import to_line
 from remuda.batch.source import to_batch
 
 if TYPE_CHECKING:
@@ -33,6 +33,8 @@ _GROUP_BYTES: Final = 16 << 20
 _GROUP_ROWS: Final = 65536
 _PART: Final = re.compile(r"part-\d{5}\.parquet")
 USAGE_COLUMNS: Final = ("prompt_tokens", "completion_tokens", "finish_reason")
+#: What the file system has to take before anything is asked.
+_TRIAL: Final = bytes(4096)
 _TYPE_NAMES: Final = {"string": pa.string(), "double": pa.float64()}
 
 
@@ -80,43 +82,48 @@ def plan_target(output: str, *, files: int, options: dict[str, Any], inputs: Seq
         InputError: the suffix is unknown, the output is the input, or a directory holds files of others.
     """
     path = Path(output)
-    kind = FORMATS.get(path.suffix.lower(), "")
-    if path.is_dir() or output.endswith("/") or not path.suffix:
-        kind = "directory"
-    if not kind:
-        raise InputError(
-            f"cannot tell the format of {output}",
-            hint=f"known suffixes: {', '.join(FORMATS)}; no suffix makes a directory",
-            where="--output",
-        )
-    real = path.resolve()
-    for item in inputs:
-        if item.resolve() == real or (kind == "directory" and item.resolve().parent == real):
-            raise InputError(f"the output {output} would overwrite the input", where="--output")
-    if kind == "directory" and path.is_dir():
-        others = [item.name for item in path.iterdir() if item.suffix == ".parquet" and not _PART.fullmatch(item.name)]
-        if others:
-            hint = "a reader of the directory would mix them; choose an empty one"
-            raise InputError(f"the directory {output} holds other files ({min(others)})", hint=hint, where="--output")
     try:
+        kind = _kind(output, path)
+        _see_inputs(path, kind, inputs)
+        if kind == "directory" and path.is_dir():
+            _see_others(path)
         (path if kind == "directory" else path.parent).mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise InputError(f"{output} cannot be made: {error.strerror}", where="--output") from error
     return Target(path, kind, files, options)
 
 
-def check_columns(source: Source, layout: Layout) -> None:
-    """See that no answer would hide a column of the input.
-
-    Raises:
-        InputError: an output column has the name of an input column.
-    """
-    if double := [name for name in layout.names if name in source.columns]:
+def _kind(output: str, path: Path) -> str:
+    kind = FORMATS.get(path.suffix.lower(), "")
+    if path.is_dir() or output.endswith("/") or not path.suffix:
+        if kind in {"jsonl", "csv"}:
+            hint = "a directory gets parquet files: give it a name without suffix"
+            raise InputError(f"the output {output} is a directory", hint=hint, where="--output")
+        if path.exists() and not path.is_dir():
+            hint = f"known suffixes of files: {', '.join(FORMATS)}"
+            raise InputError(f"the output {output} is there, and is no directory", hint=hint, where="--output")
+        return "directory"
+    if not kind:
         raise InputError(
-            f"the input has a column {double[0]!r} already",
-            hint="name the answers with --output-column",
-            where="--input",
+            f"cannot tell the format of {output}",
+            hint=f"known suffixes: {', '.join(FORMATS)}; no suffix makes a directory",
+            where="--output",
         )
+    return kind
+
+
+def _see_inputs(path: Path, kind: str, inputs: Sequence[Path]) -> None:
+    real = path.resolve()
+    for item in inputs:
+        if item.resolve() == real or (kind == "directory" and item.resolve().parent == real):
+            raise InputError(f"the output {path} would overwrite the input", where="--output")
+
+
+def _see_others(path: Path) -> None:
+    found = [item for item in path.iterdir() if item.suffix == ".parquet"]
+    if others := [item.name for item in found if not _PART.fullmatch(item.name) or item.is_dir()]:
+        hint = "a reader of the directory would mix them; choose an empty one"
+        raise InputError(f"the directory {path} holds other files ({min(others)})", hint=hint, where="--output")
 
 
 class _Writer(Protocol):
@@ -127,18 +134,12 @@ class _Writer(Protocol):
 class _ArrowWriter:
     """Parquet and csv: input columns and answers as one batch."""
 
-    def __init__(self, target: Target, path: Path, schema: pa.Schema, kept: Sequence[str], inputs: pa.Schema) -> None:
-        self._schema, self._kept, self._inputs = schema, kept, inputs
+    def __init__(self, target: Target, path: Path, schema: pa.Schema, inputs: pa.Schema) -> None:
+        self._schema, self._inputs = schema, inputs
         self._pending: list[pa.RecordBatch] = []
         self._bytes = self._rows = 0
         self._csv = target.kind == "csv"
-        if self._csv:
-            self._out = pacsv.CSVWriter(str(path), schema)
-        else:
-            try:
-                self._out = pq.ParquetWriter(str(path), schema, **target.options)
-            except TypeError as error:
-                raise InputError(f"unknown write option: {error}", where="--backend-write-kwargs") from error
+        self._out = open_arrow(str(path), schema, target)
 
     def write(self, chunk: Chunk, added: dict[str, list[Any]]) -> None:
         batch = to_batch(chunk, self._inputs)
@@ -171,17 +172,17 @@ class _ArrowWriter:
 
 
 class _LinesWriter:
-    """Jsonl: a line per row; what JSON has no word for (dates, decimals, bytes) is written as text."""
+    """Jsonl: a line per row; what JSON has no word for (dates, decimals) is written as text."""
 
     def __init__(self, path: Path) -> None:
         self._file = path.open("wb")
 
     def write(self, chunk: Chunk, added: dict[str, list[Any]]) -> None:
         records = chunk.records if chunk.records is not None else chunk.batch.to_pylist()  # type: ignore[union-attr]
-        lines = []
-        for number, record in enumerate(records):
-            whole = {**record, **{name: values[number] for name, values in added.items()}}
-            lines.append(orjson.dumps(whole, default=str, option=orjson.OPT_APPEND_NEWLINE | orjson.OPT_NON_STR_KEYS))
+        lines = [
+            to_line({**record, **{name: values[number] for name, values in added.items()}})
+            for number, record in enumerate(records)
+        ]
         self._file.write(b"".join(lines))
 
     def close(self) -> None:
@@ -191,11 +192,32 @@ class _LinesWriter:
 class OutputPass:
     """Writes one output. `run` may be called in a thread; `stop` ends it from another."""
 
-    def __init__(self, source: Source, checkpoint: Checkpoint, target: Target, layout: Layout) -> None:
+    def __init__(self, source: Source, checkpoint: Checkpoint, target: Target, layout: Layout, column: str) -> None:
+        """`column` is the input column; the answers must be those of its values."""
         self.rows = 0
         self.failed = 0
         self.stop = threading.Event()
         self._source, self._checkpoint, self._target, self._layout = source, checkpoint, target, layout
+        self._column = column
+
+    def try_out(self) -> None:
+        """See that the file system takes the output's first file, before anything is spent.
+
+        Raises:
+            InputError: it does not.
+        """
+        path = self._temporary([])
+        try:
+            with path.open("wb") as file:
+                file.write(_TRIAL)
+                file.flush()
+                os.fsync(file.fileno())
+        except OSError as error:
+            message = f"the output {self._target.path} cannot be written: {error.strerror}"
+            raise InputError(message, hint="nothing was asked", where="--output") from error
+        finally:
+            with suppress(OSError):
+                path.unlink(missing_ok=True)
 
     def run(self, total: int) -> list[Path]:
         """Write everything beside its place, then rename it into place.
@@ -217,6 +239,10 @@ class OutputPass:
         except OSError as error:
             message = f"the output {self._target.path} cannot be written: {error.strerror or error}"
             raise RemudaError(message, hint="type the same command again: no row is asked twice") from error
+        except (pa.ArrowException, LookupError, TypeError, ValueError) as error:
+            reason = (str(error).splitlines() or [type(error).__name__])[0]
+            message = f"the output {self._target.path} cannot be written behind row {self.rows}: {reason}"
+            raise RemudaError(message, hint="the answers are kept; write another format") from error
         finally:
             for path in temporary:
                 with suppress(OSError):
@@ -275,7 +301,10 @@ class OutputPass:
     def _added(self, chunk: Chunk) -> dict[str, list[Any]]:
         records = self._checkpoint.read(chunk.first, chunk.rows)
         if missing := [chunk.first + n for n, record in enumerate(records) if record is None]:
-            raise RemudaError(f"row {missing[0]} has no answer", hint="did the input change while the job ran?")
+            raise self._changed(missing[0])
+        for number, content in enumerate(content_digests(chunk, self._column), start=chunk.first):
+            if not self._checkpoint.same_input(number, content):
+                raise self._changed(number)
         found = [record for record in records if record is not None]
         width = len(self._layout.names)
         blank = [None] * width
@@ -285,25 +314,25 @@ class OutputPass:
         self.failed += sum(error is not None for error in added["error"])
         if self._layout.usage:
             for n, name in enumerate(USAGE_COLUMNS, start=2):
-                added[name] = [record[n] if record[1] is None else None for record in found]
+                said = [record[n] if record[1] is None else None for record in found]
+                added[name] = [as_text(value) if name == "finish_reason" else _count(value) for value in said]
         return added
+
+    def _changed(self, row: int) -> RemudaError:
+        return RemudaError(
+            f"row {row} of {self._source.pattern} is not what was asked: the input changed while the job ran",
+            hint="type the same command again: only changed rows are asked",
+        )
 
     def _opener(self) -> Callable[[Path], _Writer]:
         if self._target.kind == "jsonl":
             return _LinesWriter
         inputs = self._source.schema
-        kept = [item for item in inputs if item.name not in self._layout.added]
-        kinds = self._kinds()
-        fields = [*kept, *(pa.field(name, kinds[name]) for name in self._layout.added)]
-        if self._target.kind == "csv":
-            fields = [pa.field(f.name, pa.string()) if pa.types.is_nested(f.type) else f for f in fields]
-        schema = pa.schema(fields)
-        return lambda path: _ArrowWriter(self._target, path, schema, [item.name for item in kept], inputs)
+        schema = output_schema(inputs, self._layout, self._kinds(), self._target)
+        return lambda path: _ArrowWriter(self._target, path, schema, inputs)
 
     def _kinds(self) -> dict[str, pa.DataType]:
-        kinds = {"error": pa.string(), "finish_reason": pa.string(), "prompt_tokens": pa.int64()}
-        kinds["completion_tokens"] = pa.int64()
-        kinds |= {name: _TYPE_NAMES[kind] for name, kind in self._layout.types.items()}
+        kinds = {name: _TYPE_NAMES[kind] for name, kind in self._layout.types.items()}
         unknown = [name for name in self._layout.names if name not in kinds]
         if not unknown:
             return kinds
@@ -339,3 +368,8 @@ class OutputPass:
             if _PART.fullmatch(old.name) and old not in made:
                 old.unlink()
         return made
+
+
+def _count(value: Any) -> int | None:
+    """A number of tokens as a server said it, where a column can hold it."""
+    return value if type(value) is int and -(1 << 63) <= value < 1 << 63 else None

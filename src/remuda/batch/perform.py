@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from remuda.batch.answer import Answer, RowError, Transient
 from remuda.batch.job import SwarmJob, split_result
 from remuda.batch.jobs import RequestJob
+from remuda.batch.lines import BadLine
 from remuda.batch.retry import judge
 
 if TYPE_CHECKING:
@@ -33,6 +34,13 @@ class Performer(Protocol):
         ...
 
 
+def _refused(row: Row) -> RowError | None:
+    """Why a row is not asked at all, None where it is."""
+    if row.item is None:
+        return RowError("the input value is null")
+    return RowError(row.item.message) if isinstance(row.item, BadLine) else None
+
+
 class LeanPerformer:
     """Built-in jobs: straight from the item to the request."""
 
@@ -44,8 +52,8 @@ class LeanPerformer:
 
     async def one(self, row: Row) -> Outcome:
         """See `Performer.one`."""
-        if row.item is None:
-            return RowError("the input value is null")
+        if (refused := _refused(row)) is not None:
+            return refused
         try:
             return await self._answer(row.item, self._ask)
         except (RowError, Transient) as error:
@@ -72,8 +80,8 @@ class ItemsPerformer:
         """See `Performer.one`."""
         if self._streams:
             return (await self.many([row]))[0]
-        if row.item is None:
-            return RowError("the input value is null")
+        if (refused := _refused(row)) is not None:
+            return refused
         try:
             results = await self._job.transform_items([row.item])
             return self._answers(results, 1)[0]
@@ -82,14 +90,14 @@ class ItemsPerformer:
 
     async def many(self, rows: Sequence[Row]) -> list[Outcome]:
         """See `Performer.many`. One row's lasting error does not take the others with it: they are tried alone."""
-        outcomes: list[Outcome] = [RowError("the input value is null")] * len(rows)
-        asked = [index for index, row in enumerate(rows) if row.item is not None]
+        outcomes: list[Outcome | None] = [_refused(row) for row in rows]
+        asked = [index for index, refused in enumerate(outcomes) if refused is None]
         found = await self._call([rows[index].item for index in asked])
         if len(asked) > 1 and not self._streams and any(isinstance(outcome, RowError) for outcome in found):
             found = [await self.one(rows[index]) for index in asked]
         for index, outcome in zip(asked, found, strict=True):
             outcomes[index] = outcome
-        return outcomes
+        return [outcome for outcome in outcomes if outcome is not None]
 
     async def _call(self, items: list[Any]) -> list[Outcome]:
         made: dict[int, Outcome] = {}

@@ -5,20 +5,24 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from remuda.base.errors import Conflict, InputError
+from remuda.base.errors import Conflict, InputError, Interrupted
 from remuda.batch import checkpoint as store
 from remuda.batch.address import Address, EndpointGone, FollowingTransport
+from remuda.batch.changes import see_changes
 from remuda.batch.checkpoint import Checkpoint
 from remuda.batch.endpoint import START_WAIT_S, ask_models, base_url, pick_model, read_key
 from remuda.batch.fingerprint import check_same, fingerprint
+from remuda.batch.fit import check_fit
 from remuda.batch.index import IdTable, digest_id
 from remuda.batch.jobs import RequestJob
 from remuda.batch.loading import load_class, make_job
-from remuda.batch.output import Layout, Target, check_columns, plan_target
+from remuda.batch.output import Layout, Target, plan_target
 from remuda.batch.source import Source
+from remuda.batch.threads import in_thread
 from remuda.batch.transport import AiohttpTransport
 
 if TYPE_CHECKING:
+    import threading
     from collections.abc import Mapping
     from pathlib import Path
 
@@ -119,6 +123,7 @@ async def prepare(request: JobRequest, connection: Connection | None, given: Swa
     """
     source = Source(request.input, limit=request.limit, read_kwargs=request.read_kwargs)
     target = plan_target(request.output, files=request.num_threads, options=request.write_kwargs, inputs=source.files)
+    await in_thread(lambda stop: source.survey(types=target.kind != "jsonl", stop=stop))
     kind = type(given) if given is not None else load_class(request.job)
     if request.data_backend == "pandas":
         from remuda.batch.frames import check
@@ -141,7 +146,7 @@ async def prepare(request: JobRequest, connection: Connection | None, given: Swa
             connection.transport.on_move = job.move
     job.input_column_name = column = _choose_column(request, job, source)
     layout = _layout(request, job)
-    check_columns(source, layout)
+    check_fit(source, layout, target)
     return Prepared(request, job, column, source, target, layout)
 
 
@@ -180,34 +185,54 @@ def _layout(request: JobRequest, job: SwarmJob) -> Layout:
     return Layout(tuple(job.output_names), job.known_types(), usage=request.usage_columns and job.usage)
 
 
-def open_checkpoint(ready: Prepared, lock: FolderLock | None, folder: Path) -> Checkpoint:
+def open_checkpoint(
+    ready: Prepared, lock: FolderLock | None, folder: Path, stop: threading.Event | None = None
+) -> Checkpoint:
     """The job's checkpoint: what an earlier run left if it belongs to this job.
 
     Args:
         ready: the job.
         lock: held on `folder`; None for a temporary folder.
         folder: where it lies.
+        stop: ends it early.
 
     Raises:
-        Conflict: it belongs to other settings.
+        Conflict: it belongs to other settings, or to another input.
         InputError: the id column holds a value twice.
+        Interrupted: `stop` was set.
     """
     request = ready.request
-    if lock is not None:
-        if not request.resume:
-            store.clear(folder)
-        identity = identify(ready)
-        stored = store.read_json(folder / "job.json")
-        if stored:
-            check_same(stored, identity, folder)
-        elif (folder / "results.log").exists():
-            raise Conflict(
-                f"the checkpoint {folder} does not say which job it belongs to", hint="--no-resume starts over"
-            )
-        else:
-            store.write_json(folder / "job.json", identity)
-    ids = index_ids(ready.source, request.id_column, folder) if request.id_column else None
-    return Checkpoint(folder, ids=ids, keep=lock is not None)
+    identity = identify(ready)
+    stored = _stored(ready, identity, folder) if lock is not None else identity
+    ids = index_ids(ready.source, request.id_column, folder, stop) if request.id_column else None
+    try:
+        made = Checkpoint(folder, ids=ids, keep=lock is not None)
+    except BaseException:
+        if ids is not None:
+            ids.close()
+        raise
+    try:
+        old, new = stored["input"], identity["input"]
+        if old != new:
+            note = see_changes(ready.source, made, ready.column, old=old, new=new, stop=stop)
+            made.notes += [note] if note else []
+        made.claim(identity)
+    except BaseException:
+        made.close()
+        raise
+    return made
+
+
+def _stored(ready: Prepared, identity: dict[str, Any], folder: Path) -> dict[str, Any]:
+    """The fingerprint in a locked folder, this job's own where it is new."""
+    if not ready.request.resume:
+        store.clear(folder)
+    stored = store.read_identity(folder)
+    if stored:
+        check_same(stored, identity, folder)
+    elif store.has_records(folder):
+        raise Conflict(f"the checkpoint {folder} does not say which job it belongs to", hint="--no-resume starts over")
+    return stored or identity
 
 
 def identify(ready: Prepared) -> dict[str, Any]:
@@ -218,11 +243,12 @@ def identify(ready: Prepared) -> dict[str, Any]:
     return made | ({"items": "pandas"} if request.data_backend == "pandas" else {})
 
 
-def index_ids(source: Source, column: str, folder: Path) -> IdTable:
+def index_ids(source: Source, column: str, folder: Path, stop: threading.Event | None = None) -> IdTable:
     """A table of the input's ids, made in one pass over their column.
 
     Raises:
         InputError: there is no such column, or an id is null or there twice.
+        Interrupted: `stop` was set.
     """
     source.require(column, where="--id-column")
     try:
@@ -230,7 +256,7 @@ def index_ids(source: Source, column: str, folder: Path) -> IdTable:
     except OSError as error:
         raise store.full(folder, error) from error
     try:
-        _fill_ids(table, source, column)
+        _fill_ids(table, source, column, stop)
     except BaseException as error:
         table.close()
         if isinstance(error, OSError):
@@ -239,8 +265,13 @@ def index_ids(source: Source, column: str, folder: Path) -> IdTable:
     return table
 
 
-def _fill_ids(table: IdTable, source: Source, column: str) -> None:
+def _fill_ids(table: IdTable, source: Source, column: str, stop: threading.Event | None) -> None:
     for chunk in source.chunks([column]):
+        if stop is not None and stop.is_set():
+            raise Interrupted("the job was stopped; nothing was asked")
+        if chunk.bad:
+            hint = "mend the line: with --id-column each row has to name itself"
+            raise InputError(next(iter(chunk.bad.values())).message, hint=hint)
         for position, value in enumerate(chunk.values(column), start=chunk.first):
             if value is None:
                 raise InputError(f"row {position} has no {column!r}", where="--id-column")

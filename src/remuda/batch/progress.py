@@ -110,5 +110,5 @@ def read_progress(folder: Path) -> Progress | None:
     """The last progress written into a checkpoint directory, None when there is none."""
     try:
         return Progress.from_json(orjson.loads((folder / "progress.json").read_bytes()))
-    except (OSError, ValueError, TypeError):
+    except (OSError, ValueError, TypeError, AttributeError):
         return None

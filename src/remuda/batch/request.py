@@ -144,6 +144,8 @@ class Summary:
     """In which order rows were asked: `input` or `prefix`."""
     lanes: int = 0
     """With `prefix`: how many sequences of rows were asked side by side."""
+    notes: tuple[str, ...] = ()
+    """What happened to checkpoint and input since the last run, a sentence each."""
 
     @property
     def rows_per_s(self) -> float:

@@ -45,7 +45,7 @@ def progress_line(progress: Progress) -> str:
 def summary_lines(summary: Summary) -> list[str]:
     """What a finished job came to, a sentence a line."""
     if summary.output_kept:
-        return [f"nothing left to do: all {show_count(summary.rows)} rows are in {summary.output}"]
+        return [*summary.notes, f"nothing left to do: all {show_count(summary.rows)} rows are in {summary.output}"]
     cached = f" ({100 * summary.cached_tokens / summary.prompt_tokens:.0f} % cached)" if summary.cached_tokens else ""
     generated = show_count(summary.completion_tokens)
     counts = f"{show_count(summary.prompt_tokens)} prompt{cached} and {generated} generated tokens"
@@ -53,7 +53,7 @@ def summary_lines(summary: Summary) -> list[str]:
     speed = f"{summary.rows_per_s:.1f} rows/s"
     if summary.completion_tokens:
         speed += f", {show_count(summary.tokens_per_s)} tokens/s"
-    lines = [f"{show_count(summary.done)} rows{tokens} in {show_duration(summary.seconds)} ({speed})"]
+    lines = [*summary.notes, f"{show_count(summary.done)} rows{tokens} in {show_duration(summary.seconds)} ({speed})"]
     if summary.order == "prefix":
         lines.append(f"asked in the order of their beginnings, in {summary.lanes} lanes (--order input: as they come)")
     if summary.skipped:

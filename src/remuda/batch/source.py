@@ -2,28 +2,29 @@
 
 from __future__ import annotations
 
+import csv
 import difflib
-import itertools
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-import orjson
 import pyarrow as pa
-import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 
-from remuda.base.errors import InputError
+from remuda.base.errors import InputError, Interrupted
+from remuda.batch.csvfile import CSV_OPTIONS, CsvFormat
 from remuda.batch.expand import expand_input, format_of
 from remuda.batch.infer import TypeUnion, to_array
+from remuda.batch.lines import BadLine, read_lines
+from remuda.batch.schemas import merge, see_twins
 
 if TYPE_CHECKING:
+    import threading
     from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
 CHUNK_ROWS: Final = 1024
 _READ_BUFFER: Final = 1 << 20
-_CSV_OPTIONS: Final = frozenset({"delimiter", "quote_char", "escape_char", "column_types", "encoding"})
-_CSV_PARSE: Final = frozenset({"delimiter", "quote_char", "escape_char"})
+_JSONL: Final = "jsonl is one JSON object a line, in UTF-8"
 #: Accepted and without effect: reading always streams.
 _NO_EFFECT: Final = frozenset({"use_scan", "engine"})
 
@@ -37,6 +38,8 @@ class Chunk:
     rows: int
     batch: pa.RecordBatch | None = None
     records: list[dict[str, Any]] | None = None
+    bad: dict[int, BadLine] = field(default_factory=dict)
+    """Rows, counted from the chunk's first, that could not be read; their records are empty."""
 
     def values(self, column: str) -> list[Any]:
         """One column as Python values; None where a row lacks it."""
@@ -48,7 +51,8 @@ class Chunk:
     def cut(self, rows: int) -> Chunk:
         """The first `rows` rows."""
         batch = None if self.batch is None else self.batch.slice(0, rows)
-        return Chunk(self.first, rows, batch, None if self.records is None else self.records[:rows])
+        bad = {number: line for number, line in self.bad.items() if number < rows}
+        return Chunk(self.first, rows, batch, None if self.records is None else self.records[:rows], bad)
 
 
 class Source:
@@ -70,41 +74,106 @@ class Source:
         self.files = expand_input(pattern)
         self.format = format_of(self.files[0])
         options = {name: value for name, value in (read_kwargs or {}).items() if name not in _NO_EFFECT}
-        self._chunk_rows = int(options.pop("batch_size", CHUNK_ROWS))
-        if unknown := sorted(set(options) - (_CSV_OPTIONS if self.format == "csv" else set())):
+        self._chunk_rows = _batch_size(options.pop("batch_size", CHUNK_ROWS))
+        if unknown := sorted(set(options) - (CSV_OPTIONS if self.format == "csv" else set())):
             raise InputError(
                 f"unknown read option {unknown[0]!r} for {self.format} input", where="--backend-read-kwargs"
             )
-        self._options = options
+        self._csv = CsvFormat(options if self.format == "csv" else {})
         self._schema: pa.Schema | None = None
+        self._names: list[str] | None = None
+        self._doubtful: list[str] = []
+        self.lossy: dict[str, str] = {}
+        """Jsonl columns whose numbers no Arrow type holds as they are, and why; known after a survey with types."""
+        self.bad = 0
+        """Jsonl lines that are no rows, and what is wrong with the first; known after a survey."""
+        self.first_bad = ""
+        self._begins_badly = False
         self.total: int | None = None
-        if self.format == "parquet":
-            rows = 0
-            for path in self.files:
-                with _named(path):
-                    footer = pq.read_metadata(path)
+        if self.format != "jsonl":
+            self._read_schemas()
+
+    def _read_schemas(self) -> None:
+        """Footers of parquet files, first lines of csv files."""
+        rows = 0
+        schemas = []
+        for path in self.files:
+            with _named(path):
+                if self.format == "csv":
+                    schemas.append((path, self._csv.schema(path)))
+                    continue
+                footer = pq.read_metadata(path)
                 rows += footer.num_rows
-            self.total = min(rows, limit) if limit else rows
+                schemas.append((path, footer.schema.to_arrow_schema()))
+        see_twins(schemas[0][1], self.files[0])
+        self._schema, self._doubtful = merge(schemas)
+        if self.format == "parquet":
+            self.total = min(rows, self.limit) if self.limit else rows
+
+    def survey(self, *, types: bool, stop: threading.Event | None = None) -> None:
+        """Read once what only reading tells, before anything is spent.
+
+        That is: whether csv and jsonl can be read to the end, all columns of jsonl, how many rows there are, and
+        whether columns that have several types in several files fit the common one.
+
+        Args:
+            types: find the types of jsonl columns, too.
+            stop: ends it early.
+
+        Raises:
+            InputError: a file cannot be read, or is no jsonl at all.
+            Interrupted: `stop` was set.
+        """
+        if self.format == "parquet" and not self._doubtful:
+            return
+        rows, names, self.bad = 0, dict[str, TypeUnion](), 0
+        for chunk in self.chunks(self._doubtful if self.format == "parquet" else None):
+            if stop is not None and stop.is_set():
+                raise Interrupted("the job was stopped; nothing was asked")
+            self._note_bad(chunk)
+            rows += chunk.rows
+            if chunk.records is not None:
+                _add_types(names, chunk, types=types)
+        self.total = rows
+        if self.format != "jsonl":
+            return
+        if self._begins_badly and 2 * self.bad >= rows:
+            # One bad line is a row of its own; a file that begins so and goes on so is of another format.
+            raise InputError(f"{self.first_bad}; {self.bad} of {rows} lines are no rows", hint=_JSONL)
+        self._names = list(names)
+        if types:
+            self._schema = pa.schema([(name, union.type) for name, union in names.items()])
+            self.lossy = {name: union.lossy for name, union in names.items() if union.lossy}
+
+    def _note_bad(self, chunk: Chunk) -> None:
+        if not chunk.bad:
+            return
+        if not self.bad:
+            number, line = next(iter(chunk.bad.items()))
+            self.first_bad, self._begins_badly = line.message, chunk.first + number == 0
+        self.bad += len(chunk.bad)
 
     @property
     def columns(self) -> list[str]:
-        """Column names; of a jsonl file those of its first chunk."""
-        if self.format == "jsonl":
-            first = next(self._jsonl(self.files[0]), [])
-            return list(dict.fromkeys(name for record in first for name in record))
-        return list(self.schema.names)
+        """Column names; of a jsonl input those of its first chunk until it was surveyed."""
+        if self._names is None and self.format == "jsonl":
+            with _named(self.files[0]):
+                first, bad = next(read_lines(self.files[0], self._chunk_rows), ([], {}))
+            names = list(dict.fromkeys(name for record in first for name in record))
+            if bad and not names:
+                raise InputError(bad[0].message, hint=_JSONL)
+            return names
+        return list(self._names) if self._names is not None else list(self.schema.names)
 
     @property
     def schema(self) -> pa.Schema:
-        """Arrow schema. For jsonl this reads the whole input once and takes the union of the types found."""
+        """Arrow schema, with the first file's metadata.
+
+        For jsonl the union of the types found in a reading of the whole input, which is done if nobody has.
+        """
         if self._schema is None:
-            with _named(self.files[0]):
-                if self.format == "parquet":
-                    self._schema = pq.read_schema(self.files[0]).remove_metadata()
-                elif self.format == "csv":
-                    self._schema = self._csv_reader(self.files[0]).schema
-                else:
-                    self._schema = self._jsonl_schema()
+            self.survey(types=True)
+        assert self._schema is not None
         return self._schema
 
     def require(self, column: str, *, where: str) -> str:
@@ -122,10 +191,15 @@ class Source:
         raise InputError(f"input {self.pattern} has no column {column!r}", hint=hint, where=where)
 
     def identity(self) -> dict[str, list[int]]:
-        """What changes when the input changes, without reading it: `name: [bytes, mtime in ns]` per file."""
+        """What changes when the input changes, without reading it: `name: [bytes, mtime in ns]` per file.
+
+        Raises:
+            InputError: a file is gone.
+        """
         made: dict[str, list[int]] = {}
         for number, path in enumerate(self.files):
-            stat = path.stat()
+            with _named(path):
+                stat = path.stat()
             name = path.name if path.name not in made else f"{path.name}#{number}"
             made[name] = [stat.st_size, stat.st_mtime_ns]
         return made
@@ -157,17 +231,23 @@ class Source:
         return self.total
 
     def _file_chunks(self, path: Path, columns: Sequence[str] | None) -> Iterator[Chunk]:
-        if self.format == "jsonl":
-            for records in self._jsonl(path):
-                yield Chunk(0, len(records), records=records)
-            return
-        with _named(path):
-            iterator = iter(self._parquet(path, columns) if self.format == "parquet" else self._csv_reader(path))
+        named = _named(path)
+        with named:
+            iterator = iter(self._chunks_of(path, columns))
         while True:
-            with _named(path):
-                batch = next(iterator, None)
-            if batch is None:
+            with named:
+                chunk = next(iterator, None)
+            if chunk is None:
                 return
+            named.rows += chunk.rows
+            yield chunk
+
+    def _chunks_of(self, path: Path, columns: Sequence[str] | None) -> Iterator[Chunk]:
+        if self.format == "jsonl":
+            for records, bad in read_lines(path, self._chunk_rows):
+                yield Chunk(0, len(records), records=records, bad=bad)
+            return
+        for batch in self._parquet(path, columns) if self.format == "parquet" else self._csv.open(path):
             if batch.num_rows:
                 yield from self._slices(self._conform(batch, columns, path))
 
@@ -179,67 +259,43 @@ class Source:
     def _parquet(self, path: Path, columns: Sequence[str] | None) -> Iterator[pa.RecordBatch]:
         # Without pre-buffering and with a read buffer, a row group of any size streams through constant memory.
         file = pq.ParquetFile(path, pre_buffer=False, buffer_size=_READ_BUFFER)
-        names = [name for name in columns if name in file.schema_arrow.names] if columns is not None else None
-        yield from file.iter_batches(batch_size=self._chunk_rows, columns=names, use_threads=False)
+        with file:
+            there = file.schema_arrow.names
+            # A column that only other files have is made of nulls: any other one tells how many.
+            names = ([name for name in columns if name in there] or there[:1]) if columns is not None else None
+            yield from file.iter_batches(batch_size=self._chunk_rows, columns=names, use_threads=False)
 
     def _conform(self, batch: pa.RecordBatch, columns: Sequence[str] | None, path: Path) -> pa.RecordBatch:
-        """The batch with the columns and types of the first file."""
+        """The batch with the columns and types that all files have in common."""
         wanted = self.schema if columns is None else pa.schema([self.schema.field(name) for name in columns])
         if batch.schema.equals(wanted):
             return batch
         arrays = []
-        for field in wanted:
-            if field.name not in batch.schema.names:
-                raise InputError(f"{path} has no column {field.name!r}, which {self.files[0]} has")
-            column = batch.column(field.name)
+        for item in wanted:
+            if item.name not in batch.schema.names:
+                arrays.append(pa.nulls(batch.num_rows, item.type))
+                continue
+            column = batch.column(item.name)
             try:
-                arrays.append(column if column.type.equals(field.type) else column.cast(field.type))
+                arrays.append(column if column.type.equals(item.type) else column.cast(item.type))
             except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-                both = f"{column.type} in {path} and {field.type} in {self.files[0]}"
-                raise InputError(f"column {field.name!r} is {both}") from error
+                both = f"{column.type} in {path}, and {item.type} for all files together"
+                raise InputError(f"column {item.name!r} is {both}: {_first_line(error)}") from error
         return pa.RecordBatch.from_arrays(arrays, schema=wanted)
 
-    def _csv_reader(self, path: Path) -> pacsv.CSVStreamingReader:
-        """Columns are text unless `column_types` says otherwise: a type guessed from the first rows breaks later."""
-        parse = {name: value for name, value in self._options.items() if name in _CSV_PARSE}
-        encoding = self._options.get("encoding", "utf8")
-        with path.open(encoding=encoding, newline="") as file:
-            import csv
 
-            names = next(csv.reader(file, delimiter=parse.get("delimiter", ",")), [])
-        if not names:
-            raise InputError(f"{path} is empty")
-        types: dict[str, Any] = dict.fromkeys(names, pa.string())
-        for name, text in dict(self._options.get("column_types", {})).items():
-            types[name] = pa.type_for_alias(text)
-        return pacsv.open_csv(
-            path,
-            read_options=pacsv.ReadOptions(block_size=_READ_BUFFER * 4, use_threads=False, encoding=encoding),
-            parse_options=pacsv.ParseOptions(newlines_in_values=True, **parse),
-            convert_options=pacsv.ConvertOptions(
-                column_types=types, null_values=[""], strings_can_be_null=True, quoted_strings_can_be_null=False
-            ),
-        )
+def _add_types(names: dict[str, TypeUnion], chunk: Chunk, *, types: bool) -> None:
+    assert chunk.records is not None
+    for name in dict.fromkeys(name for record in chunk.records for name in record):
+        union = names.setdefault(name, TypeUnion())
+        if types:
+            union.add(chunk.values(name))
 
-    def _jsonl(self, path: Path) -> Iterator[list[dict[str, Any]]]:
-        with path.open("rb") as file:
-            number = 0
-            while lines := list(itertools.islice(file, self._chunk_rows)):
-                records = []
-                for line in lines:
-                    number += 1
-                    if line.strip():
-                        records.append(_record(line, path, number))
-                if records:
-                    yield records
 
-    def _jsonl_schema(self) -> pa.Schema:
-        unions: dict[str, TypeUnion] = {}
-        for chunk in self.chunks():
-            assert chunk.records is not None
-            for name in dict.fromkeys(name for record in chunk.records for name in record):
-                unions.setdefault(name, TypeUnion()).add(chunk.values(name))
-        return pa.schema([(name, union.type) for name, union in unions.items()])
+def _batch_size(value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise InputError(f"batch_size is {value!r}; it must be an integer above zero", where="--backend-read-kwargs")
+    return value
 
 
 def to_batch(chunk: Chunk, schema: pa.Schema) -> pa.RecordBatch:
@@ -249,25 +305,24 @@ def to_batch(chunk: Chunk, schema: pa.Schema) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays([to_array(chunk.values(f.name), f.type) for f in schema], schema=schema)
 
 
-def _record(line: bytes, path: Path, number: int) -> dict[str, Any]:
-    try:
-        record = orjson.loads(line)
-    except ValueError as error:
-        raise InputError(f"not JSON: {error}", where=f"{path}:{number}") from error
-    if not isinstance(record, dict):
-        raise InputError(f"a line must be a JSON object, this is {type(record).__name__}", where=f"{path}:{number}")
-    return record
-
-
 class _named:  # noqa: N801 - reads as a word in `with`
-    """Turn what Arrow and the system say about a file into one sentence with its name."""
+    """Turn what Arrow and the system say about a file into one sentence with its name and place."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
+        self.rows = 0
+        """Rows that have been read of it."""
 
     def __enter__(self) -> None:
         return None
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, (pa.ArrowException, OSError, UnicodeError)):
-            raise InputError(f"{self._path} cannot be read: {str(error).splitlines()[0]}") from error
+        # LookupError, TypeError and ValueError are what pyarrow and csv say besides their own errors.
+        if isinstance(error, (pa.ArrowException, OSError, ValueError, LookupError, TypeError, csv.Error)):
+            place = f" behind row {self.rows}" if self.rows else ""
+            reason = error.strerror or str(error) if isinstance(error, OSError) else _first_line(error)
+            raise InputError(f"{self._path} cannot be read{place}: {reason}") from error
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0]

@@ -8,7 +8,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from remuda.base.errors import RemudaError
 from remuda.batch.driver import run_job
+from remuda.batch.job import SwarmJob
 from remuda.batch.request import JobRequest, Summary
 from remuda.testing.stub_process import StubProcess
 
@@ -55,3 +57,35 @@ def rows(tmp_path: Path) -> Callable[[], list[dict[str, Any]]]:
         return found
 
     return read
+
+
+class Echo(SwarmJob):
+    """Says what it is given, and remembers it."""
+
+    asks = False
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(max_concurrency=4, **options)
+        self.asked: list[Any] = []
+
+    async def transform_items(self, items: list[Any]) -> list[Any]:
+        """One answer per item."""
+        self.asked += items
+        return [f"echo: {item}" for item in items]
+
+
+@pytest.fixture
+def echo() -> Callable[..., tuple[list[Any], Summary]]:
+    """Run `Echo` from a file into another; returns what it was asked in this run, and the summary."""
+
+    def start(source: Path | str, target: Path | str, **fields: Any) -> tuple[list[Any], Summary]:
+        job = Echo()
+        values: dict[str, Any] = {"endpoint": "", "model": "", "input": str(source), "output": str(target)}
+        try:
+            summary = run_job(JobRequest(**(values | fields)), job=job)
+        except RemudaError as error:
+            error.asked = job.asked  # type: ignore[attr-defined]
+            raise
+        return job.asked, summary
+
+    return start

@@ -87,10 +87,18 @@ def test_changed_settings_never_return_old_answers(
     assert run(stub.url, source, **(first | change), resume=False).done == 2
 
 
-def test_changed_input_is_named(stub: StubProcess, prompts: Prompts, run: Run) -> None:
+def test_a_longer_input_keeps_its_answers(stub: StubProcess, prompts: Prompts, run: Run, rows: Rows) -> None:
+    run(stub.url, prompts(["a", "b"]))
+    assert run(stub.url, prompts(["a", "b", "c"])).done == 1
+    assert [row["result"] for row in rows()] == ["echo: a", "echo: b", "echo: c"]
+    assert stub.stats()["requests"] == 3
+
+
+def test_another_input_is_named(stub: StubProcess, prompts: Prompts, run: Run) -> None:
     run(stub.url, prompts(["a", "b"]))
     with pytest.raises(Conflict, match=r"input file in\.parquet changed"):
-        run(stub.url, prompts(["a", "b", "c"]))
+        run(stub.url, prompts(["0", "a", "b"]))
+    assert stub.stats()["requests"] == 2
 
 
 def test_a_tag_keeps_both(stub: StubProcess, prompts: Prompts, run: Run) -> None:

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import os
 import socket
+import subprocess
+import sys
 import time
 from typing import TYPE_CHECKING
 
 import pytest
 
-from remuda.batch.lock import Busy, FolderLock, take_lock
+from remuda.batch.lock import Busy, FileLock, FolderLock, OutputLock, take_lock, take_output
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
 HERE = socket.gethostname()
@@ -93,4 +97,84 @@ def test_the_owner_is_seen_to_live(tmp_path: Path) -> None:
     first = lock.touched()
     lock.beat()
     assert lock.touched() != first
+    lock.release()
+
+
+HOLD = """
+import sys
+from pathlib import Path
+from remuda.batch.lock import OutputLock
+lock = OutputLock(Path(sys.argv[1]), "job-1")
+print("locked", flush=True)
+sys.stdin.readline()
+"""
+
+
+@pytest.mark.parametrize("name", ["out.jsonl", "parts/"])
+def test_two_drivers_with_two_checkpoints_write_no_output_together(
+    tmp_path: Path, echo: Callable[..., object], name: str
+) -> None:
+    """Another process has the output; what it leaves when it is killed keeps nobody out."""
+    (tmp_path / "in.csv").write_text("prompt\na\n")
+    target = tmp_path / name
+    target.mkdir() if name.endswith("/") else None
+    argv = [sys.executable, "-c", HOLD, str(target)]
+    with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other:
+        assert other.stdout is not None
+        assert other.stdout.readline() == "locked\n"
+        with pytest.raises(Busy) as caught:
+            echo(tmp_path / "in.csv", f"{tmp_path}/{name}", checkpoint_tag="other")
+        other.kill()
+    assert caught.value.asked == []  # type: ignore[attr-defined]
+    assert caught.value.message == f"the output {target} is being written by process {other.pid} on {HERE} for job-1"
+    assert caught.value.hint == "wait for it, or give this job another --output"
+    echo(tmp_path / "in.csv", f"{tmp_path}/{name}", checkpoint_tag="other")
+    assert not [item for item in tmp_path.rglob("*lock") if item.parent.name != "other"]
+
+
+async def test_an_output_that_another_machine_writes(tmp_path: Path) -> None:
+    file = tmp_path / ".out.csv.lock"
+    file.write_text("process 7 on elsewhere for job-1\n")
+    ends = asyncio.Event()
+
+    async def live() -> None:
+        number = 1
+        while not ends.is_set():
+            number += 1
+            os.utime(file, ns=(number, number))
+            await asyncio.sleep(0.02)
+
+    living = asyncio.create_task(live())
+    with pytest.raises(Busy, match=r"the output .*out\.csv is being written by process 7 on elsewhere for job-1"):
+        await take_output(tmp_path / "out.csv", "job-2", silent_s=5.0)
+    assert file.exists()
+    ends.set()
+    await living
+    (await take_output(tmp_path / "out.csv", "job-2", silent_s=0.2)).release()
+    assert not file.exists()
+
+
+def test_a_lock_file_that_was_removed_is_no_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who let go removed the file between another's open and its lock: that one makes a new file."""
+    before = OutputLock(tmp_path / "out.csv")
+    flock, left = fcntl.flock, [before]
+
+    def let_go_first(fd: int, how: int) -> None:
+        if left:
+            left.pop().release()
+        flock(fd, how)
+
+    monkeypatch.setattr(fcntl, "flock", let_go_first)
+    after: FileLock = OutputLock(tmp_path / "out.csv")
+    with pytest.raises(Busy):
+        OutputLock(tmp_path / "out.csv")
+    after.release()
+
+
+def test_one_output_by_two_names_is_one(tmp_path: Path) -> None:
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link").symlink_to("real")
+    lock = OutputLock(tmp_path / "real" / "out.csv")
+    with pytest.raises(Busy):
+        OutputLock(tmp_path / "link" / "out.csv")
     lock.release()

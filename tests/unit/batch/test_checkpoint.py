@@ -13,7 +13,7 @@ from remuda.batch.index import IdTable, digest_id
 
 def write(checkpoint: Checkpoint, position: int, value: object, *, error: str = "", key: bytes = b"") -> None:
     body = encode_error(error) if error else encode_answer(Answer([value], 1, 2, "stop"))
-    checkpoint.write(position, key or position.to_bytes(8, "little"), body, failed=bool(error))
+    checkpoint.write(position, key or position.to_bytes(8, "little") + bytes(8), body, failed=bool(error))
 
 
 @settings(deadline=None)
@@ -81,7 +81,7 @@ def test_what_is_no_data_is_refused() -> None:
 
 def test_an_empty_answer_is_no_error(tmp_path_factory: pytest.TempPathFactory) -> None:
     checkpoint = Checkpoint(tmp_path_factory.mktemp("checkpoint"), ids=None, keep=True)
-    checkpoint.write(0, bytes(8), encode_answer(Answer([])), failed=False)
+    checkpoint.write(0, bytes(16), encode_answer(Answer([])), failed=False)
     checkpoint.flush()
     assert list(checkpoint.outputs()) == [[]]
     checkpoint.close()

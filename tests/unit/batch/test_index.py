@@ -10,13 +10,21 @@ from remuda.batch.index import IdTable, OffsetIndex, digest_id
 
 
 @settings(deadline=None)
-@given(st.lists(st.tuples(st.integers(0, 3_000_000), st.integers(0, 1 << 61), st.booleans()), min_size=1, max_size=400))
-def test_offset_index_is_a_dict(tmp_path_factory: pytest.TempPathFactory, puts: list[tuple[int, int, bool]]) -> None:
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 3_000_000), st.integers(0, 1 << 61), st.booleans(), st.integers(0, (1 << 64) - 1)),
+        min_size=1,
+        max_size=400,
+    )
+)
+def test_offset_index_is_a_dict(
+    tmp_path_factory: pytest.TempPathFactory, puts: list[tuple[int, int, bool, int]]
+) -> None:
     index = OffsetIndex(tmp_path_factory.mktemp("index"))
-    model: dict[int, tuple[int, bool]] = {}
-    for position, number, flag in puts:
-        index.put(position, number, flag=flag)
-        model[position] = (number, flag)
+    model: dict[int, tuple[int, bool, int]] = {}
+    for position, number, flag, tag in puts:
+        index.put(position, number, flag=flag, tag=tag)
+        model[position] = (number, flag, tag)
         assert index.get(position + 1) == model.get(position + 1)
     assert {position: index.get(position) for position in model} == model
     index.close()

@@ -64,15 +64,19 @@ def test_files_with_other_column_order_and_types_fit_the_first(tmp_path: Path) -
         list(Source(str(tmp_path)).chunks())
 
 
-def read_all(path: Path) -> list[object]:
-    return [value for chunk in Source(str(path)).chunks() for value in chunk.values("a")]
+def test_a_bad_line_is_a_row(tmp_path: Path) -> None:
+    (tmp_path / "x.jsonl").write_bytes(b'{"a": 1}\n{"a": \n\n{"a": 2}\n')
+    (chunk,) = Source(str(tmp_path / "x.jsonl")).chunks()
+    assert chunk.values("a") == [1, None, 2]
+    assert chunk.bad[1].message.startswith(f"{tmp_path / 'x.jsonl'}:2: not JSON")
+    assert not chunk.cut(1).bad
 
 
 @pytest.mark.parametrize(
     ("name", "content", "words"),
     [
         ("x.parquet", b"no parquet", r"x\.parquet cannot be read"),
-        ("x.jsonl", b'{"a": 1}\n{"a": \n', r"x\.jsonl:2: not JSON"),
+        ("x.jsonl", b'{"a": \n{"a": 1}\n', r"x\.jsonl:1: not JSON"),
         ("x.jsonl", b"[1]\n", "a line must be a JSON object, this is list"),
         ("x.csv", b"", "is empty"),
         ("x.csv", b"a,b\n1,2\n1,2,3\n", r"x\.csv cannot be read"),
@@ -81,7 +85,7 @@ def read_all(path: Path) -> list[object]:
 def test_broken_files_are_named(tmp_path: Path, name: str, content: bytes, words: str) -> None:
     (tmp_path / name).write_bytes(content)
     with pytest.raises(InputError, match=words):
-        read_all(tmp_path / name)
+        Source(str(tmp_path / name)).survey(types=True)
 
 
 def test_column_that_is_not_there(tmp_path: Path) -> None:

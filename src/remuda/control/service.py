@@ -18,6 +18,7 @@ from remuda.control.ports import Reserved
 from remuda.control.settle import devices_by_task, is_same, with_devices, with_port
 from remuda.control.sweep import StrayView, sweep
 from remuda.plan.model import Kind, Role, Workload
+from remuda.store import ops
 from remuda.store.rows import WorkloadRow
 from remuda.supervise.loop import Supervisor, all_ended, with_group_count
 from remuda.supervise.model import LIVE, TAKEN_DOWN, Line, Want
@@ -404,16 +405,18 @@ class Service(Lookout):
             _LOG.warning("%s is forgotten; its folder %s was not made by remuda and is left", want.workload.name, left)
         return left
 
-    def prune(self, before: float) -> None:
-        """Forget workloads that have been down, or done, since before `before`, seconds since the epoch."""
+    def prune(self, before: float) -> ops.Pruned:
+        """Forget workloads that have been down, or done, since before `before` (since the epoch), and old stories."""
         gone = [want for name, want in self.supervisor.wants.items() if self._is_old(name, before)]
         with self.journal.transaction():
             for want in gone:
                 if want.running:
                     self.journal.record(lines=[Line(self.clock.now(), want.workload.name, "intent", "done long ago")])
                 self._forget(want)
+            pruned = ops.prune(self.journal.store, self.journal.fence, before)
         for want in gone:
             self._remove_files(want)
+        return pruned
 
     def _is_old(self, name: str, before: float) -> bool:
         since = max((task.since for task in self.supervisor.tasks(name).values()), default=0.0)

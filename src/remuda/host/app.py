@@ -216,7 +216,7 @@ class App:
             return StreamingResponse(_with_newlines(lines), media_type="text/plain; charset=utf-8")
 
     def _add_database(self, router: APIRouter) -> None:
-        store, fence = self.service.journal.store, self.service.journal.fence
+        store = self.service.journal.store
 
         @router.get("/database", summary="State of the database")
         async def database() -> dict[str, Any]:
@@ -229,8 +229,7 @@ class App:
 
         @router.post("/database/prune", summary="Forget old stories, and workloads that have long been down")
         async def prune(body: PruneBody) -> dict[str, Any]:
-            self.service.prune(body.before)
-            return asdict(ops.prune(store, fence, before=body.before))
+            return asdict(self.service.prune(body.before))
 
 
 async def _with_newlines(lines: AsyncIterator[str]) -> AsyncIterator[str]:

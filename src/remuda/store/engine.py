@@ -86,12 +86,8 @@ def _sqlite(address: Address, files: Files) -> Engine:
     @event.listens_for(engine, "connect")
     def set_up(connection: DBAPIConnection, record: object) -> None:
         del record
-        pragmas: tuple[str, ...] = (
-            f"busy_timeout = {int(BUSY_TIMEOUT_S * 1000)}",
-            "foreign_keys = ON",
-            "synchronous = FULL",
-        )
-        pragmas += ("journal_mode = PERSIST",) if address.on_network else ()
+        pragmas = [f"busy_timeout = {int(BUSY_TIMEOUT_S * 1000)}", "foreign_keys = ON", "synchronous = FULL"]
+        pragmas += ["journal_mode = PERSIST"] if address.on_network else []
         # The driver's own idea of when a transaction begins is switched off; `begin` below decides.
         connection.isolation_level = None
         # FULL in every mode: a submission that was recorded must survive a power cut, or nobody finds it again.

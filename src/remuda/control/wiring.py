@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from remuda.backends.base import Backend
+    from remuda.base.clock import Clock
     from remuda.base.paths import StatePaths
 
 
@@ -38,16 +39,16 @@ def local_site(paths: StatePaths) -> LocalSite:
     )
 
 
-def backends(paths: StatePaths) -> Mapping[str, Backend]:
-    """Every backend that this version has, by type.
+def backends(paths: StatePaths, clock: Clock | None = None) -> Mapping[str, Backend]:
+    """Every backend that this version has, by type; `clock` is the host's.
 
     Raises:
         InputError: a setting of one cannot be read.
     """
-    return {"local": LocalBackend(local_site(paths)), "slurm": slurm_backend(paths)}
+    return {"local": LocalBackend(local_site(paths)), "slurm": slurm_backend(paths, clock)}
 
 
-def slurm_backend(paths: StatePaths) -> SlurmBackend:
+def slurm_backend(paths: StatePaths, clock: Clock | None = None) -> SlurmBackend:
     """The cluster that this machine's Slurm commands talk to; nothing is asked of it yet.
 
     Raises:
@@ -58,4 +59,4 @@ def slurm_backend(paths: StatePaths) -> SlurmBackend:
     site = SlurmSite(
         workloads=paths.workloads, node_program=build_zipapp(paths.root / "node"), host_file=paths.host_file
     )
-    return SlurmBackend(site, poll_s=poll_s, hurry_s=min(poll_s, SLURM_HURRY_S))
+    return SlurmBackend(site, poll_s=poll_s, hurry_s=min(poll_s, SLURM_HURRY_S), clock=clock)

@@ -63,6 +63,7 @@ class Supervisor:
     def __init__(self, spec: ChildSpec, signals: Signals, start: int = 0) -> None:
         self.spec = spec
         self.life = machine.Life()
+        self._start = start
         self._signals = signals
         self._dir = Path(spec.run_dir)
         self._records = records.Records(self._dir, start)
@@ -452,6 +453,7 @@ class Supervisor:
             restarts=life.restarts,
             exit_code=life.exit_code,
             signal=life.signal,
+            start=self._start,
             reason=reason[:MAX_REASON],
             metrics=numbers,
         )

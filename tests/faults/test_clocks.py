@@ -189,18 +189,16 @@ def test_all_that_stands_still_goes_on_in_every_order(clocks: Clocks) -> None:
         for number, (order, limit_s) in enumerate(ORDERS)
     ]  # fmt: skip
     assert clocks.process is not None
-    for turn in range(3):
+    for going_on in (("host", 0, 1), (0, "host", 1), (0, 1, "host")):
         go_on((run for run, _ in runs), 0.4)
         stopped = [[pids_of(run)[name] for name in order] for run, order in runs]
-        everybody = [clocks.process.pid, *itertools.chain(*itertools.chain(*stopped))]
-        for pid in everybody:
+        host = clocks.process.pid
+        for pid in [host, *itertools.chain(*itertools.chain(*stopped))]:
             os.kill(pid, signal.SIGSTOP)
         time.sleep(STOP_S)
-        for step in range(3):
-            going = [
-                order[step - (step > turn)] for order in stopped if step != turn and step - (step > turn) < len(order)
-            ]
-            for pid in itertools.chain([clocks.process.pid] if step == turn else [], *going):
+        for who in going_on:
+            pids = [[host]] if isinstance(who, str) else [order[who] for order in stopped if len(order) > who]
+            for pid in itertools.chain(*pids):
                 os.kill(pid, signal.SIGCONT)
             time.sleep(APART_S)
         go_on((run for run, _ in runs), LIMIT_S + 0.4)

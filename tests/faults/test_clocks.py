@@ -106,9 +106,12 @@ class Run:
 
 def go_on(runs: Iterable[Run], seconds: float) -> None:
     """The host takes in so many more of their steps, of 0.2 s each."""
-    goals = {run.home.root / run.name: (run, run.step + seconds / 0.2) for run in runs}
-    for run, goal in goals.values():
-        until(lambda run=run, goal=goal: run.step >= goal, f"{run.name} goes on: {run.task}\n{run.home.log()}")
+    goals = [(run, run.step + seconds / 0.2) for run in runs]
+
+    def all_went_on() -> bool:
+        return all(run.step >= goal for run, goal in goals)
+
+    until(all_went_on, f"they go on: {[run.task for run, _ in goals]}")
 
 
 @pytest.fixture

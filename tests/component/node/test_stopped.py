@@ -10,7 +10,7 @@ import signal
 import sys
 import time
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tests.component.node.conftest import PYTHON, QUICK, alive, until
 
@@ -61,7 +61,7 @@ def begin(make: Callable[[str], Allocation], start: Callable[[Allocation], objec
     return [Pair(allocation, order) for allocation, order in zip(made, ORDERS, strict=True)]
 
 
-def serve(one: Allocation, **probe: float) -> None:
+def serve(one: Allocation, **probe: Any) -> None:
     """Start a server; all choose their ports with the same locks."""
     one.server(probe=replace(QUICK, **probe), port_locks=str(one.home.parent / "locks"))
 
@@ -135,11 +135,10 @@ while True:
 def test_who_was_asked_to_end_has_its_grace(make_allocation: Callable[[str], Allocation]) -> None:
     """It takes half of its grace; the rest is for the moment in which only one of them goes on."""
     pairs = begin(make_allocation, lambda one: one.start([*PYTHON, "-c", SAVES], kill_grace_s=LIMIT_S))
+    until(lambda: all("listens" in pair.allocation.log() for pair in pairs), "all listen")
     for pair in pairs:
-        until(lambda pair=pair: "listens" in pair.allocation.log(), "it listens")
         os.kill(pair.allocation.process.pid, signal.SIGTERM)
-    for pair in pairs:
-        until(lambda pair=pair: "saves" in pair.allocation.log(), "it was asked")
+    until(lambda: all("saves" in pair.allocation.log() for pair in pairs), "all were asked")
     stand_still(pairs)
     for pair in pairs:
         pair.allocation.code()

@@ -4,15 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import time
-from typing import TYPE_CHECKING
 
 import pytest
 
 from remuda.base import clock as clocks
 from remuda.base.clock import SystemClock, lived
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 
 class Machine:
@@ -27,11 +23,11 @@ class Machine:
 
 
 @pytest.fixture
-def machine(monkeypatch: pytest.MonkeyPatch) -> Iterator[Machine]:
+def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
     one = Machine()
-    monkeypatch.setattr(clocks.time, "time", lambda: one.wall)
+    monkeypatch.setattr(time, "time", lambda: one.wall)
     monkeypatch.setattr(clocks, "steady", lambda: one.up)
-    return one  # type: ignore[return-value]
+    return one
 
 
 @pytest.mark.parametrize("by", [3600.0, -3600.0, 86400.0, -86400.0, 2.0])
@@ -71,7 +67,7 @@ async def test_gaps_are_counted_while_turns_are_taken(machine: Machine, monkeypa
             await asyncio.Event().wait()
         machine.go(pause or 0.0)
 
-    monkeypatch.setattr(clocks.asyncio, "sleep", sleep)
+    monkeypatch.setattr(asyncio, "sleep", sleep)
     keeper = asyncio.create_task(clock.keep())
     await done.wait()
     keeper.cancel()

@@ -44,7 +44,7 @@ def _help(argv: Sequence[str], env: Mapping[str, str], paths: StatePaths) -> str
     changed = Path(argv[0]).stat().st_mtime_ns
     key = hashlib.sha256("\0".join([*argv, str(changed)]).encode()).hexdigest()[:16]
     kept = paths.root / "cache" / f"help-{key}.txt"
-    if kept.is_file() and time.time() - kept.stat().st_mtime < _KEPT_S:
+    if kept.is_file() and 0 <= time.time() - kept.stat().st_mtime < _KEPT_S:
         return kept.read_text()
     try:
         answer = subprocess.run(

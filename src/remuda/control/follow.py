@@ -63,6 +63,7 @@ class RouterFollower:
         views: dict[str, RouterView],
         changed: Callable[[str], None] = lambda _: None,
         load: Callable[[str, Mapping[str, float]], None] = lambda _, __: None,
+        now: Callable[[], float] = time.time,
     ) -> None:
         """What is learnt is told.
 
@@ -70,10 +71,12 @@ class RouterFollower:
             views: by workload; kept up to date.
             changed: called with a workload's name when the members that a router has are others than before.
             load: called with the token of a router's allocation and the requests that it has not answered.
+            now: the host's clock.
         """
         self._views = views
         self._tell = changed
         self._load = load
+        self._now = now
         self._seen: dict[Name, RouterView] = {}
         self._targets: dict[Name, Target] = {}
         self._order: dict[str, list[Name]] = {}
@@ -149,7 +152,7 @@ class RouterFollower:
 
     async def _look(self, name: Name, target: Target, router: Router, keys: Keys) -> None:
         """Keep what `status` shows of the router."""
-        asked_at = time.time()
+        asked_at = self._now()
         try:
             stats = await router.stats(target.base_url, keys)
         except RemudaError:

@@ -22,7 +22,8 @@ class Followers:
     def __init__(self, service: Service) -> None:
         self.ports = service.ports
         self.endpoints = EndpointFiles(service.routers)
-        self.routers = RouterFollower(service.routers, self.endpoints.changed, service.supervisor.take_load)
+        tell, load = self.endpoints.changed, service.supervisor.take_load
+        self.routers = RouterFollower(service.routers, tell, load, service.clock.now)
         service.refresh_router = self.routers.refresh
         self.announcer = Announcer(service)
         self.reaper = Reaper(service)

@@ -17,6 +17,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
+from remuda.base.clock import LATE_S, SystemClock, steady
 from remuda.base.errors import Conflict, HostUnreachable, InputError, NotFound, RemudaError, Unavailable
 from remuda.base.files import write_atomic
 from remuda.base.ids import slug
@@ -24,7 +25,7 @@ from remuda.batch.request import JobRequest
 from remuda.control import drivers, jobs, planning, swarms, targets
 from remuda.control.client import HostClient, connect
 from remuda.control.jobs import JobFolder
-from remuda.control.poolplan import Action, Entry, Outcome, Seen, Step, Verb, is_over, plan
+from remuda.control.poolplan import Action, Entry, Outcome, Seen, Step, Verb, is_over, moved, plan
 from remuda.specs.pooling import Pool, build_inline
 
 if TYPE_CHECKING:
@@ -156,6 +157,7 @@ class PoolRun:
         tag = hashlib.sha256(str(Path(pool.document.name).absolute()).encode()).hexdigest()[:8]
         self.folder = paths.root / "pools" / f"{pool_name(pool)}-{tag}"
         self.host: HostClient | None = None
+        self.clock = SystemClock()
 
     @property
     def _record(self) -> Path:
@@ -189,6 +191,8 @@ class PoolRun:
         for member in self.members:
             if member.entry.name in records:
                 member.remember(records[member.entry.name])
+                latest = max(member.entry.since, member.entry.started_at)
+                member.entry = moved(member.entry, min(0.0, self.clock.now() - latest))
 
     def run(self) -> Iterator[Sequence[Member]]:
         """Go on until nothing more is to be done; yields the members after each look.
@@ -199,13 +203,24 @@ class PoolRun:
         self.host = connect()
         while True:
             self._look()
-            actions = plan([member.entry for member in self.members], self._seen(), self.pool.spec.bound, time.time())
+            actions = plan(
+                [member.entry for member in self.members], self._seen(), self.pool.spec.bound, self.clock.now()
+            )
             for action in actions:
                 self._apply(action)
             yield self.members
             if is_over([member.entry for member in self.members]):
                 return
-            time.sleep(_LOOK_AGAIN_S)
+            self._wait()
+
+    def _wait(self) -> None:
+        """Wait a moment. That the clock was set, or that this command stood still meanwhile, is held against nobody."""
+        asleep = steady()
+        time.sleep(_LOOK_AGAIN_S)
+        late_s, set_by = steady() - asleep - _LOOK_AGAIN_S, self.clock.drift()
+        self.clock.follow(set_by)
+        for member in self.members:
+            member.entry = moved(member.entry, set_by + (late_s if late_s > LATE_S else 0.0))
 
     def _seen(self) -> dict[str, Seen]:
         return {member.entry.name: member.seen for member in self.members}
@@ -226,7 +241,7 @@ class PoolRun:
         mine = view if view and member.uid in ("", view["uid"]) else {}
         seen = Seen(mine.get("phase", ""), mine.get("reason", ""))
         if member.entry.step is Step.STARTING and not member.entry.started_at and _has_begun(mine):
-            self._put(member, started_at=time.time())
+            self._put(member, started_at=self.clock.now())
         if member.entry.step is Step.WORKING:
             seen = self._with_job(member, seen, is_known=member.job_id in views)
         member.seen = seen
@@ -324,7 +339,7 @@ class PoolRun:
     def _put(self, member: Member, **changes: Any) -> None:
         """Change the record of one, on disk first of all."""
         if changes.get("step", member.entry.step) is not member.entry.step:
-            changes["since"] = time.time()
+            changes["since"] = self.clock.now()
         member.entry = replace(member.entry, **changes)
         known = {one.entry.name: one.to_json() for one in self.members}
         write_atomic(self._record, json.dumps({"swarms": known}, indent=1), mode=0o600)

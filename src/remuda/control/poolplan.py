@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
@@ -106,6 +106,17 @@ def plan(entries: Sequence[Entry], seen: Mapping[str, Seen], bound: int, now: fl
     waiting = [entry for entry in entries if entry.step is Step.WAITING]
     actions += [Action(entry.name, Verb.BRING_UP) for entry in waiting[: max(0, free)]]
     return tuple(actions)
+
+
+def moved(entry: Entry, by: float) -> Entry:
+    """The same with its times moved: the clock was set, or nobody was there to look."""
+    if not by:
+        return entry
+    return replace(
+        entry,
+        since=entry.since + by if entry.since else 0.0,
+        started_at=entry.started_at + by if entry.started_at else 0.0,
+    )
 
 
 def is_over(entries: Sequence[Entry]) -> bool:

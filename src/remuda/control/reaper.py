@@ -33,6 +33,18 @@ class Watched:
     looked_at: float
     saved: Use
     saved_at: float
+    offset: float
+    """Of the host's clock."""
+    missed_s: float
+    """Of all gaps in the host's turns."""
+
+    def moved(self, offset: float, missed_s: float) -> Watched:
+        """The same after the clock was set, and after a gap, in which nobody could ask either."""
+        by, gap_s = offset - self.offset, missed_s - self.missed_s
+        return replace(
+            self, use=replace(self.use, at=self.use.at + by + gap_s), looked_at=self.looked_at + by,
+            saved_at=self.saved_at + by, offset=offset, missed_s=missed_s,
+        )  # fmt: skip
 
 
 class Reaper:
@@ -65,15 +77,16 @@ class Reaper:
     def _used(self, want: Want, tasks: Mapping[TaskKey, Task], now: float) -> tuple[Use, Reading | None]:
         """When it was last used, and the reading from which that is known; None where nothing can be read now."""
         name = want.workload.name
-        known = self._known.get(name) or self._recorded(want, now)
+        clock = self._service.clock
+        known = (self._known.get(name) or self._recorded(want, now)).moved(clock.offset, clock.missed())
         use, reading = known.use, None
         if known.generation != want.generation:
             use = replace(use, at=now)
         if summarise(want, tasks).phase not in UP:
             # Nobody can ask it: that time does not count.
-            use = replace(use, at=use.at + max(0.0, now - known.looked_at))
+            use = replace(use, at=min(now, use.at + max(0.0, now - known.looked_at)))
         elif (reading := self._read(want, tasks)) is not None:
-            use = taken_in(use, reading)
+            use = taken_in(use, replace(reading, at=min(reading.at, now)))
         known = replace(known, use=use, generation=want.generation, looked_at=now)
         if use != known.saved and now - known.saved_at >= _SAVE_S:
             self._save(name, use)
@@ -84,8 +97,10 @@ class Reaper:
     def _recorded(self, want: Want, now: float) -> Watched:
         """What an earlier host recorded; else it counts as used now."""
         row = self._service.journal.store.workload(want.workload.name)
-        use = use_of(row.used_at or now, row.usage)
-        return Watched(use, want.generation, now, use if row.used_at else Use(0.0), 0.0)
+        use = use_of(min(row.used_at, now) or now, row.usage)
+        clock = self._service.clock
+        saved = use if row.used_at else Use(0.0)
+        return Watched(use, want.generation, now, saved, 0.0, clock.offset, clock.missed())
 
     def _save(self, name: str, use: Use) -> None:
         journal = self._service.journal

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from remuda.backends.base import Backend
+    from remuda.base.clock import Clock
     from remuda.base.paths import StatePaths
 
 
@@ -49,16 +50,16 @@ def local_site(paths: StatePaths) -> LocalSite:
     )
 
 
-def backends(paths: StatePaths) -> Mapping[str, Backend]:
-    """Every backend that this version has, by type.
+def backends(paths: StatePaths, clock: Clock | None = None) -> Mapping[str, Backend]:
+    """Every backend that this version has, by type; `clock` is the host's.
 
     Raises:
         InputError: a setting of one cannot be read.
     """
-    return {"local": LocalBackend(local_site(paths)), "slurm": slurm_backend(paths)}
+    return {"local": LocalBackend(local_site(paths)), "slurm": slurm_backend(paths, clock)}
 
 
-def slurm_backend(paths: StatePaths) -> SlurmBackend:
+def slurm_backend(paths: StatePaths, clock: Clock | None = None) -> SlurmBackend:
     """The cluster that this machine's Slurm commands talk to; nothing is asked of it yet.
 
     Raises:
@@ -67,4 +68,4 @@ def slurm_backend(paths: StatePaths) -> SlurmBackend:
     said = setting("SLURM_POLL_S")
     poll_s = max(0.2, parse_duration(said)) if said else SLURM_POLL_S
     site = SlurmSite(workloads=paths.workloads, node_program=program_path(paths.node), host_file=paths.host_file)
-    return SlurmBackend(site, poll_s=poll_s, hurry_s=min(poll_s, SLURM_HURRY_S))
+    return SlurmBackend(site, poll_s=poll_s, hurry_s=min(poll_s, SLURM_HURRY_S), clock=clock)

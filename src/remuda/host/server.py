@@ -11,6 +11,7 @@ import secrets
 import signal
 import socket
 import sys
+import time
 from contextlib import nullcontext, suppress
 from typing import TYPE_CHECKING
 
@@ -30,6 +31,7 @@ from remuda.host.reports import ReportServer
 from remuda.store import lease as leases
 from remuda.store.engine import open_store
 from remuda.store.room import keep, log_kept
+from remuda.store.timeshift import believe, keep_offset, kept_offset
 from remuda.supervise.loop import Supervisor
 from remuda.supervise.records import StoreJournal
 from remuda.wire.process import identify
@@ -120,7 +122,8 @@ class Host:
     def __init__(self, paths: StatePaths, store: Store) -> None:
         self.paths = paths
         self.store = store
-        self.clock = SystemClock()
+        self.clock = SystemClock(kept_offset(store))
+        """Goes on where the last host's was; that it was set meanwhile is then seen like in one that runs on."""
         self._stop = asyncio.Event()
         self._announced: object = None
         self._socket_inode = -1
@@ -136,15 +139,17 @@ class Host:
         await asyncio.to_thread(_install, self.paths)
         starting.say(self.paths, "asks whether another host is in charge")
         me = identify(os.getpid())
-        taken = leases.acquire(self.store, me, LEASE_TTL_S, self.clock.now())
+        taken = leases.acquire(self.store, me, LEASE_TTL_S, time.time())
         if isinstance(taken, leases.Held):
             raise Conflict(
                 f"the host of {self.paths.root} runs as {taken}",
                 hint="use remuda on that machine, or stop it there: remuda host stop",
             )
+        keep_offset(self.store, taken.fence, self.clock.offset)
+        believe(self.store, taken.fence, self.clock.now())
         starting.say(self.paths, "reads what is recorded")
         journal = StoreJournal(self.store, taken.fence)
-        supervisor = Supervisor(journal, wiring.backends(self.paths), self.clock)
+        supervisor = Supervisor(journal, wiring.backends(self.paths, self.clock), self.clock)
         service = Service(journal, supervisor, self.paths, self.clock)
         followers = Followers(service)
         supervisor.after = followers.all()
@@ -157,7 +162,7 @@ class Host:
         service.address, port = await self._take_reports(reports)
         self._announce(service.address, port)
         facts = Facts(pid=me.pid, node=me.node, home=str(self.paths.root), database=self.store.address.shown,
-                      started_at=self.clock.now())  # fmt: skip
+                      started_at=time.time())  # fmt: skip
         server = _server(App(service, reports, facts, self._stop.set))
         listener = self._listen()
         starting.over(self.paths)
@@ -180,6 +185,7 @@ class Host:
             asyncio.create_task(service.supervisor.run(), name="supervisor"),
             asyncio.create_task(self._renew(lease, service), name="lease"),
             asyncio.create_task(self._care(), name="database"),
+            asyncio.create_task(self.clock.keep(), name="clock"),
             asyncio.create_task(server.serve(sockets=[listener]), name="api"),
             asyncio.create_task(self._stop.wait(), name="stop"),
         ]
@@ -213,7 +219,7 @@ class Host:
             if not self._has_socket():
                 raise Fenced(f"{self.paths.socket} was removed or replaced: nobody can reach this host any more")
             try:
-                lease = leases.renew(self.store, lease, LEASE_TTL_S, self.clock.now())
+                lease = leases.renew(self.store, lease, LEASE_TTL_S, time.time())
                 service.settle()
             except Fenced:
                 raise

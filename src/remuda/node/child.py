@@ -17,6 +17,7 @@ from remuda.node.capped import CappedFile
 from remuda.node.fetch import Fetch
 from remuda.node.journal import Journal
 from remuda.node.launch import Launch, NotHere, SecretMissing, prepare, probe_host, url
+from remuda.node.lived import LivedTime
 from remuda.node.owner import is_foreign
 from remuda.node.ports import PortTaken, UnsafeDirectory, port_claim
 from remuda.node.process import (
@@ -29,7 +30,7 @@ from remuda.node.process import (
     sweep,
     terminate_strays,
 )
-from remuda.node.script import start_of
+from remuda.node.script import as_file
 from remuda.node.serverlog import ServerLog
 from remuda.node.signals import ENDING, Signals
 from remuda.node.streams import Streams, to_all
@@ -63,13 +64,17 @@ class Supervisor:
     def __init__(self, spec: ChildSpec, signals: Signals, start: int = 0) -> None:
         self.spec = spec
         self.life = machine.Life()
+        self._start = start
         self._signals = signals
         self._dir = Path(spec.run_dir)
         self._records = records.Records(self._dir, start)
         self._journal = Journal(self._dir, spec.task, spec.log_level, to_file=spec.watch is not None)
-        self._watch = Watcher(spec, spec.watch, self._journal) if spec.watch is not None else None
+        self._time = LivedTime()
+        self._now = self._time.now
+        self._watch = Watcher(spec, spec.watch, self._journal, self._time) if spec.watch is not None else None
         self._progress = self._watch.progress if self._watch is not None else progress.Unwatched(self._dir)
-        self._server = ServerLog(spec, self._journal) if spec.scan_log and spec.watch is None else None
+        is_scanned = spec.scan_log and spec.watch is None
+        self._server = ServerLog(spec, self._journal, self._now) if is_scanned else None
         names = (records.LOG,) if self._watch is None else (records.LOG, records.ERRORS)
         self._logs = tuple(CappedFile(self._dir / name, spec.log_max_bytes) for name in names)
         self._second = CappedFile(Path(spec.copy_to), spec.log_max_bytes, 0o644) if spec.copy_to else None
@@ -109,7 +114,7 @@ class Supervisor:
             if self._watch is None:
                 self._handle(machine.Start())
             else:
-                self._beat(time.monotonic())
+                self._beat(self._now())
                 self._look()
             while self.life.phase != machine.EXITED:
                 self._wait()
@@ -132,7 +137,7 @@ class Supervisor:
         poll.register(self._signals.fd, select.POLLIN)
         deadlines = [machine.due(self.spec, self.life), self._heartbeat, self._uplink.due]
         if self._output is not None:
-            deadlines.append(self._output.wait_for(poll, time.monotonic()))
+            deadlines.append(self._output.wait_for(poll, self._now()))
         if self._watch is not None:
             deadlines.append(self._watch.due)
         if self._child_code is not None and not self._may_linger:
@@ -143,8 +148,7 @@ class Supervisor:
         if self._uplink.socket is not None:
             poll.register(self._uplink.socket, self._uplink.events)
         deadlines += [fetch.deadline for fetch in (self._probe, self._scrape) if fetch is not None]
-        wait_s = max(0.0, min(deadlines) - time.monotonic())
-        poll.poll(min(wait_s, 3600.0) * 1000 + 0.5)  # rounded up: waking too early would spin
+        self._time.wait(poll, min(deadlines), in_steps=self.life.in_grace)
 
     def _turn(self) -> None:
         for number in self._signals.take():
@@ -155,12 +159,12 @@ class Supervisor:
             elif self._child is not None:
                 self._child.signal_group(number)
         if self._output is not None:
-            self._output.pump(time.monotonic())
+            self._output.pump(self._now())
         self._reap()
         self._look()
         self._advance_probe()
         self._advance_scrape()
-        now = time.monotonic()
+        now = self._now()
         if now >= machine.due(self.spec, self.life):
             self._handle(machine.Tick())
         if now >= self._heartbeat:
@@ -172,7 +176,7 @@ class Supervisor:
         if self._watch is None or self.life.phase == machine.EXITED:
             return
         printed = self._output.total_bytes if self._output is not None else 0
-        for event in self._watch.turn(time.monotonic(), printed=printed, is_warned=self.life.warned):
+        for event in self._watch.turn(self._now(), printed=printed, is_warned=self.life.warned):
             if isinstance(event, machine.Fenced):
                 self._is_fenced = True
                 self._records.mute()
@@ -197,7 +201,7 @@ class Supervisor:
         """Tell the machine, do what it says and tell it how that went, until nothing is left; then report changes."""
         events = [event]
         while events:
-            self.life, actions = machine.step(self.spec, self.life, events.pop(0), time.monotonic())
+            self.life, actions = machine.step(self.spec, self.life, events.pop(0), self._now())
             for action in actions:
                 answer = self._act(action)
                 if answer is not None:
@@ -240,14 +244,14 @@ class Supervisor:
         self._metrics, self._scraped_at = {}, 0.0
         looks = self._watch or self._server
         if looks is not None:
-            looks.starts(time.monotonic())
+            looks.starts(self._now())
         taken = to_all(
             looks.took if looks is not None else None, self._second.take if self._second is not None else None
         )
         streams = Streams(self._logs, self._launch.secrets, taken)
         ends = (streams.stdout, streams.stderr)
         try:
-            started = self._as_file(self._launch)
+            started = self._launch if self._watch is None else as_file(self._launch, self.spec.cwd, self._journal)
             self._child = spawn(started, self.spec.cwd, self.spec.stdin_file, ends, self._cleanup)
         except (OSError, ValueError, subprocess.SubprocessError) as error:
             streams.finish()
@@ -257,17 +261,8 @@ class Supervisor:
             return machine.CannotStart(codes.CANNOT_START, reason)
         streams.close_writers()
         self._output = streams
-        self._started_at = time.monotonic()
+        self._started_at = self._now()
         return machine.Spawned()
-
-    def _as_file(self, launch: Launch) -> Launch:
-        """Of a script: with the interpreter, where the kernel would not start it by itself."""
-        if self._watch is None:
-            return launch
-        start = start_of(launch.argv, self.spec.cwd)
-        if start.note:
-            self._journal.say("info", start.note)
-        return launch._replace(argv=start.argv)
 
     def _choose_port(self, *, move: bool) -> int:
         spec = self.spec
@@ -282,7 +277,7 @@ class Supervisor:
             if self._child is not None and pid == self._child.pid:
                 self._child.ended(code)
                 self._child_code = code
-                self._ended_at = time.monotonic()
+                self._ended_at = self._now()
                 if self.life.in_grace:
                     terminate_strays(self._child)
             elif self._watch is not None:
@@ -302,13 +297,13 @@ class Supervisor:
         if self._may_linger:
             return not descendants()
         by_term = code in (-signal.SIGTERM, 128 + signal.SIGTERM) and self.life.phase in machine.RUNNING
-        return self._watch is None or not by_term or time.monotonic() >= self._ended_at + TERM_RACE_S
+        return self._watch is None or not by_term or self._now() >= self._ended_at + TERM_RACE_S
 
     def _end(self, code: int) -> None:
         child, output = self._child, self._output
         if child is None or output is None:
             return
-        self._ran_s = time.monotonic() - self._started_at
+        self._ran_s = self._now() - self._started_at
         sweep(child)
         output.finish()
         unfinished = False
@@ -325,14 +320,14 @@ class Supervisor:
 
     def _end_if_broken(self, *, ill: bool = False) -> None:
         """Give up at once where the hardware is broken: it would be the same again."""
-        broken = self._server.broken(time.monotonic(), ill=ill) if self._server is not None else ""
+        broken = self._server.broken(self._now(), ill=ill) if self._server is not None else ""
         if broken:
             self._handle(machine.End(codes.NODE_FAULT, f"broken hardware: {broken}"))
 
     def _sample(self) -> machine.Activity:
         seen = {} if self.spec.outside else descendants()
         # Where the system does not tell, CPU time is taken to pass: then only the start-up limit counts.
-        cpu_s = sum(seen.values()) if seen else time.monotonic()
+        cpu_s = sum(seen.values()) if seen else self._now()
         return machine.Activity(self._output.total_bytes if self._output is not None else 0, cpu_s)
 
     # --- asking ------------------------------------------------------------------------------------------------------
@@ -342,7 +337,7 @@ class Supervisor:
         timeout_s = probe.timeout_s if probe is not None else 2.0
         bearer = self._launch.bearer if self._launch is not None else ""
         host = probe_host(self.spec.bind_host)
-        deadline = time.monotonic() + timeout_s
+        deadline = self._now() + timeout_s
         return Fetch(host, self._ports.port, path, deadline, max_bytes=max_bytes, bearer=bearer)
 
     def _ask(self) -> machine.Event | None:
@@ -358,7 +353,7 @@ class Supervisor:
 
     def _advance_probe(self) -> None:
         fetch = self._probe
-        if fetch is None or not fetch.advance(time.monotonic()):
+        if fetch is None or not fetch.advance(self._now()):
             return
         fetch.close()
         self._probe = None
@@ -373,19 +368,19 @@ class Supervisor:
                 self._is_ours = True
         self._journal.say("debug", f"probe: {error or fetch.status}")
         if not error and self._server is not None:
-            self._server.answered(time.monotonic())
+            self._server.answered(self._now())
         self._handle(machine.Probed(fetch.status, error))
         if error:
             self._end_if_broken(ill=True)
 
     def _advance_scrape(self) -> None:
         fetch = self._scrape
-        if fetch is None or not fetch.advance(time.monotonic()):
+        if fetch is None or not fetch.advance(self._now()):
             return
         fetch.close()
         self._scrape = None
         if not fetch.error and fetch.status == 200:
-            now = time.monotonic()
+            now = self._now()
             elapsed_s = now - self._scraped_at if self._scraped_at else 0.0
             self._metrics = metrics.with_rates(metrics.parse(fetch.body), self._metrics, elapsed_s)
             self._scraped_at = now
@@ -429,7 +424,7 @@ class Supervisor:
         if self._watch is not None:
             reason = reason or self._watch.reason
         elif life.phase == machine.STARTING:
-            line = self._line.of(self._output, time.monotonic())
+            line = self._line.of(self._output, self._now())
             reason = loading.words(reason, line, life.used, self.spec.restart.max_restarts)
         pid = self._child.pid if self._child is not None else 0
         event = (life.state, pid, life.restarts)
@@ -452,6 +447,7 @@ class Supervisor:
             restarts=life.restarts,
             exit_code=life.exit_code,
             signal=life.signal,
+            start=self._start,
             reason=reason[:MAX_REASON],
             metrics=numbers,
         )
@@ -459,7 +455,7 @@ class Supervisor:
             well = life.state in ("starting", "ready", "stopping", "exited")
             text = f"{life.state}, pid {pid}, restarts {life.restarts}: {reason}"
             self._journal.say("info" if well else "warning", text)
-        now = time.monotonic()
+        now = self._now()
         if to_files or changed:
             self._records.report(report, changed=changed)
             self._whole_at = now + self.spec.report_every_s if self.spec.beat_s else 0.0
@@ -491,10 +487,10 @@ class Supervisor:
         for log in (*self._logs, *((self._second,) if self._second is not None else ())):
             log.close()
         self._ports.release()
-        end = time.monotonic() + FAREWELL_S
-        while not self._uplink.idle and time.monotonic() < end and self._uplink.socket is not None:
+        end = self._now() + FAREWELL_S
+        while not self._uplink.idle and self._now() < end and self._uplink.socket is not None:
             poll = select.poll()
             poll.register(self._uplink.socket, self._uplink.events)
-            poll.poll((end - time.monotonic()) * 1000)
-            self._uplink.advance(time.monotonic())
+            poll.poll((end - self._now()) * 1000)
+            self._uplink.advance(self._now())
         self._uplink.close()

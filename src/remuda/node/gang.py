@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from remuda.node.process import Cleanup
 
 BEAT_S = 2.0
+LATE_S = 2 * BEAT_S
 SILENCE_S = 60.0
 MEETING = "spread.json"
 """In the run directory, readable for its owner only: where the first node listens, and the key that it asks for."""
@@ -38,7 +39,7 @@ class Line:
         connection.setblocking(False)
         self.socket = connection
         self.is_open = True
-        self.heard_at = time.monotonic()
+        self.heard_at = self._turned_at = time.monotonic()
         self._said_at = 0.0
         self._buffer = b""
 
@@ -54,6 +55,9 @@ class Line:
         """Say that this end lives, if it is time, and notice when the other one does not."""
         if now - self._said_at >= BEAT_S:
             self.say({})
+        if now - self._turned_at > LATE_S:  # this end itself stood still: that was nobody's silence
+            self.heard_at = now
+        self._turned_at = now
         if now - self.heard_at > SILENCE_S:
             self.is_open = False
 

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from remuda.wire.spread import Spread
 
 NEVER = float("inf")
+LATE_S = 4.0
+"""The answers are read much more often, unless this program stands still."""
 
 
 class RayView:
@@ -29,13 +31,17 @@ class RayView:
         os.set_blocking(self.fd, False)
         self.sentence = "Ray has not answered yet"
         self._spread = spread
-        self._heard_at = now
+        self._heard_at = self._read_at = now
         self._well_since = NEVER
         self._ill_since = now
         self._buffer = b""
 
     def read(self, now: float) -> None:
         """Take in what has come."""
+        gap_s, self._read_at = now - self._read_at, now
+        if gap_s > LATE_S:  # nobody asked in that time, so nothing is known of it
+            self._heard_at += gap_s
+            self._ill_since += gap_s
         with contextlib.suppress(BlockingIOError):
             self._buffer += os.read(self.fd, 65536)
         *lines, self._buffer = self._buffer.split(b"\n")

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from remuda.node.journal import Journal
+    from remuda.node.launch import Launch
 
 SHELL = "/bin/sh"
 HEAD_BYTES = 4096
@@ -16,6 +20,18 @@ class Start(NamedTuple):
     argv: list[str]
     note: str = ""
     """Why it is not the file itself, empty when it is."""
+
+
+def as_file(launch: Launch, cwd: str, journal: Journal) -> Launch:
+    """How a script is launched: with its interpreter, where the kernel would not start it by itself.
+
+    Raises:
+        FileNotFoundError: that interpreter does not exist on this node.
+    """
+    start = start_of(launch.argv, cwd)
+    if start.note:
+        journal.say("info", start.note)
+    return launch._replace(argv=start.argv)
 
 
 def start_of(argv: list[str], cwd: str) -> Start:

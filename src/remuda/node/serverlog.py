@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Callable
 
 from remuda.node import gpus
 from remuda.node.scan import Faults, Scanner
@@ -30,14 +30,16 @@ class ServerLog:
     Args:
         spec: the document.
         journal: the node program's log.
+        now: the clock of all calls.
     """
 
-    def __init__(self, spec: ChildSpec, journal: Journal) -> None:
+    def __init__(self, spec: ChildSpec, journal: Journal, now: Callable[[], float] = time.monotonic) -> None:
+        self._now = now
         self._has_gpus = gpus.are_given({**os.environ, **spec.env})
         self._journal = journal
         self.faults = Faults()
         self._at = 0.0
-        """When the newest came, monotonic seconds."""
+        """When the newest came, seconds."""
         self._scanner = Scanner({})
 
     def starts(self, _now: float) -> None:
@@ -65,5 +67,5 @@ class ServerLog:
         if not self._has_gpus:
             found = [dataclasses.replace(item, kind=INFO) if item.name in NEEDS_GPUS else item for item in found]
         for fault in self.faults.add(found):
-            self._at = time.monotonic()
+            self._at = self._now()
             self._journal.say("warning", f"{fault.kind} fault {fault.name} {fault.device}: {fault.line}")

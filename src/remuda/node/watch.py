@@ -18,12 +18,14 @@ from remuda.node.records import ERRORS, LOG
 from remuda.node.scan import Faults, Scanner, faults_in, root_cause
 from remuda.node.smoke import NO_CUDA, OK, Smoke
 from remuda.node.streams import Tee
+from remuda.policy.presence import Presence, silence_s
 from remuda.wire import exit as codes
 from remuda.wire.fault import INFO, NODE, Fault
 from remuda.wire.process import identify
 
 if TYPE_CHECKING:
     from remuda.node.journal import Journal
+    from remuda.node.lived import LivedTime
     from remuda.node.smoke import SmokeResult
     from remuda.wire.child import ChildSpec, RunWatch
 
@@ -36,7 +38,9 @@ NEEDS_GPUS = ("cuda-100", "driver-mismatch")
 """Said on every machine without a GPU: no fault where none was given."""
 
 
-def stalled(limit_s: float, now: float, started: float, progress_at: float, output_at: float) -> str:
+def stalled(
+    limit_s: float, now: float, started: float, progress_at: float, output_at: float, resumed: float = 0.0
+) -> str:
     """Why the script is taken for hung, in one sentence; empty when it is not. Pure.
 
     Args:
@@ -45,16 +49,18 @@ def stalled(limit_s: float, now: float, started: float, progress_at: float, outp
         started: when the script started.
         progress_at: last change of the progress file, 0 when the script never wrote one.
         output_at: last growth of the output, 0 for none.
+        resumed: when this program itself went on after standing still, 0 if it never did.
     """
     if limit_s <= 0:
         return ""
     since = max(started, progress_at or output_at)
-    if now - since < limit_s:
+    silent_s = silence_s(Presence(lived=now, resumed=resumed), since)
+    if silent_s < limit_s:
         return ""
     what = (
         "the progress file did not change" if progress_at else "nothing was printed, and no progress file was written,"
     )
-    return f"{what} for {now - since:.4g} s; {limit_s:.4g} s are allowed"
+    return f"{what} for {silent_s:.4g} s; {limit_s:.4g} s are allowed"
 
 
 class Watcher:
@@ -64,9 +70,11 @@ class Watcher:
         spec: the document; `spec.watch` is set.
         watch: that.
         journal: the node program's log.
+        lived: its time, on which all calls are.
     """
 
-    def __init__(self, spec: ChildSpec, watch: RunWatch, journal: Journal) -> None:
+    def __init__(self, spec: ChildSpec, watch: RunWatch, journal: Journal, lived: LivedTime) -> None:
+        self._time = lived
         self.faults = Faults()
         self.reason = ""
         """What it does or has found, for reports."""
@@ -104,7 +112,7 @@ class Watcher:
         """Look at what is due.
 
         Args:
-            now: monotonic seconds.
+            now: seconds.
             printed: bytes of output so far.
             is_warned: whether the time limit is near: then nothing is ended for being slow.
         """
@@ -257,7 +265,7 @@ class Watcher:
         for fault in self.faults.add(found):
             self._journal.say("warning", f"{fault.kind} fault {fault.name} {fault.device}: {fault.line}")
             if fault.kind == NODE and self._bad is None:
-                self._bad = (time.monotonic(), fault)
+                self._bad = (self._time.now(), fault)
                 self._look_at = 0.0
         worst = root_cause(self.faults.all)
         if worst is not None and worst.kind != INFO:
@@ -274,7 +282,8 @@ class Watcher:
                 why = f"broken hardware, and the script did not end by itself within {grace:g} s: {fault.line}"
                 return [machine.End(codes.NODE_FAULT, why)]
             self._look_at = min(self._look_at, since + grace)
-        why = stalled(self._watch.progress_stall_s, now, self._started, self._progress_at, self._printed[1])
+        limit_s, resumed = self._watch.progress_stall_s, self._time.resumed
+        why = stalled(limit_s, now, self._started, self._progress_at, self._printed[1], resumed)
         return [machine.End(codes.STALLED, why)] if why else []
 
     def _make_tees(self) -> tuple[Tee, Tee]:

@@ -1,7 +1,9 @@
 """Who may write: one lease with a fencing number that rises with every change of hands.
 
 Times are those of the contenders' clocks. Where these differ by more than the lease lasts, a lease may change hands
-early; the number still keeps the old holder from writing.
+early; the number still keeps the old holder from writing. One that would last longer than leases do was noted by a
+clock that is ahead, or before the clock was set back: who finds it cuts it to the usual length, and a holder that lives
+prolongs it.
 """
 
 from __future__ import annotations
@@ -24,6 +26,9 @@ if TYPE_CHECKING:
     from sqlalchemy.engine import Connection
 
     from remuda.store.database import Store
+
+_AHEAD_S = 5.0
+"""So much two clocks of a cluster may differ without anybody minding."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +71,8 @@ def acquire(
     with store.changing() as connection:
         row = _row(connection, lock=True)
         if row.owner and now < row.expires_at and not _is_dead(_process(row), alive):
+            if row.expires_at > now + ttl_s + _AHEAD_S:
+                connection.execute(update(LEASE).where(LEASE.c.id == 1).values(expires_at=now + ttl_s))
             return _held(row)
         lease = Lease(fence=row.fence + 1, owner=owner, expires_at=now + ttl_s)
         connection.execute(

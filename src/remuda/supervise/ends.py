@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 _AGAINST_POOL = frozenset({Cause.NODE, Cause.SCHEDULER, Cause.UNKNOWN, Cause.PREEMPTION})
 """Ends that may lie in the pool; the program's own, a person's and the time limit's are the same everywhere."""
 
+_CLOCKS_DIFFER_S = 60.0
+"""So far others' words of when something began and ended are believed beyond what this host saw itself."""
+
 _OF_FIRST = frozenset({"no-gpu", "gpu-broken"})
 _WORDS = re.compile(r"[^\w.-]+")
 
@@ -84,12 +87,13 @@ def after_never(waiting: Task, group: Group, now: float) -> Task:
 
 
 def _ran_s(task: Task, seen: Observed, now: float) -> float:
-    """How long it ran, as well as that is known."""
+    """How long it ran, as well as that is known. The clocks of others count only where ours says that they can."""
     if seen.ran_s > 0:
         return seen.ran_s
-    if seen.started_at > 0 and seen.ended_at > 0:
-        return max(0.0, seen.ended_at - seen.started_at)
-    return max(0.0, (seen.ended_at or now) - (task.started_at or task.submitted_at or now))
+    began = task.started_at or task.submitted_at or now
+    at_most = max(0.0, now - began)
+    said = (seen.ended_at or now) - (seen.started_at or began)
+    return said if 0 <= said <= at_most + _CLOCKS_DIFFER_S else at_most
 
 
 def _after_failure(

@@ -68,8 +68,16 @@ def released(task: Task) -> Task:
     return replace(task, released=True) if task.phase is Phase.PENDING or task.phase in RUNNING else task
 
 
-def observed(task: Task, group: Group, seen: Observed, now: float) -> Task:
-    """Take in one answer of the backend."""
+def observed(task: Task, group: Group, seen: Observed, now: float, *, silent_s: float | None = None) -> Task:
+    """Take in one answer of the backend.
+
+    Args:
+        task: as known.
+        group: its group.
+        seen: the answer.
+        now: seconds, on this machine's clock.
+        silent_s: how long nothing was heard of it while somebody listened; None: ever since its times say so.
+    """
     if task.phase not in LIVE:
         return task
     if seen.life in (Life.ENDED, Life.GONE):
@@ -81,7 +89,7 @@ def observed(task: Task, group: Group, seen: Observed, now: float) -> Task:
     task = _details(task, group, seen)
     if seen.life is Life.PENDING:
         return _pending(task, seen, now)
-    return _running(task, group, seen, now)
+    return _running(task, group, seen, now, silent_s)
 
 
 def _details(task: Task, group: Group, seen: Observed) -> Task:
@@ -118,7 +126,7 @@ def _pending(task: Task, seen: Observed, now: float) -> Task:
     )  # fmt: skip
 
 
-def _running(task: Task, group: Group, seen: Observed, now: float) -> Task:
+def _running(task: Task, group: Group, seen: Observed, now: float, silent_s: float | None) -> Task:
     if seen.requeues > task.requeues:  # it was pending in between, unseen
         task = replace(task, requeues=seen.requeues, started_at=now)
     if not task.started_at or task.never or task.pool_nevers:
@@ -127,7 +135,9 @@ def _running(task: Task, group: Group, seen: Observed, now: float) -> Task:
         task = move(task, Event.SEEN_RUNNING, now, "running, not ready yet")
     if task.phase is Phase.STARTING and group.probe is None and task.seq < 0 and seen.report is None:
         task = _ready_without_report(task, group, seen, now)
-    return _with_silence(task, group, seen, now)
+    if silent_s is None:
+        silent_s = now - max(task.last_seen, task.started_at)
+    return _with_silence(task, group, seen, silent_s)
 
 
 def _ready_without_report(task: Task, group: Group, seen: Observed, now: float) -> Task:
@@ -142,13 +152,12 @@ def _ready_without_report(task: Task, group: Group, seen: Observed, now: float) 
     return replace(move(task, Event.PROBE_OK, now, why), ready_since=task.ready_since or now)
 
 
-def _with_silence(task: Task, group: Group, seen: Observed, now: float) -> Task:
+def _with_silence(task: Task, group: Group, seen: Observed, silent_s: float) -> Task:
     """Whether it gave no sign of life for too long. Concluded only here: the backend just said that it runs."""
     grace = _grace_s(group)
-    heard_at = max(task.last_seen, task.started_at)
-    is_silent = grace > 0 and not seen.unread and now - heard_at > grace
+    is_silent = grace > 0 and not seen.unread and silent_s > grace
     if is_silent and task.ending is Cause.NONE:
-        return replace(task, ending=Cause.NODE, reason=f"no sign of life for {show_duration(now - heard_at)}")
+        return replace(task, ending=Cause.NODE, reason=f"no sign of life for {show_duration(silent_s)}")
     if not is_silent and task.ending is Cause.NODE:
         return replace(task, ending=Cause.NONE, reason="gives signs of life again")
     return task
@@ -201,7 +210,7 @@ def reported(task: Task, report: Report, now: float, *, since: float = 0.0) -> T
         restarts=report.restarts,
         exit_code=report.exit_code,
         metrics=report.metrics or task.metrics,
-        loaded_at=min(report.at, now) if report.metrics else task.loaded_at,
+        loaded_at=max(since, min(report.at, now)) if report.metrics else task.loaded_at,
     )
     task = _progressed(task, report.metrics.get(_STEP, 0.0))
     if task.phase is Phase.SUBMITTING:
@@ -227,7 +236,9 @@ def _is_newer(task: Task, report: Report) -> bool:
     if report.seq > task.seq:
         return True
     # A requeued allocation may count from the beginning again: the first report since it began anew is taken.
-    return task.requeues > 0 and task.last_seen < task.started_at <= report.at and report.seq < task.seq
+    if not task.requeues or report.seq >= task.seq or task.last_seen >= task.started_at:
+        return False
+    return report.start >= task.requeues if report.start >= 0 else task.started_at <= report.at
 
 
 def _by_state(task: Task, report: Report, now: float) -> Task:

@@ -6,9 +6,10 @@ So a task's usual pause is that of the way on which it was heard last. No clock,
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from remuda.policy import presence
 from remuda.policy.silence import Ear, hear, is_lost, is_missed, patience_s, silence_s
 from remuda.supervise.model import RUNNING
 from remuda.wire.child import BEAT_S, REPORT_EVERY_S
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from remuda.plan.model import Group
+    from remuda.policy.presence import Presence
     from remuda.supervise.model import Task
 
 
@@ -46,6 +48,8 @@ class Hearing:
         self._ears: dict[str, Ear] = {}
         self._by_line: set[str] = set()
         self._lost: dict[str, Silent] = {}
+        self._signs: dict[str, tuple[tuple[int, int], float]] = {}
+        """By allocation: the newest sign of life, and what this host had lived when it was first seen."""
 
     def by_line(self, token: str) -> None:
         """A report of this allocation came over the line."""
@@ -55,6 +59,30 @@ class Hearing:
         """A report came by file that had not come over the line."""
         self._by_line.discard(token)
 
+    def silence_s(self, task: Task, requeues: int, now: Presence) -> float:
+        """How long a task that runs gave no new sign of life, as long as this host was there to see one.
+
+        Nobody's clock is compared with another one, and no host answers for the time before its own.
+        """
+        if task.phase not in RUNNING:
+            self._signs.pop(task.token, None)
+            return 0.0
+        sign = (task.seq, max(task.requeues, requeues))
+        known = self._signs.get(task.token)
+        if known is None or known[0] != sign:
+            known = self._signs[task.token] = (sign, now.lived)
+        return presence.silence_s(now, known[1])
+
+    def resume(self, now: float) -> None:
+        """The host took no turn for a while, and does again: what was not heard in that time is nobody's silence."""
+        for backend, ear in self._ears.items():
+            self._ears[backend] = replace(ear, deaf_until=max(ear.deaf_until, now))
+
+    def move(self, by: float) -> None:
+        """The clock that tasks are noted with was set."""
+        for backend, ear in self._ears.items():
+            self._ears[backend] = Ear(ear.newest + by, ear.deaf_until + by)
+
     def lost(self, token: str) -> Silent | None:
         """The silence of an allocation that is to be replaced for it; None for others."""
         return self._lost.get(token)
@@ -63,6 +91,7 @@ class Hearing:
         """This allocation has ended."""
         self._by_line.discard(token)
         self._lost.pop(token, None)
+        self._signs.pop(token, None)
 
     def listen(
         self, backend: str, tasks: Iterable[tuple[Task, Group]], *, poll_s: float, looked_at: float

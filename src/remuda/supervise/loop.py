@@ -21,6 +21,7 @@ from remuda.supervise.hearing import Hearing
 from remuda.supervise.model import LIVE, RUNNING, Allocation, Phase, Task, Want
 from remuda.supervise.state import Journal, State, text_of
 from remuda.supervise.submit import Submitter
+from remuda.supervise.timekeeper import Timekeeper
 from remuda.wire.child import BEAT_S
 from remuda.wire.report import without_log
 
@@ -71,6 +72,7 @@ class Supervisor:
         self._looked_at: dict[str, float] = {}
         self._hurry_until = 0.0
         self._hearing = Hearing()
+        self._time = Timekeeper(self._state, self._hearing)
         # Allocations that are to end and did not hear of it yet: asked kindly before they are killed. Those that an
         # earlier host wanted to end may have heard; they are asked again.
         self._unasked = {
@@ -148,6 +150,8 @@ class Supervisor:
         """One round: observe, take facts in, decide, record, act. Returns seconds until the next is due."""
         changes = Changes()
         self._state.has_bug = False
+        if self._time.look(changes):
+            self._looked_at, self._hurry_until = {}, 0.0
         await self._observe(changes)
         self._take_reports(changes)
         listen_s = self._listen(changes)
@@ -172,8 +176,7 @@ class Supervisor:
         """The same for one backend. News of a task come by themselves and do not make it due earlier."""
         now, backend = self.clock.now(), self.backends[name]
         every = backend.hurry_s if now < self._hurry_until else backend.poll_s
-        since = now - self._looked_at.get(name, 0.0)
-        return max(0.0, every - since) if since >= 0 else 0.0  # the machine's clock may be set back
+        return max(0.0, every - (now - self._looked_at.get(name, 0.0)))
 
     def _hurry(self) -> None:
         """Something is about to end: look more often for a while, so that what follows comes soon."""
@@ -222,7 +225,9 @@ class Supervisor:
             if seen.report.token == task.token and seen.report.seq > task.seq >= 0:
                 self._hearing.by_file(task.token)
             task = facts.reported(task, seen.report, now, since=looked_at)
-        after = facts.lost(facts.observed(task, group, seen, now), seen, self._hearing.lost(task.token))
+        silent_s = self._hearing.silence_s(task, seen.requeues, self._time.presence)
+        after = facts.observed(task, group, seen, now, silent_s=silent_s)
+        after = facts.lost(after, seen, self._hearing.lost(task.token))
         if seen.life in (Life.ENDED, Life.GONE):
             self._hearing.forget(task.token)
             changes.allocations.append(end_of(task, after, seen, now))

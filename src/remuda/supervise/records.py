@@ -13,6 +13,7 @@ from remuda.backends.base import TaskKey
 from remuda.base.errors import Unavailable, Unwritable
 from remuda.plan.model import Workload
 from remuda.store.rows import AllocationRow, EventRow, EvidenceRow, TaskRow, WorkloadRow
+from remuda.store.timeshift import move_times
 from remuda.supervise.ledger import BAN, Evidence
 from remuda.supervise.model import Allocation, Cause, Line, Phase, Task, Want
 
@@ -119,6 +120,14 @@ class StoreJournal:
             events=[_event_row(line) for line in lines],
             evidence=[evidence_row(item) for item in evidence],
         )
+
+    def move_times(self, by: float, now: float, offset: float) -> None:
+        """Move all recorded times that still count by so many seconds, because the clock was set.
+
+        Raises:
+            Fenced: another host holds the lease.
+        """
+        move_times(self.store, self.fence, by, now, offset)
 
     def evidence(self, now: float) -> list[Evidence]:
         """Evidence against nodes that has not expired, oldest first."""

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 from remuda.base.errors import Fenced, RemudaError, Unwritable
 from remuda.supervise.changes import Changes
 from remuda.supervise.model import Line
+from remuda.supervise.times import believed, believed_want
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -53,6 +54,14 @@ class Journal(Protocol):
         """
         ...
 
+    def move_times(self, by: float, now: float, offset: float) -> None:
+        """Move all recorded times that still count by so many seconds.
+
+        Raises:
+            Fenced: another host holds the lease.
+        """
+        ...
+
 
 class State:
     """Tasks as they are, and the writing down of what changes."""
@@ -61,10 +70,11 @@ class State:
         self.journal = journal
         self.backends = backends
         self.clock = clock
-        self.wants: dict[str, Want] = {want.workload.name: want for want in journal.wants()}
+        now = clock.now()
+        self.wants: dict[str, Want] = {want.workload.name: believed_want(want, now) for want in journal.wants()}
         self.all: dict[str, dict[TaskKey, Task]] = defaultdict(dict)
         for task in journal.tasks():
-            self.all[task.key.workload][task.key] = task
+            self.all[task.key.workload][task.key] = believed(task, now)
         self.bugs: dict[str, str] = {}
         self.has_bug = False
         self.only_ends = False

@@ -43,6 +43,8 @@ class Report:
     """That ended the child, 0 for none."""
     reason: str = ""
     """One sentence: why it is in this state."""
+    start: int = -1
+    """How often the scheduler had put the allocation back into its queue when its node program began; -1: not told."""
     metrics: dict[str, float] = field(default_factory=dict)
     """`running`, `waiting` (requests), `prompt_tokens`, `generated_tokens` (totals), where the child tells."""
 
@@ -153,7 +155,7 @@ def _wrong_field(report: Report) -> str:
             good = value is None or _is_int(value)
         elif item.name == "at":
             good = _is_number(value)
-        elif item.name in ("attempt", "seq", "pid", "http_status", "restarts", "signal"):
+        elif item.name in ("attempt", "seq", "pid", "http_status", "restarts", "signal", "start"):
             good = _is_int(value)
         else:
             good = _is_text(value)

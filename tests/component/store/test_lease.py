@@ -55,6 +55,17 @@ def test_an_expired_lease_is_taken_over(store: Store) -> None:
     assert holder(store) == Held(owner=ME, fence=2, expires_at=120.0, renewed_at=110.0)
 
 
+def test_one_that_was_noted_by_a_clock_that_was_set_back_is_cut(store: Store) -> None:
+    """A holder that lives prolongs it again; of one that does not, nobody waits for a day."""
+    lease = acquire(store, ELSEWHERE, ttl_s=10, now=86_500.0)
+    assert isinstance(lease, Lease)
+    assert isinstance(acquire(store, ME, ttl_s=10, now=100.0), Held)
+    renew(store, lease, ttl_s=10, now=86_505.0)
+    assert isinstance(acquire(store, ME, ttl_s=10, now=111.0), Held)
+    assert isinstance(acquire(store, ME, ttl_s=10, now=120.0), Held)
+    assert isinstance(acquire(store, ME, ttl_s=10, now=121.0), Lease)
+
+
 @pytest.mark.parametrize(
     ("owner", "taken"),
     [

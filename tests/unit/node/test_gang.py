@@ -48,9 +48,23 @@ def test_an_end_that_hangs_up_is_gone(pair: Pair) -> None:
 
 def test_an_end_that_is_silent_for_long_is_gone(pair: Pair) -> None:
     _, other = pair
-    other.beat(other.heard_at + gang.SILENCE_S)
+    begun = other.heard_at
+    for second in range(int(gang.SILENCE_S) + 1):
+        other.beat(begun + second)
     assert other.is_open
-    other.beat(other.heard_at + gang.SILENCE_S + 1)
+    other.beat(begun + gang.SILENCE_S + 1)
+    assert not other.is_open
+
+
+def test_an_end_that_stood_still_itself_listens_before_it_concludes(pair: Pair) -> None:
+    _, other = pair
+    begun = other.heard_at
+    other.beat(begun + 7200)
+    assert other.is_open
+    for second in range(int(gang.SILENCE_S) + 1):
+        other.beat(begun + 7200 + second)
+    assert other.is_open
+    other.beat(begun + 7200 + gang.SILENCE_S + 1)
     assert not other.is_open
 
 

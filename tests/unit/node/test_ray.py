@@ -47,13 +47,27 @@ def test_all_nodes_and_gpus_for_so_long(view: RayView) -> None:
 
 def test_silence_counts_from_the_last_answer(view: RayView) -> None:
     view.hear(line(2, 8), 1)
-    view.read(16)
+    for second in range(1, 17):
+        view.read(second)
     assert view.is_well_for(0, 16)
     view.read(17)
     assert view.sentence == "Ray gave no answer for 16 s"
     assert view.ill_for(17) == 16
     view.hear(line(2, 8), 18)
     assert view.ill_for(18) == 0
+
+
+def test_a_time_in_which_nobody_asked_is_nobodys_silence(view: RayView) -> None:
+    view.hear(line(2, 8), 1)
+    view.read(1)
+    view.read(7200)
+    assert view.is_well_for(0, 7200)
+    view.hear(line(2, 7), 7201)
+    view.read(7201)
+    view.read(9000)
+    assert view.ill_for(9000) == 0
+    view.read(9003)
+    assert view.ill_for(9003) == 3
 
 
 @pytest.mark.parametrize("text", [b"", b"[]", b"2026 INFO worker", b'{"nodes": 2}', b'{"nodes": null, "gpus": 1}'])

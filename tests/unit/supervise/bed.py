@@ -108,14 +108,17 @@ class Bed:
 
     async def go(self, seconds: float = 0.0) -> None:
         """Let the host work until nothing is due for `seconds`; time jumps from one due moment to the next."""
-        end = self.clock.now() + seconds
+        end = self._steady() + seconds
         for _ in range(20_000):
             pause = await self.host.step()
-            if self.clock.now() + pause > end and pause > 0.01:
-                self.clock.advance(max(0.0, end - self.clock.now()))
+            if self._steady() + pause > end and pause > 0.01:
+                self.clock.advance(max(0.0, end - self._steady()))
                 return
             self.clock.advance(pause)
         raise AssertionError("it never comes to rest")
+
+    def _steady(self) -> float:
+        return self.clock.now() - self.clock.offset
 
     async def all_ready(self, *, name: str = "w") -> None:
         """Let every running task report that it answers."""

@@ -232,4 +232,5 @@ def _ended(record: ExitRecord, claim: ProcessId) -> Observed:
     return Observed(
         Life.ENDED, str(claim.pid), state, claim.node, record.reason,
         exit_code=record.code, signal=record.child_signal, ended_at=record.at, evidence=record.log_tail,
+        ran_s=record.ran_s,
     )  # fmt: skip

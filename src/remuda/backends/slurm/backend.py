@@ -16,7 +16,7 @@ from remuda.backends.slurm.files import Files
 from remuda.backends.slurm.logs import lines
 from remuda.backends.slurm.observing import Queue, is_of
 from remuda.backends.slurm.render import SlurmSite, render
-from remuda.base.clock import Clock, SystemClock
+from remuda.base.clock import Clock, SystemClock, lived
 from remuda.base.errors import BackendUnreachable, Impossible, Rejected, RemudaError
 
 if TYPE_CHECKING:
@@ -293,7 +293,7 @@ class SlurmBackend:
         claim = self.files.claim(handle.token)
         if not handle.native:
             return Observed(Life.GONE, reason="no job of its name is known")
-        now = self._clock.now()
+        now = lived(self._clock)
         since = self._missing_since.setdefault(handle.token, now)
         if not is_silent and now - since >= self._gone_after_s:
             return Observed(Life.GONE, handle.native, reason="Slurm does not know its job any more")

@@ -36,6 +36,9 @@ _MEMORY = re.compile(
 _BEGINS_S = 10.0
 """For so long a job that Slurm calls running may need to load its modules before the node program begins."""
 
+_SOON_S, _HALF_A_YEAR_S = 64800.0, 182.5 * 86400
+"""The hour says when it is sooner than the one, the day of the month when it is sooner than the other."""
+
 
 class Queue:
     """One answer of squeue, by what allocations are looked up by."""
@@ -145,8 +148,9 @@ def expected(start_at: float, now: float) -> str:
         return ""
     # To five minutes: the estimate is no better, and moves a little with each look of Slurm's at its queue.
     when = time.localtime(start_at + 150 - (start_at + 150) % 300)
-    is_soon = start_at - now < 64800
-    return f"expected to start at about {time.strftime('%H:%M' if is_soon else '%b %d %H:%M', when)}"
+    left_s = start_at - now
+    shape = "%H:%M" if left_s < _SOON_S else "%b %d %H:%M" if left_s < _HALF_A_YEAR_S else "%b %d %Y %H:%M"
+    return f"expected to start at about {time.strftime(shape, when)}"
 
 
 def ended(

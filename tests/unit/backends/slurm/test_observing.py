@@ -139,6 +139,9 @@ def _in_utc(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         (1_003_600.0, "expected to start at about 14:45"),
         (1_003_700.0, "expected to start at about 14:50"),
         (1_500_000.0, "expected to start at about Jan 18 08:40"),
+        (1_000_000.0 + 182 * 86400, "expected to start at about Jul 13 13:45"),
+        (1_000_000.0 + 183 * 86400, "expected to start at about Jul 14 1970 13:45"),
+        (1_000_000.0 + 366 * 86400, "expected to start at about Jan 13 1971 13:45"),
     ],
 )
 @pytest.mark.usefixtures("_in_utc")

@@ -36,7 +36,7 @@ from remuda.node.streams import Streams, to_all
 from remuda.node.uplink import Uplink
 from remuda.node.watch import Watcher
 from remuda.wire import exit as codes
-from remuda.wire.report import Report
+from remuda.wire.report import KEY_FILE, Report
 
 if TYPE_CHECKING:
     from remuda.wire.child import ChildSpec
@@ -72,7 +72,7 @@ class Supervisor:
         names = (records.LOG,) if self._watch is None else (records.LOG, records.ERRORS)
         self._logs = tuple(CappedFile(self._dir / name, spec.log_max_bytes) for name in names)
         self._second = CappedFile(Path(spec.copy_to), spec.log_max_bytes) if spec.copy_to else None
-        self._uplink = Uplink(spec.host_file, spec.token)
+        self._uplink = Uplink(spec.host_file, self._dir / KEY_FILE, spec.token)
         self._ports = PortClaim(Path(spec.port_locks) if spec.port_locks else None, spec.bind_host)
         self._cleanup = adopt_orphans()
         self._child: Child | None = None

@@ -8,6 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
+from remuda.backends.reportkey import report_key
 from remuda.backends.rundir import allocation_dir
 from remuda.backends.slurm.arrays import BATCHES, batch_of, files_of
 from remuda.backends.slurm.render import NODE_LOG, RESTARTS
@@ -16,7 +17,7 @@ from remuda.base.errors import BackendUnreachable
 from remuda.base.files import write_atomic
 from remuda.wire.exit import ExitRecord
 from remuda.wire.process import ProcessId
-from remuda.wire.report import Report
+from remuda.wire.report import KEY_FILE, Report
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -59,6 +60,7 @@ class Files:
             for item in items:
                 folder = Path(self.folder(item.token))
                 folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+                _write(folder / KEY_FILE, report_key(self.workloads, item.token), folder)
                 for name, text in files_of(item, call).items():
                     if name not in written:
                         _write(Path(name), text, folder)

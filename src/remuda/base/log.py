@@ -7,10 +7,12 @@ import os
 import sys
 import time
 from contextlib import suppress
-from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from remuda.base.settings import setting
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 MAX_BYTES: Final = 16 << 20
 """Of a log file; the one before it is kept beside it."""

@@ -63,9 +63,7 @@ class ReportServer:
         most: connections that may be open once they have said a key.
     """
 
-    def __init__(
-        self, secret: str, take: Callable[[Report], None], *, limits: Limits = LIMITS, most: int = 0
-    ) -> None:
+    def __init__(self, secret: str, take: Callable[[Report], None], *, limits: Limits = LIMITS, most: int = 0) -> None:
         self.counts = Counts()
         self._secret = secret
         self._take = take

@@ -9,7 +9,6 @@ import binascii
 import contextlib
 import json
 import os
-import secrets
 import select
 import shutil
 import socket
@@ -20,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from remuda.node import gang, records
+from remuda.node.door import Door
 from remuda.node.labelled import Labelled
 from remuda.node.launch import NotHere, own_address
 from remuda.node.ports import PortClaim, PortTaken
@@ -75,12 +75,10 @@ class Gang:
         self._signals = Signals()
         self._cleanup = adopt_orphans()
         records.take_why(Path(spec.run_dir))  # what an earlier start in this directory has left
-        self._listener = socket.create_server(("0.0.0.0", 0))  # noqa: S104 - the other nodes must reach it
-        self._key = secrets.token_hex(16)
+        self._door = Door("0.0.0.0")  # noqa: S104 - the other nodes must reach it
         self._ports = [PortClaim(Path(spec.port_locks) if spec.port_locks else None, "0.0.0.0") for _ in range(2)]  # noqa: S104
         self._members: dict[int, gang.Line] = {}
         self._nodes: dict[int, str] = {}
-        self._strangers: list[gang.Line] = []
         self._beside: dict[str, subprocess.Popen[bytes]] = {}
         """Processes whose end is the replica's end, by what they are called."""
         self._output: Labelled | None = None
@@ -117,7 +115,7 @@ class Gang:
         """Start the members and wait until all have called."""
         meeting = Path(self._spec.run_dir) / gang.MEETING
         hosts = [own_address(self._spec.host_file), os.uname().nodename]
-        text = json.dumps({"port": self._listener.getsockname()[1], "key": self._key, "hosts": hosts})
+        text = json.dumps({"port": self._door.port, "key": self._door.key, "hosts": hosts})
         draft = meeting.with_name(f".{gang.MEETING}.{os.getpid()}")
         with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
             file.write(text)
@@ -176,17 +174,15 @@ class Gang:
             Over: something has ended.
         """
         poll = select.poll()
-        lines = [*self._members.values(), *self._strangers]
+        lines = [line.socket.fileno() for line in self._members.values()]
         pipes = [one.fd for one in (self._ray, self._output) if one is not None]
-        for fd in (self._signals.fd, self._listener.fileno(), *(line.socket.fileno() for line in lines), *pipes):
+        for fd in (self._signals.fd, *self._door.waits_for(time.monotonic()), *lines, *pipes):
             poll.register(fd, select.POLLIN)
         poll.poll(200)
         if any(number in ENDING for number in self._signals.take()):
             self._end_in_order()
-        if select.select([self._listener], [], [], 0)[0]:
-            self._strangers.append(gang.Line(self._listener.accept()[0]))
-        self._greet()
         now = time.monotonic()
+        self._greet(now)
         for rank, line in self._members.items():
             for message in line.hear():
                 if "ended" in message:
@@ -212,15 +208,15 @@ class Gang:
         if self._server is not None and patience and self._ray.ill_for(now) > patience:
             raise Over(1, f"Ray is not well: {self._ray.sentence}")
 
-    def _greet(self) -> None:
+    def _greet(self, now: float) -> None:
         """Take in those that know the key."""
-        for line in list(self._strangers):
-            for message in line.hear():
-                rank = message.get("rank")
-                if message.get("key") == self._key and isinstance(rank, int) and rank not in self._members:
-                    self._members[rank], self._nodes[rank] = line, str(message.get("node", ""))
-            if line in self._members.values() or not line.is_open:
-                self._strangers.remove(line)
+        for line, message in self._door.newcomers(now):
+            rank = message.get("rank")
+            if isinstance(rank, int) and 0 < rank < self._spread.nodes and rank not in self._members:
+                self._members[rank], self._nodes[rank] = line, str(message.get("node", ""))
+                line.say({})
+            else:
+                line.close()
 
     def _end_in_order(self) -> None:
         """Asked to end: the server was asked, too; the others go on until it has."""
@@ -260,9 +256,9 @@ class Gang:
             sys.stdout.flush()
 
     def _close(self) -> None:
-        for line in (*self._members.values(), *self._strangers):
+        for line in self._members.values():
             line.close()
-        self._listener.close()
+        self._door.close()
         running = [*([self._server] if self._server is not None else []), *self._beside.values()]
         if self._output is not None:
             self._output.pass_on()

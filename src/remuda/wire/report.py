@@ -1,7 +1,7 @@
 """What the program on a node says: the latest report wins, so a lost one does no harm.
 
-Over TCP it is one JSON object a line, the first line being `{"key": ..., "token": ...}`; in the run directory it is `report.json`,
-replaced whole. Python 3.9, standard library only.
+Over TCP it is one JSON object a line, the first line being `{"key": ..., "token": ...}`; in the run directory it is
+`report.json`, replaced whole. Python 3.9, standard library only.
 """
 
 from __future__ import annotations

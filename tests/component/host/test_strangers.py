@@ -16,14 +16,16 @@ from remuda.wire.report import KEY_FILE, Key, Report
 DESCRIPTORS = 400
 
 
-@pytest.fixture
-def herd(home: Home) -> Home:
-    """A host that may open few files, with two replicas that it watches."""
+@pytest.fixture(scope="module")
+def herd(shared_home: Home) -> Home:
+    """A host that may open few files, with a replica that it watches."""
     few = f"import os, resource; resource.setrlimit(resource.RLIMIT_NOFILE, ({DESCRIPTORS},) * 2)"
     start = f"{few}; os.execv({PYTHON!r}, [{PYTHON!r}, '-m', 'remuda', 'host', 'start'])"
-    subprocess.run([PYTHON, "-c", start], env=home.env, cwd=home.root, check=True, capture_output=True, timeout=180)
-    home.run("up", "-c", str(home.swarm(router="none", replicas=1)))
-    return home
+    subprocess.run(
+        [PYTHON, "-c", start], env=shared_home.env, cwd=shared_home.root, check=True, capture_output=True, timeout=180
+    )
+    shared_home.run("up", "-c", str(shared_home.swarm(router="none", replicas=1)))
+    return shared_home
 
 
 def where(home: Home) -> tuple[str, int]:
@@ -43,7 +45,7 @@ def memory(pid: int) -> int:
 
 def own_run_dir(home: Home, task: str) -> tuple[Path, str]:
     """Directory and token of a task's allocation."""
-    (found,) = [path for path in home.paths.workloads.glob(f"herd/{task}/attempt-*/{KEY_FILE}")]
+    found = max(home.paths.workloads.glob(f"herd/{task}/attempt-*/{KEY_FILE}"), key=lambda path: path.stat().st_mtime)
     return found.parent, json.loads((found.parent / "child.json").read_text())["token"]
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 from typing import TYPE_CHECKING
 
 from remuda.base import log
@@ -65,4 +64,4 @@ def test_a_log_that_is_written_to_stays_small(tmp_path: Path, monkeypatch: pytes
         for _ in range(200):
             handler.emit(record(logging.INFO, text="x" * 100 + "%s"))
     assert sorted(entry.name for entry in tmp_path.iterdir()) == ["host.log", "host.log.1"]
-    assert sum(os.stat(entry).st_size for entry in tmp_path.iterdir()) < 2500
+    assert sum(entry.stat().st_size for entry in tmp_path.iterdir()) < 2500

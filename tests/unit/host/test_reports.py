@@ -130,7 +130,19 @@ async def test_reports_are_taken_in_order(desk: Desk) -> None:
         b"[" * 3000 + b"\n",
         b"x" * (MAX_LINE_BYTES + 10) + b"\n",
     ],
-    ids=["wrong", "empty", "the secret", "another's", "blank", "http", "a report", "a number", "no text", "deep", "too long"],
+    ids=[
+        "wrong",
+        "empty",
+        "the secret",
+        "another's",
+        "blank",
+        "http",
+        "a report",
+        "a number",
+        "no text",
+        "deep",
+        "too long",
+    ],
 )
 async def test_without_the_key_nothing_is_taken(desk: Desk, first: bytes) -> None:
     line = await desk.connect(first)

@@ -10,6 +10,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from remuda.base.settings import setting
+from remuda.base.text import clean
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -40,6 +41,14 @@ class Thrift(logging.Filter):
             begun, count = now, 0
         self._seen[kind] = (begun, count + 1)
         return count < PER_MINUTE
+
+
+class Plain(logging.Formatter):
+    """Records as text that does nothing to the terminal which shows it, whoever wrote a part of it."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """One record."""
+        return clean(super().format(record))
 
 
 class KeptSmall(logging.StreamHandler):  # type: ignore[type-arg] - of whatever standard error is
@@ -86,11 +95,8 @@ def setup(level: str = "", path: Path | None = None) -> None:
         path: the file that standard error may be; it is kept small.
     """
     chosen = logging.getLevelNamesMapping().get((level or setting("LOG_LEVEL") or "info").upper(), logging.INFO)
-    logging.basicConfig(
-        level=chosen,
-        handlers=[KeptSmall(path)],
-        format="%(asctime)s %(levelname)-7s %(name)s: %(message)s",
-        force=True,
-    )
+    handler = KeptSmall(path)
+    handler.setFormatter(Plain("%(asctime)s %(levelname)-7s %(name)s: %(message)s"))
+    logging.basicConfig(level=chosen, handlers=[handler], force=True)
     for name in ("alembic", "uvicorn"):
         logging.getLogger(name).setLevel(max(chosen, logging.WARNING))

@@ -423,21 +423,21 @@ class Supervisor:
         """Report if something changed, or if it is time. What only says that it lives need not go `to_files`."""
         if self._is_fenced:
             return
-        life = self.life
-        reason, numbers = life.reason, self._metrics
+        life, reason, numbers = self.life, self.life.reason, self._metrics
         if self._watch is not None:
             reason = reason or self._watch.reason
             numbers = {**numbers, **self._watch.progress.metrics}
         elif life.phase == machine.STARTING:
             line = self._line.of(self._output, time.monotonic())
             reason = loading.words(reason, line, life.used, self.spec.restart.max_restarts)
+        elif life.phase == machine.READY and self.spec.spread is not None:
+            reason = reason or records.warning(self._dir)
         pid = self._child.pid if self._child is not None else 0
         event = (life.state, pid, life.restarts)
         facts = (*event, reason, life.http_status, self._address)
         if facts == self._told and not beat:
             return
-        changed = event != self._told[:3]
-        self._told = facts
+        changed, self._told = event != self._told[:3], facts
         self._seq += 1
         report = Report(
             token=self.spec.token,

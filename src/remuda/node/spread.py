@@ -24,7 +24,7 @@ from remuda.node.labelled import Labelled
 from remuda.node.launch import NotHere, own_address
 from remuda.node.ports import PortClaim, PortTaken
 from remuda.node.process import adopt_orphans
-from remuda.node.ray import RayView
+from remuda.node.ray import FIRST_WITH_TOKEN, RayView, guard
 from remuda.node.signals import ENDING, Signals
 from remuda.wire.child import HOST_MARK, ChildSpec
 from remuda.wire.spread import (
@@ -75,6 +75,9 @@ class Gang:
         self._signals = Signals()
         self._cleanup = adopt_orphans()
         records.take_why(Path(spec.run_dir))  # what an earlier start in this directory has left
+        (Path(spec.run_dir) / records.WARNING).unlink(missing_ok=True)
+        self._guard = guard() if spread.head else {}
+        """Environment of everything that Ray is, or that asks it."""
         self._door = Door("0.0.0.0")  # noqa: S104 - the other nodes must reach it
         self._ports = [PortClaim(Path(spec.port_locks) if spec.port_locks else None, "0.0.0.0") for _ in range(2)]  # noqa: S104
         self._members: dict[int, gang.Line] = {}
@@ -137,7 +140,9 @@ class Gang:
         dashboard = self._ports[1].take_free(spread.dashboard_port or port + 1, self._spec.token)
         self._marks |= {HEAD_MARK: head, HEAD_PORT_MARK: str(port), DASHBOARD_MARK: str(dashboard)}
         if spread.head:
-            self._beside["Ray's head"] = gang.start(self._filled(spread.head, 0), {}, self._cleanup, own_group=True)
+            self._beside["Ray's head"] = gang.start(
+                self._filled(spread.head, 0), self._guard, self._cleanup, own_group=True
+            )
             while not _answers(head, port):
                 self._turn()
                 self._tell("Ray's head does not answer yet")
@@ -153,13 +158,18 @@ class Gang:
     def _wait_for_ray(self) -> None:
         """Until Ray has all nodes and GPUs, and has had them for as long as it is asked to."""
         spread = self._spread
-        asker = gang.start(self._filled(spread.ask, 0), {}, self._cleanup, own_group=True, pipe=True)
+        asker = gang.start(self._filled(spread.ask, 0), self._guard, self._cleanup, own_group=True, pipe=True)
         self._ray = ray = RayView(asker, spread, time.monotonic())
         self._beside["the program that asks Ray"] = asker
         grace = spread.status_grace_s if spread.watch else 0.0
         while not ray.is_well_for(grace, time.monotonic()):
             self._turn()
             self._tell(ray.sentence)
+        if ray.unguarded:
+            self._warn(
+                f"Ray {ray.unguarded} cannot ask for a token: whoever reaches {self._marks[HEAD_MARK]} over the "
+                f"network can run programs as you there; install Ray {'.'.join(map(str, FIRST_WITH_TOKEN))} or newer"
+            )
         if not spread.watch:
             self._beside.pop("the program that asks Ray")
             gang.dismiss(asker)
@@ -241,6 +251,7 @@ class Gang:
 
     def _env(self, rank: int) -> Mapping[str, str]:
         return {
+            **self._guard,
             "REMUDA_RANK": str(rank),
             "REMUDA_NNODES": str(self._spread.nodes),
             "REMUDA_HEAD": self._marks[HEAD_MARK],
@@ -254,6 +265,13 @@ class Gang:
             self._told_at = now
             sys.stdout.write(f"remuda-node: waits: {what}\n")
             sys.stdout.flush()
+
+    def _warn(self, what: str) -> None:
+        """Into the log, and for the program that started this one, which tells the host."""
+        sys.stdout.write(f"remuda-node: warning: {what}\n")
+        sys.stdout.flush()
+        with contextlib.suppress(OSError):
+            (Path(self._spec.run_dir) / records.WARNING).write_text(what, encoding="utf-8")
 
     def _close(self) -> None:
         for line in self._members.values():

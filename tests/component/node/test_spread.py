@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from tests.component.node.conftest import until
 
-from remuda.node import gang
+from remuda.node import gang, records
 from remuda.wire.child import ChildSpec
-from remuda.wire.spread import Spread
+from remuda.wire.spread import HEAD_PORT_MARK, Spread
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -35,11 +35,10 @@ SLEEPER = "import time; print('works', flush=True); time.sleep(9000)"
 class First:
     """The program of the first of two nodes, both of which are this machine."""
 
-    def __init__(self, home: Path, program: Path, **spread: Any) -> None:
+    def __init__(self, home: Path, program: Path, words: list[str], few: int = DESCRIPTORS, **spread: Any) -> None:
         self.run_dir = home / "run"
         self.run_dir.mkdir()
         self.log = home / "log"
-        words = [sys.executable, "-c", SLEEPER]
         launcher = [sys.executable, "-I", "-S", str(program)]
         plan = Spread(**{"nodes": 2, "member": words, "launcher": launcher, **spread})
         spec = ChildSpec("w.replica.0.1.u1", "w", "replica/0", 1, words, str(self.run_dir), spread=plan)
@@ -47,10 +46,10 @@ class First:
         document.write_text(spec.to_json())
         (home / "srun").write_text(SRUN)
         (home / "srun").chmod(0o755)
-        few = f"import os, resource, sys; resource.setrlimit(resource.RLIMIT_NOFILE, ({DESCRIPTORS},) * 2)"
+        start = f"import os, resource, sys; resource.setrlimit(resource.RLIMIT_NOFILE, ({few},) * 2)"
         with self.log.open("w") as log:
             self.process = subprocess.Popen(
-                [sys.executable, "-c", f"{few}; os.execv(sys.argv[1], sys.argv[1:])", *launcher, "spread",
+                [sys.executable, "-c", f"{start}; os.execv(sys.argv[1], sys.argv[1:])", *launcher, "spread",
                  str(document), "--", *words],
                 stdout=log, stderr=log, env={**os.environ, "PATH": f"{home}:{os.environ['PATH']}"},
             )  # fmt: skip
@@ -77,7 +76,7 @@ class First:
 
 @pytest.fixture
 def first(tmp_path: Path, program: Path) -> Iterator[First]:
-    one = First(tmp_path, program)
+    one = First(tmp_path, program, [sys.executable, "-c", SLEEPER])
     yield one
     one.close()
 
@@ -119,3 +118,25 @@ def test_one_without_a_newline_neither_grows_nor_deafens_it(first: First) -> Non
         finally:
             stop.set()
     assert max(sizes) - before < 8 << 10
+
+
+OLD_ASK = """
+import json, time
+while True:
+    print(json.dumps({"nodes": 2, "gpus": 4, "version": "2.40.0"}), flush=True)
+    time.sleep(0.1)
+"""
+HEAD = "import socket, sys, time; s = socket.create_server(('0.0.0.0', int(sys.argv[1]))); time.sleep(9000)"
+
+
+def test_a_ray_that_is_too_old_for_a_token_is_said_loudly(tmp_path: Path, program: Path) -> None:
+    first = First(
+        tmp_path, program, [sys.executable, "-c", SLEEPER], gpus=4,
+        head=[sys.executable, "-c", HEAD, HEAD_PORT_MARK], ask=[sys.executable, "-c", OLD_ASK],
+    )  # fmt: skip
+    try:
+        until(first.works)
+        assert "warning: Ray 2.40.0 cannot ask for a token" in first.log.read_text()
+        assert "install Ray 2.52 or newer" in records.warning(first.run_dir)
+    finally:
+        first.close()

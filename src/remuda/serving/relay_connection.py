@@ -11,13 +11,15 @@ from remuda.serving.framing import HEAD_LIMIT, Ends, Malformed, Request, parse_r
 from remuda.serving.relay_exchange import HOLD_S, Counters, Exchange
 
 if TYPE_CHECKING:
+    from remuda.serving.guard import Door
     from remuda.serving.relay_upstream import Pool
 
 LINGER_S: Final = 2.0
 """An answer that came before the end of its request is read by the client before the connection is closed."""
 OWN: Final = b"/-/relay/"
 REASONS: Final = {
-    200: "OK", 400: "Bad Request", 404: "Not Found", 405: "Method Not Allowed", 431: "Request Header Fields Too Large",
+    200: "OK", 400: "Bad Request", 401: "Unauthorized", 404: "Not Found", 405: "Method Not Allowed",
+    431: "Request Header Fields Too Large",
     501: "Not Implemented", 502: "Bad Gateway", 503: "Service Unavailable", 505: "HTTP Version Not Supported",
 }  # fmt: skip
 
@@ -25,8 +27,11 @@ REASONS: Final = {
 class Client(asyncio.Protocol):
     """A connection from a client."""
 
-    def __init__(self, pool: Pool, counters: Counters, clients: set[Client], hold_s: float = HOLD_S) -> None:
+    def __init__(
+        self, pool: Pool, counters: Counters, clients: set[Client], hold_s: float = HOLD_S, door: Door | None = None
+    ) -> None:
         self.pool = pool
+        self._door = door
         self.counters = counters
         self.hold_s = hold_s
         self.since = time.monotonic()
@@ -112,7 +117,12 @@ class Client(asyncio.Protocol):
         except Malformed as error:
             self.refuse(error.status, str(error))
             return False
-        if request.path.startswith(OWN):
+        if self._door is not None:
+            if not self._door.lets_in(request):
+                self.refuse(401, "the API key is missing or wrong: send it as `Authorization: Bearer KEY`")
+                return False
+            self.pool, request = self._door.leads(request)
+        elif request.path.startswith(OWN):
             return self._answer_own(request)
         if request.expects_continue and not self._buffer:
             self.write(b"HTTP/1.1 100 Continue\r\n\r\n")
@@ -229,5 +239,5 @@ class Client(asyncio.Protocol):
 def _error(why: str, status: int) -> dict[str, Any]:
     """As OpenAI's servers say it."""
     kind = "invalid_request_error" if status < 500 else "server_error"
-    code = {502: "router_lost", 503: "no_router"}.get(status)
+    code = {401: "invalid_api_key", 502: "router_lost", 503: "no_router"}.get(status)
     return {"error": {"message": why, "type": kind, "param": None, "code": code}}

@@ -8,6 +8,7 @@ import time
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from remuda.serving.framing import HEAD_LIMIT, Ends, Malformed, Request, parse_request
+from remuda.serving.near import is_own
 from remuda.serving.relay_exchange import HOLD_S, Counters, Exchange
 
 if TYPE_CHECKING:
@@ -160,10 +161,11 @@ class Client(asyncio.Protocol):
         return keep
 
     def _is_near(self) -> bool:
-        """Whether the client is on this machine."""
-        peer = self._transport.get_extra_info("peername") if self._transport else None
-        host = str(peer[0]) if peer else ""
-        return host.startswith("127.") or host == "::1"
+        """Whether the client is a program of this user on this machine."""
+        if self._transport is None:
+            return False
+        peer, here = self._transport.get_extra_info("peername"), self._transport.get_extra_info("sockname")
+        return bool(peer and here) and is_own(peer[:2], here[:2])
 
     def refuse(self, status: int, why: str) -> None:
         """Answer with an error and close: where the next request begins is not known."""

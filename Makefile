@@ -1,4 +1,5 @@
-# Everything a fresh machine needs: Python 3.11+, make and pip. uv is fetched by pip into .venv where it is missing.
+# Everything a fresh machine needs: Python 3.11+, make and pip. All else is pinned with hashes: uv and what builds this
+# package in build.lock, what it needs and what its tests need in requirements.lock.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -13,12 +14,12 @@ WORKERS := $(shell echo $$((2 * $$(nproc))))
 help:  ## Show this help
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 
-$(STAMP): pyproject.toml requirements.lock
+$(STAMP): pyproject.toml build.lock requirements.lock
 	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "remuda needs Python 3.11 or newer; this is " + sys.version.split()[0] + ". Try: make PYTHON=python3.12 $(MAKECMDGOALS)")'
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	@test -x $(BIN)/uv || $(BIN)/python -m pip install --quiet --disable-pip-version-check 'uv>=0.5'
-	@$(BIN)/uv pip install --quiet --compile-bytecode --python $(BIN)/python -r requirements.lock
-	@$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps -e .
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r build.lock
+	@$(BIN)/uv pip install --quiet --compile-bytecode --python $(BIN)/python --require-hashes -r requirements.lock
+	@$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation -e .
 	@$(MAKE) --no-print-directory compile
 	@touch $(STAMP)
 
@@ -50,9 +51,11 @@ format: $(STAMP)  ## Rewrite in the house format
 	@$(BIN)/ruff check --fix-only --quiet . || true
 	@$(BIN)/ruff format .
 
-lock:  ## Resolve all dependencies again (no addresses are written, only versions and hashes)
-	@$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --all-extras --group dev \
-	  --no-header --output-file requirements.lock pyproject.toml
+COMPILE := pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header
+
+lock: $(STAMP)  ## Resolve all dependencies again (no addresses are written, only versions and hashes)
+	@$(BIN)/uv $(COMPILE) --all-extras --group dev --output-file requirements.lock pyproject.toml
+	@$(BIN)/uv $(COMPILE) --constraints requirements.lock --group build --output-file build.lock
 
 bench: $(STAMP)  ## Run the benchmarks and print their ratios (about ten minutes)
 	@for file in benchmarks/bench_*.py; do echo "== $$file"; $(BIN)/python $$file || exit 1; done

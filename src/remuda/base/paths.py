@@ -58,6 +58,11 @@ class StatePaths:
         return self.root / "host.json"
 
     @property
+    def report_secret(self) -> Path:
+        """What the keys are made of with which allocations report; it stays the same from host to host."""
+        return self.root / "report.secret"
+
+    @property
     def ports(self) -> Path:
         """Lock files of ports handed out on this machine (not shared between machines)."""
         return Path("/tmp") / f"remuda-ports-{os.getuid()}"  # noqa: S108 - created 0700, checked

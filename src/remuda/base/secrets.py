@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import secrets
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -43,6 +45,32 @@ class SecretRef:
     def describe(self) -> str:
         """Where it is, for people: `file PATH` or `$NAME`."""
         return f"file {self.file}" if self.file else f"${self.env}"
+
+
+def lasting_secret(path: Path) -> str:
+    """The secret in `path`, made at random by whoever needs it first; it outlives every process.
+
+    One that others could read or have written is no secret: it is replaced.
+
+    Raises:
+        OSError: it can be neither read nor made.
+    """
+    for _ in range(10):
+        with suppress(FileNotFoundError):
+            status = path.lstat()
+            value = path.read_text().strip() if status.st_uid == os.geteuid() and not status.st_mode & 0o077 else ""
+            if value:
+                return value
+            path.unlink()
+        draft = path.with_name(f".{path.name}.{os.uname().nodename}.{os.getpid()}.{secrets.token_hex(4)}")
+        try:
+            with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+                file.write(secrets.token_hex(32) + "\n")
+            with suppress(FileExistsError):
+                os.link(draft, path)  # whole, and only one of several that make it at once
+        finally:
+            draft.unlink(missing_ok=True)
+    raise OSError(f"{path} is replaced again and again")
 
 
 def looks_secret(name: str) -> bool:

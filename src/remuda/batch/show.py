@@ -6,6 +6,7 @@ import sys
 import time
 from typing import IO, TYPE_CHECKING, Self
 
+from remuda.base.text import clean
 from remuda.base.units import show_count, show_duration
 
 if TYPE_CHECKING:
@@ -94,7 +95,7 @@ class ProgressView:
     def update(self, progress: Progress) -> None:
         """Show a new moment."""
         if self._bar is not None and self._task is not None:
-            note = progress_line(progress).partition(" · ")[2]
+            note = clean(progress_line(progress).partition(" · ")[2], one_line=True)
             self._bar.update(
                 self._task, total=progress.total, completed=progress.done, description=progress.state, note=note
             )
@@ -102,7 +103,7 @@ class ProgressView:
             now = time.monotonic()
             if progress.state != self._state or now - self._said >= _LINE_EVERY_S:
                 self._said, self._state = now, progress.state
-                self._stream.write(progress_line(progress) + "\n")
+                self._stream.write(clean(progress_line(progress), one_line=True) + "\n")
                 self._stream.flush()
 
     def _start_bar(self) -> None:
@@ -113,7 +114,7 @@ class ProgressView:
             TextColumn("{task.description}"),
             BarColumn(bar_width=30),
             MofNCompleteColumn(),
-            TextColumn("{task.fields[note]}"),
+            TextColumn("{task.fields[note]}", markup=False),
             console=Console(file=self._stream),
         )
         self._task = self._bar.add_task("starting", total=None, note="")

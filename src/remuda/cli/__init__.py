@@ -59,15 +59,20 @@ def main(argv: list[str] | None = None) -> int:
     try:
         result = cli.main(argv, prog_name="remuda", standalone_mode=False)
     except click.ClickException as error:
+        from remuda.base.text import clean
+
+        error.message = clean(error.message)
         error.show()
         return error.exit_code
     except (click.Abort, KeyboardInterrupt):
         click.echo("stopped", err=True)
         return 130
     except RemudaError as error:
-        click.echo(f"error: {error}", err=True)
+        from remuda.cli.show import say
+
+        say(f"error: {error}")
         if error.hint:
-            click.echo(f"  {error.hint}", err=True)
+            say(f"  {error.hint}")
         return error.exit_code
     except SystemExit:
         # When whoever read our output has enough, as `head` does, click replaces the stream and ends with 1.

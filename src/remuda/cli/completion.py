@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from remuda import __version__
+from remuda.cli.show import echo
 
 
 @click.command()
@@ -17,10 +18,10 @@ def completion(shell: str) -> None:
 
     kind = get_completion_class(shell)
     assert kind is not None
-    click.echo(kind(cli, {}, "remuda", "_REMUDA_COMPLETE").source())
+    echo(kind(cli, {}, "remuda", "_REMUDA_COMPLETE").source(), exact=True)
 
 
 @click.command()
 def version() -> None:
     """Print the version."""
-    click.echo(f"remuda {__version__}")
+    echo(f"remuda {__version__}")

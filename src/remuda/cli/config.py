@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from remuda.cli.lazy import NearGroup
-from remuda.cli.show import print_json, say, table
+from remuda.cli.show import echo, print_json, say, table
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -26,7 +26,7 @@ def check(files: tuple[Path, ...]) -> None:
     for file in files:
         for note in _notes(file):
             say(f"{file}: note: {note}")
-        click.echo(f"{file}: good")
+        echo(f"{file}: good")
 
 
 def _notes(file: Path) -> Sequence[str]:

@@ -16,7 +16,7 @@ import click
 
 from remuda.base.errors import InputError, RemudaError
 from remuda.base.shell import show_command
-from remuda.cli.show import say, table
+from remuda.cli.show import echo, say, table
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -95,10 +95,10 @@ def _prepare(folder: Path) -> None:
 
 
 def _title(why: str, command: str) -> None:
-    if sys.stderr.isatty() and "NO_COLOR" not in os.environ:
-        why = click.style(why, bold=True)
-        command = click.style(command, fg="cyan") if command else ""
-    say(f"\n# {why}" + (f"\n$ {command}" if command else ""))
+    coloured = sys.stderr.isatty() and "NO_COLOR" not in os.environ
+    echo(f"\n# {why}", err=True, colour="bright_white" if coloured else "")
+    if command:
+        echo(f"$ {command}", err=True, colour="cyan" if coloured else "")
 
 
 def _run(*arguments: str, why: str, check: bool = True) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from remuda.cli.show import age, print_json, say, table
+from remuda.cli.show import age, echo, print_json, say, table
 
 if TYPE_CHECKING:
     from remuda.control.doctor import Examination
@@ -44,7 +44,7 @@ def doctor(clean: bool, gone_homes: bool, yes: bool, as_json: bool) -> int:
         control.clean(paths, wanted, say)
         seen = control.examine(paths)
         if not as_json:
-            click.echo("\nafterwards:\n")
+            echo("\nafterwards:\n")
     if as_json:
         print_json(seen.to_json())
     else:
@@ -62,17 +62,17 @@ def _agrees(allocations: int, secrets: int) -> bool:
 
 def _show(seen: Examination) -> None:
     for check in seen.checks:
-        click.echo(f"{_MARKS[check.state]} {check.name}: {check.sentence}")
+        echo(f"{_MARKS[check.state]} {check.name}: {check.sentence}")
         if check.todo:
-            click.echo(f"    {check.todo}")
+            echo(f"    {check.todo}")
     rows = [
         [finding.backend, finding.stray.native, finding.stray.token, finding.stray.node or "-",
          age(finding.stray.since), finding.verdict.value, finding.sentence]
         for finding in seen.findings
     ]  # fmt: skip
-    click.echo("")
+    echo("")
     columns = ["backend", "id", "name", "node", "age", "whose", "why"]
     table(columns, rows, empty="no process and no job carries a name of ours")
     for finding in seen.findings:
         if finding.todo:
-            click.echo(f"{finding.stray.native}: {finding.todo}")
+            echo(f"{finding.stray.native}: {finding.todo}")

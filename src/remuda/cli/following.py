@@ -6,14 +6,12 @@ import dataclasses
 import time
 from typing import TYPE_CHECKING, Any
 
-import click
-
 from remuda.base import errors
 from remuda.base.errors import HostUnreachable, Interrupted, RemudaError
 from remuda.batch.progress import Progress
 from remuda.batch.request import Summary
 from remuda.batch.show import ProgressView, summary_lines
-from remuda.cli.show import print_json, say
+from remuda.cli.show import echo, print_json, say
 from remuda.control import jobs
 from remuda.control.client import connect
 
@@ -64,7 +62,7 @@ def show_summary(summary: Summary, *, as_json: bool) -> int:
     else:
         for line in summary_lines(summary):
             say(line)
-        click.echo(summary.output)
+        echo(summary.output)
     return 1 if summary.failed else 0
 
 
@@ -144,7 +142,7 @@ def _print_output(client: HostClient, job_id: str) -> None:
                 return
             time.sleep(0.1)
         for line in client.lines(f"/workloads/{job_id}/logs", task="driver/0", follow="true", tail=0):
-            click.echo(line)
+            echo(line)
     except HostUnreachable as error:
         say(f"{error}; the job goes on")
 

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from remuda.cli.lazy import NearGroup
-from remuda.cli.show import age, pairs, print_json, say
+from remuda.cli.show import age, echo, pairs, print_json, say
 
 
 @click.group(cls=NearGroup)
@@ -83,10 +83,10 @@ def logs(tail: int, follow: bool) -> None:
     with path.open(errors="replace") as file:
         lines = file.readlines()
         for line in lines[-tail:] if tail else lines:
-            click.echo(line, nl=False)
+            echo(line, nl=False)
         while follow:
             line = file.readline()
             if line:
-                click.echo(line, nl=False)
+                echo(line, nl=False)
             else:
                 time.sleep(0.2)

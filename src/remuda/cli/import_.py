@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from remuda.cli.lazy import NearGroup
-from remuda.cli.show import print_json, say
+from remuda.cli.show import echo, print_json, say
 
 
 @click.group(name="import", cls=NearGroup)
@@ -40,12 +40,12 @@ def shepherd(folder: Path, start: bool, dry_run: bool, as_json: bool) -> int:
 def _show(result: dict[str, Any], *, dry_run: bool, start: bool) -> None:
     word = "would be imported" if dry_run else "is imported and started" if start else "is imported, and down"
     for run in result["runs"]:
-        click.echo(f"run {run['name']} {word}" + (", paused" if run["paused"] else ""))
+        echo(f"run {run['name']} {word}" + (", paused" if run["paused"] else ""))
         for note in run.get("notes", []):
             say(f"  note: {note}")
     for ban in result["bans"]:
         node = ban["node"] if isinstance(ban, dict) else ban
-        click.echo(f"node {node} {'would be' if dry_run else 'is'} banned")
+        echo(f"node {node} {'would be' if dry_run else 'is'} banned")
     for problem in result["problems"]:
         say(f"not imported: {problem}")
     if result["runs"] and not dry_run and not start:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from remuda.cli.lazy import NearGroup
-from remuda.cli.show import age, pairs, print_json, say, table
+from remuda.cli.show import age, echo, pairs, print_json, say, table
 
 if TYPE_CHECKING:
     from remuda.control.client import HostClient
@@ -222,7 +222,8 @@ def show_state(state: JobState, *, as_json: bool) -> None:
 @click.argument("job_id")
 @click.option("-f", "--follow", is_flag=True, help="Go on with new lines until the job ends.")
 @click.option("-n", "--lines", "tail", default=0, help="Only the last so many lines; 0: all.")
-def logs(job_id: str, follow: bool, tail: int) -> None:
+@click.option("--raw", is_flag=True, help="As it was written, with colours and all that a terminal obeys.")
+def logs(job_id: str, follow: bool, tail: int, raw: bool) -> None:
     """Print the output of a job on a cluster, or of a detached one. Others print to their own terminal."""
     from remuda.base.errors import Conflict
     from remuda.base.paths import state_paths
@@ -233,7 +234,7 @@ def logs(job_id: str, follow: bool, tail: int) -> None:
     if not state.detached:
         raise Conflict(f"job {job_id!r} runs in the foreground", hint="its output is in the terminal that runs it")
     for line in connect().lines(f"/workloads/{job_id}/logs", task="driver/0", follow=str(follow).lower(), tail=tail):
-        click.echo(line)
+        click.echo(line, color=True) if raw else echo(line)
 
 
 @job.command()

@@ -11,7 +11,7 @@ import click
 
 from remuda.base.units import show_duration
 from remuda.cli.lazy import NearGroup
-from remuda.cli.show import console, is_terminal, print_json, say, style_of, table
+from remuda.cli.show import console, echo, is_terminal, print_json, say, style_of, table, words
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -248,12 +248,10 @@ def _with_progress(
         done += 1
         line = _line(result, width, with_icon=drawn)
         if terminal is not None and status is not None:
-            from rich.text import Text
-
-            terminal.print(Text(line, style=style_of(line)))
+            terminal.print(words(line, style_of(line)))
             status.update(f"{done} of {count} tested")
         else:
-            click.echo(line, err=as_json)
+            echo(line, err=as_json)
 
     with terminal.status(f"testing {count} nodes") if terminal is not None else nullcontext() as status:
         return perform(tell)

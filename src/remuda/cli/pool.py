@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from remuda.cli.show import age, console, is_terminal, print_json, say, table
+from remuda.cli.show import age, console, echo, is_terminal, print_json, say, table, words
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -76,7 +76,7 @@ def _show_plan(members: Sequence[Member], bound: int, *, as_json: bool) -> None:
         for one in members
     ]  # fmt: skip
     table(["swarm", "backend", "replicas", "job", "afterwards"], rows)
-    click.echo(f"\nat most {bound} at once\n")
+    echo(f"\nat most {bound} at once\n")
     for one in members:
         show_dry_run(one.planned, as_json=False)
 
@@ -121,5 +121,6 @@ def _drawing(members: Sequence[Member]) -> Any:
     drawn = Table(*_COLUMNS, box=box.SIMPLE_HEAD, pad_edge=False)
     for one in members:
         reason = one.entry.reason or one.seen.reason
-        drawn.add_row(one.entry.name, _step(one), one.seen.phase, one.progress, age(one.entry.since), reason[:70])
+        cells = (one.entry.name, _step(one), one.seen.phase, one.progress, age(one.entry.since), reason[:70])
+        drawn.add_row(*map(words, cells))
     return drawn

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from remuda.cli.show import print_json, say, table
+from remuda.cli.show import echo, print_json, say, table
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -86,19 +86,19 @@ def _show(done: Any) -> None:
 
     data = view(done)
     job = data["job"]
-    click.echo(f"{job['nodes']} of {data['nodes']} nodes for {data['days']:g} days; failures: {data['source']}\n")
+    echo(f"{job['nodes']} of {data['nodes']} nodes for {data['days']:g} days; failures: {data['source']}\n")
     policies = data["policies"]
     table(["", *(one["policy"] for one in policies)], _rows(policies))
-    click.echo("\nwork that was kept, over time (first repetition):")
+    echo("\nwork that was kept, over time (first repetition):")
     for summary in done.summaries:
-        click.echo(f"  {summary.policy:<9} {sparkline(summary.outcomes[0])} {summary.outcomes[0].effective:.1%}")
-    click.echo("")
+        echo(f"  {summary.policy:<9} {sparkline(summary.outcomes[0])} {summary.outcomes[0].effective:.1%}")
+    echo("")
     for note in data["notes"]:
-        click.echo(f"note: {note}.")
+        echo(f"note: {note}.")
     for one in policies:
-        click.echo(f"{one['policy']}: {RULES[one['policy']]}.")
+        echo(f"{one['policy']}: {RULES[one['policy']]}.")
     assumed = ", ".join(f"{name} {value:g}" for name, value in data["assumptions"].items())
-    click.echo(f"assumed (--assume NAME=VALUE): {assumed}.")
+    echo(f"assumed (--assume NAME=VALUE): {assumed}.")
 
 
 def _rows(policies: list[dict[str, Any]]) -> list[list[str]]:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, get_args
 
 import click
 
-from remuda.cli.show import print_json, say
+from remuda.cli.show import echo, print_json, say
 from remuda.specs.run import ALIASES, FLAGS, SWITCHES, RunSpec
 
 if TYPE_CHECKING:
@@ -143,12 +143,12 @@ def _show_dry_run(planner: Any, planned: Sequence[PlannedRun], *, as_json: bool)
         print_json(items)
         return
     for item in items:
-        click.echo(f"# {item['token']}")
+        echo(f"# {item['token']}")
         if item["pools"]:
-            click.echo(f"# partitions, best first: {', '.join(item['pools'])}")
+            echo(f"# partitions, best first: {', '.join(item['pools'])}")
         for path, text in item["files"].items():
-            click.echo(f"# {path}:\n{text}")
-        click.echo(f"{item['command']}\n")
+            echo(f"# {path}:\n{text}", exact=True)
+        echo(f"{item['command']}\n", exact=True)
 
 
 def _announce(planned: Sequence[PlannedRun], views: Sequence[dict[str, Any]]) -> None:
@@ -165,11 +165,11 @@ def _announce(planned: Sequence[PlannedRun], views: Sequence[dict[str, Any]]) ->
     name = views[0]["name"]
     if len(views) == 1:
         say(f"  remuda status {name} · remuda logs {name} -f · remuda explain {name} · remuda stop {name}")
-        click.echo(name)
+        echo(name)
         return
     say("  remuda list · remuda logs NAME -f · remuda explain NAME · remuda stop NAME")
     for view in views:
-        click.echo(view["name"])
+        echo(view["name"])
 
 
 def _follow(name: str) -> int:
@@ -178,7 +178,7 @@ def _follow(name: str) -> int:
 
     try:
         for line in runs.follow(name):
-            click.echo(line.text, err=not line.is_output)
+            echo(line.text, err=not line.is_output)
     except KeyboardInterrupt:
         say(f"{name} goes on running; stop it with: remuda stop {name}")
         return 130

@@ -9,9 +9,10 @@ from typing import Any
 
 import click
 
+from remuda.base.text import clean_json
 from remuda.base.units import show_count, show_duration
 from remuda.cli import taskview
-from remuda.cli.show import age, is_terminal, pairs, print_json, style_of, table
+from remuda.cli.show import age, echo, is_terminal, pairs, print_json, style_of, table
 
 _AGAIN_S = 2.0
 """Between two looks of `--watch`."""
@@ -73,7 +74,7 @@ def show_workload(view: dict[str, Any]) -> None:
         ("lifetime", _lifetime(view)),
         ("files", view["run_dir"]),
     ])  # fmt: skip
-    click.echo("")
+    echo("")
     _show_tasks(view)
 
 
@@ -84,8 +85,8 @@ def _show_tasks(view: dict[str, Any]) -> None:
     if 0 < width < taskview.MIDDLE:
         for task in view["tasks"]:
             first, *more = taskview.lines(task, now, width)
-            click.secho(first, fg=style_of(task["phase"]) or None)
-            click.echo("\n".join(more)) if more else None
+            echo(first, colour=style_of(task["phase"]))
+            echo("\n".join(more)) if more else None
         return
     shown = taskview.columns(view, width)
     rows = [taskview.row(task, shown, now) for task in view["tasks"]]
@@ -117,9 +118,10 @@ def _router(view: dict[str, Any]) -> str:
 @click.option("--attempt", default=0, type=click.IntRange(min=0), help="Of an earlier attempt; default: the newest.")
 @click.option("--replica", type=click.IntRange(min=0), help="Number of the replica (default 0).")
 @click.option("--task", default="", help="Any task, as group/index: router/0, replica/1, driver/0.")
-@click.option("--json", "as_json", is_flag=True, help="Print each line as a JSON object of its own.")
+@click.option("--raw", "form", flag_value="raw", help="As it was written, with colours and all that a terminal obeys.")
+@click.option("--json", "form", flag_value="json", help="Print each line as a JSON object of its own.")
 def logs(
-    name: str, follow: bool, tail: int, stderr: bool, attempt: int, replica: int | None, task: str, as_json: bool
+    name: str, follow: bool, tail: int, stderr: bool, attempt: int, replica: int | None, task: str, form: str | None
 ) -> None:
     """Print the output of a task of NAME: of its newest attempt, if no other is named."""
     from remuda.control.client import connect
@@ -130,7 +132,10 @@ def logs(
     asked = {"follow": str(follow).lower(), "stderr": str(stderr).lower(), "tail": tail, "attempt": attempt}
     lines = connect().lines(f"/workloads/{name}/logs", task=chosen, **asked)
     for line in lines:
-        click.echo(json.dumps({"line": line}, ensure_ascii=False) if as_json else line)
+        if form == "json":
+            click.echo(clean_json(json.dumps({"line": line}, ensure_ascii=False)))
+        else:
+            click.echo(line, color=True) if form == "raw" else echo(line)
 
 
 @click.command()
@@ -145,7 +150,7 @@ def explain(name: str, as_json: bool) -> None:
         print_json(answer)
         return
     for line in answer["text"]:
-        click.echo(line)
+        echo(line)
 
 
 @click.command()

@@ -18,7 +18,7 @@ from remuda.batch.prepare import check
 from remuda.batch.request import JobRequest
 from remuda.batch.show import ProgressView
 from remuda.cli import following, watch
-from remuda.cli.show import say
+from remuda.cli.show import echo, say
 from remuda.control import drivers, ending, jobs, swarms, targets
 from remuda.control.client import connect
 from remuda.control.jobs import JobFolder
@@ -85,7 +85,7 @@ def _sent(folder: JobFolder) -> Iterator[None]:
 def _left(folder: JobFolder, place: Beside | None) -> int:
     where = "runs under the host" if place is None else f"runs on {place.swarm.backend}, beside {place.swarm.name}"
     say(f"job {folder.id} {where}: remuda job status {folder.id}")
-    click.echo(folder.id)
+    echo(folder.id)
     return 0
 
 

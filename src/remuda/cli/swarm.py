@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from remuda.cli.lazy import NearGroup
-from remuda.cli.show import pairs, print_json, table
+from remuda.cli.show import echo, pairs, print_json, table
 
 
 @click.group(cls=NearGroup)
@@ -79,7 +79,7 @@ def describe(name: str, output: str) -> None:
     elif output == "yaml":
         import yaml
 
-        click.echo(yaml.safe_dump(data, sort_keys=False, allow_unicode=True), nl=False)
+        echo(yaml.safe_dump(data, sort_keys=False, allow_unicode=True), nl=False, exact=True)
     else:
         pairs(list(_flat(data)))
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from remuda.cli.show import print_json, say
+from remuda.cli.show import echo, print_json, say
 
 
 @click.command()
@@ -60,10 +60,10 @@ def show_dry_run(planned: Any, *, as_json: bool) -> None:
         ])  # fmt: skip
         return
     for item in tasks:
-        click.echo(f"# {item.token}")
+        echo(f"# {item.token}")
         for path, text in item.files.items():
-            click.echo(f"# {path}:\n{text}")
-        click.echo(f"{show_command(item.argv, item.env)}\n")
+            echo(f"# {path}:\n{text}", exact=True)
+        echo(f"{show_command(item.argv, item.env)}\n", exact=True)
 
 
 @click.command()

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import click
-
 from remuda.base.units import show_duration
 from remuda.cli import taskview
-from remuda.cli.show import console, is_terminal, say, style_of
+from remuda.cli.show import console, echo, is_terminal, say, style_of, words
 from remuda.control import swarms
 
 if TYPE_CHECKING:
@@ -63,17 +61,14 @@ def _drawing(view: dict[str, Any], width: int, height: int) -> Any:
 
     from rich.spinner import Spinner
     from rich.table import Table
-    from rich.text import Text
 
     drawn = Table.grid(padding=(0, 2))
-    drawn.add_row(Spinner("dots"), Text(_headline(view, time.time(), width - 4), style="bold"))
+    drawn.add_row(Spinner("dots"), words(_headline(view, time.time(), width - 4), "bold"))
     tasks, more = taskview.chosen(view["tasks"], max(3, height - 2))
     for task in tasks:
-        words = Text(taskview.progress(task, time.time(), max(20, width - 4)))
-        words.stylize(style_of(task["phase"]))
-        drawn.add_row("", words)
+        drawn.add_row("", words(taskview.progress(task, time.time(), max(20, width - 4)), style_of(task["phase"])))
     if more:
-        drawn.add_row("", Text(more))
+        drawn.add_row("", words(more))
     return drawn
 
 
@@ -89,6 +84,6 @@ def announce(view: dict[str, Any]) -> None:
         say(f"{view['name']} is {view['phase']}: remuda status {view['name']}")
         return
     say(f"{view['name']} is up: {view['ready']} of {view['wanted']} replicas, model {view['model']}")
-    click.echo(f"OPENAI_BASE_URL={view['endpoint']}/v1")
+    echo(f"OPENAI_BASE_URL={view['endpoint']}/v1")
     if view["reason"]:
         say(f"  {view['reason']}")

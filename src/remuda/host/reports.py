@@ -1,20 +1,33 @@
-"""Takes the reports of node programs over TCP: many connections, each a key and then one JSON object a line."""
+"""Takes the reports of node programs over TCP: many connections, each a key and then one JSON object a line.
+
+Before its key a connection is a stranger, and strangers get little: see `wire.gate`. After it, it may report for the
+one allocation whose key that is.
+"""
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
+import socket
+import time
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from remuda.wire.gate import ACCEPTS, OUT_OF_DESCRIPTORS, PAUSE_S, Gate, Limits
 from remuda.wire.report import MAX_LINE_BYTES, Key, Report, parse_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 _LOG = logging.getLogger("remuda.host.reports")
-_KEY_TIMEOUT_S = 10.0
+LIMITS = Limits(number=64, seconds=10.0, bytes=4096)
+MOST_LINES = 4096
+RESERVE = 256
+"""Descriptors that are left to the rest of the host, whatever comes in here."""
+_CHUNK = 65536
+_BREATH_S = 0.1
+"""One that fills a whole chunk says more than reports are: it is read again after so long."""
 
 
 @dataclass
@@ -25,17 +38,41 @@ class Counts:
     reports: int = 0
     malformed: int = 0
     refused: int = 0
+    """Connections that did not say a key in time, or were too many."""
+    foreign: int = 0
+    """Reports for another allocation than the key's."""
+
+
+class _Line:
+    """One connection; a stranger as long as `token` is empty."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self.socket = connection
+        self.fd = connection.fileno()
+        self.token = ""
+        self.buffer = b""
 
 
 class ReportServer:
-    """A listening socket; `take` is called with every good report."""
+    """A listening socket; `take` is called with every good report.
 
-    def __init__(self, key: str, take: Callable[[Report], None]) -> None:
+    Args:
+        secret: what the keys of allocations are made of.
+        take: takes a report.
+        limits: what strangers get.
+        most: connections that may be open once they have said a key.
+    """
+
+    def __init__(self, secret: str, take: Callable[[Report], None], *, limits: Limits = LIMITS, most: int = 0) -> None:
         self.counts = Counts()
-        self._key = key
+        self._secret = secret
         self._take = take
-        self._server: asyncio.Server | None = None
-        self._open: set[asyncio.StreamWriter] = set()
+        self._most = most or most_lines()
+        self._gate: Gate[_Line] = Gate(limits)
+        self._known: dict[str, _Line] = {}
+        self._listener: socket.socket | None = None
+        self._sweeper: asyncio.TimerHandle | None = None
+        self._resume: asyncio.TimerHandle | None = None
 
     async def start(self, host: str = "127.0.0.1") -> int:
         """Listen on a free port of the address `host`, and return it.
@@ -43,54 +80,162 @@ class ReportServer:
         Raises:
             OSError: it is not an address of this machine.
         """
-        self._server = await asyncio.start_server(self._serve, host, 0, limit=MAX_LINE_BYTES)
-        port: int = self._server.sockets[0].getsockname()[1]
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        listener = socket.create_server((host, 0), family=family, backlog=128)
+        listener.setblocking(False)
+        self._listener = listener
+        self._listen()
+        port: int = listener.getsockname()[1]
         return port
 
     async def stop(self) -> None:
         """Close the socket and all connections; node programs try again until there is a host."""
-        if self._server is not None:
-            self._server.close()
-            for writer in list(self._open):
-                writer.close()
-            await self._server.wait_closed()
+        listener, self._listener = self._listener, None
+        for timer in (self._sweeper, self._resume):
+            if timer is not None:
+                timer.cancel()
+        if listener is not None:
+            asyncio.get_running_loop().remove_reader(listener)
+            listener.close()
+        for line in (*self._gate.everybody(), *self._known.values()):
+            self._close(line)
 
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self.counts.connections += 1
-        self._open.add(writer)
-        try:
-            if await self._is_known(reader):
-                await self._read(reader)
-            else:
-                self.counts.refused += 1
-        except (ConnectionError, asyncio.IncompleteReadError):
-            pass
-        finally:
-            self._open.discard(writer)
-            writer.close()
-            with contextlib.suppress(ConnectionError):
-                await writer.wait_closed()
+    # --- before the key ----------------------------------------------------------------------------------------------
 
-    async def _is_known(self, reader: asyncio.StreamReader) -> bool:
-        try:
-            first = parse_line(await asyncio.wait_for(reader.readline(), _KEY_TIMEOUT_S))
-        except (TimeoutError, ValueError):
-            return False
-        return isinstance(first, Key) and first.matches(self._key)
+    def _listen(self) -> None:
+        if self._listener is not None:
+            asyncio.get_running_loop().add_reader(self._listener, self._accept)
 
-    async def _read(self, reader: asyncio.StreamReader) -> None:
-        while True:
+    def _accept(self) -> None:
+        """Take in those who wait, some at a time; what they have said already is heard at once."""
+        for _ in range(ACCEPTS):
+            if self._listener is None:
+                return
             try:
-                line = await reader.readline()
-            except ValueError:
-                # Longer than a report can be: whatever it is, it is not one of ours.
-                self.counts.malformed += 1
+                connection, peer = self._listener.accept()
+            except BlockingIOError:
                 return
-            if not line:
+            except OSError as error:
+                if error.errno not in OUT_OF_DESCRIPTORS:
+                    continue  # it hung up before it was accepted
+                _LOG.warning("no reports over new connections for a moment: %s", error.strerror)
+                loop = asyncio.get_running_loop()
+                loop.remove_reader(self._listener)
+                self._resume = loop.call_later(PAUSE_S, self._listen)
                 return
-            said = parse_line(line)
-            if isinstance(said, Report):
-                self.counts.reports += 1
-                self._take(said)
-            else:
-                self.counts.malformed += 1
+            self._admit(connection, str(peer[0]))
+
+    def _admit(self, connection: socket.socket, address: str) -> None:
+        self.counts.connections += 1
+        connection.setblocking(False)
+        line = _Line(connection)
+        victim = self._gate.admit(line, address, time.monotonic())
+        if victim is not None:
+            self._refuse(victim)
+        if line in self._gate:
+            asyncio.get_running_loop().add_reader(line.fd, self._hear, line)
+            self._hear(line)
+        if self._sweeper is None:
+            self._sweep()
+
+    def _sweep(self) -> None:
+        """Send away those that had their time, as long as there are strangers."""
+        now = time.monotonic()
+        for line in self._gate.overdue(now):
+            self._refuse(line)
+        pause = max(0.01, self._gate.due() - now)
+        loop = asyncio.get_running_loop()
+        self._sweeper = loop.call_later(pause, self._sweep) if len(self._gate) else None
+
+    def _refuse(self, line: _Line) -> None:
+        self.counts.refused += 1
+        self._close(line)
+
+    def _greet(self, line: _Line, first: bytes) -> bool:
+        """Whether the line's first words are a key; if so it reports from now on."""
+        said = parse_line(first)
+        if not isinstance(said, Key) or not said.matches(self._secret):
+            return False
+        before = self._known.pop(said.token, None)
+        if before is not None:  # its node program has come back before the end of that line was seen
+            self._close(before)
+        if len(self._known) >= self._most:
+            _LOG.warning("%d node programs report over the line already: the others do it by files only", self._most)
+            return False
+        self._gate.leave(line)
+        line.token = said.token
+        self._known[said.token] = line
+        return True
+
+    # --- on all connections ------------------------------------------------------------------------------------------
+
+    def _hear(self, line: _Line) -> None:
+        """Read once; a connection that says much does not keep the others waiting."""
+        try:
+            data = line.socket.recv(_CHUNK if line.token else self._gate.limits.bytes)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        if not line.token:
+            self._hear_stranger(line, data)
+        elif data:
+            self._hear_known(line, data)
+        else:
+            self.counts.malformed += bool(line.buffer)
+            self._close(line)
+
+    def _hear_stranger(self, line: _Line, data: bytes) -> None:
+        line.buffer += data
+        first, newline, rest = line.buffer.partition(b"\n")
+        if newline and self._greet(line, first):
+            line.buffer = b""
+            self._hear_known(line, rest)
+        elif newline or not data or not self._gate.hears(line, len(data)):
+            self._refuse(line)
+
+    def _hear_known(self, line: _Line, data: bytes) -> None:
+        *lines, line.buffer = (line.buffer + data).split(b"\n")
+        for one in lines:
+            self._read(line, one)
+        if len(line.buffer) > MAX_LINE_BYTES:
+            # Longer than a report can be: whatever it is, it is not one of ours.
+            self.counts.malformed += 1
+            self._close(line)
+        elif len(data) == _CHUNK:
+            loop = asyncio.get_running_loop()
+            loop.remove_reader(line.fd)
+            loop.call_later(_BREATH_S, self._go_on, line)
+
+    def _go_on(self, line: _Line) -> None:
+        if self._known.get(line.token) is line:
+            asyncio.get_running_loop().add_reader(line.fd, self._hear, line)
+
+    def _read(self, line: _Line, text: bytes) -> None:
+        said = parse_line(text)
+        if not isinstance(said, Report):
+            self.counts.malformed += 1
+        elif said.token != line.token:
+            self.counts.foreign += 1
+        else:
+            self.counts.reports += 1
+            self._take(said)
+
+    def _close(self, line: _Line) -> None:
+        self._gate.leave(line)
+        if self._known.get(line.token) is line:
+            del self._known[line.token]
+        if line.socket.fileno() >= 0:
+            asyncio.get_running_loop().remove_reader(line.fd)
+            with suppress(OSError):
+                line.socket.close()
+
+
+def most_lines() -> int:
+    """Connections that node programs may hold: what this process may open, but for what the rest of it needs."""
+    import resource
+
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY:
+        return MOST_LINES
+    return max(16, min(MOST_LINES, soft - LIMITS.number - RESERVE))

@@ -7,7 +7,6 @@ import fcntl
 import json
 import logging
 import os
-import secrets
 import signal
 import socket
 import sys
@@ -22,6 +21,7 @@ from remuda.base.clock import SystemClock
 from remuda.base.errors import Conflict, Fenced, RemudaError, Unwritable
 from remuda.base.files import write_atomic
 from remuda.base.paths import StatePaths, state_paths
+from remuda.base.secrets import lasting_secret
 from remuda.control import wiring
 from remuda.control.followers import Followers
 from remuda.control.reporting import LOOPBACK, report_host
@@ -48,8 +48,8 @@ CARE_EVERY_S = 30.0
 
 def main() -> int:
     """Run the host until it is told to stop. Returns its exit code."""
-    log.setup()
     paths = state_paths()
+    log.setup(path=paths.host_log)
     paths.prepare()
     # A host outlives what started it: it must not be taken for a process of that task.
     os.environ.pop("REMUDA_TOKEN", None)
@@ -157,8 +157,7 @@ class Host:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._stop.set)
         starting.say(self.paths, "begins to listen")
-        key = self._report_key()
-        reports = ReportServer(key, supervisor.take)
+        reports = ReportServer(lasting_secret(self.paths.report_secret), supervisor.take)
         service.address, port = await self._take_reports(reports)
         self._announce(service.address, port)
         facts = Facts(pid=me.pid, node=me.node, home=str(self.paths.root), database=self.store.address.shown,
@@ -233,17 +232,6 @@ class Host:
         except RemudaError as error:
             _LOG.warning("the lease could not be given back: %s", error)
 
-    def _report_key(self) -> str:
-        """New for each host; on a full disk that of the one before, which node programs have read."""
-        path, key = self.paths.root / "report.key", secrets.token_urlsafe(24)
-        try:
-            write_atomic(path, key, mode=0o600)
-        except OSError as error:
-            _LOG.warning("%s cannot be written: %s", path, error)
-            with suppress(OSError):
-                return path.read_text() or key
-        return key
-
     async def _take_reports(self, reports: ReportServer) -> tuple[str, int]:
         """Listen where nodes reach this machine; where that fails the run directories still carry the reports."""
         host = await asyncio.to_thread(report_host)
@@ -257,10 +245,7 @@ class Host:
 
     def _announce(self, host: str, port: int) -> None:
         """Tell node programs where to report; they read this file again whenever their connection breaks."""
-        where = {
-            "pid": os.getpid(), "report_host": host, "report_port": port,
-            "report_key_file": str(self.paths.root / "report.key"),
-        }  # fmt: skip
+        where = {"pid": os.getpid(), "report_host": host, "report_port": port}
         self._announced = where
         try:
             write_atomic(self.paths.host_file, json.dumps(where), mode=0o600)

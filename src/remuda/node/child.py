@@ -37,7 +37,7 @@ from remuda.node.streams import Streams, to_all
 from remuda.node.uplink import Uplink
 from remuda.node.watch import Watcher
 from remuda.wire import exit as codes
-from remuda.wire.report import Report
+from remuda.wire.report import KEY_FILE, Report
 
 if TYPE_CHECKING:
     from remuda.wire.child import ChildSpec
@@ -78,7 +78,7 @@ class Supervisor:
         names = (records.LOG,) if self._watch is None else (records.LOG, records.ERRORS)
         self._logs = tuple(CappedFile(self._dir / name, spec.log_max_bytes) for name in names)
         self._second = CappedFile(Path(spec.copy_to), spec.log_max_bytes, 0o644) if spec.copy_to else None
-        self._uplink = Uplink(spec.host_file, spec.token)
+        self._uplink = Uplink(spec.host_file, self._dir / KEY_FILE, spec.token)
         self._ports = port_claim(spec, spec.bind_host)
         self._cleanup = adopt_orphans()
         self._child: Child | None = None
@@ -419,20 +419,21 @@ class Supervisor:
         """Report if something changed, or if it is time. What only says that it lives need not go `to_files`."""
         if self._is_fenced:
             return
-        life = self.life
-        reason, numbers = life.reason, {**self._metrics, **self._progress.numbers}
+        life, reason = self.life, self.life.reason
+        numbers = {**self._metrics, **self._progress.numbers}
         if self._watch is not None:
             reason = reason or self._watch.reason
         elif life.phase == machine.STARTING:
             line = self._line.of(self._output, self._now())
             reason = loading.words(reason, line, life.used, self.spec.restart.max_restarts)
+        elif life.phase == machine.READY and self.spec.spread is not None:
+            reason = reason or records.warning(self._dir)
         pid = self._child.pid if self._child is not None else 0
         event = (life.state, pid, life.restarts)
         facts = (*event, reason, life.http_status, self._address)
         if facts == self._told and not beat:
             return
-        changed = event != self._told[:3]
-        self._told = facts
+        changed, self._told = event != self._told[:3], facts
         self._seq += 1
         report = Report(
             token=self.spec.token,

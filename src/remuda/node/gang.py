@@ -26,6 +26,10 @@ if TYPE_CHECKING:
 
 BEAT_S = 2.0
 LATE_S = 2 * BEAT_S
+MAX_BYTES = 1 << 20
+"""Of one message: words and environment of what a node runs."""
+READS = 4
+"""In one turn: an end that never stops talking keeps nobody from all else."""
 SILENCE_S = 60.0
 MEETING = "spread.json"
 """In the run directory, readable for its owner only: where the first node listens, and the key that it asks for."""
@@ -40,6 +44,8 @@ class Line:
         self.socket = connection
         self.is_open = True
         self.heard_at = self._turned_at = time.monotonic()
+        self.heard = 0
+        """Bytes so far."""
         self._said_at = 0.0
         self._buffer = b""
 
@@ -62,8 +68,10 @@ class Line:
             self.is_open = False
 
     def hear(self) -> list[dict[str, Any]]:
-        """Messages that have come."""
-        while self.is_open:
+        """Messages that have come. An end that says more than a message has is no end of ours: it is hung up on."""
+        for _ in range(READS):
+            if not self.is_open:
+                break
             try:
                 data = self.socket.recv(65536)
             except BlockingIOError:
@@ -74,8 +82,11 @@ class Line:
                 self.is_open = False
                 break
             self.heard_at = time.monotonic()
+            self.heard += len(data)
             self._buffer += data
         *lines, self._buffer = self._buffer.split(b"\n")
+        if len(self._buffer) > MAX_BYTES:
+            self.is_open, self._buffer = False, b""
         return [message for message in map(_read, lines) if message]
 
     def close(self) -> None:
@@ -87,7 +98,7 @@ class Line:
 def _read(line: bytes) -> dict[str, Any]:
     try:
         found = json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         return {}
     return found if isinstance(found, dict) else {}
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import select
@@ -72,7 +73,8 @@ def meet(folder: Path) -> gang.Line | None:
                 if line is not None:
                     rank = int(os.environ.get("SLURM_PROCID", "0")) + 1
                     line.say({"key": told["key"], "node": node_name(os.environ), "rank": rank})
-                    return line
+                    if _is_taken_in(line, until):
+                        return line
         except (OSError, ValueError, KeyError):
             pass  # the file system may be behind
         time.sleep(0.2)
@@ -84,6 +86,18 @@ def _dial(host: str, port: int) -> gang.Line | None:
         return gang.Line(socket.create_connection((host, port), timeout=5))
     except OSError:
         return None
+
+
+def _is_taken_in(line: gang.Line, until: float) -> bool:
+    """Whether the first node has said something; it may hang up instead, where strangers crowd its door."""
+    poll = select.poll()
+    poll.register(line.socket, select.POLLIN)
+    if line.is_open and poll.poll(max(0.0, until - time.monotonic()) * 1000):
+        with contextlib.suppress(OSError):
+            if line.socket.recv(1, socket.MSG_PEEK):
+                return True
+    line.close()
+    return False
 
 
 def _wait(fd: int, line: gang.Line) -> None:

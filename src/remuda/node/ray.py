@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
+import secrets
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -15,6 +17,20 @@ if TYPE_CHECKING:
 NEVER = float("inf")
 LATE_S = 4.0
 """The answers are read much more often, unless this program stands still."""
+FIRST_WITH_TOKEN = (2, 52)
+
+
+def guard() -> dict[str, str]:
+    """Environment with which all of one Ray ask each other for a token that nobody else has, in images, too."""
+    words = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
+    return {
+        prefix + name: value for prefix in ("", "APPTAINERENV_", "SINGULARITYENV_") for name, value in words.items()
+    }
+
+
+def _asks_for_a_token(version: str) -> bool:
+    found = re.match(r"(\d+)\.(\d+)", version)
+    return found is not None and (int(found[1]), int(found[2])) >= FIRST_WITH_TOKEN
 
 
 class RayView:
@@ -30,6 +46,8 @@ class RayView:
         self.fd = asker.stdout.fileno() if asker.stdout is not None else -1
         os.set_blocking(self.fd, False)
         self.sentence = "Ray has not answered yet"
+        self.unguarded = ""
+        """The version of a Ray that cannot ask for a token; empty for one that can, and while nothing is known."""
         self._spread = spread
         self._heard_at = self._read_at = now
         self._well_since = NEVER
@@ -56,9 +74,11 @@ class RayView:
         try:
             answer = json.loads(line)
             nodes, gpus = int(answer["nodes"]), float(answer["gpus"])
+            version = str(answer.get("version", "?"))
         except (ValueError, KeyError, TypeError):
             return
         self._heard_at = now
+        self.unguarded = "" if _asks_for_a_token(version) else version
         self.sentence = f"Ray has {nodes} of {self._spread.nodes} nodes and {gpus:g} of {self._spread.gpus} GPUs"
         if nodes >= self._spread.nodes and gpus >= self._spread.gpus:
             self._well_since = min(self._well_since, now)

@@ -20,6 +20,17 @@ EVENTS_MAX_BYTES = 4 << 20
 WHY = "spread.why"
 """Why a replica over several nodes has ended, if not by its server."""
 
+WARNING = "spread.warning"
+"""What its user should know of a replica over several nodes although it serves."""
+
+
+def warning(run_dir: Path) -> str:
+    """What `WARNING` says; empty without it."""
+    try:
+        return (run_dir / WARNING).read_text(encoding="utf-8")
+    except OSError:
+        return ""
+
 
 def take_why(run_dir: Path) -> str:
     """What `WHY` says, once; empty without it."""

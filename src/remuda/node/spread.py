@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import secrets
 import select
 import socket
 import subprocess
@@ -18,11 +17,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from remuda.node import gang, private, records, scratch
+from remuda.node.door import Door
 from remuda.node.labelled import Labelled
 from remuda.node.launch import NotHere, own_address
 from remuda.node.ports import PortTaken, port_claim
 from remuda.node.process import adopt_orphans
-from remuda.node.ray import RayView
+from remuda.node.ray import FIRST_WITH_TOKEN, RayView, guard
 from remuda.node.signals import ENDING, Signals
 from remuda.wire.child import HOST_MARK, ChildSpec
 from remuda.wire.spread import (
@@ -73,12 +73,13 @@ class Gang:
         self._signals = Signals()
         self._cleanup = adopt_orphans()
         records.take_why(Path(spec.run_dir))  # what an earlier start in this directory has left
-        self._listener = socket.create_server(("0.0.0.0", 0))  # noqa: S104 - the other nodes must reach it
-        self._key = secrets.token_hex(16)
+        (Path(spec.run_dir) / records.WARNING).unlink(missing_ok=True)
+        self._guard = guard() if spread.head else {}
+        """Environment of everything that Ray is, or that asks it."""
+        self._door = Door("0.0.0.0")  # noqa: S104 - the other nodes must reach it
         self._ports = [port_claim(spec, "0.0.0.0") for _ in range(2)]  # noqa: S104
         self._members: dict[int, gang.Line] = {}
         self._nodes: dict[int, str] = {}
-        self._strangers: list[gang.Line] = []
         self._beside: dict[str, subprocess.Popen[bytes]] = {}
         """Processes whose end is the replica's end, by what they are called."""
         self._output: Labelled | None = None
@@ -115,7 +116,7 @@ class Gang:
         """Start the members and wait until all have called."""
         meeting = Path(self._spec.run_dir) / gang.MEETING
         hosts = [own_address(self._spec.host_file), os.uname().nodename]
-        text = json.dumps({"port": self._listener.getsockname()[1], "key": self._key, "hosts": hosts})
+        text = json.dumps({"port": self._door.port, "key": self._door.key, "hosts": hosts})
         draft = meeting.with_name(f".{gang.MEETING}.{os.getpid()}")
         with private.open_new(draft) as file:
             file.write(text)
@@ -137,7 +138,9 @@ class Gang:
         dashboard = self._ports[1].take_free(spread.dashboard_port or port + 1, self._spec.token)
         self._marks |= {HEAD_MARK: head, HEAD_PORT_MARK: str(port), DASHBOARD_MARK: str(dashboard)}
         if spread.head:
-            self._beside["Ray's head"] = gang.start(self._filled(spread.head, 0), {}, self._cleanup, own_group=True)
+            self._beside["Ray's head"] = gang.start(
+                self._filled(spread.head, 0), self._guard, self._cleanup, own_group=True
+            )
             while not _answers(head, port):
                 self._turn()
                 self._tell("Ray's head does not answer yet")
@@ -153,13 +156,18 @@ class Gang:
     def _wait_for_ray(self) -> None:
         """Until Ray has all nodes and GPUs, and has had them for as long as it is asked to."""
         spread = self._spread
-        asker = gang.start(self._filled(spread.ask, 0), {}, self._cleanup, own_group=True, pipe=True)
+        asker = gang.start(self._filled(spread.ask, 0), self._guard, self._cleanup, own_group=True, pipe=True)
         self._ray = ray = RayView(asker, spread, time.monotonic())
         self._beside["the program that asks Ray"] = asker
         grace = spread.status_grace_s if spread.watch else 0.0
         while not ray.is_well_for(grace, time.monotonic()):
             self._turn()
             self._tell(ray.sentence)
+        if ray.unguarded:
+            self._warn(
+                f"Ray {ray.unguarded} cannot ask for a token: whoever reaches {self._marks[HEAD_MARK]} over the "
+                f"network can run programs as you there; install Ray {'.'.join(map(str, FIRST_WITH_TOKEN))} or newer"
+            )
         if not spread.watch:
             self._beside.pop("the program that asks Ray")
             gang.dismiss(asker)
@@ -174,17 +182,15 @@ class Gang:
             Over: something has ended.
         """
         poll = select.poll()
-        lines = [*self._members.values(), *self._strangers]
+        lines = [line.socket.fileno() for line in self._members.values()]
         pipes = [one.fd for one in (self._ray, self._output) if one is not None]
-        for fd in (self._signals.fd, self._listener.fileno(), *(line.socket.fileno() for line in lines), *pipes):
+        for fd in (self._signals.fd, *self._door.waits_for(time.monotonic()), *lines, *pipes):
             poll.register(fd, select.POLLIN)
         poll.poll(200)
         if any(number in ENDING for number in self._signals.take()):
             self._end_in_order()
-        if select.select([self._listener], [], [], 0)[0]:
-            self._strangers.append(gang.Line(self._listener.accept()[0]))
-        self._greet()
         now = time.monotonic()
+        self._greet(now)
         for rank, line in self._members.items():
             for message in line.hear():
                 if "ended" in message:
@@ -210,15 +216,15 @@ class Gang:
         if self._server is not None and patience and self._ray.ill_for(now) > patience:
             raise Over(1, f"Ray is not well: {self._ray.sentence}")
 
-    def _greet(self) -> None:
+    def _greet(self, now: float) -> None:
         """Take in those that know the key."""
-        for line in list(self._strangers):
-            for message in line.hear():
-                rank = message.get("rank")
-                if message.get("key") == self._key and isinstance(rank, int) and rank not in self._members:
-                    self._members[rank], self._nodes[rank] = line, str(message.get("node", ""))
-            if line in self._members.values() or not line.is_open:
-                self._strangers.remove(line)
+        for line, message in self._door.newcomers(now):
+            rank = message.get("rank")
+            if isinstance(rank, int) and 0 < rank < self._spread.nodes and rank not in self._members:
+                self._members[rank], self._nodes[rank] = line, str(message.get("node", ""))
+                line.say({})
+            else:
+                line.close()
 
     def _end_in_order(self) -> None:
         """Asked to end: the server was asked, too; the others go on until it has."""
@@ -243,6 +249,7 @@ class Gang:
 
     def _env(self, rank: int) -> Mapping[str, str]:
         return {
+            **self._guard,
             "REMUDA_RANK": str(rank),
             "REMUDA_NNODES": str(self._spread.nodes),
             "REMUDA_HEAD": self._marks[HEAD_MARK],
@@ -257,10 +264,17 @@ class Gang:
             sys.stdout.write(f"remuda-node: waits: {what}\n")
             sys.stdout.flush()
 
+    def _warn(self, what: str) -> None:
+        """Into the log, and for the program that started this one, which tells the host."""
+        sys.stdout.write(f"remuda-node: warning: {what}\n")
+        sys.stdout.flush()
+        with contextlib.suppress(OSError):
+            (Path(self._spec.run_dir) / records.WARNING).write_text(what, encoding="utf-8")
+
     def _close(self) -> None:
-        for line in (*self._members.values(), *self._strangers):
+        for line in self._members.values():
             line.close()
-        self._listener.close()
+        self._door.close()
         running = [*([self._server] if self._server is not None else []), *self._beside.values()]
         if self._output is not None:
             self._output.pass_on()

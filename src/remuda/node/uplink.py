@@ -26,14 +26,16 @@ class Uplink:
     """Keeps trying to tell the host the newest report.
 
     Args:
-        host_file: JSON `{"report_host", "report_port", "report_key_file"}`, the host as an address. Empty: no host.
-        key: spreads retries of many nodes.
+        host_file: JSON `{"report_host", "report_port"}`, the host as an address. Empty: no host.
+        key_file: what shows the host that this is the allocation.
+        token: of the allocation; it spreads retries of many nodes, too.
     """
 
-    def __init__(self, host_file: str, key: str) -> None:
+    def __init__(self, host_file: str, key_file: Path, token: str) -> None:
         self.socket: socket.socket | None = None
         self._host_file = host_file
-        self._key = key
+        self._key_file = key_file
+        self._token = token
         self._retry_at = 0.0 if host_file else NEVER
         self._failures = 0
         self._opened_at = NEVER
@@ -85,7 +87,7 @@ class Uplink:
 
     def _connect(self, now: float) -> None:
         where = json.loads(Path(self._host_file).read_text(encoding="utf-8"))
-        key = Path(where["report_key_file"]).read_text(encoding="utf-8").strip()
+        key = self._key_file.read_text(encoding="utf-8").strip()
         host = "127.0.0.1" if where["report_host"] == "localhost" else str(where["report_host"])
         address = (host, int(where["report_port"]))
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
@@ -94,7 +96,7 @@ class Uplink:
         self.socket.setblocking(False)
         if hasattr(socket, "TCP_USER_TIMEOUT"):
             self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, DEAD_PEER_MS)
-        self._out = Key(key).to_json().encode() + b"\n"
+        self._out = Key(key, self._token).to_json().encode() + b"\n"
         self._pending = self._newest
         self._connecting = True
         self._opened_at = now
@@ -127,4 +129,4 @@ class Uplink:
         held = now - self._opened_at >= RETRY_MAX_S
         self._failures = 1 if held else self._failures + 1
         self._opened_at = NEVER
-        self._retry_at = now + backoff_s(self._failures, RETRY_FIRST_S, RETRY_MAX_S, key=self._key)
+        self._retry_at = now + backoff_s(self._failures, RETRY_FIRST_S, RETRY_MAX_S, key=self._token)

@@ -83,7 +83,10 @@ http {{
   server {{
     listen {bracket(site.host)}:{site.port} backlog=4096;
     location = /health {{ return 200 "OK"; }}
-    location = /remuda/version {{ return 200 "{site.version}"; }}
+    location = /remuda/version {{
+      if ($control_allowed = 0) {{ return 401 '{UNAUTHORIZED}'; }}
+      return 200 "{site.version}";
+    }}
     location = /remuda/status {{
       if ($control_allowed = 0) {{ return 401 '{UNAUTHORIZED}'; }}
       stub_status;
@@ -196,7 +199,7 @@ class NginxRouter:
             raise Unavailable(f"the router at {base_url} answered {answer.status} when its members were set")
         version = str(answer.json()["version"]).encode()
         deadline = time.monotonic() + wait_s
-        while (await call("GET", f"{base_url}/remuda/version")).body != version:
+        while (await call("GET", f"{base_url}/remuda/version", key=key)).body != version:
             if time.monotonic() >= deadline:
                 return Changes(removed=before - urls, pending=urls - before)
             await asyncio.sleep(POLL_S)

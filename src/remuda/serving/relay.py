@@ -22,6 +22,8 @@ from remuda.serving.relay_upstream import Pool, Routers, read_routers
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Sequence
 
+    from remuda.serving.guard import Door
+
 LOOK_S: Final = 0.05
 """Between two looks at the file."""
 SWEEP_S: Final = 5.0
@@ -65,14 +67,63 @@ def say_once(text: str, said: set[str] = set()) -> None:  # noqa: B006 - what wa
 
 
 class Relay:
-    """The listening program."""
+    """Listens for clients, and passes their requests on.
 
-    def __init__(self, file: Path, hold_s: float) -> None:
-        self.pool = Pool()
+    Args:
+        pool: where to.
+        hold_s: how long a request waits for a router.
+        door: who may come in; None: everybody.
+    """
+
+    def __init__(self, pool: Pool, hold_s: float, door: Door | None = None) -> None:
+        self.pool = pool
         self.counters = Counters()
         self.clients: set[Client] = set()
-        self._file = Watched(file)
         self._hold_s = hold_s
+        self._door = door
+
+    def accept(self) -> Client:
+        """A new client."""
+        return Client(self.pool, self.counters, self.clients, self._hold_s, self._door)
+
+    async def listen(self, stop: asyncio.Event, **where: Any) -> None:
+        """Serve until `stop`; `where` is what `create_server` takes.
+
+        Raises:
+            OSError: the port is taken.
+        """
+        loop = asyncio.get_running_loop()
+        server = await loop.create_server(self.accept, backlog=4096, **where)
+        sweeping = asyncio.create_task(self.sweep())
+        await stop.wait()
+        server.close()
+        for _ in range(round(GOODBYE_S / LOOK_S)):
+            if not self.counters.in_flight:
+                break
+            await asyncio.sleep(LOOK_S)
+        sweeping.cancel()
+        for client in list(self.clients):
+            client.cut()
+        self.pool.close()
+
+    async def sweep(self) -> None:
+        """Close what nobody uses, for ever."""
+        while True:
+            await asyncio.sleep(SWEEP_S)
+            self.pool.sweep()
+            now = time.monotonic()
+            for client in list(self.clients):
+                limit_s = SLOW_HEAD_S if client.has_begun else IDLE_CLIENT_S
+                if client.is_idle and now - client.since > limit_s:
+                    client.close(linger=False)
+
+
+class FollowingRelay(Relay):
+    """Passes requests on to the router that a file names at that moment."""
+
+    def __init__(self, file: Path, hold_s: float) -> None:
+        super().__init__(Pool(), hold_s)
+        self._file = Watched(file)
 
     def look(self) -> None:
         """Read the file again if it was replaced."""
@@ -88,21 +139,6 @@ class Relay:
             self.look()
             await asyncio.sleep(LOOK_S)
 
-    async def sweep(self) -> None:
-        """Close what nobody uses, for ever."""
-        while True:
-            await asyncio.sleep(SWEEP_S)
-            self.pool.sweep()
-            now = time.monotonic()
-            for client in list(self.clients):
-                limit_s = SLOW_HEAD_S if client.has_begun else IDLE_CLIENT_S
-                if client.is_idle and now - client.since > limit_s:
-                    client.close(linger=False)
-
-    def accept(self) -> Client:
-        """A new client."""
-        return Client(self.pool, self.counters, self.clients, self._hold_s)
-
     async def serve(self, host: str, port: int) -> None:
         """Listen until SIGTERM or SIGINT.
 
@@ -113,19 +149,11 @@ class Relay:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, stop.set)
         self.look()
-        server = await loop.create_server(self.accept, host, port, backlog=4096, reuse_address=True)
-        tasks = [asyncio.create_task(self.watch()), asyncio.create_task(self.sweep())]
-        await stop.wait()
-        server.close()
-        for _ in range(round(GOODBYE_S / LOOK_S)):
-            if not self.counters.in_flight:
-                break
-            await asyncio.sleep(LOOK_S)
-        for task in tasks:
-            task.cancel()
-        for client in list(self.clients):
-            client.cut()
-        self.pool.close()
+        watching = asyncio.create_task(self.watch())
+        try:
+            await self.listen(stop, host=host, port=port, reuse_address=True)
+        finally:
+            watching.cancel()
 
 
 def parser() -> argparse.ArgumentParser:
@@ -150,7 +178,7 @@ def runner() -> Callable[[Coroutine[Any, Any, None]], None]:
 def main(argv: Sequence[str] | None = None) -> int:
     """Entry point; 1 when the port is taken."""
     options = parser().parse_args(argv)
-    relay = Relay(options.file, options.hold_s)
+    relay = FollowingRelay(options.file, options.hold_s)
     try:
         runner()(relay.serve(options.host, options.port))
     except OSError as error:

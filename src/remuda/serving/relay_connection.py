@@ -8,16 +8,19 @@ import time
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from remuda.serving.framing import HEAD_LIMIT, Ends, Malformed, Request, parse_request
+from remuda.serving.near import is_own
 from remuda.serving.relay_exchange import HOLD_S, Counters, Exchange
 
 if TYPE_CHECKING:
+    from remuda.serving.guard import Door
     from remuda.serving.relay_upstream import Pool
 
 LINGER_S: Final = 2.0
 """An answer that came before the end of its request is read by the client before the connection is closed."""
 OWN: Final = b"/-/relay/"
 REASONS: Final = {
-    200: "OK", 400: "Bad Request", 404: "Not Found", 405: "Method Not Allowed", 431: "Request Header Fields Too Large",
+    200: "OK", 400: "Bad Request", 401: "Unauthorized", 404: "Not Found", 405: "Method Not Allowed",
+    431: "Request Header Fields Too Large",
     501: "Not Implemented", 502: "Bad Gateway", 503: "Service Unavailable", 505: "HTTP Version Not Supported",
 }  # fmt: skip
 
@@ -25,8 +28,11 @@ REASONS: Final = {
 class Client(asyncio.Protocol):
     """A connection from a client."""
 
-    def __init__(self, pool: Pool, counters: Counters, clients: set[Client], hold_s: float = HOLD_S) -> None:
+    def __init__(
+        self, pool: Pool, counters: Counters, clients: set[Client], hold_s: float = HOLD_S, door: Door | None = None
+    ) -> None:
         self.pool = pool
+        self._door = door
         self.counters = counters
         self.hold_s = hold_s
         self.since = time.monotonic()
@@ -112,7 +118,12 @@ class Client(asyncio.Protocol):
         except Malformed as error:
             self.refuse(error.status, str(error))
             return False
-        if request.path.startswith(OWN):
+        if self._door is not None:
+            if not self._door.lets_in(request):
+                self.refuse(401, "the API key is missing or wrong: send it as `Authorization: Bearer KEY`")
+                return False
+            self.pool, request = self._door.leads(request)
+        elif request.path.startswith(OWN):
             return self._answer_own(request)
         if request.expects_continue and not self._buffer:
             self.write(b"HTTP/1.1 100 Continue\r\n\r\n")
@@ -150,10 +161,11 @@ class Client(asyncio.Protocol):
         return keep
 
     def _is_near(self) -> bool:
-        """Whether the client is on this machine."""
-        peer = self._transport.get_extra_info("peername") if self._transport else None
-        host = str(peer[0]) if peer else ""
-        return host.startswith("127.") or host == "::1"
+        """Whether the client is a program of this user on this machine."""
+        if self._transport is None:
+            return False
+        peer, here = self._transport.get_extra_info("peername"), self._transport.get_extra_info("sockname")
+        return bool(peer and here) and is_own(peer[:2], here[:2])
 
     def refuse(self, status: int, why: str) -> None:
         """Answer with an error and close: where the next request begins is not known."""
@@ -229,5 +241,5 @@ class Client(asyncio.Protocol):
 def _error(why: str, status: int) -> dict[str, Any]:
     """As OpenAI's servers say it."""
     kind = "invalid_request_error" if status < 500 else "server_error"
-    code = {502: "router_lost", 503: "no_router"}.get(status)
+    code = {401: "invalid_api_key", 502: "router_lost", 503: "no_router"}.get(status)
     return {"error": {"message": why, "type": kind, "param": None, "code": code}}

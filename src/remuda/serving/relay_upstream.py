@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 from urllib.parse import urlsplit
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Awaitable, Callable, Mapping
+
+    Dial = Callable[[str, int], Awaitable[socket.socket]]
 
 CONNECT_S: Final = 2.0
 """For one connection to a router; longer than any network of a cluster takes."""
@@ -186,7 +188,9 @@ def _watch(sock: socket.socket | None) -> None:
 class Pool:
     """All connections to all routers."""
 
-    def __init__(self) -> None:
+    def __init__(self, dial: Dial | None = None) -> None:
+        """`dial`: opens a connection to a host and port, where that is not done as usual."""
+        self._dial = dial
         self.routers = Routers()
         self.changed = asyncio.Event()
         """Set, and replaced by a new one, whenever the routers change."""
@@ -219,8 +223,13 @@ class Pool:
             OSError: the router does not listen, or not within `CONNECT_S` (which is a `TimeoutError`).
         """
         host, port = router.address
+        loop = asyncio.get_running_loop()
         async with asyncio.timeout(CONNECT_S):
-            _, upstream = await asyncio.get_running_loop().create_connection(lambda: Upstream(self, router), host, port)
+            if self._dial is None:
+                _, upstream = await loop.create_connection(lambda: Upstream(self, router), host, port)
+            else:
+                line = await self._dial(host, port)
+                _, upstream = await loop.create_connection(lambda: Upstream(self, router), sock=line)
         return upstream
 
     def drop_idle(self, router: RouterAt) -> None:

@@ -12,6 +12,7 @@ import argparse
 import ctypes
 import json
 import os
+import secrets
 import signal
 import socket
 import sys
@@ -21,6 +22,9 @@ import urllib.error
 import urllib.request
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from typing import TYPE_CHECKING, Any, Final, NoReturn
+
+from remuda.serving.guard import METRICS, Inside, serve
+from remuda.serving.signed import LOOPBACK, close_to_others, make_key
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -55,11 +59,15 @@ class WaitingRoom(BaseHTTPRequestHandler):
     """A member without a model: healthy until smg has registered it, then never again."""
 
     model = ""
+    key = ""
+    """That smg sends; nobody else is told anything."""
     registered = False
 
     def do_GET(self) -> None:
         """Answer what smg asks when it registers a worker."""
-        if self.path == "/v1/models":
+        if self.path == "/v1/models" and self.headers.get("authorization") != f"Bearer {type(self).key}":
+            self._send(401, {})
+        elif self.path == "/v1/models":
             self._send(200, {"object": "list", "data": [{"id": self.model, "object": "model", "owned_by": "remuda"}]})
         elif self.path == "/health":
             self._send(503 if type(self).registered else 200, {})
@@ -115,9 +123,41 @@ def end_with_parent(parent: int) -> None:
         os._exit(0)
 
 
+def set_door(host: str, port: int, keys: frozenset[str]) -> tuple[str, int, int]:
+    """Start the process that asks for the key at `host` and `port`; where smg and its metrics listen instead.
+
+    Raises:
+        SystemExit: the port is taken.
+    """
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        listener = socket.create_server((host, port), family=family, backlog=4096)
+    except OSError as error:
+        parser().exit(1, f"smg_launcher: cannot listen on {host}:{port}: {error.strerror or error}\n")
+    inside = Inside(free_port(LOOPBACK), free_port(LOOPBACK), make_key())
+    if not inside.line_key:
+        sys.stderr.write("smg_launcher: this kernel signs no connections: others on this machine reach smg itself\n")
+    ready, tell = os.pipe()
+    parent = os.getpid()
+    if os.fork() == 0:
+        os.close(tell)
+        end_with_parent(parent)
+        serve(listener, keys, inside, ready)
+        os._exit(0)
+    os.close(ready)
+    listener.close()
+
+    def close_up() -> None:
+        close_to_others(frozenset({inside.port, inside.metrics_port}), inside.line_key)
+        os.write(tell, b"1")
+
+    threading.Thread(target=close_up, daemon=True).start()
+    return LOOPBACK, inside.port, inside.metrics_port
+
+
 def open_waiting_room(base_url: str, model: str, key: str, metrics_url: str) -> None:
     """Start the process that holds the waiting room and registers it once smg answers at `base_url`."""
-    WaitingRoom.model = model
+    WaitingRoom.model, WaitingRoom.key = model, secrets.token_hex(16)
     server = HTTPServer(("127.0.0.1", 0), WaitingRoom)
     server.timeout = POLL_S
     parent = os.getpid()
@@ -129,6 +169,7 @@ def open_waiting_room(base_url: str, model: str, key: str, metrics_url: str) -> 
     end_with_parent(parent)
     spec = {
         "url": f"http://127.0.0.1:{server.server_port}",
+        "api_key": WaitingRoom.key,
         "labels": {LABEL: "waiting-room", METRICS_LABEL: metrics_url},
     }
     threading.Thread(target=register, args=(base_url, spec, key), daemon=True).start()
@@ -186,13 +227,18 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
         args.control_plane_api_keys = [("remuda", "remuda", control_key, "admin")]
     # Removed members leave the list at once; requests in flight there run on. There is no flag for it.
     args.drain_settle_secs = 0
-    args.prometheus_host = args.host
-    args.prometheus_port = free_port(args.host)
     local = "127.0.0.1" if args.host == "0.0.0.0" else args.host  # noqa: S104 - compared, not bound
     netloc = f"[{local}]" if ":" in local else local
-    metrics_url = f"http://{netloc}:{args.prometheus_port}/metrics"
+    base_url = f"http://{netloc}:{args.port}"
+    if api_key:
+        args.host, args.port, args.prometheus_port = set_door(args.host, args.port, frozenset({api_key, control_key}))
+        metrics = METRICS
+    else:
+        args.prometheus_port = free_port(args.host)
+        metrics = f"http://{netloc}:{args.prometheus_port}/metrics"
+    args.prometheus_host = args.host
     if options.model:
-        open_waiting_room(f"http://{netloc}:{args.port}", options.model, control_key or api_key, metrics_url)
+        open_waiting_room(base_url, options.model, control_key or api_key, metrics)
     launch_router(args)
     sys.exit(0)
 

@@ -134,7 +134,7 @@ class ChildSpec:
     beat_s: float = 0.0
     """Between reports that only say that it lives: over the line to the host, not into files. 0: none of these."""
     host_file: str = ""
-    """JSON `{"report_host", "report_port", "report_key_file"}` of the host; read again at each reconnect."""
+    """JSON `{"report_host", "report_port"}` of the host; read again at each reconnect."""
     log_level: str = "info"
     """What goes to `node.log`: `debug` every probe, `info` every change of state, `warning` what is not well."""
     metrics_path: str = ""

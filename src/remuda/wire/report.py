@@ -1,7 +1,7 @@
 """What the program on a node says: the latest report wins, so a lost one does no harm.
 
-Over TCP it is one JSON object a line, the first line being `{"key": ...}`; in the run directory it is `report.json`,
-replaced whole. Python 3.9, standard library only.
+Over TCP it is one JSON object a line, the first line being `{"key": ..., "token": ...}`; in the run directory it is
+`report.json`, replaced whole. Python 3.9, standard library only.
 """
 
 from __future__ import annotations
@@ -78,17 +78,30 @@ def without_log(reason: str) -> str:
     return reason.partition(LOG_SAID)[0]
 
 
+KEY_FILE = "report.key"
+"""In the run directory of an allocation, readable for its owner only: with what it may report, and only for itself."""
+
+
+def key_for(secret: str, token: str) -> str:
+    """The key of one allocation: made of the host's secret, so that nobody needs a table and none tells of another."""
+    import hmac  # here, because it loads the crypto library, which a node never needs
+
+    return hmac.new(secret.encode(), f"report {token}".encode(), "sha256").hexdigest()
+
+
 @dataclass(frozen=True)
 class Key:
-    """First line of a connection: who may report."""
+    """First line of a connection: who reports, and what shows that it may."""
 
     key: str
+    token: str = ""
 
-    def matches(self, expected: str) -> bool:
-        """Whether this is the key, compared in constant time; an empty `expected` matches nothing."""
-        import hmac  # here, because it loads the crypto library, which a node never needs
+    def matches(self, secret: str) -> bool:
+        """Whether it is the key of its token, compared in constant time; an empty `secret` matches nothing."""
+        import hmac
 
-        return bool(expected) and hmac.compare_digest(self.key.encode(), expected.encode())
+        known = key_for(secret, self.token)
+        return bool(secret and self.token) and hmac.compare_digest(self.key.encode(), known.encode())
 
     def to_json(self) -> str:
         """One line, without the newline."""
@@ -114,9 +127,8 @@ def parse_line(line: bytes) -> Line:
         return Malformed(f"a line of {len(line)} bytes; at most {MAX_LINE_BYTES} are taken")
     try:
         data: Any = json.loads(line)
-        if isinstance(data, dict) and set(data) == {"key"} and isinstance(data["key"], str):
-            data["key"].encode()
-            return Key(data["key"])
+        if isinstance(data, dict) and set(data) == {"key", "token"} and all(map(_is_text, data.values())):
+            return Key(data["key"], data["token"])
         return Report.from_json(line)
     except ValueError as error:
         return Malformed(str(error)[:200])

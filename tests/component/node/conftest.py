@@ -19,7 +19,7 @@ import pytest
 from remuda.node.zipapp import build_zipapp, child_command
 from remuda.wire.child import PORT_MARK, ChildSpec, HealthProbe, RestartRule
 from remuda.wire.exit import ExitRecord
-from remuda.wire.report import Report
+from remuda.wire.report import KEY_FILE, Report, key_for
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -59,6 +59,9 @@ def alive(pid: int) -> bool:
         return False
 
 
+SECRET = "the secret of the host"
+
+
 class Allocation:
     """One program under test and what it leaves behind."""
 
@@ -91,6 +94,8 @@ class Allocation:
             "port_locks": str(self.home / "locks"),
         }
         self.fields = {**base, **fields, "argv": argv}
+        self.run_dir.mkdir(exist_ok=True)
+        (self.run_dir / KEY_FILE).write_text(key_for(SECRET, str(self.fields["token"])))
         document = self.home / f"spec{len(self.processes)}.json"
         document.write_text(ChildSpec(**self.fields).to_json())
         process = subprocess.Popen(
@@ -213,8 +218,6 @@ class Host:
 
     def __init__(self, home: Path) -> None:
         self.file = home / "host.json"
-        self.key_file = home / "key"
-        self.key_file.write_text("the key of the host\n")
         self.lines: list[bytes] = []
         self._server: socket.socket | None = None
         self._line: socket.socket | None = None
@@ -224,7 +227,7 @@ class Host:
         self._server = socket.create_server(("127.0.0.1", 0))
         self._server.setblocking(False)
         port = self._server.getsockname()[1]
-        text = json.dumps({"report_host": "127.0.0.1", "report_port": port, "report_key_file": str(self.key_file)})
+        text = json.dumps({"report_host": "127.0.0.1", "report_port": port})
         draft = self.file.with_suffix(".draft")
         draft.write_text(text)
         draft.replace(self.file)

@@ -6,7 +6,7 @@ import socket
 import time
 from typing import TYPE_CHECKING
 
-from tests.component.node.conftest import QUICK, SOON, until
+from tests.component.node.conftest import QUICK, SECRET, SOON, until
 
 from remuda.wire import exit as codes
 from remuda.wire.report import Key, Report, parse_line
@@ -27,7 +27,7 @@ def test_reports_arrive_with_the_key_first_and_the_end_last(allocation: Allocati
     until(lambda: any(report.state == "ready" for report in reports(host)))
     first = parse_line(host.lines[0])
     assert isinstance(first, Key)
-    assert first.matches("the key of the host")
+    assert first.matches(SECRET)
     count = len(reports(host))
     until(lambda: len(reports(host)) > count + 1)
     assert allocation.stop() == codes.STOPPED
@@ -88,7 +88,7 @@ def test_a_host_that_does_not_read_holds_nothing_up(allocation: Allocation, host
 
 
 def test_a_host_file_of_nonsense_holds_nothing_up(allocation: Allocation, host: Host) -> None:
-    for text in ("{", "[]", '{"report_host": "no address", "report_port": 1, "report_key_file": "/nowhere"}'):
+    for text in ("{", "[]", '{"report_host": "no address", "report_port": 1}'):
         host.file.write_text(text)
         if not allocation.processes:
             allocation.server(host_file=str(host.file))
@@ -100,9 +100,7 @@ def test_a_port_where_nobody_answers_holds_nothing_up(allocation: Allocation, ho
     with socket.socket() as bound:
         bound.bind(("127.0.0.1", 0))
         port = bound.getsockname()[1]
-        host.file.write_text(
-            f'{{"report_host": "127.0.0.1", "report_port": {port}, "report_key_file": "{host.key_file}"}}'
-        )
+        host.file.write_text(f'{{"report_host": "127.0.0.1", "report_port": {port}}}')
         allocation.server(host_file=str(host.file))
         allocation.state("ready")
         assert allocation.stop() == codes.STOPPED

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 import uvloop
 
-from remuda.serving.relay import Relay
+from remuda.serving.relay import FollowingRelay
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
@@ -158,7 +158,7 @@ class Bench:
 
     def __init__(self, folder: Path, hold_s: float) -> None:
         self.file = folder / "router.json"
-        self.relay = Relay(self.file, hold_s)
+        self.relay = FollowingRelay(self.file, hold_s)
         self.port = 0
         self._clients: list[Talk] = []
         self._routers: list[ScriptedRouter] = []

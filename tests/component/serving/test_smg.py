@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import subprocess
+import sys
 import threading
 import time
 import urllib.error
@@ -274,6 +276,80 @@ async def test_keys_are_asked_for_and_are_in_no_argument(router: Start, engine: 
     assert ask(server.url, key="s3cr3t-of-clients")[0] == 200
     assert [worker.url for worker in (await smg.stats(server.url, keys)).workers] == [first.url]
     assert not any("s3cr3t" in line for line in read_proc("cmdline"))
+
+
+PATHS = (
+    "/", "/v1/models", "/v1/models/tiny", "/readiness", "/liveness", "/health_generate", "/engine_metrics", "/loads",
+    "/get_server_info", "/get_model_info", "/workers", "/metrics", "/-/router/metrics", "/-/relay/stats", "/health?x=1",
+    "/health/", "//v1/models", "/nothing",
+)  # fmt: skip
+
+
+def test_with_a_key_nothing_answers_without_it_but_the_bare_health(router: Start) -> None:
+    server = router(api_key="s3cr3t", control_key="c0ntr0l")
+    assert status_of(f"{server.url}/health") == 200
+    assert {path: status_of(server.url + path) for path in PATHS} == dict.fromkeys(PATHS, 401)
+    for value in ("", "Bearer", "Bearer ", "Bearer wrong", "Bearer s3cr3t2", "Basic s3cr3t", "s3cr3t"):
+        request = urllib.request.Request(f"{server.url}/v1/models", headers={"authorization": value})
+        with pytest.raises(urllib.error.HTTPError, match="401"):
+            urllib.request.urlopen(request, timeout=60)
+    for key in ("s3cr3t", "c0ntr0l"):
+        request = urllib.request.Request(f"{server.url}/v1/models", headers={"authorization": f"Bearer {key}"})
+        with urllib.request.urlopen(request, timeout=60) as answer:
+            assert [model["id"] for model in json.load(answer)["data"]] == ["tiny"]
+
+
+async def test_the_metrics_are_read_with_the_key(router: Start, engine: Start) -> None:
+    server, first = router(api_key="s3cr3t", control_key="c0ntr0l"), engine()
+    keys = Keys(api="s3cr3t", control="c0ntr0l")
+    await sync(server.url, urls(first), keys)
+    assert ask(server.url, key="s3cr3t")[0] == 200
+    stats = await smg.stats(server.url, keys)
+    assert (stats.requests, stats.errors) == (1, 0)
+
+
+LISTENING = """
+import os, socket, sys
+if os.getuid() == 0:
+    os.setgroups([]); os.setgid(65534); os.setuid(65534)
+for port in map(int, sys.argv[1:]):
+    line = socket.socket()
+    line.settimeout(2)
+    try:
+        line.connect(("127.0.0.1", port))
+        line.sendall(b"GET /v1/models HTTP/1.0\\r\\n\\r\\n")
+        print(port, line.recv(12).decode())
+    except OSError:
+        print(port, "nothing")
+"""
+
+
+def test_another_user_of_the_machine_gets_past_no_port_of_it(router: Start) -> None:
+    """Whatever smg, its metrics and its launcher listen on."""
+    server = router(api_key="s3cr3t", control_key="c0ntr0l")
+    ports, public, room = listening(server.pid), int(server.url.rpartition(":")[2]), waiting_room(server)
+    assert {public, room} < ports
+    assert len(ports) >= 4
+    done = subprocess.run(
+        [sys.executable, "-c", LISTENING, *map(str, ports)], capture_output=True, text=True, timeout=120, check=True
+    )
+    told = dict(line.split(" ", 1) for line in done.stdout.splitlines())
+    assert told == {str(port): "nothing" for port in ports} | {str(public): "HTTP/1.1 401", str(room): "HTTP/1.0 401"}
+
+
+def listening(pid: int) -> set[int]:
+    """TCP ports that a process and its children listen on."""
+    pids = {pid, *map(int, Path(f"/proc/{pid}/task/{pid}/children").read_text().split())}
+    inodes = {str(fd.readlink()) for one in pids for fd in Path(f"/proc/{one}/fd").iterdir()}
+    tables = [Path(f"/proc/net/{name}").read_text().splitlines()[1:] for name in ("tcp", "tcp6")]
+    rows = [line.split() for table in tables for line in table]
+    return {int(row[1].rpartition(":")[2], 16) for row in rows if row[3] == "0A" and f"socket:[{row[9]}]" in inodes}
+
+
+def waiting_room(server: Server) -> int:
+    request = urllib.request.Request(f"{server.url}/workers", headers={"authorization": "Bearer c0ntr0l"})
+    with urllib.request.urlopen(request, timeout=60) as answer:
+        return int(json.load(answer)["workers"][0]["url"].rpartition(":")[2])
 
 
 async def test_the_key_of_the_replicas_is_sent_to_them(router: Start, engine: Start) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from remuda.node.ray import RayView
+from remuda.node.ray import RayView, guard
 from remuda.wire.spread import Spread
 
 if TYPE_CHECKING:
@@ -91,3 +91,20 @@ def test_answers_come_in_pieces() -> None:
         view.read(2)
         assert view.is_well_for(0, 2)
         os.close(write)
+
+
+@pytest.mark.parametrize(
+    ("version", "is_guarded"),
+    [("2.52.0", True), ("2.60.0", True), ("3.0.0.dev0", True), ("2.51.9", False), ("1.13.0", False), ("?", False)],
+)
+def test_a_ray_that_cannot_ask_for_a_token_is_named(view: RayView, version: str, is_guarded: bool) -> None:
+    view.hear(json.dumps({"nodes": 2, "gpus": 8, "version": version}).encode(), 1)
+    assert view.unguarded == ("" if is_guarded else version)
+
+
+def test_the_token_is_one_of_its_own_and_reaches_images_too() -> None:
+    one, other = guard(), guard()
+    assert one["RAY_AUTH_MODE"] == "token"
+    assert len(one["RAY_AUTH_TOKEN"]) == 64
+    assert one["APPTAINERENV_RAY_AUTH_TOKEN"] == one["SINGULARITYENV_RAY_AUTH_TOKEN"] == one["RAY_AUTH_TOKEN"]
+    assert one["RAY_AUTH_TOKEN"] != other["RAY_AUTH_TOKEN"]

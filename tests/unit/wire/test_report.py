@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remuda.wire.report import MAX_LINE_BYTES, Key, Malformed, Report, parse_line
+from remuda.wire.report import MAX_LINE_BYTES, Key, Malformed, Report, key_for, parse_line
 
 REPORT = Report(token="t", attempt=1, seq=4, at=12.5, state="ready", pid=7, http_status=200, metrics={"running": 2.0})
 GOOD: dict[str, Any] = json.loads(REPORT.to_json())
@@ -32,8 +32,10 @@ def test_a_report_survives_the_wire() -> None:
         pytest.param(b"\xff\xfe\x00", id="no text"),
         pytest.param(b"[1,2]", id="no object"),
         pytest.param(b"[" * 60000, id="nested"),
-        pytest.param(b'{"key": 3}', id="a key that is no text"),
-        pytest.param(b'{"key": "\\ud800"}', id="a key that is no unicode"),
+        pytest.param(b'{"key": "k"}', id="a key for nothing"),
+        pytest.param(b'{"key": 3, "token": "t"}', id="a key that is no text"),
+        pytest.param(b'{"key": "\\ud800", "token": "t"}', id="a key that is no unicode"),
+        pytest.param(b'{"key": "k", "token": ["t"]}', id="a token that is no text"),
         pytest.param(line(state="happy"), id="unknown state"),
         pytest.param(line(state=["ready"]), id="state of another type"),
         pytest.param(line(seq="4"), id="number as text"),
@@ -68,11 +70,18 @@ def test_no_value_raises(field: str, value: object) -> None:
     parse_line(line(**{field: value}))
 
 
-def test_the_key_is_compared_and_never_empty() -> None:
-    key = parse_line(b'{"key": "secret"}\n')
-    assert key == Key("secret")
-    assert key.matches("secret")
-    assert not key.matches("Secret")
-    assert not Key("").matches("")
-    assert not Key("ö").matches("o")
-    assert parse_line(Key("a\nb").to_json().encode()) == Key("a\nb")
+def test_a_key_is_good_for_its_own_allocation_only() -> None:
+    mine, other = key_for("secret", "w.replica.0.1.u1"), key_for("secret", "w.replica.1.1.u1")
+    assert mine != other
+    assert parse_line(Key(mine, "w.replica.0.1.u1").to_json().encode()) == Key(mine, "w.replica.0.1.u1")
+    assert Key(mine, "w.replica.0.1.u1").matches("secret")
+    assert not Key(mine, "w.replica.1.1.u1").matches("secret")
+    assert not Key(mine, "w.replica.0.1.u1").matches("another secret")
+    assert not Key("secret", "w.replica.0.1.u1").matches("secret")
+    assert not Key("ö", "w.replica.0.1.u1").matches("secret")
+
+
+def test_nothing_empty_is_a_key() -> None:
+    assert not Key(key_for("", "w"), "w").matches("")
+    assert not Key(key_for("secret", ""), "").matches("secret")
+    assert not Key("", "w").matches("secret")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from remuda.backends.base import CHILD_ENDED, Life, Observed, Rendered
 from remuda.backends.local.processes import kill_token, signal_process, tokens_by_pid
+from remuda.backends.reportkey import report_key
 from remuda.backends.rundir import allocation_dir
 from remuda.backends.tail import last_text
 from remuda.base.errors import BackendUnreachable, NotPrivate
@@ -15,7 +16,7 @@ from remuda.base.files import write_atomic, write_new
 from remuda.base.private import make_private
 from remuda.wire.exit import STOPPED, ExitRecord
 from remuda.wire.process import ProcessId, boot_id, is_alive
-from remuda.wire.report import Report
+from remuda.wire.report import KEY_FILE, Report
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -70,6 +71,7 @@ class LocalClient:
             make_private(folder, below=self.workloads)
             for path, text in rendered.files.items():
                 write_atomic(Path(path), text, mode=0o600)
+            write_atomic(folder / KEY_FILE, report_key(self.workloads, rendered.token), mode=0o600, sync=False)
             env = {name: os.environ[name] for name in _INHERITED if name in os.environ} | dict(rendered.env)
             self.spawned[rendered.token] = _spawn(rendered.argv, env, folder / "node.log")
         except (OSError, NotPrivate) as error:

@@ -8,6 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
+from remuda.backends.reportkey import report_key
 from remuda.backends.rundir import allocation_dir
 from remuda.backends.slurm.arrays import BATCHES, batch_of, files_of
 from remuda.backends.slurm.render import NODE_LOG, RESTARTS
@@ -17,7 +18,7 @@ from remuda.base.files import write_atomic, write_new
 from remuda.base.private import make_private
 from remuda.wire.exit import ExitRecord
 from remuda.wire.process import ProcessId
-from remuda.wire.report import Report
+from remuda.wire.report import KEY_FILE, Report
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -60,6 +61,7 @@ class Files:
             for item in items:
                 folder = Path(self.folder(item.token))
                 make_private(folder, below=self.workloads)
+                self._write(folder / KEY_FILE, report_key(self.workloads, item.token), folder)
                 for name, text in files_of(item, call).items():
                     if name not in written:
                         self._write(Path(name), text, folder)

@@ -181,7 +181,8 @@ def asked_pools(group: Group, task: Task) -> tuple[Pool, ...]:
 
 def _words(judgement: Judgement) -> str:
     parts = []
-    for words, items in (("avoids", judgement.excluded), ("would avoid, but needs nodes:", judgement.spared)):
+    but = "which nodes there are is not known" if judgement.blind else "needs nodes"
+    for words, items in (("avoids", judgement.excluded), (f"would avoid, but {but}:", judgement.spared)):
         if items:
             named = ", ".join(f"{item.node} ({item.why})" for item in items[:_TOLD])
             more = f" and {len(items) - _TOLD} more" if len(items) > _TOLD else ""

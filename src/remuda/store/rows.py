@@ -89,6 +89,8 @@ class TaskRow:
     restart_mark: int = 0
     yields_at: float = 0.0
     loaded_at: float = 0.0
+    avoids: int = 0
+    may_avoid: int = 2
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,7 @@ from sqlalchemy import (
 if TYPE_CHECKING:
     from sqlalchemy.engine import Dialect
 
-REVISION: Final = "0005"
+REVISION: Final = "0008"
 """Newest migration that this program knows."""
 VERSION_TABLE: Final = "remuda_revision"
 
@@ -144,6 +144,8 @@ TASK: Final = Table(
     _big("restart_mark"),
     _time("yields_at"),
     _time("loaded_at"),
+    _int("avoids"),
+    _int("may_avoid", "2"),
 )
 
 ALLOCATION: Final = Table(

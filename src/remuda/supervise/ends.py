@@ -11,7 +11,7 @@ from remuda.base.units import show_duration
 from remuda.policy.backoff import backoff_s
 from remuda.supervise.causes import Verdict, classify
 from remuda.supervise.ledger import Evidence
-from remuda.supervise.model import RUNNING, Allocation, Cause, Event, Phase, Task, move
+from remuda.supervise.model import AVOIDS_ALL, AVOIDS_NOTHING, RUNNING, Allocation, Cause, Event, Phase, Task, move
 
 if TYPE_CHECKING:
     from remuda.plan.model import Group
@@ -69,18 +69,29 @@ def judge(task: Task, group: Group, seen: Observed) -> Verdict:
             return Verdict(Cause.UNKNOWN, f"{why}, while others on its node did")
         return Verdict(Cause.NODE, why, evidence=(Evidence("", 0.0, "silent", detail=why),))
     if task.ending is Cause.SCHEDULER:
-        where = f"{task.pool} will never start it: " if task.pool else "the scheduler will never start it: "
-        return Verdict(Cause.SCHEDULER, where + task.never, counts=False)
+        away = " away from the nodes that it avoids" if task.avoids else ""
+        return Verdict(
+            Cause.SCHEDULER, f"{task.pool or 'the scheduler'} will never start it{away}: {task.never}", counts=False
+        )
     return Verdict(task.ending, "ended to be begun again", counts=False)
 
 
 def after_never(waiting: Task, group: Group, now: float) -> Task:
-    """The next pool is asked. When all have said so, waiting for ever would help nobody."""
+    """The next pool is asked. When all have said so, waiting for ever would help nobody.
+
+    Of an attempt that was told to keep away from nodes it is not believed: those may be the only ones. It is asked for
+    again with less to avoid, first without what the ledger concluded, then without a person's bans.
+    """
+    if waiting.avoids > AVOIDS_NOTHING:
+        less = waiting.avoids - 1
+        avoiding = "only nodes that a person banned" if less else "no node"
+        again = f"{waiting.reason}; it avoids {avoiding} from now on"
+        return replace(waiting, avoids=AVOIDS_NOTHING, may_avoid=less, not_before=now, reason=again)
     nevers = waiting.pool_nevers + 1
     if group.failover.hedge or nevers >= max(1, len(group.pools)):
         return move(replace(waiting, pool_nevers=nevers), Event.GIVE_UP, now, waiting.reason)
     failures = max(1, group.failover.retry_per_pool)
-    return replace(waiting, pool_nevers=nevers, pool_failures=failures, not_before=now)
+    return replace(waiting, pool_nevers=nevers, pool_failures=failures, not_before=now, may_avoid=AVOIDS_ALL)
 
 
 def _ran_s(task: Task, seen: Observed, now: float) -> float:

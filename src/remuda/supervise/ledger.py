@@ -18,6 +18,8 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from remuda.supervise.model import AVOIDS_ALL, AVOIDS_BANS
+
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
 
@@ -68,6 +70,10 @@ class Judgement:
     """What would be avoided if enough other nodes were left."""
     blind: bool = False
     """It is not known which nodes the task could run on: what is spared, is for that."""
+
+    def within(self, level: int) -> tuple[Exclusion, ...]:
+        """What a task avoids that may avoid so much (`supervise.model.AVOIDS_...`)."""
+        return tuple(item for item in self.excluded if level >= (AVOIDS_BANS if item.is_ban else AVOIDS_ALL))
 
 
 def exclusions(

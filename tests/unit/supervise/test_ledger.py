@@ -101,7 +101,12 @@ def test_what_cannot_be_used_anyway_does_not_count_as_left() -> None:
 
 def test_where_no_node_is_known_only_bans_count() -> None:
     evidence = [against(f"n{number}") for number in range(10)] + [ban(f"b{number}") for number in range(4)]
-    for candidates, pools in (((), ()), ((), ("p",)), (nodes(20, pools=("other",)), ("p",)), (nodes(3, pools=()), ("p",))):
+    for candidates, pools in (
+        ((), ()),
+        ((), ("p",)),
+        (nodes(20, pools=("other",)), ("p",)),
+        (nodes(3, pools=()), ("p",)),
+    ):
         said = judge(
             evidence, NOW, cluster="slurm", candidates=candidates, pools=pools, needed=1, policy=NodePolicy(limit=3)
         )

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from remuda.base.errors import InputError
 from remuda.base.ids import slug
-from remuda.base.units import parse_size
+from remuda.base.units import parse_size, show_duration
 from remuda.plan.model import (
     Command,
     Failover,
@@ -216,7 +216,9 @@ def _local_place(site: RunSite) -> dict[str, object]:
 def notes_of(spec: RunSpec, backend: str, directives: Sequence[str] = ()) -> tuple[str, ...]:
     """One sentence for each thing that is done otherwise than the spec may suggest."""
     if backend != "local":
-        return ()
+        limit = show_duration(spec.time_limit)
+        none = not spec.warning()[1] and spec.time_limit
+        return (f"its time limit of {limit} leaves no time for a warning before it: none is given",) if none else ()
     names = ("partitions", "account", "qos", "constraint", "reservation", "exclude_nodes", "node_list", "sbatch_args",
              "modules", "preamble", "output", "error", "min_vram", "max_vram", "gpu_type", "mem", "time_limit", "hedge",
              "requeue", "mail_user")  # fmt: skip

@@ -28,7 +28,7 @@ from remuda.plan.place import SlurmPlace
 from remuda.specs.sbatch import options_of, refuse
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from remuda.specs.run import RunSpec
 
@@ -166,6 +166,39 @@ def _group(spec: RunSpec, command: Command, pools: Sequence[Pool], now: float) -
             warn_before_s=warn_before,
         ),
     )
+
+
+def with_settings(
+    workload: Workload, spec: RunSpec, pools: Sequence[Pool] | None, now: float, *, keys: Collection[str]
+) -> Workload:
+    """A planned run with other settings.
+
+    Args:
+        workload: as it was planned.
+        spec: its document with other values.
+        pools: where its next attempt may run; None: as before.
+        now: seconds since the epoch.
+        keys: fields that were changed; what no other field follows from stays as it is.
+    """
+    old = workload.group(SCRIPT)
+    new = _group(spec, old.command, old.pools if pools is None else pools, now)
+    until = new.replace.until if "keep_alive" in keys else old.replace.until
+    resources = {"time_limit_s": new.resources.time_limit_s, "mem_bytes": new.resources.mem_bytes,
+                 "cpus": new.resources.cpus}  # fmt: skip
+    group = old.model_copy(update={
+        "resources": old.resources.model_copy(update=resources),
+        "replace": new.replace.model_copy(update={"until": until}),
+        "kill_grace_s": new.kill_grace_s, "pools": new.pools, "failover": new.failover, "nodes": new.nodes,
+        "watch": new.watch,
+    })  # fmt: skip
+    place = {key: getattr(spec, key) or "" for key in _PLACE_KEYS & set(keys)} if workload.backend == "slurm" else {}
+    kept = {key: value for key, value in {**workload.place, **place}.items() if value != ""}
+    labels = {key: value for key, value in workload.labels.items() if key != KEEP}
+    labels |= {KEEP: f"{spec.keep_alive:g}"} if spec.keep_alive else {}
+    return workload.model_copy(update={"groups": (group,), "place": kept, "labels": labels})
+
+
+_PLACE_KEYS: Final = frozenset({"account", "qos", "constraint", "reservation", "exclude_nodes", "node_list"})
 
 
 def _replace(spec: RunSpec, now: float) -> Replace:

@@ -77,6 +77,39 @@ def test_behind_a_cut_cable_the_old_copy_writes_nothing_more(runs: Runs) -> None
     assert runs.starts()[1][2] != node
 
 
+#: A rank on each of two nodes, as Slurm itself starts them; each writes for as long as it lives.
+RANKS = """#!/bin/sh
+exec srun --nodes=2 --ntasks=2 --ntasks-per-node=1 sh -c '
+while [ ! -e "$OUT/enough" ]; do
+  echo "$REMUDA_ATTEMPT $SLURM_PROCID $SLURMD_NODENAME" >> "$OUT/steps"
+  sleep 0.1
+done'
+"""
+
+
+@pytest.mark.parametrize("which", ["the first node", "the second node"])
+def test_behind_a_cut_cable_no_rank_of_the_old_copy_writes_beside_the_new_one(runs: Runs, which: str) -> None:
+    """Over two nodes: each of them fences itself, and the new copy waits for that."""
+    if not runs.bed.layout.isolated:
+        return
+    runs.begin("--nodes", "2", "--partitions", "spot", script=runs.script(RANKS, "ranks.sh"))
+    runs.wait(lambda: {line.split()[1] for line in runs.lines("steps")} == {"0", "1"}, "both ranks write")
+    nodes = {rank: node for _, rank, node in map(str.split, runs.lines("steps"))}
+    assert len(set(nodes.values())) == 2
+    runs.bed.cut(nodes["0" if which == "the first node" else "1"])
+    runs.wait_running(attempt=2, limit_s=200)
+    seen = len(runs.lines("steps"))
+    runs.wait(lambda: len(runs.lines("steps")) > seen + 100, "the new copy writes on")
+    writers = [line.split()[0] for line in runs.lines("steps")]
+    assert writers == sorted(writers), "one of the old copy wrote beside the new one"
+    assert {line.split()[1] for line in runs.lines("steps")[seen:]} == {"0", "1"}
+    runs.bed.heal(nodes["0" if which == "the first node" else "1"])
+    runs.enough()
+    runs.wait_done()
+    writers = [line.split()[0] for line in runs.lines("steps")]
+    assert writers == sorted(writers)
+
+
 def test_a_drained_node_keeps_its_run_and_gets_no_other(runs: Runs) -> None:
     runs.begin(*GPU_POOLS)
     runs.wait_running()

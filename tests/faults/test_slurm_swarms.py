@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from tests.conftest import PYTHON
-from tests.faults.slurm_herds import Herd
+from tests.faults.slurm_herds import BACKEND, Herd
 
 if TYPE_CHECKING:
     from tests.conftest import Home
@@ -67,5 +67,33 @@ def test_a_replica_on_a_broken_gpu_is_begun_again_on_another_node(herd: Herd) ->
     assert broken["cause"] == "node"
     assert broken["node"] != herd.tasks()["replica/0"]["node"]
     assert "xid-79" in herd.home.run("nodes", "history", broken["node"]).stdout
+    assert herd.ask() == 200
+    herd.down()
+
+
+@pytest.mark.parametrize(
+    ("place", "attempt"),
+    [
+        pytest.param({"partition": "gpu-l40s"}, 3, id="one of the two is kept"),
+        pytest.param(
+            {"partition": "spot", "preamble": ["#SBATCH --constraint=l40s"]}, 4,
+            id="the others of the partition cannot run it, and Slurm says never",
+        ),
+    ],
+)  # fmt: skip
+def test_a_swarm_whose_two_nodes_have_each_stumbled_once_comes_back(
+    herd: Herd, place: dict[str, object], attempt: int
+) -> None:
+    script = herd.home.root / "engine.sh"
+    script.write_text(
+        f"#!/bin/sh\nif mkdir {herd.home.root}/$SLURMD_NODENAME; then\n"
+        "  echo 'NVRM: Xid (PCI:0000:3b:00): 79, GPU has fallen off the bus'\n  exit 1\nfi\nexec \"$@\"\n"
+    )
+    serve = [PYTHON, "-m", "remuda.testing.engine", "--host", "{host}", "--port", "{port}", "--model", "herd-1"]
+    herd.up(
+        backend=BACKEND | place, replicas=1, gpus_per_replica=1, router="none", command=["/bin/sh", str(script), *serve]
+    )
+    assert herd.tasks()["replica/0"]["attempt"] == attempt, herd.told()
+    assert {node for node in herd.bed.node_names if (herd.home.root / node).exists()} == {"l40s-1", "l40s-2"}
     assert herd.ask() == 200
     herd.down()

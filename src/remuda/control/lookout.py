@@ -187,6 +187,14 @@ class Lookout:
         """Tasks that may have an allocation now."""
         return sum(task.phase in LIVE for tasks in self.supervisor.all.values() for task in tasks.values())
 
+    def known(self, name: str) -> Want:
+        """The recorded intent of a workload.
+
+        Raises:
+            NotFound: there is none of that name; the nearest names are in the hint.
+        """
+        return self._want(name)
+
     def _want(self, name: str) -> Want:
         want = self.supervisor.wants.get(name)
         if want is None:

@@ -169,10 +169,11 @@ def _vram(gpu: str, nodes: Sequence[Node]) -> tuple[float | None, list[float]]:
     known = gpu_named(gpu) if gpu else None
     if known is not None and known.vram_gb:
         return known.vram_gb, []
+    variants = list(known.variants) if known is not None else []
     said = {vram_of_features(node.features) for node in nodes}
-    if len(said) == 1 and (size := said.pop()):
+    if len(said) == 1 and (size := said.pop()) and (not variants or size in variants):
         return size, []
-    return None, list(known.variants) if known is not None else []
+    return None, variants
 
 
 def node_views(

@@ -17,6 +17,7 @@ from remuda import __version__
 from remuda.base.errors import Conflict, InputError, NotFound, Rejected, RemudaError, TimedOut, Unavailable
 from remuda.control.nodes import Nodes
 from remuda.control.service import Service, Start, Verb
+from remuda.control.settings import SettingView, change_settings, settings_of
 from remuda.control.sweep import StrayView
 from remuda.control.views import ExplainView, HostView, LineView, WorkloadView
 from remuda.host.nodes_api import add_nodes
@@ -63,6 +64,15 @@ class ScaleBody(BaseModel):
     """Another number of replicas."""
 
     replicas: int
+
+
+class SettingsBody(BaseModel):
+    """Other settings of a run."""
+
+    changes: dict[str, str]
+    """Key -> value, as it is typed; empty: as if it had never been said."""
+    by: str = ""
+    """Login name of whoever wants it."""
 
 
 class BackupBody(BaseModel):
@@ -185,6 +195,14 @@ class App:
         @router.post("/workloads/{name}/unpause", summary="Go on beginning what is wanted")
         async def unpause(name: str) -> WorkloadView:
             return service.pause(name, paused=False)
+
+        @router.get("/workloads/{name}/settings", summary="What may be changed of a run, with its values now")
+        async def settings(name: str) -> list[SettingView]:
+            return settings_of(service, name)
+
+        @router.post("/workloads/{name}/settings", summary="Change settings of a run, all or none")
+        async def change(name: str, body: SettingsBody) -> list[SettingView]:
+            return await change_settings(service, name, body.changes, by=body.by)
 
         @router.post("/workloads/{name}/scale", summary="Change the number of replicas")
         async def scale(name: str, body: ScaleBody) -> WorkloadView:

@@ -43,12 +43,10 @@ if TYPE_CHECKING:
     from remuda.wire.child import ChildSpec
 
 PROBE_BODY_BYTES = 65536
-FAREWELL_S = 0.5
-"""How long the end waits for the host to take the last report."""
+FAREWELL_S = 0.5  # how long the end waits for the host to take the last report
 TERM_RACE_S = 1.0
 """A scheduler that ends everything may reach the script before this program: so long its SIGTERM is waited for."""
-MAX_REASON = 1000
-TAIL_CHARS = 4000
+MAX_REASON, TAIL_CHARS = 1000, 4000
 _PASSING = (errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.ETXTBSY, errno.EINTR)
 
 
@@ -484,6 +482,8 @@ class Supervisor:
         if self._watch is not None:
             self._watch.cancel()
         self._records.exit(record)
+        if self._watch is not None:
+            self._watch.leave()
         self._report(beat=True)
         for log in (*self._logs, *((self._second,) if self._second is not None else ())):
             log.close()

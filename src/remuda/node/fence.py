@@ -53,11 +53,13 @@ class Fence:
         if path is None:
             return None
         try:
-            stat = path.stat()
-            signature = (stat.st_mtime_ns, stat.st_ino)
-            if self._seen.get(name) == signature:
-                return None
-            data: Any = json.loads(path.read_text(encoding="utf-8"))
+            # Opened, not only looked at: a network file system answers a look from memory for up to a minute.
+            with path.open(encoding="utf-8") as file:
+                stat = os.fstat(file.fileno())
+                signature = (stat.st_mtime_ns, stat.st_ino)
+                if self._seen.get(name) == signature:
+                    return None
+                data: Any = json.loads(file.read())
         except (OSError, ValueError):
             return None
         self._seen[name] = signature

@@ -11,11 +11,14 @@ import time
 from typing import TYPE_CHECKING, Callable, NamedTuple
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from remuda.node.launch import Launch
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 SWEEP_S = 5.0
+_SPARED: set[int] = set()
 
 
 class Cleanup(NamedTuple):
@@ -109,10 +112,20 @@ def reap() -> list[tuple[int, int]]:
         ended.append((pid, os.waitstatus_to_exitcode(status)))
 
 
+def spare(pid: int) -> None:
+    """This program's own helper: neither it nor what it starts is the child's, or is swept away with it."""
+    _SPARED.add(pid)
+
+
+def spared(parents: Mapping[int, int]) -> set[int]:
+    """Pids among `parents` (pid -> parent) of helpers and of what they started."""
+    return {pid for pid in parents if any(pid == one or _descends(pid, one, parents) for one in _SPARED)}
+
+
 def descendants() -> dict[int, float]:
     """Living processes started by this program, directly or not -> CPU seconds used, reaped children included.
 
-    Empty where there is no /proc.
+    Its helpers (`spare`) are left out. Empty where there is no /proc.
     """
     parents: dict[int, int] = {}
     cpu: dict[int, float] = {}
@@ -127,7 +140,8 @@ def descendants() -> dict[int, float]:
             parents[int(name)] = int(fields[1])
             cpu[int(name)] = sum(int(value) for value in fields[11:15]) / tick
     own = os.getpid()
-    return {pid: cpu[pid] for pid in parents if pid != own and _descends(pid, own, parents)}
+    kept = {own, *spared(parents)}
+    return {pid: cpu[pid] for pid in parents if pid not in kept and _descends(pid, own, parents)}
 
 
 def _processes() -> list[str]:
@@ -137,7 +151,7 @@ def _processes() -> list[str]:
         return []
 
 
-def _descends(pid: int, ancestor: int, parents: dict[int, int]) -> bool:
+def _descends(pid: int, ancestor: int, parents: Mapping[int, int]) -> bool:
     for _ in range(len(parents)):
         pid = parents.get(pid, 0)
         if pid == ancestor:
@@ -173,6 +187,8 @@ def sweep(child: Child) -> None:
         except ChildProcessError:
             return
         if pid == 0:
+            if _SPARED and not descendants():
+                return  # only helpers are left
             kill_descendants()
             time.sleep(pause)
             pause = min(pause * 2, 0.05)

@@ -26,6 +26,14 @@ def main(arguments: list[str]) -> int:
         from remuda.node.spread import main as spread
 
         return spread(arguments[1:])
+    if arguments[:1] == ["guardroom"] and len(arguments) == 3:
+        from remuda.node.guardroom import main as guardroom
+
+        return guardroom(arguments[1:])
+    if arguments[:1] == ["guard"] and len(arguments) == 2:
+        from remuda.node.guard import main as guard
+
+        return guard(arguments[1:])
     if arguments[:1] == ["member"] and len(arguments) == 2:
         from remuda.node.member import main as member
 

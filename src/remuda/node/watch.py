@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Callable
 from remuda.node import gpus, machine, progress
 from remuda.node.claim import CLAIM
 from remuda.node.fence import Fence, Previous
+from remuda.node.guarded import Guarded, Unguarded, node_count
+from remuda.node.jobs import Job
 from remuda.node.records import ERRORS, LOG
 from remuda.node.scan import Faults, Scanner, faults_in, root_cause
 from remuda.node.smoke import NO_CUDA, OK, Smoke
@@ -89,6 +91,8 @@ class Watcher:
         self._has_gpus = watch.gpus > 0 or gpus.are_given(self._env)
         self._step: Callable[[float], machine.Event | None] | None = self._wait_for_previous
         self._previous: Previous | None = None
+        self._unguarded: Unguarded | None = None
+        self._guards: Guarded | None = None
         self._smoke: Smoke | None = None
         self._addresses: dict[str, str] = {}
         self._scanners: list[Scanner] = []
@@ -123,7 +127,9 @@ class Watcher:
         self._look_at = now + LOOK_S
         by = self._fence.broken_by()
         if by:
-            return [machine.Fenced(by)]
+            return [self._fenced(by)]
+        if self._guards is not None:
+            self._guards.look()
         if self.progress.look():
             self._progress_at = now
         if printed != self._printed[0]:
@@ -139,14 +145,14 @@ class Watcher:
             by = self._fence.broken_by()
             if by:
                 self.cancel()
-                return [machine.Fenced(by)]
+                return [self._fenced(by)]
         while self._step is not None:
             step = self._step
             event = step(now)
             if event is not None:
                 self._step = None
                 by = self._fence.broken_by()
-                return [machine.Fenced(by) if by else event]
+                return [self._fenced(by) if by else event]
             if self._step is step:
                 break
         return []
@@ -162,6 +168,35 @@ class Watcher:
                 return None
             if found:
                 self._journal.say("info", found)
+        self.reason = ""
+        self._step = self._wait_for_guards_before if self._spec.guard is not None else self._check_gpus
+        return None
+
+    def _wait_for_guards_before(self, now: float) -> machine.Event | None:
+        """Wherever an earlier attempt ran, nothing of it may write any more."""
+        self._unguarded = self._unguarded or Unguarded(self._dir, now)
+        nodes = self._unguarded.look(now)
+        if nodes:
+            self.reason = f"waits until nothing of an earlier attempt is left on {', '.join(nodes)}"
+            self._look_at = now + PREVIOUS_LOOK_S
+            return None
+        self.reason = ""
+        nodes_here, guard = node_count(os.environ), self._spec.guard
+        self._step = self._check_gpus
+        if nodes_here > 1 and guard is not None:
+            try:
+                beat_s = self._watch.heartbeat_interval_s
+                self._guards = Guarded(guard, self._dir, nodes_here, self._journal, now, beat_s=beat_s)
+                self._step = self._await_guards
+            except OSError as error:
+                self._journal.say("warning", f"the other nodes are not guarded: {error}")
+        return None
+
+    def _await_guards(self, now: float) -> machine.Event | None:
+        if self._guards is not None and not self._guards.is_settled(now):
+            self.reason = "waits for the guards of its other nodes"
+            self._look_at = now + PREVIOUS_LOOK_S
+            return None
         self.reason = ""
         self._step = self._check_gpus
         return None
@@ -223,11 +258,24 @@ class Watcher:
             self._look_at = 0.0
 
     def cancel(self) -> None:
-        """Nobody wants to start any more."""
+        """Nobody wants to start any more, or what was started has ended."""
         self._step = None
+        if self._guards is not None:
+            self._guards.dismiss()
         if self._smoke is not None:
             self._smoke.cancel()
             self._smoke = None
+
+    def leave(self) -> None:
+        """Wait for those that were dismissed."""
+        if self._guards is not None:
+            self._guards.leave()
+
+    def _fenced(self, by: str) -> machine.Fenced:
+        """Another counts: what steps of the job have started here is no descendant of this program, and ends now."""
+        if self._spec.guard is not None:
+            Job(os.environ).kill()
+        return machine.Fenced(by)
 
     # --- while it runs -----------------------------------------------------------------------------------------------
 

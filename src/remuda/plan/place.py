@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from pydantic import Field
 
+from remuda.base.errors import InputError
+from remuda.base.hostlist import expand
 from remuda.plan.model import Frozen
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from remuda.plan.model import Pool
 
 
 class SlurmPlace(Frozen):
@@ -48,3 +57,21 @@ class SlurmPlace(Frozen):
     env: dict[str, str] = Field(default_factory=dict)
     """What is kept of the user's environment. Nothing else reaches the job (`--export=NONE`)."""
     home: str = ""
+
+
+def asked_partitions(place: Mapping[str, object], pools: Sequence[Pool]) -> tuple[str, ...]:
+    """Names of the partitions that an allocation with these pools is asked of; empty: the cluster's default one."""
+    named = [pool.place.get("partition") or pool.name for pool in pools] or [str(place.get("partition") or "")]
+    return tuple(dict.fromkeys(part for name in named for part in name.split(",") if part))
+
+
+def settled_nodes(place: Mapping[str, object], pools: Sequence[Pool]) -> frozenset[str]:
+    """Nodes about which the user's own words leave nothing to choose: those that are asked for, or avoided, by name."""
+    names: set[str] = set()
+    for known in [{**place, **pool.place} for pool in pools] or [place]:
+        for key in ("node_list", "exclude_nodes"):
+            try:
+                names.update(expand(text) if (text := str(known.get(key) or "")) else ())
+            except InputError:
+                continue  # it is told where the job is rendered
+    return frozenset(names)

@@ -10,6 +10,7 @@ from remuda.base.errors import InputError
 from remuda.base.units import parse_size, show_duration
 from remuda.plan.gpus import gpu_named, is_kind, vram_of_features
 from remuda.plan.model import Pool
+from remuda.specs.run import EARLY_S
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -42,6 +43,8 @@ class Fit:
     is_default: bool = False
     gpu: str = ""
     """Kind of GPU, as the scheduler names it."""
+    short_s: float = 0.0
+    """Its time limit, where that is too short for the warning before it; else 0."""
 
 
 @dataclass(frozen=True)
@@ -112,6 +115,7 @@ def find_pools(spec: RunSpec, cluster: Cluster) -> Found:
         fits = [by_name.get(name) or Fit(_pool(name)) for name in spec.partitions if name in by_name or name in away]
     else:
         fits = _ordered(spec, fits)
+    notes += [_too_short(spec, fit) for fit in fits if fit.short_s]
     if not fits:
         raise InputError(_no_fit(others), hint=_lines(others), where=_blame(spec))
     return Found(tuple(fits), others, tuple(notes))
@@ -215,8 +219,10 @@ def _among(spec: RunSpec, info: PoolInfo, nodes: Sequence[Node], kinds: set[_Kin
     if len(usable) < spec.nodes:
         state = Counter(node.state for node in able if not node.usable).most_common(1)[0][0]
         return NoFit(info.name, f"{len(usable)} of {len(able)} nodes are usable now ({state})", passing=True)
+    before = spec.warning()[1]
+    short_s = info.max_time_s if before and not spec.time_limit and info.max_time_s <= before + EARLY_S else 0.0
     if not spec.gpus:
-        return Fit(_pool(info.name), is_default=info.is_default)
+        return Fit(_pool(info.name), is_default=info.is_default, short_s=short_s)
     count = Counter(_kind(node) for node in usable)
     best = max(count, key=lambda kind: (count[kind] >= spec.nodes, kind.vram.least, count[kind], kind.gpu_type))
     gpu = gpu_named(best.gpu_type)
@@ -230,6 +236,17 @@ def _among(spec: RunSpec, info: PoolInfo, nodes: Sequence[Node], kinds: set[_Kin
         gpus_free=sum(node.gpus_free for node in mine),
         is_default=info.is_default,
         gpu=best.gpu_type,
+        short_s=short_s,
+    )
+
+
+def _too_short(spec: RunSpec, fit: Fit) -> str:
+    """A sentence about a partition that ends every attempt before it has begun to work."""
+    last = "" if spec.partitions else " comes last"
+    limit, before = show_duration(fit.short_s), show_duration(spec.warning()[1])
+    return (
+        f"partition {fit.pool.name}{last}: its time limit of {limit} is hardly longer than the warning, which comes "
+        f"{before} before it"
     )
 
 
@@ -250,17 +267,20 @@ def _pool(name: str, spec: RunSpec | None = None, kind: _Kind | None = None, eve
 
 
 def _ordered(spec: RunSpec, fits: Sequence[Fit]) -> list[Fit]:
-    """Best first or cheapest first; free GPUs break ties, then the default partition, then the name."""
+    """Best first or cheapest first; among equal ones those with too short a time limit come last.
+
+    Then free GPUs break ties, then the default partition, then the name.
+    """
     if not spec.gpus:
-        default = [fit for fit in fits if fit.is_default]
-        return default or sorted(fits, key=lambda fit: fit.pool.name)
+        default = [fit for fit in fits if fit.is_default and not fit.short_s]
+        return default or sorted(fits, key=lambda fit: (fit.short_s > 0, not fit.is_default, fit.pool.name))
     sign = -1 if spec.prefer == "max" else 1
     return sorted(
         fits,
         key=lambda fit: (
             # What is not known is neither best nor cheapest.
             fit.vram_gb == 0, sign * fit.vram_gb, sign * fit.bandwidth_gbs, sign * fit.year,
-            -fit.gpus_free, not fit.is_default, fit.pool.name,
+            fit.short_s > 0, -fit.gpus_free, not fit.is_default, fit.pool.name,
         ),
     )  # fmt: skip
 

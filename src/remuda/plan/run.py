@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from remuda.base.errors import InputError
 from remuda.base.ids import slug
-from remuda.base.units import parse_size
+from remuda.base.units import parse_size, show_duration
 from remuda.plan.model import (
     Command,
     Failover,
@@ -29,7 +29,7 @@ from remuda.specs.sbatch import refuse
 from remuda.specs.sbatch_options import BUILT_IN, options_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from remuda.specs.run import RunSpec
     from remuda.specs.sbatch_options import Takes
@@ -172,6 +172,39 @@ def _group(spec: RunSpec, command: Command, pools: Sequence[Pool], now: float) -
     )
 
 
+def with_settings(
+    workload: Workload, spec: RunSpec, pools: Sequence[Pool] | None, now: float, *, keys: Collection[str]
+) -> Workload:
+    """A planned run with other settings.
+
+    Args:
+        workload: as it was planned.
+        spec: its document with other values.
+        pools: where its next attempt may run; None: as before.
+        now: seconds since the epoch.
+        keys: fields that were changed; what no other field follows from stays as it is.
+    """
+    old = workload.group(SCRIPT)
+    new = _group(spec, old.command, old.pools if pools is None else pools, now)
+    until = new.replace.until if "keep_alive" in keys else old.replace.until
+    resources = {"time_limit_s": new.resources.time_limit_s, "mem_bytes": new.resources.mem_bytes,
+                 "cpus": new.resources.cpus}  # fmt: skip
+    group = old.model_copy(update={
+        "resources": old.resources.model_copy(update=resources),
+        "replace": new.replace.model_copy(update={"until": until}),
+        "kill_grace_s": new.kill_grace_s, "pools": new.pools, "failover": new.failover, "nodes": new.nodes,
+        "watch": new.watch,
+    })  # fmt: skip
+    place = {key: getattr(spec, key) or "" for key in _PLACE_KEYS & set(keys)} if workload.backend == "slurm" else {}
+    kept = {key: value for key, value in {**workload.place, **place}.items() if value != ""}
+    labels = {key: value for key, value in workload.labels.items() if key != KEEP}
+    labels |= {KEEP: f"{spec.keep_alive:g}"} if spec.keep_alive else {}
+    return workload.model_copy(update={"groups": (group,), "place": kept, "labels": labels})
+
+
+_PLACE_KEYS: Final = frozenset({"account", "qos", "constraint", "reservation", "exclude_nodes", "node_list"})
+
+
 def _replace(spec: RunSpec, now: float) -> Replace:
     is_once = spec.mode == "run_once"
     retries = spec.max_retries if spec.max_retries is not None else (DEFAULT_RETRIES if is_once else _UNBOUNDED)
@@ -220,7 +253,9 @@ def _local_place(site: RunSite) -> dict[str, object]:
 def notes_of(spec: RunSpec, backend: str, directives: Sequence[str] = ()) -> tuple[str, ...]:
     """One sentence for each thing that is done otherwise than the spec may suggest."""
     if backend != "local":
-        return ()
+        limit = show_duration(spec.time_limit)
+        none = not spec.warning()[1] and spec.time_limit
+        return (f"its time limit of {limit} leaves no time for a warning before it: none is given",) if none else ()
     names = ("partitions", "account", "qos", "constraint", "reservation", "exclude_nodes", "node_list", "sbatch_args",
              "modules", "preamble", "output", "error", "min_vram", "max_vram", "gpu_type", "mem", "time_limit", "hedge",
              "requeue", "mail_user")  # fmt: skip

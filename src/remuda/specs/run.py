@@ -208,15 +208,24 @@ class RunSpec(Strict):
                 f"`backoff_max` is {self.backoff_max:g} s, less than the {self.backoff_base:g} s of `backoff_base`"
             )
             raise contradiction("backoff_max", sentence)
+        before = float(self.signal.partition("@")[2])
+        if "signal" in self.model_fields_set and 0 < self.time_limit <= before:
+            sentence = (
+                f"`time_limit` is {self.time_limit:g} s, and `signal` tells the script {before:g} s before it to end: "
+                f"every attempt would end as soon as it begins"
+            )
+            raise contradiction("time_limit", sentence, "give it more time, or a shorter warning: --signal TERM@10")
         if not self.gpus and (self.min_vram or self.max_vram or self.gpu_type):
             said = "gpu_type" if self.gpu_type else "min_vram" if self.min_vram else "max_vram"
             raise contradiction(said, f"`{said}` says which GPUs, but no GPU is asked for", "add --gpus 1")
         return self
 
     def warning(self) -> tuple[str, float]:
-        """Signal before the time limit, and how many seconds before."""
-        name, _, before = self.signal.partition("@")
-        return name, float(before)
+        """Signal before the time limit, and how many seconds before; 0: the limit leaves no time for one."""
+        name, _, text = self.signal.partition("@")
+        before = float(text)
+        is_asked = "signal" in self.model_fields_set
+        return name, 0.0 if not is_asked and 0 < self.time_limit <= before + EARLY_S else before
 
 
 def _signal_name(word: str) -> str:
@@ -234,6 +243,9 @@ def contradiction(at: str, sentence: str, hint: str = "") -> Exception:
 
     return PydanticCustomError("said_at", "", {"at": at, "sentence": sentence, "hint": hint})
 
+
+EARLY_S = 60.0
+"""Slurm sends a warning up to so long before it is due."""
 
 FLAGS: dict[str, str] = {
     name.replace("_", "-"): name for name in RunSpec.model_fields if name not in ("kind", "script", "args")

@@ -90,6 +90,8 @@ class TaskRow:
     yields_at: float = 0.0
     loaded_at: float = 0.0
     progress: float = 0.0
+    avoids: int = 0
+    may_avoid: int = 2
 
 
 @dataclass(frozen=True, slots=True)

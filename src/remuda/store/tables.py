@@ -22,7 +22,7 @@ from sqlalchemy import (
 if TYPE_CHECKING:
     from sqlalchemy.engine import Dialect
 
-REVISION: Final = "0006"
+REVISION: Final = "0007"
 """Newest migration that this program knows."""
 VERSION_TABLE: Final = "remuda_revision"
 
@@ -145,6 +145,8 @@ TASK: Final = Table(
     _time("yields_at"),
     _time("loaded_at"),
     Column("progress", Double, nullable=False, server_default="0"),
+    _int("avoids"),
+    _int("may_avoid", "2"),
 )
 
 ALLOCATION: Final = Table(

@@ -16,7 +16,7 @@ _MATERIAL = (
     "phase", "attempt", "generation", "token", "native", "failures", "not_before", "ready_since", "kill_at",
     "cause", "reason", "node", "url", "pid", "restarts", "exit_code", "started_at", "released", "never", "limit_at",
     "requeues", "ending", "pool", "pool_refusals", "pool_failures", "pool_nevers", "pool_left_at", "quick_failures",
-    "restart_mark", "yields_at",
+    "restart_mark", "yields_at", "avoids", "may_avoid",
 )  # fmt: skip
 
 

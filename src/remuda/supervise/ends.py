@@ -11,7 +11,7 @@ from remuda.base.units import show_duration
 from remuda.policy.backoff import backoff_s
 from remuda.supervise.causes import Verdict, classify
 from remuda.supervise.ledger import Evidence
-from remuda.supervise.model import RUNNING, Allocation, Cause, Event, Phase, Task, move
+from remuda.supervise.model import AVOIDS_ALL, AVOIDS_NOTHING, RUNNING, Allocation, Cause, Event, Phase, Task, move
 
 if TYPE_CHECKING:
     from remuda.plan.model import Group
@@ -55,7 +55,23 @@ def after_end(task: Task, group: Group, seen: Observed, now: float) -> Task:
         return move(known, Event.CANCELLED, now, verdict.reason)
     if task.phase is Phase.STOPPING and task.ending is Cause.SCHEDULER:
         return after_never(move(known, Event.ENDED_AGAIN, now, verdict.reason), group, now)
+    too_short = _too_short(task, group, verdict, seen)
+    if too_short and task.phase is not Phase.STOPPING:
+        return after_never(move(known, Event.ENDED_BAD, now, too_short), group, now)
     return _after_failure(known, group, verdict, now, _ran_s(task, seen, now), healthy_since=task.ready_since)
+
+
+def _too_short(task: Task, group: Group, verdict: Verdict, seen: Observed) -> str:
+    """Why no attempt there can do anything before it is told to end, in a sentence; empty where one can."""
+    before = group.watch.warn_before_s if group.watch is not None else 0.0
+    limit = task.limit_at - (seen.started_at or task.started_at)
+    if verdict.cause is not Cause.TIME_LIMIT or not task.limit_at or not 0 < limit <= before:
+        return ""
+    where = f" in {task.pool}" if task.pool else ""
+    return (
+        f"its time limit{where} is {show_duration(limit)}, and {show_duration(before)} before that it is told to end: "
+        f"an attempt ends as soon as it begins"
+    )
 
 
 def judge(task: Task, group: Group, seen: Observed) -> Verdict:
@@ -72,18 +88,29 @@ def judge(task: Task, group: Group, seen: Observed) -> Verdict:
             return Verdict(Cause.UNKNOWN, f"{why}, while others on its node did")
         return Verdict(Cause.NODE, why, evidence=(Evidence("", 0.0, "silent", detail=why),))
     if task.ending is Cause.SCHEDULER:
-        where = f"{task.pool} will never start it: " if task.pool else "the scheduler will never start it: "
-        return Verdict(Cause.SCHEDULER, where + task.never, counts=False)
+        away = " away from the nodes that it avoids" if task.avoids else ""
+        return Verdict(
+            Cause.SCHEDULER, f"{task.pool or 'the scheduler'} will never start it{away}: {task.never}", counts=False
+        )
     return Verdict(task.ending, "ended to be begun again", counts=False)
 
 
 def after_never(waiting: Task, group: Group, now: float) -> Task:
-    """The next pool is asked. When all have said so, waiting for ever would help nobody."""
+    """The next pool is asked. When all have said so, waiting for ever would help nobody.
+
+    Of an attempt that was told to keep away from nodes it is not believed: those may be the only ones. It is asked for
+    again with less to avoid, first without what the ledger concluded, then without a person's bans.
+    """
+    if waiting.avoids > AVOIDS_NOTHING:
+        less = waiting.avoids - 1
+        avoiding = "only nodes that a person banned" if less else "no node"
+        again = f"{waiting.reason}; it avoids {avoiding} from now on"
+        return replace(waiting, avoids=AVOIDS_NOTHING, may_avoid=less, not_before=now, reason=again)
     nevers = waiting.pool_nevers + 1
     if group.failover.hedge or nevers >= max(1, len(group.pools)):
         return move(replace(waiting, pool_nevers=nevers), Event.GIVE_UP, now, waiting.reason)
     failures = max(1, group.failover.retry_per_pool)
-    return replace(waiting, pool_nevers=nevers, pool_failures=failures, not_before=now)
+    return replace(waiting, pool_nevers=nevers, pool_failures=failures, not_before=now, may_avoid=AVOIDS_ALL)
 
 
 def _ran_s(task: Task, seen: Observed, now: float) -> float:
@@ -118,7 +145,7 @@ def _after_failure(
         return replace(waiting, not_before=now)
     if rule.policy == "never":
         return move(waiting, Event.GIVE_UP, now, f"{verdict.reason}; it is not to be replaced")
-    if not verdict.counts:
+    if not verdict.counts and not (verdict.cause is Cause.TIME_LIMIT and _is_braked(waiting, group)):
         return replace(waiting, not_before=now + short_wait_s(waiting, group))
     after = retry_or_give_up(waiting, group, now)
     if has_run_long and after.phase is Phase.WAITING:
@@ -128,18 +155,28 @@ def _after_failure(
 
 
 def _quick_failures(task: Task, group: Group, verdict: Verdict, ran_s: float) -> int:
-    """Only the program's own failures count, and only one that ran longer breaks the row."""
+    """Only the program's own failures count, and only one that ran longer breaks the row.
+
+    So do attempts that were shorter than the warning before their time limit: nothing else would ever end them.
+    """
     if group.replace.quick_s > 0 and ran_s < group.replace.quick_s:
-        return task.quick_failures + (verdict.cause is Cause.APPLICATION)
+        before = group.watch.warn_before_s if group.watch is not None else 0.0
+        is_short = verdict.cause is Cause.TIME_LIMIT and ran_s < before
+        return task.quick_failures + (verdict.cause is Cause.APPLICATION or is_short)
     return 0
+
+
+def _is_braked(task: Task, group: Group) -> bool:
+    return 0 < group.replace.quick_limit <= task.quick_failures
 
 
 def retry_or_give_up(task: Task, group: Group, now: float) -> Task:
     """A WAITING task after one more failure: it waits for its next attempt, or is FAILED."""
     rule = group.replace
-    if 0 < rule.quick_limit <= task.quick_failures:
+    if _is_braked(task, group):
         within = show_duration(rule.quick_s)
-        why = f"given up: it failed {task.quick_failures} times within {within} of its start; {task.reason}"
+        what = "its time limit ended it" if task.cause is Cause.TIME_LIMIT else "it failed"
+        why = f"given up: {what} {task.quick_failures} times within {within} of its start; {task.reason}"
         return move(task, Event.GIVE_UP, now, why)
     if task.failures >= rule.max_failures:
         times = "1 failure" if task.failures == 1 else f"{task.failures} failures, the last"

@@ -9,7 +9,7 @@ from remuda.backends.base import Life, Observed
 from remuda.base.units import show_duration
 from remuda.policy.failover import is_pool_done, is_round_over
 from remuda.supervise.ends import after_end, after_never, retry_or_give_up, short_wait_s
-from remuda.supervise.model import LIVE, RUNNING, Cause, Event, Phase, Task, move
+from remuda.supervise.model import AVOIDS_ALL, LIVE, RUNNING, Cause, Event, Phase, Task, move
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -130,7 +130,7 @@ def _running(task: Task, group: Group, seen: Observed, now: float, silent_s: flo
     if seen.requeues > task.requeues:  # it was pending in between, unseen
         task = replace(task, requeues=seen.requeues, started_at=now)
     if not task.started_at or task.never or task.pool_nevers:
-        task = replace(task, started_at=task.started_at or now, never="", pool_nevers=0)
+        task = replace(task, started_at=task.started_at or now, never="", pool_nevers=0, may_avoid=AVOIDS_ALL)
     if task.phase is Phase.PENDING:
         task = move(task, Event.SEEN_RUNNING, now, "running, not ready yet")
     if task.phase is Phase.STARTING and group.probe is None and task.seq < 0 and seen.report is None:
@@ -216,7 +216,7 @@ def reported(task: Task, report: Report, now: float, *, since: float = 0.0) -> T
     if task.phase is Phase.SUBMITTING:
         task = accepted(task, task.native, now)
     if task.phase in RUNNING | {Phase.PENDING} and not task.started_at:
-        task = replace(task, started_at=now, never="", pool_nevers=0)
+        task = replace(task, started_at=now, never="", pool_nevers=0, may_avoid=AVOIDS_ALL)
     return _by_state(task, report, now)
 
 

@@ -6,18 +6,22 @@
   two that fail on different GPUs. Evidence that names no device is added to that against each of them.
 - A ban by a person is evidence too. It holds even where `NodePolicy.exclude` is off: that opts out of the ledger's own
   conclusions, not of a person's word.
-- Nobody starves. Of the pool's usable nodes at least half, and as many as the task needs, are kept; the weakest are
-  dropped from the exclusions first. Bans are dropped last, and only when fewer nodes than needed would be left.
+- Nobody starves. Of each pool's usable nodes at least half, and as many as the task needs, are kept; the weakest are
+  dropped from the exclusions first. Bans are dropped last, and only when fewer nodes than needed would be left. Where
+  too few nodes are usable now, those that are not are kept in the same way: they may be the first to come back.
+- Where it is not known which nodes a pool has, nobody could say how many are left: then only bans count.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from remuda.supervise.model import AVOIDS_ALL, AVOIDS_BANS
+
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Collection, Iterable, Sequence
 
     from remuda.backends.base import Node
     from remuda.plan.model import NodePolicy
@@ -64,6 +68,12 @@ class Judgement:
     """Strongest first."""
     spared: tuple[Exclusion, ...] = ()
     """What would be avoided if enough other nodes were left."""
+    blind: bool = False
+    """It is not known which nodes the task could run on: what is spared, is for that."""
+
+    def within(self, level: int) -> tuple[Exclusion, ...]:
+        """What a task avoids that may avoid so much (`supervise.model.AVOIDS_...`)."""
+        return tuple(item for item in self.excluded if level >= (AVOIDS_BANS if item.is_ban else AVOIDS_ALL))
 
 
 def exclusions(
@@ -98,31 +108,66 @@ def judge(
         evidence: all there is; of other clusters or expired is left out.
         now: seconds, on the clock of `Evidence.expires_at`.
         cluster: name of the backend.
-        candidates: its nodes that suit the task; empty when they are not known, then only `policy.limit` bounds.
-        pools: names of the pools that are asked; empty: any.
+        candidates: its nodes that suit the task, as far as they are known.
+        pools: names of the pools that are asked, each of which keeps enough nodes of its own; empty: all are one pool.
         needed: how many nodes the task needs at once.
         policy: of the task's group.
     """
     found = _suspects([item for item in evidence if item.cluster == cluster and item.expires_at > now], policy)
-    if not candidates:
-        return Judgement(tuple(found[: policy.limit]), tuple(found[policy.limit :]))
-    mine = [node for node in candidates if not pools or set(pools) & set(node.pools)]
-    known = {node.name for node in mine}
-    usable = {node.name for node in mine if node.usable}
-    left = len(usable)
+    rooms = _rooms(candidates, pools, needed)
+    if not rooms:
+        bans = [item for item in found if item.is_ban]
+        rest = [item for item in found if not item.is_ban]
+        return Judgement(tuple(bans[: policy.limit]), (*bans[policy.limit :], *rest), blind=True)
     excluded: list[Exclusion] = []
     spared: list[Exclusion] = []
     for suspect in found:
-        if suspect.node not in known:
+        asked = [room for room in rooms if suspect.node in room.nodes]
+        if not asked:
             continue
-        counts = suspect.node in usable
-        keep = needed if suspect.is_ban else max(needed, (len(usable) + 1) // 2)
-        if len(excluded) >= policy.limit or (counts and left - 1 < keep):
+        if len(excluded) >= policy.limit or not all(room.can_do_without(suspect) for room in asked):
             spared.append(suspect)
             continue
         excluded.append(suspect)
-        left -= counts
+        for room in asked:
+            room.left.discard(suspect.node)
     return Judgement(tuple(excluded), tuple(spared))
+
+
+@dataclass(slots=True)
+class _Room:
+    """The nodes of one pool that a task could run on, and which of them are left to it."""
+
+    nodes: dict[str, bool]
+    """Name -> whether it is usable now."""
+    needed: int
+    left: set[str] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.left = set(self.nodes)
+
+    def can_do_without(self, suspect: Exclusion) -> bool:
+        """Whether enough is left without this node, too."""
+        usable = {node for node, is_usable in self.nodes.items() if is_usable}
+        left = self.left & usable
+        if suspect.node in usable:
+            return len(left) - 1 >= self._keep(usable, suspect)
+        return len(left) >= self.needed or len(self.left) - 1 >= self._keep(self.nodes, suspect)
+
+    def _keep(self, among: Collection[str], suspect: Exclusion) -> int:
+        return self.needed if suspect.is_ban else max(self.needed, (len(among) + 1) // 2)
+
+
+def _rooms(candidates: Iterable[Node], pools: Sequence[str], needed: int) -> list[_Room]:
+    """One for each pool of which a node is known."""
+    if not pools:
+        nodes = {node.name: node.usable for node in candidates}
+        return [_Room(nodes, needed)] if nodes else []
+    known: dict[str, dict[str, bool]] = {pool: {} for pool in pools}
+    for node in candidates:
+        for pool in known.keys() & set(node.pools):
+            known[pool][node.name] = node.usable
+    return [_Room(nodes, needed) for nodes in known.values() if nodes]
 
 
 def weigh(evidence: Sequence[Evidence]) -> float:

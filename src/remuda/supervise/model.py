@@ -77,6 +77,12 @@ TAKEN_DOWN: Final = "taken down"
 TIME_OVER: Final = "its time is over"
 """Begin of the reason of a task that ended because `Replace.until` has come."""
 
+AVOIDS_NOTHING: Final = 0
+AVOIDS_BANS: Final = 1
+"""Nodes that a person banned."""
+AVOIDS_ALL: Final = 2
+"""Nodes that the ledger speaks against, too."""
+
 
 def _moves() -> Mapping[tuple[Phase, Event], Phase]:
     moves = {
@@ -197,6 +203,10 @@ class Task:
     """Of `Want.restart_mark` when this attempt was begun."""
     yields_at: float = 0.0
     """Since when it is sent nothing new because its successor serves, 0 if it does not yield."""
+    avoids: int = 0
+    """What this attempt was told to keep away from: `AVOIDS_NOTHING`, `AVOIDS_BANS` or `AVOIDS_ALL`."""
+    may_avoid: int = 2
+    """The most that the next attempt may be told to: less once the scheduler said that it will never start it so."""
     metrics: Mapping[str, float] = field(default_factory=dict)
     loaded_at: float = 0.0
     """When `metrics` were taken, as far as this host knows."""

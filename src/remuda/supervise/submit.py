@@ -11,14 +11,14 @@ from remuda.backends.base import Backend, Handle, Rendered, Request
 from remuda.base.errors import BackendUnreachable, Impossible, RemudaError
 from remuda.supervise import facts
 from remuda.supervise.avoid import Advice
-from remuda.supervise.model import Line, Phase
+from remuda.supervise.changes import Changes
+from remuda.supervise.model import AVOIDS_ALL, AVOIDS_BANS, AVOIDS_NOTHING, Line, Phase
 from remuda.supervise.state import text_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from remuda.plan.model import Group, Pool
-    from remuda.supervise.changes import Changes
     from remuda.supervise.decide import Submit
     from remuda.supervise.ledger import Judgement
     from remuda.supervise.model import Task
@@ -125,7 +125,8 @@ class Submitter:
             fresh = [action.task for action in batch if action.task.token not in known]
             advice = await self._advice.of(backend, fresh)
             self._tell(fresh, advice, changes)
-            rendered = [self._render(backend, task, advice.get(_kind(task)), changes) for task in fresh]
+            avoided = self._avoided(fresh, advice)
+            rendered = [self._render(backend, task, avoided[task.token], changes) for task in fresh]
             sendable = [item for item in rendered if isinstance(item, Rendered)]
             sent = await backend.submit(sendable) if sendable else []
         except BackendUnreachable as error:
@@ -134,7 +135,27 @@ class Submitter:
         made = iter([answers[item.token] if isinstance(item, Rendered) else item for item in rendered])
         return [known.get(action.task.token) or next(made) for action in batch]
 
-    def _render(self, backend: Backend, task: Task, advice: Judgement | None, changes: Changes) -> Rendered | Exception:
+    def _avoided(self, tasks: Sequence[Task], advice: Mapping[Kind, Judgement]) -> dict[str, tuple[str, ...]]:
+        """Nodes that each allocation keeps away from, by token.
+
+        How much that is, is recorded before anything is sent: a «never» of the scheduler is believed only of an
+        allocation that avoids nothing, and a host that is killed in between must not take one for that.
+        """
+        avoided: dict[str, tuple[str, ...]] = {}
+        noted = Changes()
+        for task in tasks:
+            said = advice.get(_kind(task))
+            items = said.within(task.may_avoid) if said is not None else ()
+            avoided[task.token] = tuple(sorted(item.node for item in items))
+            current = self._state.current(task)
+            level = AVOIDS_NOTHING if not items else AVOIDS_BANS if all(item.is_ban for item in items) else AVOIDS_ALL
+            if current is not None and current.avoids != level:
+                self._state.put(noted, current, replace(current, avoids=level))
+        if not noted.is_empty() and not self._state.write(noted):
+            raise BackendUnreachable("what is to be avoided cannot be recorded now")
+        return avoided
+
+    def _render(self, backend: Backend, task: Task, avoided: tuple[str, ...], changes: Changes) -> Rendered | Exception:
         workload = self._state.wants[task.key.workload].workload
         group = workload.group(task.key.group)
         request = Request(
@@ -143,7 +164,7 @@ class Submitter:
             task.token,
             workload,
             group,
-            exclude_nodes=tuple(sorted(item.node for item in advice.excluded)) if advice else (),
+            exclude_nodes=avoided,
             pools=asked_pools(group, task),
         )
         try:
@@ -181,7 +202,8 @@ def asked_pools(group: Group, task: Task) -> tuple[Pool, ...]:
 
 def _words(judgement: Judgement) -> str:
     parts = []
-    for words, items in (("avoids", judgement.excluded), ("would avoid, but needs nodes:", judgement.spared)):
+    but = "which nodes there are is not known" if judgement.blind else "needs nodes"
+    for words, items in (("avoids", judgement.excluded), (f"would avoid, but {but}:", judgement.spared)):
         if items:
             named = ", ".join(f"{item.node} ({item.why})" for item in items[:_TOLD])
             more = f" and {len(items) - _TOLD} more" if len(items) > _TOLD else ""

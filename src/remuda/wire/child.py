@@ -10,6 +10,7 @@ import signal
 from dataclasses import dataclass, field
 from typing import Any
 
+from remuda.wire.guard import Guard
 from remuda.wire.spread import Spread
 
 #: In `argv` and `env` values, replaced on the node by the port that was free there.
@@ -88,7 +89,7 @@ class RunWatch:
         return int(found) if isinstance(found, signal.Signals) else 0
 
 
-_PARTS = (HealthProbe, RestartRule, RunWatch, Spread)
+_PARTS = (HealthProbe, RestartRule, RunWatch, Spread, Guard)
 
 
 @dataclass(frozen=True)
@@ -159,6 +160,8 @@ class ChildSpec:
 
     spread: Spread | None = None
     """The child spans several nodes: `argv` is the server's, on the first of them."""
+    guard: Guard | None = None
+    """For scripts in a scheduler's job of their own: each of its nodes fences itself."""
 
     def to_json(self) -> str:
         """The document as the node reads it."""
@@ -203,6 +206,8 @@ class ChildSpec:
                 data["watch"] = RunWatch(**data["watch"])
             if data.get("spread") is not None:
                 data["spread"] = Spread(**data["spread"])
+            if data.get("guard") is not None:
+                data["guard"] = Guard(**data["guard"])
             if "restart" in data:
                 data["restart"] = RestartRule(**data["restart"])
             spec = cls(**data)

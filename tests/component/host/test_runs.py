@@ -312,3 +312,27 @@ def test_import_of_the_seed(home: Home) -> None:
     assert (group["resources"]["time_limit_s"], plan["place"]["args"]) == (600, ["--ntasks=1"])
     empty = home.run("import", "shepherd", str(home.root), check=False)
     assert empty.stderr.splitlines()[0] == f"error: {home.root}: is no state directory of Shepherd"
+
+
+def test_set_changes_a_live_run_and_says_who_did(home: Home) -> None:
+    file = script(home, f"[ -e {home.root}/enough ] || {{ sleep 0.2; exit 3; }}", directives="--quick-failure 0")
+    home.run("run", file, "--max-retries", "1000")
+    until(lambda: home.view("train")["run"]["attempt"] > 1, "it fails and is begun again")
+    done = home.run("set", "train", "max_retries=2000", "heartbeat-grace=5m")
+    assert done.stderr.splitlines() == [
+        "train: max_retries is 2000; it counts at once", "train: heartbeat_grace is 300; it counts at once"
+    ]  # fmt: skip
+    (line,) = [one for one in json.loads(home.run("events", "train", "--json").stdout) if "set max" in one["reason"]]
+    assert line["reason"].endswith("set max_retries from 1000 to 2000; heartbeat_grace from 90 to 300")
+    listed = {one["key"]: one for one in json.loads(home.run("set", "train", "--json").stdout)}
+    assert (listed["max_retries"]["value"], listed["max_retries"]["counts"]) == (2000, "now")
+    assert "max_retries" in home.run("set", "train").stdout
+    home.run("set", "train", "max_retries=0")
+    until(lambda: state(home, "train") == "FAILED", "it is given up with its next failure")
+    wrong = home.run("set", "train", "max_retires=4", check=False)
+    assert wrong.returncode == 2
+    assert wrong.stderr.splitlines() == [
+        "error: a run has no setting 'max_retires'", "  did you mean 'max_retries'?"
+    ]  # fmt: skip
+    assert home.run("set", "train", "max_retries", check=False).returncode == 2
+    assert "nothing is called 'tran'" in home.run("set", "tran", "max_retries=1", check=False).stderr

@@ -13,6 +13,7 @@ from remuda.backends.base import Cluster, Node, PoolInfo
 from remuda.base.errors import BackendUnreachable, InputError, NotFound
 from remuda.control.nodes import Nodes, check_ttl
 from remuda.control.nodeviews import SmokeResult, gpu_views, node_views
+from remuda.plan.gpus import GPUS
 from remuda.store import lease as leases
 from remuda.store.engine import open_store
 from remuda.store.rows import EvidenceRow
@@ -76,11 +77,29 @@ def test_how_many_are_available(has: Cluster, available: int, word: str, free: i
         ("nobody-knows", (), None),
         ("", ("vram16",), 16.0),
         ("", (), None),
+        ("a100", (), None),
+        ("a100", ("gpu24gb",), None),
+        ("l40s-something", (), None),
+        ("a100x", (), None),
+        ("a1000", (), None),
+        ("h100-80gb-of-ours", (), None),
+        ("l4,l40s", (), None),
+        ("", ("vram16ish",), None),
+        ("", ("nogpu80gb",), None),
+        ("", ("gpu40gb", "gpu80gb"), None),
     ],
 )
 def test_memory_by_exact_name_or_not_at_all(kind: str, features: tuple[str, ...], size: float | None) -> None:
     (view,) = gpu_views(cluster(node("n1", kind=kind, features=features)))
     assert view.vram_gb == size
+
+
+@settings(deadline=None)
+@given(st.sampled_from(sorted(GPUS)), st.sampled_from(["{}x", "x{}", "{}0", "1{}", "{}-max", "{} lite", "q-{}", "{}q"]))
+def test_a_name_that_is_only_like_a_known_one_tells_nothing(known: str, likeness: str) -> None:
+    name = likeness.format(known)
+    (view,) = gpu_views(cluster(node("n1", kind=name)))
+    assert name in GPUS or (view.vram_gb, view.vram_variants) == (None, [])
 
 
 def test_nodes_whose_features_disagree_leave_the_memory_open() -> None:

@@ -78,6 +78,35 @@ def test_choice(fields: dict[str, Any], expected: list[str]) -> None:
     assert names(find(**fields)) == expected
 
 
+EQUAL = cluster(
+    nodes("brief", 9, 8, "l40s"), nodes("long", 1, 8, "l40s"), nodes("a10", 1, 8, "a10"),
+    nodes("little", 2), nodes("much", 1),
+    brief=PoolInfo("brief", max_time_s=120), little=PoolInfo("little", max_time_s=60, is_default=True),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected", "named"),
+    [
+        ({"gpus": 1}, ["long", "brief", "a10"],
+         "brief comes last: its time limit of 2m is hardly longer than the warning, which comes 1m 30s before it"),
+        ({"gpus": 1, "signal": "TERM@10"}, ["brief", "long", "a10"], ""),
+        ({"gpus": 1, "signal": "TERM@0"}, ["brief", "long", "a10"], ""),
+        ({"gpus": 1, "time_limit": "1h"}, ["long", "a10"], ""),
+        ({"gpus": 1, "time_limit": "2m"}, ["brief", "long", "a10"], ""),
+        ({"gpus": 1, "partitions": "brief,long"}, ["brief", "long"], "brief: its time limit of 2m is hardly longer"),
+        ({"signal": "TERM@0"}, ["little"], ""),
+        ({}, ["much", "little"], "little comes last: its time limit of 1m"),
+    ],
+)  # fmt: skip
+def test_among_equal_ones_those_with_too_short_a_time_limit_come_last_and_are_named(
+    fields: dict[str, Any], expected: list[str], named: str
+) -> None:
+    found = find(EQUAL, **fields)
+    assert names(found) == expected
+    assert [f"partition {named}" in note for note in found.notes] == ([True] if named else [])
+
+
 def test_why_the_others_do_not_fit() -> None:
     with pytest.raises(InputError) as caught:
         find(gpus=4, min_vram=90, time_limit="2h")

@@ -78,11 +78,19 @@ class Bed:
         self.host = Supervisor(self.journal, backends, self.clock, self.after)
         return self.host
 
-    def up(self, *groups: Group, name: str = "w", backend: str = "fake") -> Want:
+    def up(
+        self, *groups: Group, name: str = "w", backend: str = "fake", place: dict[str, object] | None = None
+    ) -> Want:
         """Record a workload that shall run, and tell the host."""
         groups = groups or (make_group(),)
         workload = Workload(
-            name=name, kind=Kind.SWARM, uid=next(self._uids), backend=backend, groups=groups, run_dir=f"/run/{name}"
+            name=name,
+            kind=Kind.SWARM,
+            uid=next(self._uids),
+            backend=backend,
+            groups=groups,
+            run_dir=f"/run/{name}",
+            place=place or {},
         )
         row = WorkloadRow(name, workload.uid, "swarm", backend, workload.model_dump_json())
         self.store.add_workload(self.journal.fence, row)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from remuda.backends.base import Node
@@ -99,10 +99,39 @@ def test_what_cannot_be_used_anyway_does_not_count_as_left() -> None:
     assert {item.node for item in said} == {"down", "n0"}
 
 
-def test_without_candidates_only_the_limit_bounds() -> None:
-    evidence = [against(f"n{number}") for number in range(10)]
-    said = judge(evidence, NOW, cluster="slurm", candidates=(), pools=(), needed=1, policy=NodePolicy(limit=3))
-    assert (len(said.excluded), len(said.spared)) == (3, 7)
+def test_where_no_node_is_known_only_bans_count() -> None:
+    evidence = [against(f"n{number}") for number in range(10)] + [ban(f"b{number}") for number in range(4)]
+    for candidates, pools in (
+        ((), ()),
+        ((), ("p",)),
+        (nodes(20, pools=("other",)), ("p",)),
+        (nodes(3, pools=()), ("p",)),
+    ):
+        said = judge(
+            evidence, NOW, cluster="slurm", candidates=candidates, pools=pools, needed=1, policy=NodePolicy(limit=3)
+        )
+        assert {item.node for item in said.excluded} <= {f"b{number}" for number in range(4)}
+        assert (len(said.excluded), len(said.spared), said.blind) == (3, 11, True)
+
+
+def test_each_pool_that_is_asked_keeps_half_of_its_own() -> None:
+    """Two small pools beside a large one: what the others have is no help to a job that waits in the one."""
+    cluster = [*nodes(2, pools=("small",)), *(Node(f"m{n}", "idle", usable=True, pools=("large",)) for n in range(20))]
+    evidence = [against("n0"), against("n1"), against("m0")]
+    for pools, left in ((("small",), {"n0"}), (("small", "large"), {"n0"}), (("large",), {"n0", "n1"})):
+        said = judge(evidence, NOW, cluster="slurm", candidates=cluster, pools=pools, needed=1, policy=POLICY)
+        assert {"n0", "n1"} - {item.node for item in said.excluded} == left, pools
+        assert ("m0" in {item.node for item in said.excluded}) is ("large" in pools)
+
+
+def test_of_nodes_that_are_all_away_some_are_kept_for_when_they_come_back() -> None:
+    evidence = [against("n0"), against("n1"), ban("n0")]
+    away = nodes(2, usable=False)
+    said = judge(evidence, NOW, cluster="slurm", candidates=away, pools=("p",), needed=1, policy=POLICY)
+    assert [item.node for item in said.excluded] == ["n0"]
+    all_banned = [ban("n0"), ban("n1")]
+    said = judge(all_banned, NOW, cluster="slurm", candidates=away, pools=("p",), needed=1, policy=POLICY)
+    assert len(said.excluded) == 1
 
 
 def test_the_reason_names_the_heaviest_evidence() -> None:
@@ -121,19 +150,66 @@ pieces = st.builds(
 policies = st.builds(NodePolicy, exclude=st.booleans(), limit=st.integers(0, 6))
 
 
+#: What excludes by itself.
+strong = st.builds(against, st.sampled_from([f"n{number}" for number in range(8)]))
+much = st.lists(pieces | strong, max_size=30)
+ALL_STUMBLED = [against(f"n{number}") for number in range(8)]
+
+
 @settings(deadline=None)
-@given(evidence=st.lists(pieces, max_size=30), count=st.integers(1, 8), needed=st.integers(1, 8), policy=policies)
+@given(evidence=much, count=st.integers(1, 8), needed=st.integers(1, 8), policy=policies)
+@example(evidence=ALL_STUMBLED, count=8, needed=1, policy=POLICY)
+@example(evidence=ALL_STUMBLED, count=2, needed=1, policy=POLICY)
+@example(evidence=[*ALL_STUMBLED, ban("n0")], count=8, needed=2, policy=POLICY)
 def test_nobody_starves(evidence: list[Evidence], count: int, needed: int, policy: NodePolicy) -> None:
     said = judge(evidence, NOW, cluster="slurm", candidates=nodes(count), pools=("p",), needed=needed, policy=policy)
     left = count - len(said.excluded)
     assert left >= min(needed, count)
     assert len(said.excluded) <= policy.limit
-    if not any(item.is_ban for item in said.excluded):
-        assert left >= count / 2
+    if not all(item.is_ban for item in said.excluded):
+        assert left >= count / 2, "bans come first, so that what the ledger itself excludes never takes the half"
     names = [item.node for item in (*said.excluded, *said.spared)]
     assert len(names) == len(set(names))
     if not policy.exclude:
         assert all(item.is_ban for item in said.excluded)
+
+
+POOLS = ("p", "q", "r")
+true_nodes = st.dictionaries(
+    st.sampled_from([f"n{number}" for number in range(8)]),
+    st.tuples(st.booleans(), st.sets(st.sampled_from(POOLS), max_size=3)),
+    max_size=8,
+)
+
+
+@settings(deadline=None)
+@given(
+    evidence=much, truth=true_nodes, told=st.sets(st.sampled_from([f"n{number}" for number in range(8)])),
+    asked=st.lists(st.sampled_from(POOLS), unique=True, min_size=1), needed=st.integers(1, 4), policy=policies,
+)  # fmt: skip
+@example(ALL_STUMBLED, {"n0": (True, {"p"}), "n1": (True, {"p"}), "n2": (True, {"q"})}, set(), ["p"], 1, POLICY)
+@example(ALL_STUMBLED, {"n0": (False, {"p"}), "n1": (False, {"p"})}, {"n0", "n1"}, ["p"], 1, POLICY)
+@example(ALL_STUMBLED, {f"n{n}": (True, {"p" if n < 2 else "q"}) for n in range(8)}, {f"n{n}" for n in range(8)},
+         ["p", "q"], 1, POLICY)  # fmt: skip
+def test_whatever_the_scheduler_tells_of_its_nodes_every_pool_keeps_enough(
+    evidence: list[Evidence], truth: dict[str, tuple[bool, set[str]]], told: set[str], asked: list[str], needed: int,
+    policy: NodePolicy,
+) -> None:  # fmt: skip
+    """The inventory is empty, partial or whole; what is left is counted in what there really is."""
+    known = [Node(name, "", usable, tuple(pools)) for name, (usable, pools) in truth.items() if name in told]
+    said = judge(evidence, NOW, cluster="slurm", candidates=known, pools=asked, needed=needed, policy=policy)
+    own = {item.node for item in said.excluded if not item.is_ban}
+    avoided = {item.node for item in said.excluded}
+    assert own <= {node.name for node in known}, "nobody knows what an unknown node is needed for"
+    for pool in asked:
+        there = {name for name, (_, pools) in truth.items() if pool in pools}
+        usable = {name for name in there if truth[name][0]}
+        if own & there & told:
+            assert len(there - avoided) >= min(needed, len(there & told))
+            assert there - avoided, "a pool with all of its nodes avoided would be asked in vain"
+        if own & usable & told:
+            assert len(usable - avoided) >= len(usable & told) / 2
+            assert len(usable - avoided) >= needed
 
 
 @settings(deadline=None)

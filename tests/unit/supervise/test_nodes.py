@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
+import tempfile
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
-from tests.unit.supervise.bed import Killed, only
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from tests.unit.supervise.bed import Bed, Killed, only
 from tests.unit.supervise.build import pools, script
 
-from remuda.backends.base import Cluster, Feature, Node
+from remuda.backends.base import Cluster, Feature, Life, Node, PoolInfo
 from remuda.plan.model import Failover
 from remuda.supervise.explain import explain
 from remuda.supervise.ledger import BAN, Evidence
-from remuda.supervise.model import Phase
+from remuda.supervise.model import AVOIDS_ALL, Phase
 from remuda.wire.fault import Fault
-
-if TYPE_CHECKING:
-    from tests.unit.supervise.bed import Bed
 
 
 async def test_a_bad_node_is_avoided_by_the_next_attempt_of_every_workload(bed: Bed) -> None:
@@ -86,7 +87,8 @@ async def test_the_evidence_of_an_end_is_written_with_it_or_not_at_all(bed: Bed)
 
 
 async def test_explain_tells_why_it_runs_where_it_runs(bed: Bed) -> None:
-    bed.backend.features |= {Feature.EXCLUDE_NODES}
+    bed.backend.features |= {Feature.EXCLUDE_NODES, Feature.POOLS}
+    bed.backend.has = Cluster(tuple(Node(f"n{number}", "idle", usable=True, pools=("b",)) for number in range(4)), ())
     bed.up(script(pools=pools("a", "b"), failover=Failover(retry_per_pool=1)))
     await bed.all_ready()
     bed.backend.end(only(bed).token, 89, node="n2")
@@ -118,3 +120,158 @@ async def test_explain_tells_why_it_is_pending_and_that_it_is_paused(bed: Bed) -
     text = explain(bed.host.wants["w"], bed.host.tasks("w"), [], [], "", bed.clock.now())
     assert "  never: the partition has no GPUs" in text
     assert "  paused: what runs is left alone, nothing new is begun until `remuda unpause`" in text
+
+
+STUMBLED = [Evidence(f"n{number}", 0.0, "silent", cluster="fake", expires_at=4e9) for number in range(8)]
+
+
+def strict(bed: Bed, *real: str, refuses: bool = False) -> None:
+    """A scheduler of these nodes that never starts what can run on none of them; it says so at once or in its queue."""
+    bed.backend.features |= {Feature.EXCLUDE_NODES, Feature.POOLS}
+    bed.backend.starts_at_once = False
+    bed.backend.refuses_for_good = True
+
+    def answer(verb: str) -> None:
+        for token, request in bed.backend.requests.items():
+            left = set(real) - set(request.exclude_nodes)
+            made = bed.backend.made.get(token)
+            if verb == "before submit" and refuses and not left:
+                bed.backend.refuse[token] = "no node of the partition has what was asked for"
+            if verb == "after submit" and made is not None and made.seen.life is Life.PENDING:
+                made.seen = replace(made.seen, never="" if left else "no node has what it asks for")
+                if left:
+                    bed.backend.start(token)
+
+    bed.backend.hook = answer
+
+
+@pytest.mark.parametrize("place", [{"partition": "small"}, {}], ids=["in place", "the default one"])
+@pytest.mark.parametrize("refuses", [True, False])
+async def test_a_small_partition_whose_nodes_all_stumbled_is_used_all_the_same(
+    bed: Bed, place: dict[str, object], *, refuses: bool
+) -> None:
+    """Of a swarm: its partition is in `place`, and twenty nodes elsewhere are no help to it."""
+    strict(bed, "n0", "n1", refuses=refuses)
+    others = tuple(Node(f"m{number}", "idle", usable=True, pools=("large",)) for number in range(20))
+    mine = tuple(Node(f"n{number}", "idle", usable=True, pools=("small",)) for number in range(2))
+    bed.backend.has = Cluster((*mine, *others), (PoolInfo("large"), PoolInfo("small", is_default=True)))
+    bed.journal.record(evidence=STUMBLED)
+    bed.up(place=place)
+    await bed.go(30)
+    assert bed.phases() == [Phase.STARTING] * 2
+    assert {len(bed.backend.requests[task.token].exclude_nodes) for task in bed.tasks()} == {1}
+    assert {task.attempt for task in bed.tasks()} == {1}
+
+
+@pytest.mark.parametrize("refuses", [True, False])
+async def test_a_never_is_not_believed_of_what_avoids_nodes_and_costs_no_retry(bed: Bed, *, refuses: bool) -> None:
+    """The scheduler says less of its nodes than there is, so that all that count are avoided."""
+    strict(bed, "n0", refuses=refuses)
+    # Neither what the user's own words leave, nor the memory that is asked for, can be seen in these.
+    bed.backend.has = Cluster(tuple(Node(f"n{number}", "idle", usable=True, pools=("p",)) for number in range(8)), ())
+    bed.journal.record(evidence=STUMBLED[:3])
+    bed.up(script(), place={"partition": "p"})
+    await bed.go(60)
+    task = only(bed)
+    assert (task.phase, task.failures, task.may_avoid) == (Phase.STARTING, 0, AVOIDS_ALL)
+    first, last = bed.backend.requests["w.script.0.1.u1"], bed.backend.requests[task.token]
+    assert (set(first.exclude_nodes), last.exclude_nodes) == ({"n0", "n1", "n2"}, ())
+    assert task.attempt == 2, "there are no bans, so there is nothing in between"
+    assert "it avoids only nodes that a person banned from now on" in "\n".join(line.reason for line in bed.story())
+    assert not bed.bugs()
+
+
+async def test_bans_are_the_last_to_be_dropped(bed: Bed) -> None:
+    strict(bed, "n0", "n1")
+    bed.backend.has = Cluster(tuple(Node(f"n{number}", "idle", usable=True, pools=("p",)) for number in range(8)), ())
+    bed.journal.record(evidence=[Evidence("n0", 0.0, BAN, cluster="fake", expires_at=4e9), *STUMBLED[1:3]])
+    bed.up(script(), place={"partition": "p"})
+    await bed.go(60)
+    assert only(bed).phase is Phase.STARTING
+    assert bed.backend.requests[only(bed).token].exclude_nodes == ("n0",)
+
+
+@pytest.mark.parametrize("refuses", [True, False])
+async def test_a_never_of_what_avoids_nothing_is_believed(bed: Bed, *, refuses: bool) -> None:
+    strict(bed, refuses=refuses)
+    bed.backend.has = Cluster(tuple(Node(f"n{number}", "idle", usable=True, pools=("p",)) for number in range(8)), ())
+    bed.journal.record(evidence=[Evidence("n0", 0.0, BAN, cluster="fake", expires_at=4e9), *STUMBLED[1:3]])
+    bed.up(script(), place={"partition": "p"})
+    await bed.go(600)
+    assert (only(bed).phase, only(bed).attempt) == (Phase.FAILED, 3)
+    assert bed.backend.requests["w.script.0.3.u1"].exclude_nodes == ()
+    assert "avoid" not in only(bed).reason
+
+
+async def test_while_the_scheduler_says_nothing_of_its_nodes_only_bans_count(bed: Bed) -> None:
+    strict(bed, "n0", "n1")
+    bed.backend.silent = {"cluster"}
+    bed.journal.record(evidence=[*STUMBLED, Evidence("n7", 0.0, BAN, cluster="fake", expires_at=4e9)])
+    bed.up(script(), place={"partition": "p"})
+    await bed.go(10)
+    assert only(bed).phase is Phase.STARTING
+    assert bed.backend.requests[only(bed).token].exclude_nodes == ("n7",)
+    (line,) = [line.reason for line in bed.story() if line.kind == "nodes"]
+    assert "would avoid, but which nodes there are is not known: n0 (silent)" in line or "n6 (silent)" in line
+
+
+async def test_a_host_that_dies_while_it_submits_does_not_believe_the_never_either(bed: Bed) -> None:
+    strict(bed, "n0")
+    bed.backend.has = Cluster(tuple(Node(f"n{number}", "idle", usable=True, pools=("p",)) for number in range(8)), ())
+    bed.journal.record(evidence=STUMBLED[:3])
+    answer = bed.backend.hook
+
+    def kill(verb: str) -> None:
+        answer(verb)
+        if verb == "after submit":
+            raise Killed
+
+    bed.backend.hook = kill
+    bed.up(script(), place={"partition": "p"})
+    with pytest.raises(Killed):
+        await bed.go(3)
+    bed.backend.hook = answer
+    bed.new_host()
+    await bed.go(60)
+    assert (only(bed).phase, only(bed).attempt) == (Phase.STARTING, 2)
+
+
+MACHINES = [f"n{number}" for number in range(6)]
+some_nodes = st.sets(st.sampled_from(MACHINES))
+
+
+@settings(max_examples=20, deadline=None)
+@given(
+    real=st.sets(st.sampled_from(MACHINES), min_size=1), told=some_nodes, usable=some_nodes, stumbled=some_nodes,
+    banned=some_nodes, is_run=st.booleans(), refuses=st.booleans(), silent=st.booleans(), has_default=st.booleans(),
+)  # fmt: skip
+@example(
+    real={"n0", "n1"}, told=set(MACHINES), usable=set(MACHINES), stumbled={"n0", "n1"}, banned=set(), is_run=False,
+    refuses=False, silent=False, has_default=True,
+)  # fmt: skip
+def test_whatever_is_known_of_the_nodes_nothing_is_given_up_that_could_run(
+    real: set[str], told: set[str], usable: set[str], stumbled: set[str], banned: set[str], *, is_run: bool,
+    refuses: bool, silent: bool, has_default: bool,
+) -> None:  # fmt: skip
+    """Inventories that are empty, partial or wrong; swarms whose partition is in `place`, and runs with pools."""
+    with tempfile.TemporaryDirectory() as folder:
+        bed = Bed(Path(folder) / "remuda.db")
+        strict(bed, *real, refuses=refuses)
+        bed.backend.silent = {"cluster"} if silent else set()
+        nodes = tuple(Node(name, "", usable=name in usable, pools=("p",)) for name in sorted(told))
+        bed.backend.has = Cluster(nodes, (PoolInfo("p", is_default=True),) if has_default else ())
+        bed.journal.record(evidence=[item for item in STUMBLED if item.node in stumbled])
+        bed.journal.record(
+            evidence=[Evidence(node, 0.0, BAN, cluster="fake", expires_at=4e9) for node in sorted(banned)]
+        )
+        if is_run:
+            bed.up(script(pools=pools("p")))
+        else:
+            bed.up(place={} if has_default else {"partition": "p"})
+        asyncio.run(bed.go(60))
+        told_of = "\n".join(line.reason for line in bed.story())
+        assert set(bed.phases()) == {Phase.STARTING}, told_of
+        assert {task.failures for task in bed.tasks()} == {0}
+        assert max(task.attempt for task in bed.tasks()) <= 3
+        assert not bed.bugs()
+        bed.close()

@@ -20,6 +20,7 @@ from remuda.backends.slurm.options import check_directives, check_words, joined_
 from remuda.backends.slurm.script import INDEX, env_text, script_text
 from remuda.base.errors import InputError
 from remuda.plan.place import SlurmPlace
+from remuda.wire.guard import Guard
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -217,6 +218,8 @@ def _child(request: Request, place: SlurmPlace, site: SlurmSite, folder: Path) -
         child = replace(child, watch=replace(child.watch, tee=True))
     if child.spread is not None:
         child = replace(child, spread=replace(child.spread, launcher=list(_launcher(place, site))))
+    if child.watch is not None and child.spread is None:
+        child = replace(child, guard=Guard(launcher=list(_launcher(place, site))))
     if place.log_directory:
         child = replace(child, copy_to=f"{place.log_directory}/{_log_name(request)}")
     if not child.cwd and place.workdir:

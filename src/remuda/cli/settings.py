@@ -1,0 +1,63 @@
+"""`set`: change settings of a run while it is kept, or list those that can be changed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from remuda.cli.show import print_json, say, table
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+@click.command(name="set")
+@click.argument("name")
+@click.argument("changes", nargs=-1, metavar="[KEY=VALUE]...")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def set_(name: str, changes: tuple[str, ...], as_json: bool) -> None:
+    """Change settings of the run NAME while it is kept; without KEY=VALUE, list those that can be changed.
+
+    Keys are the flags of `remuda run`: max_retries=20, partitions=a100,h100, time_limit=2h. Nothing after the sign
+    means: as if it had never been said. What runs goes on; the table says what counts at once, and what with the next
+    attempt. Who changed what is a line of the run's story (remuda events NAME).
+    """
+    from remuda.control.client import connect
+    from remuda.control.nodes import user_name
+
+    host = connect()
+    if changes:
+        body = {"changes": _pairs(changes), "by": user_name()}
+        views = host.post(f"/workloads/{name}/settings", body)
+    else:
+        views = host.get(f"/workloads/{name}/settings")
+    if as_json:
+        print_json(views)
+    elif changes:
+        for view in views:
+            when = "at once" if view["counts"] == "now" else "with its next attempt"
+            say(f"{name}: {view['key']} is {_shown(view['value'])}; it counts {when}")
+    else:
+        rows = [[view["key"], _shown(view["value"]), view["counts"], view["meaning"][:80]] for view in views]
+        table(["key", "value", "counts", "meaning"], rows)
+
+
+def _pairs(changes: Sequence[str]) -> dict[str, str]:
+    pairs: dict[str, str] = {}
+    for text in changes:
+        key, sign, value = text.partition("=")
+        if not sign or not key.strip():
+            raise click.UsageError(f"{text!r} is not KEY=VALUE, e.g. max_retries=20")
+        if key.strip() in pairs:
+            raise click.UsageError(f"{key.strip()!r} is given twice")
+        pairs[key.strip()] = value.strip()
+    return pairs
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, list):
+        return ",".join(str(item) for item in value) or "-"
+    if isinstance(value, bool):
+        return str(value).lower()
+    return "-" if value is None else f"{value:g}" if isinstance(value, float) else str(value)

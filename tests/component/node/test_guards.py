@@ -1,0 +1,229 @@
+"""Jobs over several nodes: each node fences itself. The second one is this machine too, behind an `srun` of ours."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.component.node.conftest import PYTHON, alive, until
+from tests.component.node.test_runs import node_log, run
+
+from remuda.wire import exit as codes
+from remuda.wire.child import ChildSpec
+from remuda.wire.guard import Guard
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.component.node.conftest import Allocation
+
+JOB = "4711"
+SLEEPS = [sys.executable, "-I", "-S", "-c", "import time\nwhile True: time.sleep(1)"]
+#: Leaves its options out, and starts what it is told on the other node, where it does not end with this program.
+SRUN = """#!/bin/sh
+while [ "${1#-}" != "$1" ]; do shift; done
+echo "$SLURM_MEM_PER_NODE" > "$HOME/memory"
+SLURMD_NODENAME=n2 "$@" & wait
+"""
+
+
+class Nodes:
+    """A job on two nodes, n1 with the node program and n2, and processes of it that nobody here has started."""
+
+    def __init__(self, allocation: Allocation, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.allocation = allocation
+        self._patch = monkeypatch
+        self._ranks: list[subprocess.Popen[bytes]] = []
+        programs = allocation.home / "bin"
+        programs.mkdir()
+        (programs / "srun").write_text(SRUN)
+        (programs / "srun").chmod(0o755)
+        for name, value in {
+            "PATH": f"{programs}:{os.environ['PATH']}", "HOME": str(allocation.home), "SLURM_JOB_ID": JOB,
+            "SLURM_JOB_NUM_NODES": "2", "SLURMD_NODENAME": "n1", "SLURM_MEM_PER_NODE": "4096",
+        }.items():  # fmt: skip
+            monkeypatch.setenv(name, value)
+        self.fence = allocation.home / "current.json"
+        self.fence.write_text('{"token": "w-replica-0-a1"}')
+
+    def begin(self, text: str = "#!/bin/sh\nsleep 600\n", silence_s: float = 60.0) -> None:
+        """Start a script of that text, and wait until it runs."""
+        allocation = self.allocation
+        guard = Guard([*PYTHON, str(allocation.program)], silence_s=silence_s)
+        fields = {"guard": guard, "fence_file": str(self.fence)}
+        plain = ChildSpec("w-replica-0-a1", "w", "script/0", 1, ["x"], str(allocation.run_dir), guard=guard)
+        allocation.run_dir.mkdir()
+        document = replace(plain, fence_file=str(self.fence)).to_json()
+        (allocation.run_dir / "child.json").write_text(document)
+        run(allocation, text, **fields)
+        allocation.state("ready")
+
+    def rank(
+        self, node: str = "n2", job: str = JOB, argv: list[str] | None = None, env: dict[str, str] | None = None
+    ) -> int:
+        """A process as the scheduler starts it there."""
+        env = {"SLURM_JOB_ID": job, "SLURMD_NODENAME": node} if env is None else env
+        self._ranks.append(subprocess.Popen(argv or SLEEPS, env=env, start_new_session=True))
+        return self._ranks[-1].pid
+
+    def lives(self, pid: int) -> bool:
+        for rank in self._ranks:
+            rank.poll()
+        return alive(pid)
+
+    def helper(self, name: str) -> int:
+        """Pid of the guard or the guardroom."""
+        words = [name, str(self.allocation.run_dir)]
+        for path in Path("/proc").glob("[0-9]*/cmdline"):
+            try:
+                found = path.read_bytes().decode(errors="replace").split("\0")
+            except OSError:
+                continue
+            if found[4:6] == words:
+                return int(path.parent.name)
+        raise AssertionError(f"no {name}")
+
+    @property
+    def ended(self) -> Path:
+        return self.allocation.run_dir / "guards" / "n2.ended"
+
+    def close(self) -> None:
+        for rank in self._ranks:
+            rank.kill()
+            rank.wait()
+
+
+@pytest.fixture
+def nodes(allocation: Allocation, monkeypatch: pytest.MonkeyPatch) -> Iterator[Nodes]:
+    made = Nodes(allocation, monkeypatch)
+    yield made
+    made.close()
+
+
+def test_the_script_starts_when_every_node_is_guarded_and_ends_with_all_of_them(nodes: Nodes) -> None:
+    nodes.begin("#!/bin/sh\nls guards; sleep 1\n".replace("guards", f"{nodes.allocation.run_dir}/guards"))
+    rank = nodes.rank()
+    assert nodes.allocation.code() == 0
+    assert nodes.allocation.log() == "n2.here\n"
+    until(lambda: nodes.ended.read_text() == "the first node says so\n")
+    until(lambda: not nodes.lives(rank), "what the script left behind on the other node is ended")
+    assert (nodes.allocation.home / "memory").read_text() == "\n", "the user's wishes are for the user's steps"
+
+
+def test_a_first_node_that_dies_takes_all_of_the_job_with_it_and_nothing_else(nodes: Nodes) -> None:
+    nodes.begin()
+    step = [sys.executable, "-I", "-S", "-c", "import subprocess, sys; sys.exit(subprocess.call(sys.argv[1:]))"]
+    own = [nodes.rank(), nodes.rank(argv=["/bin/sh", "-c", "sleep 600 & wait"])]
+    # One that forgot its environment, below the scheduler's own program, which is left alone.
+    title = "import os, sys; os.execv(sys.executable, ['slurmstepd: [4711.0]', *sys.argv[1:]])"
+    above = nodes.rank(argv=[sys.executable, "-I", "-S", "-c", title, *step[1:], "env", "-i", *SLEEPS], env={})
+    bare = until(lambda: _child_of(above), "the step has a child")
+    other = [nodes.rank("n1"), nodes.rank(job="4712"), nodes.rank(env={})]
+    nodes.allocation.process.kill()
+    until(lambda: not any(nodes.lives(pid) for pid in own), "nothing of the job is left on the node")
+    until(lambda: not nodes.lives(bare), "nothing bare is left on the node")
+    assert until(nodes.ended.exists)
+    assert all(nodes.lives(pid) for pid in other)
+
+
+def _child_of(pid: int) -> int:
+    text = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    return int(text[0]) if text else 0
+
+
+def test_a_first_node_of_which_nothing_is_heard(nodes: Nodes) -> None:
+    """A cut cable says nothing: no end of the line, and no word."""
+    nodes.begin(silence_s=3.0)
+    rank = nodes.rank()
+    os.kill(nodes.helper("guardroom"), signal.SIGSTOP)
+    until(lambda: not nodes.lives(rank), "it is ended")
+    until(lambda: nodes.ended.exists() and "nothing was heard of the first node for" in nodes.ended.read_text())
+
+
+def test_a_script_that_may_save_its_work_has_its_grace_on_all_nodes(nodes: Nodes) -> None:
+    """Neither the guardroom nor the guards take for themselves what the script is asked."""
+    saved = nodes.allocation.home / "saved"
+    nodes.begin(f"#!/bin/sh\ntrap 'while [ ! -e {saved} ]; do sleep 0.1; done; exit 0' TERM\nsleep 600 & wait\n")
+    rank = nodes.rank()
+    guard = nodes.helper("guard")
+    os.kill(guard, signal.SIGTERM)  # as a scheduler that ends all steps
+    nodes.allocation.process.send_signal(signal.SIGTERM)
+    nodes.allocation.state("stopping")
+    assert nodes.lives(rank)
+    assert alive(guard)
+    assert not nodes.ended.exists()
+    saved.touch()
+    assert nodes.allocation.code() == codes.STOPPED
+    until(lambda: not nodes.lives(rank), "then it is ended")
+
+
+def test_another_attempt_ends_what_steps_have_started_on_the_first_node_too(nodes: Nodes) -> None:
+    nodes.begin()
+    here, there = nodes.rank("n1"), nodes.rank("n2")
+    nodes.fence.write_text('{"token": "w-replica-0-a2"}')
+    assert nodes.allocation.process.wait(90) == codes.FENCED
+    until(lambda: not nodes.lives(here) and not nodes.lives(there), "nothing of it is left anywhere")
+
+
+def test_without_guards_it_starts_all_the_same_and_says_so(nodes: Nodes) -> None:
+    (nodes.allocation.home / "bin" / "srun").write_text("#!/bin/sh\necho 'srun: error: no such option' >&2\nexit 1\n")
+    nodes.begin("#!/bin/sh\nexit 0\n")
+    assert nodes.allocation.code() == 0
+    told = "the other nodes are not guarded: the step of the guards ended: srun: error: no such option"
+    assert told in node_log(nodes.allocation)
+
+
+def test_strangers_at_its_door_keep_no_guard_out(nodes: Nodes) -> None:
+    """Idle ones, one that talks without an end, and one that does not know the key."""
+    srun = nodes.allocation.home / "bin" / "srun"
+    go = nodes.allocation.home / "go"
+    srun.write_text(SRUN.replace("echo", f"while [ ! -e {go} ]; do sleep 0.05; done; echo", 1))
+    kept: list[socket.socket] = []
+
+    def crowd() -> bool:
+        meeting = nodes.allocation.run_dir / "guards.json"
+        if not meeting.exists():
+            return False
+        port = json.loads(meeting.read_text())["port"]
+        kept.extend(socket.create_connection(("127.0.0.1", port), timeout=5) for _ in range(20))
+        kept[0].sendall(b"x" * 100_000)
+        kept[1].sendall(b'{"key": "wrong", "node": "n2"}\n')
+        kept[2].sendall(b"[1]\n")
+        return True
+
+    import threading
+
+    thread = threading.Thread(target=lambda: (until(crowd), go.touch()))
+    thread.start()
+    nodes.begin()
+    thread.join()
+    assert (nodes.allocation.run_dir / "guards" / "n2.here").exists()
+    for one in kept:
+        one.close()
+
+
+def test_a_guard_that_the_scheduler_ends_with_all_else_says_so_before(nodes: Nodes) -> None:
+    """Its steps are told with SIGTERM and killed a while later: whoever waits need not wait for the bound."""
+    nodes.begin()
+    rank = nodes.rank()
+    guard = nodes.helper("guard")
+    os.kill(guard, signal.SIGTERM)
+    os.kill(rank, signal.SIGTERM)
+    until(lambda: not nodes.lives(rank))
+    assert until(nodes.ended.exists)
+    second = nodes.rank()
+    until(lambda: not nodes.ended.exists(), "what is not true any more is taken back")
+    os.kill(second, signal.SIGKILL)
+    until(lambda: not nodes.lives(second))
+    assert until(nodes.ended.exists)
+    os.kill(guard, signal.SIGKILL)
+    until(lambda: "node n2 is lost: its guard has ended" in node_log(nodes.allocation))
+    assert nodes.allocation.state("ready")

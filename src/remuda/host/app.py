@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
@@ -212,8 +212,8 @@ class App:
             stderr: bool = False,
             attempt: Annotated[int, Query(ge=0)] = 0,
         ) -> StreamingResponse:
-            lines = service.logs(name, task, follow=follow, tail=tail, stderr=stderr, attempt=attempt)
-            return StreamingResponse(_with_newlines(lines), media_type="text/plain; charset=utf-8")
+            log = service.logs(name, task, follow=follow, tail=tail, stderr=stderr, attempt=attempt)
+            return StreamingResponse(log.blocks(), media_type="text/plain; charset=utf-8")
 
     def _add_database(self, router: APIRouter) -> None:
         store, fence = self.service.journal.store, self.service.journal.fence
@@ -231,11 +231,6 @@ class App:
         async def prune(body: PruneBody) -> dict[str, Any]:
             self.service.prune(body.before)
             return asdict(ops.prune(store, fence, before=body.before))
-
-
-async def _with_newlines(lines: AsyncIterator[str]) -> AsyncIterator[str]:
-    async for line in lines:
-        yield line + "\n"
 
 
 async def _answer_error(_: Request, error: Exception) -> JSONResponse:

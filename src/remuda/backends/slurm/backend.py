@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import suppress
+from contextlib import aclosing, suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from remuda.backends.base import Cluster, Ending, Feature, Handle, Life, Observed, Rendered, Request, Stray
+from remuda.backends.base import Cluster, Ending, Feature, Handle, Life, Log, Observed, Rendered, Request, Stray
+from remuda.backends.logs import Logs
 from remuda.backends.slurm import observing, strays
 from remuda.backends.slurm.arrays import Call, array_name, merge, one_by_one
 from remuda.backends.slurm.client import SlurmClient
 from remuda.backends.slurm.files import Files
-from remuda.backends.slurm.logs import lines
+from remuda.backends.slurm.logs import find_log, until_ended
 from remuda.backends.slurm.observing import Queue, is_of
 from remuda.backends.slurm.render import SlurmSite, render
 from remuda.base.clock import Clock, SystemClock
@@ -55,6 +57,7 @@ class SlurmBackend:
         self.poll_s = poll_s
         self.hurry_s = hurry_s
         self.files = Files(site.workloads)
+        self._logs = Logs()
         self._gone_after_s = gone_after_s
         self._clock = clock or SystemClock()
         self._last: dict[str, Observed] = {}
@@ -372,10 +375,17 @@ class SlurmBackend:
         """
         return await self.client.cluster()
 
-    def logs(self, handle: Handle, *, follow: bool = False, tail: int = 0) -> AsyncIterator[str]:
-        """Lines of the task's output; with `follow`, new ones for as long as the allocation lives."""
+    def logs(self, handle: Handle, *, follow: bool = False, tail: int = 0) -> Log:
+        """The task's output; with `follow`, what comes for as long as the allocation lives."""
+        return Log(self._output(handle, tail, follow=follow))
+
+    async def _output(self, handle: Handle, tail: int, *, follow: bool) -> AsyncIterator[bytes]:
         folder, name = Path(self.files.folder(handle.token)), _name(handle.token, handle.native)
-        return lines(handle, folder, name, (lambda: self._life(handle)) if follow else None, tail, self.poll_s)
+        path = await asyncio.to_thread(find_log, folder, name, handle.native)
+        ended = partial(until_ended, partial(self._life, handle), folder, self.poll_s)
+        async with aclosing(self._logs.read(path, tail, ended if follow else None).blocks()) as blocks:
+            async for block in blocks:
+                yield block
 
     async def _life(self, handle: Handle) -> Life:
         """Whether Slurm says that an allocation lives. Leaves what `observe` remembers alone."""

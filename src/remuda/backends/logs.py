@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections import OrderedDict
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import aclosing, contextmanager
 from functools import cache, partial
 from typing import TYPE_CHECKING, Final, TypeVar
 
@@ -17,7 +17,7 @@ from remuda.backends.base import Log
 from remuda.backends.logfile import BLOCK, LogFile, clean
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+    from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator
     from pathlib import Path
 
     from remuda.backends.logfile import Block
@@ -38,6 +38,7 @@ class Logs:
     def __init__(self) -> None:
         self.open: dict[Path, _Shared] = {}
         """What somebody reads now."""
+        self._turn = asyncio.Lock()
 
     def read(self, path: Path, tail: int = 0, ended: Callable[[], Awaitable[None]] | None = None) -> Log:
         """A file's last `tail` lines (0: all), and with `ended` new ones until that returns.
@@ -49,9 +50,18 @@ class Logs:
             tail: only the last so many of what is there; 0: all.
             ended: waits until nothing more is written; called once for all who follow at the same time.
         """
-        return Log(self._follow(path, tail, ended) if ended is not None else self._once(path, tail))
+        blocks = self._follow(path, tail, ended) if ended is not None else self._once(path, tail)
+        return Log(self._in_turn(blocks))
 
-    async def _once(self, path: Path, tail: int) -> AsyncIterator[bytes]:
+    async def _in_turn(self, blocks: AsyncGenerator[bytes, None]) -> AsyncIterator[bytes]:
+        """One block at a time, whoever reads: between two of them the loop does what else there is to do."""
+        async with aclosing(blocks):
+            async for block in blocks:
+                async with self._turn:
+                    await asyncio.sleep(0)
+                yield block
+
+    async def _once(self, path: Path, tail: int) -> AsyncGenerator[bytes, None]:
         with self._shared(path) as shared:
             reader = _Reader(shared)
             if block := await reader.begin(tail, count_rest=True):
@@ -62,7 +72,7 @@ class Logs:
             if block := reader.last():
                 yield block
 
-    async def _follow(self, path: Path, tail: int, ended: Callable[[], Awaitable[None]]) -> AsyncIterator[bytes]:
+    async def _follow(self, path: Path, tail: int, ended: Callable[[], Awaitable[None]]) -> AsyncGenerator[bytes, None]:
         with self._shared(path) as shared:
             reader = _Reader(shared)
             if block := await reader.begin(tail, count_rest=False):
@@ -152,7 +162,6 @@ class _Shared:
         place = (file, at)
         known = self._blocks.get(place)
         if known is not None:
-            await asyncio.sleep(0)  # others have their turn
             return known
         coming = self._coming.get(place)
         if coming is None:

@@ -16,7 +16,7 @@ from remuda.base.ids import check_name
 from remuda.control.lookout import Lookout
 from remuda.control.ports import Reserved
 from remuda.control.settle import devices_by_task, is_same, with_devices, with_port
-from remuda.control.sweep import StrayView, sweep
+from remuda.control.sweep import EndingView, StrayView, endings, sweep
 from remuda.plan.model import Kind, Role, Workload
 from remuda.store.rows import WorkloadRow
 from remuda.supervise.loop import Supervisor, all_ended, with_group_count
@@ -301,6 +301,10 @@ class Service(Lookout):
         """
         self._want(name)
         return await sweep(self.supervisor, name, force=force)
+
+    async def endings(self, names: Sequence[str], *, swept: bool, force: Sequence[str] = ()) -> list[EndingView]:
+        """How workloads that are to end stand, and what is left of those that are down; see `sweep.endings`."""
+        return await endings(self.supervisor, names, swept=swept, force=force)
 
     def remove(self, name: str) -> None:
         """Forget a workload that is down, with its run directory; its story stays until it is pruned.

@@ -17,7 +17,7 @@ from remuda import __version__
 from remuda.base.errors import Conflict, InputError, NotFound, Rejected, RemudaError, TimedOut, Unavailable
 from remuda.control.nodes import Nodes
 from remuda.control.service import Service, Start, Verb
-from remuda.control.sweep import StrayView
+from remuda.control.sweep import EndingView, StrayView
 from remuda.control.views import ExplainView, HostView, LineView, WorkloadView
 from remuda.host.nodes_api import add_nodes
 from remuda.host.reports import ReportServer
@@ -57,6 +57,15 @@ class NamesBody(BaseModel):
     """Workloads that there are."""
 
     names: list[str]
+
+
+class EndingsBody(NamesBody):
+    """Workloads that are to end."""
+
+    swept: bool = False
+    """Ask backends what is left of those that are down, and end it, although others still end."""
+    force: list[str] = []
+    """Those of which what is left then is killed."""
 
 
 class ScaleBody(BaseModel):
@@ -161,6 +170,10 @@ class App:
 
     def _add_intents(self, router: APIRouter) -> None:
         service = self.service
+
+        @router.post("/workloads/batch/ending", summary="How workloads that are to end stand; ends what is left")
+        async def endings(body: EndingsBody) -> list[EndingView]:
+            return await service.endings(body.names, swept=body.swept, force=body.force)
 
         @router.post("/workloads/batch/{verb}", summary="Take down, restart, pause or unpause several workloads")
         async def change_many(verb: Verb, body: NamesBody) -> list[WorkloadView]:

@@ -14,6 +14,7 @@ from remuda.backends.logs import Logs
 from remuda.backends.slurm import observing, strays
 from remuda.backends.slurm.arrays import Call, array_name, merge, one_by_one
 from remuda.backends.slurm.client import SlurmClient
+from remuda.backends.slurm.ending import Ender
 from remuda.backends.slurm.files import Files
 from remuda.backends.slurm.logs import find_log, until_ended
 from remuda.backends.slurm.observing import Queue, is_of
@@ -58,6 +59,7 @@ class SlurmBackend:
         self.hurry_s = hurry_s
         self.files = Files(site.workloads)
         self._logs = Logs()
+        self._ender = Ender(self.client, self.files)
         self._gone_after_s = gone_after_s
         self._clock = clock or SystemClock()
         self._last: dict[str, Observed] = {}
@@ -335,19 +337,12 @@ class SlurmBackend:
 
         In a job that runs, the node program is asked to end, so that the task has its own grace and not Slurm's. By
         force Slurm sends SIGTERM to all of it, for the node program a sign not to wait any longer, then SIGKILL.
+        Those that are asked for at once share one look at the queue and one call.
 
         Raises:
             BackendUnreachable: no answer.
         """
-        claim = await asyncio.to_thread(self.files.bury, handle.token)
-        queue = Queue(await self.client.queue())
-        line = queue.line(handle)
-        lines = [line] if line is not None else [] if handle.native else queue.named(handle.token)
-        for line in lines:
-            if not force and claim.pid and line.state == "RUNNING":
-                await self.client.terminate(line.name, line.job_id)
-            elif observing.is_alive(line):
-                await self.client.cancel(line.name, line.job_id)
+        await self._ender.cancel(handle, force=force)
 
     async def list_all(self) -> Sequence[Stray]:
         """This user's jobs that pend or run under a token.
@@ -363,7 +358,7 @@ class SlurmBackend:
         Raises:
             BackendUnreachable: no answer.
         """
-        await strays.remove(self.client, stray, force=force)
+        await self._ender.remove(stray, force=force)
 
     # --- the rest ----------------------------------------------------------------------------------------------------
 

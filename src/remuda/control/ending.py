@@ -47,7 +47,7 @@ def take_down(
     if everything:
         names = [*names, *(view["name"] for view in host.get("/workloads"))]
     waits = [_Wait(name) for name in dict.fromkeys(names)]
-    host.post("/workloads/batch/down", {"names": [wait.name for wait in waits]})
+    host.post("/workloads/batch/down", {"names": [wait.name for wait in waits]}, brief="true")
     try:
         yield from _ended(host, waits, wait_s, remove=remove, tell=tell)
     except KeyboardInterrupt:

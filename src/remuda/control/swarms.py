@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from remuda.base.errors import InputError, RemudaError, TimedOut
+from remuda.base.errors import Conflict, InputError, RemudaError, TimedOut
 from remuda.base.paths import state_paths
 from remuda.base.secrets import MASK, looks_secret
 from remuda.control import planning
@@ -134,6 +134,7 @@ def wait_up(name: str, limit_s: float, client: HostClient | None = None) -> Iter
 
     Raises:
         RemudaError: it failed, or is being taken down.
+        Conflict: it is paused.
         TimedOut: it did not come up within `limit_s` seconds; it goes on trying.
     """
     host = client or connect()
@@ -148,6 +149,11 @@ def wait_up(name: str, limit_s: float, client: HostClient | None = None) -> Iter
             raise RemudaError(
                 f"{name} is {view['phase']}: {view['reason'] or 'nobody wants it any more'}",
                 hint=f"remuda explain {name}; remuda logs {name}",
+            )
+        if view.get("paused"):
+            raise Conflict(
+                f"{name} is paused: {view['ready']} of {view['wanted']} replicas are ready, and nothing new is begun",
+                hint=f"let it go on: remuda unpause {name}",
             )
         if time.monotonic() > deadline:
             raise TimedOut(

@@ -176,7 +176,10 @@ class App:
             return await service.endings(body.names, swept=body.swept, force=body.force)
 
         @router.post("/workloads/batch/{verb}", summary="Take down, restart, pause or unpause several workloads")
-        async def change_many(verb: Verb, body: NamesBody) -> list[WorkloadView]:
+        async def change_many(verb: Verb, body: NamesBody, brief: bool = False) -> list[WorkloadView]:
+            if brief and verb == "down":
+                service.take_down(body.names)
+                return []
             return service.change_many(verb, body.names)
 
         @router.post("/workloads/{name}/down", summary="Take a workload down")

@@ -19,6 +19,7 @@ from remuda.control.nodes import Nodes
 from remuda.control.service import Service, Start, Verb
 from remuda.control.sweep import EndingView, StrayView
 from remuda.control.views import ExplainView, HostView, LineView, WorkloadView
+from remuda.host.faults import Faults
 from remuda.host.nodes_api import add_nodes
 from remuda.host.reports import ReportServer
 from remuda.plan.model import Workload
@@ -110,6 +111,7 @@ class App:
         """The ASGI application."""
         app = FastAPI(title="remuda host", version=__version__, openapi_url="/api/v1/openapi.json",
                       docs_url=None, redoc_url=None)  # fmt: skip
+        app.add_middleware(Faults, log=self.service.paths.host_log)
         app.add_exception_handler(RemudaError, _answer_error)
         app.add_exception_handler(RequestValidationError, _answer_invalid)
         router = APIRouter(prefix="/api/v1")

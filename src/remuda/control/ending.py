@@ -58,6 +58,15 @@ def take_down(
         ) from None
 
 
+def wait_down(name: str, wait_s: float) -> None:
+    """Wait until nothing is left of what somebody else takes down.
+
+    Raises:
+        TimedOut: see `take_down`.
+    """
+    tuple(_ended(connect(), [_Wait(name)], wait_s, remove=False, tell=lambda _: None))
+
+
 def _ended(
     host: HostClient, waits: Sequence[_Wait], wait_s: float, *, remove: bool, tell: Callable[[str], None]
 ) -> Iterator[str]:

@@ -296,7 +296,7 @@ class PoolRun:
         assert self.host is not None
         assert member.said.job is not None
         target = targets.of_swarm(member.entry.name, "", "", lambda _: None)
-        place = None if target.backend in ("", "local") else drivers.beside(self.host, member.entry.name)
+        place = drivers.place_of(self.host, member.entry.name)
         folder = JobFolder(self.paths, member.job_id)
         job = member.said.job
         is_script = job.script is not None

@@ -8,7 +8,7 @@ from enum import Enum, StrEnum, auto
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+    from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping, Sequence
 
     from remuda.plan.model import Group, Pool, Workload
     from remuda.wire.fault import Fault
@@ -271,10 +271,10 @@ class Log:
         blocks: whole lines in UTF-8, each with its end.
     """
 
-    def __init__(self, blocks: AsyncIterator[bytes]) -> None:
+    def __init__(self, blocks: AsyncGenerator[bytes, None]) -> None:
         self._blocks = blocks
 
-    def blocks(self) -> AsyncIterator[bytes]:
+    def blocks(self) -> AsyncGenerator[bytes, None]:
         """Whole lines in UTF-8, each with its end, as many as were at hand."""
         return self._blocks
 
@@ -292,7 +292,7 @@ class Log:
         return cls(_as_blocks(lines))
 
 
-async def _as_blocks(lines: Iterable[str]) -> AsyncIterator[bytes]:
+async def _as_blocks(lines: Iterable[str]) -> AsyncGenerator[bytes, None]:
     for line in lines:
         yield f"{line}\n".encode()
 

@@ -17,7 +17,7 @@ from remuda.backends.base import Log
 from remuda.backends.logfile import BLOCK, LogFile, clean
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator
+    from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
     from pathlib import Path
 
     from remuda.backends.logfile import Block
@@ -53,7 +53,7 @@ class Logs:
         blocks = self._follow(path, tail, ended) if ended is not None else self._once(path, tail)
         return Log(self._in_turn(blocks))
 
-    async def _in_turn(self, blocks: AsyncGenerator[bytes, None]) -> AsyncIterator[bytes]:
+    async def _in_turn(self, blocks: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes, None]:
         """One block at a time, whoever reads: between two of them the loop does what else there is to do."""
         async with aclosing(blocks):
             async for block in blocks:

@@ -29,7 +29,7 @@ from remuda.supervise.succession import holder
 from remuda.supervise.summary import SERVING, is_first_enough
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+    from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 
     from remuda.base.clock import Clock
     from remuda.supervise.loop import Supervisor
@@ -137,7 +137,7 @@ class Lookout:
         backend = self.supervisor.backends[task.backend]
         return backend.logs(Handle(task.token, task.native), follow=follow, tail=tail)
 
-    async def _over_attempts(self, key: TaskKey, *, stderr: bool, tail: int) -> AsyncIterator[bytes]:
+    async def _over_attempts(self, key: TaskKey, *, stderr: bool, tail: int) -> AsyncGenerator[bytes, None]:
         """One attempt after the other, until the task has ended for good."""
         shown = ""
         while True:

@@ -16,7 +16,7 @@ from remuda.backends.logfile import BLOCK, LogFile
 from remuda.backends.logs import Logs, until_dead
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncGenerator
 
     from remuda.backends.base import Log
 
@@ -274,7 +274,7 @@ async def test_nothing_stays_open_when_nobody_reads(log: Path) -> None:
             await asyncio.sleep(0.005)
 
 
-def follow(logs: Logs, log: Path) -> AsyncIterator[bytes]:
+def follow(logs: Logs, log: Path) -> AsyncGenerator[bytes, None]:
     async def never() -> None:
         await asyncio.Event().wait()
 

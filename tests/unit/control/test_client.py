@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from remuda import __version__
 from remuda.base import errors
 from remuda.base.errors import HostUnreachable, InputError, NotFound, RemudaError
 from remuda.base.paths import StatePaths
@@ -204,7 +205,7 @@ def test_what_an_older_host_does_not_know_is_told_with_the_versions(
 
 
 def test_a_host_of_the_same_version_is_not_blamed(server: Server, home: StatePaths) -> None:
-    server.say_of_itself(module.__version__)
+    server.say_of_itself(__version__)
     server.say(404, b'{"detail": "Not Found"}')
     with pytest.raises(RemudaError, match=r"does not know what this command asks of it \(GET /x\)") as caught:
         HostClient(home).get("/x")

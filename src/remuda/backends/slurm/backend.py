@@ -23,7 +23,7 @@ from remuda.base.clock import Clock, SystemClock
 from remuda.base.errors import BackendUnreachable, Impossible, Rejected, RemudaError
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping, Sequence
+    from collections.abc import AsyncGenerator, Mapping, Sequence
 
     from remuda.backends.slurm.parse import AccountLine, JobDetail, QueueLine
 
@@ -214,17 +214,21 @@ class SlurmBackend:
     ) -> dict[str, Observed]:
         """Allocations that have ended, and those that squeue does not list."""
         records = {handle.token: self.files.exit_record(handle.token) for handle in (*over, *missing)}
+        # What we cancelled before it ran is over, whatever the accounting would say of it.
+        seen = {
+            handle.token: observing.buried(line.job_id)
+            for handle, line in over.items()
+            if records[handle.token] is None and self._is_buried(handle.token)
+        }
+        over = {handle: line for handle, line in over.items() if handle.token not in seen}
         unclear = [line for handle, line in over.items() if records[handle.token] is None and _says_little(line)]
         asked = [handle.native for handle in missing if handle.native]
         asked += [line.job_id for line in over.values() if line.state == "CANCELLED"]
         accounts, is_silent = await self._accounts(asked)
         details = await self._details([line.job_id for line in unclear])
-        seen: dict[str, Observed] = {}
         for handle, line in over.items():
             account = accounts.get(line.job_id)
             answer = observing.ended(line, records[handle.token], account, details.get(line.job_id))
-            if records[handle.token] is None and self._is_buried(handle.token):
-                answer = observing.buried(line.job_id)
             seen[handle.token] = self._with_evidence(handle.token, answer)
         for handle in missing:
             account = accounts.get(handle.native)
@@ -374,7 +378,7 @@ class SlurmBackend:
         """The task's output; with `follow`, what comes for as long as the allocation lives."""
         return Log(self._output(handle, tail, follow=follow))
 
-    async def _output(self, handle: Handle, tail: int, *, follow: bool) -> AsyncIterator[bytes]:
+    async def _output(self, handle: Handle, tail: int, *, follow: bool) -> AsyncGenerator[bytes, None]:
         folder, name = Path(self.files.folder(handle.token)), _name(handle.token, handle.native)
         path = await asyncio.to_thread(find_log, folder, name, handle.native)
         ended = partial(until_ended, partial(self._life, handle), folder, self.poll_s)

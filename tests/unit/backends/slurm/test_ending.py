@@ -95,7 +95,10 @@ async def test_what_runs_is_asked_and_what_waits_is_cancelled(bed: Bed) -> None:
     handles = [bed.put(number, "RUNNING" if number % 2 else "PENDING") for number in range(1, 5)]
     gone = Handle(make_token(TaskKey("gone", "script", 0), 1, "gone1234"), "99")
     await asyncio.gather(*(bed.ender.cancel(handle, force=False) for handle in (*handles, gone)))
-    assert sorted(bed.slurm.calls[1:]) == [("scancel", "--signal=TERM", "--batch", "1", "3"), ("scancel", "2", "4")]
+    assert sorted(map(tuple, bed.slurm.calls[1:])) == [
+        ("scancel", "--signal=TERM", "--batch", "1", "3"),
+        ("scancel", "2", "4"),
+    ]
 
 
 async def test_one_alone_is_named(bed: Bed) -> None:

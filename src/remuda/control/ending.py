@@ -73,8 +73,9 @@ def _ended(
     begun, looker, pause_s = time.monotonic(), _Looker(host), 0.0
     left = list(waits)
     while True:
+        is_long = time.monotonic() - begun > min(_TELL_AFTER_S, wait_s / 2)
         if wait_s:
-            pause_s = looker.look(left)
+            pause_s = looker.look(left, told=is_long)
         for wait in left:
             wait.is_over |= not wait_s
             if wait.is_over:
@@ -85,9 +86,9 @@ def _ended(
         passed = time.monotonic() - begun
         if not left:
             return
-        if passed > wait_s:
+        if passed > wait_s and is_long:
             raise _not_down(left, wait_s)
-        if passed > min(_TELL_AFTER_S, wait_s / 2):
+        if is_long:
             for wait in left:
                 wait.tell(tell)
         time.sleep(pause_s)
@@ -101,18 +102,24 @@ class _Looker:
         self._swept_at = float("-inf")
         self._has_looked = False
 
-    def look(self, waits: Sequence[_Wait]) -> float:
-        """Take in how they stand; seconds until the next look."""
+    def look(self, waits: Sequence[_Wait], *, told: bool) -> float:
+        """Take in how they stand; seconds until the next look.
+
+        Args:
+            waits: those that are waited for.
+            told: ask about those that still end, too: what is left of a thousand is much to tell.
+        """
         begun = time.monotonic()
         # Backends are asked about all at once when all are down, and meanwhile now and then about those that are.
         swept = not self._has_looked or (
             begun - self._swept_at >= _SWEEP_AGAIN_S and any(wait.is_down for wait in waits)
         )
         force = [wait.name for wait in waits if wait.is_stubborn(begun)]
-        body = {"names": [wait.name for wait in waits], "swept": swept, "force": force}
+        body = {"names": [wait.name for wait in waits], "swept": swept, "told": told, "force": force}
+        by_name = {wait.name: wait for wait in waits}
         try:
-            for wait, view in zip(waits, self._host.post("/workloads/batch/ending", body), strict=True):
-                wait.take(view, begun)
+            for view in self._host.post("/workloads/batch/ending", body):
+                by_name[view["name"]].take(view, begun)
         except HostUnreachable:
             connect()  # the intent is recorded: whichever host comes goes on with it
         self._has_looked, now = True, time.monotonic()
@@ -120,7 +127,7 @@ class _Looker:
             self._swept_at = now
         if all(wait.is_down for wait in waits):
             return _SWEEP_AGAIN_S
-        return max(_LOOK_AGAIN_S, now - begun)  # many are a burden: the host shall not be busy with this alone
+        return max(_LOOK_AGAIN_S, 4 * (now - begun))  # many are a burden: the host has other things to do, too
 
 
 def _forget(host: HostClient, name: str, *, must: bool) -> None:

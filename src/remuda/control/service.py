@@ -322,9 +322,11 @@ class Service(Lookout):
         self._want(name)
         return await sweep(self.supervisor, name, force=force)
 
-    async def endings(self, names: Sequence[str], *, swept: bool, force: Sequence[str] = ()) -> list[EndingView]:
+    async def endings(
+        self, names: Sequence[str], *, swept: bool = False, told: bool = True, force: Sequence[str] = ()
+    ) -> list[EndingView]:
         """How workloads that are to end stand, and what is left of those that are down; see `sweep.endings`."""
-        return await endings(self.supervisor, names, swept=swept, force=force)
+        return await endings(self.supervisor, names, swept=swept, told=told, force=force)
 
     def remove(self, name: str) -> None:
         """Forget a workload that is down, with its run directory; its story stays until it is pruned.

@@ -126,15 +126,16 @@ async def sweep_all(
 
 
 async def endings(
-    supervisor: Supervisor, names: Sequence[str], *, swept: bool, force: Collection[str] = ()
+    supervisor: Supervisor, names: Sequence[str], *, swept: bool = False, told: bool = True, force: Collection[str] = ()
 ) -> list[EndingView]:
-    """How workloads that are to end stand, in order: one look for all of them, however many.
+    """How workloads that are to end stand: one look for all of them, however many.
 
     Args:
         supervisor: with the workloads and their backends.
         names: of the workloads; those that there are not have ended.
         swept: ask backends what is left of those that are down while others still end, too. Without, they are asked
             when all are down. Nothing is called over before.
+        told: tell of those that still end, too, and not only of those that are down.
         force: those of which what is left is killed.
     """
     down: list[str] = []
@@ -151,7 +152,7 @@ async def endings(
             views[name] = views[name].model_copy(update={"silence": str(found)})
         else:
             views[name] = views[name].model_copy(update={"strays": tuple(found), "over": not found})
-    return [views[name] for name in names]
+    return [view for view in views.values() if told or view.phase in ("DOWN", "")]
 
 
 def _ending(supervisor: Supervisor, name: str) -> EndingView:

@@ -39,7 +39,7 @@ class Host:
             down = [view for view in views if view["phase"] == "DOWN"]
             if down and (body["swept"] or down == views):
                 self.sweep(down)
-            return views
+            return views if body["told"] else down
         self.calls.append(path if body is None else f"{path} {' '.join(body['names'])}")
         return None
 
@@ -199,6 +199,16 @@ def test_a_thousand_are_asked_about_at_once(monkeypatch: pytest.MonkeyPatch) -> 
     host, _ = with_host(monkeypatch, **{name: ["STOPPING", "STOPPING", "DOWN"] for name in names})
     assert list(ending.take_down(names)) == names
     assert [look["names"] for look in host.looks] == [names] * 3
+
+
+def test_what_is_left_of_many_is_asked_only_when_it_is_to_be_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    host, _ = with_host(monkeypatch, a=["STOPPING", "STOPPING", "DOWN"])
+    assert list(ending.take_down(["a"])) == ["a"]
+    assert [look["told"] for look in host.looks] == [False] * 3
+    monkeypatch.setattr(ending, "_TELL_AFTER_S", 0.0)
+    host, _ = with_host(monkeypatch, a=["STOPPING", "STOPPING", "DOWN"])
+    assert list(ending.take_down(["a"])) == ["a"]
+    assert [look["told"] for look in host.looks] == [True] * 3
 
 
 def test_while_others_still_end_backends_are_asked_only_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:

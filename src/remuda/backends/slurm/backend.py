@@ -222,7 +222,7 @@ class SlurmBackend:
         }
         over = {handle: line for handle, line in over.items() if handle.token not in seen}
         unclear = [line for handle, line in over.items() if records[handle.token] is None and _says_little(line)]
-        asked = [handle.native for handle in missing if handle.native]
+        asked = [handle.native for handle in missing if handle.native and not self._is_buried(handle.token)]
         asked += [line.job_id for line in over.values() if line.state == "CANCELLED"]
         accounts, is_silent = await self._accounts(asked)
         details = await self._details([line.job_id for line in unclear])

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 from remuda.backends.slurm.gathered import Gathered
 from remuda.backends.slurm.observing import Queue, is_alive
-from remuda.base.errors import RemudaError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -16,7 +15,6 @@ if TYPE_CHECKING:
     from remuda.backends.slurm.client import SlurmClient
     from remuda.backends.slurm.files import Files
     from remuda.backends.slurm.parse import QueueLine
-    from remuda.wire.process import ProcessId
 
 
 class Ender:
@@ -50,7 +48,8 @@ class Ender:
         await self._removals.ask((stray, force))
 
     async def _cancel_all(self, asked: Sequence[tuple[Handle, bool]]) -> Sequence[Exception | None]:
-        claims = await asyncio.to_thread(self._bury_all, [handle.token for handle, _ in asked])
+        # Before the queue is looked at: what comes into it later ends at once.
+        claims = await asyncio.to_thread(self._files.bury_all, [handle.token for handle, _ in asked])
         queue = Queue(await self._client.queue())
         ends = [
             [] if isinstance(claim, Exception) else _to_end(_lines(queue, handle), began=claim.pid > 0, force=force)
@@ -58,16 +57,6 @@ class Ender:
         ]
         failed = await self._end_all(ends)
         return [claim if isinstance(claim, Exception) else error for claim, error in zip(claims, failed, strict=True)]
-
-    def _bury_all(self, tokens: Sequence[str]) -> list[ProcessId | RemudaError]:
-        """Claim for nobody what nobody has claimed, before the queue is looked at."""
-        found: list[ProcessId | RemudaError] = []
-        for token in tokens:
-            try:
-                found.append(self._files.bury(token))
-            except RemudaError as error:
-                found.append(error)
-        return found
 
     async def _remove_all(self, asked: Sequence[tuple[Stray, bool]]) -> Sequence[Exception | None]:
         queue = Queue(await self._client.queue())

@@ -81,7 +81,9 @@ async def test_hundreds_at_once_are_one_look_and_one_call(bed: Bed) -> None:
     await asyncio.gather(*(bed.ender.cancel(handle, force=False) for handle in handles))
     assert [argv[0] for argv in bed.slurm.calls] == ["squeue", "scancel"]
     assert sorted(bed.slurm.calls[1][1:], key=int) == [handle.native for handle in handles]
-    assert all(claim.pid == 0 for handle in handles if (claim := bed.files.claim(handle.token))), "none may begin later"
+    claims = [bed.files.claim(handle.token) for handle in handles]
+    assert [claim.pid for claim in claims if claim is not None] == [0] * 300, "none may begin later"
+    assert not list(bed.workloads.glob(".claim*"))
 
 
 async def test_more_are_called_in_chunks(bed: Bed, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -126,6 +128,15 @@ async def test_one_whose_folder_cannot_be_written_does_not_hold_up_the_others(be
     assert isinstance(outcomes[0], BackendUnreachable)
     assert outcomes[1] is None
     assert bed.slurm.calls[1:] == [("scancel", f"--name={second.token}", "2")]
+
+
+async def test_where_no_file_can_be_shared_each_is_claimed_alone(bed: Bed, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("remuda.backends.slurm.files._is_written", lambda *_: False)
+    handles = [bed.put(1), bed.put(2), bed.put(3, "RUNNING")]
+    await asyncio.gather(*(bed.ender.cancel(handle, force=False) for handle in handles))
+    claims = [bed.files.claim(handle.token) for handle in handles]
+    assert [claim.pid for claim in claims if claim is not None] == [0, 0, 7]
+    assert bed.slurm.count("scancel") == 2
 
 
 async def test_what_is_asked_later_is_looked_up_anew(bed: Bed) -> None:

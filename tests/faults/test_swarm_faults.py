@@ -166,8 +166,10 @@ def test_a_replica_that_dies_at_start_fails_with_its_reason(home: Home) -> None:
 def test_a_program_that_is_not_there_is_said_at_once(home: Home) -> None:
     path = home.swarm(command=["no-such-server", "--port", "{port}"], replicas=1, wait_endpoint_s=1000)
     done = home.run("up", "-c", str(path), check=False)
-    assert done.returncode == 1
-    assert "no-such-server" in done.stderr
+    assert done.returncode == 2
+    assert "there is no program 'no-such-server' on this machine" in done.stderr
+    assert "command" in done.stderr
+    assert "herd" not in home.run("status", "--all").stdout, "nothing of it was recorded"
 
 
 def test_a_replica_that_hangs_while_starting_is_noticed_before_the_window_ends(home: Home) -> None:

@@ -8,7 +8,7 @@ from enum import Enum, StrEnum, auto
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping, Sequence
+    from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping, Sequence
 
     from remuda.plan.model import Group, Pool, Workload
     from remuda.wire.fault import Fault
@@ -264,6 +264,39 @@ class Cluster:
     """Indices of an array are below it; 0: not known."""
 
 
+class Log:
+    """Output as it is read: iterate over it for lines, or over `blocks()`, which is much cheaper.
+
+    Args:
+        blocks: whole lines in UTF-8, each with its end.
+    """
+
+    def __init__(self, blocks: AsyncGenerator[bytes, None]) -> None:
+        self._blocks = blocks
+
+    def blocks(self) -> AsyncGenerator[bytes, None]:
+        """Whole lines in UTF-8, each with its end, as many as were at hand."""
+        return self._blocks
+
+    def __aiter__(self) -> AsyncIterator[str]:
+        return self._lines()
+
+    async def _lines(self) -> AsyncIterator[str]:
+        async for block in self._blocks:
+            for line in block.decode().split("\n")[:-1]:
+                yield line
+
+    @classmethod
+    def of(cls, lines: Iterable[str]) -> Log:
+        """Output that is at hand."""
+        return cls(_as_blocks(lines))
+
+
+async def _as_blocks(lines: Iterable[str]) -> AsyncGenerator[bytes, None]:
+    for line in lines:
+        yield f"{line}\n".encode()
+
+
 class Backend(Protocol):
     """A place where tasks run.
 
@@ -349,6 +382,6 @@ class Backend(Protocol):
         """
         ...
 
-    def logs(self, handle: Handle, *, follow: bool = False, tail: int = 0) -> AsyncIterator[str]:
+    def logs(self, handle: Handle, *, follow: bool = False, tail: int = 0) -> Log:
         """Lines of the allocation's output, the last `tail` (0: all), then new ones while it lives if `follow`."""
         ...

@@ -13,6 +13,7 @@
     │   └── Impossible
     ├── TimedOut           7   a wait ended without what it waited for
     ├── Fenced             8   another host took over; this one must stop writing
+    ├── HostFault          9   the host met an error that nobody foresaw; its log tells it under the id in the message
     └── Interrupted      130   the user pressed Ctrl-C; the message says how to go on
 
 The numbers are the exit codes of the command line (`docs/exit-codes.md`).
@@ -109,6 +110,12 @@ class Fenced(RemudaError):
     """Another host holds the lease; this process must not write any more."""
 
     exit_code: ClassVar[int] = 8
+
+
+class HostFault(RemudaError):
+    """The host met an error that nobody foresaw. Its log has the traceback, under the id that the message names."""
+
+    exit_code: ClassVar[int] = 9
 
 
 class Interrupted(RemudaError):

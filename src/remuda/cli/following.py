@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import dataclasses
 import time
 from typing import TYPE_CHECKING, Any
 
-from remuda.base import errors
-from remuda.base.errors import HostUnreachable, Interrupted, RemudaError
+from remuda.base.errors import HostUnreachable, Interrupted
 from remuda.batch.progress import Progress
-from remuda.batch.request import Summary
 from remuda.batch.show import ProgressView, summary_lines
 from remuda.cli.show import echo, print_json, say
-from remuda.control import jobs
+from remuda.control import drivers, jobs
 from remuda.control.client import connect
 
 if TYPE_CHECKING:
+    from remuda.batch.request import Summary
     from remuda.control.client import HostClient
     from remuda.control.jobs import JobFolder, JobState
 
@@ -45,14 +43,11 @@ def follow_job(folder: JobFolder, *, as_json: bool) -> int:
             state = _until_ended(folder, view)
     except KeyboardInterrupt:
         raise _left(folder) from None
-    if state.state != jobs.DONE:
-        raise _error(state)
-    known = {item.name for item in dataclasses.fields(Summary)}
-    summary = {name: value for name, value in state.summary.items() if name in known}
-    if not summary:
+    summary = jobs.summary_of(state)
+    if summary is None:
         say(f"{state.id} is done")
         return 0
-    return show_summary(Summary(**summary), as_json=as_json)
+    return show_summary(summary, as_json=as_json)
 
 
 def show_summary(summary: Summary, *, as_json: bool) -> int:
@@ -67,31 +62,16 @@ def show_summary(summary: Summary, *, as_json: bool) -> int:
 
 
 def _until_ended(folder: JobFolder, view: ProgressView) -> JobState:
-    """The last state of a job; a host that has gone is started again, because only it begins drivers again."""
-    told, again_at = "", 0.0
-    client: HostClient | None = connect()
-    while True:
-        for state in jobs.wait_job(folder.paths, client, folder.id):
-            line = _line(state)
-            if line != told:
-                told = line
-                say(line)
-            if state.progress and state.state == jobs.RUNNING:
-                view.update(Progress.from_json(dict(state.progress)))
-            if state.state in jobs.ENDED:
-                return state
-            if time.monotonic() >= again_at:
-                again_at = time.monotonic() + _HOST_AGAIN_S
-                if client is None or not client.is_up():
-                    break
-        client = _host()
-
-
-def _host() -> HostClient | None:
-    try:
-        return connect()
-    except RemudaError:
-        return None
+    """The last state of a job."""
+    told = ""
+    for state in drivers.until_ended(folder):
+        line = _line(state)
+        if line != told:
+            told = line
+            say(line)
+        if state.progress and state.state == jobs.RUNNING:
+            view.update(Progress.from_json(dict(state.progress)))
+    return state
 
 
 def _line(state: JobState) -> str:
@@ -100,17 +80,6 @@ def _line(state: JobState) -> str:
     attempt = f", attempt {state.attempt}" if state.attempt > 1 else ""
     reason = f": {state.reason}" if state.reason and state.state not in jobs.ENDED else ""
     return f"{state.id}: {state.state}{where}{attempt}{reason}"
-
-
-def _error(state: JobState) -> RemudaError:
-    """What the driver was ended by, as what it was there."""
-    kind: Any = getattr(errors, state.error, RemudaError) if state.error else RemudaError
-    if not (isinstance(kind, type) and issubclass(kind, RemudaError)):
-        kind = RemudaError
-    reason = f": {state.reason}" if state.reason else ""
-    hint = state.hint or f"its output: remuda job logs {state.id}"
-    made: RemudaError = kind(f"job {state.id} is {state.state}{reason}", hint=hint)
-    return made
 
 
 def follow_script(folder: JobFolder) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import sys
 from contextlib import contextmanager
 from pathlib import Path
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from remuda.base.errors import InputError, RemudaError
+from remuda.base.errors import InputError
 from remuda.base.paths import state_paths
 from remuda.base.settings import setting
 from remuda.base.units import parse_duration
@@ -49,7 +48,7 @@ def submit(job_class: str, options: dict[str, Any]) -> int:
         })  # fmt: skip
         if not is_sent:
             return _run(folder, request, as_json=options["as_json"])
-        with _sent(folder):
+        with drivers.accepted(folder):
             drivers.send_job(connect(), folder, request, place)
         if options["detach"]:
             return _left(folder, place)
@@ -59,9 +58,10 @@ def submit(job_class: str, options: dict[str, Any]) -> int:
 def _place(target: Target, options: dict[str, Any]) -> Beside | None:
     """The swarm beside which it is to run; None for this machine."""
     names = {"cpus": "--cpus", "mem": "--mem", "time_limit": "--time", "mail_user": "--mail-user"}
-    if target.backend not in ("", "local") and not options["local"]:
-        given = {name: options[name] for name in names} | {"mail_user": options["mail_user"] or setting("MAIL_USER")}
-        return drivers.beside(connect(), target.swarm, **given)
+    given = {name: options[name] for name in names} | {"mail_user": options["mail_user"] or setting("MAIL_USER")}
+    place = drivers.place_of(connect(), target.swarm, here=options["local"], **given) if target.swarm else None
+    if place is not None:
+        return place
     unused = [flag for name, flag in names.items() if options[name]]
     if unused:
         say(f"note: {', '.join(unused)} has no effect here: the job runs on this machine")
@@ -70,16 +70,6 @@ def _place(target: Target, options: dict[str, Any]) -> Beside | None:
 
 def _backend(place: Beside | None) -> str:
     return place.swarm.backend if place is not None else "local"
-
-
-@contextmanager
-def _sent(folder: JobFolder) -> Iterator[None]:
-    """What was not accepted leaves no job behind."""
-    try:
-        yield
-    except RemudaError:
-        shutil.rmtree(folder.path, ignore_errors=True)
-        raise
 
 
 def _left(folder: JobFolder, place: Beside | None) -> int:
@@ -189,7 +179,7 @@ def submit_script(script: Path, args: Sequence[str], options: dict[str, Any]) ->
             argv=(sys.executable, str(script.absolute()), *args), endpoint=target.endpoint, model=target.model,
             endpoint_file=target.endpoint_file, key_file=target.api_key_file, key_env=target.api_key_env,
         )  # fmt: skip
-        with _sent(folder):
+        with drivers.accepted(folder):
             drivers.send_script(connect(), folder, wanted, max_failures=options["retries"] + 1, place=place)
         if options["detach"]:
             return _left(folder, place)

@@ -14,18 +14,24 @@ import struct
 import subprocess
 import sys
 import time
+from contextlib import suppress
+from functools import cache
 from typing import IO, TYPE_CHECKING, Any
 from urllib.parse import quote, urlencode
 
+from remuda import __version__
 from remuda.base import errors
-from remuda.base.errors import HostUnreachable, NotPrivate, RemudaError, TimedOut
+from remuda.base.errors import Conflict, HostUnreachable, NotPrivate, RemudaError, TimedOut
 from remuda.base.paths import StatePaths, state_paths
 from remuda.base.private import user_name
+from remuda.control.skew import skew
 from remuda.wire.process import identify, is_alive
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
+    from remuda.control.skew import Skew
 
 _LOOK_S = 2.0
 """How long a host that starts may take to answer one look; the next one follows."""
@@ -70,6 +76,8 @@ class HostClient:
     def __init__(self, paths: StatePaths | None = None, *, timeout_s: float = 60.0) -> None:
         self.paths = paths or state_paths()
         self.timeout_s = timeout_s
+        self.host_version = ""
+        """Of the host that answered last; empty before it was asked."""
 
     def get(self, path: str, **query: object) -> Any:
         """GET below `/api/v1`."""
@@ -103,7 +111,7 @@ class HostClient:
         finally:
             connection.close()
         if response.status >= 400:
-            raise _error_of(raw, response.status)
+            raise self._refusal(raw, response.status, f"{method} {path}")
         return json.loads(raw) if raw else None
 
     def lines(self, path: str, **query: object) -> Iterator[str]:
@@ -113,7 +121,7 @@ class HostClient:
         try:
             response = self._send(connection, "GET", path, None, query)
             if response.status >= 400:
-                raise _error_of(response.read(), response.status)
+                raise self._refusal(response.read(), response.status, f"GET {path}")
             for raw in response:
                 yield raw.decode(errors="replace").rstrip("\n")
         except (OSError, http.client.HTTPException) as error:
@@ -134,10 +142,27 @@ class HostClient:
     def is_up(self) -> bool:
         """Whether a host answers."""
         try:
-            self.get("/host")
+            self.host_version = str(self.get("/host").get("version", ""))
         except HostUnreachable:
             return False
         return True
+
+    def skew(self) -> Skew | None:
+        """What to say where the host that answered last has another version; None where it has this one."""
+        return skew(__version__, self.host_version)
+
+    def _refusal(self, raw: bytes, status: int, what: str) -> RemudaError:
+        """The error of an answer; where the host may not know what another version asks, that is said, too."""
+        error = _error_of(raw, status, what)
+        if status not in (404, 405, 422, 500) or what == "GET /host" or type(error) is errors.NotFound:
+            return error
+        if not self.host_version:
+            with suppress(RemudaError):
+                self.is_up()
+        found = self.skew()
+        if found is not None:
+            error.hint = f"{error.hint}; {found}" if error.hint else str(found)
+        return error
 
     def stop(self, timeout_s: float) -> int:
         """Let the host end, and wait until it has; how many tasks go on running.
@@ -157,12 +182,14 @@ class HostClient:
         return left
 
 
-def _error_of(raw: bytes, status: int) -> RemudaError:
+def _error_of(raw: bytes, status: int, what: str) -> RemudaError:
     try:
         answer = json.loads(raw)["error"]
         kind = getattr(errors, answer["type"], RemudaError)
         return _make(kind, str(answer["message"]), str(answer.get("hint", "")))
     except (ValueError, KeyError, TypeError):
+        if status in (404, 405):
+            return Conflict(f"the host does not know what this command asks of it ({what})")
         return RemudaError(f"the host answered with status {status}: {raw[:300].decode(errors='replace')}")
 
 
@@ -185,11 +212,21 @@ def connect(*, start: bool = True, wait_s: float = 0.0) -> HostClient:
     """
     client = HostClient()
     if client.is_up():
+        if (found := client.skew()) is not None:
+            _tell(str(found))
         return client
     if not start:
         raise HostUnreachable("no host is running", hint="start it: remuda host start")
     start_host(client, wait_s)
     return client
+
+
+@cache
+def _tell(text: str) -> None:
+    """Say something about the host, once for each process. Without handlers of its own a program shows it as it is."""
+    import logging
+
+    logging.getLogger("remuda").warning("note: %s", text)
 
 
 def start_host(client: HostClient, wait_s: float = 0.0) -> None:

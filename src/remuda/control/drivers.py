@@ -4,29 +4,32 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import sys
 import time
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NoReturn
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from remuda.base.errors import Conflict, InputError, Interrupted, NotFound, Rejected, RemudaError
 from remuda.base.files import write_atomic
 from remuda.base.ids import new_suffix
+from remuda.control.client import connect
 from remuda.control.endpoint_file import ENDPOINT_FILE
-from remuda.control.jobs import FAILED, OUTCOME, JobFolder, run_here
+from remuda.control.jobs import ENDED, FAILED, OUTCOME, JobFolder, run_here, wait_job
 from remuda.plan.job import Asked, Driver, plan_beside, plan_here
 from remuda.plan.model import Command, Secret, Workload
 from remuda.specs.backend import SlurmJob
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from remuda.base.paths import StatePaths
     from remuda.batch.progress import Progress
     from remuda.batch.request import JobRequest
     from remuda.control.client import HostClient
+    from remuda.control.jobs import JobState
 
 SCRIPT: Final = "script.json"
 REQUEST: Final = "request.json"
@@ -35,6 +38,7 @@ _KEY_NAMES: Final = ("OPENAI_API_KEY", "REMUDA_API_TOKEN", "DOMYN_SWARM_API_TOKE
 _PROGRESS_FILE: Final = "REMUDA_PROGRESS_FILE"
 """Where a task says how far it is; the node program sets it."""
 _ENDPOINT_WAIT_S: Final = 600.0
+_HOST_AGAIN_S: Final = 5.0
 
 
 @dataclass(frozen=True)
@@ -64,6 +68,59 @@ def beside(
     document = json.loads(known["spec"] or "{}")
     spec = SlurmJob.model_validate(document.get("backend", {}).get("job", {}))
     return Beside(Workload.model_validate(known["plan"]), spec, Asked(cpus, mem, time_limit, mail_user))
+
+
+def place_of(client: HostClient, swarm: str, *, here: bool = False, **asked: Any) -> Beside | None:
+    """Where a job of a swarm runs, whoever sends it: beside the swarm where the host's record has it on a cluster.
+
+    Args:
+        client: of the host.
+        swarm: its name; empty for an endpoint that is no swarm's.
+        here: the user wants it on this machine.
+        asked: what the user says of the driver, see `beside`.
+
+    Returns:
+        None for this machine.
+
+    Raises:
+        NotFound: there is none of that name.
+    """
+    if here or not swarm:
+        return None
+    place = beside(client, swarm, **asked)
+    return place if place.swarm.backend != "local" else None
+
+
+@contextmanager
+def accepted(folder: JobFolder) -> Iterator[None]:
+    """What was not accepted leaves no job behind."""
+    try:
+        yield
+    except RemudaError:
+        shutil.rmtree(folder.path, ignore_errors=True)
+        raise
+
+
+def until_ended(folder: JobFolder) -> Iterator[JobState]:
+    """States of a job that was sent, until it has ended.
+
+    A host that has gone is started again, because only it begins drivers again.
+    """
+    again_at = 0.0
+    client: HostClient | None = connect()
+    while True:
+        for state in wait_job(folder.paths, client, folder.id):
+            yield state
+            if state.state in ENDED:
+                return
+            if time.monotonic() >= again_at:
+                again_at = time.monotonic() + _HOST_AGAIN_S
+                if client is None or not client.is_up():
+                    break
+        try:
+            client = connect()
+        except RemudaError:
+            client = None
 
 
 @dataclass(frozen=True)

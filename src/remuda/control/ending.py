@@ -6,19 +6,19 @@ import re
 import time
 from typing import TYPE_CHECKING, Any
 
-from remuda.base.errors import Conflict, HostUnreachable, Interrupted, NotFound, TimedOut, Unavailable
+from remuda.base.errors import Conflict, HostUnreachable, Interrupted, NotFound, TimedOut
 from remuda.control.client import HostClient, connect
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
 _LOOK_AGAIN_S = 0.1
+_SWEEP_AGAIN_S = 0.5
+"""Between two questions to backends about those that are down."""
 _FORCE_AFTER_S = 10.0
 """What is left of a workload that is down is asked to end, and killed after so long."""
 _TELL_AFTER_S = 2.0
 """A wait that is shorter needs no progress."""
-_OVER = frozenset({"waiting", "failed", "done", "stopped"})
-"""Phases of tasks that have no allocation."""
 _JOB = re.compile(r"\d+(_\d+)?")
 
 
@@ -47,7 +47,7 @@ def take_down(
     if everything:
         names = [*names, *(view["name"] for view in host.get("/workloads"))]
     waits = [_Wait(name) for name in dict.fromkeys(names)]
-    host.post("/workloads/batch/down", {"names": [wait.name for wait in waits]})
+    host.post("/workloads/batch/down", {"names": [wait.name for wait in waits]}, brief="true")
     try:
         yield from _ended(host, waits, wait_s, remove=remove, tell=tell)
     except KeyboardInterrupt:
@@ -58,30 +58,76 @@ def take_down(
         ) from None
 
 
+def wait_down(name: str, wait_s: float) -> None:
+    """Wait until nothing is left of what somebody else takes down.
+
+    Raises:
+        TimedOut: see `take_down`.
+    """
+    tuple(_ended(connect(), [_Wait(name)], wait_s, remove=False, tell=lambda _: None))
+
+
 def _ended(
     host: HostClient, waits: Sequence[_Wait], wait_s: float, *, remove: bool, tell: Callable[[str], None]
 ) -> Iterator[str]:
-    begun = time.monotonic()
+    begun, looker, pause_s = time.monotonic(), _Looker(host), 0.0
+    left = list(waits)
     while True:
-        for wait in waits:
-            if wait.is_over or (wait_s and not wait.look(host)):
-                continue
-            wait.is_over = True
-            if remove:
-                left_behind = _forget(host, wait.name, must=bool(wait_s))
-                if left_behind:
+        is_long = time.monotonic() - begun > min(_TELL_AFTER_S, wait_s / 2)
+        if wait_s:
+            pause_s = looker.look(left, told=is_long)
+        for wait in left:
+            wait.is_over |= not wait_s
+            if wait.is_over:
+                if remove and (left_behind := _forget(host, wait.name, must=bool(wait_s))):
                     tell(f"{left_behind} is left: remuda did not make it")
-            yield wait.name
-        left = [wait for wait in waits if not wait.is_over]
+                yield wait.name
+        left = [wait for wait in left if not wait.is_over]
         passed = time.monotonic() - begun
         if not left:
             return
-        if passed > wait_s:
+        if passed > wait_s and is_long:
             raise _not_down(left, wait_s)
-        if passed > min(_TELL_AFTER_S, wait_s / 2):
+        if is_long:
             for wait in left:
                 wait.tell(tell)
-        time.sleep(_LOOK_AGAIN_S)
+        time.sleep(pause_s)
+
+
+class _Looker:
+    """Asks the host how all stand that are waited for: one question, however many they are."""
+
+    def __init__(self, host: HostClient) -> None:
+        self._host = host
+        self._swept_at = float("-inf")
+        self._has_looked = False
+
+    def look(self, waits: Sequence[_Wait], *, told: bool) -> float:
+        """Take in how they stand; seconds until the next look.
+
+        Args:
+            waits: those that are waited for.
+            told: ask about those that still end, too: what is left of a thousand is much to tell.
+        """
+        begun = time.monotonic()
+        # Backends are asked about all at once when all are down, and meanwhile now and then about those that are.
+        swept = not self._has_looked or (
+            begun - self._swept_at >= _SWEEP_AGAIN_S and any(wait.is_down for wait in waits)
+        )
+        force = [wait.name for wait in waits if wait.is_stubborn(begun)]
+        body = {"names": [wait.name for wait in waits], "swept": swept, "told": told, "force": force}
+        by_name = {wait.name: wait for wait in waits}
+        try:
+            for view in self._host.post("/workloads/batch/ending", body):
+                by_name[view["name"]].take(view, begun)
+        except HostUnreachable:
+            connect()  # the intent is recorded: whichever host comes goes on with it
+        self._has_looked, now = True, time.monotonic()
+        if swept and any(wait.is_down for wait in waits):
+            self._swept_at = now
+        if all(wait.is_down for wait in waits):
+            return _SWEEP_AGAIN_S
+        return max(_LOOK_AGAIN_S, 4 * (now - begun))  # many are a burden: the host has other things to do, too
 
 
 def _forget(host: HostClient, name: str, *, must: bool) -> str:
@@ -104,57 +150,44 @@ class _Wait:
         self.name = name
         self.is_over = False
         self.view: Mapping[str, Any] = {}
-        self.strays: list[Mapping[str, Any]] = []
-        self.silence = ""
-        """Why nobody can say whether something is left; empty when somebody can."""
         self._down_since = 0.0
         self._told = ""
 
-    def look(self, host: HostClient) -> bool:
-        """Whether nothing is left."""
-        try:
-            self.view = host.get(f"/workloads/{self.name}")
-            return self.view["phase"] == "DOWN" and self._is_swept(host)
-        except HostUnreachable:
-            connect()  # the intent is recorded: whichever host comes goes on with it
-        except NotFound:
-            return True  # somebody else has removed it meanwhile, which needs it to be down
-        return False
+    def take(self, view: Mapping[str, Any], now: float) -> None:
+        """Note how it stands."""
+        self.view, self.is_over = view, bool(view["over"])
+        self._down_since = self._down_since or now if view["phase"] == "DOWN" else 0.0
 
-    def _is_swept(self, host: HostClient) -> bool:
-        now = time.monotonic()
-        self._down_since = self._down_since or now
-        force = now - self._down_since > _FORCE_AFTER_S
-        try:
-            self.strays = host.post(f"/workloads/{self.name}/sweep", force=str(force).lower()) or []
-            self.silence = ""
-        except HostUnreachable:
-            raise
-        except Unavailable as error:
-            self.silence = str(error)
-            return False
-        return not self.strays
+    @property
+    def is_down(self) -> bool:
+        """Whether the supervisor has nothing more to end."""
+        return bool(self.view) and self.view["phase"] == "DOWN"
+
+    def is_stubborn(self, now: float) -> bool:
+        """Whether what is left of it was asked to end long ago."""
+        return self._down_since > 0 and now - self._down_since > _FORCE_AFTER_S
 
     def jobs(self) -> list[str]:
         """Ids of the scheduler's jobs that are left, or may be."""
-        natives = [task["native"] for task in self.view["tasks"] if task["phase"] not in _OVER]
-        natives += [stray["native"] for stray in self.strays if stray["backend"] != "local"]
+        natives = [task["native"] for task in self.view["left"]]
+        natives += [stray["native"] for stray in self.view["strays"] if stray["backend"] != "local"]
         return list(dict.fromkeys(native for native in natives if _JOB.fullmatch(native)))
 
     def left(self) -> str:
         """What is left, with its ids."""
-        texts = [_task(task) for task in self.view["tasks"] if task["phase"] not in _OVER]
+        texts = [_task(task) for task in self.view["left"]]
         if self.view["phase"] == "DOWN":
-            texts = [_stray(stray) for stray in self.strays]
+            texts = [_stray(stray) for stray in self.view["strays"]]
         return ", ".join(filter(None, texts)) or str(self.view["reason"])
 
     def sentence(self) -> str:
         """How it stands, as the rest of a sentence that begins with its name."""
-        silence = self.silence or self.view.get("unreachable", "")
-        if silence:
+        if not self.view:
+            return "the host does not answer"
+        if self.view["silence"]:
             left = f"; perhaps left: {self.left()}" if self.left() else ""
-            return f"{silence}, so nobody can say whether it has ended{left}"
-        return f"left: {self.left()}" if self.view else "the host does not answer"
+            return f"{self.view['silence']}, so nobody can say whether it has ended{left}"
+        return f"left: {self.left()}"
 
     def tell(self, tell: Callable[[str], None]) -> None:
         """Say how it stands, if that has changed."""

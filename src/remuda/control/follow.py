@@ -180,10 +180,9 @@ class RouterFollower:
 
     async def refresh(self, workload_name: str, workload: Workload) -> None:
         """Take the routers' numbers anew, for a view that is asked for now."""
-        router = _router(workload)
         for name in self._order.get(workload_name, []):
             if name in self._targets:
-                await self._look(name, self._targets[name], router, _keys(workload))
+                await self._look(name, self._targets[name], _router(workload), _keys(workload))
 
 
 def _router(workload: Workload) -> Router:

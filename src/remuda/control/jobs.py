@@ -12,10 +12,11 @@ import shutil
 import signal
 import time
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from remuda.base import errors
 from remuda.base.errors import Conflict, HostUnreachable, Interrupted, NotFound, RemudaError
 from remuda.base.files import write_atomic
 from remuda.base.ids import check_name, new_suffix, slug
@@ -221,6 +222,27 @@ def _is_fresh(progress_file: str) -> bool:
         return bool(progress_file) and abs(time.time() - Path(progress_file).stat().st_mtime) < _LATE_S
     except OSError:
         return False
+
+
+def summary_of(state: JobState) -> Summary | None:
+    """What a job that has ended came to; None where its driver left no numbers.
+
+    Raises:
+        RemudaError: it failed, or was cancelled; as what it was where it ran.
+    """
+    from remuda.batch.request import Summary
+
+    if state.state == DONE:
+        known = {item.name for item in fields(Summary)}
+        numbers = {name: value for name, value in state.summary.items() if name in known}
+        return Summary(**numbers) if numbers else None
+    kind: Any = getattr(errors, state.error, RemudaError) if state.error else RemudaError
+    if not (isinstance(kind, type) and issubclass(kind, RemudaError)):
+        kind = RemudaError
+    reason = f": {state.reason}" if state.reason else ""
+    hint = state.hint or f"its output: remuda job logs {state.id}"
+    made: RemudaError = kind(f"job {state.id} is {state.state}{reason}", hint=hint)
+    raise made
 
 
 def prune(paths: StatePaths, before: float) -> int:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+from contextlib import aclosing
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from remuda.backends.base import Handle, TaskKey, make_token
+from remuda.backends.base import Handle, Log, TaskKey, make_token
+from remuda.backends.logs import Logs, until_dead
 from remuda.backends.rundir import allocation_dir
-from remuda.backends.tail import follow_file
 from remuda.base.errors import InputError, NotFound
 from remuda.control.views import (
     ExplainView,
@@ -27,7 +29,7 @@ from remuda.supervise.succession import holder
 from remuda.supervise.summary import SERVING, is_first_enough
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+    from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 
     from remuda.base.clock import Clock
     from remuda.supervise.loop import Supervisor
@@ -45,6 +47,7 @@ class Lookout:
         self.supervisor = supervisor
         self.clock = clock
         self.created = {row.name: row.created_at for row in journal.store.workloads()}
+        self._errors_read = Logs()
         self.routers: dict[str, RouterView] = {}
         self.refresh_router: Callable[[str, Workload], Awaitable[None]] | None = None
 
@@ -99,10 +102,8 @@ class Lookout:
         )
         return ExplainView(name=name, text=text, allocations=[allocation_view(item) for item in ends])
 
-    def logs(
-        self, name: str, task: str, *, follow: bool, tail: int, stderr: bool = False, attempt: int = 0
-    ) -> AsyncIterator[str]:
-        """Lines of a task's output, or of its standard error where that is apart.
+    def logs(self, name: str, task: str, *, follow: bool, tail: int, stderr: bool = False, attempt: int = 0) -> Log:
+        """A task's output, or its standard error where that is apart.
 
         Args:
             name: of the workload.
@@ -127,16 +128,16 @@ class Lookout:
         if attempt not in (0, found.attempt):
             found = self._earlier(want, found, attempt)
         if follow and not attempt and want.workload.kind in (Kind.RUN, Kind.JOB):
-            return self._over_attempts(found.key, stderr=stderr, tail=tail)
+            return Log(self._over_attempts(found.key, stderr=stderr, tail=tail))
         return self._output(want, found, stderr=stderr, follow=follow, tail=tail)
 
-    def _output(self, want: Want, task: Task, *, stderr: bool, follow: bool, tail: int) -> AsyncIterator[str]:
+    def _output(self, want: Want, task: Task, *, stderr: bool, follow: bool, tail: int) -> Log:
         if stderr:
             return self._errors(want, task, follow=follow, tail=tail)
         backend = self.supervisor.backends[task.backend]
         return backend.logs(Handle(task.token, task.native), follow=follow, tail=tail)
 
-    async def _over_attempts(self, key: TaskKey, *, stderr: bool, tail: int) -> AsyncIterator[str]:
+    async def _over_attempts(self, key: TaskKey, *, stderr: bool, tail: int) -> AsyncGenerator[bytes, None]:
         """One attempt after the other, until the task has ended for good."""
         shown = ""
         while True:
@@ -145,9 +146,11 @@ class Lookout:
                 return
             if task.token and task.token != shown and task.phase is not Phase.SUBMITTING:
                 if shown:
-                    yield f"--- attempt {task.attempt} ---"
-                async for line in self._output(want, task, stderr=stderr, follow=True, tail=tail):
-                    yield line
+                    yield f"--- attempt {task.attempt} ---\n".encode()
+                log = self._output(want, task, stderr=stderr, follow=True, tail=tail)
+                async with aclosing(log.blocks()) as blocks:
+                    async for block in blocks:
+                        yield block
                 shown, tail = task.token, 0
             elif task.phase in FINAL:
                 return
@@ -166,8 +169,8 @@ class Lookout:
             raise NotFound(f"{task.key} has no attempt {attempt}", hint=f"the newest is {task.attempt}")
         return replace(task, attempt=attempt, token=token, native=ends[token].native)
 
-    def _errors(self, want: Want, task: Task, *, follow: bool, tail: int) -> AsyncIterator[str]:
-        """Lines of a script's standard error.
+    def _errors(self, want: Want, task: Task, *, follow: bool, tail: int) -> Log:
+        """A script's standard error.
 
         Raises:
             InputError: the task's two streams are one.
@@ -181,7 +184,7 @@ class Lookout:
             return now is not None and now.token == task.token and now.phase in LIVE
 
         path = allocation_dir(Path(want.workload.run_dir).parent, task.token) / "child.err"
-        return follow_file(path, lives if follow else None, tail)
+        return self._errors_read.read(path, tail, partial(until_dead, lives) if follow else None)
 
     def live_tasks(self) -> int:
         """Tasks that may have an allocation now."""

@@ -27,6 +27,7 @@ from remuda.control.client import HostClient, connect
 from remuda.control.jobs import JobFolder
 from remuda.control.poolplan import Action, Entry, Outcome, Seen, Step, Verb, is_over, moved, plan
 from remuda.specs.pooling import Pool, build_inline
+from remuda.supervise.summary import fate
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -239,7 +240,9 @@ class PoolRun:
     def _look_at(self, member: Member, views: Mapping[str, Mapping[str, Any]]) -> None:
         view = views.get(member.entry.name, {})
         mine = view if view and member.uid in ("", view["uid"]) else {}
-        seen = Seen(mine.get("phase", ""), mine.get("reason", ""))
+        phase, reason = mine.get("phase", ""), mine.get("reason", "")
+        # While it is to go down only what is left counts; before, why.
+        seen = Seen(phase, reason) if member.entry.step is Step.ENDING else Seen(*fate(phase, reason))
         if member.entry.step is Step.STARTING and not member.entry.started_at and _has_begun(mine):
             self._put(member, started_at=self.clock.now())
         if member.entry.step is Step.WORKING:
@@ -308,7 +311,7 @@ class PoolRun:
         assert self.host is not None
         assert member.said.job is not None
         target = targets.of_swarm(member.entry.name, "", "", lambda _: None)
-        place = None if target.backend in ("", "local") else drivers.beside(self.host, member.entry.name)
+        place = drivers.place_of(self.host, member.entry.name)
         folder = JobFolder(self.paths, member.job_id)
         job = member.said.job
         is_script = job.script is not None

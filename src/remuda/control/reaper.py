@@ -1,4 +1,4 @@
-"""Takes workloads down whose time is over: at the end of their lifetime, and when nobody has asked them for long."""
+"""Takes workloads down: at the end of their lifetime, when nobody has asked them for long, what failed on a cluster."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from remuda.base.units import show_duration
+from remuda.plan.model import Kind
 from remuda.serving.usage import Reading, Use, by_replicas, by_router, taken_in, use_of
+from remuda.supervise.model import GIVEN_UP
 from remuda.supervise.summary import UP, summarise
 
 if TYPE_CHECKING:
@@ -60,6 +62,12 @@ class Reaper:
         if not want.running:
             self._known.pop(workload.name, None)
             return None
+        if workload.kind is Kind.SWARM and workload.backend != "local":
+            summary = summarise(want, tasks)
+            if summary.phase == "FAILED":
+                # What failed as a whole must not go on holding a cluster's nodes with the parts that did not.
+                self._service.down(workload.name, f"{GIVEN_UP}{summary.reason}")
+                return None
         if want.ends_at and now >= want.ends_at:
             self._service.down(workload.name, f"its lifetime of {show_duration(workload.lifetime_s)} is over")
             return None

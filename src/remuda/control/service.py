@@ -16,7 +16,7 @@ from remuda.control import rundirs
 from remuda.control.lookout import Lookout
 from remuda.control.ports import Reserved
 from remuda.control.settle import devices_by_task, is_same, with_devices, with_port
-from remuda.control.sweep import StrayView, sweep
+from remuda.control.sweep import EndingView, StrayView, endings, sweep
 from remuda.plan.model import Kind, Role, Workload
 from remuda.store import ops
 from remuda.store.rows import WorkloadRow
@@ -199,6 +199,14 @@ class Service(Lookout):
         self._end([self._want(name)], why)
         return self.view(name)
 
+    def take_down(self, names: Sequence[str]) -> None:
+        """`down` for several, in one transaction, all or none.
+
+        Raises:
+            NotFound: there is none of one of the names.
+        """
+        self._end([self._want(name) for name in names], TAKEN_DOWN)
+
     def _end(self, wants: Sequence[Want], why: str) -> None:
         """Let them end: recorded, or where nothing can be recorded now all the same, and recorded as soon as it can.
 
@@ -206,15 +214,24 @@ class Service(Lookout):
         """
         ending = [replace(want, running=False) for want in wants if want.running]
         try:
-            with self.journal.transaction():
-                for want in ending:
-                    self._change(want, why)
+            if ending:
+                self._record_end(ending, why)
         except Unwritable as error:
             for want in ending:
                 _LOG.warning("%s is ended, which cannot be recorded now: %s", want.workload.name, error)
                 self._unrecorded[want.workload.name] = why
                 self.supervisor.adopt(replace(want, note=why))
         self.supervisor.wake()
+
+    def _record_end(self, ending: Sequence[Want], why: str) -> None:
+        """Record that they are not wanted any more: a thousand at once cost little more than one."""
+        names, now = [want.workload.name for want in ending], self.clock.now()
+        with self.journal.transaction():
+            now_at = self.journal.store.end_workloads(self.journal.fence, names, changed_at=now, note=why)
+            self.journal.record(lines=[Line(now, name, "intent", why) for name in names])
+            for want in ending:
+                generation = now_at.get(want.workload.name, want.generation + 1)
+                self.journal.then(partial(self.supervisor.adopt, replace(want, generation=generation, note=why)))
 
     def settle(self) -> None:
         """Make memory and database the same again, after a time in which the database did not answer or had no room.
@@ -307,17 +324,17 @@ class Service(Lookout):
         wanted = list(dict.fromkeys(names))
         for name in wanted:
             self._want(name)
+        if verb == "down":
+            self.take_down(wanted)
+            return [self.view(name) for name in names]
         verbs: dict[Verb, Callable[[str], WorkloadView]] = {
             "restart": self.restart,
             "pause": partial(self.pause, paused=True),
             "unpause": partial(self.pause, paused=False),
         }
-        if verb == "down":
-            self._end([self._want(name) for name in wanted], TAKEN_DOWN)
-        else:
-            with self.journal.transaction():
-                for name in wanted:
-                    verbs[verb](name)
+        with self.journal.transaction():
+            for name in wanted:
+                verbs[verb](name)
         return [self.view(name) for name in names]
 
     def scale(self, name: str, count: int) -> WorkloadView:
@@ -378,6 +395,12 @@ class Service(Lookout):
         """
         self._want(name)
         return await sweep(self.supervisor, name, force=force)
+
+    async def endings(
+        self, names: Sequence[str], *, swept: bool = False, told: bool = True, force: Sequence[str] = ()
+    ) -> list[EndingView]:
+        """How workloads that are to end stand, and what is left of those that are down; see `sweep.endings`."""
+        return await endings(self.supervisor, names, swept=swept, told=told, force=force)
 
     def remove(self, name: str) -> str:
         """Forget a workload that is down, with its run directory; its story stays until it is pruned.

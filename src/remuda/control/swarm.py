@@ -6,9 +6,9 @@ from collections import deque
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from remuda.base.errors import Conflict, InputError
+from remuda.base.errors import Conflict, InputError, RemudaError
 from remuda.base.paths import state_paths
-from remuda.control import ending, jobs, planning, swarms, targets
+from remuda.control import drivers, ending, jobs, planning, swarms, targets
 from remuda.control.client import connect
 from remuda.control.jobs import JobFolder
 from remuda.specs.load import mapping_overrides
@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from remuda.batch.job import SwarmJob
-    from remuda.batch.request import Summary
+    from remuda.batch.request import JobRequest, Summary
+    from remuda.control.drivers import Beside
     from remuda.control.targets import Target
 
 
@@ -133,19 +134,27 @@ class Swarm:
         job: SwarmJob | str,
         input_path: str | Path,
         output_path: str | Path,
+        *,
+        local: bool = False,
         **options: Any,
     ) -> Summary:
         """Run a job over all rows of `input_path`; a run that was cut off goes on where it was.
 
+        A job of a name runs where `remuda job submit` would run it: beside the swarm where that is on a cluster, else
+        in this process. It goes on there when this process ends.
+
         Args:
-            job: an instance of your own class or a built-in job, or a name as for `remuda job submit`.
+            job: a name as for `remuda job submit`, or an instance of your own class or a built-in job, which runs in
+                this process wherever the swarm is.
             input_path: parquet, jsonl or csv: file, directory, glob or brace range.
             output_path: file or directory.
+            local: run it in this process in any case.
             options: further fields of `remuda.batch.request.JobRequest`, e.g. `limit=100`, `retry_errors=True`.
 
         Raises:
             RemudaError: what ended it; finished rows are kept.
         """
+        from remuda.batch.prepare import check
         from remuda.batch.request import JobRequest
 
         named = isinstance(job, str)
@@ -163,9 +172,27 @@ class Swarm:
             )
         except TypeError as error:
             raise InputError(f"submit_job: {error}") from error
+        # What exists only in this process can run nowhere else.
+        place = drivers.place_of(connect(), self.name, here=local or not named)
+        if place is not None:
+            check(request)
         folder = JobFolder(state_paths(), jobs.new_id(request.output))
         folder.create({
             "kind": "batch", "what": what, "input": request.input, "output": request.output, "swarm": self.name,
-            "detached": False, "progress": str(request.checkpoint_path() / "progress.json"),
+            "detached": place is not None, "progress": str(request.checkpoint_path() / "progress.json"),
+            **({"backend": place.swarm.backend} if place is not None else {}),
         })  # fmt: skip
+        if place is not None:
+            return self._beside(folder, request, place)
         return jobs.run_here(folder, request, None, None if named else job)  # type: ignore[arg-type]
+
+    def _beside(self, folder: JobFolder, request: JobRequest, place: Beside) -> Summary:
+        """Send it to where the swarm runs, and wait."""
+        with drivers.accepted(folder):
+            drivers.send_job(connect(), folder, request, place)
+        state = deque(drivers.until_ended(folder), maxlen=1).pop()
+        summary = jobs.summary_of(state)
+        if summary is None:
+            raise RemudaError(f"job {state.id} is {state.state}, and its driver left no numbers",
+                              hint=f"its output: remuda job logs {state.id}")  # fmt: skip
+        return summary

@@ -9,20 +9,21 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from remuda.base.errors import RemudaError, TimedOut
+from remuda.base.errors import Conflict, RemudaError, TimedOut
 from remuda.base.files import remove_empty
 from remuda.base.paths import state_paths
 from remuda.base.secrets import MASK, looks_secret
 from remuda.control import planning, rundirs
 from remuda.control.client import HostClient, connect
-from remuda.control.ending import take_down
+from remuda.control.ending import wait_down
 from remuda.control.follow import secret_folder
 from remuda.specs.load import assignment
 from remuda.specs.resolve import Override
+from remuda.supervise.summary import fate
 from remuda.wire.report import without_log
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
     from remuda.backends.base import Rendered
@@ -120,6 +121,7 @@ def wait_up(name: str, limit_s: float, client: HostClient | None = None) -> Iter
 
     Raises:
         RemudaError: it failed, or is being taken down.
+        Conflict: it is paused.
         TimedOut: it did not come up within `limit_s` seconds; it goes on trying.
     """
     host = client or connect()
@@ -129,11 +131,19 @@ def wait_up(name: str, limit_s: float, client: HostClient | None = None) -> Iter
         yield view
         if view["phase"] in UP:
             return
-        if view["phase"] in ("FAILED", "DONE", "STOPPING", "DOWN"):
-            _leave_no_jobs(view)
+        phase, reason = fate(view["phase"], view["reason"])
+        if phase in ("FAILED", "DONE", "STOPPING", "DOWN"):
+            if phase == "FAILED" and view.get("backend") != "local":
+                with suppress(TimedOut):
+                    wait_down(name, _FAILED_DOWN_S)  # the host takes it down, whoever looks
             raise RemudaError(
-                f"{name} is {view['phase']}: {view['reason'] or 'nobody wants it any more'}",
+                f"{name} is {phase}: {reason or 'nobody wants it any more'}",
                 hint=f"remuda explain {name}; remuda logs {name}",
+            )
+        if view.get("paused"):
+            raise Conflict(
+                f"{name} is paused: {view['ready']} of {view['wanted']} replicas are ready, and nothing new is begun",
+                hint=f"let it go on: remuda unpause {name}",
             )
         if time.monotonic() > deadline:
             raise TimedOut(
@@ -141,11 +151,3 @@ def wait_up(name: str, limit_s: float, client: HostClient | None = None) -> Iter
                 hint=f"it goes on trying: remuda status {name}; give up with remuda down {name}",
             )
         time.sleep(_LOOK_AGAIN_S)
-
-
-def _leave_no_jobs(view: Mapping[str, Any]) -> None:
-    """What failed as a whole must not go on holding a cluster's nodes with the parts that did not."""
-    if view.get("backend") != "slurm" or view["phase"] != "FAILED":
-        return
-    with suppress(TimedOut):
-        tuple(take_down([str(view["name"])], wait_s=_FAILED_DOWN_S))

@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING
 
 from remuda.backends.base import read_token
+from remuda.base.errors import RemudaError
 from remuda.control.views import View
 from remuda.supervise.loop import all_ended
+from remuda.supervise.model import LIVE
+from remuda.supervise.summary import summarise
 
 if TYPE_CHECKING:
-    from remuda.backends.base import Stray
+    from collections.abc import Collection, Mapping, Sequence
+
+    from remuda.backends.base import Stray, TaskKey
     from remuda.supervise.loop import Supervisor
+    from remuda.supervise.model import Task, Want
+
+_AT_ONCE = 50
 
 
 class StrayView(View):
@@ -30,6 +39,32 @@ class StrayView(View):
     """State directory from which it was started; empty where nothing tells."""
 
 
+class LeftView(View):
+    """One task that has not ended."""
+
+    task: str
+    """`group/index`."""
+    native: str
+    pid: int
+    node: str
+
+
+class EndingView(View):
+    """How a workload stands that is to end."""
+
+    name: str
+    phase: str
+    """As in `WorkloadView`; empty where there is none of that name any more."""
+    over: bool = False
+    """Nothing of it is left, and whoever runs its tasks was asked."""
+    reason: str = ""
+    silence: str = ""
+    """What does not answer, so that nobody can say whether something is left."""
+    left: tuple[LeftView, ...] = ()
+    strays: tuple[StrayView, ...] = ()
+    """What was left under its name when it was down; it was asked to end."""
+
+
 def stray_view(stray: Stray, backend: str) -> StrayView:
     """The view of one."""
     parts = read_token(stray.token)
@@ -40,31 +75,109 @@ def stray_view(stray: Stray, backend: str) -> StrayView:
 
 
 async def sweep(supervisor: Supervisor, name: str, *, force: bool) -> list[StrayView]:
-    """Ask what is left of a workload that is down to end, and say what that was: empty means that nothing is left.
-
-    Empty, too, while the workload is wanted or still ends: that is the supervisor's to do.
-
-    Args:
-        supervisor: with the workload and its backends.
-        name: of the workload.
-        force: kill instead of asking.
+    """`sweep_all` for one.
 
     Raises:
         BackendUnreachable: no answer; nothing is known.
     """
-    want = supervisor.wants[name]
-    tasks = supervisor.tasks(name)
-    if want.running or not all_ended(tasks.values()):
-        return []
-    found: list[StrayView] = []
-    for place in sorted({want.workload.backend, *(task.backend for task in tasks.values())}):
-        backend = supervisor.backends[place]
-        for stray in await backend.list_all():
-            parts = read_token(stray.token)
-            if (parts.workload, parts.uid) != (name, want.workload.uid):
-                continue
-            if supervisor.wants.get(name) is not want:
-                return found  # it was brought up again meanwhile
-            await backend.remove(stray, force=force)
-            found.append(stray_view(stray, place))
+    found = (await sweep_all(supervisor, [name], force=[name] if force else []))[name]
+    if isinstance(found, RemudaError):
+        raise found
     return found
+
+
+async def sweep_all(
+    supervisor: Supervisor, names: Sequence[str], *, force: Collection[str] = ()
+) -> dict[str, list[StrayView] | RemudaError]:
+    """Ask what is left of workloads that are down to end, and say what that was: empty means that nothing is left.
+
+    Empty, too, while one is wanted or still ends: that is the supervisor's to do. Each backend is asked once.
+
+    Args:
+        supervisor: with the workloads and their backends.
+        names: of the workloads.
+        force: those of which everything is killed instead of asked.
+
+    Returns:
+        What was found, by name, or why nobody can say.
+    """
+    wants = {name: supervisor.wants[name] for name in names}
+    places = {name: _places(want, supervisor.tasks(name)) for name, want in wants.items()}
+    found: dict[str, list[StrayView] | RemudaError] = {name: [] for name in names}
+    for place in sorted({place for some in places.values() for place in some}):
+        mine = {want.workload.uid: name for name, want in wants.items() if place in places[name]}
+        try:
+            strays = _of(await supervisor.backends[place].list_all(), mine)
+        except RemudaError as error:
+            found |= dict.fromkeys(mine.values(), error)
+            continue
+        # One that was brought up again meanwhile is left alone.
+        strays = [(name, stray) for name, stray in strays if supervisor.wants.get(name) is wants[name]]
+        ends = (supervisor.backends[place].remove(stray, force=name in force) for name, stray in strays)
+        for (name, stray), outcome in zip(strays, await asyncio.gather(*ends, return_exceptions=True), strict=True):
+            before = found[name]
+            if isinstance(outcome, RemudaError):
+                found[name] = outcome
+            elif isinstance(outcome, BaseException):
+                raise outcome
+            elif not isinstance(before, RemudaError):
+                before.append(stray_view(stray, place))
+    return found
+
+
+async def endings(
+    supervisor: Supervisor, names: Sequence[str], *, swept: bool = False, told: bool = True, force: Collection[str] = ()
+) -> list[EndingView]:
+    """How workloads that are to end stand: one look for all of them, however many.
+
+    Args:
+        supervisor: with the workloads and their backends.
+        names: of the workloads; those that there are not have ended.
+        swept: ask backends what is left of those that are down while others still end, too. Without, they are asked
+            when all are down. Nothing is called over before.
+        told: tell of those that still end, too, and not only of those that are down.
+        force: those of which what is left is killed.
+    """
+    down: list[str] = []
+    views: dict[str, EndingView] = {}
+    for number, name in enumerate(names):
+        views[name] = view = _ending(supervisor, name)
+        if view.phase == "DOWN":
+            down.append(name)
+        if number % _AT_ONCE == _AT_ONCE - 1:
+            await asyncio.sleep(0)  # the host has other things to do, too
+    is_due = down and (swept or all(view.phase in ("DOWN", "") for view in views.values()))
+    for name, found in (await sweep_all(supervisor, down, force=force) if is_due else {}).items():
+        if isinstance(found, RemudaError):
+            views[name] = views[name].model_copy(update={"silence": str(found)})
+        else:
+            views[name] = views[name].model_copy(update={"strays": tuple(found), "over": not found})
+    return [view for view in views.values() if told or view.phase in ("DOWN", "")]
+
+
+def _ending(supervisor: Supervisor, name: str) -> EndingView:
+    want = supervisor.wants.get(name)
+    if want is None:  # somebody has removed it meanwhile, which needs it to be down
+        return EndingView(name=name, phase="", over=True)
+    tasks = supervisor.tasks(name)
+    summary = summarise(want, tasks)
+    left = tuple(
+        LeftView(task=f"{key.group}/{key.index}", native=task.native, pid=task.pid, node=task.node)
+        for key, task in sorted(tasks.items())
+        if task.phase in LIVE
+    )
+    silence = supervisor.unreachable.get(want.workload.backend, "")
+    return EndingView(name=name, phase=summary.phase, reason=summary.reason, silence=silence, left=left)
+
+
+def _places(want: Want, tasks: Mapping[TaskKey, Task]) -> set[str]:
+    """Backends that may run something of a workload which nobody wants and of which no task is left."""
+    if want.running or not all_ended(tasks.values()):
+        return set()
+    return {want.workload.backend, *(task.backend for task in tasks.values())}
+
+
+def _of(strays: Sequence[Stray], names: Mapping[str, str]) -> list[tuple[str, Stray]]:
+    """Those of the workloads with these uids, with the workload's name."""
+    parts = [(read_token(stray.token), stray) for stray in strays]
+    return [(part.workload, stray) for part, stray in parts if names.get(part.uid) == part.workload]

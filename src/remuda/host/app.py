@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
@@ -18,8 +18,9 @@ from remuda.base.errors import Conflict, InputError, NotFound, Rejected, RemudaE
 from remuda.control.nodes import Nodes
 from remuda.control.service import Service, Start, Verb
 from remuda.control.settings import SettingView, change_settings, settings_of
-from remuda.control.sweep import StrayView
+from remuda.control.sweep import EndingView, StrayView
 from remuda.control.views import ExplainView, HostView, LineView, WorkloadView
+from remuda.host.faults import Faults
 from remuda.host.nodes_api import add_nodes
 from remuda.host.reports import ReportServer
 from remuda.plan.model import Workload
@@ -58,6 +59,17 @@ class NamesBody(BaseModel):
     """Workloads that there are."""
 
     names: list[str]
+
+
+class EndingsBody(NamesBody):
+    """Workloads that are to end."""
+
+    swept: bool = False
+    """Ask backends what is left of those that are down, and end it, although others still end."""
+    told: bool = True
+    """Tell of those that still end, too, and not only of those that are down."""
+    force: list[str] = []
+    """Those of which what is left then is killed."""
 
 
 class ScaleBody(BaseModel):
@@ -111,6 +123,7 @@ class App:
         """The ASGI application."""
         app = FastAPI(title="remuda host", version=__version__, openapi_url="/api/v1/openapi.json",
                       docs_url=None, redoc_url=None)  # fmt: skip
+        app.add_middleware(Faults, log=self.service.paths.host_log)
         app.add_exception_handler(RemudaError, _answer_error)
         app.add_exception_handler(RequestValidationError, _answer_invalid)
         router = APIRouter(prefix="/api/v1")
@@ -166,15 +179,26 @@ class App:
         async def remove(name: str) -> dict[str, str]:
             return {"left": service.remove(name)}
 
+        self._add_many(router)
         self._add_intents(router)
         self._add_stories(router)
 
-    def _add_intents(self, router: APIRouter) -> None:
+    def _add_many(self, router: APIRouter) -> None:
         service = self.service
 
+        @router.post("/workloads/batch/ending", summary="How workloads that are to end stand; ends what is left")
+        async def endings(body: EndingsBody) -> list[EndingView]:
+            return await service.endings(body.names, swept=body.swept, told=body.told, force=body.force)
+
         @router.post("/workloads/batch/{verb}", summary="Take down, restart, pause or unpause several workloads")
-        async def change_many(verb: Verb, body: NamesBody) -> list[WorkloadView]:
+        async def change_many(verb: Verb, body: NamesBody, brief: bool = False) -> list[WorkloadView]:
+            if brief and verb == "down":
+                service.take_down(body.names)
+                return []
             return service.change_many(verb, body.names)
+
+    def _add_intents(self, router: APIRouter) -> None:
+        service = self.service
 
         @router.post("/workloads/{name}/down", summary="Take a workload down")
         async def down(name: str) -> WorkloadView:
@@ -230,8 +254,8 @@ class App:
             stderr: bool = False,
             attempt: Annotated[int, Query(ge=0)] = 0,
         ) -> StreamingResponse:
-            lines = service.logs(name, task, follow=follow, tail=tail, stderr=stderr, attempt=attempt)
-            return StreamingResponse(_with_newlines(lines), media_type="text/plain; charset=utf-8")
+            log = service.logs(name, task, follow=follow, tail=tail, stderr=stderr, attempt=attempt)
+            return StreamingResponse(log.blocks(), media_type="text/plain; charset=utf-8")
 
     def _add_database(self, router: APIRouter) -> None:
         store = self.service.journal.store
@@ -248,11 +272,6 @@ class App:
         @router.post("/database/prune", summary="Forget old stories, and workloads that have long been down")
         async def prune(body: PruneBody) -> dict[str, Any]:
             return asdict(self.service.prune(body.before))
-
-
-async def _with_newlines(lines: AsyncIterator[str]) -> AsyncIterator[str]:
-    async for line in lines:
-        yield line + "\n"
 
 
 async def _answer_error(_: Request, error: Exception) -> JSONResponse:

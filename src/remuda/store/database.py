@@ -238,6 +238,18 @@ class Store:
             _change_one(connection, name, {**values, "generation": WORKLOAD.c.generation + 1})
             return int(connection.execute(select(WORKLOAD.c.generation).where(WORKLOAD.c.name == name)).scalar_one())
 
+    def end_workloads(self, fence: int, names: Sequence[str], *, changed_at: float, note: str) -> dict[str, int]:
+        """Record that these are not wanted any more, all or none; the new generation of each that there is."""
+        changed = {"running": False, "changed_at": changed_at, "note": note, "generation": WORKLOAD.c.generation + 1}
+        found: dict[str, int] = {}
+        with self.writing(fence) as connection:
+            for start in range(0, len(names), 500):
+                some = WORKLOAD.c.name.in_(names[start : start + 500])
+                connection.execute(update(WORKLOAD).where(some).values(changed))
+                rows = connection.execute(select(WORKLOAD.c.name, WORKLOAD.c.generation).where(some))
+                found |= {name: int(generation) for name, generation in rows}
+        return found
+
     def note_usage(self, fence: int, name: str, *, used_at: float, usage: str) -> None:
         """Keep when a workload's endpoint was last used, and what its counters said.
 

@@ -71,6 +71,8 @@ class Supervisor:
         self._loads: dict[str, Mapping[str, float]] = {}
         self._looked_at: dict[str, float] = {}
         self._hurry_until = 0.0
+        self._look_next: set[str] = set()
+        """Backends that were just told to end something: what had not begun has ended at once."""
         self._hearing = Hearing()
         self._time = Timekeeper(self._state, self._hearing)
         # Allocations that are to end and did not hear of it yet: asked kindly before they are killed. Those that an
@@ -174,6 +176,8 @@ class Supervisor:
 
     def _look_due_s(self, name: str) -> float:
         """The same for one backend. News of a task come by themselves and do not make it due earlier."""
+        if name in self._look_next:
+            return 0.0
         now, backend = self.clock.now(), self.backends[name]
         every = backend.hurry_s if now < self._hurry_until else backend.poll_s
         return max(0.0, every - (now - self._looked_at.get(name, 0.0)))
@@ -193,6 +197,7 @@ class Supervisor:
                 continue
             looked_at = self._looked_at.get(name, self.clock.now())
             self._looked_at[name] = self.clock.now()
+            self._look_next.discard(name)
             answers = await self._ask(name, handles[name]) if name in handles else {}
             by_token = {
                 task.token: task for tasks in self.all.values() for task in tasks.values() if task.backend == name
@@ -338,6 +343,7 @@ class Supervisor:
         ]
         heard = await asyncio.gather(*(self._cancel(Cancel(task), changes) for task in stopping))
         asked = {task.token for task, did_hear in zip(stopping, heard, strict=True) if did_hear}
+        self._look_next |= {task.backend for task in stopping if task.token in asked}
         self._unasked = {task.token for task in stopping} - asked
         return asked
 

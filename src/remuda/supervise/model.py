@@ -74,6 +74,8 @@ FINAL: Final = frozenset({Phase.FAILED, Phase.DONE, Phase.STOPPED})
 
 TAKEN_DOWN: Final = "taken down"
 """Note of an intent that a person ended; nothing more is told of it."""
+GIVEN_UP: Final = "it failed: "
+"""Begin of the note of an intent that the host ended because nothing more could come of the workload."""
 TIME_OVER: Final = "its time is over"
 """Begin of the reason of a task that ended because `Replace.until` has come."""
 

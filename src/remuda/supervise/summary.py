@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from remuda.backends.base import TaskKey
 from remuda.plan.model import Role
 from remuda.supervise import succession
-from remuda.supervise.model import LIVE, TAKEN_DOWN, TIME_OVER, Cause, Phase, Task, Want
+from remuda.supervise.model import GIVEN_UP, LIVE, TAKEN_DOWN, TIME_OVER, Cause, Phase, Task, Want
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from remuda.plan.model import Group, Workload
 
+_STILL = re.compile(r"; \d+ tasks still end$")
 UP = frozenset({"RUNNING", "DEGRADED"})
 """Phases of a workload whose endpoint may be announced."""
 SERVING = frozenset({Role.REPLICA, Role.PREFILL, Role.DECODE})
@@ -49,7 +51,8 @@ def summarise(want: Want, tasks: Mapping[TaskKey, Task]) -> Summary:
     ready = sum(any(task.phase is Phase.READY for task in member) for member in members)
     if not want.running:
         left = sum(task.phase in LIVE for task in tasks.values())
-        return Summary("STOPPING" if left else "DOWN", ready, 0, f"{left} tasks still end" if left else _why_down(want))
+        said = [_why_down(want), f"{left} tasks still end" if left else ""]
+        return Summary("STOPPING" if left else "DOWN", ready, 0, "; ".join(filter(None, said)))
     over = _over(mine, wanted)
     if over is not None:
         return over
@@ -71,6 +74,13 @@ def summarise(want: Want, tasks: Mapping[TaskKey, Task]) -> Summary:
     if any(task.phase in (Phase.STARTING, Phase.READY, Phase.UNHEALTHY) for task in tasks.values()):
         return Summary("STARTING", ready, wanted, _why(mine) or (unready.reason if unready else ""))
     return Summary("PENDING", ready, wanted, _why(mine))
+
+
+def fate(phase: str, reason: str) -> tuple[str, str]:
+    """Phase and reason for who waits for a workload: what the host took down because it failed has failed."""
+    if phase in ("STOPPING", "DOWN") and reason.startswith(GIVEN_UP):
+        return "FAILED", _STILL.sub("", reason.removeprefix(GIVEN_UP))
+    return phase, reason
 
 
 def _why_down(want: Want) -> str:

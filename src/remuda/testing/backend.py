@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from remuda.backends.base import Cluster, Feature, Handle, Life, Observed, Rendered, Request, Stray
+from remuda.backends.base import Cluster, Feature, Handle, Life, Log, Observed, Rendered, Request, Stray
 from remuda.base.errors import BackendUnreachable, Impossible, Rejected
 from remuda.wire.report import Report
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from remuda.base.clock import Clock
 
@@ -154,12 +154,11 @@ class FakeBackend:
             self.end(stray.token, 0 if not force else 137)
         self._end("remove")
 
-    async def logs(self, handle: Handle, *, follow: bool = False, tail: int = 0) -> AsyncIterator[str]:
+    def logs(self, handle: Handle, *, follow: bool = False, tail: int = 0) -> Log:
         """Its lines; nothing more ever comes, so `follow` makes no difference."""
         del follow
         one = self.made.get(handle.token)
-        for line in one.lines[-tail:] if one is not None else ():
-            yield line
+        return Log.of(one.lines[-tail:] if one is not None else ())
 
     # What a test makes happen
 

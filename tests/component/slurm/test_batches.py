@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -55,13 +56,14 @@ async def test_three_runs_are_one_call_and_three_allocations(either: Bench) -> N
 
 
 async def test_many_are_ended_by_one_call(bare: Bench) -> None:
-    import asyncio
-
     waiting = [member(bare, index, place=WAITS) for index in (1, 2, 3, 4)]
     handles = await bare.submit(*waiting)
-    await asyncio.gather(*(bare.backend.cancel(handle) for handle in handles[:3]))
-    assert bare.backend.client.commands.calls["scancel"] == 1
-    for handle in handles[:3]:
+    (alone,) = await bare.submit(member(bare, 5, place=WAITS))
+    calls = bare.backend.client.commands.calls
+    looks = calls["squeue"]
+    await asyncio.gather(*(bare.backend.cancel(handle) for handle in (*handles[:3], alone)))
+    assert (calls["squeue"] - looks, calls["scancel"]) == (1, 1), "tasks of an array and jobs of their own"
+    for handle in (*handles[:3], alone):
         seen = await bare.end(handle)
         assert (seen.life, seen.ending) == (Life.ENDED, Ending.NONE), "our own cancel is no cancel of Slurm's"
     assert (await bare.look(handles[3])).life is Life.PENDING

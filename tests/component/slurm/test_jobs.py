@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import signal
+import subprocess
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.conftest import until
+from tests.conftest import PYTHON, until
 from tests.faults.slurm_jobs import Jobs
 
 if TYPE_CHECKING:
@@ -52,6 +54,26 @@ def test_a_job_in_the_foreground_runs_beside_the_swarm(jobs: Jobs) -> None:
     assert said == "gpu-a100|inference|normal|00:30:00"
     again = jobs.home.run(*jobs.words(jobs.new("second"), "-o", f"{job}.jsonl"))
     assert "nothing left to do" in again.stderr
+
+
+def test_python_sends_it_to_where_the_command_would(jobs: Jobs) -> None:
+    """A job by name runs beside the swarm; what exists only in this process, and what is asked for here, here."""
+    name = jobs.new("api")
+    script = jobs.home.root / f"{name}.py"
+    script.write_text(
+        "from remuda import Swarm\n"
+        f"swarm = Swarm.from_state({jobs.name!r})\n"
+        f"print(swarm.submit_job('completion', 'in.jsonl', '{name}-there.jsonl').rows)\n"
+        f"print(swarm.submit_job('completion', 'in.jsonl', '{name}-here.jsonl', local=True).rows)\n"
+    )
+    done = subprocess.run([PYTHON, str(script)], cwd=jobs.home.root, env=jobs.home.env, capture_output=True, text=True,
+                          timeout=240, check=False)  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == [str(ROWS), str(ROWS)]
+    found = {Path(item["output"]).stem: item for item in json.loads(jobs.home.run("job", "list", "--json").stdout)}
+    there, here = found[f"{name}-there"], found[f"{name}-here"]
+    assert (there["state"], there["backend"], there["node"] in jobs.bed.node_names) == ("DONE", "slurm", True)
+    assert (here["state"], here["backend"], here["node"]) == ("DONE", "", "")
 
 
 def test_no_key_is_anywhere_but_in_its_file(jobs: Jobs) -> None:

@@ -93,6 +93,17 @@ def test_an_intent_raises_the_generation(swarm: Store, fence: int) -> None:
     assert swarm.workload("llama") == replace(SWARM, running=False, counts="{}", generation=3, changed_at=8.0)
 
 
+def test_many_end_in_one_transaction(swarm: Store, fence: int) -> None:
+    names = [f"run-{number:03}" for number in range(600)]
+    swarm.add_workloads(fence, [replace(SWARM, name=name, uid=name, paused=True) for name in names])
+    generations = swarm.end_workloads(fence, [*names, "nobody"], changed_at=9.0, note="taken down")
+    assert generations == dict.fromkeys(names, SWARM.generation + 1)
+    rows = {row.name: row for row in swarm.workloads()}
+    expected = replace(SWARM, running=False, changed_at=9.0, note="taken down", generation=SWARM.generation + 1)
+    assert rows["run-599"] == replace(expected, name="run-599", uid="run-599", paused=True)
+    assert rows["llama"] == SWARM, "others are left alone"
+
+
 def test_a_pause_and_a_restart_stay_until_they_are_changed(swarm: Store, fence: int) -> None:
     swarm.set_intent(fence, "llama", running=True, counts="{}", changed_at=1.0, paused=True, restart_mark=3)
     swarm.set_intent(fence, "llama", running=True, counts="{}", changed_at=2.0)

@@ -167,7 +167,7 @@ def test_the_exit_code_of_each_error(
 
 def test_exit_codes_are_told_apart() -> None:
     codes = {kind.exit_code for kind in CLASSES}
-    assert codes == {1, 2, 3, 4, 5, 6, 7, 8, 130}
+    assert codes == {1, 2, 3, 4, 5, 6, 7, 8, 9, 130}
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), click.Abort(), EOFError()])

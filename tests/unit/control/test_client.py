@@ -12,10 +12,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from remuda import __version__
 from remuda.base import errors
 from remuda.base.errors import HostUnreachable, InputError, NotFound, RemudaError
 from remuda.base.paths import StatePaths
+from remuda.control import client as module
 from remuda.control.client import HostClient, connect
+from remuda.control.skew import skew
 from remuda.host.app import _answer_error
 
 if TYPE_CHECKING:
@@ -27,6 +30,7 @@ class Server:
 
     def __init__(self, path: Path) -> None:
         self.answer = b""
+        self.facts = b""
         self.asked: list[bytes] = []
         self._socket = socket.socket(socket.AF_UNIX)
         self._socket.bind(str(path))
@@ -35,8 +39,16 @@ class Server:
         self._thread.start()
 
     def say(self, status: int, body: bytes) -> None:
+        self.answer = self._bytes(status, body)
+
+    def say_of_itself(self, version: str) -> None:
+        """What it answers to `GET /host`, whatever it says to others."""
+        self.facts = self._bytes(200, json.dumps({"version": version}).encode())
+
+    @staticmethod
+    def _bytes(status: int, body: bytes) -> bytes:
         head = f"HTTP/1.1 {status} X\r\nContent-Length: {len(body)}\r\nConnection: close\r\n\r\n"
-        self.answer = head.encode() + body
+        return head.encode() + body
 
     def _serve(self) -> None:
         while True:
@@ -46,7 +58,8 @@ class Server:
                 if request == b"":
                     return
                 self.asked.append(request)
-                connection.sendall(self.answer)
+                is_about_itself = request.startswith(b"GET /api/v1/host ") and self.facts
+                connection.sendall(self.facts if is_about_itself else self.answer)
 
     def close(self, path: Path) -> None:
         with socket.socket(socket.AF_UNIX) as last:
@@ -165,3 +178,63 @@ def test_nobody_there(home: StatePaths, monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setenv("REMUDA_HOME", str(home.root))
     with pytest.raises(HostUnreachable, match="no host is running"):
         connect(start=False)
+
+
+@pytest.mark.parametrize(
+    ("status", "body"),
+    [
+        (404, b'{"detail": "Not Found"}'),
+        (405, b'{"detail": "Method Not Allowed"}'),
+        (
+            422,
+            b'{"error": {"type": "InputError", "message": "workload.new: Extra inputs are not permitted", "hint": ""}}',
+        ),
+    ],
+)
+def test_what_an_older_host_does_not_know_is_told_with_the_versions(
+    server: Server, home: StatePaths, monkeypatch: pytest.MonkeyPatch, status: int, body: bytes
+) -> None:
+    monkeypatch.setattr(module, "__version__", "2.0.1")
+    server.say_of_itself("2.0.0")
+    server.say(status, body)
+    with pytest.raises(RemudaError) as caught:
+        HostClient(home).post("/workloads/batch/ending", {})
+    assert "the host still runs remuda 2.0.0, which is older than this command (2.0.1)" in caught.value.hint
+    assert "`remuda host stop`, then the command again" in caught.value.hint
+    assert caught.value.exit_code in (2, 4)
+
+
+def test_a_host_of_the_same_version_is_not_blamed(server: Server, home: StatePaths) -> None:
+    server.say_of_itself(__version__)
+    server.say(404, b'{"detail": "Not Found"}')
+    with pytest.raises(RemudaError, match=r"does not know what this command asks of it \(GET /x\)") as caught:
+        HostClient(home).get("/x")
+    assert caught.value.hint == ""
+
+
+@pytest.mark.parametrize(
+    ("mine", "hosts", "said"),
+    [
+        ("1.0.0", "1.0.0", ""),
+        ("1.0.0", "", ""),
+        ("1.9.0", "1.10.0", "is remuda 1.10.0, which is newer than this command (1.9.0)"),
+        ("1.10.0", "1.9.0", "still runs remuda 1.9.0, which is older than this command (1.10.0)"),
+        ("1.0.0", "1.0.0.dev3", "1.0.0.dev3"),
+    ],
+)
+def test_which_is_older(mine: str, hosts: str, said: str) -> None:
+    found = skew(mine, hosts)
+    assert (said in str(found)) if said else found is None
+
+
+def test_every_command_says_once_that_the_host_is_another_version(
+    server: Server, home: StatePaths, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("REMUDA_HOME", str(home.root))
+    server.say_of_itself("999.0.0")
+    for _ in range(2):
+        connect(start=False)
+    (line,) = [record.getMessage() for record in caplog.records if record.name == "remuda"]
+    assert "the host is remuda 999.0.0, which is newer than this command" in line
+    assert "pip install 'remuda==999.0.0'" in line
+    assert len(server.asked) == 2, "no question more than without"

@@ -18,6 +18,7 @@ class Host:
     def __init__(self, **phases: list[str]) -> None:
         self.phases = phases
         self.calls: list[str] = []
+        self.looks: list[Any] = []
         self.refuse_removal = False
         self.backend = "local"
         self.unreachable = ""
@@ -25,32 +26,41 @@ class Host:
         self.away = 0
 
     def get(self, path: str) -> Any:
-        if path == "/workloads":
-            return [{"name": name} for name in self.phases]
-        if self.away:
-            self.away -= 1
-            raise HostUnreachable("nobody is there")
-        left = self.phases[path.rpartition("/")[2]]
+        assert path == "/workloads"
+        return [{"name": name} for name in self.phases]
+
+    def post(self, path: str, body: Any = None, **query: object) -> Any:
+        if path == "/workloads/batch/ending":
+            if self.away:
+                self.away -= 1
+                raise HostUnreachable("nobody is there")
+            self.looks.append(body)
+            views = [self.view(name) for name in body["names"]]
+            down = [view for view in views if view["phase"] == "DOWN"]
+            if down and (body["swept"] or down == views):
+                self.sweep(down)
+            return views if body["told"] else down
+        self.calls.append(path if body is None else f"{path} {' '.join(body['names'])}")
+        return None
+
+    def view(self, name: str) -> dict[str, Any]:
+        left = self.phases[name]
         phase = left.pop(0) if len(left) > 1 else left[0]
         if phase == "^C":
             raise KeyboardInterrupt
         is_over = phase == "DOWN"
         native = "12" if self.backend == "slurm" else "/home/me/.remuda/workloads/a/replica-0"
-        tasks = [
-            {"task": "replica/0", "pid": 0 if is_over else 77, "node": "n1", "native": native,
-             "phase": "stopped" if is_over else "stopping"},
-            {"task": "replica/1", "pid": 0, "node": "", "native": "", "phase": "stopped"},
-        ]  # fmt: skip
-        return {"phase": phase, "reason": "the reason", "tasks": tasks, "unreachable": self.unreachable}
+        tasks = [] if is_over else [{"task": "replica/0", "pid": 77, "node": "n1", "native": native}]
+        return {"name": name, "phase": phase, "over": False, "reason": "the reason", "left": tasks,
+                "silence": self.unreachable, "strays": []}  # fmt: skip
 
-    def post(self, path: str, body: Any = None, **query: object) -> Any:
-        if path.endswith("/sweep"):
-            answer = self.sweeps.pop(0) if len(self.sweeps) > 1 else self.sweeps[0]
+    def sweep(self, views: list[dict[str, Any]]) -> None:
+        answer = self.sweeps.pop(0) if len(self.sweeps) > 1 else self.sweeps[0]
+        for view in views:
             if isinstance(answer, Exception):
-                raise answer
-            return answer
-        self.calls.append(path if body is None else f"{path} {' '.join(body['names'])}")
-        return None
+                view["silence"] = str(answer)
+            else:
+                view |= {"strays": answer, "over": not answer}
 
     def delete(self, path: str) -> None:
         self.calls.append(f"delete {path}")
@@ -61,6 +71,7 @@ class Host:
 @pytest.fixture(autouse=True)
 def _fast(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ending, "_LOOK_AGAIN_S", 0.0)
+    monkeypatch.setattr(ending, "_SWEEP_AGAIN_S", 0.0)
 
 
 def with_host(monkeypatch: pytest.MonkeyPatch, **phases: list[str]) -> tuple[Any, list[bool]]:
@@ -181,3 +192,36 @@ def test_a_removal_that_is_refused_is_told(monkeypatch: pytest.MonkeyPatch) -> N
     host.refuse_removal = True
     with pytest.raises(Conflict, match="it is not down"):
         list(ending.take_down(["a"], remove=True))
+
+
+def test_a_thousand_are_asked_about_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    names = [f"run-{number}" for number in range(1000)]
+    host, _ = with_host(monkeypatch, **{name: ["STOPPING", "STOPPING", "DOWN"] for name in names})
+    assert list(ending.take_down(names)) == names
+    assert [look["names"] for look in host.looks] == [names] * 3
+
+
+def test_what_is_left_of_many_is_asked_only_when_it_is_to_be_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    host, _ = with_host(monkeypatch, a=["STOPPING", "STOPPING", "DOWN"])
+    assert list(ending.take_down(["a"])) == ["a"]
+    assert [look["told"] for look in host.looks] == [False] * 3
+    monkeypatch.setattr(ending, "_TELL_AFTER_S", 0.0)
+    host, _ = with_host(monkeypatch, a=["STOPPING", "STOPPING", "DOWN"])
+    assert list(ending.take_down(["a"])) == ["a"]
+    assert [look["told"] for look in host.looks] == [True] * 3
+
+
+def test_while_others_still_end_backends_are_asked_only_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ending, "_SWEEP_AGAIN_S", 3600.0)
+    host, _ = with_host(monkeypatch, a=["DOWN"], b=["STOPPING", "DOWN", "DOWN"], c=["STOPPING"] * 9 + ["DOWN"])
+    assert list(ending.take_down(["a", "b", "c"])) == ["a", "b", "c"]
+    assert [look["swept"] for look in host.looks] == [True] + [False] * 9
+    assert [len(look["names"]) for look in host.looks] == [3] + [2] * 9, "b waits until all are down"
+
+
+def test_what_does_not_listen_is_killed_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ending, "_FORCE_AFTER_S", 0.0)
+    host, _ = with_host(monkeypatch, a=["STOPPING", "DOWN"])
+    host.sweeps = [[STRAY], [STRAY], []]
+    assert list(ending.take_down(["a"])) == ["a"]
+    assert [look["force"] for look in host.looks] == [[], [], ["a"], ["a"]]

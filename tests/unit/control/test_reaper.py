@@ -14,6 +14,7 @@ from remuda.control.reaper import Reaper
 from remuda.control.service import Service
 from remuda.control.views import RouterView
 from remuda.plan.model import Endpoint, Kind, Role, Workload
+from remuda.supervise.summary import fate
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -65,6 +66,11 @@ class Site:
     def phase(self) -> str:
         view = self.service.view("w")
         return f"{view.phase} {view.reason}".strip()
+
+    @property
+    def said(self) -> tuple[str, str]:
+        view = self.service.view("w")
+        return view.phase, view.reason
 
     def is_wanted(self) -> bool:
         return self.bed.host.wants["w"].running
@@ -175,3 +181,52 @@ async def test_a_lifetime_is_over(tmp_path: Path) -> None:
     await site.live(LIFETIME_S - 60, 600)
     assert site.is_wanted(), "brought up again it has its whole lifetime again"
     site.bed.close()
+
+
+async def fail(site: Site) -> None:
+    """Let the only replica end until it is given up."""
+    for _ in range(20):
+        await site.bed.go(1)
+        for token in site.bed.backend.living("w.replica"):
+            site.bed.backend.end(token, 1)
+        await site.bed.go(120)
+    assert site.phase.startswith("FAILED")
+
+
+async def test_what_failed_on_a_cluster_is_taken_down_without_anybody_looking(site: Site) -> None:
+    await site.up()
+    await fail(site)
+    assert site.bed.backend.living(), "the router still has its node"
+    reason = site.service.view("w").reason
+    await site.live(15)
+    assert not site.is_wanted()
+    assert site.service.view("w").phase == "STOPPING"
+    assert fate(*site.said) == ("FAILED", reason), "who waits is told that it failed, and why"
+    await site.bed.go(60)
+    assert site.bed.backend.living() == []
+    assert site.phase == f"DOWN it failed: {reason}"
+    assert fate(*site.said) == ("FAILED", reason)
+    assert any(line.reason.startswith("it failed: ") for line in site.bed.story())
+
+
+async def test_what_failed_on_this_machine_is_left_for_a_person(tmp_path: Path) -> None:
+    site = Site(tmp_path)
+    await site.up()
+    await fail(site)
+    want = site.bed.host.wants["w"]
+    here = replace(want, workload=want.workload.model_copy(update={"backend": "local"}))
+    await site.reaper.step(here, site.bed.host.tasks("w"))
+    assert site.is_wanted()
+    site.bed.close()
+
+
+async def test_asked_for_again_it_is_begun_again(site: Site) -> None:
+    await site.up()
+    await fail(site)
+    await site.live(15)
+    await site.bed.go(60)
+    site.service.restart("w")
+    await site.up()
+    assert site.service.view("w").ready == 1
+    await site.live(60)
+    assert site.is_wanted()

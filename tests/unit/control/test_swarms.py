@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from remuda.base.errors import RemudaError, TimedOut
+from remuda.base.errors import Conflict, RemudaError, TimedOut
 from remuda.control import swarms
 
 
@@ -15,11 +15,13 @@ class Host:
 
     def __init__(self, **phases: list[str]) -> None:
         self.phases = phases
+        self.is_paused = False
 
     def get(self, path: str) -> Any:
         left = self.phases[path.rpartition("/")[2]]
         phase = left.pop(0) if len(left) > 1 else left[0]
-        return {"phase": phase, "reason": "the reason", "tasks": [], "backend": "local"}
+        return {"phase": phase, "reason": "the reason", "tasks": [], "backend": "local", "paused": self.is_paused,
+                "ready": 1, "wanted": 2}  # fmt: skip
 
 
 @pytest.fixture(autouse=True)
@@ -46,3 +48,18 @@ def test_it_does_not_wait_for_ever() -> None:
     host: Any = Host(herd=["STARTING"])
     with pytest.raises(TimedOut, match="herd did not answer within 0 s: the reason"):
         list(swarms.wait_up("herd", 0.01, host))
+
+
+@pytest.mark.parametrize("phase", ["PAUSED", "PENDING", "STARTING"])
+def test_it_does_not_wait_for_what_is_paused(phase: str) -> None:
+    host: Any = Host(herd=[phase])
+    host.is_paused = True
+    with pytest.raises(Conflict, match="herd is paused: 1 of 2 replicas are ready, and nothing new is begun") as caught:
+        list(swarms.wait_up("herd", 600, host))
+    assert caught.value.hint == "let it go on: remuda unpause herd"
+
+
+def test_what_is_paused_and_up_is_up() -> None:
+    host: Any = Host(herd=["RUNNING"])
+    host.is_paused = True
+    assert [view["phase"] for view in swarms.wait_up("herd", 600, host)] == ["RUNNING"]

@@ -10,7 +10,7 @@ import pytest
 
 from remuda.backends.base import Life, Observed, TaskKey, make_token
 from remuda.base.errors import BackendUnreachable
-from remuda.control.sweep import sweep
+from remuda.control.sweep import endings, sweep
 from remuda.plan.model import Command, Group, Kind, NodeRestart, Role, Workload
 from remuda.supervise.model import Phase, Task, Want
 from remuda.testing.backend import FakeBackend, Made
@@ -83,3 +83,50 @@ async def test_silence_is_no_answer() -> None:
     backend.silent = {"list_all"}
     with pytest.raises(BackendUnreachable):
         await sweep(supervisor, "train", force=False)
+
+
+def many(count: int) -> tuple[Any, FakeBackend, list[str]]:
+    """Runs that are down, and of each of which something is left."""
+    supervisor, backend = bed()
+    supervisor.unreachable = {}
+    want = supervisor.wants.pop("train")
+    for number in range(count):
+        name, uid = f"run-{number}", f"{number:08}"
+        workload = want.workload.model_copy(update={"name": name, "uid": uid})
+        supervisor.wants[name] = replace(want, workload=workload)
+        put(backend, name, uid=uid)
+    return supervisor, backend, list(supervisor.wants)
+
+
+async def test_one_look_for_all_that_end() -> None:
+    supervisor, backend, names = many(200)
+    other = put(backend, "other")
+    first = await endings(supervisor, names, swept=False)
+    assert [(len(view.strays), view.over) for view in first] == [(1, False)] * 200
+    assert [view.over for view in await endings(supervisor, names, swept=False)] == [True] * 200
+    assert backend.count("list_all") == 2
+    assert backend.living() == [other]
+
+
+async def test_only_those_that_are_down_are_swept_and_only_when_it_is_time() -> None:
+    supervisor, backend, names = many(2)
+    supervisor.wants[names[0]] = replace(supervisor.wants[names[0]], running=True)
+    await endings(supervisor, names, swept=False)
+    assert backend.count("list_all") == 0
+    views = await endings(supervisor, names, swept=True)
+    assert [len(view.strays) for view in views] == [0, 1]
+    assert [view.over for view in await endings(supervisor, names, swept=True)] == [False, True]
+    assert len(backend.living()) == 1
+
+
+async def test_one_that_was_removed_meanwhile_is_over() -> None:
+    supervisor, _, _ = many(0)
+    (view,) = await endings(supervisor, ["gone"], swept=False)
+    assert view.over
+
+
+async def test_silence_is_told_of_each() -> None:
+    supervisor, backend, names = many(3)
+    backend.silent = {"list_all"}
+    views = await endings(supervisor, names, swept=False)
+    assert [(view.over, view.silence) for view in views] == [(False, "fake does not answer list_all")] * 3

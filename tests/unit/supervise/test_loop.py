@@ -463,3 +463,17 @@ async def test_a_workload_that_is_removed_while_it_is_submitted(bed: Bed) -> Non
     bed.backend.hook = remove
     await bed.go(5)
     assert (bed.phases(), bed.phases("w2"), bed.bugs("w2")) == ([], [Phase.STARTING], [])
+
+
+async def test_what_ends_at_once_is_seen_at_once(bed: Bed, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A job that had not begun is gone as soon as it is cancelled: nobody waits for the next look at the queue."""
+    bed.up()
+    await bed.all_ready()
+    monkeypatch.setattr(bed.backend, "poll_s", 15.0, raising=False)
+    bed.change(running=False)
+    looks, asked = bed.backend.count("observe"), bed.clock.now()
+    while (pause_s := await bed.host.step()) < 5.0 and bed.phases() != [Phase.STOPPED, Phase.STOPPED]:
+        bed.clock.advance(pause_s)
+    assert bed.phases() == [Phase.STOPPED, Phase.STOPPED]
+    assert bed.clock.now() - asked < 0.5
+    assert bed.backend.count("observe") - looks == 1

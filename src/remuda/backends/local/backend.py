@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import os
+from functools import partial
 from typing import TYPE_CHECKING
 
-from remuda.backends.base import Cluster, Feature, Handle, Life, Node, Observed, PoolInfo, Rendered, Request, Stray
+from remuda.backends.base import Cluster, Feature, Handle, Life, Log, Node, Observed, PoolInfo, Rendered, Request, Stray
 from remuda.backends.local import strays
 from remuda.backends.local.client import LocalClient
 from remuda.backends.local.devices import gpu_type, present_gpus
 from remuda.backends.local.processes import tokens_by_pid
 from remuda.backends.local.render import LocalSite, render
-from remuda.backends.tail import follow_file
+from remuda.backends.logs import Logs, until_dead
 from remuda.base.errors import BackendUnreachable
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
 
 class LocalBackend:
@@ -30,6 +31,7 @@ class LocalBackend:
     def __init__(self, site: LocalSite) -> None:
         self.site = site
         self.client = LocalClient(site.workloads)
+        self._logs = Logs()
 
     def render(self, request: Request) -> Rendered:
         """Say what `submit` would start. Pure.
@@ -102,11 +104,12 @@ class LocalBackend:
         """Ask its node program to end it, or kill all of its processes."""
         await asyncio.to_thread(strays.remove, stray, force=force)
 
-    def logs(self, handle: Handle, *, follow: bool = False, tail: int = 0) -> AsyncIterator[str]:
-        """Lines of the task's output; with `follow`, new ones for as long as the allocation lives."""
+    def logs(self, handle: Handle, *, follow: bool = False, tail: int = 0) -> Log:
+        """The task's output; with `follow`, what comes for as long as the allocation lives."""
 
         def lives() -> bool:
             answer = self.client.look(handle.token, None)
             return answer is not None and answer.life in (Life.PENDING, Life.RUNNING)
 
-        return follow_file(self.client.folder(handle.token) / "child.log", lives if follow else None, tail)
+        path = self.client.folder(handle.token) / "child.log"
+        return self._logs.read(path, tail, partial(until_dead, lives) if follow else None)

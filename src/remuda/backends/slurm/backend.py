@@ -3,24 +3,27 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import suppress
+from contextlib import aclosing, suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from remuda.backends.base import Cluster, Ending, Feature, Handle, Life, Observed, Rendered, Request, Stray
+from remuda.backends.base import Cluster, Ending, Feature, Handle, Life, Log, Observed, Rendered, Request, Stray
+from remuda.backends.logs import Logs
 from remuda.backends.slurm import observing, strays
 from remuda.backends.slurm.arrays import Call, array_name, merge, one_by_one
 from remuda.backends.slurm.client import SlurmClient
+from remuda.backends.slurm.ending import Ender
 from remuda.backends.slurm.files import Files
-from remuda.backends.slurm.logs import lines
+from remuda.backends.slurm.logs import find_log, until_ended
 from remuda.backends.slurm.observing import Queue, is_of
 from remuda.backends.slurm.render import SlurmSite, render
 from remuda.base.clock import Clock, SystemClock, lived
 from remuda.base.errors import BackendUnreachable, Impossible, Rejected, RemudaError
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping, Sequence
+    from collections.abc import AsyncGenerator, Mapping, Sequence
 
     from remuda.backends.slurm.parse import AccountLine, JobDetail, QueueLine
 
@@ -55,6 +58,8 @@ class SlurmBackend:
         self.poll_s = poll_s
         self.hurry_s = hurry_s
         self.files = Files(site.workloads)
+        self._logs = Logs()
+        self._ender = Ender(self.client, self.files)
         self._gone_after_s = gone_after_s
         self._clock = clock or SystemClock()
         self._last: dict[str, Observed] = {}
@@ -209,17 +214,21 @@ class SlurmBackend:
     ) -> dict[str, Observed]:
         """Allocations that have ended, and those that squeue does not list."""
         records = {handle.token: self.files.exit_record(handle.token) for handle in (*over, *missing)}
+        # What we cancelled before it ran is over, whatever the accounting would say of it.
+        seen = {
+            handle.token: observing.buried(line.job_id)
+            for handle, line in over.items()
+            if records[handle.token] is None and self._is_buried(handle.token)
+        }
+        over = {handle: line for handle, line in over.items() if handle.token not in seen}
         unclear = [line for handle, line in over.items() if records[handle.token] is None and _says_little(line)]
-        asked = [handle.native for handle in missing if handle.native]
+        asked = [handle.native for handle in missing if handle.native and not self._is_buried(handle.token)]
         asked += [line.job_id for line in over.values() if line.state == "CANCELLED"]
         accounts, is_silent = await self._accounts(asked)
         details = await self._details([line.job_id for line in unclear])
-        seen: dict[str, Observed] = {}
         for handle, line in over.items():
             account = accounts.get(line.job_id)
             answer = observing.ended(line, records[handle.token], account, details.get(line.job_id))
-            if records[handle.token] is None and self._is_buried(handle.token):
-                answer = observing.buried(line.job_id)
             seen[handle.token] = self._with_evidence(handle.token, answer)
         for handle in missing:
             account = accounts.get(handle.native)
@@ -332,19 +341,12 @@ class SlurmBackend:
 
         In a job that runs, the node program is asked to end, so that the task has its own grace and not Slurm's. By
         force Slurm sends SIGTERM to all of it, for the node program a sign not to wait any longer, then SIGKILL.
+        Those that are asked for at once share one look at the queue and one call.
 
         Raises:
             BackendUnreachable: no answer.
         """
-        claim = await asyncio.to_thread(self.files.bury, handle.token)
-        queue = Queue(await self.client.queue())
-        line = queue.line(handle)
-        lines = [line] if line is not None else [] if handle.native else queue.named(handle.token)
-        for line in lines:
-            if not force and claim.pid and line.state == "RUNNING":
-                await self.client.terminate(line.name, line.job_id)
-            elif observing.is_alive(line):
-                await self.client.cancel(line.name, line.job_id)
+        await self._ender.cancel(handle, force=force)
 
     async def list_all(self) -> Sequence[Stray]:
         """This user's jobs that pend or run under a token.
@@ -360,7 +362,7 @@ class SlurmBackend:
         Raises:
             BackendUnreachable: no answer.
         """
-        await strays.remove(self.client, stray, force=force)
+        await self._ender.remove(stray, force=force)
 
     # --- the rest ----------------------------------------------------------------------------------------------------
 
@@ -372,10 +374,17 @@ class SlurmBackend:
         """
         return await self.client.cluster()
 
-    def logs(self, handle: Handle, *, follow: bool = False, tail: int = 0) -> AsyncIterator[str]:
-        """Lines of the task's output; with `follow`, new ones for as long as the allocation lives."""
+    def logs(self, handle: Handle, *, follow: bool = False, tail: int = 0) -> Log:
+        """The task's output; with `follow`, what comes for as long as the allocation lives."""
+        return Log(self._output(handle, tail, follow=follow))
+
+    async def _output(self, handle: Handle, tail: int, *, follow: bool) -> AsyncGenerator[bytes, None]:
         folder, name = Path(self.files.folder(handle.token)), _name(handle.token, handle.native)
-        return lines(handle, folder, name, (lambda: self._life(handle)) if follow else None, tail, self.poll_s)
+        path = await asyncio.to_thread(find_log, folder, name, handle.native)
+        ended = partial(until_ended, partial(self._life, handle), folder, self.poll_s)
+        async with aclosing(self._logs.read(path, tail, ended if follow else None).blocks()) as blocks:
+            async for block in blocks:
+                yield block
 
     async def _life(self, handle: Handle) -> Life:
         """Whether Slurm says that an allocation lives. Leaves what `observe` remembers alone."""

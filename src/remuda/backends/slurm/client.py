@@ -24,7 +24,7 @@ from remuda.backends.slurm.parse import (
     parse_submitted,
 )
 from remuda.backends.slurm.reasons import is_permanent, is_silence, refusal, said_by
-from remuda.base.errors import BackendUnreachable, Impossible, Rejected
+from remuda.base.errors import BackendUnreachable, Impossible, Rejected, RemudaError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -38,8 +38,8 @@ _NO_ACCOUNTING = ("accounting storage is disabled", "slurm accounting storage")
 _GONE_CODES = (2017 & 0xFF, 2021 & 0xFF)
 """ESLURM_INVALID_JOB_ID and ESLURM_ALREADY_DONE as exit codes of scancel, which ends with the low byte of its errno and
 sometimes says nothing (22.05)."""
-_GATHERED_S = 0.02
-"""For so long calls of the same kind are waited for that can be made as one."""
+_ENDED_PER_CALL = 1000
+TERMINATE = ("--signal=TERM", "--batch")
 _GONE = ("invalid job id", "already completed", "job/step already", "not pending", "no error", "can not be altered")
 
 
@@ -60,7 +60,6 @@ class SlurmClient:
         self._cluster: tuple[float, Cluster] | None = None
         self._no_accounting_at = 0.0
         self._array_size = -1
-        self._gathered: dict[tuple[str, ...], tuple[list[str], asyncio.Future[None]]] = {}
 
     async def queue(self) -> list[QueueLine]:
         """All jobs of this user that the controller knows, those that ended a short while ago among them.
@@ -177,28 +176,33 @@ class SlurmClient:
         Raises:
             BackendUnreachable: no answer.
         """
-        await self._scancel(("--signal=TERM", "--batch"), name, job_id)
+        await self._scancel(TERMINATE, name, job_id)
 
     async def _scancel(self, options: tuple[str, ...], name: str, job_id: str) -> None:
-        """One call for one job; for tasks of arrays, which cannot be named, one for all that are asked for at once."""
-        if "_" not in job_id:
-            named = (f"--name={name}", job_id) if job_id else (f"--name={name}",)
-            self._check(await self.commands.run(("scancel", *options, *named)), "scancel")
-            return
-        ids, call = self._gathered.get(options) or ([], None)
-        if call is None:
-            call = asyncio.ensure_future(self._scancel_tasks(options, ids))
-            self._gathered[options] = (ids, call)
-        ids.append(job_id)
-        await asyncio.shield(call)
+        named = (f"--name={name}",) if not job_id else (job_id,) if "_" in job_id else (f"--name={name}", job_id)
+        self._check(await self.commands.run(("scancel", *options, *named)), "scancel")
 
-    async def _scancel_tasks(self, options: tuple[str, ...], ids: list[str]) -> None:
-        await asyncio.sleep(_GATHERED_S)
-        del self._gathered[options]
-        words = compress_ids(ids)
-        for begin in range(0, len(words), _IDS_PER_CALL):
-            some = words[begin : begin + _IDS_PER_CALL]
-            self._check(await self.commands.run(("scancel", *options, *some)), "scancel")
+    async def end(self, lines: Sequence[QueueLine], *, politely: bool) -> dict[str, Exception]:
+        """`cancel`, or `terminate`, jobs that the queue has just shown: one call for each thousand.
+
+        Several are named by their ids alone, because scancel takes one name only.
+
+        Returns:
+            What went wrong, by id of the job.
+        """
+        options = TERMINATE if politely else ()
+        failed: dict[str, Exception] = {}
+        for begin in range(0, len(lines), _ENDED_PER_CALL):
+            some = lines[begin : begin + _ENDED_PER_CALL]
+            try:
+                if len(some) == 1:
+                    await self._scancel(options, some[0].name, some[0].job_id)
+                else:
+                    words = compress_ids([line.job_id for line in some])
+                    self._check(await self.commands.run(("scancel", *options, *words)), "scancel")
+            except RemudaError as error:
+                failed |= dict.fromkeys((line.job_id for line in some), error)
+        return failed
 
     async def cluster(self, *, fresh: bool = False) -> Cluster:
         """Nodes and partitions, at most some seconds old, or as they are now.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import threading
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
@@ -143,6 +144,30 @@ class Files:
             draft.unlink(missing_ok=True)
         return nobody
 
+    def bury_all(self, tokens: Sequence[str]) -> list[ProcessId | BackendUnreachable]:
+        """`bury` for many, and what went wrong in its place: one file that is linked into all their directories."""
+        nobody = ProcessId(pid=0, start="", boot="", node=os.uname().nodename)
+        draft = f"{self.workloads}/.claim.{nobody.node}.{os.getpid()}.{threading.get_ident()}"
+        found: list[ProcessId | BackendUnreachable] = []
+        try:
+            is_whole = _is_written(draft, nobody.to_json() + "\n")
+            for token in tokens if is_whole else ():
+                try:
+                    os.link(draft, f"{self.folder(token)}/claim.json")
+                    found.append(nobody)
+                except OSError:  # it is claimed, or has no directory, or that is on another file system
+                    found.append(self._buried(token))
+        finally:
+            with suppress(OSError):
+                os.unlink(draft)  # noqa: PTH108 - beside `link`
+        return found if is_whole else [self._buried(token) for token in tokens]
+
+    def _buried(self, token: str) -> ProcessId | BackendUnreachable:
+        try:
+            return self.bury(token)
+        except BackendUnreachable as error:
+            return error
+
     def evidence(self, token: str) -> str:
         """The end of what the task, or where that said nothing its job script, has printed."""
         folder = Path(self.folder(token))
@@ -167,6 +192,17 @@ def leave_batch(workloads: Path, uid: str) -> None:
             (folder / str(batch[1] if batch else 0)).unlink(missing_ok=True)
             if not any(entry.is_symlink() for entry in folder.iterdir()):
                 shutil.rmtree(folder)
+
+
+def _is_written(path: str, text: str) -> bool:
+    """Whether a new file could be written whole; never into one that was there, which may be linked from elsewhere."""
+    try:
+        Path(path).unlink(missing_ok=True)
+        with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
+            file.write(text)
+    except OSError:
+        return False
+    return True
 
 
 def _link(name: str, target: str) -> None:

@@ -14,15 +14,14 @@ from typing import TYPE_CHECKING, Final
 
 from remuda.backends.base import Life
 from remuda.backends.slurm.render import NODE_LOG, OUTPUT
-from remuda.backends.tail import follow_file
 from remuda.base.errors import RemudaError
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-
-    from remuda.backends.base import Handle
+    from collections.abc import Awaitable, Callable, Mapping
 
 CHILD_LOG: Final = "child.log"
+_LOOK_AGAIN_S = 0.2
+"""Between two looks for the last word of a node program."""
 _PATTERN = re.compile(r"%(\d*)([%AajJNnsStubx])")
 
 
@@ -89,45 +88,25 @@ def _changed(path: str) -> float:
         return 0.0
 
 
-async def lines(
-    handle: Handle,
-    folder: Path,
-    name: str,
-    life: Callable[[], Awaitable[Life]] | None,
-    tail: int,
-    every_s: float,
-) -> AsyncIterator[str]:
-    """Lines of an allocation's output, new ones for as long as it lives.
+async def until_ended(life: Callable[[], Awaitable[Life]], folder: Path, every_s: float) -> None:
+    """Return when an allocation has ended.
 
     Args:
-        handle: the allocation.
-        folder: its directory.
-        name: of its job.
-        life: asks Slurm; None: do not follow.
-        tail: only the last so many of what is there; 0: all.
-        every_s: between two questions to Slurm. The last word of the node program is seen sooner.
+        life: asks Slurm; no answer says nothing.
+        folder: the allocation's directory. The last word of the node program is seen there sooner.
+        every_s: between two questions to Slurm.
     """
-    path = find_log(folder, name, handle.native)
-    if life is None:
-        async for line in follow_file(path, None, tail):
-            yield line
-        return
-    over = asyncio.Event()
-    watch = asyncio.create_task(_watch(life, over, every_s))
-    exit_file = folder / "exit.json"
+    said = asyncio.ensure_future(_until_slurm_says_so(life, every_s))
     try:
-        async for line in follow_file(path, lambda: not (over.is_set() or exit_file.exists()), tail):
-            yield line
+        while not said.done() and not await asyncio.to_thread((folder / "exit.json").exists):
+            await asyncio.wait({said}, timeout=_LOOK_AGAIN_S)
     finally:
-        watch.cancel()
-        with suppress(asyncio.CancelledError):
-            await watch
+        said.cancel()
 
 
-async def _watch(life: Callable[[], Awaitable[Life]], over: asyncio.Event, every_s: float) -> None:
-    """Set `over` when Slurm says that the allocation has ended; no answer says nothing."""
-    while not over.is_set():
+async def _until_slurm_says_so(life: Callable[[], Awaitable[Life]], every_s: float) -> None:
+    while True:
         with suppress(RemudaError):
             if await life() in (Life.ENDED, Life.GONE):
-                over.set()
+                return
         await asyncio.sleep(every_s)

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 from remuda.backends.base import Life, Stray, is_token
 from remuda.backends.rundir import home_of
 from remuda.backends.slurm.arrays import BATCHES, batch_uid
-from remuda.backends.slurm.observing import Queue, is_alive
 from remuda.backends.slurm.parse import FIELD, RECORD, read_time
 from remuda.backends.slurm.render import SCRIPT
 from remuda.backends.slurm.states import STATES, read_state
@@ -30,21 +29,6 @@ async def list_all(client: SlurmClient) -> list[Stray]:
         Rejected: a job's state is a word that this version does not know.
     """
     return parse(await client.commands.ask(("squeue", "-h", "-r", "-u", str(os.getuid()), "-o", FORMAT)))
-
-
-async def remove(client: SlurmClient, stray: Stray, *, force: bool) -> None:
-    """End the job with that id if it still has that name; ids are given out again.
-
-    Raises:
-        BackendUnreachable: no answer.
-    """
-    for line in Queue(await client.queue()).named(stray.token):
-        if line.job_id != stray.native or not is_alive(line):
-            continue
-        if line.state == "RUNNING" and not force:
-            await client.terminate(line.name, line.job_id)
-        else:
-            await client.cancel(line.name, line.job_id)
 
 
 def parse(text: str) -> list[Stray]:

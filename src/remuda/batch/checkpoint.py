@@ -23,6 +23,7 @@ import orjson
 
 from remuda.base.files import write_atomic
 from remuda.batch.index import IdTable, OffsetIndex
+from remuda.batch.lenient import settled
 from remuda.batch.log import MAGIC, LogWriter, StorageFull, scan
 
 if TYPE_CHECKING:
@@ -133,7 +134,7 @@ class Checkpoint:
         self._log.flush()
         found = [self._index.get(position) for position in range(first, first + count)]
         offsets = sorted(item[0] for item in found if item is not None)
-        bodies = {offset: orjson.loads(raw[self._key_bytes :]) for offset, raw in self._log.read_many(offsets)}
+        bodies = {offset: settled(orjson.loads(raw[self._key_bytes :])) for offset, raw in self._log.read_many(offsets)}
         return [None if item is None else bodies[item[0]] for item in found]
 
     def outputs(self) -> Iterator[list[Any]]:

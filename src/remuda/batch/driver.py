@@ -195,6 +195,8 @@ class _Run:
         limiter = await self._make_limiter(job, feed)
         pipeline = self._pipeline = Pipeline(feed, checkpoint, performer, rules, limiter, Breaker())
         pipeline.on_tick = self._tick
+        if asker is not None:
+            pipeline.clean = asker.clean
         scraper: asyncio.Task[None] | None = None
         if connection is not None and type(job).asks:
             pipeline.is_well = self._is_well

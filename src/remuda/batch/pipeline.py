@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final
 from remuda.base.errors import RemudaError, Unavailable
 from remuda.batch.answer import Answer, RowError, Transient
 from remuda.batch.checkpoint import encode_answer, encode_error
+from remuda.batch.lenient import clean, clean_text, count
 from remuda.batch.progress import Counters
 from remuda.batch.retry import delay_s
 
@@ -62,6 +63,21 @@ class _Flight:
     late: bool = False
 
 
+def storable(answer: Answer) -> bytes:
+    """The record's body; texts that cannot be encoded are cleaned rather than generated again.
+
+    Raises:
+        TypeError: an output is not JSON-able.
+        RecursionError: it nests too deeply.
+    """
+    try:
+        return encode_answer(answer)
+    except TypeError:
+        answer.outputs = clean(answer.outputs)
+        answer.finish_reason = clean_text(answer.finish_reason)
+        return encode_answer(answer)
+
+
 class Pipeline:
     """One run over a feed. `run` returns when every row has a record, or raises what stopped it."""
 
@@ -77,6 +93,8 @@ class Pipeline:
         self.on_refused: Callable[[RowError], RemudaError | None] = lambda _: None
         """Says whether a refusal ends the job."""
         self.on_tick: Callable[[], None] = lambda: None
+        self.clean: Callable[[str], str] = lambda message: message
+        """Takes what must not be kept out of a row's error."""
         self.feed = feed
         self._checkpoint = checkpoint
         self._performer = performer
@@ -242,20 +260,20 @@ class Pipeline:
     def _record(self, row: Row, answer: Answer) -> None:
         counters = self.counters
         try:
-            body = encode_answer(answer)
-        except TypeError as error:
+            body = storable(answer)
+        except Exception as error:  # noqa: BLE001 - whatever a row came to, it must not end the job
             self._reject(row, f"the result cannot be stored: {error}")
             return
         counters.answered += 1
-        counters.prompt_tokens += answer.prompt_tokens
-        counters.completion_tokens += answer.completion_tokens
-        counters.cached_tokens += answer.cached_tokens
+        counters.prompt_tokens += count(answer.prompt_tokens)
+        counters.completion_tokens += count(answer.completion_tokens)
+        counters.cached_tokens += count(answer.cached_tokens)
         self._checkpoint.write(row.position, row.key, body, failed=False)
         self._flush_some()
 
     def _reject(self, row: Row, message: str) -> None:
         self.counters.rejected += 1
-        self._checkpoint.write(row.position, row.key, encode_error(message), failed=True)
+        self._checkpoint.write(row.position, row.key, encode_error(self.clean(message)), failed=True)
         self._flush_some()
 
     def _flush_some(self) -> None:

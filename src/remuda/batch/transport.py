@@ -26,6 +26,10 @@ class Reply:
     status: int
     body: bytes
     retry_after: str = ""
+    location: str = ""
+    """Where an answer with a 3xx status points."""
+    whole: bool = True
+    """False where the body was too large and is cut."""
 
 
 class Transport(Protocol):

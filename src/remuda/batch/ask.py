@@ -33,7 +33,7 @@ class Asker:
         if reply.status != 200:
             raise self._failure(reply)
         if not reply.whole:
-            raise RowError(f"the answer is larger than {len(reply.body) >> 20} MiB; its beginning was not kept")
+            raise RowError("the answer is larger than 64 MiB", status=200)
         try:
             parsed = parse(reply.body)
         except ValueError:
@@ -53,6 +53,9 @@ class Asker:
         return RowError(f"the server answered with an error: {self.clean(error_text(reply.body))}", status=200)
 
     def _failure(self, reply: Reply) -> Transient | RowError:
+        if 300 <= reply.status < 400:
+            where = self.clean(reply.location) or "a place that it does not name"
+            return RowError(f"redirects (HTTP {reply.status}) to {where}", status=reply.status)
         message = f"HTTP {reply.status}: {self.clean(error_text(reply.body))}"
         if reply.status in RETRYABLE:
             return Transient(message, status=reply.status, retry_after=reply.retry_after)

@@ -18,7 +18,7 @@ from remuda.batch.answer import RowError, Transient
 from remuda.batch.ask import Asker
 from remuda.batch.breaker import Breaker
 from remuda.batch.concurrency import START, Limiter
-from remuda.batch.endpoint import ask_slots, refused
+from remuda.batch.endpoint import ask_slots, redirected, refused
 from remuda.batch.feed import Feed
 from remuda.batch.lock import BEAT_S, take_lock
 from remuda.batch.output import OutputPass
@@ -240,6 +240,8 @@ class _Run:
         assert pipeline is not None
         if error.status == 401:
             return refused(connection.where, error.status)
+        if 300 <= error.status < 400:
+            return redirected(connection.where, error.message)
         # Refused before anything was ever answered: the model or the address is wrong, not the row.
         if error.status in {403, 404} and not pipeline.counters.answered and not pipeline.feed.skipped:
             return Rejected(f"{connection.where} refuses every request: {error.message}", hint="is --model right?")
@@ -316,6 +318,7 @@ class _Run:
             cached_tokens=counters.cached_tokens,
             order=feed.ready.chosen or "input",
             lanes=feed.ready.lanes if feed.ready.chosen == "prefix" else 0,
+            asked_again=self._connection.hearing.again if self._connection is not None else 0,
         )
 
     def _tick(self) -> None:

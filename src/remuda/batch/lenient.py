@@ -47,12 +47,12 @@ def _shallow(text: str) -> str:
     kept: list[str] = []
     depth = start = 0
     for found in _TOKEN.finditer(text):
-        token = found[0]
-        if token in "[{":
+        mark = found[0]
+        if mark in "[{":
             depth += 1
             if depth == _DEEPEST + 1:
                 kept += text[start : found.start()], "null"
-        elif token in "]}":
+        elif mark in "]}":
             depth -= 1
             if depth == _DEEPEST:
                 start = found.end()
@@ -69,7 +69,7 @@ def _fraction(digits: str) -> float | None:
 
 
 def clean(value: Any) -> Any:
-    """A JSON-like value whose texts can be encoded: lone surrogates become U+FFFD, those that belong together a character."""
+    """A JSON-like value whose texts can be encoded: a lone surrogate becomes U+FFFD, a pair of them its character."""
     if isinstance(value, str):
         return clean_text(value)
     if isinstance(value, dict):

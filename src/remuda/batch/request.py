@@ -144,6 +144,8 @@ class Summary:
     """In which order rows were asked: `input` or `prefix`."""
     lanes: int = 0
     """With `prefix`: how many sequences of rows were asked side by side."""
+    asked_again: int = 0
+    """Questions that were sent a second time because nobody seemed to hear the first."""
 
     @property
     def rows_per_s(self) -> float:

@@ -65,7 +65,7 @@ class Behaviour:
     location: str = ""
     """Location header of answers with a 3xx `status`; paths that begin with `/moved/` are answered whatever it is."""
     gateway: int = 0
-    """Answer 504 to what would be worked on beside so many others, as a gateway does that waited too long; 0 never."""
+    """Answer 504 to what would be worked on beside so many others, as a gateway does that waited too long; -1: to all, 0: never."""
 
 
 @dataclass
@@ -268,7 +268,7 @@ class StubProtocol(asyncio.Protocol):
         behaviour, state = self.state.behaviour, self.state
         if behaviour.status != 200 and not behaviour.location:
             return behaviour.status
-        if behaviour.gateway and state.active >= behaviour.gateway:
+        if behaviour.gateway < 0 or (behaviour.gateway and state.active >= behaviour.gateway):
             return 504
         if behaviour.queue_limit and len(state.queue) >= behaviour.queue_limit:
             return 503

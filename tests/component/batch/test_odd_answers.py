@@ -1,4 +1,4 @@
-"""Whatever a server sends in or beside an answer: the job ends, every row has an answer or an error, the output is written."""
+"""Whatever a server sends in or beside an answer: the job ends, each row has an answer or an error, all is written."""
 
 from __future__ import annotations
 
@@ -264,6 +264,7 @@ REPLY = st.tuples(
         },
     ),
 ).map(lambda both: both[0] | both[1])
+SUFFIXES = st.sampled_from(["parquet", "jsonl", "csv"])
 JOBS = st.sampled_from(["chat", "completion", "embeddings", "perplexity", "multi-turn", "structured"])
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -17,7 +16,6 @@ import orjson
 from remuda.base.errors import InputError, Unavailable
 from remuda.batch.answer import Transient
 from remuda.batch.endpoint import base_url
-from remuda.batch.transport import AiohttpTransport
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -97,15 +95,12 @@ class FollowingTransport:
     finishing what it has begun. When it does not, they fail as lost connections and are sent again.
     """
 
-    def __init__(
-        self, address: Address, *, api_key: str = "", make: Callable[[str], Transport] | None = None,
-        watch_s: float = _WATCH_S,
-    ) -> None:  # fmt: skip
+    def __init__(self, address: Address, *, make: Callable[[str], Transport], watch_s: float = _WATCH_S) -> None:
         """Prepare; must be called inside the event loop. `make` makes the transport to one place."""
         self.on_move: Callable[[str], None] = lambda _: None
         """Called with the new base URL."""
         self._address = address
-        self._make = make or partial(AiohttpTransport, api_key=api_key)
+        self._make = make
         self._watch_s = watch_s
         self._lane: _Lane | None = None
         self._looked = -_LOOK_S

@@ -39,12 +39,19 @@ class Breaker:
         self.probing = False
         self.pause_s = _FIRST_PAUSE_S
 
-    def on_failure(self, now: float, reason: str, *, connected: bool) -> None:
-        """A try failed for a reason that may be the endpoint's; `connected` False means that nobody listens."""
+    def on_failure(self, now: float, reason: str, *, connected: bool, threshold: int = 0) -> None:
+        """A try failed for a reason that may be the endpoint's.
+
+        Args:
+            now: the time.
+            reason: what went wrong.
+            connected: False means that nobody listens.
+            threshold: fewer failures in a row than usual that open it; 0 for the usual number.
+        """
         self.failures += 1
         self.reason = reason
         if self.open_since is None:
-            if not connected or self.failures >= self.threshold:
+            if not connected or self.failures >= min(threshold or self.threshold, self.threshold):
                 self.open_since = now
                 self.next_probe = now + self.pause_s
             return

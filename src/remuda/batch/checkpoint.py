@@ -26,6 +26,7 @@ import orjson
 from remuda.base.errors import RemudaError
 from remuda.base.files import write_atomic
 from remuda.batch.index import IdTable, OffsetIndex
+from remuda.batch.lenient import settled
 from remuda.batch.log import LogWriter, Scan, StorageFull, salvage, scan
 
 if TYPE_CHECKING:
@@ -200,7 +201,7 @@ class Checkpoint:
         self._log.flush()
         found = [self._index.get(position) for position in range(first, first + count)]
         offsets = sorted(item[0] for item in found if item is not None)
-        bodies = {offset: orjson.loads(raw[self._key_bytes :]) for offset, raw in self._log.read_many(offsets)}
+        bodies = {offset: settled(orjson.loads(raw[self._key_bytes :])) for offset, raw in self._log.read_many(offsets)}
         return [None if item is None else bodies[item[0]] for item in found]
 
     def outputs(self) -> Iterator[list[Any]]:

@@ -72,6 +72,12 @@ class Limiter:
         self._begin(now)
         self._overloaded = True
 
+    def on_stall(self, now: float) -> None:
+        """Nobody was answered any more: half of it is the next to try."""
+        self._doubling = False
+        self.limit = max(1, self.limit // 2)
+        self._begin(now)
+
     def on_queue(self, waiting: float, running: float) -> None:
         """The engine's own figures: requests that wait, and requests that it works on."""
         self._queued = waiting / max(running, 1.0)

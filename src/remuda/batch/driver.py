@@ -18,7 +18,7 @@ from remuda.batch.answer import RowError, Transient
 from remuda.batch.ask import Asker
 from remuda.batch.breaker import Breaker
 from remuda.batch.concurrency import START, Limiter
-from remuda.batch.endpoint import ask_slots, refused
+from remuda.batch.endpoint import ask_slots, redirected, refused
 from remuda.batch.feed import Feed
 from remuda.batch.lock import BEAT_S, take_lock, take_output
 from remuda.batch.output import OutputPass
@@ -209,6 +209,8 @@ class _Run:
         limiter = await self._make_limiter(job, feed)
         pipeline = self._pipeline = Pipeline(feed, checkpoint, performer, rules, limiter, Breaker())
         pipeline.on_tick = self._tick
+        if asker is not None:
+            pipeline.clean = asker.clean
         scraper: asyncio.Task[None] | None = None
         if connection is not None and type(job).asks:
             pipeline.is_well = self._is_well
@@ -252,6 +254,8 @@ class _Run:
         assert pipeline is not None
         if error.status == 401:
             return refused(connection.where, error.status)
+        if 300 <= error.status < 400:
+            return redirected(connection.where, error.message)
         # Refused before anything was ever answered: the model or the address is wrong, not the row.
         if error.status in {403, 404} and not pipeline.counters.answered and not pipeline.feed.skipped:
             return Rejected(f"{connection.where} refuses every request: {error.message}", hint="is --model right?")
@@ -334,6 +338,7 @@ class _Run:
             order=feed.ready.chosen or "input",
             lanes=feed.ready.lanes if feed.ready.chosen == "prefix" else 0,
             notes=tuple(self._checkpoint.notes) if self._checkpoint is not None else (),
+            asked_again=self._connection.hearing.again if self._connection is not None else 0,
         )
 
     def _tick(self) -> None:

@@ -104,11 +104,13 @@ async def ask_models(
 
     Raises:
         Unavailable: nobody answered within `wait_s` seconds.
-        Rejected: the key was refused.
+        Rejected: the key was refused, or it points to another server.
     """
     reply = await _patient_get(transport, "/v1/models", endpoint, wait_s, check)
     if reply.status in {401, 403}:
         raise refused(endpoint, reply.status)
+    if 300 <= reply.status < 400:
+        raise redirected(endpoint, f"redirects (HTTP {reply.status}) to {reply.location}")
     if reply.status != 200:
         return []
     try:
@@ -141,6 +143,14 @@ def refused(endpoint: str, status: int) -> Rejected:
         f"{endpoint} refuses the API key (HTTP {status})",
         hint="name the key's variable with --api-key-env: unasked, a key goes only to the endpoint that "
         "OPENAI_BASE_URL names beside it",
+    )
+
+
+def redirected(endpoint: str, how: str) -> Rejected:
+    """The error for an endpoint that sends its clients elsewhere; `how` begins with "redirects"."""
+    return Rejected(
+        f"{endpoint} {how}",
+        hint="a question and its key go to no other server unasked; if that is the right one, name it with --endpoint",
     )
 
 

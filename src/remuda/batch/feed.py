@@ -28,12 +28,16 @@ class Row:
         item: value of the input column, or the `BadLine` in its place.
         key: how its record begins in the checkpoint.
         failures: tries that failed and count.
+        is_probe: it is asked alone, to see whether the endpoint answers.
+        answered: rows that had been answered when it last failed.
     """
 
     position: int
     item: Any
     key: bytes
     failures: int = 0
+    is_probe: bool = False
+    answered: int = 0
 
 
 class Feed:

@@ -17,6 +17,7 @@ from remuda.base.errors import InputError
 from remuda.batch.answer import Answer, RowError
 from remuda.batch.conform import compile_schema, read_schema
 from remuda.batch.job import SwarmJob
+from remuda.batch.lenient import count, excerpt, numbers, text, word
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -54,12 +55,19 @@ class RequestJob(SwarmJob):
         self._prefix: dict[str, bytes] = {}
 
     def body(self, field: str, value: Any, **more: Any) -> bytes:
-        """The request body with the row's value under `field`; the part that all rows share is encoded once."""
+        """The request body with the row's value under `field`; the part that all rows share is encoded once.
+
+        Raises:
+            RowError: JSON has no word for the value.
+        """
         prefix = self._prefix.get(field)
         if prefix is None:
             shared = orjson.dumps({"model": self.model, **more, **self._fields})
             prefix = self._prefix[field] = shared[:-1] + b',"' + field.encode() + b'":'
-        return prefix + orjson.dumps(value) + b"}"
+        try:
+            return prefix + orjson.dumps(value) + b"}"
+        except TypeError as error:
+            raise RowError(f"the value cannot be sent as JSON: {error}") from error
 
     def known_types(self) -> dict[str, str]:
         """Types of output columns by name, as far as they are known before the first answer."""
@@ -92,6 +100,11 @@ class RequestJob(SwarmJob):
         return [answer.outputs[0] if len(answer.outputs) == 1 else tuple(answer.outputs) for answer in answers]
 
 
+def unreadable(what: str, reply: Any) -> RowError:
+    """The error for a reply without what it was asked for; it carries the beginning of what came instead."""
+    return RowError(f"the answer has no {what}: {excerpt(reply)}")
+
+
 def first_choice(reply: dict[str, Any]) -> dict[str, Any]:
     """The first choice of a reply.
 
@@ -99,20 +112,62 @@ def first_choice(reply: dict[str, Any]) -> dict[str, Any]:
         RowError: there is none.
     """
     choices = reply.get("choices")
-    if not choices:
-        raise RowError("the answer has no choices")
-    return choices[0]  # type: ignore[no-any-return]
+    if isinstance(choices, list) and choices and isinstance(choices[0], dict):
+        return choices[0]
+    raise unreadable("choices", reply)
+
+
+def said(choice: Any) -> str | None:
+    """What a choice of a chat says: its content, else its tool calls as JSON; None where it says nothing."""
+    message = choice.get("message") if isinstance(choice, dict) else None
+    if not isinstance(message, dict):
+        return None
+    content = message.get("content")
+    if content is None:
+        content = message.get("tool_calls") or None
+    return content if content is None else text(content)
+
+
+def content_of(choice: dict[str, Any], reply: dict[str, Any]) -> str:
+    """What the choice of a chat says.
+
+    Raises:
+        RowError: it says nothing; why, as far as the server tells.
+    """
+    content = said(choice)
+    if content is not None:
+        return content
+    message = choice.get("message")
+    if not isinstance(message, dict) or "content" not in message:
+        raise unreadable("content", reply)
+    if refusal := message.get("refusal"):
+        raise RowError(f"the model refused: {excerpt(refusal)}")
+    thought = ", only reasoning" if message.get("reasoning_content") or message.get("reasoning") else ""
+    finish = word(choice.get("finish_reason"))
+    raise RowError(f"the answer has no content{thought}" + (f" (finish_reason: {finish})" if finish else ""))
+
+
+def continuation_of(choice: dict[str, Any], reply: dict[str, Any]) -> str:
+    """What the choice of a completion says.
+
+    Raises:
+        RowError: it says nothing.
+    """
+    found = choice.get("text")
+    if found is None:
+        raise unreadable("text", reply)
+    return text(found)
 
 
 def with_usage(outputs: list[Any], reply: dict[str, Any], choice: dict[str, Any]) -> Answer:
-    """An answer with what the reply says about tokens."""
+    """An answer with what the reply says about tokens; what is no number of tokens counts as not said."""
     usage = reply.get("usage")
-    finish = choice.get("finish_reason") or ""
-    if not usage:
+    finish = word(choice.get("finish_reason"))
+    if not isinstance(usage, dict):
         return Answer(outputs, 0, 0, finish)
     details = usage.get("prompt_tokens_details")
-    cached = details.get("cached_tokens") or 0 if isinstance(details, dict) else 0
-    return Answer(outputs, usage.get("prompt_tokens") or 0, usage.get("completion_tokens") or 0, finish, cached)
+    cached = count(details.get("cached_tokens")) if isinstance(details, dict) else 0
+    return Answer(outputs, count(usage.get("prompt_tokens")), count(usage.get("completion_tokens")), finish, cached)
 
 
 def messages_of(item: Any) -> list[dict[str, Any]]:
@@ -174,13 +229,10 @@ class ChatCompletionJob(RequestJob):
         reply = await ask(_CHAT, self.body("messages", messages_of(item)))
         choice = first_choice(reply)
         if len(reply["choices"]) > 1:
-            texts = [(entry.get("message") or {}).get("content") for entry in reply["choices"]]
-            return with_usage([texts], reply, choice)
-        message = choice.get("message") or {}
-        text = message.get("content")
-        if text is None and message.get("tool_calls"):
-            text = orjson.dumps(message["tool_calls"]).decode()
-        return with_usage([text], reply, choice)
+            texts = [said(entry) for entry in reply["choices"]]
+            if any(entry is not None for entry in texts):
+                return with_usage([texts], reply, choice)
+        return with_usage([content_of(choice, reply)], reply, choice)
 
 
 class CompletionJob(RequestJob):
@@ -194,8 +246,9 @@ class CompletionJob(RequestJob):
         reply = await ask(_COMPLETION, self.body("prompt", text_of(item)))
         choice = first_choice(reply)
         if len(reply["choices"]) > 1:
-            return with_usage([[entry.get("text") for entry in reply["choices"]]], reply, choice)
-        return with_usage([choice.get("text")], reply, choice)
+            texts = [continuation_of(entry, reply) for entry in reply["choices"] if isinstance(entry, dict)]
+            return with_usage([texts], reply, choice)
+        return with_usage([continuation_of(choice, reply)], reply, choice)
 
 
 class MultiTurnChatJob(RequestJob):
@@ -212,22 +265,22 @@ class MultiTurnChatJob(RequestJob):
         if isinstance(item, (list, tuple)) and item and all(isinstance(turn, str) for turn in item):
             item = [{"role": "user", "content": turn} for turn in item]
         turns = messages_of(item)
-        said: list[dict[str, Any]] = []
+        talk: list[dict[str, Any]] = []
         total = Answer([])
         for index, turn in enumerate(turns):
-            said.append(turn)
+            talk.append(turn)
             answered = index + 1 < len(turns) and turns[index + 1]["role"] != "user"
             if turn["role"] != "user" or answered:
                 continue
-            reply = await ask(_CHAT, self.body("messages", said))
+            reply = await ask(_CHAT, self.body("messages", talk))
             choice = first_choice(reply)
             step = with_usage([], reply, choice)
-            said.append({"role": "assistant", "content": (choice.get("message") or {}).get("content") or ""})
+            talk.append({"role": "assistant", "content": content_of(choice, reply)})
             total.prompt_tokens += step.prompt_tokens
             total.completion_tokens += step.completion_tokens
             total.cached_tokens += step.cached_tokens
             total.finish_reason = step.finish_reason
-        total.outputs = [said]
+        total.outputs = [talk]
         return total
 
 
@@ -241,9 +294,13 @@ class EmbeddingJob(RequestJob):
         """See `RequestJob.answer`."""
         reply = await ask("/v1/embeddings", self.body("input", text_of(item)))
         data = reply.get("data")
-        if not data or "embedding" not in data[0]:
-            raise RowError("the answer has no embedding")
-        return with_usage([data[0]["embedding"]], reply, {})
+        first = data[0] if isinstance(data, list) and data else None
+        found = first.get("embedding") if isinstance(first, dict) else None
+        packed = isinstance(found, str) and self._fields.get("encoding_format") == "base64"
+        vector = found if packed else numbers(found)
+        if vector is None:
+            raise unreadable("embedding", reply)
+        return with_usage([vector], reply, {})
 
 
 class PerplexityJob(RequestJob):
@@ -271,24 +328,31 @@ class PerplexityJob(RequestJob):
             return await self._of_text(text_of(item), ask)
         reply = await ask(_CHAT, self.body("messages", messages_of(item), logprobs=True))
         choice = first_choice(reply)
-        entries = (choice.get("logprobs") or {}).get("content")
-        if not entries:
-            raise RowError("the answer has no logprobs")
-        found = [float(entry["logprob"]) for entry in entries]
-        text = (choice.get("message") or {}).get("content")
-        return with_usage([text, perplexity(found), found], reply, choice)
+        logprobs = choice.get("logprobs")
+        entries = logprobs.get("content") if isinstance(logprobs, dict) else None
+        try:
+            found = [float(entry["logprob"]) for entry in entries or ()]
+        except (TypeError, KeyError, ValueError):
+            found = []
+        if not found:
+            raise unreadable("logprobs", reply)
+        return with_usage([content_of(choice, reply), perplexity(found), found], reply, choice)
 
-    async def _of_text(self, text: str, ask: Ask) -> Answer:
+    async def _of_text(self, item: str, ask: Ask) -> Answer:
         # One token has to be generated; it comes after the echoed ones and is dropped.
-        reply = await ask(_COMPLETION, self.body("prompt", text, echo=True, logprobs=1, max_tokens=1))
+        reply = await ask(_COMPLETION, self.body("prompt", item, echo=True, logprobs=1, max_tokens=1))
         choice = first_choice(reply)
-        found = (choice.get("logprobs") or {}).get("token_logprobs")
-        echoed = (reply.get("usage") or {}).get("prompt_tokens")
-        if not found or not echoed or len(found) < echoed:
-            raise RowError("the server did not echo the prompt with its logprobs")
+        logprobs = choice.get("logprobs")
+        found = logprobs.get("token_logprobs") if isinstance(logprobs, dict) else None
+        answer = with_usage([], reply, choice)
+        echoed = answer.prompt_tokens
+        kept = numbers(found[:echoed]) if isinstance(found, list) and 0 < echoed <= len(found) else None
+        if kept is None or any(isinstance(value, list) for value in kept):
+            raise RowError(f"the server did not echo the prompt with its logprobs: {excerpt(reply)}")
         # The first token has no log-probability: nothing precedes it.
-        kept = [float(value) for value in found[:echoed] if value is not None]
-        return with_usage([text, perplexity(kept), kept], reply, choice)
+        kept = [value for value in kept if value is not None]
+        answer.outputs = [item, perplexity(kept), kept]
+        return answer
 
 
 def perplexity(logprobs: Sequence[float]) -> float | None:
@@ -333,15 +397,15 @@ class StructuredOutputJob(RequestJob):
         """See `RequestJob.answer`."""
         reply = await ask(_CHAT, self.body("messages", messages_of(item), response_format=self._format))
         choice = first_choice(reply)
-        text = (choice.get("message") or {}).get("content") or ""
+        written = content_of(choice, reply)
         try:
-            value = orjson.loads(text)
+            value = orjson.loads(written)
         except ValueError as error:
             cut = " (cut off: finish_reason is length)" if choice.get("finish_reason") == "length" else ""
-            raise RowError(f"the reply is not JSON{cut}: {text[:200]}") from error
+            raise RowError(f"the reply is not JSON{cut}: {written[:200]}") from error
         if wrong := self._check(value):
             raise RowError(f"the reply does not conform to the schema: {wrong}")
-        return with_usage([text], reply, choice)
+        return with_usage([written], reply, choice)
 
 
 #: Short names for `--job`.

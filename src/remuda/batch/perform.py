@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from remuda.batch.answer import Answer, RowError, Transient
 from remuda.batch.job import SwarmJob, split_result
 from remuda.batch.jobs import RequestJob
+from remuda.batch.lenient import excerpt
 from remuda.batch.lines import BadLine
 from remuda.batch.retry import judge
 
@@ -41,6 +42,28 @@ def _refused(row: Row) -> RowError | None:
     return RowError(row.item.message) if isinstance(row.item, BadLine) else None
 
 
+class _Heard:
+    """The last reply of one row, so that an error in reading it can carry the server's words."""
+
+    __slots__ = ("_ask", "_reply")
+
+    def __init__(self, ask: Ask) -> None:
+        self._ask = ask
+        self._reply: dict[str, Any] | None = None
+
+    async def ask(self, path: str, body: bytes) -> dict[str, Any]:
+        self._reply = None
+        self._reply = reply = await self._ask(path, body)
+        return reply
+
+    def judge(self, error: Exception) -> RowError | Transient:
+        """What an exception means that nobody foresaw."""
+        if self._reply is None:
+            return judge(error)
+        words = f"{type(error).__name__}: {error}"
+        return RowError(f"the answer cannot be read ({words}): {excerpt(self._reply)}")
+
+
 class LeanPerformer:
     """Built-in jobs: straight from the item to the request."""
 
@@ -54,12 +77,13 @@ class LeanPerformer:
         """See `Performer.one`."""
         if (refused := _refused(row)) is not None:
             return refused
+        heard = _Heard(self._ask)
         try:
-            return await self._answer(row.item, self._ask)
+            return await self._answer(row.item, heard.ask)
         except (RowError, Transient) as error:
             return error
         except Exception as error:  # noqa: BLE001 - a row must not end the job
-            return judge(error)
+            return heard.judge(error)
 
     async def many(self, rows: Sequence[Row]) -> list[Outcome]:
         """See `Performer.many`."""

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final
 from remuda.base.errors import RemudaError, Unavailable
 from remuda.batch.answer import Answer, RowError, Transient
 from remuda.batch.checkpoint import encode_answer, encode_error
+from remuda.batch.lenient import clean, clean_text, count
 from remuda.batch.progress import Counters
 from remuda.batch.retry import delay_s
 
@@ -33,9 +34,14 @@ _TICK_S: Final = 0.1
 _SYNC_S: Final = 1.0
 #: A worker that never waits gives the others a turn after this many tries.
 _TURN: Final = 64
-_OVERLOAD: Final = frozenset({429, 503})
+_OVERLOAD: Final = frozenset({429, 503, 504})
 #: Failures that may be the row's own; they count on the row when the endpoint says that it is well.
-_AMBIGUOUS: Final = frozenset({0, 500, 504})
+_AMBIGUOUS: Final = frozenset({0, 500})
+_TOO_MUCH: Final = " (nobody is answered: too much at once, or answers that take longer than a gateway before it waits)"
+_COME_BACK: Final = "type the same command again when it is back; finished rows are kept"
+_SHORTER: Final = "--max-concurrency asks less at once, max_tokens for shorter answers; finished rows are kept"
+#: A gateway waited too long: for this row, or because its engine has too much to do. Its own health says nothing of that.
+_GATEWAY: Final = 504
 
 
 @dataclass(frozen=True)
@@ -62,6 +68,21 @@ class _Flight:
     late: bool = False
 
 
+def storable(answer: Answer) -> bytes:
+    """The record's body; texts that cannot be encoded are cleaned rather than generated again.
+
+    Raises:
+        TypeError: an output is not JSON-able.
+        RecursionError: it nests too deeply.
+    """
+    try:
+        return encode_answer(answer)
+    except TypeError:
+        answer.outputs = clean(answer.outputs)
+        answer.finish_reason = clean_text(answer.finish_reason)
+        return encode_answer(answer)
+
+
 class Pipeline:
     """One run over a feed. `run` returns when every row has a record, or raises what stopped it."""
 
@@ -77,6 +98,8 @@ class Pipeline:
         self.on_refused: Callable[[RowError], RemudaError | None] = lambda _: None
         """Says whether a refusal ends the job."""
         self.on_tick: Callable[[], None] = lambda: None
+        self.clean: Callable[[str], str] = lambda message: message
+        """Takes what must not be kept out of a row's error."""
         self.feed = feed
         self._checkpoint = checkpoint
         self._performer = performer
@@ -148,16 +171,23 @@ class Pipeline:
             self.feed.top_up()
         if delayed:
             now = self._now()
-            due = delayed[0][0] <= now
-            if (not due and (not ready or len(delayed) > 2 * self.limiter.maximum + 64)) or not self._may_send(now):
+            due, full = delayed[0][0] <= now, len(delayed) > 2 * self.limiter.maximum + 64
+            if (not due and (not ready or full)) or not self._may_send(now):
                 return None
-            if due:
+            # While the endpoint is away each row is tried in its turn, not the same one until it is given up.
+            if due and (not ready or full or self.breaker.open_since is None):
                 self.in_flight += 1
-                return [heapq.heappop(delayed)[2]]
+                return self._as_probe([heapq.heappop(delayed)[2]])
         elif not ready or (self.breaker.open_since is not None and not self._may_send(self._now())):
             return None
         self.in_flight += 1
-        return ready.take(number, self._performer.size)
+        return self._as_probe(ready.take(number, self._performer.size))
+
+    def _as_probe(self, rows: list[Row]) -> list[Row]:
+        if self.breaker.open_since is not None:
+            for row in rows:
+                row.is_probe = True
+        return rows
 
     def _may_send(self, now: float) -> bool:
         return self.breaker.may_send(now)
@@ -242,20 +272,20 @@ class Pipeline:
     def _record(self, row: Row, answer: Answer) -> None:
         counters = self.counters
         try:
-            body = encode_answer(answer)
-        except TypeError as error:
+            body = storable(answer)
+        except Exception as error:  # noqa: BLE001 - whatever a row came to, it must not end the job
             self._reject(row, f"the result cannot be stored: {error}")
             return
         counters.answered += 1
-        counters.prompt_tokens += answer.prompt_tokens
-        counters.completion_tokens += answer.completion_tokens
-        counters.cached_tokens += answer.cached_tokens
+        counters.prompt_tokens += count(answer.prompt_tokens)
+        counters.completion_tokens += count(answer.completion_tokens)
+        counters.cached_tokens += count(answer.cached_tokens)
         self._checkpoint.write(row.position, row.key, body, failed=False)
         self._flush_some()
 
     def _reject(self, row: Row, message: str) -> None:
         self.counters.rejected += 1
-        self._checkpoint.write(row.position, row.key, encode_error(message), failed=True)
+        self._checkpoint.write(row.position, row.key, encode_error(self.clean(message)), failed=True)
         self._flush_some()
 
     def _flush_some(self) -> None:
@@ -267,27 +297,60 @@ class Pipeline:
     def _again(self, row: Row, error: Transient, now: float) -> None:
         if error.status in _OVERLOAD or (error.sent and not error.status):
             self.limiter.on_overload(now)
+        if error.status == _GATEWAY:
+            self._gateway_waited(row, error, now)
+            return
         ambiguous = error.sent and error.status in _AMBIGUOUS
         if ambiguous and now < self._well_until:
             self.breaker.on_success()
         else:
             self.breaker.on_failure(now, error.message, connected=error.sent)
         if self.breaker.open_since is not None:
-            # The endpoint is away: not this row's fault, and no reason to wait longer than it does.
-            heapq.heappush(self._delayed, (now, row.position, row))
+            self._wait_for_endpoint(row, now)
             if ambiguous:
                 self._ask_whether_well()
             return
+        self._pay(row, error, now)
+
+    def _gateway_waited(self, row: Row, error: Transient, now: float) -> None:
+        """A row pays when others were answered since it was last asked, or when it was asked alone by a well endpoint."""
+        was_open, was_probe, seen = self.breaker.open_since is not None, row.is_probe, row.answered
+        row.is_probe, row.answered = False, self.counters.answered
+        # Everybody who is under way has failed twice, and nobody was answered in between.
+        self.breaker.on_failure(now, f"{error.message}{_TOO_MUCH}", connected=True, threshold=2 * self.in_flight)
+        if self.breaker.open_since is not None:
+            self._ask_whether_well(closes=False)
+            if not was_open:
+                self.limiter.on_stall(now)
+            if not (was_probe and now < self._well_until):
+                self._wait_for_endpoint(row, now)
+                return
+        elif seen == self.counters.answered:
+            self._later(row, error, now)
+            return
+        self._pay(row, error, now)
+
+    def _wait_for_endpoint(self, row: Row, now: float) -> None:
+        """The endpoint is away: not this row's fault, and no reason to wait longer than it does."""
+        heapq.heappush(self._delayed, (now, row.position, row))
+
+    def _pay(self, row: Row, error: Transient, now: float) -> None:
         row.failures += 1
         if row.failures > self._rules.retries:
             self._reject(row, f"{error.message} (after {row.failures} tries)")
             return
+        self._later(row, error, now)
+
+    def _later(self, row: Row, error: Transient, now: float) -> None:
         self.counters.retries += 1
-        wait = delay_s(row.failures, error.retry_after, key=str(row.position), now=time.time())
+        wait = delay_s(max(1, row.failures), error.retry_after, key=str(row.position), now=time.time())
         heapq.heappush(self._delayed, (now + wait, row.position, row))
 
-    def _ask_whether_well(self) -> None:
-        """See whether these failures are the endpoint's or the rows' own, so that neither burns the other."""
+    def _ask_whether_well(self, *, closes: bool = True) -> None:
+        """See whether these failures are the endpoint's or the rows' own, so that neither burns the other.
+
+        With `closes`, an endpoint that is well is asked by everybody again.
+        """
         if self.is_well is None or (self._asking is not None and not self._asking.done()):
             return
         is_well = self.is_well
@@ -295,7 +358,8 @@ class Pipeline:
         async def ask() -> None:
             if await is_well():
                 self._well_until = self._now() + 30.0
-                self.breaker.on_success()
+                if closes:
+                    self.breaker.on_success()
 
         self._asking = asyncio.create_task(ask())
 
@@ -338,5 +402,5 @@ class Pipeline:
                 self._checkpoint.flush()
             raise Unavailable(
                 f"the endpoint has been away for {self.breaker.open_for_s(now):.0f} s: {self.breaker.reason}",
-                hint="type the same command again when it is back; finished rows are kept",
+                hint=_SHORTER if _TOO_MUCH in self.breaker.reason else _COME_BACK,
             )

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from remuda.base.errors import Conflict, InputError, Interrupted
@@ -13,6 +14,7 @@ from remuda.batch.checkpoint import Checkpoint
 from remuda.batch.endpoint import START_WAIT_S, ask_models, base_url, pick_model, read_key
 from remuda.batch.fingerprint import check_same, fingerprint
 from remuda.batch.fit import check_fit
+from remuda.batch.hearing import Hearing
 from remuda.batch.index import IdTable, digest_id
 from remuda.batch.jobs import RequestJob
 from remuda.batch.loading import load_class, make_job
@@ -39,12 +41,14 @@ class Connection:
     url: str
     transport: Transport
     api_key: str
-    answered: bool = False
-    """Whether it has answered a question in this run."""
     address: Address | None = None
     """Where it is, if it may move."""
+    answered: bool = False
+    """Whether it has answered a question in this run."""
     wait_s: float = START_WAIT_S
     """How long it is waited for at the start."""
+    hearing: Hearing = field(default_factory=Hearing)
+    """What is known of its answers."""
 
     @property
     def where(self) -> str:
@@ -97,7 +101,8 @@ def open_connection(request: JobRequest) -> Connection | None:
         return None
     url = base_url(request.endpoint)
     key = read_key(url, env=request.api_key_env, file=request.api_key_file)
-    return Connection(url, AiohttpTransport(url, api_key=key), key)
+    hearing = Hearing()
+    return Connection(url, AiohttpTransport(url, api_key=key, hearing=hearing), key, hearing=hearing)
 
 
 def _follow(request: JobRequest) -> Connection:
@@ -105,8 +110,9 @@ def _follow(request: JobRequest) -> Connection:
     address = Address(request.endpoint_file, request.endpoint)
     url = address.read()
     key = read_key(url, env=request.api_key_env, file=request.api_key_file)
-    transport = FollowingTransport(address, api_key=key)
-    return Connection(url, transport, key, address=address, wait_s=request.endpoint_wait_s)
+    hearing = Hearing()
+    transport = FollowingTransport(address, make=partial(AiohttpTransport, api_key=key, hearing=hearing))
+    return Connection(url, transport, key, address, wait_s=request.endpoint_wait_s, hearing=hearing)
 
 
 async def prepare(request: JobRequest, connection: Connection | None, given: SwarmJob | None) -> Prepared:

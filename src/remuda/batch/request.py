@@ -146,6 +146,8 @@ class Summary:
     """With `prefix`: how many sequences of rows were asked side by side."""
     notes: tuple[str, ...] = ()
     """What happened to checkpoint and input since the last run, a sentence each."""
+    asked_again: int = 0
+    """Questions that were sent a second time because nobody seemed to hear the first."""
 
     @property
     def rows_per_s(self) -> float:

@@ -57,6 +57,12 @@ def summary_lines(summary: Summary) -> list[str]:
     lines = [*summary.notes, f"{show_count(summary.done)} rows{tokens} in {show_duration(summary.seconds)} ({speed})"]
     if summary.order == "prefix":
         lines.append(f"asked in the order of their beginnings, in {summary.lanes} lanes (--order input: as they come)")
+    if summary.asked_again:
+        times = "question was" if summary.asked_again == 1 else "questions were"
+        lines.append(
+            f"{show_count(summary.asked_again)} {times} sent a second time, on another connection: nobody heard the first"
+            " (is the server's listen queue too short for --max-concurrency?)"
+        )
     if summary.skipped:
         lines.append(f"{show_count(summary.skipped)} rows were done before and were not asked again")
     if summary.failed:

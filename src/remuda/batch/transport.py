@@ -1,7 +1,8 @@
-"""How requests travel: a small seam, and aiohttp behind it (why: docs/decisions/batch-transport.md)."""
+"""How requests travel: a small seam, and aiohttp behind it (why: docs/decisions/0007-http-client.md)."""
 
 from __future__ import annotations
 
+import re
 import urllib.request
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
@@ -12,11 +13,19 @@ from yarl import URL
 
 from remuda.batch.answer import Transient
 from remuda.batch.endpoint import base_url
+from remuda.batch.flights import Connector, Flights
+from remuda.batch.hearing import Hearing
+from remuda.batch.opening import Opening
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 _CONNECT_S = 10.0
+#: Larger bodies are no answers.
+_LARGEST = 64 << 20
+_MOST_HOPS = 5
+#: Redirects after which the same body goes to the other place.
+_KEEPS_QUESTION = frozenset({307, 308})
 
 
 @dataclass(slots=True)
@@ -26,6 +35,10 @@ class Reply:
     status: int
     body: bytes
     retry_after: str = ""
+    location: str = ""
+    """Where an answer with a 3xx status points."""
+    whole: bool = True
+    """False where the body was too large and is cut."""
 
 
 class Transport(Protocol):
@@ -53,17 +66,33 @@ class Transport(Protocol):
 
 
 class AiohttpTransport:
-    """Keep-alive connections over aiohttp; one per request in flight."""
+    """Keep-alive connections over aiohttp; one per request in flight.
 
-    def __init__(self, endpoint: str, *, api_key: str = "", headers: Mapping[str, str] | None = None) -> None:
-        """Prepare; must be called inside the event loop. The key goes into a header and nowhere else."""
+    Args:
+        endpoint: base URL.
+        api_key: goes into a header and nowhere else.
+        headers: sent with each request.
+        hearing: what is known of the endpoint's answers; shared by all connections to it.
+    """
+
+    def __init__(
+        self,
+        endpoint: str,
+        *,
+        api_key: str = "",
+        headers: Mapping[str, str] | None = None,
+        hearing: Hearing | None = None,
+    ) -> None:
+        """Prepare; must be called inside the event loop."""
         self._base = base_url(endpoint)
         self._urls: dict[str, URL] = {}
+        self._opening = Opening()
+        self._flights = Flights(hearing or Hearing(), self._post)
         fixed = {"Content-Type": "application/json", **(headers or {})}
         if api_key:
             fixed["Authorization"] = f"Bearer {api_key}"
         self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=0, ttl_dns_cache=300),
+            connector=Connector(self._flights),
             cookie_jar=aiohttp.DummyCookieJar(),
             timeout=aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_S),
             headers=fixed,
@@ -72,39 +101,121 @@ class AiohttpTransport:
             **proxy_of(self._base),
         )
 
-    async def post(self, path: str, body: bytes) -> Reply:
-        """See `Transport.post`."""
-        return await self._send("POST", path, body)
-
     async def get(self, path: str) -> Reply:
         """See `Transport.get`."""
         return await self._send("GET", path, None)
 
     async def close(self) -> None:
         """See `Transport.close`."""
+        self._flights.close()
         await self._session.close()
+
+    async def post(self, path: str, body: bytes) -> Reply:
+        """See `Transport.post`. A question that nobody hears is asked once more on another connection."""
+        opening = self._opening
+        await opening.enter()
+        try:
+            reply = await self._flights.ask(path, body)
+        except Transient:
+            opening.leave(lost=True)
+            raise
+        except BaseException:
+            opening.leave()
+            raise
+        opening.leave(heard=True)
+        return reply
+
+    async def _post(self, path: str, body: bytes) -> Reply:
+        return await self._send("POST", path, body)
 
     async def _send(self, method: str, path: str, body: bytes | None) -> Reply:
         url = self._urls.get(path)
         if url is None:
             url = self._urls[path] = URL(self._base + path)
+        for _ in range(_MOST_HOPS):
+            reply, target = await self._once(method, url, body)
+            if target is None:
+                return reply
+            if reply.status == 308:
+                self._urls[path] = target
+            url = target
+        return reply
+
+    async def _once(self, method: str, url: URL, body: bytes | None) -> tuple[Reply, URL | None]:
+        """One answer, and where to ask instead if it says so and that is safe."""
         try:
             response = await self._session.request(method, url, data=body, allow_redirects=False)
             try:
-                data = await response.read()
+                data, whole = await _read(response)
             except BaseException:
                 response.close()
                 raise
         except aiohttp.ClientConnectorError as error:
             raise Transient(f"no connection: {_words(error)}", sent=False) from error
-        except (aiohttp.ClientError, ConnectionError) as error:
-            raise Transient(f"connection lost: {_words(error)}") from error
         except TimeoutError as error:
             raise Transient(f"no connection within {_CONNECT_S:.0f} s", sent=False) from error
-        return Reply(response.status, data, response.headers.get("Retry-After", "") if response.status >= 400 else "")
+        except Exception as error:
+            raise Transient(f"connection lost: {_words(error)}") from error
+        status = response.status
+        if status < 300:
+            return Reply(status, data, whole=whole), None
+        if status >= 400:
+            return Reply(status, data, response.headers.get("Retry-After", ""), whole=whole), None
+        location = response.headers.get("Location", "")
+        reply = Reply(status, data, location=shown_location(url, location), whole=whole)
+        return reply, safe_target(url, location) if body is None or status in _KEEPS_QUESTION else None
+
+
+def safe_target(asked: URL, location: str) -> URL | None:
+    """Where a redirect points, if that is the same server (or the same by https); None where it is anybody else."""
+    try:
+        target = asked.join(URL(location))
+        same = target.origin() == asked.origin()
+        secured = target.host == asked.host and (asked.scheme, target.scheme) == ("http", "https")
+    except (ValueError, TypeError):
+        return None
+    plain = target.user is None and target.password is None
+    safe = same or (secured and asked.is_default_port() and target.is_default_port())
+    return target if location.strip() and plain and safe else None
+
+
+def shown_location(asked: URL, location: str) -> str:
+    """Where a redirect points, for a message: whole, without passwords and parameters."""
+    try:
+        location = str(asked.join(URL(location)))
+    except (ValueError, TypeError):
+        location = location.strip()
+    return re.sub(r"//[^/]*@", "//", location.partition("?")[0])[:300]
+
+
+async def _read(response: aiohttp.ClientResponse) -> tuple[bytes, bool]:
+    """The body, and whether that is all of it: nobody can send more than fits."""
+    length = response.content_length
+    if length is not None and length <= _LARGEST and "Content-Encoding" not in response.headers:
+        return await response.read(), True
+    parts: list[bytes] = []
+    size = 0
+    while part := await response.content.readany():
+        parts.append(part)
+        size += len(part)
+        if size > _LARGEST:
+            response.close()
+            return b"", False
+    return b"".join(parts), True
 
 
 def _words(error: Exception) -> str:
+    """What went wrong, in the system's words rather than in the library's."""
+    if isinstance(error, aiohttp.ClientConnectorError):
+        return f"{error.host}:{error.port}: {error.os_error.strerror or error.os_error}"
+    if isinstance(error, aiohttp.ServerDisconnectedError):
+        return "the server closed it without an answer"
+    if isinstance(error, aiohttp.ClientPayloadError):
+        return "the answer broke off"
+    if isinstance(error, aiohttp.ClientResponseError):
+        return f"the answer is not HTTP: {error.message.partition(chr(10))[0][:200]}"
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror
     return str(error) or type(error).__name__
 
 

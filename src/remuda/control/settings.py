@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from remuda.base.errors import BackendUnreachable, Conflict, InputError
@@ -177,13 +178,14 @@ def _write(service: Service, want: Want, change: _Change, pools: tuple[Pool, ...
     who = by or "somebody"
     note = f"{who} set {'; '.join(_told(change, key) for key in change.keys)}"
     spec = json.dumps(change.after.model_dump(mode="json", exclude_none=True))
-    store, fence = service.journal.store, service.journal.fence
+    journal = service.journal
     # Not a new generation: that would begin again what has ended.
-    with store.together(fence):
-        row = store.workload(name)
-        store.replace_workload(fence, replace(row, plan=workload.model_dump_json(), spec=spec, changed_at=now))
-        service.journal.record(lines=[Line(now, name, "intent", note)])
-    service.supervisor.adopt(replace(want, workload=workload))
+    with journal.transaction():
+        row = journal.store.workload(name)
+        changed = replace(row, plan=workload.model_dump_json(), spec=spec, changed_at=now)
+        journal.store.replace_workload(journal.fence, changed)
+        journal.record(lines=[Line(now, name, "intent", note)])
+        journal.then(partial(service.supervisor.adopt, replace(want, workload=workload)))
 
 
 def _told(change: _Change, key: str) -> str:

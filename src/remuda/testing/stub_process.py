@@ -51,6 +51,10 @@ class StubProcess:
         """Requests so far; `prompts` maps each prompt to how often it was asked."""
         return self._call("/stub/stats")
 
+    def forget(self) -> None:
+        """Count requests and prompts from here on."""
+        self._call("/stub/forget")
+
     def _call(self, path: str, body: bytes | None = None) -> dict[str, Any]:
         request = urllib.request.Request(self.url + path, data=body)  # noqa: S310 - our own address
         with urllib.request.urlopen(request, timeout=10) as reply:  # noqa: S310 - our own address

@@ -5,9 +5,10 @@ that a test can tell whose answer it holds. What it does can be changed while it
 
 - by words in the prompt: `[400]` refuses, `[500]` always fails, `[500 once]`, `[429 once]`, `[503 once]` fail the first
   time, `[hang]` stops in the middle of the body, `[reset]` closes the connection, `[garbage]` answers no JSON;
+  what follows `[body]` is the body of the answer;
 - by `POST /stub/set` with a JSON object of `Behaviour` fields.
 
-`GET /stub/stats` says how many requests it had and how often each prompt was asked.
+`GET /stub/stats` says how many requests it had and how often each prompt was asked; `GET /stub/forget` begins anew.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ import orjson
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+_BODY = "[body]"
 _REASONS = {200: "OK", 400: "Bad Request", 401: "Unauthorized", 404: "Not Found", 429: "Too Many Requests"}
 _METRICS = {
     "vllm": ("vllm:num_requests_waiting", "vllm:num_requests_running"),
@@ -60,6 +62,10 @@ class Behaviour:
     """Whose metrics to show: vllm, llamacpp, sglang, or empty for none."""
     fast: bool = False
     """Answer a fixed reply without reading the request."""
+    location: str = ""
+    """Location header of answers with a 3xx `status`; paths that begin with `/moved/` are answered whatever it is."""
+    gateway: int = 0
+    """Answer 504 to what would be worked on beside so many others, as a gateway does that waited too long; -1: to all, 0: never."""
 
 
 @dataclass
@@ -72,6 +78,8 @@ class State:
     active: int = 0
     peak: int = 0
     prompts: collections.Counter[str] = field(default_factory=collections.Counter)
+    keys: int = 0
+    """Requests that came with a key, of whatever value."""
     queue: collections.deque[Callable[[], None]] = field(default_factory=collections.deque)
 
     def stats(self) -> dict[str, object]:
@@ -82,6 +90,7 @@ class State:
             "waiting": len(self.queue),
             "peak": self.peak,
             "prompts": dict(self.prompts),
+            "keys": self.keys,
         }
 
 
@@ -185,11 +194,16 @@ class StubProtocol(asyncio.Protocol):
             self.later(behaviour.latency_s, self.fast)
             return
         path = head.split(b" ", 2)[1].decode()
+        self.state.keys += b"\r\nauthorization:" in head.lower()
+        if behaviour.location and not path.startswith(("/moved/", "/stub/")):
+            self.write(encode(behaviour.status, b"", f"location: {behaviour.location}\r\n"))
+            return
+        path = path.removeprefix("/moved")
         if behaviour.hang and not path.startswith("/stub/"):
             return
         if behaviour.api_key and not path.startswith("/stub/") and not _authorized(head, behaviour.api_key):
             self.write(encode(401, error_body(401, "wrong API key")))
-        elif head.startswith(b"POST /v1/"):
+        elif head.startswith(b"POST ") and path.startswith("/v1/"):
             self.model_request(path, body)
         else:
             self.write(self.admin(path, body))
@@ -212,6 +226,10 @@ class StubProtocol(asyncio.Protocol):
                 return encode(200, text.encode())
             case "/stub/stats":
                 return encode(200, orjson.dumps(state.stats()))
+            case "/stub/forget":
+                state.requests, state.keys = 0, 0
+                state.prompts.clear()
+                return encode(200, b"{}")
             case "/stub/set":
                 for name, value in orjson.loads(body).items():
                     setattr(behaviour, name, value)
@@ -226,6 +244,9 @@ class StubProtocol(asyncio.Protocol):
         body = orjson.loads(raw)
         prompt = prompt_of(body)
         state.prompts[prompt] += 1
+        if prompt.startswith(_BODY):
+            self.enqueue(encode(200, prompt.removeprefix(_BODY).encode()))
+            return
         status = self.scripted_status(prompt, first=state.prompts[prompt] == 1)
         if status != 200:
             retry = (
@@ -245,12 +266,14 @@ class StubProtocol(asyncio.Protocol):
     def scripted_status(self, prompt: str, *, first: bool) -> int:
         """Status for this prompt, 200 when it shall be answered."""
         behaviour, state = self.state.behaviour, self.state
-        if behaviour.status != 200:
+        if behaviour.status != 200 and not behaviour.location:
             return behaviour.status
+        if behaviour.gateway < 0 or (behaviour.gateway and state.active >= behaviour.gateway):
+            return 504
         if behaviour.queue_limit and len(state.queue) >= behaviour.queue_limit:
             return 503
         if "[" in prompt:
-            for status in (400, 404, 500):
+            for status in (400, 404, 500, 504):
                 if f"[{status}]" in prompt:
                     return status
             for status in (429, 500, 503):

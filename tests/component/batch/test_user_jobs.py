@@ -140,3 +140,30 @@ async def test_run_inside_a_running_loop(stub: StubProcess, prompts: Prompts, ru
 async def test_transform_items_without_a_driver(stub: StubProcess) -> None:
     job = ChatCompletionJob(endpoint=stub.url, model="stub")
     assert await job.transform_items(["a", [{"role": "user", "content": "b"}]]) == ["echo: a", "echo: b"]
+
+
+def test_half_a_character_is_stored_as_a_mark_and_made_once(prompts: Prompts, run: Run, rows: Rows) -> None:
+    import userjobs
+
+    userjobs.Torn.asked = 0
+    assert run("", prompts(["a", "deep", "c"]), job="userjobs:Torn", model="").failed == 1
+    found = rows()
+    assert [row["result"] for row in found] == ["\ufffd a", None, "\ufffd c"]
+    assert found[1]["error"].startswith("the result cannot be stored: ")
+    assert userjobs.Torn.asked == 3
+
+
+def test_a_job_that_counts_nonsense_or_stumbles_over_an_answer(
+    stub: StubProcess, prompts: Prompts, run: Run, rows: Rows
+) -> None:
+    """What a server sends ends no job of a user's either; the error has the server's words, and never the key."""
+    odd = '[body]{"choices": 7, "note": "sk-very-secret"}'
+    options = {"job": "userjobs:Counting", "model": "stub", "api_key_env": "MY_KEY"}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("MY_KEY", "sk-very-secret")
+        summary = run(stub.url, prompts(["a", odd, "c"]), **options)
+    assert (summary.failed, summary.completion_tokens) == (1, 0)
+    found = rows()
+    assert [row["prompt_tokens"] for row in found] == [0, None, 0]
+    assert found[1]["error"].startswith("the answer cannot be read (TypeError: ")
+    assert '"note":"********"' in found[1]["error"]

@@ -7,10 +7,13 @@ import random
 from typing import TYPE_CHECKING, Any
 
 from remuda import SwarmJob
+from remuda.batch.answer import Answer
 from remuda.batch.jobs import ChatCompletionJob
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
+
+    from remuda.batch.jobs import Ask
 
 
 class SeedShape(SwarmJob):
@@ -122,3 +125,30 @@ class Wrong(SwarmJob):
 
     async def transform_items(self, items: list[Any]) -> list[Any]:
         return items[1:]
+
+
+class Torn(SwarmJob):
+    """Gives halves of characters back, as a client does that reads JSON with Python's own parser."""
+
+    asks = False
+    asked = 0
+
+    async def transform_items(self, items: list[Any]) -> list[Any]:
+        type(self).asked += 1
+        return [{"said": f"\ud800 {item}", "deep": deep()} if item == "deep" else f"\udfff {item}" for item in items]
+
+
+def deep() -> list[Any]:
+    """A list within a list, and so on."""
+    made: list[Any] = []
+    for _ in range(5000):
+        made = [made]
+    return made
+
+
+class Counting(ChatCompletionJob):
+    """Says about tokens whatever it likes, and stumbles over some answers."""
+
+    async def answer(self, item: Any, ask: Ask) -> Answer:
+        reply = await ask("/v1/chat/completions", self.body("messages", [{"role": "user", "content": item}]))
+        return Answer([reply["choices"][0]["message"]["content"]], reply["id"], 5.5, "stop")  # type: ignore[arg-type]

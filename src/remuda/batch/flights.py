@@ -1,0 +1,176 @@
+"""Questions under way: one that nobody seems to hear is sent once more, on another connection; the first answer counts."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any, Final
+
+import aiohttp
+
+from remuda.batch.answer import Transient
+from remuda.batch.hearing import SOONEST_S, Silence, silence_of
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from remuda.batch.hearing import Hearing
+    from remuda.batch.transport import Reply
+
+_LOOK_S: Final = 0.25
+#: Second questions under way at the same time where no connection is free for them.
+_NEW_COPIES: Final = 2
+
+
+class Flight:
+    """A question under way, and the copy of it, if any.
+
+    Attributes:
+        wire: the connection that it got.
+        is_sure: nothing is wrong with that connection.
+        is_settled: the copy was answered.
+        is_over: nobody waits for it any more.
+        copied: when the copy was sent.
+        is_new: the copy had to open a connection of its own.
+    """
+
+    __slots__ = (
+        "body", "copied", "copy", "is_new", "is_over", "is_settled", "is_sure", "path", "started", "task", "wire",
+    )  # fmt: skip
+
+    def __init__(self, task: asyncio.Task[Any], path: str, body: bytes, started: float) -> None:
+        self.task, self.path, self.body = task, path, body
+        self.started = started
+        self.wire: asyncio.BaseTransport | None = None
+        self.copied = started
+        self.is_sure = self.is_settled = self.is_over = self.is_new = False
+        self.copy: asyncio.Task[Reply] | None = None
+
+    def silence(self) -> Silence:
+        """How far it has come."""
+        if self.wire is None:
+            return Silence.UNSENT
+        made = self.wire.get_extra_info("socket")
+        return Silence.HEARD if made is None or self.wire.is_closing() else silence_of(made.fileno())
+
+
+class Flights:
+    """All questions to one place.
+
+    Args:
+        hearing: what is known of the endpoint's answers.
+        send: sends a question once.
+    """
+
+    def __init__(self, hearing: Hearing, send: Callable[[str, bytes], Awaitable[Reply]]) -> None:
+        """Prepare; must be called inside the event loop."""
+        self.under_way: dict[asyncio.Task[Any], Flight] = {}
+        self._hearing = hearing
+        self._send = send
+        self._loop = asyncio.get_running_loop()
+        self._watching: asyncio.Task[None] | None = None
+        self._copies = 0
+        self.placing: set[asyncio.Task[Any] | None] = set()
+        """Copies that have no connection yet."""
+        self.idle: Callable[[], int] = lambda: 0
+        """How many open connections have nothing to do."""
+
+    async def ask(self, path: str, body: bytes) -> Reply:
+        """One answer to a question.
+
+        Raises:
+            Transient: no whole answer came.
+        """
+        task: asyncio.Task[Any] = asyncio.current_task()  # type: ignore[assignment]
+        flight = self.under_way[task] = Flight(task, path, body, self._loop.time())
+        self._hearing.sent += 1
+        if self._watching is None:
+            self._watching = asyncio.create_task(self._watch())
+        try:
+            reply = await self._send(path, body)
+        except asyncio.CancelledError:
+            # The copy's answer cancels the first question; any other cancellation is the caller's.
+            if flight.copy is None or not flight.is_settled or task.uncancel() > 0:
+                raise
+            reply = flight.copy.result()
+        except Transient:
+            if flight.copy is None:
+                raise
+            flight.is_over = True
+            reply = await flight.copy
+        finally:
+            flight.is_over = True
+            del self.under_way[task]
+            if flight.copy is not None:
+                flight.copy.cancel()
+        # How long somebody was not heard says nothing about what answers take.
+        self._hearing.on_answer(self._loop.time() - flight.started if flight.copy is None else 0.0)
+        return reply
+
+    def close(self) -> None:
+        """Look after nobody any more."""
+        if self._watching is not None:
+            self._watching.cancel()
+
+    async def _watch(self) -> None:
+        while True:
+            await asyncio.sleep(_LOOK_S)
+            self._look()
+
+    def _look(self) -> None:
+        """See who waits in vain. Copies go out on connections that are free and work, where there are any."""
+        if not self._hearing.answers:
+            return
+        now = self._loop.time()
+        # In the order in which they were asked.
+        for flight in list(self.under_way.values()):
+            waited_s = now - flight.started
+            free = self.idle() - len(self.placing)
+            if waited_s < SOONEST_S or (free <= 0 and self._copies >= _NEW_COPIES):
+                return
+            if flight.copy is None and not flight.is_sure:
+                silence = flight.silence()
+                flight.is_sure = silence is Silence.HEARD
+                if self._hearing.ask_again(silence, waited_s):
+                    self._send_copy(flight, now, is_new=free <= 0)
+            elif flight.copy is not None and flight.is_new and free > 0 and now - flight.copied > SOONEST_S:
+                # It went out on a connection of its own, where nobody hears it either.
+                flight.copy.cancel()
+                self._send_copy(flight, now, is_new=False)
+
+    def _send_copy(self, flight: Flight, now: float, *, is_new: bool) -> None:
+        self._copies += 1
+        flight.copied, flight.is_new = now, is_new
+        flight.copy = copy = asyncio.create_task(self._again(flight.path, flight.body))
+        self.placing.add(copy)
+        copy.add_done_callback(lambda _: self._answered(flight, copy))
+
+    async def _again(self, path: str, body: bytes) -> Reply:
+        return await self._send(path, body)
+
+    def _answered(self, flight: Flight, copy: asyncio.Task[Reply]) -> None:
+        self._copies -= 1
+        self.placing.discard(copy)
+        if not copy.cancelled() and copy.exception() is None and flight.copy is copy and not flight.is_over:
+            flight.is_settled = True
+            flight.task.cancel()
+            self._look()
+
+
+class Connector(aiohttp.TCPConnector):
+    """Tells each question which connection it got."""
+
+    def __init__(self, flights: Flights) -> None:
+        super().__init__(limit=0, ttl_dns_cache=300)
+        self._flights = flights
+        flights.idle = lambda: sum(len(kept) for kept in self._conns.values())
+
+    async def connect(self, req: Any, traces: Any, timeout: Any) -> Any:
+        """See `aiohttp.BaseConnector.connect`."""
+        made = await super().connect(req, traces, timeout)
+        task = asyncio.current_task()
+        flight = self._flights.under_way.get(task)  # type: ignore[arg-type]
+        if flight is not None:
+            flight.wire = made.transport
+        else:
+            self._flights.placing.discard(task)
+        return made

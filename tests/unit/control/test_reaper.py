@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 IDLE_S = 1800.0
-LIFETIME_S = 86400.0
+LIFETIME_S = DAY = 86400.0
 
 
 class Site:
@@ -230,3 +230,49 @@ async def test_asked_for_again_it_is_begun_again(site: Site) -> None:
     assert site.service.view("w").ready == 1
     await site.live(60)
     assert site.is_wanted()
+
+
+@pytest.mark.parametrize("by", [DAY, -DAY])
+async def test_a_clock_that_is_set_makes_nothing_idle_and_keeps_nothing_up(site: Site, by: float) -> None:
+    await site.up()
+    await site.live(IDLE_S - 120)
+    site.bed.clock.set_by(by)
+    await site.bed.host.step()
+    await site.live(60)
+    assert site.is_wanted()
+    await site.live(120)
+    assert not site.is_wanted()
+
+
+async def test_while_the_host_stood_still_nobody_could_ask(site: Site) -> None:
+    await site.up()
+    await site.live(IDLE_S - 120)
+    site.bed.clock.stop(DAY)
+    await site.bed.host.step()
+    await site.live(60)
+    assert site.is_wanted()
+    await site.live(120)
+    assert not site.is_wanted()
+
+
+@pytest.mark.parametrize("by", [DAY, -DAY])
+async def test_a_lifetime_moves_with_the_clock(tmp_path: Path, by: float) -> None:
+    site = Site(tmp_path, idle_timeout_s=0.0, lifetime_s=LIFETIME_S)
+    await site.up()
+    await site.live(LIFETIME_S - 1000, step_s=500)
+    site.bed.clock.set_by(by)
+    await site.bed.host.step()
+    await site.live(500)
+    assert site.is_wanted()
+    await site.live(600)
+    assert not site.is_wanted()
+    site.bed.close()
+
+
+async def test_a_recorded_lifetime_is_no_longer_than_it_was_to_be(tmp_path: Path) -> None:
+    """The clock was set back while no host ran, on another boot."""
+    site = Site(tmp_path, idle_timeout_s=0.0, lifetime_s=LIFETIME_S)
+    site.bed.clock._now -= 30 * LIFETIME_S
+    site.restart_host()
+    assert site.bed.host.wants["w"].ends_at == site.bed.clock.now() + LIFETIME_S
+    site.bed.close()

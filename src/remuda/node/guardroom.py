@@ -137,8 +137,8 @@ class Guardroom:
     def _turn(self) -> None:
         poll = select.poll()
         callers = [one.socket for one in self._strangers] + [line.socket for line in self._lines.values()]
-        for one in (self._signals.fd, self._listener, *callers):
-            poll.register(one, select.POLLIN)
+        for fd in (self._signals.fd, *(one.fileno() for one in (self._listener, *callers))):
+            poll.register(fd, select.POLLIN)
         poll.poll(500)
         self._accept()
         self._greet()

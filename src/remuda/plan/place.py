@@ -68,7 +68,7 @@ def asked_partitions(place: Mapping[str, object], pools: Sequence[Pool]) -> tupl
 def settled_nodes(place: Mapping[str, object], pools: Sequence[Pool]) -> frozenset[str]:
     """Nodes about which the user's own words leave nothing to choose: those that are asked for, or avoided, by name."""
     names: set[str] = set()
-    for known in [{**place, **pool.place} for pool in pools] or [place]:
+    for known in [{**place, **pool.place} for pool in pools] or [dict(place)]:
         for key in ("node_list", "exclude_nodes"):
             try:
                 names.update(expand(text) if (text := str(known.get(key) or "")) else ())

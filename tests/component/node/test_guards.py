@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -199,9 +200,11 @@ def test_strangers_at_its_door_keep_no_guard_out(nodes: Nodes) -> None:
         kept[2].sendall(b"[1]\n")
         return True
 
-    import threading
+    def press() -> None:
+        until(crowd)
+        go.touch()
 
-    thread = threading.Thread(target=lambda: (until(crowd), go.touch()))
+    thread = threading.Thread(target=press)
     thread.start()
     nodes.begin()
     thread.join()

@@ -10,9 +10,10 @@ import sys
 import time
 from collections import Counter
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
-from remuda.testing.bench import BenchHome, Figure, finish, slurm_farm, until
+from remuda.testing.bench import BenchHome, Figure, cpu_seconds, finish, slurm_farm, until
+from remuda.testing.bench import measure as run_and_measure
 from remuda.testing.slurm import cpu_farm
 
 if TYPE_CHECKING:
@@ -43,10 +44,20 @@ def rss_mb(pid: int) -> float:
     return int(text.partition("VmRSS:")[2].split()[0]) / 1024
 
 
-def seconds(home: BenchHome, *arguments: str) -> float:
-    begin = time.monotonic()
-    home.run(*arguments)
-    return time.monotonic() - begin
+class Took(NamedTuple):
+    """What one command cost."""
+
+    seconds: float
+    cpu_s: float
+    """Of the command and of the host; a busy machine makes a command longer, and this not."""
+
+
+def took(home: BenchHome, pid: int, *arguments: str) -> Took:
+    begin, host_s = time.monotonic(), cpu_seconds(pid)
+    used = run_and_measure([sys.executable, "-m", "remuda", *arguments], home.env)
+    if used.code:
+        raise SystemExit(f"remuda {arguments[0]}: {used.code}")
+    return Took(time.monotonic() - begin, used.cpu_s + cpu_seconds(pid) - host_s)
 
 
 def measure(bed: SlurmBed, home: BenchHome, options: argparse.Namespace) -> list[Figure]:
@@ -63,14 +74,15 @@ def measure(bed: SlurmBed, home: BenchHome, options: argparse.Namespace) -> list
         lambda: all(view["phase"] == "PENDING" for view in home.client.get("/workloads")), "all wait", 600, step_s=1.0
     )
     pid = int(home.client.get("/host")["pid"])
-    status = min(seconds(home, "status") for _ in range(3))
+    status = min(took(home, pid, "status") for _ in range(3))
     memory, before = rss_mb(pid), len(calls.read_text().split())
-    stop = seconds(home, "stop", *names, "--timeout", "600")
+    stop = took(home, pid, "stop", *names, "--timeout", "600")
     asked = Counter(calls.read_text().split()[before:])
     after = rss_mb(pid)
     name, many = "one status", f"{options.runs} runs"
     return [
-        Figure(f"stop of {many}", stop, "s", TIMES_STATUS * status, status, name),
+        Figure(f"stop of {many}", stop.seconds, "s", TIMES_STATUS * status.seconds, status.seconds, name),
+        Figure("CPU of it, host and command", stop.cpu_s, "s", TIMES_STATUS * status.cpu_s, status.cpu_s, name),
         *(Figure(f"calls of {command}", asked[command], "", SQUEUES if command == "squeue" else None)
           for command in COMMANDS),
         Figure("memory of the host after it", after, "MB", memory + MEMORY_MB, memory, "before"),

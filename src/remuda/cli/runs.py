@@ -129,11 +129,13 @@ def restart(names: tuple[str, ...], as_json: bool) -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def stop(names: tuple[str, ...], wait: bool, timeout: float, as_json: bool) -> None:
     """Stop NAMES. Returns when nothing of them is left, or says what is."""
-    from remuda.control import ending, runs
+    from remuda.control import ending
 
     for name in ending.take_down(names, wait_s=timeout if wait else 0.0, tell=say):
         if not as_json:
             say(f"{name} is stopped" if wait else f"{name} is being stopped")
     if as_json:
+        from remuda.control import runs  # which can plan runs, too: that is a lot to load
+
         views = runs.look_up(names)
         print_json(views if len(views) > 1 else views[0])

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
 _LOOK_AGAIN_S = 0.1
+_HOST_WAITS_S = 0.5
+"""For so long the host waits before it answers that some still end."""
 _SWEEP_AGAIN_S = 0.5
 """Between two questions to backends about those that are down."""
 _FORCE_AFTER_S = 10.0
@@ -115,7 +117,10 @@ class _Looker:
             begun - self._swept_at >= _SWEEP_AGAIN_S and any(wait.is_down for wait in waits)
         )
         force = [wait.name for wait in waits if wait.is_stubborn(begun)]
-        body = {"names": [wait.name for wait in waits], "swept": swept, "told": told, "force": force}
+        # What was seen to be down is only to be swept; the host waits for the others, which is cheaper than to ask.
+        wait_s = 0.0 if all(wait.is_down for wait in waits) else _HOST_WAITS_S
+        names = [wait.name for wait in waits]
+        body = {"names": names, "swept": swept, "told": told, "wait_s": wait_s, "force": force}
         by_name = {wait.name: wait for wait in waits}
         try:
             for view in self._host.post("/workloads/batch/ending", body):
@@ -127,7 +132,7 @@ class _Looker:
             self._swept_at = now
         if all(wait.is_down for wait in waits):
             return _SWEEP_AGAIN_S
-        return max(_LOOK_AGAIN_S, 4 * (now - begun))  # many are a burden: the host has other things to do, too
+        return max(0.0, _LOOK_AGAIN_S - (now - begun))
 
 
 def _forget(host: HostClient, name: str, *, must: bool) -> str:

@@ -33,6 +33,9 @@ LINKS = {"heartbeat": "heartbeat", "progress.json": "progress.json", "slurm.out"
 _FINAL = {Phase.DONE: "completed", Phase.FAILED: "failed", Phase.STOPPED: "stopped"}
 _TAIL_BYTES = 8192
 _LINES = 1000
+_MANY = 50
+_MANY_WAIT_S = 2.0
+"""So long the files of many runs that change at once wait for what comes next: the supervisor is busy then."""
 
 
 @dataclass(frozen=True)
@@ -57,6 +60,7 @@ class RunFiles:
         self._marks: dict[str, tuple[object, ...]] = {}
         self._pending: dict[str, Seen] = {}
         self._worker: asyncio.Task[None] | None = None
+        self._is_closing = asyncio.Event()
 
     async def step(self, want: Want, tasks: Mapping[TaskKey, Task]) -> float | None:
         """Note what changed; the files follow soon."""
@@ -74,13 +78,21 @@ class RunFiles:
 
     async def close(self) -> None:
         """Write what is left."""
+        self._is_closing.set()
         if self._worker is not None:
             await asyncio.gather(self._worker, return_exceptions=True)
 
     async def _work(self) -> None:
         while self._pending:
+            if len(self._pending) > _MANY:
+                await self._sleep(_MANY_WAIT_S)
             batch, self._pending = list(self._pending.values()), {}
             await asyncio.to_thread(self._write_all, batch)
+
+    async def _sleep(self, seconds: float) -> None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._is_closing.wait()
 
     def _write_all(self, batch: Sequence[Seen]) -> None:
         for seen in batch:

@@ -8,7 +8,7 @@ from collections import Counter
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from remuda.base.errors import Conflict, InputError, RemudaError, Unwritable
 from remuda.base.ids import check_name, check_uid
@@ -396,11 +396,9 @@ class Service(Lookout):
         self._want(name)
         return await sweep(self.supervisor, name, force=force)
 
-    async def endings(
-        self, names: Sequence[str], *, swept: bool = False, told: bool = True, force: Sequence[str] = ()
-    ) -> list[EndingView]:
+    async def endings(self, names: Sequence[str], **how: Any) -> list[EndingView]:
         """How workloads that are to end stand, and what is left of those that are down; see `sweep.endings`."""
-        return await endings(self.supervisor, names, swept=swept, told=told, force=force)
+        return await endings(self.supervisor, names, **how)
 
     def remove(self, name: str) -> str:
         """Forget a workload that is down, with its run directory; its story stays until it is pruned.

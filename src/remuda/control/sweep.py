@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from typing import TYPE_CHECKING
 
 from remuda.backends.base import read_token
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from remuda.supervise.model import Task, Want
 
 _AT_ONCE = 50
+_LOOK_AGAIN_S = 0.02
 
 
 class StrayView(View):
@@ -126,7 +128,13 @@ async def sweep_all(
 
 
 async def endings(
-    supervisor: Supervisor, names: Sequence[str], *, swept: bool = False, told: bool = True, force: Collection[str] = ()
+    supervisor: Supervisor,
+    names: Sequence[str],
+    *,
+    swept: bool = False,
+    told: bool = True,
+    wait_s: float = 0.0,
+    force: Collection[str] = (),
 ) -> list[EndingView]:
     """How workloads that are to end stand: one look for all of them, however many.
 
@@ -136,23 +144,38 @@ async def endings(
         swept: ask backends what is left of those that are down while others still end, too. Without, they are asked
             when all are down. Nothing is called over before.
         told: tell of those that still end, too, and not only of those that are down.
+        wait_s: answer when all are down, or after so long.
         force: those of which what is left is killed.
     """
-    down: list[str] = []
-    views: dict[str, EndingView] = {}
+    await _until_down(supervisor, names, wait_s)
+    down = [name for name in names if _is_down(supervisor, name)]  # at one moment: they are swept together
+    down_set, views = set(down), dict[str, EndingView]()
     for number, name in enumerate(names):
-        views[name] = view = _ending(supervisor, name)
-        if view.phase == "DOWN":
-            down.append(name)
+        views[name] = _ending(supervisor, name)
         if number % _AT_ONCE == _AT_ONCE - 1:
             await asyncio.sleep(0)  # the host has other things to do, too
-    is_due = down and (swept or all(view.phase in ("DOWN", "") for view in views.values()))
+    is_due = down and (swept or all(name in down_set or name not in supervisor.wants for name in names))
     for name, found in (await sweep_all(supervisor, down, force=force) if is_due else {}).items():
         if isinstance(found, RemudaError):
             views[name] = views[name].model_copy(update={"silence": str(found)})
         else:
             views[name] = views[name].model_copy(update={"strays": tuple(found), "over": not found})
     return [view for view in views.values() if told or view.phase in ("DOWN", "")]
+
+
+def _is_down(supervisor: Supervisor, name: str) -> bool:
+    want = supervisor.wants.get(name)
+    return want is not None and not want.running and all_ended(supervisor.tasks(name).values())
+
+
+async def _until_down(supervisor: Supervisor, names: Sequence[str], limit_s: float) -> None:
+    """Wait until nothing is left of any, as far as the supervisor knows. Costs the same for one and for thousands."""
+    ends_at = time.monotonic() + limit_s
+    for name in names:
+        while name in supervisor.wants and not _is_down(supervisor, name):
+            if time.monotonic() >= ends_at:
+                return
+            await asyncio.sleep(_LOOK_AGAIN_S)
 
 
 def _ending(supervisor: Supervisor, name: str) -> EndingView:

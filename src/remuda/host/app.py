@@ -68,6 +68,8 @@ class EndingsBody(NamesBody):
     """Ask backends what is left of those that are down, and end it, although others still end."""
     told: bool = True
     """Tell of those that still end, too, and not only of those that are down."""
+    wait_s: float = 0.0
+    """Answer when all are down, or after so long."""
     force: list[str] = []
     """Those of which what is left then is killed."""
 
@@ -188,7 +190,7 @@ class App:
 
         @router.post("/workloads/batch/ending", summary="How workloads that are to end stand; ends what is left")
         async def endings(body: EndingsBody) -> list[EndingView]:
-            return await service.endings(body.names, swept=body.swept, told=body.told, force=body.force)
+            return await service.endings(**body.model_dump())
 
         @router.post("/workloads/batch/{verb}", summary="Take down, restart, pause or unpause several workloads")
         async def change_many(verb: Verb, body: NamesBody, brief: bool = False) -> list[WorkloadView]:

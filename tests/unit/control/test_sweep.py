@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
@@ -130,3 +131,17 @@ async def test_silence_is_told_of_each() -> None:
     backend.silent = {"list_all"}
     views = await endings(supervisor, names, swept=False)
     assert [(view.over, view.silence) for view in views] == [(False, "fake does not answer list_all")] * 3
+
+
+async def test_the_host_waits_until_all_are_down_but_not_for_ever() -> None:
+    supervisor, backend, names = many(3)
+    stays = supervisor.wants[names[1]]
+    supervisor.wants[names[1]] = replace(stays, running=True)
+    assert [view.name for view in await endings(supervisor, names, told=False, wait_s=0.03)] == [names[0], names[2]]
+    waiting = asyncio.ensure_future(endings(supervisor, names, wait_s=60.0))
+    await asyncio.sleep(0.05)
+    assert not waiting.done()
+    supervisor.wants[names[1]] = stays
+    async with asyncio.timeout(20):
+        assert [len(view.strays) for view in await waiting] == [1, 1, 1]
+    assert backend.count("list_all") == 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import shutil
 import signal
 import threading
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from remuda.batch.job import SwarmJob
     from remuda.batch.lock import FolderLock, OutputLock
 
+_log = logging.getLogger(__name__)
 _PROGRESS_S = 0.5
 _SCRAPE_S = 2.0
 #: Where a bound that the user gave begins; above it the limiter has to earn more.
@@ -116,6 +118,10 @@ async def run_job_async(
     except RemudaError as error:
         run.say("failed", error.message)
         raise
+    except Exception as error:
+        broken = run.broken(error)
+        run.say("failed", broken.message)
+        raise broken from error
     finally:
         await run.close()
 
@@ -137,6 +143,7 @@ class _Run:
         self._feed: Feed | None = None
         self._pipeline: Pipeline | None = None
         self._total: int | None = None
+        self._state = "preparing"
 
     async def whole(self, given: SwarmJob | None) -> Summary:
         """Everything in order."""
@@ -351,6 +358,7 @@ class _Run:
 
     def say(self, state: str, note: str = "") -> None:
         """Tell whoever listens where the job stands."""
+        self._state = state
         if self._checkpoint is None:
             return
         self._told = now = time.monotonic()
@@ -359,6 +367,20 @@ class _Run:
             write_progress(self._checkpoint.folder, progress)
         if self._on_progress is not None:
             self._on_progress(progress)
+
+    def broken(self, error: Exception) -> RemudaError:
+        """The sentence for what nobody foresaw: where it happened, and what is kept."""
+        _log.debug("the job broke", exc_info=error)
+        request, rows = self._request, self._feed.seen if self._feed is not None else 0
+        place = {
+            "preparing": f"preparing job {request.job} over {request.input}",
+            "writing": f"writing {request.output}",
+        }.get(self._state, f"working on {request.input} (rows up to {rows} were read)")
+        words = str(error).strip().partition("\n")[0][:500]
+        return RemudaError(
+            f"the job broke while {place}: {type(error).__name__}{': ' if words else ''}{words}",
+            hint="finished rows are kept: type the same command again when it is mended",
+        )
 
     def _progress(self, state: str, note: str, now: float) -> Progress:
         pipeline, feed = self._pipeline, self._feed

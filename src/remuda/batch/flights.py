@@ -1,4 +1,4 @@
-"""Questions under way: one that nobody seems to hear is sent once more, on another connection; the first answer counts."""
+"""Questions under way: one that nobody seems to hear is sent once more on another connection; one answer counts."""
 
 from __future__ import annotations
 
@@ -164,7 +164,7 @@ class Connector(aiohttp.TCPConnector):
         self._flights = flights
         flights.idle = lambda: sum(len(kept) for kept in self._conns.values())
 
-    async def connect(self, req: Any, traces: Any, timeout: Any) -> Any:
+    async def connect(self, req: Any, traces: Any, timeout: Any) -> Any:  # noqa: ASYNC109 - aiohttp's name
         """See `aiohttp.BaseConnector.connect`."""
         made = await super().connect(req, traces, timeout)
         task = asyncio.current_task()

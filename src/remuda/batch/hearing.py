@@ -1,8 +1,8 @@
 """Which requests wait in vain: nothing comes back on their connection while others are answered quickly.
 
-A full listen queue or a busy acceptor leaves a connection that looks open and is heard by nobody. Its request would wait
-for its whole timeout, so it is asked a second time on another connection, and whichever answer comes first counts. What
-the kernel knows of the connection says whether that can cost anything. Decisions are pure: time is a parameter.
+A full listen queue or a busy acceptor leaves a connection that looks open and is heard by nobody. Its request would
+wait for its whole timeout, so it is asked a second time on another connection, and whichever answer comes first counts.
+What the kernel knows of the connection says whether that can cost anything. Decisions are pure: time is a parameter.
 """
 
 from __future__ import annotations
@@ -61,8 +61,8 @@ class Hearing:
     def ask_again(self, silence: Silence, waited_s: float) -> bool:
         """Whether to ask a question a second time that was asked `waited_s` ago; a yes is counted.
 
-        What the other side's kernel did not confirm costs nothing when it is sent twice. What it confirmed may lie where
-        nobody takes it from, or be worked on: asked again are few of them, and only where others took far less time.
+        What the other side's kernel did not confirm costs nothing when it is sent twice. What it confirmed may lie
+        where nobody takes it from, or be worked on: few of these, and only where others took far less time.
         """
         if silence is Silence.HEARD or waited_s < SOONEST_S or not self.answers:
             return False

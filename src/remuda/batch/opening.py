@@ -1,6 +1,6 @@
-"""Connections are opened a few at a time: a server's listen queue may be short, and what overflows it waits for seconds.
+"""Connections are opened a few at a time: a server's listen queue may be short, and what overflows it waits long.
 
-The first requests go out on a few connections. More are let out as answers come, or step by step where answers take long.
+The first requests go out on a few connections. More are let out as answers come, or step by step where they take long.
 """
 
 from __future__ import annotations

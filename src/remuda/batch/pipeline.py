@@ -40,7 +40,7 @@ _AMBIGUOUS: Final = frozenset({0, 500})
 _TOO_MUCH: Final = " (nobody is answered: too much at once, or answers that take longer than a gateway before it waits)"
 _COME_BACK: Final = "type the same command again when it is back; finished rows are kept"
 _SHORTER: Final = "--max-concurrency asks less at once, max_tokens for shorter answers; finished rows are kept"
-#: A gateway waited too long: for this row, or because its engine has too much to do. Its own health says nothing of that.
+#: A gateway waited too long: for this row, or because its engine has too much to do. Health says nothing of that.
 _GATEWAY: Final = 504
 
 
@@ -313,7 +313,7 @@ class Pipeline:
         self._pay(row, error, now)
 
     def _gateway_waited(self, row: Row, error: Transient, now: float) -> None:
-        """A row pays when others were answered since it was last asked, or when it was asked alone by a well endpoint."""
+        """A row pays where others were answered since it was last asked, or where a well endpoint was asked only it."""
         was_open, was_probe, seen = self.breaker.open_since is not None, row.is_probe, row.answered
         row.is_probe, row.answered = False, self.counters.answered
         # Everybody who is under way has failed twice, and nobody was answered in between.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import urllib.request
 from dataclasses import dataclass
@@ -208,14 +209,14 @@ def _words(error: Exception) -> str:
     """What went wrong, in the system's words rather than in the library's."""
     if isinstance(error, aiohttp.ClientConnectorError):
         return f"{error.host}:{error.port}: {error.os_error.strerror or error.os_error}"
-    if isinstance(error, aiohttp.ServerDisconnectedError):
-        return "the server closed it without an answer"
     if isinstance(error, aiohttp.ClientPayloadError):
         return "the answer broke off"
     if isinstance(error, aiohttp.ClientResponseError):
         return f"the answer is not HTTP: {error.message.partition(chr(10))[0][:200]}"
-    if isinstance(error, OSError) and error.strerror:
-        return error.strerror
+    if isinstance(error, OSError) and error.errno:
+        return os.strerror(error.errno)
+    if isinstance(error, (aiohttp.ServerDisconnectedError, ConnectionError, aiohttp.ClientOSError)):
+        return "the server closed it without an answer"
     return str(error) or type(error).__name__
 
 

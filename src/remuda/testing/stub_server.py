@@ -65,7 +65,7 @@ class Behaviour:
     location: str = ""
     """Location header of answers with a 3xx `status`; paths that begin with `/moved/` are answered whatever it is."""
     gateway: int = 0
-    """Answer 504 to what would be worked on beside so many others, as a gateway does that waited too long; -1: to all, 0: never."""
+    """Answer 504 to what comes while so many are worked on, as a gateway that waited too long; -1: always, 0: never."""
 
 
 @dataclass

@@ -66,7 +66,7 @@ def test_a_redirect_in_the_middle_of_a_job_ends_it_with_what_is_done(
     source = prompts(["a", "b", "c"])
     assert run(stub.url, source, limit=1).done == 1
     stub.set(status=302, location="https://login.example/?next=chat")
-    with pytest.raises(Rejected, match="https://login.example/"):
+    with pytest.raises(Rejected, match=r"https://login\.example/"):
         run(stub.url, source)
     stub.set(status=200, location="")
     assert run(stub.url, source).skipped == 1
@@ -88,5 +88,5 @@ def test_a_location_of_any_shape(stub: StubProcess, prompts: Prompts, run: Run, 
 
 def test_the_question_for_the_model_names_the_redirect(stub: StubProcess, prompts: Prompts, run: Run) -> None:
     stub.set(status=302, location="https://login.example/")
-    with pytest.raises(Rejected, match="https://login.example/"):
+    with pytest.raises(Rejected, match=r"https://login\.example/"):
         run(stub.url, prompts(["a"]), model="")

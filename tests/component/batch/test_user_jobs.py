@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import gzip
+import importlib
+import socket
 import sys
+import threading
+from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from remuda.base.errors import Conflict
+from remuda.base.errors import Conflict, RemudaError
 from remuda.batch.jobs import ChatCompletionJob
 
 if TYPE_CHECKING:
@@ -22,6 +28,12 @@ if TYPE_CHECKING:
     Run = Callable[..., Summary]
     Rows = Callable[[], list[dict[str, Any]]]
     Prompts = Callable[..., Path]
+
+
+MODELS = b'HTTP/1.1 200 OK\r\ncontent-length: 11\r\nconnection: close\r\n\r\n{"data":[]}'
+CUT = b"HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\n{"
+SMALL = gzip.compress(b" " * (65 << 20), 9)
+BOMB = b"HTTP/1.1 200 OK\r\ncontent-encoding: gzip\r\ncontent-length: %d\r\n\r\n%s" % (len(SMALL), SMALL)
 
 
 @pytest.fixture(autouse=True)
@@ -143,14 +155,13 @@ async def test_transform_items_without_a_driver(stub: StubProcess) -> None:
 
 
 def test_half_a_character_is_stored_as_a_mark_and_made_once(prompts: Prompts, run: Run, rows: Rows) -> None:
-    import userjobs
-
-    userjobs.Torn.asked = 0
+    torn = importlib.import_module("userjobs").Torn
+    torn.asked = 0
     assert run("", prompts(["a", "deep", "c"]), job="userjobs:Torn", model="").failed == 1
     found = rows()
     assert [row["result"] for row in found] == ["\ufffd a", None, "\ufffd c"]
     assert found[1]["error"].startswith("the result cannot be stored: ")
-    assert userjobs.Torn.asked == 3
+    assert torn.asked == 3
 
 
 def test_a_job_that_counts_nonsense_or_stumbles_over_an_answer(
@@ -167,3 +178,51 @@ def test_a_job_that_counts_nonsense_or_stumbles_over_an_answer(
     assert [row["prompt_tokens"] for row in found] == [0, None, 0]
     assert found[1]["error"].startswith("the answer cannot be read (TypeError: ")
     assert '"note":"********"' in found[1]["error"]
+
+
+def test_a_mistake_outside_of_any_row_is_a_sentence(stub: StubProcess, prompts: Prompts, run: Run) -> None:
+    source = prompts(["a"])
+    with pytest.raises(RemudaError, match="the job broke while preparing job userjobs:Forgetful over") as caught:
+        run(stub.url, source, job="userjobs:Forgetful")
+    assert str(source) in caught.value.message
+    assert "KeyError: 'nothing'" in caught.value.message
+
+
+def test_a_value_that_json_has_no_word_for_is_the_rows_error(
+    stub: StubProcess, run: Run, rows: Rows, tmp_path: Path
+) -> None:
+    messages = [[{"role": "user", "content": "a", "size": Decimal("1.5")}]]
+    pq.write_table(pa.table({"messages": messages}), tmp_path / "in.parquet")
+    assert run(stub.url, tmp_path / "in.parquet").failed == 1
+    assert rows()[0]["error"].startswith("the value cannot be sent as JSON: ")
+
+
+def test_a_server_that_is_none_is_named_in_words(run: Run, prompts: Prompts, rows: Rows) -> None:
+    """No exception of a library stands in a row's error."""
+
+    def talk(listening: socket.socket) -> None:
+        replies = [b"220 mail.example ESMTP\r\n\r\n", CUT, BOMB, b""]
+        with contextlib.suppress(OSError):
+            while replies:
+                made, _ = listening.accept()
+                with made:
+                    asked = made.recv(65536)
+                    while asked.startswith(b"POST") and not asked.endswith(b"}]}"):
+                        asked += made.recv(65536)
+                    made.sendall(replies.pop(0) if asked.startswith(b"POST") else MODELS)
+
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        thread = threading.Thread(target=talk, args=(listening,), daemon=True)
+        thread.start()
+        url = f"http://127.0.0.1:{listening.getsockname()[1]}"
+        source = prompts([f"row {number}" for number in range(4)])
+        assert run(url, source, retries=0, max_concurrency=1, timeout_s=20.0).failed == 4
+        listening.shutdown(socket.SHUT_RDWR)
+    thread.join(10)
+    found = [row["error"].partition(" (after")[0] for row in rows()]
+    assert found[0].startswith("connection lost: the answer is not HTTP: ")
+    assert found[1:] == [
+        "connection lost: the answer broke off",
+        "the answer is larger than 64 MiB",
+        "connection lost: the server closed it without an answer",
+    ]

@@ -152,3 +152,11 @@ class Counting(ChatCompletionJob):
     async def answer(self, item: Any, ask: Ask) -> Answer:
         reply = await ask("/v1/chat/completions", self.body("messages", [{"role": "user", "content": item}]))
         return Answer([reply["choices"][0]["message"]["content"]], reply["id"], 5.5, "stop")  # type: ignore[arg-type]
+
+
+class Forgetful(ChatCompletionJob):
+    """Has a mistake outside of what is done for each row."""
+
+    def settings(self) -> dict[str, Any]:
+        known: dict[str, str] = {}
+        return {"which": known["nothing"]}

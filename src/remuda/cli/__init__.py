@@ -62,7 +62,7 @@ def main(argv: list[str] | None = None) -> int:
     except click.ClickException as error:
         from remuda.base.text import clean
 
-        error.message = clean(error.message)
+        error.message = clean(error.message)  # type: ignore[misc]  # it carries words that the user may have pasted
         error.show()
         return error.exit_code
     except (click.Abort, KeyboardInterrupt):

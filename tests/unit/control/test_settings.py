@@ -47,7 +47,7 @@ class Site:
         spec = RunSpec.model_validate({"script": "train.sh", "partitions": "a,b", "backoff_base": 1, **fields})
         site = RunSite(cwd="/", script="/train.sh", copy="/copy/train.sh", backend="fake", python="python3", env={})
         workload = plan_run(
-            spec, site, name="w", uid="u1", run_dir=str(self.root / "w"),
+            spec, site, name="w", uid="u1", run_dir=str(StatePaths(self.root).workload("w")),
             pools=tuple(Pool(name=name, place={"partition": name}) for name in spec.partitions),
             now=self.bed.clock.now(),
         )  # fmt: skip

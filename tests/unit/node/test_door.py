@@ -165,6 +165,6 @@ def test_a_member_that_is_crowded_out_calls_again(door: Door, tmp_path: Path) ->
                     crowded.accept()[0].close()
             line = met.result()
     assert line is not None
-    assert line.is_open
+    assert [one.socket.getpeername() for one in taken] == [line.socket.getsockname()]
     for one in (line, *taken):
         one.close()

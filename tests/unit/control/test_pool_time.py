@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
@@ -44,7 +45,7 @@ def test_no_limit_is_over_early_or_late(
         clock.advance(seconds + extra)
 
     monkeypatch.setattr(pools, "steady", lambda: clock.now() - clock.offset)
-    monkeypatch.setattr("time.sleep", sleep)
+    monkeypatch.setattr(time, "sleep", sleep)
     for change in (by, -by) if what == "set" else (by,):
         if what == "set":
             clock.set_by(change)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from remuda.batch.answer import RowError, Transient
-from remuda.batch.lenient import count, excerpt, parse
+from remuda.batch.lenient import clean_text, count, excerpt, parse
 from remuda.batch.retry import RETRYABLE
 from remuda.batch.transport import Reply
 
@@ -64,7 +64,7 @@ class Asker:
     def clean(self, text: str | bytes) -> str:
         """Text for an error: cut, and without the key."""
         shown = text.decode("utf-8", "replace") if isinstance(text, bytes) else text
-        shown = shown.strip()[:_LONGEST_MESSAGE]
+        shown = clean_text(shown.strip()[:_LONGEST_MESSAGE])
         return shown.replace(self._api_key, "********") if self._api_key else shown
 
 

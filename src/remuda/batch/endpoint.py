@@ -12,6 +12,7 @@ from remuda.base.errors import InputError, Rejected, Unavailable
 from remuda.base.secrets import SecretRef
 from remuda.base.settings import sources
 from remuda.batch.answer import Transient
+from remuda.batch.lenient import count
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -26,6 +27,8 @@ _TRY_S = 10.0
 _KEYS = ("OPENAI_API_KEY", "REMUDA_API_TOKEN", "DOMYN_SWARM_API_TOKEN", "API_TOKEN")
 _ADDRESSES = ("OPENAI_BASE_URL", "ENDPOINT")
 _OPENAI = "https://api.openai.com/v1"
+#: Whoever says more is not believed.
+_MOST_SLOTS = 4096
 
 
 def base_url(endpoint: str) -> str:
@@ -129,7 +132,8 @@ async def ask_slots(transport: Transport) -> int | None:
         async with asyncio.timeout(START_WAIT_S):
             reply = await transport.get("/props")
             if reply.status == 200:
-                return int(orjson.loads(reply.body)["total_slots"]) or None
+                slots = count(orjson.loads(reply.body)["total_slots"])
+                return slots if 0 < slots <= _MOST_SLOTS else None
             reply = await transport.get("/v1/models")
             owners = {str(item.get("owned_by")) for item in orjson.loads(reply.body)["data"]}
     except (Transient, TimeoutError, ValueError, KeyError, TypeError, AttributeError):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Final
 
 #: (requests that wait, requests being worked on) by engine.
@@ -25,9 +26,11 @@ def read_queue(text: str) -> tuple[float, float] | None:
             name, _, value = line.partition(" ")
         if name in known:
             try:
-                sums[name] = sums.get(name, 0.0) + float(value.split()[0])
+                number = float(value.split()[0])
             except (ValueError, IndexError):
                 continue
+            if 0 <= number < math.inf:
+                sums[name] = sums.get(name, 0.0) + number
     for waiting, running in NAMES:
         if waiting in sums:
             return sums[waiting], sums.get(running, 0.0)

@@ -16,6 +16,7 @@ from remuda.batch.answer import Transient
 from remuda.batch.endpoint import base_url
 from remuda.batch.flights import Connector, Flights
 from remuda.batch.hearing import Hearing
+from remuda.batch.lenient import clean_text
 from remuda.batch.opening import Opening
 
 if TYPE_CHECKING:
@@ -186,7 +187,7 @@ def shown_location(asked: URL, location: str) -> str:
         location = str(asked.join(URL(location)))
     except (ValueError, TypeError):
         location = location.strip()
-    return re.sub(r"//[^/]*@", "//", location.partition("?")[0])[:300]
+    return clean_text(re.sub(r"//[^/]*@", "//", location.partition("?")[0])[:300])
 
 
 async def _read(response: aiohttp.ClientResponse) -> tuple[bytes, bool]:

@@ -74,6 +74,8 @@ def models(*owners: str) -> dict[str, Any]:
         pytest.param({}, None, id="nothing"),
         pytest.param({"/props": {"total_slots": "many"}}, None, id="nonsense"),
         pytest.param({"/props": []}, None, id="no object"),
+        pytest.param({"/props": {"total_slots": 10**18}}, None, id="more than anybody has"),
+        pytest.param({"/props": {"total_slots": -4}}, None, id="less than none"),
     ],
 )
 async def test_how_many_slots(answers: dict[str, Any], slots: int | None) -> None:

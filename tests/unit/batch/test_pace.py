@@ -196,6 +196,11 @@ def test_a_probe_that_asked_nobody_gives_its_turn_back() -> None:
         ('vllm:num_requests_waiting{model_name="m"} 3.0\nvllm:num_requests_running{model_name="m"} 7\n', (3.0, 7.0)),
         ('vllm:num_requests_waiting{a="}"} 1\nvllm:num_requests_waiting{a="b"} 2\n', (3.0, 0.0)),
         ("llamacpp:requests_deferred 4\nllamacpp:requests_processing 1\n", (4.0, 1.0)),
+        ("vllm:num_requests_waiting NaN\nvllm:num_requests_running 3\n", None),
+        (
+            "llamacpp:requests_deferred 4\nllamacpp:requests_deferred +Inf\nllamacpp:requests_processing -1\n",
+            (4.0, 0.0),
+        ),
         ("sglang:num_queue_reqs{x='y'} 5\nsglang:num_running_reqs NaNo\n", (5.0, 0.0)),
     ],
 )

@@ -130,6 +130,13 @@ def numbers(value: Any) -> list[Any] | None:
 
 
 def settled(record: list[Any]) -> list[Any]:
-    """A record of the checkpoint whose counts and finish reason can be written, whichever version made it."""
-    record[2], record[3], record[4] = count(record[2]), count(record[3]), word(record[4])
+    """A record of the checkpoint whose counts and finish reason can be written, whichever version made it.
+
+    What is no number of tokens is null: nobody knows how many there were.
+    """
+    for place in (2, 3):
+        if type(record[place]) is not int or not 0 <= record[place] <= MOST_TOKENS:
+            record[place] = count(record[place]) or None
+    if not isinstance(record[4], str):
+        record[4] = "" if record[4] is None else excerpt(record[4])
     return record

@@ -6,16 +6,13 @@ import json
 import shutil
 from typing import TYPE_CHECKING, Any
 
-import orjson
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from remuda.batch import checkpoint as store
 from remuda.batch.driver import run_job
-from remuda.batch.log import LogWriter
 from remuda.batch.request import JobRequest
 from remuda.testing.stub_process import StubProcess
 
@@ -293,25 +290,27 @@ def test_a_job_ends_whatever_it_is_answered(
 
 
 def test_what_an_older_version_stored_is_written(
-    stub: StubProcess, prompts: Prompts, run: Run, rows: Rows, tmp_path: Path
+    stub: StubProcess, prompts: Prompts, run: Run, rows: Rows, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    source = prompts(["a", "b", "c", "d"])
-    run(stub.url, source)
-    folder = tmp_path / "out.parquet.checkpoint"
-    with (folder / "results.log").open("ab"):
-        end = (folder / "results.log").stat().st_size
-    log = LogWriter(folder / "results.log", end)
-    odd: list[tuple[Any, ...]] = [(5.5, 1.8446744073709552e19, 7), (None, [1], {"x": 1}), ("5", -1, None)]
-    for position, (asked, answered, finish) in enumerate(odd):
-        record = [["kept"], None, asked, answered, finish]
-        log.append(position.to_bytes(8, "little") + orjson.dumps(record))
-    log.flush()
-    log.close()
+    """One that kept counts and finish reasons as the server said them."""
+    odd: list[tuple[Any, Any, Any]] = [(5.5, 2**64, 7), (None, [1], {"x": 1}), ("5", -1, None)]
+    replies = [
+        {
+            "choices": [{"message": {"content": "kept"}, "finish_reason": finish}],
+            "usage": {"prompt_tokens": asked, "completion_tokens": answered},
+        }
+        for asked, answered, finish in odd
+    ]
+    source = prompts([*("[body]" + json.dumps(reply) for reply in replies), "d"])
+    with monkeypatch.context() as patch:
+        patch.setattr("remuda.batch.jobs.count", lambda value: value)
+        patch.setattr("remuda.batch.jobs.word", lambda value: value)
+        run(stub.url, source)
     (tmp_path / "out.parquet").unlink()
-    assert store.read_json(folder / "job.json")
     assert run(stub.url, source).failed == 0
     found = rows()
     assert [row["result"] for row in found] == ["kept", "kept", "kept", "echo: d"]
-    assert [row["prompt_tokens"] for row in found] == [0, 0, 5, 1]
-    assert [row["finish_reason"] for row in found] == ["", "", "", "stop"]
+    assert [row["prompt_tokens"] for row in found] == [None, None, 5, 1]
+    assert [row["completion_tokens"] for row in found] == [None, None, None, 2]
+    assert [row["finish_reason"] for row in found] == ["7", '{"x":1}', "", "stop"]
     assert stub.stats()["requests"] == 4

@@ -86,5 +86,6 @@ def test_vectors(value: Any, kept: Any) -> None:
 
 
 def test_a_record_is_settled() -> None:
-    assert settled([["x"], None, 5.5, "7", None]) == [["x"], None, 0, 7, ""]
-    assert settled([["x"], None, 5, 7, "stop"]) == [["x"], None, 5, 7, "stop"]
+    assert settled([["x"], None, 5.5, "7", None]) == [["x"], None, None, 7, ""]
+    assert settled([["x"], None, 2**63, -1, {"why": 7}]) == [["x"], None, None, None, '{"why":7}']
+    assert settled([["x"], None, 0, 7, "stop"]) == [["x"], None, 0, 7, "stop"]

@@ -19,7 +19,6 @@ COMMANDS = {
     "pause": ("remuda.cli.runs:pause", "Leave alone what runs, begin nothing new."),
     "unpause": ("remuda.cli.runs:unpause", "Go on keeping it running."),
     "stop": ("remuda.cli.runs:stop", "Stop runs; returns when nothing is left."),
-    "set": ("remuda.cli.settings:set_", "Change settings of a run while it is kept; list them."),
     "restart": ("remuda.cli.runs:restart", "Begin a run again; give what failed or ended a new attempt."),
     "status": ("remuda.cli.status:status", "Show workloads, or one in detail."),
     "logs": ("remuda.cli.status:logs", "Print the output of a task."),
@@ -60,10 +59,13 @@ def main(argv: list[str] | None = None) -> int:
     try:
         result = cli.main(argv, prog_name="remuda", standalone_mode=False)
     except click.ClickException as error:
-        from remuda.base.text import clean
+        import io
 
-        error.message = clean(error.message)  # type: ignore[misc]  # it carries words that the user may have pasted
-        error.show()
+        from remuda.cli.show import say
+
+        words = io.StringIO()
+        error.show(words)
+        say(words.getvalue().rstrip())
         return error.exit_code
     except (click.Abort, KeyboardInterrupt):
         click.echo("stopped", err=True)

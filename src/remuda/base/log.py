@@ -7,7 +7,7 @@ import os
 import sys
 import time
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TextIO
 
 from remuda.base.settings import setting
 from remuda.base.text import clean
@@ -51,7 +51,7 @@ class Plain(logging.Formatter):
         return clean(super().format(record))
 
 
-class KeptSmall(logging.StreamHandler):  # type: ignore[type-arg] - of whatever standard error is
+class KeptSmall(logging.StreamHandler[TextIO]):
     """Standard error; where that is the file `path`, a new file is begun when it is full."""
 
     def __init__(self, path: Path | None = None) -> None:

@@ -59,10 +59,13 @@ def main(argv: list[str] | None = None) -> int:
     try:
         result = cli.main(argv, prog_name="remuda", standalone_mode=False)
     except click.ClickException as error:
-        from remuda.base.text import clean
+        import io
 
-        error.message = clean(error.message)
-        error.show()
+        from remuda.cli.show import say
+
+        words = io.StringIO()
+        error.show(words)
+        say(words.getvalue().rstrip())
         return error.exit_code
     except (click.Abort, KeyboardInterrupt):
         click.echo("stopped", err=True)

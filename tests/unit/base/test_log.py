@@ -19,7 +19,7 @@ def record(level: int = logging.WARNING, line: int = 1, text: str = "no %s") -> 
 
 def test_of_one_kind_of_warning_so_many_pass_in_a_minute(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [100.0]
-    monkeypatch.setattr(log.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr("remuda.base.log.time.monotonic", lambda: now[0])
     thrift = log.Thrift()
     assert sum(thrift.filter(record()) for _ in range(10_000)) == log.PER_MINUTE
     assert thrift.filter(record(line=2)), "another kind is not kept back by it"
@@ -58,8 +58,8 @@ def test_a_log_that_is_written_to_stays_small(tmp_path: Path, monkeypatch: pytes
     turn = log.turn
     monkeypatch.setattr(log, "turn", lambda path, *writers: turn(path, *writers, max_bytes=1000))
     with path.open("a") as file:
-        monkeypatch.setattr(log.sys, "stderr", file)
-        monkeypatch.setattr(log.sys, "stdout", file)
+        monkeypatch.setattr("sys.stderr", file)
+        monkeypatch.setattr("sys.stdout", file)
         handler = log.KeptSmall(path)
         for _ in range(200):
             handler.emit(record(logging.INFO, text="x" * 100 + "%s"))

@@ -28,7 +28,10 @@ from remuda.store.database import Store
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-RECORDS = [(Store, "record"), (Store, "add_workloads"), (Store, "set_intent"), (Store, "remove_workload")]
+RECORDS = [
+    (Store, "record"), (Store, "add_workloads"), (Store, "set_intent"), (Store, "end_workloads"),
+    (Store, "remove_workload"),
+]  # fmt: skip
 LOCAL = [(LocalClient, "start"), (LocalClient, "end"), (LocalBackend, "find")]
 SLURM = [(SlurmClient, "submit"), (SlurmClient, "release"), (SlurmClient, "terminate"), (SlurmClient, "cancel"),
          (SlurmBackend, "find")]  # fmt: skip

@@ -22,7 +22,7 @@ MOST_STEPS = 60
 STEPS = {
     f"{when} {what}"
     for when in ("before", "after")
-    for what in ("record", "start", "end", "add_workloads", "set_intent")
+    for what in ("record", "start", "end", "add_workloads", "end_workloads")
 }
 
 

@@ -6,7 +6,6 @@ import json
 import os
 import shutil
 import socket
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -67,11 +66,10 @@ def prepare(spec: ChildSpec, port: int, environ: Mapping[str, str]) -> Launch:
         REMUDA_RUN_DIR=spec.run_dir,
         PYTHONUNBUFFERED="1",
     )
-    if spec.watch is None and not spec.listens():  # a script without a watcher, who would have installed them
-        with suppress(OSError):
-            progress.install(Path(spec.run_dir))
-    if spec.watch is not None or not spec.listens():
+    if spec.watch is not None:
         env.update(progress.environment(Path(spec.run_dir), env))
+    elif not spec.listens():  # a program of ours, which needs no tools to tell how far it is
+        env[progress.VARIABLE] = str(Path(spec.run_dir) / progress.FILE)
     bearer = secrets.get(spec.probe.bearer, "") if spec.probe is not None else ""
     argv = [_fill(word, spec, port) for word in spec.argv]
     if argv[0] == CONTAINER_MARK:

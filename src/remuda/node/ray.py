@@ -78,7 +78,7 @@ class RayView:
         except (ValueError, KeyError, TypeError):
             return
         self._heard_at = now
-        self.unguarded = "" if _asks_for_a_token(version) else version
+        self.unguarded = "" if _asks_for_a_token(version) else version or "unknown"
         self.sentence = f"Ray has {nodes} of {self._spread.nodes} nodes and {gpus:g} of {self._spread.gpus} GPUs"
         if nodes >= self._spread.nodes and gpus >= self._spread.gpus:
             self._well_since = min(self._well_since, now)

@@ -22,7 +22,7 @@ ray.init(address=sys.argv[1], log_to_driver=False, logging_level="ERROR")
 while True:
     alive = [node for node in ray.nodes() if node["Alive"]]
     gpus = sum(node["Resources"].get("GPU", 0) for node in alive)
-    print(json.dumps({"nodes": len(alive), "gpus": gpus, "version": ray.__version__}), flush=True)
+    print(json.dumps({"nodes": len(alive), "gpus": gpus, "version": getattr(ray, "__version__", "")}), flush=True)
     time.sleep(0.5 if len(alive) < int(sys.argv[2]) or gpus < int(sys.argv[3]) else float(sys.argv[4]))
 """
 

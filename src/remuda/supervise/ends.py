@@ -62,7 +62,12 @@ def after_end(task: Task, group: Group, seen: Observed, now: float) -> Task:
 
 
 def _too_short(task: Task, group: Group, verdict: Verdict, seen: Observed) -> str:
-    """Why no attempt there can do anything before it is told to end, in a sentence; empty where one can."""
+    """Why no attempt there can do anything before it is told to end, in a sentence; empty where one can.
+
+    It takes two in a row without progress: the limit of one may be somebody's change of that very job.
+    """
+    if not task.quick_failures:
+        return ""
     before = group.watch.warn_before_s if group.watch is not None else 0.0
     limit = task.limit_at - (seen.started_at or task.started_at)
     if verdict.cause is not Cause.TIME_LIMIT or not task.limit_at or not 0 < limit <= before:

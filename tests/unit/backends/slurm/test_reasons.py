@@ -11,7 +11,8 @@ from remuda.backends.slurm.reasons import explain, is_silence, refusal
 NEVER = """
 PartitionTimeLimit PartitionNodeLimit PartitionConfig BadConstraints AccountNotAllowed QOSNotAllowed
 InvalidAccount InvalidQOS DependencyNeverSatisfied ReservationDeleted DeadLine MaxMemPerLimit
-JobHoldMaxRequeue InvalidReservation Deadline QOSMinGRES QOSMinCpuNotSatisfied QOSMaxCpuPerJobLimit QOSMaxNodePerJobLimit
+JobHoldMaxRequeue InvalidReservation Deadline
+QOSMinGRES QOSMinCpuNotSatisfied QOSMaxCpuPerJobLimit QOSMaxNodePerJobLimit
 QOSMaxWallDurationPerJobLimit QOSMaxGRESPerJob AssocMaxWallDurationPerJobLimit AssocMaxNodePerJobLimit
 QOSMaxCpuPerNode
 """

@@ -76,7 +76,7 @@ def is_noticed(one: Break, folder: Path, limit_s: float = 300) -> bool:
     one.apply(package)
     env = {
         **os.environ, "PYTHONPATH": f"{folder}{os.pathsep}{ROOT}", "PYTHONDONTWRITEBYTECODE": "1",
-        "BROKEN_PACKAGE": str(package),
+        "BROKEN_PACKAGE": str(package), "PYTEST_ADDOPTS": "",
     }  # fmt: skip
     plugins = ("-p", "no:cacheprovider", "-p", "tests.breaks.seen")
     command = [sys.executable, "-m", "pytest", "-q", "-x", *plugins, f"tests/{one.test}"]

@@ -33,7 +33,7 @@ RECORDS = [
     (Store, "remove_workload"),
 ]  # fmt: skip
 LOCAL = [(LocalClient, "start"), (LocalClient, "end"), (LocalBackend, "find")]
-SLURM = [(SlurmClient, "submit"), (SlurmClient, "release"), (SlurmClient, "terminate"), (SlurmClient, "cancel"),
+SLURM = [(SlurmClient, "submit"), (SlurmClient, "release"), (SlurmClient, "end"),
          (SlurmBackend, "find")]  # fmt: skip
 
 

@@ -30,7 +30,7 @@ BEGIN = tuple(f"{when} {what}" for what in ("add_workloads", "submit", "release"
 """Each happens once while runs begin."""
 RECORDS = tuple(range(1, 7))
 """The first steps by their number: what is recorded lies between those that have a name."""
-END = tuple(f"{when} {what}" for what in ("end_workloads", "terminate") for when in ("before", "after"))
+END = tuple(f"{when} {what}" for what in ("end_workloads", "end") for when in ("before", "after"))
 #: Says that it began; each line is one job that ran.
 SCRIPT = """#!/bin/sh
 echo "$REMUDA_TOKEN $SLURM_ARRAY_JOB_ID" >> "$OUT/starts"

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 MOST_STEPS = 90
 TASKS = 3
 AT_ONCE = 3
-STEPS = ("record", "add_workloads", "end_workloads", "submit", "release", "terminate")
+STEPS = ("record", "add_workloads", "end_workloads", "submit", "release", "end")
 EXPECTED = {f"{when} {what}" for when in ("before", "after") for what in STEPS}
 #: Says that it began; each line is one job that ran.
 SCRIPT = """#!/bin/sh

@@ -49,7 +49,7 @@ _HAS_MODULE: Final = (
 )  # fmt: skip
 
 
-_BEHIND: Final = {LAUNCHER: "llama_cpp"}
+_BEHIND: Final = {LAUNCHER: "xllamacpp"}
 """Our own launcher of an engine -> the module that has the engine."""
 _INSTALL: Final = {
     "vllm": "pip install vllm",

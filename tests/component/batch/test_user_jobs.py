@@ -175,7 +175,7 @@ def test_a_job_that_counts_nonsense_or_stumbles_over_an_answer(
         summary = run(stub.url, prompts(["a", odd, "c"]), **options)
     assert (summary.failed, summary.completion_tokens) == (1, 0)
     found = rows()
-    assert [row["prompt_tokens"] for row in found] == [0, None, 0]
+    assert [row["prompt_tokens"] for row in found] == [None, None, None], "nobody knows how many there were"
     assert found[1]["error"].startswith("the answer cannot be read (TypeError: ")
     assert '"note":"********"' in found[1]["error"]
 

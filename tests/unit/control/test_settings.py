@@ -210,7 +210,12 @@ async def test_shepherds_names_and_flags_are_understood(site: Site) -> None:
 
 async def test_only_runs_have_settings(site: Site) -> None:
     swarm = Workload(
-        name="w", kind=Kind.SWARM, uid="u1", backend="fake", run_dir=str(site.root / "w"), groups=(group(),)
+        name="w",
+        kind=Kind.SWARM,
+        uid="u1",
+        backend="fake",
+        run_dir=str(StatePaths(site.root).workload("w")),
+        groups=(group(),),
     )
     site.service.create(swarm)
     with pytest.raises(InputError, match="'w' is a swarm, and only runs have settings that can be changed"):

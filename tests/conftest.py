@@ -91,9 +91,17 @@ class Home:
         }
 
     def run(
-        self, *arguments: str, check: bool = True, env: Mapping[str, str] | None = None, timeout: float = 180
+        self,
+        *arguments: str,
+        check: bool = True,
+        env: Mapping[str, str] | None = None,
+        timeout: float = 180,
+        patience: bool = False,
     ) -> subprocess.CompletedProcess[str]:
-        """Run one command as a user types it."""
+        """Run one command as a user types it.
+
+        What it says while a busy machine lets it wait for its host is left out, unless `patience` is asked about.
+        """
         done = subprocess.run(
             [PYTHON, "-m", "remuda", *arguments],
             env={**self.env, **(env or {})},
@@ -104,6 +112,9 @@ class Home:
             stdin=subprocess.DEVNULL,
             check=False,
         )
+        if not patience:
+            lines = done.stderr.splitlines(keepends=True)
+            done.stderr = "".join(line for line in lines if not line.startswith("waiting for the host (pid "))
         if check:
             assert done.returncode == 0, f"{arguments}: {done.returncode}\n{done.stdout}\n{done.stderr}\n{self.log()}"
         return done

@@ -15,7 +15,7 @@ from remuda.base.ids import check_name, check_uid
 from remuda.control import rundirs
 from remuda.control.lookout import Lookout
 from remuda.control.ports import Reserved
-from remuda.control.settle import devices_by_task, is_same, with_devices, with_port
+from remuda.control.settle import check_count, devices_by_task, is_same, with_devices, with_port
 from remuda.control.sweep import EndingView, StrayView, endings, sweep
 from remuda.plan.model import Kind, Role, Workload
 from remuda.store import ops
@@ -122,6 +122,8 @@ class Service(Lookout):
             if backend and backend not in self.supervisor.backends:
                 known = ", ".join(sorted(self.supervisor.backends))
                 raise InputError(f"this host has no backend {backend!r}", hint=f"known: {known}")
+        for group in workload.groups:
+            check_count(workload, group.name, group.count)
         old = self.supervisor.wants.get(workload.name)
         if old is not None:
             self._check_replaceable(old, workload.kind)
@@ -348,6 +350,7 @@ class Service(Lookout):
         group = next((group for group in want.workload.groups if group.role is Role.REPLICA), None)
         if group is None or count < 1:
             raise InputError(f"{name!r} cannot be scaled to {count} replicas")
+        check_count(want.workload, group.name, count)
         if takes_turns(want.workload, group) and count > HEIR:
             raise InputError(f"{name!r} has a lifetime, and cannot have more than {HEIR} replicas")
         endpoint = want.workload.endpoint

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from remuda.backends.base import TaskKey
 from remuda.backends.local.devices import assign, present_gpus
+from remuda.base.errors import InputError
 from remuda.control.ports import Reserved, choose_port
 from remuda.plan.model import Group, Listen, Workload
 from remuda.plan.relay import EVERYWHERE
@@ -19,6 +20,24 @@ if TYPE_CHECKING:
 
 _FOUND = frozenset({"env", "gpus", "devices", "home", "python"})
 """What of a `place` was found or chosen where the command was typed, not asked for."""
+
+
+MOST_HERE = 200
+"""Tasks of a group on this machine: each is two processes at least, and a machine without any left serves nobody."""
+
+
+def check_count(workload: Workload, group: str, count: int) -> None:
+    """Refuse more tasks than a machine can carry; a scheduler says itself how many it takes.
+
+    Raises:
+        InputError: there would be too many.
+    """
+    backend = workload.group(group).backend or workload.backend
+    if backend == "local" and count > MOST_HERE:
+        raise InputError(
+            f"{workload.name!r} cannot have {count} tasks {group!r} on this machine: {MOST_HERE} at most",
+            hint="ask for fewer, or use a cluster (backend: {type: slurm})",
+        )
 
 
 def is_same(old: Workload, new: Workload) -> bool:

@@ -46,14 +46,14 @@ def injected(home: Home, code: str) -> dict[str, str]:
 
 
 def test_a_slow_start_is_waited_for_while_it_gets_on(home: Home) -> None:
-    done = home.run("host", "start", "--wait", "3s", env=injected(home, SLOW))
+    done = home.run("host", "start", "--wait", "3s", env=injected(home, SLOW), patience=True)
     assert f"host {home.host_pid()} serves" in done.stderr
     assert f"waiting for the host (pid {home.host_pid()}): it loads its modules" in done.stderr
     assert starting.told(home.paths) == (0, ""), "nothing of it is left"
 
 
 def test_a_host_that_does_nothing_is_told_and_comes_up_later(home: Home) -> None:
-    stuck = home.run("host", "start", "--wait", "2s", env=injected(home, STUCK), check=False)
+    stuck = home.run("host", "start", "--wait", "2s", env=injected(home, STUCK), check=False, patience=True)
     pid, stage = starting.told(home.paths)
     assert stage == "loads its modules"
     assert stuck.returncode == 7

@@ -8,9 +8,9 @@ import pytest
 from tests.unit.supervise.build import group, workload
 
 from remuda.backends.base import TaskKey
-from remuda.base.errors import Conflict
+from remuda.base.errors import Conflict, InputError
 from remuda.control.ports import Reserved
-from remuda.control.settle import devices_by_task, is_same, with_devices, with_port
+from remuda.control.settle import check_count, devices_by_task, is_same, with_devices, with_port
 from remuda.plan.model import Command, Endpoint, Group, Listen, Resources, Role, Secret, Workload
 from remuda.plan.relay import relay_group
 from remuda.supervise.model import Want
@@ -143,3 +143,17 @@ def test_where_a_secret_was_put_does_not_matter() -> None:
     elsewhere = Command(argv=("server",), secret_env={"KEY": Secret(env="B")})
     first, second = (group().model_copy(update={"command": command}) for command in (SECRET, elsewhere))
     assert is_same(workload(first), workload(second))
+
+
+@pytest.mark.parametrize(
+    ("backend", "count", "fits"), [("local", 200, True), ("local", 201, False), ("slurm", 5000, True)]
+)
+def test_a_machine_carries_so_many_tasks(backend: str, count: int, fits: bool) -> None:
+    """`scale NAME 100000` would leave a machine without processes, for everybody on it."""
+    asked = workload(group("replica", 1)).model_copy(update={"backend": backend})
+    if fits:
+        check_count(asked, "replica", count)
+        return
+    with pytest.raises(InputError) as refused:
+        check_count(asked, "replica", count)
+    assert refused.value.message == f"'w' cannot have {count} tasks 'replica' on this machine: 200 at most"

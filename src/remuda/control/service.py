@@ -348,8 +348,10 @@ class Service(Lookout):
         """
         want = self._want(name)
         group = next((group for group in want.workload.groups if group.role is Role.REPLICA), None)
-        if group is None or count < 1:
-            raise InputError(f"{name!r} cannot be scaled to {count} replicas")
+        if group is None:
+            raise InputError(f"{name!r} is a {want.workload.kind.value}, which has no replicas to scale")
+        if count < 1:
+            raise InputError(f"{name!r} needs at least 1 replica, not {count}", hint=f"to end it: remuda down {name}")
         check_count(want.workload, group.name, count)
         if takes_turns(want.workload, group) and count > HEIR:
             raise InputError(f"{name!r} has a lifetime, and cannot have more than {HEIR} replicas")

@@ -105,6 +105,15 @@ def test_scale_up_and_down(herd: Home) -> None:
     until(lambda: len(herd.view("herd")["router"]["members"]) == 2, "two members")
 
 
+def test_a_scale_that_no_machine_carries_is_refused(herd: Home) -> None:
+    said = herd.run("scale", "herd", "100000", check=False)
+    assert said.returncode == 2
+    assert (
+        said.stderr.splitlines()[0] == "error: 'herd' cannot have 100000 tasks 'replica' on this machine: 200 at most"
+    )
+    assert len(herd.view("herd")["tasks"]) == 3, "nothing has changed"
+
+
 def test_the_api_has_its_document(herd: Home) -> None:
     document: dict[str, Any] = herd.client.get("/openapi.json")
     assert {"/api/v1/workloads", "/api/v1/workloads/{name}/explain", "/api/v1/host"} <= set(document["paths"])

@@ -6,6 +6,7 @@ import os
 import tempfile
 from contextlib import suppress
 from pathlib import Path
+from typing import BinaryIO
 
 
 def write_atomic(path: Path, data: bytes | str, *, mode: int = 0o644, sync: bool = True) -> None:
@@ -23,6 +24,19 @@ def write_atomic(path: Path, data: bytes | str, *, mode: int = 0o644, sync: bool
     except BaseException:
         Path(temporary).unlink(missing_ok=True)
         raise
+
+
+def create(path: Path, mode: int = 0o666) -> BinaryIO:
+    """A new file for writing, whatever lay under its name: nobody's link is followed, and nobody's file is written.
+
+    In a folder that others can write, a name that can be guessed may be theirs already.
+
+    Raises:
+        OSError: it cannot be made.
+    """
+    path.unlink(missing_ok=True)
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, mode)
+    return os.fdopen(descriptor, "wb")
 
 
 def remove_empty(*folders: Path) -> None:

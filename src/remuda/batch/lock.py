@@ -17,6 +17,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from remuda.base.errors import Conflict, RemudaError
+from remuda.base.private import make_private
 from remuda.batch.checkpoint import full
 
 if TYPE_CHECKING:
@@ -69,7 +70,7 @@ class FileLock:
         while True:
             try:
                 self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-                fd = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o600)
+                fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
             except OSError as error:
                 raise RemudaError(f"{self._what} cannot be used: {self._path}: {error.strerror}") from error
             try:
@@ -184,8 +185,11 @@ async def take_lock(
 
     Raises:
         Busy: another process has it, and lives.
+        NotPrivate: it is somebody else's, or others can write it.
         RemudaError: it cannot be made.
     """
+    with suppress(OSError):  # what cannot be made is told below
+        make_private(folder, instead="give a folder of your own with --checkpoint-dir")
     return await _take(lambda: FolderLock(folder, owner), owner, wait_s, silent_s)
 
 

@@ -83,7 +83,7 @@ class Scan:
             RemudaError: the file cannot be read, or an earlier version wrote it.
         """
         try:
-            self._fd = os.open(self._path, os.O_RDONLY)
+            self._fd = os.open(self._path, os.O_RDONLY | os.O_NOFOLLOW)
             try:
                 yield from self._records()
             finally:
@@ -238,7 +238,7 @@ class LogWriter:
         self._dirty = False
         self._broken: OSError | None = None
         try:
-            self._fd = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+            self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
         except OSError as error:
             raise _refused(path, error) from error
         try:

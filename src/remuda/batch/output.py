@@ -16,6 +16,7 @@ from zlib import crc32
 import pyarrow as pa
 
 from remuda.base.errors import InputError, Interrupted, RemudaError
+from remuda.base.files import create
 from remuda.batch.digest import content_digests
 from remuda.batch.expand import FORMATS
 from remuda.batch.fit import open_arrow, output_schema
@@ -139,7 +140,8 @@ class _ArrowWriter:
         self._pending: list[pa.RecordBatch] = []
         self._bytes = self._rows = 0
         self._csv = target.kind == "csv"
-        self._out = open_arrow(str(path), schema, target)
+        self._file = create(path)
+        self._out = open_arrow(self._file, schema, target)
 
     def write(self, chunk: Chunk, added: dict[str, list[Any]]) -> None:
         batch = to_batch(chunk, self._inputs)
@@ -169,13 +171,14 @@ class _ArrowWriter:
     def close(self) -> None:
         self._flush()
         self._out.close()
+        self._file.close()
 
 
 class _LinesWriter:
     """Jsonl: a line per row; what JSON has no word for (dates, decimals) is written as text."""
 
     def __init__(self, path: Path) -> None:
-        self._file = path.open("wb")
+        self._file = create(path)
 
     def write(self, chunk: Chunk, added: dict[str, list[Any]]) -> None:
         records = chunk.records if chunk.records is not None else chunk.batch.to_pylist()  # type: ignore[union-attr]
@@ -208,7 +211,7 @@ class OutputPass:
         """
         path = self._temporary([])
         try:
-            with path.open("wb") as file:
+            with create(path) as file:
                 file.write(_TRIAL)
                 file.flush()
                 os.fsync(file.fileno())

@@ -37,6 +37,11 @@ METRICS_LABEL: Final = "remuda-metrics"
 """Label of the waiting room that tells where smg's metrics are."""
 
 
+_MOST_BYTES = 1 << 20
+"""Of a request that nobody can answer; whoever sends it may be anybody."""
+_BLOCK_BYTES = 1 << 16
+
+
 class Parser(argparse.ArgumentParser):
     """Says what is wrong in one sentence and ends with 2."""
 
@@ -76,7 +81,11 @@ class WaitingRoom(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         """Refuse: reached only in the moment before smg saw that this is not healthy."""
-        self.rfile.read(int(self.headers.get("content-length") or 0))
+        length = self.headers.get("content-length", "")
+        left = min(int(length), _MOST_BYTES) if length.isdigit() and len(length) < 20 else 0
+        while left > 0 and (block := self.rfile.read(min(left, _BLOCK_BYTES))):
+            left -= len(block)
+        self.close_connection = True  # what was not read is no next request
         message = {"message": "no replica is ready", "type": "server_error", "code": "no_available_workers"}
         self._send(503, {"error": message})
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import socket
+import threading
+from http.server import ThreadingHTTPServer
 from typing import Any
 
 import pytest
@@ -11,7 +14,7 @@ from remuda.plan.model import HOST_MARK, PORT_MARK, Endpoint, Group, Role, Secre
 from remuda.serving.prometheus import parse, quantile, total
 from remuda.serving.router import NO_KEYS, Keys, RouterSettings, router_named
 from remuda.serving.smg import SmgRouter, beside, summarize
-from remuda.serving.smg_launcher import LABEL, parser
+from remuda.serving.smg_launcher import LABEL, WaitingRoom, parser
 
 ENDPOINT = Endpoint(port=8080, router="router", model="tiny")
 
@@ -127,3 +130,17 @@ def test_stats_without_metrics_are_zero() -> None:
     assert summarize([], ()).p99_s == 0.0
     assert total((), "x") == 0.0
     assert quantile(parse('x_bucket{le="+Inf"} 4'), "x", 0.5) == 0.0
+
+
+def test_the_waiting_room_keeps_nothing_of_what_it_is_sent() -> None:
+    """Anybody on the machine may send to it, and say that much will come."""
+    server = ThreadingHTTPServer(("127.0.0.1", 0), WaitingRoom)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        with socket.create_connection(("127.0.0.1", server.server_port), 30) as line:
+            line.sendall(b"POST /v1/completions HTTP/1.1\r\nhost: x\r\ncontent-length: 3000000000\r\n\r\n")
+            line.sendall(b"x" * (1 << 20))
+            assert line.recv(1000).startswith(b"HTTP/1.0 503 ")
+    finally:
+        server.shutdown()
+        server.server_close()

@@ -13,16 +13,16 @@ import logging
 import os
 import socket
 from contextlib import contextmanager, suppress
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from remuda.base.errors import Conflict
 from remuda.base.files import write_atomic
-from remuda.node.ports import UnsafeDirectory, lock_folder
+from remuda.node.ports import UnsafeDirectory, lock_folder, owner_file, promised_to
 from remuda.supervise.loop import all_ended
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
+    from pathlib import Path
 
     from remuda.backends.base import TaskKey
     from remuda.plan.model import Listen
@@ -68,27 +68,22 @@ class Reserved:
 
     def other(self, port: int) -> str:
         """State directory of another host that the port is reserved for; empty when there is none."""
-        try:
-            home = _read(self.locks / f"{port}.owner")
-        except OSError:
-            return ""
-        # A state directory that was removed has no workloads.
-        return home if home != self._home and home and Path(home).is_dir() else ""
+        home = promised_to(self.locks, port)
+        return home if home != self._home else ""
 
     def take(self, name: str, port: int) -> None:
         """Write down that the port is this workload's."""
         self._known[name] = port
-        write_atomic(self.locks / f"{port}.owner", self._home, mode=0o600, sync=False)
+        write_atomic(owner_file(self.locks, port), self._home, mode=0o600, sync=False)
 
     def give_back(self, name: str, port: int) -> None:
         """Let others have it."""
         self._known[name] = 0
         if port in self._known.values():
             return
-        path = self.locks / f"{port}.owner"
         with suppress(OSError):
-            if _read(path) == self._home:
-                path.unlink()
+            if promised_to(self.locks, port) == self._home:
+                owner_file(self.locks, port).unlink()
 
     async def step(self, want: Want, tasks: Mapping[TaskKey, Task]) -> float | None:
         """Keep the port of a workload as long as it is wanted or something of it is left."""
@@ -114,12 +109,6 @@ class Reserved:
                     self.take(name, port)
         except (Conflict, OSError) as error:
             _LOG.warning("port %d of %s cannot be reserved: %s", port, name, error)
-
-
-def _read(path: Path) -> str:
-    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
-    with os.fdopen(descriptor) as file:
-        return file.read()
 
 
 def choose_port(listen: Listen, used: Mapping[int, str], host: str, reserved: Reserved) -> int:

@@ -61,6 +61,8 @@ class PortClaim:
     def take_free(self, preferred: int, key: str, *, avoid: int = 0) -> int:
         """Hold the port held before if it is free and not `avoid`, else the first free one.
 
+        The address of a workload is left alone, even while nobody uses it: what keeps it comes back to that very port.
+
         Args:
             preferred: search from here upward; 0 starts at a place derived from `key`, so that many rarely meet.
             key: name of the allocation.
@@ -74,7 +76,7 @@ class PortClaim:
         if self.port and self.port != avoid and is_free(self._host, self.port, reuse=True):
             return self.port
         for port in _candidates(preferred, key):
-            if port in (avoid, self.port) or not self._hold(port):
+            if port in (avoid, self.port) or self._is_promised(port) or not self._hold(port):
                 continue
             # Without reuse this also finds servers that are bound and do not listen yet, as big engines do for minutes.
             if is_free(self._host, port, reuse=False):
@@ -87,6 +89,9 @@ class PortClaim:
         if self._fd >= 0:
             os.close(self._fd)
         self._fd, self.port = -1, 0
+
+    def _is_promised(self, port: int) -> bool:
+        return self._locks is not None and bool(promised_to(lock_folder(self._locks, self._own), port))
 
     def _hold(self, port: int) -> bool:
         """Exchange the held port for `port`, unless another program holds that."""
@@ -111,6 +116,28 @@ def port_claim(spec: ChildSpec, host: str) -> PortClaim:
     """No port yet, of a child that will listen on `host`."""
     own = Path(spec.port_locks_own) if spec.port_locks_own else None
     return PortClaim(Path(spec.port_locks) if spec.port_locks else None, host, own)
+
+
+def promised_to(folder: Path, port: int) -> str:
+    """State directory with a workload whose address has this port, whether somebody listens or not; empty for none.
+
+    Args:
+        folder: see `lock_folder`.
+        port: looked for.
+    """
+    try:
+        descriptor = os.open(owner_file(folder, port), os.O_RDONLY | os.O_NOFOLLOW)
+        with os.fdopen(descriptor) as file:
+            home = file.read()
+    except (OSError, ValueError):
+        return ""
+    # A state directory that was removed has no workloads.
+    return home if home and Path(home).is_dir() else ""
+
+
+def owner_file(folder: Path, port: int) -> Path:
+    """Says for which state directory's workload a port is kept."""
+    return folder / f"{port}.owner"
 
 
 def _candidates(preferred: int, key: str) -> list[int]:

@@ -178,7 +178,7 @@ def test_where_a_stranger_made_the_folder_hosts_and_nodes_meet_in_one_of_ours(
     assert stranger.does(deeds[made])
     reserved = Reserved(locks, own.parent, own)
     with reserved.choosing():
-        reserved.take("herd", free)
+        reserved.take("herd", free + 1)
     assert reserved.locks == own / os.uname().nodename
     assert [folder.stat().st_mode & 0o777 for folder in (own, reserved.locks)] == [0o700, 0o700]
     # A node program of the same state directory holds the port: the host sees it, and so does another one.
@@ -188,6 +188,28 @@ def test_where_a_stranger_made_the_folder_hosts_and_nodes_meet_in_one_of_ours(
     assert other.take_free(free, "b") > free
     claim.release()
     other.release()
+
+
+def test_a_node_program_leaves_the_address_of_a_workload_alone(common: Path, free: int) -> None:
+    """Killed together, a router that is begun again a moment before the relay would have the address for ever."""
+    home = common / "home"
+    reserved = Reserved(common / "locks", home, home / "ports")
+    with reserved.choosing():
+        reserved.take("herd", free)
+    router, relay = (PortClaim(common / "locks", HOST, home / "ports") for _ in range(2))
+    home.mkdir()
+    assert router.take_free(free, "router") > free
+    assert relay.take_fixed(free) == free
+    relay.release()
+    reserved.give_back("herd", free)
+    assert PortClaim(common / "locks", HOST, home / "ports").take_free(free, "router") == free
+
+
+def test_the_address_of_a_home_that_is_gone_is_nobody_s(common: Path, free: int) -> None:
+    reserved = Reserved(common / "locks", common / "gone")
+    with reserved.choosing():
+        reserved.take("herd", free)
+    assert PortClaim(common / "locks", HOST).take_free(free, "a") == free
 
 
 def test_where_nothing_is_wrong_all_homes_share_one_folder(common: Path, free: int) -> None:

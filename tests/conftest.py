@@ -24,6 +24,7 @@ from remuda.backends.rundir import allocation_dir
 from remuda.base.paths import StatePaths
 from remuda.control.client import HostClient
 from tests.strangers import common, loose, stranger  # noqa: F401 - fixtures
+from tests.warm.command import surroundings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -75,11 +76,48 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: not item.nodeid.startswith(SLOW))
 
 
-class Home:
-    """One state directory, with the host and everything that its tests start."""
+class Parent:
+    """The process that forks hosts for the tests of this worker; it begins with the first that is asked for."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self) -> None:
+        self._folder = Path(tempfile.mkdtemp(prefix="rw", dir="/tmp"))
+        self.socket = self._folder / "s"
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def command(self) -> list[str]:
+        """What runs `remuda` so that it forks the host it needs."""
+        if self._process is None:
+            self.socket.with_suffix(".json").write_text(json.dumps(surroundings()))
+            self._process = subprocess.Popen([PYTHON, str(WARM / "parent.py"), str(self.socket)], stdin=subprocess.PIPE)
+            atexit.register(self.close, os.getpid())
+            until(self.socket.exists, "the parent of hosts has loaded its modules")
+        return [PYTHON, str(WARM / "command.py"), str(self.socket)]
+
+    def close(self, owner: int) -> None:
+        """It ends with what it reads from."""
+        if self._process is None or self._process.stdin is None or os.getpid() != owner:
+            return
+        self._process.stdin.close()
+        self._process.wait(10)
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+
+WARM = Path(__file__).parent / "warm"
+COLD = [PYTHON, "-m", "remuda"]
+PARENT = Parent()
+
+
+class Home:
+    """One state directory, with the host and everything that its tests start.
+
+    Args:
+        root: an empty directory.
+        cold: start hosts as a user's command does, and not as forks of a process that has loaded what they need.
+    """
+
+    def __init__(self, root: Path, *, cold: bool = False) -> None:
         self.root = root
+        self.command = COLD if cold else PARENT.command()
         self.paths = StatePaths(root / "home")
         self.paths.prepare()
         self.client = HostClient(self.paths)
@@ -103,7 +141,7 @@ class Home:
         What it says while a busy machine lets it wait for its host is left out, unless `patience` is asked about.
         """
         done = subprocess.run(
-            [PYTHON, "-m", "remuda", *arguments],
+            [*self.command, *arguments],
             env={**self.env, **(env or {})},
             cwd=self.root,
             capture_output=True,
@@ -122,7 +160,7 @@ class Home:
     def start(self, *arguments: str, env: Mapping[str, str] | None = None) -> subprocess.Popen[str]:
         """Start a command and go on."""
         return subprocess.Popen(
-            [PYTHON, "-m", "remuda", *arguments],
+            [*self.command, *arguments],
             env={**self.env, **(env or {})},
             cwd=self.root,
             stdout=subprocess.PIPE,
@@ -231,6 +269,14 @@ def until(ask: Callable[[], T | None], what: str, limit_s: float = 90.0) -> T:
 def home() -> Iterator[Home]:
     """A fresh state directory under a short path."""
     one = Home(Path(tempfile.mkdtemp(prefix="rh", dir="/tmp")))
+    yield one
+    one.close()
+
+
+@pytest.fixture
+def cold_home() -> Iterator[Home]:
+    """The same where hosts start as a user's do: for tests of the start, and of what a fork would hide."""
+    one = Home(Path(tempfile.mkdtemp(prefix="rh", dir="/tmp")), cold=True)
     yield one
     one.close()
 

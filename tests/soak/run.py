@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 @contextmanager
 def a_home() -> Iterator[Home]:
     """A state directory that is gone afterwards, with all that ran in it."""
-    home = Home(Path(tempfile.mkdtemp(prefix="rh", dir="/tmp")))
+    home = Home(Path(tempfile.mkdtemp(prefix="rh", dir="/tmp")), cold=True)
     try:
         yield home
     finally:

@@ -1,0 +1,99 @@
+"""The `remuda` command, with a host that is forked where it would start one.
+
+    python tests/warm/command.py SOCKET WORD...
+
+What a fork cannot give (another user, network or mount, limits, a preloaded library) is started as it always is.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import resource
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from typing import IO, Any
+
+_LIMITS = (resource.RLIMIT_NOFILE, resource.RLIMIT_NPROC, resource.RLIMIT_FSIZE, resource.RLIMIT_AS)
+#: What an interpreter and its libraries read when they start, which a forked one has behind it.
+_AT_START = ("PYTHON", "LD_", "FAKETIME", "MALLOC")
+
+
+def surroundings() -> dict[str, Any]:
+    """What a host has from the process that starts it, beside the environment and the working directory."""
+    return {
+        "namespaces": [str(Path(f"/proc/self/ns/{name}").readlink()) for name in ("net", "mnt", "user", "pid")],
+        "user": [os.getresuid(), os.getresgid()],
+        "umask": Path("/proc/self/status").read_text().split("Umask:")[1].split()[0],
+        "limits": [resource.getrlimit(limit) for limit in _LIMITS],
+        "start": sorted(f"{name}={value}" for name, value in os.environ.items() if name.startswith(_AT_START)),
+        "cgroup": Path("/proc/self/cgroup").read_text(),
+    }
+
+
+class Forked:
+    """A host as `start_host` sees it."""
+
+    def __init__(self, pid: int) -> None:
+        self.pid = pid
+
+    def poll(self) -> int | None:
+        """None while it lives."""
+        try:
+            state = Path(f"/proc/{self.pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
+        except OSError:
+            return 1
+        return 1 if state == "Z" else None
+
+
+class Starter:
+    """Stands where `remuda.control.client` finds `subprocess`.
+
+    Args:
+        path: socket of the process that forks; what surrounded it when it began lies beside it.
+    """
+
+    DEVNULL = subprocess.DEVNULL
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def Popen(self, words: list[str], **given: Any) -> Forked | subprocess.Popen[bytes]:  # noqa: N802 - its name there
+        """Fork a host, or start one where a fork would not be the same."""
+        same = json.loads(self._path.with_suffix(".json").read_text()) == json.loads(json.dumps(surroundings()))
+        if words[1:] != ["-m", "remuda.host"] or not same:
+            return subprocess.Popen(words, **given)
+        return Forked(self._ask({"cwd": str(given["cwd"]), "env": given["env"]}, given["stdout"]))
+
+    def _ask(self, request: dict[str, Any], log: IO[bytes]) -> int:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+            connection.connect(str(self._path))
+            data = json.dumps(request).encode() + b"\n"
+            sent = socket.send_fds(connection, [data], [log.fileno()])
+            connection.sendall(data[sent:])
+            return int(connection.recv(20))
+
+
+def warm(path: Path) -> None:
+    """Let this process fork its hosts."""
+    from remuda.control import client
+
+    setattr(client, "subprocess", Starter(path))  # noqa: B010 - types know that it is a module
+
+
+def main() -> int:
+    """Be `python -m remuda`; returns its exit code."""
+    warm(Path(sys.argv[1]))
+    found = importlib.util.find_spec("remuda.__main__")
+    sys.argv[:] = [str(found.origin if found else ""), *sys.argv[2:]]
+    sys.path[0] = str(Path.cwd())
+    from remuda.cli import main as remuda
+
+    return remuda()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -5,8 +5,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-# Tests mostly wait for clusters, so there are two for each core.
-WORKERS := $(shell echo $$((2 * $$(nproc))))
+# Tests mostly wait, for clusters and for what they killed: there are four for each core.
+WORKERS := $(shell echo $$((4 * $$(nproc))))
 
 .DEFAULT_GOAL := help
 .PHONY: help install compile demo test check lint types contracts format lock bench proof soak vllm clean

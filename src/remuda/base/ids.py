@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import secrets
 
-from remuda.base.errors import InputError
+from remuda.base.errors import InputError, NotFound
 
 _NAME = re.compile(r"[a-z0-9]([a-z0-9._-]{0,61}[a-z0-9])?")
 _ALPHABET = "abcdefghjkmnpqrstuvwxyz23456789"
@@ -24,6 +24,17 @@ def check_name(name: str, *, where: str = "") -> str:
             where=where,
         )
     return name
+
+
+def api_path(name: str, *more: str) -> str:
+    """Path of a workload in the host's API, or of what is below it.
+
+    Raises:
+        NotFound: nothing can have that name.
+    """
+    if _NAME.fullmatch(name) is None:
+        raise NotFound(f"nothing is called {name!r}", hint="`remuda status` lists what there is")
+    return "/".join(("/workloads", name, *more))
 
 
 _UID = re.compile(r"[a-z0-9]{1,32}(-[1-9][0-9]{0,8})?")

@@ -36,14 +36,23 @@ class RequestJob(SwarmJob):
     """
 
     revision: ClassVar[int] = 1
+    outputs: ClassVar[int] = 1
+    """Columns that an answer fills."""
     usage: ClassVar[bool] = True
-    likes_order = True
     """Whether the output gets token columns."""
+    likes_order = True
     types: ClassVar[tuple[str, ...]] = ()
     """Types of the first output columns, `string` or `double`; those of the others are found from the values."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
+        if (named := len(self.output_names)) != self.outputs:
+            names = ", ".join(self.output_names)
+            columns = f"one ({names})" if named == 1 else f"{named} columns ({names})"
+            fills = f"{self.outputs} columns" if self.outputs > 1 else "one column"
+            raise InputError(
+                f"the job's answers fill {fills}, not {columns}", hint="name as many", where="--output-column"
+            )
         for name in _NOT_OURS:
             if name in self.kwargs:
                 hint = "give the key by --api-key-env or --api-key-file" if name == "api_key" else ""
@@ -312,6 +321,7 @@ class PerplexityJob(RequestJob):
     """
 
     columns = ("messages", "prompt", "text")
+    outputs = 3
     types = ("string", "double")
 
     def __init__(self, *, of: str = "reply", **options: Any) -> None:

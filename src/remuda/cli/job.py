@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from remuda.base.ids import api_path
 from remuda.cli.lazy import NearGroup
 from remuda.cli.show import age, echo, pairs, print_json, say, table
 
@@ -233,7 +234,7 @@ def logs(job_id: str, follow: bool, tail: int, raw: bool) -> None:
     state = jobs.job_state(state_paths(), _host(), job_id)
     if not state.detached:
         raise Conflict(f"job {job_id!r} runs in the foreground", hint="its output is in the terminal that runs it")
-    for line in connect().lines(f"/workloads/{job_id}/logs", task="driver/0", follow=str(follow).lower(), tail=tail):
+    for line in connect().lines(api_path(job_id, "logs"), task="driver/0", follow=str(follow).lower(), tail=tail):
         click.echo(line, color=True) if raw else echo(line)
 
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from remuda.base.ids import api_path
 from remuda.cli.show import print_json, say, table
 
 if TYPE_CHECKING:
@@ -29,9 +30,9 @@ def set_(name: str, changes: tuple[str, ...], as_json: bool) -> None:
     host = connect()
     if changes:
         body = {"changes": _pairs(changes), "by": user_name()}
-        views = host.post(f"/workloads/{name}/settings", body)
+        views = host.post(api_path(name, "settings"), body)
     else:
-        views = host.get(f"/workloads/{name}/settings")
+        views = host.get(api_path(name, "settings"))
     if as_json:
         print_json(views)
     elif changes:

@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from remuda.base.ids import api_path
 from remuda.base.text import clean_json
 from remuda.base.units import show_count, show_duration
 from remuda.cli import taskview
@@ -29,8 +30,8 @@ def status(name: str | None, everything: bool, watch: bool, as_json: bool) -> No
 
     client = connect()
     while True:
-        if name:
-            seen = client.get(f"/workloads/{name}", fresh="true")
+        if name is not None:
+            seen = client.get(api_path(name), fresh="true")
         else:
             seen = client.get("/workloads", everything=str(everything).lower())
         if watch:
@@ -38,7 +39,7 @@ def status(name: str | None, everything: bool, watch: bool, as_json: bool) -> No
         if as_json:
             print_json(seen)
         else:
-            show_workload(seen) if name else show_list(seen)
+            show_workload(seen) if name is not None else show_list(seen)
         if not watch:
             return
         time.sleep(_AGAIN_S)
@@ -130,7 +131,7 @@ def logs(
         raise click.UsageError("give --replica or --task, not both")
     chosen = task or (f"replica/{replica}" if replica is not None else "")
     asked = {"follow": str(follow).lower(), "stderr": str(stderr).lower(), "tail": tail, "attempt": attempt}
-    lines = connect().lines(f"/workloads/{name}/logs", task=chosen, **asked)
+    lines = connect().lines(api_path(name, "logs"), task=chosen, **asked)
     for line in lines:
         if form == "json":
             click.echo(clean_json(json.dumps({"line": line}, ensure_ascii=False)))
@@ -145,7 +146,7 @@ def explain(name: str, as_json: bool) -> None:
     """Say why NAME is as it is: states, reasons, what ended and why, with the evidence."""
     from remuda.control.client import connect
 
-    answer = connect().get(f"/workloads/{name}/explain")
+    answer = connect().get(api_path(name, "explain"))
     if as_json:
         print_json(answer)
         return
@@ -161,7 +162,7 @@ def events(name: str, limit: int, as_json: bool) -> None:
     """Print the story of NAME: every move of its tasks and every change of intent, oldest first."""
     from remuda.control.client import connect
 
-    story = connect().get(f"/workloads/{name}/events", limit=limit)
+    story = connect().get(api_path(name, "events"), limit=limit)
     if as_json:
         print_json(story)
         return

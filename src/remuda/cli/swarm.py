@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from remuda.base.ids import api_path
 from remuda.cli.lazy import NearGroup
 from remuda.cli.show import echo, pairs, print_json, table
 
@@ -71,7 +72,7 @@ def describe(name: str, output: str) -> None:
 
     from remuda.control.client import connect
 
-    answer = connect().get(f"/workloads/{name}/spec")
+    answer = connect().get(api_path(name, "spec"))
     spec = json.loads(answer["spec"]) if answer["spec"] else {}
     data = {"name": name, **spec}
     if output == "json":

@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from remuda.base.ids import api_path
 from remuda.cli.show import echo, print_json, say
 
 
@@ -93,5 +94,5 @@ def scale(name: str, replicas: int) -> None:
     """Change the number of replicas of the swarm NAME, in place."""
     from remuda.control.client import connect
 
-    view = connect().post(f"/workloads/{name}/scale", {"replicas": replicas})
+    view = connect().post(api_path(name, "scale"), {"replicas": replicas})
     say(f"{name} shall have {view['wanted']} replicas; {view['ready']} are ready (remuda status {name})")

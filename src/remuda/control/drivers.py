@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from remuda.base.errors import Conflict, InputError, Interrupted, NotFound, Rejected, RemudaError
 from remuda.base.files import write_atomic
-from remuda.base.ids import new_suffix
+from remuda.base.ids import api_path, new_suffix
 from remuda.control.client import connect
 from remuda.control.endpoint_file import ENDPOINT_FILE
 from remuda.control.jobs import ENDED, FAILED, OUTCOME, JobFolder, run_here, wait_job
@@ -64,7 +64,7 @@ def beside(
     Raises:
         NotFound: there is none of that name.
     """
-    known = client.get(f"/workloads/{name}/spec")
+    known = client.get(api_path(name, "spec"))
     document = json.loads(known["spec"] or "{}")
     spec = SlurmJob.model_validate(document.get("backend", {}).get("job", {}))
     return Beside(Workload.model_validate(known["plan"]), spec, Asked(cpus, mem, time_limit, mail_user))

@@ -7,6 +7,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from remuda.base.errors import Conflict, HostUnreachable, Interrupted, NotFound, TimedOut
+from remuda.base.ids import api_path
 from remuda.control.client import HostClient, connect
 
 if TYPE_CHECKING:
@@ -138,7 +139,7 @@ class _Looker:
 def _forget(host: HostClient, name: str, *, must: bool) -> str:
     """Forget it; a folder of it that the host does not remove, else empty."""
     try:
-        answer = host.delete(f"/workloads/{name}")
+        answer = host.delete(api_path(name))
     except NotFound:
         return ""
     except Conflict:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from remuda.base import errors
 from remuda.base.errors import Conflict, HostUnreachable, Interrupted, NotFound, RemudaError
 from remuda.base.files import write_atomic
-from remuda.base.ids import check_name, new_suffix, slug
+from remuda.base.ids import api_path, check_name, new_suffix, slug
 from remuda.wire.process import ProcessId, identify, is_alive
 
 if TYPE_CHECKING:
@@ -144,7 +144,7 @@ def job_state(paths: StatePaths, client: HostClient | None, job_id: str) -> JobS
     view: dict[str, Any] | None = None
     if client is not None:
         try:
-            view = client.get(f"/workloads/{job_id}")
+            view = client.get(api_path(job_id))
         except NotFound:
             view = None
     return _state(folder, view)
@@ -313,7 +313,7 @@ def cancel_job(paths: StatePaths, client: HostClient | None, job_id: str) -> Job
     if state.detached:
         if client is None:
             raise HostUnreachable("no host runs that could end it", hint="start one: remuda host start")
-        client.post(f"/workloads/{job_id}/down")
+        client.post(api_path(job_id, "down"))
         folder.write(OUTCOME, {"state": STOPPED, "reason": "cancelled"})
     else:
         owner = folder.owner()

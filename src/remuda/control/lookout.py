@@ -85,8 +85,15 @@ class Lookout:
         return {"name": name, "spec": row.spec, "plan": json.loads(row.plan), "generation": row.generation}
 
     def story(self, name: str, *, limit: int = 100, after: int | None = None) -> list[LineView]:
-        """Lines of a workload's story, oldest first."""
-        return [line_view(line) for line in self.journal.story(name, limit=limit, after=after)]
+        """Lines of a workload's story, oldest first; also of one that is forgotten, as long as its story is kept.
+
+        Raises:
+            NotFound: there is none of that name, and no story of one.
+        """
+        lines = self.journal.story(name, limit=limit, after=after)
+        if not lines and after is None:
+            self._want(name)
+        return [line_view(line) for line in lines]
 
     def explain(self, name: str) -> ExplainView:
         """Why it is as it is."""

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, cast
 from remuda.base.clock import LATE_S, SystemClock, steady
 from remuda.base.errors import Conflict, HostUnreachable, InputError, NotFound, RemudaError, Unavailable
 from remuda.base.files import write_atomic
-from remuda.base.ids import slug
+from remuda.base.ids import api_path, slug
 from remuda.batch.request import JobRequest
 from remuda.control import drivers, jobs, planning, swarms, targets
 from remuda.control.client import HostClient, connect
@@ -337,7 +337,7 @@ class PoolRun:
                 jobs.cancel_job(self.paths, self.host, member.job_id)
         if member.entry.is_ours:
             with suppress(NotFound):
-                self.host.post(f"/workloads/{member.entry.name}/down")
+                self.host.post(api_path(member.entry.name, "down"))
 
     def _put(self, member: Member, **changes: Any) -> None:
         """Change the record of one, on disk first of all."""

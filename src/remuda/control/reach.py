@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any
 
+from remuda.base.ids import api_path
 from remuda.control.client import HostClient, connect
 
 if TYPE_CHECKING:
@@ -30,5 +31,5 @@ def silence(view: Mapping[str, Any], client: HostClient | None = None, *, limit_
         if said := view["unreachable"] or task.get("reason", ""):
             return str(said)
         time.sleep(_LOOK_AGAIN_S)
-        view = host.get(f"/workloads/{view['name']}")
+        view = host.get(api_path(view["name"]))
     return ""

@@ -20,7 +20,7 @@ from remuda.backends.slurm.arrays import batch_uid, in_calls
 from remuda.backends.slurm.commands import own_options
 from remuda.base.errors import BackendUnreachable, InputError, NotFound, RemudaError
 from remuda.base.files import remove_empty
-from remuda.base.ids import check_name, new_suffix
+from remuda.base.ids import api_path, check_name, new_suffix
 from remuda.base.paths import state_paths
 from remuda.base.private import make_private
 from remuda.base.secrets import MASK, looks_secret
@@ -374,7 +374,7 @@ def look_up(names: Sequence[str], client: HostClient | None = None) -> list[dict
         NotFound: there is none of one of the names.
     """
     host = client or connect()
-    return [host.get(f"/workloads/{name}") for name in names]
+    return [host.get(api_path(name)) for name in names]
 
 
 def ended(names: Sequence[str], client: HostClient | None = None) -> list[dict[str, Any]]:
@@ -387,7 +387,7 @@ def wait_ended(names: Sequence[str], client: HostClient | None = None) -> Iterat
     host = client or connect()
     pause = _LOOK_AGAIN_S
     while True:
-        views = [host.get(f"/workloads/{name}") for name in names]
+        views = [host.get(api_path(name)) for name in names]
         yield views
         if all(view["phase"] in ENDED for view in views):
             return
@@ -429,7 +429,7 @@ def follow(name: str, client: HostClient | None = None) -> Iterator[Said]:
 def _output(host: HostClient, name: str, attempt: int) -> Iterator[Said]:
     """What an attempt writes until it ends; nothing of one that was never begun."""
     with suppress(NotFound):
-        for text in host.lines(f"/workloads/{name}/logs", follow="true", tail=0, attempt=attempt):
+        for text in host.lines(api_path(name, "logs"), follow="true", tail=0, attempt=attempt):
             yield Said(text)
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from remuda.base.errors import Conflict, InputError, RemudaError
+from remuda.base.ids import api_path
 from remuda.base.paths import state_paths
 from remuda.control import drivers, ending, jobs, planning, swarms, targets
 from remuda.control.client import connect
@@ -62,7 +63,7 @@ class Swarm:
         Raises:
             NotFound: there is none.
         """
-        connect().get(f"/workloads/{name}")
+        connect().get(api_path(name))
         swarm = cls.__new__(cls)
         swarm.__dict__.update(name=name, _planned=None, _keep=True, _wait_s=600.0, _target=None)
         return swarm
@@ -126,7 +127,7 @@ class Swarm:
 
     def status(self) -> dict[str, Any]:
         """What `remuda status NAME --json` prints."""
-        view: dict[str, Any] = connect().get(f"/workloads/{self.name}", fresh="true")
+        view: dict[str, Any] = connect().get(api_path(self.name), fresh="true")
         return view
 
     def submit_job(

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from remuda.base.errors import Conflict, RemudaError, TimedOut
 from remuda.base.files import remove_empty
+from remuda.base.ids import api_path
 from remuda.base.paths import state_paths
 from remuda.base.secrets import MASK, looks_secret
 from remuda.control import planning, rundirs
@@ -127,7 +128,7 @@ def wait_up(name: str, limit_s: float, client: HostClient | None = None) -> Iter
     host = client or connect()
     deadline = time.monotonic() + limit_s
     while True:
-        view = host.get(f"/workloads/{name}")
+        view = host.get(api_path(name))
         yield view
         if view["phase"] in UP:
             return

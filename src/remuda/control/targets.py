@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from remuda.base.errors import InputError
+from remuda.base.ids import api_path
 from remuda.base.secrets import SecretRef
 from remuda.base.settings import variable
 from remuda.batch.endpoint import key_meant_for
@@ -63,7 +64,7 @@ def of_swarm(name: str, model: str, key_env: str, say: Callable[[str], None]) ->
         RemudaError: it failed, or does not come up.
     """
     client = connect()
-    view = client.get(f"/workloads/{name}")
+    view = client.get(api_path(name))
     if not view["endpoint"] and view["kind"] != "swarm":
         raise InputError(f"{name!r} is a {view['kind']}, which has no endpoint", where="--name")
     if view["phase"] not in swarms.UP:

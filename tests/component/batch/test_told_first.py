@@ -242,6 +242,23 @@ def test_two_columns_of_the_jobs_own(tmp_path: Path) -> None:
         run_job(request, job=job)
 
 
+@pytest.mark.parametrize(
+    ("job", "names", "told"),
+    [
+        ("chat", ("a", "b"), "the job's answers fill one column, not 2 columns (a, b)"),
+        ("perplexity", ("a",), "the job's answers fill 3 columns, not one (a)"),
+    ],
+)
+def test_as_many_columns_as_the_answers_fill(
+    tmp_path: Path, stub: StubProcess, job: str, names: tuple[str, ...], told: str
+) -> None:
+    source = make(tmp_path, "in.jsonl", '{"messages": [{"role": "user", "content": "a"}]}\n')
+    request = JobRequest(stub.url, "m", str(source), str(tmp_path / "x.csv"), job=job, output_columns=names)
+    with pytest.raises(InputError, match=re.escape(told)):
+        run_job(request)
+    assert not (tmp_path / "x.csv").exists()
+
+
 def test_an_output_that_is_something_else(tmp_path: Path, echo: Run) -> None:
     source = make(tmp_path, "in.csv", "prompt\na\n")
     (tmp_path / "out.jsonl").mkdir()

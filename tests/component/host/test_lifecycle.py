@@ -82,6 +82,25 @@ def test_unknown_names_are_answered_with_the_nearest(herd: Home) -> None:
     assert done.stderr == "error: nothing is called 'hird'\n  did you mean herd?\n"
 
 
+@pytest.mark.parametrize(
+    ("words", "name"),
+    [
+        (("status", "herd/spec"), "herd/spec"),
+        (("status", ""), ""),
+        (("explain", "../herd"), "../herd"),
+        (("events", "nope"), "nope"),
+        (("logs", "a b"), "a b"),
+        (("down", "herd/spec"), "herd/spec"),
+        (("restart", "100%"), "100%"),
+        (("scale", "", "2"), ""),
+    ],
+)
+def test_what_nothing_is_called_is_said_so(herd: Home, words: tuple[str, ...], name: str) -> None:
+    done = herd.run(*words, check=False)
+    assert done.returncode == 3, done.stderr
+    assert done.stderr.splitlines()[0] == f"error: nothing is called {name!r}"
+
+
 def test_the_same_up_again_waits_for_what_is_there(herd: Home) -> None:
     uid = herd.view("herd")["uid"]
     done = [herd.start("up", "-c", str(herd.root / "herd.yaml")) for _ in range(3)]

@@ -151,8 +151,7 @@ class Home:
             check=False,
         )
         if not patience:
-            lines = done.stderr.splitlines(keepends=True)
-            done.stderr = "".join(line for line in lines if not line.startswith("waiting for the host (pid "))
+            done.stderr = at_once(done.stderr)
         if check:
             assert done.returncode == 0, f"{arguments}: {done.returncode}\n{done.stdout}\n{done.stderr}\n{self.log()}"
         return done
@@ -254,7 +253,13 @@ def _is_zombie(pid: int) -> bool:
         return True
 
 
-def until(ask: Callable[[], T | None], what: str, limit_s: float = 90.0) -> T:
+def at_once(told: str) -> str:
+    """What a command says where its host does not keep it waiting."""
+    lines = told.splitlines(keepends=True)
+    return "".join(line for line in lines if not line.startswith("waiting for the host (pid "))
+
+
+def until(ask: Callable[[], T | None], what: str, limit_s: float = 180.0) -> T:
     """Wait until `ask` says something true, and return it."""
     deadline = time.monotonic() + limit_s
     while True:

@@ -173,5 +173,5 @@ def test_limits_of_an_account_are_waited_for(runs: Runs) -> None:
     for number in range(4):
         runs.slurm("sbatch", "-p", "cpu", "--qos", "limited", "--job-name", f"other{number}", "--wrap", "sleep 4")
     runs.begin(*CPU, "--qos", "limited", last=5)
-    until(lambda: "limit" in runs.told().lower(), "the limit is told", 30)
+    until(lambda: "limit" in runs.told().lower(), "the limit is told")
     runs.wait_done()

@@ -34,4 +34,4 @@ def test_ray_over_two_nodes(site: Home, slurm: SlurmBed) -> None:
     assert "tasks ran on" in log
     site.run("down", "herd")
     nothing_left(site, slurm)
-    until(lambda: set(Path("/tmp").glob("rr????????")) <= before, "Ray's files are removed", 30)
+    until(lambda: set(Path("/tmp").glob("rr????????")) <= before, "Ray's files are removed")

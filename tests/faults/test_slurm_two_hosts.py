@@ -8,7 +8,7 @@ import subprocess
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.conftest import PYTHON, Home, until
+from tests.conftest import PYTHON, Home, at_once, until
 from tests.faults.slurm_runs import Runs
 
 if TYPE_CHECKING:
@@ -43,11 +43,13 @@ class Machine:
 
     def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         """A user's command there."""
-        return subprocess.run(
+        done = subprocess.run(
             [*self.enter, PYTHON, "-m", "remuda", *arguments],
             env=self.runs.home.env, cwd=self.runs.home.root, capture_output=True, text=True, timeout=120, check=False,
             stdin=subprocess.DEVNULL,
         )  # fmt: skip
+        done.stderr = at_once(done.stderr)
+        return done
 
     def host(self) -> subprocess.Popen[bytes]:
         """A host there that answers."""

@@ -112,7 +112,7 @@ class Cluster:
             self.bed.start(self._broken.pop())
 
     def left(self) -> list[str]:
-        until(lambda: not self._queue(), "the queue is empty", 30)
+        until(lambda: not self._queue(), "the queue is empty")
         return self._queue()
 
     def _queue(self) -> list[str]:

@@ -44,8 +44,10 @@ class TypeUnion:
             self._mixed, self.lossy = True, str(error)
         except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError) as error:
             self._mixed = True
-            if isinstance(error, OverflowError) or kinds <= {int, float}:
+            if isinstance(error, OverflowError):
                 self.lossy = "it has integers of more than 63 bits beside other values"
+            elif kinds <= {int, float}:
+                self.lossy = "it has fractions beside integers that no float is exactly"
         if pa.types.is_floating(self._type) and max(self._high, -self._low) > _EXACT and not self._mixed:
             self._mixed = True
             largest = self._high if self._high > -self._low else self._low

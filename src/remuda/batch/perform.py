@@ -35,10 +35,10 @@ class Performer(Protocol):
         ...
 
 
-def _refused(row: Row) -> RowError | None:
+def _refused(row: Row, column: str) -> RowError | None:
     """Why a row is not asked at all, None where it is."""
     if row.item is None:
-        return RowError("the input value is null")
+        return RowError(f"the input column {column!r} is null")
     return RowError(row.item.message) if isinstance(row.item, BadLine) else None
 
 
@@ -71,11 +71,12 @@ class LeanPerformer:
 
     def __init__(self, job: RequestJob, ask: Ask) -> None:
         self._answer = job.answer
+        self._column = job.input_column_name
         self._ask = ask
 
     async def one(self, row: Row) -> Outcome:
         """See `Performer.one`."""
-        if (refused := _refused(row)) is not None:
+        if (refused := _refused(row, self._column)) is not None:
             return refused
         heard = _Heard(self._ask)
         try:
@@ -97,6 +98,7 @@ class ItemsPerformer:
         """`batch` items go into one call; 0 means one, or the checkpoint interval for a streaming job."""
         self._job = job
         self._names = job.output_names
+        self._column = job.input_column_name
         self._streams = type(job).transform_streaming is not SwarmJob.transform_streaming
         self.size = batch or (max(1, job.checkpoint_interval) if self._streams else 1)
 
@@ -104,7 +106,7 @@ class ItemsPerformer:
         """See `Performer.one`."""
         if self._streams:
             return (await self.many([row]))[0]
-        if (refused := _refused(row)) is not None:
+        if (refused := _refused(row, self._column)) is not None:
             return refused
         try:
             results = await self._job.transform_items([row.item])
@@ -114,7 +116,7 @@ class ItemsPerformer:
 
     async def many(self, rows: Sequence[Row]) -> list[Outcome]:
         """See `Performer.many`. One row's lasting error does not take the others with it: they are tried alone."""
-        outcomes: list[Outcome | None] = [_refused(row) for row in rows]
+        outcomes: list[Outcome | None] = [_refused(row, self._column) for row in rows]
         asked = [index for index, refused in enumerate(outcomes) if refused is None]
         found = await self._call([rows[index].item for index in asked])
         if len(asked) > 1 and not self._streams and any(isinstance(outcome, RowError) for outcome in found):

@@ -175,8 +175,8 @@ def _choose_column(request: JobRequest, job: SwarmJob, source: Source) -> str:
     for name in (*job.columns, "messages"):
         if name in names:
             return name
-    if len(names) == 1:
-        return names[0]
+    if not names:
+        raise InputError(f"input {request.input} is empty", where="--input")
     tried = ", ".join(dict.fromkeys((*job.columns, "messages")))
     raise InputError(
         f"input {request.input} has none of the columns {tried}",

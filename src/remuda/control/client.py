@@ -242,6 +242,7 @@ def start_host(client: HostClient, wait_s: float = 0.0) -> None:
     # A host outlives what started it, so it must not carry the mark by which a task's processes are ended.
     env = {name: value for name, value in os.environ.items() if not name.startswith("REMUDA_TASK")}
     env.pop("REMUDA_TOKEN", None)
+    env["REMUDA_HOME"] = str(client.paths.root)  # it may be relative, and the host works elsewhere
     log = client.paths.host_log
     begin = log.stat().st_size if log.exists() else 0
     with _private_log(log) as file:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from pydantic import BaseModel, ConfigDict
 
@@ -208,6 +208,9 @@ class HostView(View):
     reports: dict[str, int]
 
 
+_PAUSED: Final = "paused: what runs is left alone, nothing new is begun until `remuda unpause`"
+
+
 def workload_view(want: Want, tasks: Mapping[TaskKey, Task], *, created_at: float, unreachable: str) -> WorkloadView:
     """The view of one workload."""
     summary = summarise(want, tasks)
@@ -221,7 +224,7 @@ def workload_view(want: Want, tasks: Mapping[TaskKey, Task], *, created_at: floa
         phase=summary.phase,
         ready=summary.ready,
         wanted=summary.wanted,
-        reason=summary.reason,
+        reason=summary.reason or (_PAUSED if want.paused and want.running else ""),
         endpoint=endpoint_url(workload, tasks),
         model=endpoint.model if endpoint else "",
         api_key_file=endpoint.api_key.file if endpoint and endpoint.api_key else "",

@@ -121,7 +121,7 @@ def test_bad_rows_become_rows_with_an_error(stub: StubProcess, prompts: Prompts,
     found = rows()
     assert [row["result"] for row in found] == ["echo: fine", None, None, None, "echo: fine too"]
     assert found[1]["error"] == "HTTP 400: scripted 400"
-    assert found[2]["error"] == "the input value is null"
+    assert found[2]["error"] == "the input column 'prompt' is null"
     assert found[1]["prompt_tokens"] is None
     assert None not in stub.stats()["prompts"]
 
@@ -175,7 +175,7 @@ def test_csv_to_csv(stub: StubProcess, run: Run, tmp_path: Path) -> None:
     found = pa.csv.read_csv(target, convert_options=convert, parse_options=parse).to_pylist()
     assert found[0]["id"] == "007"
     assert found[0]["result"] == "echo: two\nlines"
-    assert found[1]["error"] == "the input value is null"
+    assert found[1]["error"] == "the input column 'prompt' is null"
 
 
 def test_directory_in_and_out(stub: StubProcess, prompts: Prompts, run: Run, tmp_path: Path) -> None:

@@ -158,7 +158,8 @@ INPUTS = {
     "latin-1 header": ("x.csv", "prömpt\na\n".encode("latin-1"), "{source} cannot be read: 'utf-8' codec can't decode"),
     "empty csv": ("x.csv", b"", "{source} is empty"),
     "utf-16 jsonl": ("x.jsonl", '{"prompt": "a"}\n'.encode("utf-16"), "{source}:1: not JSON"),
-    "empty jsonl": ("x.jsonl", b"", "--input: input {source} has none of the columns messages, prompt, text"),
+    "empty jsonl": ("x.jsonl", b"", "--input: input {source} is empty"),
+    "other separator": ("x.csv", b"prompt;n\na;1\n", "--input: input {source} has none of the columns messages"),
     "other columns": (
         "x",
         {"1.parquet": pa.table({"prompt": TEXT, "a": TEXT}), "2.parquet": pa.table({"prompt": TEXT})},

@@ -117,7 +117,7 @@ def test_what_a_deleted_home_left_is_ended(home: Home) -> None:
     done = home.run("doctor", "--clean", "--yes", check=False)
     assert done.stderr.count(" has ended\n") == 3, done.stderr
     assert own(home, look(home)) == {}
-    until(lambda: not pids & set(tokens_by_pid()), "all their processes are gone", 30)
+    until(lambda: not pids & set(tokens_by_pid()), "all their processes are gone")
 
 
 def test_wrong_flags(home: Home) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.conftest import PYTHON, Home, until
+from tests.conftest import COLD, PYTHON, Home, at_once, until
 from tests.strangers import dumps, modes
 
 from remuda.base.errors import HostUnreachable, NotPrivate
@@ -33,10 +33,12 @@ SCRIPT = "#!/bin/bash\n#REMUDA --backend local --backoff-base 0.1\n"
 def typed(*words: str, cwd: Path, env: Mapping[str, str], umask: int = 0o002) -> subprocess.CompletedProcess[str]:
     """A command of a user who works in a project's folder; nothing but `env` chooses what it does."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("REMUDA_", "OPENAI_", "XDG_"))}
-    return subprocess.run(
+    done = subprocess.run(
         [PYTHON, "-m", "remuda", *words], cwd=cwd, env={**kept, "NO_COLOR": "1", "COLUMNS": "200", **env}, umask=umask,
         capture_output=True, text=True, timeout=120, stdin=subprocess.DEVNULL, check=False,
     )  # fmt: skip
+    done.stderr = at_once(done.stderr)
+    return done
 
 
 @pytest.fixture
@@ -45,7 +47,7 @@ def project(common: Path) -> Iterator[Home]:
     (common / "train.sh").write_text(f"{SCRIPT}echo trained\n")
     one = Home.__new__(Home)
     one.root, one.paths = common, StatePaths(common / "home")
-    one.client, one.env = HostClient(one.paths), {}
+    one.client, one.env, one.command = HostClient(one.paths), {}, COLD
     yield one
     one.close()
 

@@ -61,8 +61,12 @@ class Soak:
         self.figures = Figures(place.name, seed)
         self.hits: dict[Part, list[str]] = {}
 
-    def go(self, seconds: float) -> Figures:
+    def go(self, seconds: float, *, kills: int = 0) -> Figures:
         """Kill for so long, let everything settle, and check.
+
+        Args:
+            seconds: at least; it goes on for three times as long where a slow machine needs that for `kills`.
+            kills: of programs, and as long as there was no drill where there are to be some.
 
         Raises:
             Lost: something was lost, doubled, left over, or told wrongly.
@@ -70,7 +74,7 @@ class Soak:
         begin = time.monotonic()
         self.work.bring_up()
         drill_at = time.monotonic() + self.place.drill_every_s
-        while time.monotonic() - begin < seconds:
+        while (gone := time.monotonic() - begin) < seconds or (gone < 3 * seconds and not self._has_enough(kills)):
             self.work.begin(RUNS, JOBS)
             self._kill_one()
             time.sleep(self.chance.uniform(*self.pause_s))
@@ -86,6 +90,10 @@ class Soak:
         self.figures.runs, self.figures.jobs = self.work.ended["runs"], self.work.ended["jobs"]
         return self.figures
 
+    def _has_enough(self, kills: int) -> bool:
+        of_programs = self.figures.kills.total() - self.figures.kills["host"]
+        return of_programs >= kills and (not kills or bool(self.figures.drills) >= bool(self.place.drill_every_s))
+
     def _kill_one(self) -> None:
         found = victims(self.home)
         is_host = self.chance.random() < 0.25
@@ -99,7 +107,7 @@ class Soak:
         self.hits.setdefault(victim.part, []).append(victim.kind)
 
     def _drill(self) -> None:
-        until(lambda: host(self.home) or self.work.phases(), "a host answers", 60)
+        until(lambda: host(self.home) or self.work.phases(), "a host answers")
         _, hit = self.place.drill(self.chance)
         self.figures.drills += 1
         for part in hit:
@@ -130,7 +138,7 @@ class Soak:
 
     def _check_nothing_left(self) -> None:
         self.work.type("down", "--all")
-        until(lambda: not self.home.tokens(), "no process is left", 60)
+        until(lambda: not self.home.tokens(), "no process is left")
         if left := self.place.left():
             raise Lost(f"the scheduler still has {left}")
 

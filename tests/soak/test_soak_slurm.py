@@ -13,11 +13,12 @@ if TYPE_CHECKING:
     from remuda.testing.slurm import SlurmBed
 
 SECONDS = 120
+KILLS = 12
 
 
 def test_random_kills_lose_and_double_nothing(home: Home, slurm: SlurmBed) -> None:
     home.env |= {**slurm.env(), "REMUDA_SLURM_POLL_S": "0.5"}
-    figures = Soak(home, Cluster(home, slurm), 1).go(SECONDS)
+    figures = Soak(home, Cluster(home, slurm), 1).go(SECONDS, kills=KILLS)
     # Kills that all fall into the start-up prove nothing.
     assert figures.kills["host"] >= 1, table(figures)
     assert figures.drills >= 1, table(figures)

@@ -35,9 +35,11 @@ def list_(probe: bool, everything: bool, as_json: bool) -> None:
 
 
 def _ask(view: dict[str, Any]) -> int:
-    """Status of the endpoint's model list now; 0 for no answer."""
+    """Status of the endpoint's model list now; 0 for no answer, or where another user has its port."""
     import http.client
     from pathlib import Path
+
+    from remuda.wire import peer
 
     host, _, port = view["endpoint"].removeprefix("http://").partition(":")
     connection = http.client.HTTPConnection("127.0.0.1" if host == "0.0.0.0" else host, int(port), timeout=3)  # noqa: S104
@@ -45,6 +47,9 @@ def _ask(view: dict[str, Any]) -> int:
     try:
         if view["api_key_file"]:
             headers["Authorization"] = f"Bearer {Path(view['api_key_file']).read_text().strip()}"
+        connection.connect()
+        if peer.refusal(connection.sock):
+            return 0
         connection.request("GET", "/v1/models", headers=headers)
         return connection.getresponse().status
     except OSError:

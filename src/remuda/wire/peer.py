@@ -99,21 +99,17 @@ def listeners(host: str, port: int, tables: Path = TABLES) -> list[Socket] | Non
     exact, names = _as_kernel(host), (("tcp6",) if ":" in host else ("tcp", "tcp6"))
     for to_the_end in (False, True):
         ranks: list[list[Socket]] = [[], [], []]
-        for name in names:
-            try:
-                for address, one in _listening(tables / name, port, to_the_end=to_the_end):
-                    if address in exact:
-                        ranks[0].append(one)
-                    elif not address.strip(b"0"):
-                        ranks[names.index(name) + 1].append(one)
-            except FileNotFoundError:
-                if name == names[0]:
-                    return None
-            except (OSError, ValueError, IndexError):
+        for rank, name in enumerate(names, 1):
+            found = _listening(tables / name, port, to_the_end=to_the_end)
+            if found is None:
                 return None
-        found = ranks[0] or ranks[1] or ranks[2]
-        if found:
-            return found
+            if not found and rank == 1 and not (tables / name).exists():
+                return None  # a machine without IPv6 has one table, and every machine has the other
+            ranks[0] += [one for address, one in found if address in exact]
+            ranks[rank] += [one for address, one in found if not address.strip(b"0")]
+        best = ranks[0] or ranks[1] or ranks[2]
+        if best:
+            return best
     return []
 
 
@@ -128,20 +124,25 @@ def _by_uid(one: Socket) -> Whose:
 # --- tables of /proc -------------------------------------------------------------------------------------------------
 
 
-def _listening(table: Path, port: int, *, to_the_end: bool) -> Iterator[tuple[bytes, Socket]]:
-    """Addresses and sockets that listen on `port`.
+def _listening(table: Path, port: int, *, to_the_end: bool) -> list[tuple[bytes, Socket]] | None:
+    """Addresses and sockets that listen on `port`; none where there is no such table, None where it cannot be read.
 
-    Linux lists those that listen first, before connections by the ten thousand: unless `to_the_end`, these are not read.
+    Linux lists those that listen before connections by the ten thousand: unless `to_the_end`, these are not read.
     """
-    wanted = b"%04X" % port
-    for fields in _rows(table):
-        if int(fields[3], 16) != LISTEN:
-            if not to_the_end:
-                return
-            continue
-        address, _, number = fields[1].partition(b":")
-        if number == wanted:
-            yield address, _socket(fields)
+    wanted, found = b"%04X" % port, []
+    try:
+        for fields in _rows(table):
+            state = int(fields[3], 16)
+            if state != LISTEN and not to_the_end:
+                break
+            address, _, number = fields[1].partition(b":")
+            if state == LISTEN and number == wanted:
+                found.append((address, _socket(fields)))
+    except FileNotFoundError:
+        return []
+    except (OSError, ValueError, IndexError):
+        return None
+    return found
 
 
 def _rows(table: Path) -> Iterator[list[bytes]]:
@@ -236,17 +237,13 @@ def _end_in_tables(local: tuple[str, int], remote: tuple[str, int]) -> Socket | 
     """
     wanted = {(a + b":%04X" % local[1], b + b":%04X" % remote[1]) for a, b in _pairs(local[0], remote[0])}
     names = ("tcp6",) if ":" in local[0] else ("tcp", "tcp6")
-    for name in names * 2:  # what comes and goes while they are read may hide a line, hardly twice
-        try:
-            for fields in _rows(TABLES / name):
-                if (fields[1], fields[2]) in wanted:
-                    return _socket(fields)
-        except FileNotFoundError:
-            if name == names[0]:
-                raise
-        except (ValueError, IndexError) as error:
-            raise OSError(errno.EIO, str(error)) from error
-    return None
+    # What comes and goes while they are read may hide a line, hardly twice.
+    tables = [TABLES / name for name in names * 2 if name == names[0] or (TABLES / name).exists()]
+    try:
+        rows = (fields for table in tables for fields in _rows(table))
+        return next((_socket(fields) for fields in rows if (fields[1], fields[2]) in wanted), None)
+    except (ValueError, IndexError) as error:
+        raise OSError(errno.EIO, str(error)) from error
 
 
 def _pairs(local: str, remote: str) -> list[tuple[bytes, bytes]]:

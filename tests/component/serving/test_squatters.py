@@ -10,7 +10,7 @@ import pytest
 from tests.component.serving.relaying import on_both_loops, post, relaying
 
 from remuda.base.errors import Unavailable
-from remuda.cli import swarm
+from remuda.control import swarms
 from remuda.serving import signed, smg_launcher
 from remuda.serving.nginx import NginxRouter
 from remuda.serving.router import Keys
@@ -90,5 +90,5 @@ def test_swarm_list_tells_no_key(squatter: Squatter, tmp_path: Path) -> None:
     (tmp_path / "key").write_text(KEYS.api)
     squatter.takes(answer=ANSWER)
     view: dict[str, Any] = {"endpoint": f"http://127.0.0.1:{squatter.port}", "api_key_file": str(tmp_path / "key")}
-    assert swarm._ask(view) == 0
+    assert swarms.http_status(view) == 0
     refused(squatter)

@@ -94,22 +94,21 @@ def whose(found: list[Socket] | None) -> Whose:
 def listeners(host: str, port: int, tables: Path = TABLES) -> list[Socket] | None:
     """The sockets that get a connection to `host:port`, of all users; None where that cannot be seen.
 
-    The kernel's order: those bound to the very address, then to all addresses; of IPv4 before IPv6.
+    The kernel's order: those of IPv4 before those of IPv6 that take both, and of these who is bound to the very address
+    before who is bound to all.
     """
     exact, names = _as_kernel(host), (("tcp6",) if ":" in host else ("tcp", "tcp6"))
     for to_the_end in (False, True):
-        ranks: list[list[Socket]] = [[], [], []]
-        for rank, name in enumerate(names, 1):
+        for name in names:
             found = _listening(tables / name, port, to_the_end=to_the_end)
             if found is None:
-                return None
-            if not found and rank == 1 and not (tables / name).exists():
-                return None  # a machine without IPv6 has one table, and every machine has the other
-            ranks[0] += [one for address, one in found if address in exact]
-            ranks[rank] += [one for address, one in found if not address.strip(b"0")]
-        best = ranks[0] or ranks[1] or ranks[2]
-        if best:
-            return best
+                if name == names[0] or (tables / name).exists():
+                    return None
+                break  # a machine without IPv6
+            best = [one for address, one in found if address in exact]
+            best = best or [one for address, one in found if not address.strip(b"0")]
+            if best:
+                return best
     return []
 
 
@@ -125,7 +124,7 @@ def _by_uid(one: Socket) -> Whose:
 
 
 def _listening(table: Path, port: int, *, to_the_end: bool) -> list[tuple[bytes, Socket]] | None:
-    """Addresses and sockets that listen on `port`; none where there is no such table, None where it cannot be read.
+    """Addresses and sockets that listen on `port`; None where the table cannot be read.
 
     Linux lists those that listen before connections by the ten thousand: unless `to_the_end`, these are not read.
     """
@@ -138,8 +137,6 @@ def _listening(table: Path, port: int, *, to_the_end: bool) -> list[tuple[bytes,
             address, _, number = fields[1].partition(b":")
             if state == LISTEN and number == wanted:
                 found.append((address, _socket(fields)))
-    except FileNotFoundError:
-        return []
     except (OSError, ValueError, IndexError):
         return None
     return found

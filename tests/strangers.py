@@ -9,9 +9,13 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import socket
 import stat
 import tempfile
+import time
 import traceback
+from contextlib import suppress
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -120,3 +124,107 @@ def modes(folder: Path) -> Mapping[str, str]:
 def dumps(found: Mapping[str, str]) -> str:
     """For a message."""
     return json.dumps(found, indent=1)
+
+
+class Squatter:
+    """A stranger who has a port before its owner comes.
+
+    Args:
+        stranger: who they are.
+        folder: where they write down what they hear.
+    """
+
+    def __init__(self, stranger: Stranger, folder: Path) -> None:
+        self.stranger = stranger
+        self.port = 0
+        self._backlog = 64
+        self._folder = folder
+
+    @property
+    def heard(self) -> bytes:
+        """All that was said to them so far."""
+        return b"".join(path.read_bytes() for path in self._folder.glob("heard.*"))
+
+    @property
+    def served(self) -> int:
+        """How many connections they are done with."""
+        try:
+            return int((self._folder / "served").read_text())
+        except OSError:
+            return 0
+
+    def takes(
+        self, port: int = 0, *, accepts: bool = True, lets_go: bool = False, answer: bytes = b"", backlog: int = 64
+    ) -> int:
+        """Listen at `port`, or at a free one; the pid. As a stranger from now on, where nobody can really be one.
+
+        Args:
+            port: 0 for any.
+            accepts: whether connections are accepted; all get an answer.
+            lets_go: whether the port is given up when one was, and taken again after its answer.
+            answer: to each request.
+            backlog: how many connections may wait.
+        """
+        self._backlog = backlog
+        self._folder.chmod(0o2777)
+        pid = self.stranger.begins(lambda: self._squat(port, accepts=accepts, lets_go=lets_go, answer=answer))
+        self.port = int(self.until("port"))
+        self.stranger.see_as_foreign()
+        return pid
+
+    def until(self, what: str) -> str:
+        """What they wrote down, as soon as that is there."""
+        end = time.monotonic() + 60
+        while time.monotonic() < end:
+            with suppress(OSError):
+                if text := (self._folder / what).read_text():
+                    return text
+            time.sleep(0.002)
+        raise AssertionError(f"the stranger did not say {what!r}")
+
+    def _squat(self, port: int, *, accepts: bool, lets_go: bool, answer: bytes) -> None:
+        listener = self._listen(port)
+        self._write("port", str(listener.getsockname()[1]))
+        for turn in count():
+            if not accepts:
+                time.sleep(1)
+                continue
+            line, _ = listener.accept()
+            if lets_go:
+                port = listener.getsockname()[1]
+                listener.close()
+                self._write("let go", "1")
+            with line, suppress(OSError), (self._folder / f"heard.{turn}").open("wb", buffering=0) as heard:
+                line.settimeout(20)
+                heard.write(line.recv(65536))
+                line.sendall(answer)
+                line.settimeout(0.2)
+                while data := line.recv(65536):
+                    heard.write(data)
+            self._write("served", str(turn + 1))
+            if lets_go:
+                listener = self._listen(port)
+
+    def _listen(self, port: int) -> socket.socket:
+        while True:
+            listener = socket.socket()
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                listener.bind(("127.0.0.1", port))
+                listener.listen(self._backlog)
+            except OSError:  # somebody has it now
+                listener.close()
+                time.sleep(0.001)
+                continue
+            return listener
+
+    def _write(self, name: str, text: str) -> None:
+        draft = self._folder / f".{name}"
+        draft.write_text(text)
+        draft.replace(self._folder / name)
+
+
+@pytest.fixture
+def squatter(common: Path, stranger: Stranger) -> Squatter:
+    """Another user of this machine, who takes ports."""
+    return Squatter(stranger, common)

@@ -23,34 +23,16 @@ def swarm() -> None:
 def list_(probe: bool, everything: bool, as_json: bool) -> None:
     """List swarms: name, backend, phase, endpoint, notes."""
     from remuda.control.client import connect
+    from remuda.control.swarms import http_status
 
     views = connect().get("/workloads", kind="swarm", everything=str(everything).lower())
     for view in views:
-        view["http"] = _ask(view) if probe and view["phase"] in ("RUNNING", "DEGRADED") else 0
+        view["http"] = http_status(view) if probe and view["phase"] in ("RUNNING", "DEGRADED") else 0
     if as_json:
         print_json(views)
         return
     rows = [[view["name"], view["backend"], view["phase"], view["endpoint"], _notes(view, probe)] for view in views]
     table(["name", "backend", "phase", "endpoint", "notes"], rows, empty="no swarm is up")
-
-
-def _ask(view: dict[str, Any]) -> int:
-    """Status of the endpoint's model list now; 0 for no answer."""
-    import http.client
-    from pathlib import Path
-
-    host, _, port = view["endpoint"].removeprefix("http://").partition(":")
-    connection = http.client.HTTPConnection("127.0.0.1" if host == "0.0.0.0" else host, int(port), timeout=3)  # noqa: S104
-    headers = {}
-    try:
-        if view["api_key_file"]:
-            headers["Authorization"] = f"Bearer {Path(view['api_key_file']).read_text().strip()}"
-        connection.request("GET", "/v1/models", headers=headers)
-        return connection.getresponse().status
-    except OSError:
-        return 0
-    finally:
-        connection.close()
 
 
 def _notes(view: dict[str, Any], probe: bool) -> str:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import http.client
 import json
 import shutil
 import time
 from contextlib import suppress
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from remuda.base.errors import Conflict, RemudaError, TimedOut
@@ -21,11 +23,11 @@ from remuda.control.follow import secret_folder
 from remuda.specs.load import assignment
 from remuda.specs.resolve import Override
 from remuda.supervise.summary import fate
+from remuda.wire import peer
 from remuda.wire.report import without_log
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-    from pathlib import Path
+    from collections.abc import Iterator, Mapping, Sequence
 
     from remuda.backends.base import Rendered
     from remuda.control.planning import Planned
@@ -152,3 +154,22 @@ def wait_up(name: str, limit_s: float, client: HostClient | None = None) -> Iter
                 hint=f"it goes on trying: remuda status {name}; give up with remuda down {name}",
             )
         time.sleep(_LOOK_AGAIN_S)
+
+
+def http_status(view: Mapping[str, Any]) -> int:
+    """Status of the endpoint's model list now; 0 for no answer, or where another user of this machine has its port."""
+    host, _, port = view["endpoint"].removeprefix("http://").partition(":")
+    connection = http.client.HTTPConnection("127.0.0.1" if host == "0.0.0.0" else host, int(port), timeout=3)  # noqa: S104
+    headers = {}
+    try:
+        if view["api_key_file"]:
+            headers["Authorization"] = f"Bearer {Path(view['api_key_file']).read_text().strip()}"
+        connection.connect()
+        if peer.refusal(connection.sock):
+            return 0
+        connection.request("GET", "/v1/models", headers=headers)
+        return connection.getresponse().status
+    except OSError:
+        return 0
+    finally:
+        connection.close()

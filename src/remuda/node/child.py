@@ -18,7 +18,7 @@ from remuda.node.fetch import Fetch
 from remuda.node.journal import Journal
 from remuda.node.launch import Launch, NotHere, SecretMissing, prepare, probe_host, url
 from remuda.node.lived import LivedTime
-from remuda.node.owner import is_foreign
+from remuda.node.owner import PortOwner
 from remuda.node.ports import PortTaken, UnsafeDirectory, port_claim
 from remuda.node.process import (
     Child,
@@ -90,8 +90,7 @@ class Supervisor:
         self._scrape: Fetch | None = None
         self._launch: Launch | None = None
         self._address = ""
-        self._is_ours = False
-        """Whether the server on the port was seen to be this very child."""
+        self._owner = PortOwner(descendants, is_watched=not spec.outside)
         self._seq = self._records.last_seq() if start else 0
         self._is_fenced = False
         self._told: tuple[object, ...] = ()
@@ -238,7 +237,7 @@ class Supervisor:
         except OSError as error:
             return machine.CannotStart(codes.CANNOT_START, f"cannot choose a port on {self.spec.bind_host}: {error}")
         self._address = url(self.spec, port)
-        self._is_ours = False
+        self._owner = PortOwner(descendants, is_watched=not self.spec.outside)
         self._metrics, self._scraped_at = {}, 0.0
         looks = self._watch or self._server
         if looks is not None:
@@ -310,7 +309,7 @@ class Supervisor:
             unfinished = self._watch.progress.is_unfinished
         self._end_if_broken()
         self._tail = output.tail(TAIL_CHARS)
-        taken = self.spec.listens() and not self._is_ours and output.says_port_taken()
+        taken = self.spec.listens() and not self._owner.was_ours and output.says_port_taken()
         self._child = self._output = self._child_code = None
         why = records.take_why(self._dir) if self.spec.spread is not None else ""
         why = why or (loading.last_line(self._tail) if code > 0 and self._watch is None else "")
@@ -336,7 +335,8 @@ class Supervisor:
         bearer = self._launch.bearer if self._launch is not None else ""
         host = probe_host(self.spec.bind_host)
         deadline = self._now() + timeout_s
-        return Fetch(host, self._ports.port, path, deadline, max_bytes=max_bytes, bearer=bearer)
+        asks = not self.spec.outside
+        return Fetch(host, self._ports.port, path, deadline, max_bytes=max_bytes, bearer=bearer, asks_who=asks)
 
     def _ask(self) -> machine.Event | None:
         if self._probe is not None:
@@ -358,12 +358,7 @@ class Supervisor:
         error = fetch.error
         if not error and not 200 <= fetch.status < 300:
             error = f"answers with HTTP status {fetch.status}"
-        if not error and not self._is_ours and not self.spec.outside:
-            host = probe_host(self.spec.bind_host)
-            if is_foreign(host, self._ports.port, descendants()):
-                error = f"another process answers on port {self._ports.port}"
-            else:
-                self._is_ours = True
+        error = error or self._owner.why_not(probe_host(self.spec.bind_host), self._ports.port)
         self._journal.say("debug", f"probe: {error or fetch.status}")
         if not error and self._server is not None:
             self._server.answered(self._now())

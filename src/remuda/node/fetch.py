@@ -7,6 +7,9 @@ import os
 import select
 import socket
 
+from remuda.wire import peer
+from remuda.wire.peer import Whose
+
 _CONNECTING = (0, errno.EINPROGRESS, errno.EWOULDBLOCK, errno.EALREADY)
 MAX_HEAD_BYTES = 65536
 
@@ -21,9 +24,20 @@ class Fetch:
         deadline: when it is given up, on the caller's clock.
         max_bytes: body bytes that are taken; the rest is left.
         bearer: token to send, empty for none.
+        asks_who: whether nothing is sent to a process of another user.
     """
 
-    def __init__(self, host: str, port: int, path: str, deadline: float, *, max_bytes: int, bearer: str = "") -> None:
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        path: str,
+        deadline: float,
+        *,
+        max_bytes: int,
+        bearer: str = "",
+        asks_who: bool = True,
+    ) -> None:
         self.deadline = deadline
         self.status = 0
         self.error = ""
@@ -31,6 +45,8 @@ class Fetch:
         self.done = False
         self._max = max_bytes
         self._in = b""
+        self._port = port
+        self._asks_who = asks_who
         shown = f"[{host}]" if ":" in host else host
         token = f"Authorization: Bearer {bearer}\r\n" if bearer else ""
         self._out = (
@@ -80,7 +96,23 @@ class Fetch:
         if result:
             self._finish(_connect_error(result))
             return
+        if self._asks_who and not self._is_safe():
+            return
         self._out = self._out[self.socket.send(self._out) :]
+
+    def _is_safe(self) -> bool:
+        """Whether a key may be sent, as far as is seen."""
+        try:
+            self.socket.getpeername()
+        except OSError:
+            return False  # it is not open yet
+        self._asks_who = False
+        whose = peer.of(self.socket)
+        if whose is Whose.FOREIGN:
+            self._finish(f"another process answers on port {self._port}")
+        elif whose is Whose.NOBODY:
+            self._finish("the connection was closed without an answer")
+        return not self.done
 
     def _receive(self) -> None:
         while not self.done:

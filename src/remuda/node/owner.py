@@ -4,70 +4,101 @@ from __future__ import annotations
 
 import os
 import socket
-from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Callable
+
+from remuda.wire import peer
+from remuda.wire.peer import Whose
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-_LISTEN = b"0A"
+    Pids = Callable[[], Iterable[int]]
 
 
-def is_foreign(host: str, port: int, pids: Iterable[int]) -> bool:
-    """True only when the socket that listens at `host:port` surely belongs to none of `pids`.
+class PortOwner:
+    """Asked after every probe that went well: an answer counts only if the child may have given it.
 
-    What cannot be seen (no /proc, another network namespace, a process of another user) counts as ours.
+    Args:
+        pids: the child and all that it started.
+        is_watched: False for a child whose server is started by others, and so is found nowhere below it.
     """
-    inodes = _listeners(host, port)
-    if not inodes:
-        return False
+
+    def __init__(self, pids: Pids, *, is_watched: bool) -> None:
+        self._pids = pids
+        self._is_watched = is_watched
+        self.was_ours = False
+        """Whether the server on the port was once seen to be this very child."""
+
+    def why_not(self, host: str, port: int) -> str:
+        """Why the answer does not count; empty when it does."""
+        if not self._is_watched:
+            return ""
+        whose = owner_of(host, port, self._pids, is_known=self.was_ours)
+        if whose is Whose.FOREIGN:
+            return f"another process answers on port {port}"
+        if whose is Whose.NOBODY:
+            return f"what answered on port {port} does not listen there any more"
+        self.was_ours = True
+        return ""
+
+
+def owner_of(host: str, port: int, pids: Pids, *, is_known: bool = False) -> Whose:
+    """Whose the server is that gets connections to `host:port`.
+
+    Args:
+        host: address.
+        port: TCP port.
+        pids: processes that are ours; asked only where it matters, since that reads all of /proc.
+        is_known: one of them was seen to listen there before; then a process of this user is enough.
+    """
+    found = peer.listeners(host, port)
+    whose = peer.whose(found)
+    if whose is Whose.OURS and not is_known:
+        return _holder({str(one.inode) for one in found or ()}, pids())
+    if whose is Whose.NOBODY and not (_sees_ours(host) and _are_here(list(pids()))):
+        return Whose.UNKNOWN
+    return whose
+
+
+def _holder(inodes: set[str], pids: Iterable[int]) -> Whose:
+    """Whether one of `pids` holds a socket that listens; UNKNOWN where we may not look."""
+    whose = Whose.FOREIGN
     for pid in pids:
         held = _sockets(pid)
-        if held is None or held & inodes:
-            return False
-    return True
+        if held is None:
+            whose = Whose.UNKNOWN
+        elif held & inodes:
+            return Whose.OURS
+    return whose
 
 
-def _listeners(host: str, port: int) -> set[bytes]:
-    """Inodes of the sockets that get a connection to `host:port`: those bound to the very address, else wildcards."""
-    exact: set[bytes] = set()
-    wild: set[bytes] = set()
-    wanted = _as_kernel(host)
-    for name in ("tcp", "tcp6"):
-        try:
-            lines = Path(f"/proc/self/net/{name}").read_bytes().splitlines()[1:]
-        except OSError:
-            continue
-        for line in lines:
-            fields = line.split()
-            address, _, number = fields[1].partition(b":")
-            if fields[3] != _LISTEN or int(number, 16) != port:
-                continue
-            if fields[7] == b"0" and os.getuid() != 0:
-                return set()  # the system's own, such as the proxy of a container engine: it may act for the child
-            if address in wanted:
-                exact.add(fields[9])
-            elif not address.strip(b"0"):
-                wild.add(fields[9])
-    return exact or wild
+def _sees_ours(host: str) -> bool:
+    """Whether the tables name who listens, tried with a port of our own."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        with socket.socket(family, socket.SOCK_STREAM) as trial:
+            trial.bind((host, 0))
+            trial.listen(1)
+            return peer.listener(host, trial.getsockname()[1]) is Whose.OURS
+    except OSError:
+        return False
 
 
-def _as_kernel(host: str) -> set[bytes]:
-    """`host` as /proc/net writes it: 32-bit words in the machine's byte order; IPv4 also mapped into IPv6."""
-    import sys
-
-    def words(packed: bytes) -> bytes:
-        groups = [packed[at : at + 4] for at in range(0, len(packed), 4)]
-        ordered = [group[::-1] if sys.byteorder == "little" else group for group in groups]
-        return b"".join(ordered).hex().upper().encode()
-
-    if ":" in host:
-        return {words(socket.inet_pton(socket.AF_INET6, host))}
-    four = socket.inet_pton(socket.AF_INET, host)
-    return {words(four), words(b"\0" * 10 + b"\xff\xff" + four)}
+def _are_here(pids: list[int]) -> bool:
+    """Whether `pids`, as far as they are seen, use this network: the ports of another one are in other tables."""
+    places = {_network(pid) for pid in pids} - {""}
+    return not pids or places == {_network(os.getpid())}
 
 
-def _sockets(pid: int) -> set[bytes] | None:
+def _network(pid: int) -> str:
+    """Network namespace of a process; empty when it is gone or we may not look."""
+    try:
+        return os.readlink(f"/proc/{pid}/ns/net")  # noqa: PTH115 - no path, and asked of many
+    except OSError:
+        return ""
+
+
+def _sockets(pid: int) -> set[str] | None:
     """Inodes of the sockets that a process holds; None when we may not look, empty when it is gone."""
     found = set()
     directory = f"/proc/{pid}/fd"
@@ -78,7 +109,7 @@ def _sockets(pid: int) -> set[bytes] | None:
             except FileNotFoundError:
                 continue
             if target.startswith("socket:["):
-                found.add(target[8:-1].encode())
+                found.add(target[8:-1])
     except FileNotFoundError:
         return set()
     except OSError:

@@ -13,6 +13,7 @@ import socket
 from pathlib import Path
 
 from remuda.policy.backoff import backoff_s
+from remuda.wire import peer
 from remuda.wire.report import Key
 
 RETRY_FIRST_S = 0.25
@@ -111,11 +112,13 @@ class Uplink:
         problem = line.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
         if problem:
             raise OSError(problem, "connection lost")
+        if self._connecting:
+            _refuse_strangers(line)
+            self._connecting = False
         while self._out or self._pending:
             if not self._out:
                 self._out, self._pending = self._pending, b""
             self._out = self._out[line.send(self._out) :]
-            self._connecting = False
         if not line.recv(4096):  # the host says nothing; an end is all that can come
             raise ConnectionResetError
 
@@ -130,3 +133,18 @@ class Uplink:
         self._failures = 1 if held else self._failures + 1
         self._opened_at = NEVER
         self._retry_at = now + backoff_s(self._failures, RETRY_FIRST_S, RETRY_MAX_S, key=self._token)
+
+
+def _refuse_strangers(line: socket.socket) -> None:
+    """The port of a host that is gone may have become somebody else's.
+
+    Raises:
+        BlockingIOError: it is not open yet.
+        OSError: it has.
+    """
+    try:
+        line.getpeername()
+    except OSError:
+        raise BlockingIOError from None
+    if why_not := peer.refusal(line):
+        raise OSError(why_not)

@@ -1,4 +1,7 @@
-"""A few small requests to a router: plain HTTP in a thread, so that the host needs no HTTP library for it."""
+"""A few small requests to a router: plain HTTP in a thread, so that the host needs no HTTP library for it.
+
+A router of this machine belongs to this user. Whoever else has its port gets not a byte, and so no key.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,7 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 from remuda.base.errors import InputError, Rejected, Unavailable
+from remuda.wire import peer
 
 TIMEOUT_S: Final = 5.0
 LIMIT: Final = 16 << 20
@@ -40,7 +44,7 @@ async def call(method: str, url: str, *, body: Any = None, key: str = "", timeou
     """One request.
 
     Raises:
-        Unavailable: no answer within `timeout_s` seconds.
+        Unavailable: no answer within `timeout_s` seconds, or another user of this machine has the port.
         Rejected: the answer is 401 or 403.
     """
     answer = await asyncio.to_thread(_call, method, url, body, key, timeout_s)
@@ -59,6 +63,9 @@ def _call(method: str, url: str, body: Any, key: str, timeout_s: float) -> Answe
     if data is not None:
         headers["Content-Type"] = "application/json"
     try:
+        connection.connect()
+        if why_not := peer.refusal(connection.sock):
+            raise Unavailable(f"{parts.netloc} is no router: {why_not}")
         connection.request(method, parts.path + (f"?{parts.query}" if parts.query else ""), data, headers)
         response = connection.getresponse()
         return Answer(response.status, response.read(LIMIT))

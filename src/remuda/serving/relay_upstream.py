@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 from urllib.parse import urlsplit
 
+from remuda.wire import peer
+
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
@@ -185,6 +187,18 @@ def _watch(sock: socket.socket | None) -> None:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _UNSENT_MS)
 
 
+def _refuse_strangers(upstream: Upstream) -> None:
+    """Close a connection to a process of another user of this machine: requests carry keys.
+
+    Raises:
+        OSError: it is one.
+    """
+    assert upstream.transport is not None
+    if why_not := peer.refusal(upstream.transport.get_extra_info("socket")):
+        upstream.abort()
+        raise OSError(f"{upstream.router.url}: {why_not}")
+
+
 class Pool:
     """All connections to all routers."""
 
@@ -220,13 +234,15 @@ class Pool:
         """A new connection.
 
         Raises:
-            OSError: the router does not listen, or not within `CONNECT_S` (which is a `TimeoutError`).
+            OSError: the router does not listen, or not within `CONNECT_S` (which is a `TimeoutError`), or somebody
+                else of this machine has its port.
         """
         host, port = router.address
         loop = asyncio.get_running_loop()
         async with asyncio.timeout(CONNECT_S):
             if self._dial is None:
                 _, upstream = await loop.create_connection(lambda: Upstream(self, router), host, port)
+                _refuse_strangers(upstream)
             else:
                 line = await self._dial(host, port)
                 _, upstream = await loop.create_connection(lambda: Upstream(self, router), sock=line)

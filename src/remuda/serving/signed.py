@@ -16,6 +16,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
+from remuda.wire import peer
+
 LOOPBACK: Final = "127.0.0.1"
 KEY_BYTES: Final = 40
 _MD5SIG, _MD5SIG_EXT, _PREFIX = 14, 32, 1
@@ -62,7 +64,7 @@ async def connect(port: int, key: bytes) -> socket.socket:
     """A signed connection to a port of this machine.
 
     Raises:
-        OSError: nobody listens, or not for this key.
+        OSError: nobody listens, or not for this key; without a key: or a process of another user.
     """
     import asyncio
 
@@ -72,10 +74,17 @@ async def connect(port: int, key: bytes) -> socket.socket:
         if key:
             sign(line, key)
         await asyncio.get_running_loop().sock_connect(line, (LOOPBACK, port))
+        if not key:
+            _refuse_strangers(line)
     except BaseException:
         line.close()
         raise
     return line
+
+
+def _refuse_strangers(line: socket.socket) -> None:
+    if why_not := peer.refusal(line):
+        raise OSError(f"port {line.getpeername()[1]}: {why_not}")
 
 
 def close_to_others(ports: frozenset[int], key: bytes) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import ctypes
+import http.client
 import json
 import os
 import secrets
@@ -18,13 +19,13 @@ import socket
 import sys
 import threading
 import time
-import urllib.error
-import urllib.request
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from typing import TYPE_CHECKING, Any, Final, NoReturn
+from urllib.parse import urlsplit
 
 from remuda.serving.guard import METRICS, Inside, serve
 from remuda.serving.signed import LOOPBACK, close_to_others, make_key
+from remuda.wire import peer
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -207,18 +208,31 @@ def register(base_url: str, spec: dict[str, Any], key: str) -> None:
 
 
 def ask(method: str, url: str, key: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
-    """One request to smg; 409 means that it knows the worker already."""
+    """One request to smg; 409 means that it knows the worker already.
+
+    Raises:
+        OSError: it does not answer, or somebody else does: whoever has the port gets no key.
+        ValueError: the answer is no JSON object.
+    """
     data = None if body is None else json.dumps(body).encode()
     headers = {"content-type": "application/json"} | ({"authorization": f"Bearer {key}"} if key else {})
-    request = urllib.request.Request(url, data, headers, method=method)  # noqa: S310 - http:// on loopback, made above
+    parts = urlsplit(url)
+    connection = http.client.HTTPConnection(str(parts.hostname), parts.port, timeout=5)
     try:
-        with urllib.request.urlopen(request, timeout=5) as answer:  # noqa: S310
-            return dict(json.load(answer))
-    except urllib.error.HTTPError as error:
-        error.close()
-        if error.code == 409:
+        connection.connect()
+        if why_not := peer.refusal(connection.sock):
+            raise OSError(f"{parts.netloc}: {why_not}")
+        connection.request(method, parts.path, data, headers)
+        answer = connection.getresponse()
+        if answer.status == 409:
             return {}
-        raise
+        if answer.status >= 300:
+            raise OSError(f"{parts.netloc} answered {answer.status}")
+        return dict(json.load(answer))
+    except http.client.HTTPException as error:
+        raise OSError(str(error)) from error
+    finally:
+        connection.close()
 
 
 def main(argv: Sequence[str] | None = None) -> NoReturn:

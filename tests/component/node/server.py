@@ -5,6 +5,7 @@ It starts in a few milliseconds, since it is started hundreds of times.
 
 import os
 import select
+import signal
 import socket
 import sys
 import time
@@ -51,6 +52,11 @@ def main() -> None:
             kept.append(line)
             time.sleep(0.05)
             continue
+        if mode == "leave" and b"/health" in request:  # it lets go of its port, answers, and lives on
+            server.close()
+            line.sendall(answer(request, mode))
+            line.close()
+            signal.pause()
         line.sendall(answer(request, mode))
         line.close()
 

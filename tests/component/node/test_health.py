@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.component.node.conftest import Allocation
-    from tests.strangers import Stranger
+    from tests.strangers import Squatter, Stranger
 
 
 def test_a_server_becomes_ready_and_says_where_it_is(allocation: Allocation) -> None:
@@ -159,6 +159,44 @@ def test_a_stranger_on_the_port_is_not_taken_for_the_child(allocation: Allocatio
         other.kill()
         other.wait()
     assert "ddress already in use" in allocation.log()
+
+
+def test_who_answers_and_lets_go_of_the_port_is_not_taken_for_the_child(
+    allocation: Allocation, squatter: Squatter, tmp_path: Path
+) -> None:
+    """Another user has the port first; whenever it is looked who listens, nobody does."""
+    (tmp_path / "key").write_text("a key for probes\n")
+    gate = tmp_path / "gate"
+    script = f"until [ -e {gate} ]; do sleep 0.01; done; exec {' '.join([*PYTHON, SERVER])} $0"
+    probe = replace(QUICK, bearer="NEED_KEY")
+    source = {"NEED_KEY": {"file": str(tmp_path / "key")}}
+    allocation.start(["/bin/sh", "-c", script, "__REMUDA_PORT__"], probe=probe, restart=SOON, secret_env=source)
+    port = int(allocation.state("starting").url.rpartition(":")[2])
+    pid = squatter.takes(port, lets_go=True, answer=b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nfine")
+    until(lambda: squatter.served >= 5)
+    report = allocation.state("starting")
+    assert allocation.states() == ["starting"]
+    if squatter.stranger.is_real:  # else they are us, and may hear it
+        assert b"key" not in squatter.heard
+    os.kill(pid, signal.SIGKILL)
+    gate.touch()
+    assert allocation.state("ready").url == report.url
+
+
+def test_a_server_that_lets_go_of_its_port_is_ready_no_more(allocation: Allocation, squatter: Squatter) -> None:
+    """Whoever comes after it is asked nothing, and counts for nothing."""
+    allocation.server(probe=replace(QUICK, unhealthy_restart_after_s=1000), metrics_path="/metrics")
+    port = int(allocation.state("ready").url.rpartition(":")[2])
+    allocation.control.write_text("leave")
+    allocation.state("unhealthy")
+    assert allocation.states() == ["starting", "ready", "unhealthy"]
+    [reason] = [event.reason for event in allocation.events() if event.state == "unhealthy"]
+    assert reason == f"what answered on port {port} does not listen there any more"
+    squatter.takes(port, answer=b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nfine")
+    until(lambda: squatter.served >= 3)
+    if squatter.stranger.is_real:
+        allocation.state("unhealthy", reason=f"another process answers on port {port}")
+        assert squatter.heard == b""
 
 
 def test_two_programs_that_want_one_port_get_two(make_allocation: Callable[[str], Allocation], tmp_path: Path) -> None:

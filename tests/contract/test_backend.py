@@ -27,7 +27,7 @@ async def submit(backend: Backend, *requests: Request) -> list[Handle]:
     return handles
 
 
-async def until(backend: Backend, handle: Handle, wanted: Callable[[Observed], bool], limit_s: float = 90) -> Observed:
+async def until(backend: Backend, handle: Handle, wanted: Callable[[Observed], bool], limit_s: float = 180) -> Observed:
     deadline = time.monotonic() + limit_s
     while True:
         seen = (await backend.observe([handle]))[handle.token]

@@ -93,7 +93,7 @@ class Jobs:
         self.wait(runs, f"attempt {attempt} of {job}", limit_s)
         return self.driver(job)
 
-    def wait(self, ask: Callable[[], bool], what: str, limit_s: float = 120) -> None:
+    def wait(self, ask: Callable[[], bool], what: str, limit_s: float = 180) -> None:
         """Wait; a failure tells what a person would look at."""
         try:
             until(ask, what, limit_s)

@@ -70,7 +70,7 @@ class Runs:
         text = self.slurm("squeue", "-h", "-o", "%i|%j|%T")
         return [tuple(line.split("|")) for line in text.splitlines()]  # type: ignore[misc]
 
-    def wait_forgotten(self, limit_s: float = 90) -> None:
+    def wait_forgotten(self, limit_s: float = 180) -> None:
         """Wait until the controller knows no job at all, not even one that has ended."""
         until(lambda: not self.slurm("squeue", "-h", "-t", "all", "-o", "%i"), "all jobs are forgotten", limit_s)
 
@@ -88,7 +88,7 @@ class Runs:
     def phase(self, name: str = "train") -> str:
         return str(self.home.view(name)["phase"])
 
-    def wait_running(self, name: str = "train", *, attempt: int = 1, limit_s: float = 90) -> dict[str, Any]:
+    def wait_running(self, name: str = "train", *, attempt: int = 1, limit_s: float = 180) -> dict[str, Any]:
         """Wait until that attempt runs and has made a step."""
         said = f"{attempt} "
         self.wait(
@@ -96,10 +96,10 @@ class Runs:
         )
         return self.task(name)
 
-    def wait_done(self, name: str = "train", limit_s: float = 90) -> None:
+    def wait_done(self, name: str = "train", limit_s: float = 180) -> None:
         self.wait(lambda: self.phase(name) == "DONE", f"{name} is done", limit_s)
 
-    def wait(self, ask: Callable[[], bool], what: str, limit_s: float = 60) -> None:
+    def wait(self, ask: Callable[[], bool], what: str, limit_s: float = 180) -> None:
         """Wait; a failure tells what a person would look at."""
         try:
             until(ask, what, limit_s)

@@ -73,7 +73,7 @@ def names_in_queue(slurm: SlurmBed) -> set[str]:
 def nothing_left(site: Home, slurm: SlurmBed) -> None:
     """No job, and on no node a process of the replica."""
     assert slurm.run("squeue", "-h", "-o", "%j").stdout == ""
-    until(lambda: not site.tokens(), "no process is left on any node", 60)
+    until(lambda: not site.tokens(), "no process is left on any node")
 
 
 def wait_replaced(site: Home, lost: set[str]) -> None:

@@ -80,14 +80,14 @@ def one_life(home: Home, hosts: DyingHosts, step: int | str, name: str) -> str:
             time.sleep(0.01)
     death = hosts.death()
     hosts.run(10_000)  # the user types the same again
-    view = until(lambda: bring_up(home, asked), f"{name} is accepted after a death {death}", 90)
-    until(lambda: home.view(name)["ready"] == 2, f"{name} is up after a death {death}", 90)
+    view = until(lambda: bring_up(home, asked), f"{name} is accepted after a death {death}")
+    until(lambda: home.view(name)["ready"] == 2, f"{name} is up after a death {death}")
     alive = living(home)
     assert set(alive) == {f"{name}/script/0", f"{name}/script/1"}, (death, alive)
     assert all(len(tokens) == 1 for tokens in alive.values()), (death, alive)
     assert view["name"] == name
     home.client.post(f"/workloads/{name}/down")
-    until(lambda: home.view(name)["phase"] == "DOWN", f"{name} is down", 90)
+    until(lambda: home.view(name)["phase"] == "DOWN", f"{name} is down")
     assert not living(home), death
     assert hosts.death() == "none"
     return death

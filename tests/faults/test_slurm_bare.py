@@ -50,7 +50,7 @@ def forgetful(home: Home, forgetful_bed: SlurmBed) -> Runs:
     return Runs(home, forgetful_bed)
 
 
-def has_ended(runs: Runs, name: str = "train", limit_s: float = 60) -> str:
+def has_ended(runs: Runs, name: str = "train", limit_s: float = 180) -> str:
     runs.wait(lambda: runs.phase(name) in ("DONE", "FAILED", "DOWN", "STOPPED"), f"{name} has ended", limit_s)
     return runs.phase(name)
 

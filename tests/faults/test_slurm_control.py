@@ -49,7 +49,7 @@ def test_an_unreadable_squeue_changes_nothing(runs: Runs, how: str) -> None:
     mode = squeue_of(runs)
     for name in ("one", "two", "three"):
         runs.begin(*CPU, name=name, last=100000)
-    until(lambda: len(runs.starts()) == 3, "three run", 60)
+    until(lambda: len(runs.starts()) == 3, "three run")
     mode.write_text(how)
     until(lambda: "does not answer" in runs.told("one"), "it is noticed")
     time.sleep(2)
@@ -91,7 +91,7 @@ def test_a_controller_frozen_while_submitting_makes_no_twin(runs: Runs) -> None:
     runs.home.run("host", "start")
     runs.bed.freeze("slurmctld")
     runs.begin(*CPU, last=100000)
-    until(lambda: "no answer" in runs.told() or "does not answer" in runs.told(), "it is noticed", 60)
+    until(lambda: "no answer" in runs.told() or "does not answer" in runs.told(), "it is noticed")
     runs.bed.thaw("slurmctld")
     runs.wait_running(limit_s=120)
     assert len([job for job in runs.jobs() if job[1].startswith("train.")]) == 1

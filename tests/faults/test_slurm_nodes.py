@@ -168,7 +168,7 @@ def test_a_persons_cancel_is_the_end(runs: Runs) -> None:
     runs.begin(*GPU_POOLS)
     runs.wait_running()
     runs.slurm("scancel", runs.job_id())
-    until(lambda: runs.phase() not in ("RUNNING", "STARTING", "PENDING"), "it has ended", 60)
+    until(lambda: runs.phase() not in ("RUNNING", "STARTING", "PENDING"), "it has ended")
     assert len(runs.starts()) == 1
     assert "cancelled" in runs.told()
     assert not runs.jobs()

@@ -24,7 +24,7 @@ def runs(home: Home, slurm: SlurmBed) -> Runs:
 def test_a_typo_stops_after_the_brake(runs: Runs) -> None:
     script = runs.script('#!/bin/sh\necho "$REMUDA_ATTEMPT" >> "$OUT/starts"\npyhton train.py\n')
     runs.begin(*CPU, script=script)
-    until(lambda: runs.phase() == "FAILED", "it is given up", 60)
+    until(lambda: runs.phase() == "FAILED", "it is given up")
     assert len(runs.lines("starts")) == 3
     told = runs.told()
     assert "pyhton" in told

@@ -33,8 +33,8 @@ def test_the_engines_own_ranks(site: Home, slurm: SlurmBed) -> None:
     assert "NumNodes=2 " in told_of
     assert "of-the-ranks" not in told_of
     os.kill(member(site), signal.SIGKILL)
-    until(lambda: site.task("herd", "replica/0")["restarts"] == 1, "it is started again in place", 60)
-    until(lambda: site.task("herd", "replica/0")["phase"] == "ready", "it serves again", 90)
+    until(lambda: site.task("herd", "replica/0")["restarts"] == 1, "it is started again in place")
+    until(lambda: site.task("herd", "replica/0")["phase"] == "ready", "it serves again")
     assert site.task("herd", "replica/0")["attempt"] == 1
     assert set(ask(site)["where"]) == {"0", "1"}
     (events,) = site.paths.workloads.glob("herd/replica-0/*/events.jsonl")

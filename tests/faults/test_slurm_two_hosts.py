@@ -123,7 +123,7 @@ def test_a_machine_that_dies_is_followed_by_the_other(runs: Runs) -> None:
     assert runs.home.paths.socket.exists()
     assert runs.home.paths.host_file.exists()
     second = Machine(runs, "login2", covered=False)
-    until(lambda: second.run("list").returncode == 0, "a command on the second machine is served", 90)
+    until(lambda: second.run("list").returncode == 0, "a command on the second machine is served")
     assert second.answers()
     assert runs.home.client.get("/host")["fence"] == 2
     steps = len(runs.lines("steps"))
@@ -146,7 +146,7 @@ def test_a_machine_that_comes_back_has_lost(runs: Runs) -> None:
     second = Machine(runs, "login2", covered=False)
     taken = runs.home.paths.socket.rename(runs.home.root / "of-login1.sock")
     assert taken.exists()
-    until(lambda: second.run("list").returncode == 0, "a command on the second machine is served", 90)
+    until(lambda: second.run("list").returncode == 0, "a command on the second machine is served")
     runs.home.run("restart", "train")
     runs.wait_running(attempt=2)
     host.send_signal(signal.SIGCONT)

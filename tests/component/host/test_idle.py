@@ -31,7 +31,7 @@ def test_idle_is_taken_down_and_tells_it(home: Home) -> None:
     ask(address)
     home.kill_host()
     home.run("status")
-    until(lambda: home.view("herd")["phase"] == "DOWN", "it is taken down", 120)
+    until(lambda: home.view("herd")["phase"] == "DOWN", "it is taken down")
     story = json.loads(home.run("events", "herd", "--json").stdout)
     (line,) = [line for line in story if line["reason"] == f"idle for {IDLE_S}s: nothing was asked of its endpoint"
                and line["kind"] == "intent"]  # fmt: skip

@@ -90,11 +90,11 @@ def test_killed_in_the_middle_it_goes_on(home: Home) -> None:
     slow = ("--token-s", "0.5", "--start-delay", "3")
     file = write(home, member(home, "a", *slow), member(home, "b", *slow), member(home, "c"), max_concurrent=2)
     running = home.start("pool", "-c", file)
-    until(lambda: list(home.paths.root.glob("pools/*/pool.json")), "it has begun", 90)
+    until(lambda: list(home.paths.root.glob("pools/*/pool.json")), "it has begun")
     other = home.run("pool", "-c", file, check=False)
     assert other.returncode == 4
     assert "error: pool 'pool' is being carried out by another command" in other.stderr
-    until(lambda: home.client.get("/workloads", kind="job"), "a driver is there", 120)
+    until(lambda: home.client.get("/workloads", kind="job"), "a driver is there")
     running.send_signal(signal.SIGKILL)
     running.communicate()
     uids = {name: home.view(name)["uid"] for name in up(home)}
@@ -111,7 +111,7 @@ def test_killed_in_the_middle_it_goes_on(home: Home) -> None:
 def test_ctrl_c_leaves_all_as_it_is_and_keep_stays(home: Home) -> None:
     file = write(home, member(home, "a", "--token-s", "0.3", keep=True))
     running = home.start("pool", "-c", file)
-    until(lambda: home.client.is_up() and home.client.get("/workloads", kind="job"), "a driver is there", 90)
+    until(lambda: home.client.is_up() and home.client.get("/workloads", kind="job"), "a driver is there")
     running.send_signal(signal.SIGINT)
     err = running.communicate()[1]
     assert running.returncode == 130, err

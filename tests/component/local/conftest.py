@@ -66,7 +66,7 @@ class LocalBed:
     async def look(self, handle: Handle) -> Observed:
         return (await self.backend.observe([handle]))[handle.token]
 
-    async def until(self, handle: Handle, wanted: Callable[[Observed], object], limit_s: float = 90) -> Observed:
+    async def until(self, handle: Handle, wanted: Callable[[Observed], object], limit_s: float = 180) -> Observed:
         import asyncio
 
         deadline = time.monotonic() + limit_s

@@ -101,7 +101,7 @@ class Bench:
         """What the backend says now."""
         return (await self.backend.observe([handle]))[handle.token]
 
-    async def until(self, handle: Handle, wanted: Callable[[Observed], bool], limit_s: float = 90) -> Observed:
+    async def until(self, handle: Handle, wanted: Callable[[Observed], bool], limit_s: float = 180) -> Observed:
         """Wait for an answer."""
         deadline = time.monotonic() + limit_s
         while not wanted(seen := await self.look(handle)):
@@ -109,7 +109,7 @@ class Bench:
             await asyncio.sleep(0.1)
         return seen
 
-    async def end(self, handle: Handle, limit_s: float = 90) -> Observed:
+    async def end(self, handle: Handle, limit_s: float = 180) -> Observed:
         """Wait until it has ended or is gone."""
         return await self.until(handle, lambda seen: seen.life in (Life.ENDED, Life.GONE), limit_s)
 

@@ -112,15 +112,15 @@ def test_scripts_of_one_command(home: Home, slurm: SlurmBed) -> None:
     (shown,) = json.loads(home.run(*asked, "--dry-run", "--json").stdout)
     assert "--array=1-3" in shown["argv"]
     home.run(*asked)
-    until(lambda: all("I am" in home.run("logs", name).stdout for name in names), "they run", 120)
+    until(lambda: all("I am" in home.run("logs", name).stdout for name in names), "they run")
     assert [home.run("logs", name).stdout.strip() for name in names] == ["I am a", "I am b", "I am c"]
     ids = {home.view(name)["run"]["job_id"] for name in names}
     assert len(ids) == 3
     assert len({text.partition("_")[0] for text in ids}) == 1, "one array"
 
     home.run("restart", "b")
-    until(lambda: home.view("b")["run"]["attempt"] == 2, "it is begun again", 60)
-    until(lambda: home.view("b")["run"]["state"] == "RUNNING", "it runs again", 90)
+    until(lambda: home.view("b")["run"]["attempt"] == 2, "it is begun again")
+    until(lambda: home.view("b")["run"]["state"] == "RUNNING", "it runs again")
     assert home.view("b")["run"]["job_id"].isdigit()
     home.run("stop", *names, timeout=120)
     assert slurm.run("squeue", "-h", "-t", "PD,R,CG", "-o", "%j").stdout.strip() == ""

@@ -43,7 +43,7 @@ async def test_one_that_hangs_is_ended_with_all_that_it_started(tmp_path: Path, 
     with pytest.raises(BackendUnreachable, match=r"squeue gave no answer within 1\.5 s"):
         await commands.run(("squeue", "-h"))
     pid = int((tmp_path / "pids").read_text())
-    await asyncio.to_thread(until, lambda: not lives(pid), "what it started has ended", 30)
+    await asyncio.to_thread(until, lambda: not lives(pid), "what it started has ended")
 
 
 async def test_one_that_nobody_waits_for_any_more_is_ended_too(tmp_path: Path) -> None:
@@ -51,10 +51,10 @@ async def test_one_that_nobody_waits_for_any_more_is_ended_too(tmp_path: Path) -
     commands.timeout_s = 600
     asked = asyncio.ensure_future(commands.run(("squeue", "-h")))
     pids = tmp_path / "pids"
-    await asyncio.to_thread(until, lambda: pids.exists() and pids.read_text().strip() != "", "it has begun", 30)
+    await asyncio.to_thread(until, lambda: pids.exists() and pids.read_text().strip() != "", "it has begun")
     pid = int(pids.read_text())
     assert lives(pid)
     asked.cancel()
     with suppress(asyncio.CancelledError):
         await asked
-    await asyncio.to_thread(until, lambda: not lives(pid), "what it started has ended", 30)
+    await asyncio.to_thread(until, lambda: not lives(pid), "what it started has ended")

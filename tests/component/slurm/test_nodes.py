@@ -92,7 +92,7 @@ def test_nodes_with_the_schedulers_reason(head: Home, slurm: SlurmBed) -> None:
         assert set(views) == set(slurm.node_names)
         return views["cpu-2"] if not views["cpu-2"]["usable"] else None
 
-    view = until(drained, "cpu-2 is drained", 60)
+    view = until(drained, "cpu-2 is drained")
     assert view is not None
     assert view["reason"] == "bad fan in rack 7"
     assert "drain" in view["state"]
@@ -114,7 +114,7 @@ def test_a_controller_that_is_down_is_said(head: Home, slurm: SlurmBed) -> None:
         done = head.run("gpus", check=False)
         return done.returncode == 5 and "Unable to contact slurm controller" in done.stderr
 
-    until(silent, "nobody answers", 60)
+    until(silent, "nobody answers")
     assert head.run("nodes", "unban", "a100-1").returncode == 0
 
 
@@ -148,7 +148,7 @@ def test_a_run_keeps_away_from_a_banned_node(head: Home) -> None:
     head.run("nodes", "ban", "l40s-1", "--ttl", "1h")
     words = ("--backend", "slurm", "--partitions", "gpu-l40s", "--gpus", "1", "--no-gpu-check")
     head.run("run", str(script), "--name", "where", *words)
-    until(lambda: head.view("where")["phase"] in ("DONE", "FAILED"), "the run ends", 90)
+    until(lambda: head.view("where")["phase"] in ("DONE", "FAILED"), "the run ends")
     assert head.view("where")["phase"] == "DONE", head.view("where")["reason"]
     assert head.task("where", "script/0")["node"] == "l40s-2"
 
@@ -201,12 +201,12 @@ def test_a_driver_that_hangs_is_ended(head: Home, slurm: SlurmBed, library: str)
     found = smoke(head, "--nodes", "l40s-1", *path, "--timeout", "2")["l40s-1"]
     assert (found["outcome"], found["proved"]) == ("timeout", True)
     assert ask(head, "nodes", "history", "l40s-1") == []
-    until(lambda: not smoke_jobs(slurm), "no test is left", 60)
+    until(lambda: not smoke_jobs(slurm), "no test is left")
 
 
 def test_a_node_whose_gpus_are_taken_is_busy(head: Home, slurm: SlurmBed) -> None:
     hold_gpus(slurm, "l40s-1", 2)
-    until(lambda: next(v for v in ask(head, "nodes") if v["name"] == "l40s-1")["gpus_free"] == 0, "they are taken", 60)
+    until(lambda: next(v for v in ask(head, "nodes") if v["name"] == "l40s-1")["gpus_free"] == 0, "they are taken")
     found = smoke(head, "-p", "gpu-l40s")
     assert outcomes(found) == {"l40s-1": "busy", "l40s-2": "no-cuda"}
     assert found["l40s-1"]["detail"] == "2 of 2 GPUs are taken"
@@ -217,7 +217,7 @@ def test_gpus_that_are_taken_in_the_meantime(head: Home, slurm: SlurmBed) -> Non
     hold_gpus(slurm, "l40s-1", 2)
     found = smoke(head, "--nodes", "l40s-1", "--wait", "2")["l40s-1"]
     assert (found["outcome"], found["meaning"]) == ("busy", "node busy (no free GPUs)")
-    until(lambda: not smoke_jobs(slurm), "no test is left", 60)
+    until(lambda: not smoke_jobs(slurm), "no test is left")
 
 
 @pytest.mark.parametrize(
@@ -236,7 +236,7 @@ def test_a_qos_or_partition_error(head: Home, words: tuple[str, ...], detail: st
 
 def test_a_drained_node_is_not_asked(head: Home, slurm: SlurmBed) -> None:
     slurm.drain("l40s-2", "bad fan")
-    until(lambda: not next(v for v in ask(head, "nodes") if v["name"] == "l40s-2")["usable"], "it is drained", 60)
+    until(lambda: not next(v for v in ask(head, "nodes") if v["name"] == "l40s-2")["usable"], "it is drained")
     found = smoke(head, "-p", "gpu-l40s", "--nodes", "l40s-2")["l40s-2"]
     assert found["outcome"] == "refused"
     assert found["detail"].endswith(": bad fan")
@@ -265,9 +265,9 @@ def test_what_is_stopped_leaves_no_job(head: Home, slurm: SlurmBed, library: str
     ask(head, "nodes")
     path = ("--env", f"LD_LIBRARY_PATH={library}", "--env", "FAKE_CUDA_INIT=hang")
     process = head.start("nodes", "test", "--nodes", "a100-[1-2],l40s-1", "--jobs", "2", *path)
-    until(lambda: sum(line.endswith(" R") for line in smoke_jobs(slurm)) == 2, "two tests run", 60)
+    until(lambda: sum(line.endswith(" R") for line in smoke_jobs(slurm)) == 2, "two tests run")
     process.send_signal(number)
     _, err = process.communicate(timeout=60)
     assert process.returncode == 130
     assert err == "error: stopped: 0 of 3 nodes were tested, and the tests that still ran were ended\n"
-    until(lambda: not smoke_jobs(slurm), "no test is left", 60)
+    until(lambda: not smoke_jobs(slurm), "no test is left")

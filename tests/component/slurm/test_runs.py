@@ -39,11 +39,11 @@ def test_a_run_from_start_to_stop(home: Home, slurm: SlurmBed) -> None:
         seen: dict[str, Any] = home.view("train")["run"]
         return seen if seen["state"] == "RUNNING" and seen["limit_at"] else None
 
-    run = until(running, "it runs, and Slurm says until when", 120)
+    run = until(running, "it runs, and Slurm says until when")
     assert run["job_id"].isdigit()
     assert run["pool"] in shown["pools"]
     assert run["limit_at"] > run["started_at"] > 0
-    until(lambda: "with a b" in home.run("logs", "train").stdout, "it has written", 60)
+    until(lambda: "with a b" in home.run("logs", "train").stdout, "it has written")
     assert f"in {run['pool']}" in home.run("logs", "train").stdout
     table = home.run("list").stdout.splitlines()[1].split()
     assert table[:5] == ["train", "RUNNING", run["job_id"], run["node"], run["pool"]]
@@ -52,8 +52,8 @@ def test_a_run_from_start_to_stop(home: Home, slurm: SlurmBed) -> None:
     assert "time limit in  " in shown_text
 
     home.run("restart", "train")
-    until(lambda: home.view("train")["run"]["attempt"] == 2, "it is begun again", 60)
-    until(lambda: home.view("train")["run"]["state"] == "RUNNING", "it runs again", 60)
+    until(lambda: home.view("train")["run"]["attempt"] == 2, "it is begun again")
+    until(lambda: home.view("train")["run"]["state"] == "RUNNING", "it runs again")
     assert home.view("train")["run"]["job_id"] != run["job_id"]
     assert home.run("stop", "train", timeout=120).stderr == "train is stopped\n"
     assert slurm.run("squeue", "-h", "-t", "PD,R,CG", "-o", "%j").stdout.strip() == ""
@@ -95,4 +95,4 @@ def test_a_host_that_does_not_reach_the_cluster_is_told(home: Home, slurm: Slurm
     assert "remuda host stop" in said
     home.run("host", "stop")
     home.run("status")
-    until(lambda: home.view("train")["phase"] == "DONE", "a host with this environment runs it", 90)
+    until(lambda: home.view("train")["phase"] == "DONE", "a host with this environment runs it")

@@ -67,7 +67,7 @@ def wait_all(site: Home, attempts: dict[str, int], name: str = "herd") -> dict[s
         )  # fmt: skip
 
     try:
-        until(serve, f"{attempts} serve", 120)
+        until(serve, f"{attempts} serve")
     except AssertionError as error:
         raise AssertionError(f"{error}\n{site.run('explain', name).stdout}\n{site.log()}") from None
     return tasks(site, name)

@@ -66,7 +66,7 @@ def test_a_crash_ends_jobs_with_node_fail(slurm_bare: SlurmBed) -> None:
 def test_a_job_that_may_be_requeued_starts_again_elsewhere(slurm_bare: SlurmBed) -> None:
     job = running(slurm_bare, "--requeue", "--gres=gpu:a100:4", script=f"echo on $SLURMD_NODENAME; {FOREVER}")
     slurm_bare.crash("a100-1")
-    until(lambda: "on a100-2" in slurm_bare.output(job), "it runs on the other node", 60)
+    until(lambda: "on a100-2" in slurm_bare.output(job), "it runs on the other node")
 
 
 def test_a_frozen_node_goes_down_and_a_thawed_one_comes_back(slurm_bare: SlurmBed) -> None:
@@ -299,7 +299,7 @@ def test_a_bed_comes_back_after_all_of_it_was_killed(folder: Path) -> None:
     bed.up()
     assert bed.node_states() == {"n1": "idle", "n2": "idle"}
     ask = ["sacct", "-n", "-X", "-P", "-j", str(job), "-o", "state"]
-    until(lambda: bed.run(*ask, check=False).stdout.strip() == "COMPLETED", "the database still knows the job", 60)
+    until(lambda: bed.run(*ask, check=False).stdout.strip() == "COMPLETED", "the database still knows the job")
     bed.down(wipe=False)
     bed.up()
     assert bed.node_states() == {"n1": "idle", "n2": "idle"}

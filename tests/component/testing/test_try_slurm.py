@@ -52,10 +52,10 @@ def test_a_cluster_from_nothing_to_nothing(clean_home: Home) -> None:
         "a100-1: its power has failed; `start` brings it back\n"
     )
     assert node(home, "a100-1")[0] == "down"
-    until(lambda: node(home, "a100-1")[1] == "down*", "Slurm has noticed", 60)
+    until(lambda: node(home, "a100-1")[1] == "down*", "Slurm has noticed")
     assert "a100-1" in home.run("try", "slurm", "--status").stderr
     home.run("try", "slurm", "--drill", "start", "a100-1")
-    until(lambda: node(home, "a100-1") == ("up", "idle"), "it is back", 60)
+    until(lambda: node(home, "a100-1") == ("up", "idle"), "it is back")
     again = home.run("try", "slurm")
     assert again.stdout == started.stdout
     assert home.run("try", "slurm", "--down").stderr == f"{root} is removed, and nothing of it runs\n"

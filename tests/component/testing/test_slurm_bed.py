@@ -297,10 +297,11 @@ def test_a_bed_comes_back_after_all_of_it_was_killed(folder: Path) -> None:
     for name in (*bed.services, *bed.nodes):
         bed.crash(name)
     bed.up()
-    assert bed.node_states() == {"n1": "idle", "n2": "idle"}
+    # What the controller had saved may be of a moment when the job was not quite over.
+    until(lambda: bed.node_states() == {"n1": "idle", "n2": "idle"}, "both nodes are idle")
     ask = ["sacct", "-n", "-X", "-P", "-j", str(job), "-o", "state"]
     until(lambda: bed.run(*ask, check=False).stdout.strip() == "COMPLETED", "the database still knows the job")
     bed.down(wipe=False)
     bed.up()
-    assert bed.node_states() == {"n1": "idle", "n2": "idle"}
+    until(lambda: bed.node_states() == {"n1": "idle", "n2": "idle"}, "both nodes are idle")
     assert bed.submit("true") > job

@@ -14,7 +14,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from remuda.wire.gate import ACCEPTS, OUT_OF_DESCRIPTORS, PAUSE_S, Gate, Limits
+from remuda.base import descriptors
+from remuda.wire.accepting import Acceptor
+from remuda.wire.gate import PAUSE_S, Gate, Limits
 from remuda.wire.report import MAX_LINE_BYTES, Key, Report, parse_line
 
 if TYPE_CHECKING:
@@ -70,9 +72,8 @@ class ReportServer:
         self._most = most or most_lines()
         self._gate: Gate[_Line] = Gate(limits)
         self._known: dict[str, _Line] = {}
-        self._listener: socket.socket | None = None
+        self._acceptor: Acceptor | None = None
         self._sweeper: asyncio.TimerHandle | None = None
-        self._resume: asyncio.TimerHandle | None = None
 
     async def start(self, host: str = "127.0.0.1") -> int:
         """Listen on a free port of the address `host`, and return it.
@@ -82,52 +83,24 @@ class ReportServer:
         """
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         listener = socket.create_server((host, 0), family=family, backlog=128)
-        listener.setblocking(False)
-        self._listener = listener
-        self._listen()
+        self._acceptor = Acceptor(listener, self._admit, _tell_of_pause, PAUSE_S)
+        self._acceptor.open()
         port: int = listener.getsockname()[1]
         return port
 
     async def stop(self) -> None:
         """Close the socket and all connections; node programs try again until there is a host."""
-        listener, self._listener = self._listener, None
-        for timer in (self._sweeper, self._resume):
-            if timer is not None:
-                timer.cancel()
-        if listener is not None:
-            asyncio.get_running_loop().remove_reader(listener)
-            listener.close()
+        if self._sweeper is not None:
+            self._sweeper.cancel()
+        if self._acceptor is not None:
+            self._acceptor.close()
         for line in (*self._gate.everybody(), *self._known.values()):
             self._close(line)
 
     # --- before the key ----------------------------------------------------------------------------------------------
 
-    def _listen(self) -> None:
-        if self._listener is not None:
-            asyncio.get_running_loop().add_reader(self._listener, self._accept)
-
-    def _accept(self) -> None:
-        """Take in those who wait, some at a time; what they have said already is heard at once."""
-        for _ in range(ACCEPTS):
-            if self._listener is None:
-                return
-            try:
-                connection, peer = self._listener.accept()
-            except BlockingIOError:
-                return
-            except OSError as error:
-                if error.errno not in OUT_OF_DESCRIPTORS:
-                    continue  # it hung up before it was accepted
-                _LOG.warning("no reports over new connections for a moment: %s", error.strerror)
-                loop = asyncio.get_running_loop()
-                loop.remove_reader(self._listener)
-                self._resume = loop.call_later(PAUSE_S, self._listen)
-                return
-            self._admit(connection, str(peer[0]))
-
     def _admit(self, connection: socket.socket, address: str) -> None:
         self.counts.connections += 1
-        connection.setblocking(False)
         line = _Line(connection)
         victim = self._gate.admit(line, address, time.monotonic())
         if victim is not None:
@@ -231,11 +204,10 @@ class ReportServer:
                 line.socket.close()
 
 
+def _tell_of_pause(why: str) -> None:
+    _LOG.warning("no reports over new connections for a moment: %s", why)
+
+
 def most_lines() -> int:
     """Connections that node programs may hold: what this process may open, but for what the rest of it needs."""
-    import resource
-
-    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft == resource.RLIM_INFINITY:
-        return MOST_LINES
-    return max(16, min(MOST_LINES, soft - LIMITS.number - RESERVE))
+    return max(16, min(MOST_LINES, descriptors.limit() - LIMITS.number - RESERVE))

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from remuda.serving import signed
+from remuda.serving.framing import NO_BODY
 from remuda.serving.relay import Relay, runner
 from remuda.serving.relay_upstream import Pool, RouterAt, Routers
 
@@ -57,8 +58,12 @@ class Door:
     def lets_in(self, request: Request) -> bool:
         """Whether a request carries a key, or needs none."""
         path, methods = OPEN
-        if request.target == path and request.method in methods:
+        if request.target == path and request.method in methods and request.framing == NO_BODY:
             return True
+        return self.knows(request)
+
+    def knows(self, request: Request) -> bool:
+        """Whether a request carries a key."""
         said = [value for name, value in request.headers if name.lower() == b"authorization"]
         return len(said) == 1 and any(hmac.compare_digest(said[0].strip(), key) for key in self._keys)
 
@@ -86,5 +91,5 @@ async def _serve(listener: socket.socket, door: Door, ready: int) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     relay = Relay(door.router, HOLD_S, door)
-    await relay.listen(stop, sock=listener)
+    await relay.listen(stop, listener)
     door.metrics.close()

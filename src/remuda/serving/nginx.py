@@ -31,6 +31,11 @@ POLL_S: Final = 0.05
 SET_TIMEOUT_S: Final = 30.0
 """For setting the members: longer than the launcher waits for old workers, which know only those before."""
 POLICIES: Final = {"least_conn": "  least_conn;\n", "round_robin": "", "random": "  random two least_conn;\n"}
+MOST_CONNECTIONS: Final = 8192
+_RESERVE: Final = 64
+"""Descriptors of a worker that are no connections: log, files of large bodies, its master."""
+HEAD_S: Final = 10
+"""From a connection's first moment, or the first byte of a later head, to the head's end."""
 UNAVAILABLE: Final = '{"error":{"message":"no replica is ready","type":"server_error","code":"no_available_workers"}}'
 UNAUTHORIZED: Final = '{"error":{"message":"wrong API key","type":"invalid_request_error","code":"invalid_api_key"}}'
 
@@ -52,6 +57,8 @@ class Site:
     worker_key: str = field(default="", repr=False)
     user: str = ""
     """For worker processes when started by root."""
+    connections: int = MOST_CONNECTIONS
+    """Of each worker process, to clients and replicas; see `connections`."""
 
 
 def render(site: Site) -> str:
@@ -71,7 +78,7 @@ pid {folder}/nginx.pid;
 error_log stderr warn;
 worker_processes auto;
 worker_shutdown_timeout {timeout};
-events {{ worker_connections 8192; }}
+events {{ worker_connections {site.connections}; }}
 http {{
   access_log off;
   server_tokens off;
@@ -79,6 +86,7 @@ http {{
   client_max_body_size 512m;
   client_body_buffer_size 1m;
   keepalive_requests 1000000;
+  client_header_timeout {HEAD_S}s;
 {temporary}{_gate("api_allowed", site.api_key)}{_gate("control_allowed", site.control_key or site.api_key)}{_pool(site)}
   server {{
     listen {bracket(site.host)}:{site.port} backlog=4096;
@@ -101,6 +109,11 @@ http {{
   }}
 }}
 """
+
+
+def connections(descriptors: int) -> int:
+    """What a worker that may open so many files may be told: it closes idle clients before it is at its end. Pure."""
+    return max(_RESERVE, min(MOST_CONNECTIONS, descriptors - _RESERVE))
 
 
 def bracket(host: str) -> str:

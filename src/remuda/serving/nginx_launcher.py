@@ -23,9 +23,10 @@ from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
+from remuda.base import descriptors
 from remuda.base.errors import InputError
 from remuda.base.files import write_atomic
-from remuda.serving.nginx import POLICIES, Site, render
+from remuda.serving.nginx import POLICIES, Site, connections, render
 from remuda.serving.smg_launcher import Parser, end_with_parent, take
 
 if TYPE_CHECKING:
@@ -215,6 +216,7 @@ def run(options: argparse.Namespace, folder: str, program: tuple[str, ...], api_
         api_key=api_key,
         control_key=control_key,
         user=user,
+        connections=connections(descriptors.raise_limit()),
     )
     nginx = Nginx(site, program)
     Control.nginx = nginx

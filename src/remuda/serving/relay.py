@@ -10,14 +10,17 @@ import argparse
 import asyncio
 import json
 import signal
+import socket
 import sys
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from remuda.base import descriptors
 from remuda.serving.relay_connection import Client
 from remuda.serving.relay_exchange import HOLD_S, Counters
+from remuda.serving.relay_room import Room
 from remuda.serving.relay_upstream import Pool, Routers, read_routers
+from remuda.wire.accepting import Acceptor
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Sequence
@@ -27,9 +30,6 @@ if TYPE_CHECKING:
 LOOK_S: Final = 0.05
 """Between two looks at the file."""
 SWEEP_S: Final = 5.0
-SLOW_HEAD_S: Final = 60.0
-IDLE_CLIENT_S: Final = 900.0
-"""A client's connection without a request is closed after so long."""
 GOODBYE_S: Final = 2.0
 """For requests under way when it is asked to end."""
 
@@ -73,56 +73,75 @@ class Relay:
         pool: where to.
         hold_s: how long a request waits for a router.
         door: who may come in; None: everybody.
+        room: of how many clients at once; None: what this process may open.
     """
 
-    def __init__(self, pool: Pool, hold_s: float, door: Door | None = None) -> None:
+    def __init__(self, pool: Pool, hold_s: float, door: Door | None = None, room: int = 0) -> None:
         self.pool = pool
         self.counters = Counters()
-        self.clients: set[Client] = set()
+        pools = (pool, door.metrics) if door is not None else (pool,)
+        self.room = Room(self.counters, pools, room or descriptors.limit())
         self._hold_s = hold_s
         self._door = door
+        self._coming: set[asyncio.Task[Any]] = set()
 
-    def accept(self) -> Client:
-        """A new client."""
-        return Client(self.pool, self.counters, self.clients, self._hold_s, self._door)
-
-    async def listen(self, stop: asyncio.Event, **where: Any) -> None:
-        """Serve until `stop`; `where` is what `create_server` takes.
-
-        Raises:
-            OSError: the port is taken.
-        """
-        loop = asyncio.get_running_loop()
-        server = await loop.create_server(self.accept, backlog=4096, **where)
+    async def listen(self, stop: asyncio.Event, listener: socket.socket) -> None:
+        """Serve until `stop`."""
+        acceptor = Acceptor(listener, self._take, lambda why: say_once(f"no new connections for a moment: {why}"))
+        acceptor.open()
         sweeping = asyncio.create_task(self.sweep())
         await stop.wait()
-        server.close()
+        acceptor.close()
         for _ in range(round(GOODBYE_S / LOOK_S)):
             if not self.counters.in_flight:
                 break
             await asyncio.sleep(LOOK_S)
         sweeping.cancel()
-        for client in list(self.clients):
+        for client in list(self.room.clients):
             client.cut()
         self.pool.close()
+
+    def _take(self, connection: socket.socket, address: str) -> None:
+        """A new client."""
+        client = Client(self.pool, self.counters, self.room, address, self._hold_s, self._door)
+        if not self.room.comes(client):
+            connection.close()
+            return
+
+        def came(task: asyncio.Task[Any]) -> None:
+            self._coming.discard(task)
+            if task.cancelled() or task.exception() is not None:
+                self.room.gone(client)
+                connection.close()
+
+        loop = asyncio.get_running_loop()
+        coming = loop.create_task(loop.connect_accepted_socket(lambda: client, connection))
+        self._coming.add(coming)
+        coming.add_done_callback(came)
 
     async def sweep(self) -> None:
         """Close what nobody uses, for ever."""
         while True:
             await asyncio.sleep(SWEEP_S)
             self.pool.sweep()
-            now = time.monotonic()
-            for client in list(self.clients):
-                limit_s = SLOW_HEAD_S if client.has_begun else IDLE_CLIENT_S
-                if client.is_idle and now - client.since > limit_s:
-                    client.close(linger=False)
+            self.room.sweep()
+
+
+def open_listener(host: str, port: int) -> socket.socket:
+    """Listen.
+
+    Raises:
+        OSError: the port is taken.
+    """
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    return socket.create_server((host, port), family=family, backlog=4096)
 
 
 class FollowingRelay(Relay):
     """Passes requests on to the router that a file names at that moment."""
 
-    def __init__(self, file: Path, hold_s: float) -> None:
-        super().__init__(Pool(), hold_s)
+    def __init__(self, file: Path, hold_s: float, room: int = 0) -> None:
+        super().__init__(Pool(), hold_s, room=room)
         self._file = Watched(file)
 
     def look(self) -> None:
@@ -139,19 +158,15 @@ class FollowingRelay(Relay):
             self.look()
             await asyncio.sleep(LOOK_S)
 
-    async def serve(self, host: str, port: int) -> None:
-        """Listen until SIGTERM or SIGINT.
-
-        Raises:
-            OSError: the port is taken.
-        """
+    async def serve(self, listener: socket.socket) -> None:
+        """Serve until SIGTERM or SIGINT."""
         loop, stop = asyncio.get_running_loop(), asyncio.Event()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, stop.set)
         self.look()
         watching = asyncio.create_task(self.watch())
         try:
-            await self.listen(stop, host=host, port=port, reuse_address=True)
+            await self.listen(stop, listener)
         finally:
             watching.cancel()
 
@@ -178,12 +193,14 @@ def runner() -> Callable[[Coroutine[Any, Any, None]], None]:
 def main(argv: Sequence[str] | None = None) -> int:
     """Entry point; 1 when the port is taken."""
     options = parser().parse_args(argv)
+    descriptors.raise_limit()
     relay = FollowingRelay(options.file, options.hold_s)
     try:
-        runner()(relay.serve(options.host, options.port))
+        listener = open_listener(options.host, options.port)
     except OSError as error:
         sys.stderr.write(f"relay: cannot listen on {options.host}:{options.port}: {error.strerror or error}\n")
         return 1
+    runner()(relay.serve(listener))
     return 0
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import time
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from remuda.serving.framing import HEAD_LIMIT, Ends, Malformed, Request, parse_request
@@ -13,11 +12,13 @@ from remuda.serving.relay_exchange import HOLD_S, Counters, Exchange
 
 if TYPE_CHECKING:
     from remuda.serving.guard import Door
+    from remuda.serving.relay_room import Room
     from remuda.serving.relay_upstream import Pool
 
 LINGER_S: Final = 2.0
 """An answer that came before the end of its request is read by the client before the connection is closed."""
 OWN: Final = b"/-/relay/"
+LOOKS: Final = frozenset({b"GET", b"HEAD"})
 REASONS: Final = {
     200: "OK", 400: "Bad Request", 401: "Unauthorized", 404: "Not Found", 405: "Method Not Allowed",
     431: "Request Header Fields Too Large",
@@ -26,42 +27,64 @@ REASONS: Final = {
 
 
 class Client(asyncio.Protocol):
-    """A connection from a client."""
+    """A connection from a client.
+
+    Args:
+        pool: where its requests go.
+        counters: of the relay.
+        room: of all clients.
+        address: that it comes from.
+        hold_s: how long a request waits for a router.
+        door: who may come in; None: everybody.
+    """
 
     def __init__(
-        self, pool: Pool, counters: Counters, clients: set[Client], hold_s: float = HOLD_S, door: Door | None = None
+        self,
+        pool: Pool,
+        counters: Counters,
+        room: Room,
+        address: str,
+        hold_s: float = HOLD_S,
+        door: Door | None = None,
     ) -> None:
         self.pool = pool
-        self._door = door
         self.counters = counters
+        self.address = address
         self.hold_s = hold_s
-        self.since = time.monotonic()
-        """When it last became idle or began a request's head."""
-        self._clients = clients
+        self.is_known = False
+        """Whether it has asked for something; where there is a door, with a key."""
+        self._door = door
+        self._room = room
         self._transport: asyncio.Transport | None = None
         self._buffer = bytearray()
         self._exchange: Exchange | None = None
         self._lingers = False
+        self._is_held = False
+        self._is_full = False
+        """It reads more slowly than answers come."""
 
     @property
-    def is_idle(self) -> bool:
-        """Whether no request is under way."""
-        return self._exchange is None
+    def owes(self) -> bool:
+        """Whether the rest of what it began to say is waited for."""
+        if self._exchange is None:
+            return bool(self._buffer)
+        return not (self._exchange.request_done or self._exchange.is_answered or self._is_held)
 
     @property
-    def has_begun(self) -> bool:
-        """Whether some of a request's head has come."""
-        return bool(self._buffer)
+    def reads(self) -> bool:
+        """Whether it has not got all yet that was written to it."""
+        return self._transport is not None and self._transport.get_write_buffer_size() > 0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """A client has come."""
+        """A client has come; it may have had to go for others already."""
         self._transport = cast("asyncio.Transport", transport)  # uvloop's are no subclass
-        self._clients.add(self)
+        if self._lingers:
+            self._transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """It is gone, and nobody wants its answer."""
         del exc
-        self._clients.discard(self)
+        self._room.gone(self)
         self._transport = None
         exchange, self._exchange = self._exchange, None
         if exchange is not None:
@@ -73,13 +96,18 @@ class Client(asyncio.Protocol):
 
     def pause_writing(self) -> None:
         """The client reads more slowly than the router writes."""
+        self._is_full = True
         if self._exchange is not None:
             self._exchange.hold_answer(hold=True)
 
     def resume_writing(self) -> None:
         """It reads again."""
+        self._is_full = False
         if self._exchange is not None:
             self._exchange.hold_answer(hold=False)
+        elif not self._lingers:
+            self.pause(pause=False)
+            self.advance()
 
     def data_received(self, data: bytes) -> None:
         """Bytes of requests."""
@@ -92,6 +120,9 @@ class Client(asyncio.Protocol):
         """Do what can be done with the bytes that are there."""
         while self._transport is not None and not self._lingers:
             if self._exchange is None:
+                if self._is_full:  # answers to more requests would pile up here
+                    self.pause(pause=True)
+                    return
                 if not self._begin():
                     return
             elif not self._exchange.request_done and self._buffer:
@@ -100,6 +131,8 @@ class Client(asyncio.Protocol):
                 # What comes after the end of a request is the next one's, which waits.
                 if len(self._buffer) > HEAD_LIMIT:
                     self.pause(pause=True)
+                if self.owes:
+                    self._room.tells(self, anew=True)
                 return
 
     def _begin(self) -> bool:
@@ -110,6 +143,8 @@ class Client(asyncio.Protocol):
         if end < 0:
             if len(self._buffer) > HEAD_LIMIT:
                 self.refuse(431, f"the request's head is longer than {HEAD_LIMIT} bytes")
+            elif self._buffer:
+                self._room.tells(self, anew=False)
             return False
         head = bytes(self._buffer[:end])
         del self._buffer[: end + 4]
@@ -122,9 +157,15 @@ class Client(asyncio.Protocol):
             if not self._door.lets_in(request):
                 self.refuse(401, "the API key is missing or wrong: send it as `Authorization: Bearer KEY`")
                 return False
+            self.is_known = self.is_known or self._door.knows(request)
             self.pool, request = self._door.leads(request)
         elif request.path.startswith(OWN):
             return self._answer_own(request)
+        else:
+            self.is_known = True
+        if not self._room.asks(self, looks=request.method in LOOKS):
+            self.refuse(503, "as many requests are under way as the limit of open files allows; ask again", "busy")
+            return False
         if request.expects_continue and not self._buffer:
             self.write(b"HTTP/1.1 100 Continue\r\n\r\n")
         self._exchange = Exchange(self, request)
@@ -158,6 +199,7 @@ class Client(asyncio.Protocol):
             self._say(200, numbers, keep=keep)
         else:
             self._say(404, _error("the relay has no such path", 404), keep=keep)
+        self._room.rests(self)
         return keep
 
     def _is_near(self) -> bool:
@@ -167,9 +209,9 @@ class Client(asyncio.Protocol):
         peer, here = self._transport.get_extra_info("peername"), self._transport.get_extra_info("sockname")
         return bool(peer and here) and is_own(peer[:2], here[:2])
 
-    def refuse(self, status: int, why: str) -> None:
+    def refuse(self, status: int, why: str, code: str = "") -> None:
         """Answer with an error and close: where the next request begins is not known."""
-        self._say(status, _error(why, status), keep=False)
+        self._say(status, _error(why, status, code), keep=False)
 
     def _say(self, status: int, document: dict[str, Any], *, keep: bool, head_only: bool = False) -> None:
         data = json.dumps(document).encode()
@@ -198,7 +240,7 @@ class Client(asyncio.Protocol):
         self._go_on(keep=keep)
 
     def _go_on(self, *, keep: bool) -> None:
-        self.since = time.monotonic()
+        self._room.rests(self)
         if keep:
             self.pause(pause=False)
             if self._buffer:
@@ -207,8 +249,17 @@ class Client(asyncio.Protocol):
     def cut(self) -> None:
         """Break the connection off, so that the client sees that its answer is not whole."""
         self._exchange = None
+        self._lingers = True
+        self._room.gone(self)
         if self._transport is not None:
             self._transport.abort()
+
+    def send_away(self) -> None:
+        """Break it off for others, or because its time is over."""
+        exchange = self._exchange
+        self.cut()
+        if exchange is not None:
+            exchange.drop()
 
     def write(self, data: bytes) -> None:
         """Bytes of an answer."""
@@ -219,10 +270,17 @@ class Client(asyncio.Protocol):
         """Read no more of the request for now, or go on."""
         if self._transport is None or self._transport.is_closing():
             return
+        self._is_held = pause
         if pause:
             self._transport.pause_reading()
         else:
             self._transport.resume_reading()
+        if self._exchange is None:
+            return
+        if self.owes:
+            self._room.tells(self, anew=True)
+        elif pause:
+            self._room.waits(self)
 
     def close(self, *, linger: bool) -> None:
         """Close it when everything is written; with `linger` what the client still sends is read and thrown away."""
@@ -230,6 +288,7 @@ class Client(asyncio.Protocol):
         if transport is None:
             return
         self._lingers = True
+        self._room.rests(self)
         if not linger or not transport.can_write_eof():
             transport.close()
             return
@@ -238,8 +297,8 @@ class Client(asyncio.Protocol):
         asyncio.get_running_loop().call_later(LINGER_S, transport.close)
 
 
-def _error(why: str, status: int) -> dict[str, Any]:
+def _error(why: str, status: int, code: str = "") -> dict[str, Any]:
     """As OpenAI's servers say it."""
     kind = "invalid_request_error" if status < 500 else "server_error"
-    code = {401: "invalid_api_key", 502: "router_lost", 503: "no_router"}.get(status)
-    return {"error": {"message": why, "type": kind, "param": None, "code": code}}
+    code = code or {401: "invalid_api_key", 502: "router_lost", 503: "no_router"}.get(status, "")
+    return {"error": {"message": why, "type": kind, "param": None, "code": code or None}}

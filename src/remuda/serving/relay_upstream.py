@@ -262,6 +262,21 @@ class Pool:
         upstream.idle_since = time.monotonic()
         self._idle[upstream.router.id].append(upstream)
 
+    @property
+    def size(self) -> int:
+        """How many connections are open."""
+        return len(self._open)
+
+    def shed(self) -> bool:
+        """Close the one that has waited longest for a request; False where none does."""
+        for waiting in self._idle.values():
+            if waiting:
+                upstream = waiting.pop(0)
+                upstream.abort()
+                self.closed(upstream)
+                return True
+        return False
+
     def opened(self, upstream: Upstream) -> None:
         """Remember it."""
         self._open.add(upstream)

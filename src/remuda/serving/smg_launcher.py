@@ -23,7 +23,9 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 from urllib.parse import urlsplit
 
+from remuda.base import descriptors
 from remuda.serving.guard import METRICS, Inside, serve
+from remuda.serving.relay import open_listener
 from remuda.serving.signed import LOOPBACK, close_to_others, make_key
 from remuda.wire import peer
 
@@ -139,9 +141,8 @@ def set_door(host: str, port: int, keys: frozenset[str]) -> tuple[str, int, int]
     Raises:
         SystemExit: the port is taken.
     """
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
-        listener = socket.create_server((host, port), family=family, backlog=4096)
+        listener = open_listener(host, port)
     except OSError as error:
         parser().exit(1, f"smg_launcher: cannot listen on {host}:{port}: {error.strerror or error}\n")
     inside = Inside(free_port(LOOPBACK), free_port(LOOPBACK), make_key())
@@ -239,6 +240,7 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
     """Entry point: becomes smg."""
     options = parser().parse_args(argv)
     api_key, control_key = take(options.api_key_env), take(options.control_key_env)
+    descriptors.raise_limit()
     try:
         from smg.launch_router import launch_router, parse_router_args
     except ImportError as error:

@@ -42,6 +42,8 @@ class Gate(Generic[T]):
     def __init__(self, limits: Limits) -> None:
         self.limits = limits
         self._waiting: dict[T, _Waiting] = {}
+        self._counts: dict[str, int] = {}
+        """Of each address, how many wait."""
 
     def __len__(self) -> int:
         return len(self._waiting)
@@ -54,14 +56,17 @@ class Gate(Generic[T]):
 
         That is the oldest of the address that has most, so a flood from one address is paid by that address.
         """
+        self.leave(who)
         self._waiting[who] = _Waiting(address, now)
-        if len(self._waiting) <= self.limits.number:
+        self._counts[address] = self._counts.get(address, 0) + 1
+        return self.push_out() if len(self._waiting) > self.limits.number else None
+
+    def push_out(self) -> T | None:
+        """The one that has to go for another, and waits no more: the oldest of the busiest address; None: nobody."""
+        if not self._waiting:
             return None
-        counts: dict[str, int] = {}
-        for one in self._waiting.values():
-            counts[one.address] = counts.get(one.address, 0) + 1
-        most = max(counts.values())
-        victim = next(one for one, waiting in self._waiting.items() if counts[waiting.address] == most)
+        most = max(self._counts.values())
+        victim = next(one for one, waiting in self._waiting.items() if self._counts[waiting.address] == most)
         self.leave(victim)
         return victim
 
@@ -75,7 +80,12 @@ class Gate(Generic[T]):
 
     def overdue(self, now: float) -> list[T]:
         """Those that had their time."""
-        return [one for one, waiting in self._waiting.items() if now - waiting.since >= self.limits.seconds]
+        found = []
+        for one, waiting in self._waiting.items():
+            if now - waiting.since < self.limits.seconds:
+                break
+            found.append(one)
+        return found
 
     def due(self) -> float:
         """When `overdue` names somebody, if nothing happens before; infinity when nobody waits."""
@@ -88,4 +98,9 @@ class Gate(Generic[T]):
 
     def leave(self, who: T) -> None:
         """It has said the key, or is gone."""
-        self._waiting.pop(who, None)
+        waiting = self._waiting.pop(who, None)
+        if waiting is None:
+            return
+        self._counts[waiting.address] -= 1
+        if not self._counts[waiting.address]:
+            del self._counts[waiting.address]

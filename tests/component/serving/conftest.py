@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.component.serving.crowding import crowd  # noqa: F401 - a fixture
 from tests.ports import free_port
 
 from remuda.plan.model import HOST_MARK, PORT_MARK, Endpoint, Secret
@@ -86,14 +87,24 @@ class Server:
         self.wait_until_up()
 
 
+_FEW = (
+    "import os, resource, sys; most = int(sys.argv[1]); resource.setrlimit(resource.RLIMIT_NOFILE, (most, most)); "
+    "os.execv(sys.argv[2], sys.argv[2:])"
+)
+
+
 @pytest.fixture
 def serve(tmp_path: Path) -> Iterator[Callable[..., Server]]:
-    """Start a command that listens on the port it is given as `{port}` in its arguments."""
+    """Start a command that listens on the port it is given as `{port}`; it may have so many descriptors and no more."""
     servers: list[Server] = []
 
-    def start(argv: Sequence[str], *, env: dict[str, str] | None = None, wait: bool = True) -> Server:
+    def start(
+        argv: Sequence[str], *, env: dict[str, str] | None = None, wait: bool = True, descriptors: int = 0
+    ) -> Server:
         port = free_port()
         filled = [part.replace("{port}", str(port)) for part in argv]
+        if descriptors:
+            filled = [sys.executable, "-c", _FEW, str(descriptors), *filled]
         server = Server(f"http://127.0.0.1:{port}", filled, tmp_path / f"server-{len(servers)}.log", env or {})
         servers.append(server)
         server.start()
@@ -121,7 +132,13 @@ def router(serve: Callable[..., Server]) -> Callable[..., Server]:
     """Start a router as its group says."""
 
     def start(
-        kind: str = "smg", *, replicas: int = 2, policy: str = "", api_key: str = "", control_key: str = ""
+        kind: str = "smg",
+        *,
+        replicas: int = 2,
+        policy: str = "",
+        api_key: str = "",
+        control_key: str = "",
+        descriptors: int = 0,
     ) -> Server:
         endpoint = Endpoint(port=1, router="router", model="tiny", api_key=Secret(env="A") if api_key else None)
         control = Secret(env="C") if control_key else None
@@ -130,7 +147,7 @@ def router(serve: Callable[..., Server]) -> Callable[..., Server]:
         argv = [part.replace(HOST_MARK, "127.0.0.1").replace(PORT_MARK, "{port}") for part in command.argv]
         values = {"A": api_key, "C": control_key}
         secrets = {name: values[secret.env] for name, secret in command.secret_env.items()}
-        server = serve(argv, env={**command.env, **secrets})
+        server = serve(argv, env={**command.env, **secrets}, descriptors=descriptors)
         if kind == "smg":
             wait_for_the_waiting_room(server, control_key or api_key)
         return server

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 import uvloop
 
-from remuda.serving.relay import FollowingRelay
+from remuda.serving.relay import FollowingRelay, open_listener
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
@@ -156,9 +156,9 @@ def plain(name: str, *, wait_s: float = 0.0) -> ScriptedRouter:
 class Bench:
     """One relay, and its file."""
 
-    def __init__(self, folder: Path, hold_s: float) -> None:
+    def __init__(self, folder: Path, hold_s: float, room: int) -> None:
         self.file = folder / "router.json"
-        self.relay = FollowingRelay(self.file, hold_s)
+        self.relay = FollowingRelay(self.file, hold_s, room)
         self.port = 0
         self._clients: list[Talk] = []
         self._routers: list[ScriptedRouter] = []
@@ -224,21 +224,20 @@ _NOBODY = _Nobody()
 
 
 @asynccontextmanager
-async def relaying(folder: Path, *, hold_s: float = 30.0) -> AsyncIterator[Bench]:
-    """A relay that listens."""
-    bench = Bench(folder, hold_s)
-    server = await asyncio.get_running_loop().create_server(bench.relay.accept, "127.0.0.1", 0)
-    bench.port = server.sockets[0].getsockname()[1]
+async def relaying(folder: Path, *, hold_s: float = 30.0, room: int = 0) -> AsyncIterator[Bench]:
+    """A relay that listens; with `room`, as if that were its limit of open files."""
+    bench = Bench(folder, hold_s, room)
+    listener, stop = open_listener("127.0.0.1", 0), asyncio.Event()
+    bench.port = listener.getsockname()[1]
+    serving = asyncio.create_task(bench.relay.listen(stop, listener))
     watch = asyncio.create_task(bench.relay.watch())
     try:
         yield bench
     finally:
         watch.cancel()
-        server.close()
         bench.stop()
-        for client in list(bench.relay.clients):
-            client.cut()
-        bench.relay.pool.close()
+        stop.set()
+        await serving
         await asyncio.sleep(0.05)
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import resource
 import shutil
+import socket
 import subprocess
 import sys
 from typing import TYPE_CHECKING
@@ -11,6 +13,7 @@ from typing import TYPE_CHECKING
 import openai
 import pytest
 from tests.component.serving.conftest import status_of
+from tests.component.serving.crowding import END, FEW, HALF, limits, stream
 from tests.component.serving.load import both_answer, load
 from tests.component.serving.test_relay_process import name, start
 from tests.component.serving.test_smg import ask, read_proc, until, urls
@@ -25,6 +28,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.component.serving.conftest import Server
+    from tests.component.serving.crowding import Crowd
 
     Start = Callable[..., Server]
 
@@ -147,3 +151,27 @@ def test_nginx_takes_what_is_rendered(count: int, policy: str, tmp_path: Path) -
         [program, "-t", "-p", str(tmp_path), "-c", str(file)], capture_output=True, text=True, check=False, timeout=60
     )
     assert done.returncode == 0, done.stderr
+
+
+async def test_idle_connections_of_another_user_keep_nobody_out(router: Start, engine: Start, crowd: Crowd) -> None:
+    server, replica = router("nginx", descriptors=FEW), engine("--token-s", "0.05")
+    await sync(server.url, urls(replica))
+    words = stream(server.url)
+    assert next(words).startswith(b"data: ")
+    with socket.create_connection(("127.0.0.1", int(server.url.rpartition(":")[2])), timeout=60) as half:
+        half.sendall(HALF)
+        crowd(server, b"")
+        assert [ask(server.url)[0] for _ in range(10)] == [200] * 10
+        assert status_of(f"{server.url}/health") == 200
+        assert list(words)[-2:] == END
+        assert half.recv(1000) == b"", "after ten seconds"
+
+
+def test_it_takes_all_that_it_may_open(router: Start) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (FEW, hard))
+    try:
+        server = router("nginx")
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert limits(server.pid) == [str(hard)] * 2

@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     Start = Callable[..., Server]
 
 
-def start(serve: Start, folder: Path) -> Server:
+def start(serve: Start, folder: Path, *, descriptors: int = 0) -> Server:
     """As its group says."""
     argv = relay_group(Listen(), run_dir=str(folder), python=sys.executable).command.argv
     filled = [part.replace(HOST_MARK, "127.0.0.1").replace(PORT_MARK, "{port}") for part in argv]
-    server = serve(filled, wait=False)
+    server = serve(filled, wait=False, descriptors=descriptors)
     server.wait_until_up(PROBE.path)
     return server
 

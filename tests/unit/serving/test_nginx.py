@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from remuda.base.errors import InputError
 from remuda.plan.model import Endpoint, Secret
-from remuda.serving.nginx import NginxRouter, Site, netloc, render
+from remuda.serving.nginx import NginxRouter, Site, connections, netloc, render
 from remuda.serving.nginx_launcher import parser
 from remuda.serving.router import RouterSettings
 
@@ -37,6 +37,13 @@ def test_members_share_by_least_connections_and_streams_are_not_held_back() -> N
         "listen [::]:1",
     ):
         assert expected in text
+
+
+def test_it_is_told_of_fewer_connections_than_it_may_open_files() -> None:
+    assert [connections(files) for files in (1 << 20, 1024, 256, 20)] == [8192, 960, 192, 64]
+    text = render(Site(host="h", port=1, directory="/x", connections=960))
+    assert "worker_connections 960;" in text
+    assert "client_header_timeout 10s;" in text
 
 
 def test_a_key_is_compared_to_the_letter_and_cannot_break_out() -> None:

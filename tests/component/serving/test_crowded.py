@@ -1,0 +1,60 @@
+"""Another user holds idle connections to what stands in front of a swarm: its own limit of open files is enough."""
+
+from __future__ import annotations
+
+import resource
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.component.serving.conftest import Server, status_of
+from tests.component.serving.crowding import END, FEW, HALF, limits, stream
+from tests.component.serving.test_relay_process import name, start
+from tests.component.serving.test_smg import ask, sync, urls
+
+from remuda.serving.router import Keys
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from tests.component.serving.crowding import Crowd
+
+    Start = Callable[..., Server]
+
+pytestmark = pytest.mark.real
+
+
+@pytest.mark.parametrize("text", [b"", HALF], ids=["silent", "half a head"])
+def test_the_relay_answers_all_who_ask(serve: Start, engine: Start, tmp_path: Path, crowd: Crowd, text: bytes) -> None:
+    replica = engine("--token-s", "0.05")
+    name(tmp_path, replica.url)
+    server = start(serve, tmp_path, descriptors=FEW)
+    words = stream(server.url)
+    assert next(words).startswith(b"data: ")
+    crowd(server, text)
+    assert [ask(server.url)[0] for _ in range(10)] == [200] * 10
+    assert list(words)[-2:] == END
+    assert server.process is not None
+    assert server.process.poll() is None
+
+
+@pytest.mark.parametrize("text", [b"", HALF], ids=["silent", "half a head"])
+async def test_the_door_of_a_router_with_a_key(router: Start, engine: Start, crowd: Crowd, text: bytes) -> None:
+    server, replica = router(api_key="s3cr3t", control_key="c0ntr0l", descriptors=FEW), engine("--token-s", "0.05")
+    await sync(server.url, urls(replica), Keys(api="s3cr3t", control="c0ntr0l"))
+    words = stream(server.url, "s3cr3t")
+    assert next(words).startswith(b"data: ")
+    crowd(server, text)
+    assert [ask(server.url, key="s3cr3t")[0] for _ in range(10)] == [200] * 10
+    assert status_of(f"{server.url}/health") == 200, "as the watchdog asks"
+    assert list(words)[-2:] == END
+
+
+def test_what_stands_in_front_takes_all_that_it_may_open(router: Start) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (FEW, hard))
+    try:
+        server = router()
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert limits(server.pid) == [str(hard)] * 2

@@ -30,6 +30,11 @@ class Guest(Protocol):
         ...
 
     @property
+    def is_busy(self) -> bool:
+        """Whether it has asked for something."""
+        ...
+
+    @property
     def reads(self) -> bool:
         """Whether it has not got all yet that was written to it."""
         ...
@@ -39,15 +44,15 @@ G = TypeVar("G", bound=Guest)
 
 
 class Crowd(Generic[G]):
-    """Idle connections, oldest first: strangers, those that owe the rest of a request, and those that rest."""
+    """Idle connections, oldest first: strangers, those that owe the rest of a request, and those that rest.
+
+    One that rested and is busy again is told apart when it is its turn to go: that costs a request nothing.
+    """
 
     def __init__(self, strangers: Limits = STRANGERS) -> None:
         self._strangers: Gate[G] = Gate(strangers)
         self._telling: dict[G, float] = {}
         self._resting: dict[G, float] = {}
-
-    def __len__(self) -> int:
-        return len(self._strangers) + len(self._telling) + len(self._resting)
 
     def comes(self, who: G, address: str, now: float) -> G | None:
         """It has asked nothing so far, or nothing that counts; the one that has to go for it, if any."""
@@ -65,8 +70,10 @@ class Crowd(Generic[G]):
         return who in self._telling
 
     def rests(self, who: G, now: float) -> None:
-        """Its request is over."""
-        self.leaves(who)
+        """Its request is over; it may rest already."""
+        if self._telling:
+            self._telling.pop(who, None)
+        self._resting.pop(who, None)
         self._resting[who] = now
 
     def leaves(self, who: G) -> None:
@@ -93,29 +100,31 @@ class Crowd(Generic[G]):
             if not who.reads:
                 return who
             first = first or who
-            self._resting[who] = now
+            self.rests(who, now)
         if first is not None:
             self.leaves(first)
         return first
 
     def overdue(self, now: float) -> list[G]:
         """Those that had their time."""
-        self._drop_answered()
+        self._drop_busy()
         found = self._strangers.overdue(now)
         for waiting, seconds in ((self._telling, TELL_S), (self._resting, REST_S)):
             found += _before(waiting, now - seconds)
-        return found
+        return [who for who in found if who.owes or not who.is_busy]
 
     def _oldest(self) -> G | None:
-        self._drop_answered()
+        self._drop_busy()
         firsts = [next(iter(waiting.items()), None) for waiting in (self._telling, self._resting)]
         found = [first for first in firsts if first is not None]
         return min(found, key=lambda item: item[1])[0] if found else None
 
-    def _drop_answered(self) -> None:
+    def _drop_busy(self) -> None:
         """Who gets its answer already may take hours for the rest of its request."""
         while (who := next(iter(self._telling), None)) is not None and not who.owes:
             del self._telling[who]
+        while (who := next(iter(self._resting), None)) is not None and who.is_busy:
+            del self._resting[who]
 
 
 def _before(waiting: dict[G, float], limit: float) -> Iterator[G]:

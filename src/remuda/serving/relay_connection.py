@@ -71,6 +71,11 @@ class Client(asyncio.Protocol):
         return not (self._exchange.request_done or self._exchange.is_answered or self._is_held)
 
     @property
+    def is_busy(self) -> bool:
+        """Whether it has asked for something."""
+        return self._exchange is not None
+
+    @property
     def reads(self) -> bool:
         """Whether it has not got all yet that was written to it."""
         return self._transport is not None and self._transport.get_write_buffer_size() > 0
@@ -125,12 +130,14 @@ class Client(asyncio.Protocol):
                     return
                 if not self._begin():
                     return
-            elif not self._exchange.request_done and self._buffer:
-                self._feed(self._exchange)
-            else:
+            elif self._exchange.request_done:
                 # What comes after the end of a request is the next one's, which waits.
                 if len(self._buffer) > HEAD_LIMIT:
                     self.pause(pause=True)
+                return
+            elif self._buffer:
+                self._feed(self._exchange)
+            else:
                 if self.owes:
                     self._room.tells(self, anew=True)
                 return
@@ -153,17 +160,22 @@ class Client(asyncio.Protocol):
         except Malformed as error:
             self.refuse(error.status, str(error))
             return False
+        return self._take(request)
+
+    def _take(self, request: Request) -> bool:
+        """Begin to answer; whether the connection goes on."""
+        first = not self.is_known
         if self._door is not None:
             if not self._door.lets_in(request):
                 self.refuse(401, "the API key is missing or wrong: send it as `Authorization: Bearer KEY`")
                 return False
-            self.is_known = self.is_known or self._door.knows(request)
+            self.is_known = not first or self._door.knows(request)
             self.pool, request = self._door.leads(request)
         elif request.path.startswith(OWN):
             return self._answer_own(request)
         else:
             self.is_known = True
-        if not self._room.asks(self, looks=request.method in LOOKS):
+        if not self._room.asks(self, looks=request.method in LOOKS, first=first):
             self.refuse(503, "as many requests are under way as the limit of open files allows; ask again", "busy")
             return False
         if request.expects_continue and not self._buffer:
@@ -268,14 +280,14 @@ class Client(asyncio.Protocol):
 
     def pause(self, *, pause: bool) -> None:
         """Read no more of the request for now, or go on."""
-        if self._transport is None or self._transport.is_closing():
+        if pause is self._is_held or self._transport is None or self._transport.is_closing():
             return
         self._is_held = pause
         if pause:
             self._transport.pause_reading()
         else:
             self._transport.resume_reading()
-        if self._exchange is None:
+        if self._exchange is None or self._exchange.request_done:
             return
         if self.owes:
             self._room.tells(self, anew=True)

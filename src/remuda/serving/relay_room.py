@@ -59,9 +59,10 @@ class Room:
         self._wait(client)
         return True
 
-    def asks(self, client: Client, *, looks: bool) -> bool:
-        """It has sent a whole head; whether there is room for its request."""
-        self._crowd.leaves(client)
+    def asks(self, client: Client, *, looks: bool, first: bool) -> bool:
+        """It has sent a whole head, its `first` or of no key; whether there is room for its request."""
+        if first:
+            self._crowd.leaves(client)
         return self._make(self.most if looks else self.most - FOR_LOOKS, requests=1)
 
     def tells(self, client: Client, *, anew: bool) -> None:
@@ -101,7 +102,9 @@ class Room:
     def _make(self, limit: int, *, clients: int = 0, requests: int = 0) -> bool:
         """Whether so many more have room below `limit`; idle ones go for them."""
         while True:
-            asked, held = self._counters.in_flight + requests, sum(pool.size for pool in self._pools)
+            asked, held = self._counters.in_flight + requests, 0
+            for pool in self._pools:
+                held += pool.size
             if len(self.clients) + clients + max(asked, held) <= limit:
                 return True
             self._tell()

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-
 from tests.component.serving.load import chat
 
 if TYPE_CHECKING:

@@ -9,7 +9,17 @@ import socket
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.component.serving.relaying import Bench, ScriptedRouter, Talk, get, on_both_loops, plain, post, relaying, until
+from tests.component.serving.relaying import (
+    Bench,
+    ScriptedRouter,
+    Talk,
+    get,
+    on_both_loops,
+    plain,
+    post,
+    relaying,
+    until,
+)
 
 from remuda.serving.crowd import REST_S, STRANGERS, TELL_S
 from remuda.serving.relay_room import FOR_COMERS, FOR_LOOKS, RESERVE

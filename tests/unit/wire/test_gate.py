@@ -58,3 +58,12 @@ def test_never_more_than_its_number(comers: list[tuple[int, bool]]) -> None:
         assert len(gate) <= FEW.number
         if leaves:
             gate.leave(who)
+
+
+def test_one_that_comes_again_is_one() -> None:
+    gate: Gate[str] = Gate(FEW)
+    for _ in range(5):
+        assert gate.admit("a", "x", 0.0) is None
+    assert len(gate) == 1
+    assert [gate.push_out(), gate.push_out()] == ["a", None]
+    assert gate.admit("b", "x", 0.0) is None

@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from remuda.base.errors import InputError
-from remuda.base.private import check_private, make_private
+from remuda.base.private import check_above, check_private, make_private, told_above
 
 _RUNTIME = "set XDG_RUNTIME_DIR to a directory of your own, or REMUDA_HOME to a shorter path"
 
 
 @dataclass(frozen=True)
 class StatePaths:
-    """The state directory and its fixed inhabitants. Only `check`, `prepare` and `folder` touch the disk."""
+    """The state directory and its fixed inhabitants. Only `check`, `told`, `prepare` and `folder` touch the disk."""
 
     root: Path
 
@@ -92,12 +92,17 @@ class StatePaths:
         return self.workloads / name
 
     def check(self) -> None:
-        """See that nobody else could have written what is there.
+        """See that nobody else could have written what is there, and not everybody could put something else there.
 
         Raises:
             NotPrivate: somebody could; says who, and what to do.
         """
         check_private(self.root, instead=f"set REMUDA_HOME to a directory of your own, {self.root}/mine for example")
+        check_above(self.root)
+
+    def told(self) -> str:
+        """Who else, by the folders above, has this directory in their hands; empty where nobody has."""
+        return told_above(self.root)
 
     def check_socket(self) -> None:
         """See that nobody else made the folder of the socket, where that is not the state directory.

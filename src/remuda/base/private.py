@@ -2,6 +2,9 @@
 
 They are made with mode 0700 before anything is put there. One that is somebody else's, or that others can write, is
 refused with a sentence: nobody knows who wrote what is in it.
+
+Whoever can write a folder above can put another directory in its place. Where that is everybody, it is refused, too.
+Where it is a group, or the one whose project folder that is, the user is told: they may be trusted.
 """
 
 from __future__ import annotations
@@ -11,16 +14,20 @@ import os
 import pwd
 import stat
 from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from remuda.base.errors import NotPrivate
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from collections.abc import Iterator
 
 WRITABLE = 0o022
 """By the group or by others."""
 _REACHABLE = 0o011
+_MOST_LINKS = 40
+"""On one way, as the kernel has it."""
 _ELSEWHERE = "set REMUDA_HOME to a directory of your own"
 
 
@@ -81,12 +88,122 @@ def complaint(owner: int, mode: int, me: int) -> str:
     return ""
 
 
+@dataclass(frozen=True)
+class Exposure:
+    """A folder on the way to another, where somebody else can put something else in the place of the next step."""
+
+    folder: Path
+    owner: int
+    group: int
+    mode: int
+
+    @property
+    def to_all(self) -> bool:
+        """Whether that is everybody. In a folder with the sticky bit only owners rename and remove."""
+        return bool(self.mode & stat.S_IWOTH) and not self.mode & stat.S_ISVTX
+
+    @property
+    def to_group(self) -> bool:
+        """Whether that is all in the group."""
+        return bool(self.mode & stat.S_IWGRP) and not self.mode & stat.S_ISVTX and self.group != 0
+
+    def who(self, me: int) -> tuple[str, ...]:
+        """Those who can, for a sentence; a group without other members is nobody."""
+        found = [user_name(self.owner)] if self.owner not in (me, 0) else []
+        if self.to_group and not _is_own_group(self.group, me):
+            found.append(f"all in group {group_name(self.group)}")
+        return tuple(found)
+
+
+def exposures(path: Path) -> Iterator[Exposure]:
+    """The folders on the way to `path`, links and all, that others than its user and root can change."""
+    me = os.geteuid()
+    for step in _way(path):
+        with suppress(OSError):
+            status = step.lstat()
+            found = Exposure(step, status.st_uid, status.st_gid, 0 if stat.S_ISLNK(status.st_mode) else status.st_mode)
+            if found.to_all or found.to_group or found.owner not in (me, 0):
+                yield found
+
+
+def check_above(path: Path, *, instead: str = _ELSEWHERE) -> None:
+    """See that not everybody can put another directory in the place of `path`.
+
+    Raises:
+        NotPrivate: everybody can; says where, and what to do.
+    """
+    for found in exposures(path):
+        if found.to_all:
+            mine = found.owner == os.geteuid()
+            todo = (
+                f"chmod o-w {found.folder}" if mine else f"have its owner set the sticky bit (chmod +t {found.folder})"
+            )
+            raise NotPrivate(
+                f"everybody can put another directory in the place of {path}: "
+                f"{found.folder}, above it, can be written by all (mode {stat.S_IMODE(found.mode):04o})",
+                hint=f"{todo}, or {instead}",
+            )
+
+
+def told_above(path: Path, *, instead: str = _ELSEWHERE) -> str:
+    """Who else can put another directory in the place of `path`, in a sentence; empty where nobody can."""
+    who = dict.fromkeys(f"{one} (in {found.folder})" for found in exposures(path) for one in found.who(os.geteuid()))
+    if not who:
+        return ""
+    return (
+        f"{' and '.join(who)} can put another directory in the place of {path}, and so run programs as you; "
+        f"if you do not trust them, {instead} below folders that only you can write"
+    )
+
+
 def user_name(uid: int) -> str:
     """A user for a sentence: the name, or the number where it has none."""
     try:
         return pwd.getpwuid(uid).pw_name
     except KeyError:
         return f"user {uid}"
+
+
+def group_name(gid: int) -> str:
+    """A group for a sentence: the name, or the number where it has none."""
+    try:
+        return grp.getgrgid(gid).gr_name
+    except KeyError:
+        return str(gid)
+
+
+def _is_own_group(gid: int, uid: int) -> bool:
+    """Whether it is the group that systems make for each user: of the same name, and without further members.
+
+    Who else has it as the primary group is not asked: there is no end to the users of a cluster.
+    """
+    try:
+        group, name = grp.getgrgid(gid), pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return False
+    return group.gr_name == name and set(group.gr_mem) <= {name}
+
+
+def _way(path: Path) -> Iterator[Path]:
+    """The folders, and the links, that the kernel goes through to reach the last step of `path`; none twice."""
+    here, left, links = Path("/"), list(path.absolute().parts[1:]), 0
+    seen: dict[Path, None] = {}
+    while left and links <= _MOST_LINKS:
+        seen[here] = None
+        step, left = left[0], left[1:]
+        if step == "..":
+            here = here.parent
+            continue
+        try:
+            target = Path((here / step).readlink())
+        except OSError:  # no link, or not there yet
+            here /= step
+            continue
+        links += 1
+        seen[here / step] = None
+        here = Path("/") if target.is_absolute() else here
+        left = [part for part in target.parts if part != "/"] + left
+    yield from seen
 
 
 def _levels(folder: Path, below: Path | None) -> list[Path]:
@@ -134,10 +251,7 @@ def _check(path: Path, closed: bool, instead: str) -> bool:
 def _group(status: os.stat_result) -> str:
     if not status.st_mode & stat.S_IWGRP or status.st_uid != os.geteuid():
         return ""
-    try:
-        return f": by all in group {grp.getgrgid(status.st_gid).gr_name}"
-    except KeyError:
-        return f": by all in group {status.st_gid}"
+    return f": by all in group {group_name(status.st_gid)}"
 
 
 def _way_out(path: Path, status: os.stat_result, instead: str) -> str:

@@ -239,6 +239,8 @@ def start_host(client: HostClient, wait_s: float = 0.0) -> None:
     from remuda.control.patience import PATIENCE_S, Patience, to_stderr
 
     client.paths.prepare()
+    if said := client.paths.told():
+        _tell(said)
     # A host outlives what started it, so it must not carry the mark by which a task's processes are ended.
     env = {name: value for name, value in os.environ.items() if not name.startswith("REMUDA_TASK")}
     env.pop("REMUDA_TOKEN", None)

@@ -116,6 +116,8 @@ def _state_directory(paths: StatePaths) -> Check:
         )
     if root.stat().st_mode & 0o077:
         return Check("state directory", PROBLEM, f"{root} is open to other users", f"chmod 700 {root}")
+    if said := paths.told():
+        return Check("state directory", NOTE, f"{root}, but {said}")
     return Check("state directory", OK, str(root))
 
 

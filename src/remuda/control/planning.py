@@ -17,7 +17,7 @@ from remuda.base.files import write_atomic
 from remuda.base.ids import new_suffix
 from remuda.base.private import make_private
 from remuda.base.settings import variable
-from remuda.control import preflight
+from remuda.control import preflight, rundirs
 from remuda.control.engine_check import unknown_arguments
 from remuda.control.follow import CONTROL_KEY, secret_folder
 from remuda.control.nodelist import settle
@@ -144,6 +144,8 @@ def _plan(loaded: Loaded[SwarmSpec], name: str, paths: StatePaths) -> Planned:
         dry_run(workload, paths)
     python = engine_python(spec, sys.executable)
     said = (*notes(spec, python), *unknown_arguments(spec, python, paths))
+    if spec.home_directory and (told := rundirs.told_elsewhere(spec.home_directory, paths)):
+        said = (*said, f"home_directory: {told}")
     return Planned(workload, spec, said, tuple(loaded.show(spec, derived.reasons)), loaded)
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 from remuda.backends.slurm.files import leave_batch
 from remuda.base.errors import InputError
 from remuda.base.files import remove_empty, write_atomic
-from remuda.base.private import make_private
+from remuda.base.private import check_above, make_private, told_above
 
 if TYPE_CHECKING:
     from remuda.base.paths import StatePaths
@@ -48,17 +48,35 @@ def make(workload: Workload, paths: StatePaths) -> bool:
     return True
 
 
+_ELSEWHERE: Final = "set home_directory to one"
+
+
+def told_elsewhere(home: str, paths: StatePaths) -> str:
+    """Who else has a `home_directory` in their hands; empty where nobody has, or it is the state directory.
+
+    Raises:
+        NotPrivate: everybody has.
+    """
+    folder = Path(home).expanduser().absolute()
+    if folder == paths.root:
+        return ""  # that is told when the host starts
+    check_above(folder, instead=f"{_ELSEWHERE} of your own")
+    return told_above(folder, instead=_ELSEWHERE)
+
+
 def place_elsewhere(workload: Workload) -> None:
     """With `home_directory`, files go there; the state directory only points to them.
 
     Raises:
         InputError: the folder there cannot be made.
+        NotPrivate: others could write it, or everybody could put another in its place.
     """
     home = str(workload.place.get("home") or "")
     run_dir = Path(workload.run_dir)
     if not home or Path(home).expanduser().absolute() == run_dir.parent.parent:
         return
     elsewhere = Path(home).expanduser().absolute() / "workloads" / workload.name
+    check_above(elsewhere, instead=f"{_ELSEWHERE} of your own")
     try:
         _make_marked(elsewhere, run_dir)
         make_private(run_dir.parent)

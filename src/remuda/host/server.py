@@ -51,6 +51,8 @@ def main() -> int:
     paths = state_paths()
     log.setup(path=paths.host_log)
     paths.prepare()
+    if said := paths.told():
+        _LOG.warning("%s", said)
     # A host outlives what started it: it must not be taken for a process of that task.
     os.environ.pop("REMUDA_TOKEN", None)
     _wait_without_threads()

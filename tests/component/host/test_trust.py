@@ -18,7 +18,7 @@ from tests.strangers import dumps, modes
 
 from remuda.base.errors import HostUnreachable, NotPrivate
 from remuda.base.paths import StatePaths
-from remuda.base.private import user_name
+from remuda.base.private import told_above, user_name
 from remuda.control.client import HostClient, refuse_peer
 from remuda.node.zipapp import build_zipapp, program_path
 
@@ -87,6 +87,46 @@ def test_a_shared_folder_is_refused_as_home(project: Home) -> None:
     assert f"chmod 700 {project.root}" in done.stderr
     assert "REMUDA_HOME" in done.stderr
     assert sorted(path.name for path in project.root.iterdir()) == ["train.sh"]
+
+
+def test_who_can_put_another_home_in_its_place_is_told_once(project: Home, stranger: Stranger) -> None:
+    """By the command that starts the host, in its log, by doctor; not by commands that find a host."""
+    home = {"REMUDA_HOME": str(project.paths.root)}
+    said = told_above(project.paths.root)
+    assert bool(said) == stranger.is_real  # else the group may be one's own
+    began = typed("host", "start", cwd=project.root, env=home)
+    assert began.returncode == 0, began.stderr
+    assert began.stderr.count(said) == 1 or not said, began.stderr
+    assert said in project.paths.host_log.read_text()
+    assert said not in (again := typed("status", cwd=project.root, env=home).stderr) or not said, again
+    seen = typed("doctor", cwd=project.root, env=home)
+    assert (seen.returncode, said in seen.stdout) == (0, True), seen.stdout
+
+
+@pytest.mark.parametrize("words", [("run", "train.sh"), ("status",), ("host", "start")], ids=" ".join)
+def test_a_home_below_a_folder_of_everybody_is_refused(project: Home, words: tuple[str, ...]) -> None:
+    project.root.chmod(0o777)
+    done = typed(*words, cwd=project.root, env={"REMUDA_HOME": str(project.paths.root)})
+    assert (done.returncode, done.stdout) == (4, "")
+    assert done.stderr.startswith(f"error: everybody can put another directory in the place of {project.paths.root}: ")
+    assert f"chmod o-w {project.root}" in done.stderr
+    assert not project.paths.root.exists()
+
+
+def test_a_home_directory_elsewhere_is_looked_at_like_that(project: Home, tmp_path: Path, stranger: Stranger) -> None:
+    home = {"REMUDA_HOME": str(tmp_path / "home")}
+    document = project.root / "swarm.yaml"
+    document.write_text(f"model: m\nengine: command\ncommand: [sleep, inf]\nhome_directory: {project.root}/here\n")
+    said = typed("config", "check", str(document), cwd=tmp_path, env=home)
+    assert said.returncode == 0, said.stderr
+    told = told_above(project.root / "here", instead="set home_directory to one")
+    assert told in said.stdout + said.stderr
+    assert bool(told) == stranger.is_real
+    project.root.chmod(0o777)
+    refused = typed("up", "-c", str(document), cwd=tmp_path, env=home)
+    assert refused.returncode == 4, refused.stderr
+    assert f"everybody can put another directory in the place of {project.root}/here" in refused.stderr
+    assert "set home_directory to one of your own" in refused.stderr
 
 
 def test_a_program_that_was_put_in_place_of_ours_is_never_run(project: Home, stranger: Stranger) -> None:
@@ -185,6 +225,7 @@ def repository(common: Path) -> Path:
 
 def test_nothing_of_a_folder_runs_because_one_stands_in_it(repository: Path, project: Home) -> None:
     """The user's own home and script; only the working directory is somebody else's."""
+    project.root.chmod(0o755)
     mine = project.root / "me"
     (mine / ".remuda").mkdir(parents=True, mode=0o700)
     project.paths = StatePaths(mine / ".remuda")

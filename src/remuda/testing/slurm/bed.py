@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 from remuda.base.errors import InputError, NotFound
+from remuda.base.private import check_above, check_private, make_private
 from remuda.testing.slurm import accounting, drills, network, procs, registry
 from remuda.testing.slurm.client import Client
 from remuda.testing.slurm.config import Layout, Preempt, device, files
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 LONGEST_PATH = 70
+_ELSEWHERE = "name another directory"
 SERVICES = ("munged", "mariadbd", "slurmdbd", "slurmctld")
 
 
@@ -38,6 +40,9 @@ class SlurmBed(Client):
         preempt: whether partitions or qualities of service decide who gives way.
         extra: lines `Key=Value` of slurm.conf that are added, or replace ours.
         owned: the bed ends with this process: beds whose owner is dead are removed by the next `up` of any bed.
+
+    Raises:
+        NotPrivate: the directory is somebody else's, or others can write it: what lies in it would be run.
     """
 
     def __init__(
@@ -51,6 +56,7 @@ class SlurmBed(Client):
         extra: Sequence[str] = (),
         owned: bool = False,
     ) -> None:
+        _check(Path(directory).absolute())
         super().__init__(Path(directory).resolve())
         self._wanted = (topology, accounting, isolated, preempt, tuple(extra), owned)
         self.daemons = Daemons(self.root)
@@ -122,8 +128,8 @@ class SlurmBed(Client):
         if isolated and not network.can_isolate():
             raise InputError("isolated nodes need the capabilities CAP_SYS_ADMIN and CAP_NET_ADMIN")
         require(accounting=with_accounting)
-        self.root.mkdir(parents=True, exist_ok=True)
-        self.root.chmod(0o755)
+        make_private(self.root, instead=_ELSEWHERE)
+        self.root.chmod(0o755)  # jobs of other users run here, too
         layout = registry.take(
             lambda slot: Layout(
                 root=self.root,
@@ -401,6 +407,11 @@ class SlurmBed(Client):
             TimedOut: it is not possible within `limit_s`; `down` and `up` remain.
         """
         drills.restore(self, limit_s)
+
+
+def _check(directory: Path) -> None:
+    check_private(directory, instead=_ELSEWHERE)
+    check_above(directory, instead=_ELSEWHERE)
 
 
 def _end_marked(root: Path) -> None:

@@ -14,7 +14,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from remuda.base.errors import Unavailable
+from remuda.base.errors import NotPrivate, Unavailable
+from remuda.base.private import check_private, make_private
 from remuda.testing.slurm.config import SLOTS, Layout
 
 if TYPE_CHECKING:
@@ -27,13 +28,10 @@ def registry() -> Path:
     """The folder of slots, private to the user.
 
     Raises:
-        Unavailable: somebody else made it.
+        NotPrivate: somebody else made it, or can write it.
     """
-    folder = Path("/tmp") / f"remuda-slurm-{os.getuid()}"  # noqa: S108 - made 0700, and the owner is checked
-    folder.mkdir(mode=0o700, exist_ok=True)
-    if folder.stat().st_uid != os.getuid():
-        raise Unavailable(f"{folder} belongs to another user", hint="ask for it to be removed")
-    return folder
+    folder = Path("/tmp") / f"remuda-slurm-{os.getuid()}"  # noqa: S108 - all beds have to find it; it is looked at
+    return make_private(folder, instead="ask whoever made it, or root, to remove it")
 
 
 @contextmanager
@@ -54,10 +52,11 @@ def taken() -> dict[int, Path]:
 
 
 def layout_in(root: Path) -> Layout | None:
-    """The layout of the bed in a directory; None where there is no bed."""
+    """The layout of the bed in a directory; None where there is no bed, or one that others could have written."""
     try:
+        check_private(root)
         return Layout.from_json(root, json.loads((root / BED_FILE).read_text()))
-    except (OSError, ValueError):
+    except (OSError, ValueError, NotPrivate):
         return None
 
 

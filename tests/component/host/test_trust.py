@@ -241,7 +241,8 @@ def test_nothing_of_a_folder_runs_because_one_stands_in_it(repository: Path, pro
 
     seen = here("status", "--json")
     assert json.loads(seen.stdout) == []
-    assert seen.stderr.count("\n") == 1
+    # A slow machine lets it say what it waits for.
+    assert len([one for one in seen.stderr.splitlines() if not one.startswith("waiting for the host (pid ")]) == 1
     assert (
         f"{repository}/.env sets REMUDA_HOME, REMUDA_DEFAULTS, DOMYN_SWARM_DEFAULTS, REMUDA_DATABASE_URL" in seen.stderr
     )

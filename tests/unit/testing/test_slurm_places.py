@@ -14,8 +14,7 @@ import pytest
 
 from remuda.base.errors import NotFound, NotPrivate
 from remuda.base.private import user_name
-from remuda.testing.slurm import SlurmBed, registry, sweep
-from remuda.testing.slurm import bed as beds
+from remuda.testing.slurm import SlurmBed, network, registry, sweep
 from remuda.testing.slurm.config import Layout
 from remuda.testing.slurm.topology import DEFAULT
 
@@ -104,7 +103,7 @@ def test_one_that_another_left_where_ours_was_is_swept_like_one_that_is_gone(
 ) -> None:
     """Nothing that its file says is done."""
     place = temporary / "rmsl1"
-    monkeypatch.setattr(beds.network, "remove", lambda _: None)
+    monkeypatch.setattr(network, "remove", lambda _: None)
     monkeypatch.setattr(registry, "registry", lambda: tmp_path)
     stranger.see_as_foreign()
     (tmp_path / "slot-3").write_text(f"{place}\n")

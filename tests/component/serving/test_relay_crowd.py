@@ -282,6 +282,8 @@ async def test_who_asks_and_never_reads_makes_nothing_grow(tmp_path: Path) -> No
 @on_both_loops
 async def test_without_descriptors_nothing_ends(tmp_path: Path) -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    errors: list[object] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: errors.append(context))
     async with relaying(tmp_path) as bench:
         await bench.front(plain("a"))
         user = await bench.client()
@@ -302,3 +304,4 @@ async def test_without_descriptors_nothing_ends(tmp_path: Path) -> None:
             async with asyncio.timeout(60 + PAUSE_S):
                 await asyncio.get_running_loop().sock_sendall(late, get().encode())
                 assert b"200 OK" in await asyncio.get_running_loop().sock_recv(late, 1000)
+    assert errors == []

@@ -150,7 +150,8 @@ async def endings(
     await _until_down(supervisor, names, wait_s)
     down = [name for name in names if _is_down(supervisor, name)]  # at one moment: they are swept together
     down_set, views = set(down), dict[str, EndingView]()
-    for number, name in enumerate(names):
+    wanted = [name for name in names if told or name in down_set or name not in supervisor.wants]
+    for number, name in enumerate(wanted):
         views[name] = _ending(supervisor, name)
         if number % _AT_ONCE == _AT_ONCE - 1:
             await asyncio.sleep(0)  # the host has other things to do, too
@@ -160,7 +161,7 @@ async def endings(
             views[name] = views[name].model_copy(update={"silence": str(found)})
         else:
             views[name] = views[name].model_copy(update={"strays": tuple(found), "over": not found})
-    return [view for view in views.values() if told or view.phase in ("DOWN", "")]
+    return list(views.values())
 
 
 def _is_down(supervisor: Supervisor, name: str) -> bool:

@@ -42,6 +42,8 @@ class Summary:
 
 def summarise(want: Want, tasks: Mapping[TaskKey, Task]) -> Summary:
     """Say how the workload is."""
+    if not want.running and not any(task.phase in LIVE for task in tasks.values()):
+        return Summary("DOWN", 0, 0, _why_down(want))
     groups = want.workload.groups
     serving = [group for group in groups if group.role in SERVING] or list(groups)
     wanted = sum(want.count(group.name) for group in serving)
@@ -51,8 +53,7 @@ def summarise(want: Want, tasks: Mapping[TaskKey, Task]) -> Summary:
     ready = sum(any(task.phase is Phase.READY for task in member) for member in members)
     if not want.running:
         left = sum(task.phase in LIVE for task in tasks.values())
-        said = [_why_down(want), f"{left} tasks still end" if left else ""]
-        return Summary("STOPPING" if left else "DOWN", ready, 0, "; ".join(filter(None, said)))
+        return Summary("STOPPING", ready, 0, "; ".join(filter(None, [_why_down(want), f"{left} tasks still end"])))
     over = _over(mine, wanted)
     if over is not None:
         return over

@@ -56,7 +56,8 @@ class EndingView(View):
 
     name: str
     phase: str
-    """As in `WorkloadView`; empty where there is none of that name any more."""
+    """DOWN when nothing of it runs or is wanted, also of what has FAILED; else as in `WorkloadView`. Empty where there
+    is none of that name any more."""
     over: bool = False
     """Nothing of it is left, and whoever runs its tasks was asked."""
     reason: str = ""
@@ -191,7 +192,8 @@ def _ending(supervisor: Supervisor, name: str) -> EndingView:
         if task.phase in LIVE
     )
     silence = supervisor.unreachable.get(want.workload.backend, "")
-    return EndingView(name=name, phase=summary.phase, reason=summary.reason, silence=silence, left=left)
+    phase = "DOWN" if _is_down(supervisor, name) else summary.phase
+    return EndingView(name=name, phase=phase, reason=summary.reason, silence=silence, left=left)
 
 
 def _places(want: Want, tasks: Mapping[TaskKey, Task]) -> set[str]:

@@ -223,9 +223,13 @@ def test_the_hosts_log_is_followed_into_the_next_file(home: Home) -> None:
     path = home.paths.host_log
     path.write_text("one\ntwo\n")
     following = home.start("host", "logs", "-f", "-n", "1")
-    assert following.stdout is not None
     told: queue.Queue[str] = queue.Queue()
-    threading.Thread(target=lambda: [told.put(line) for line in following.stdout or ()], daemon=True).start()
+
+    def listen() -> None:
+        for line in following.stdout or ():
+            told.put(line)
+
+    threading.Thread(target=listen, daemon=True).start()
     try:
         assert told.get(timeout=90) == "two\n"
         with path.open("a") as writer:

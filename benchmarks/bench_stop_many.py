@@ -60,6 +60,19 @@ def took(home: BenchHome, pid: int, *arguments: str) -> Took:
     return Took(time.monotonic() - begin, used.cpu_s + cpu_seconds(pid) - host_s)
 
 
+def waiting(bed: SlurmBed) -> int:
+    """How many jobs are in the queue and may begin: while one is held, the host still submits."""
+    reasons = bed.run("squeue", "-h", "-r", "-t", "PD", "-o", "%r").stdout.split()
+    return len(reasons) - reasons.count("JobHeldUser")
+
+
+def rests(pid: int) -> bool:
+    """Whether a process does next to nothing for longer than the host puts off what is not urgent."""
+    before = cpu_seconds(pid)
+    time.sleep(4.0)
+    return cpu_seconds(pid) - before < 0.2
+
+
 def measure(bed: SlurmBed, home: BenchHome, options: argparse.Namespace) -> list[Figure]:
     calls = count_calls(bed, home)
     names = [f"job-{number:04}" for number in range(options.runs)]
@@ -70,10 +83,9 @@ def measure(bed: SlurmBed, home: BenchHome, options: argparse.Namespace) -> list
     bed.wait_job(blocker, "RUNNING")
     scripts = [str(home.root / f"{name}.sh") for name in names]
     home.run("run", "--backend", "slurm", "--partitions", "cpu", *scripts)
-    until(
-        lambda: all(view["phase"] == "PENDING" for view in home.client.get("/workloads")), "all wait", 600, step_s=1.0
-    )
+    until(lambda: waiting(bed) == options.runs, "all wait", 600, step_s=1.0)
     pid = int(home.client.get("/host")["pid"])
+    until(lambda: rests(pid), "the host has nothing to do", 60)
     status = min(took(home, pid, "status") for _ in range(3))
     memory, before = rss_mb(pid), len(calls.read_text().split())
     stop = took(home, pid, "stop", *names, "--timeout", "600")

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.conftest import until
 
 if TYPE_CHECKING:
     from tests.conftest import Home
@@ -121,7 +120,7 @@ def test_nodes_that_leave_no_choice(site: Home, slurm: SlurmBed) -> None:
 
 @pytest.mark.parametrize("what", ["image", "container"])
 def test_what_is_missing_on_the_node_only(site: Home, slurm: SlurmBed, what: str) -> None:
-    """Nothing is started again: the first replica that looks says it, and the whole is taken down."""
+    """Nothing is started again: the first replica that looks says it, and nothing of the whole is left."""
     image = site.root / "engine.sif"
     image.touch()
     lines = [f"rm -f {image}"] if what == "image" else ["export PATH=/nowhere"]
@@ -130,7 +129,7 @@ def test_what_is_missing_on_the_node_only(site: Home, slurm: SlurmBed, what: str
     sentence = f"there is no image '{image}' on node a100-" if what == "image" else "neither apptainer nor singularity"
     assert "error: herd is FAILED: " in done.stderr
     assert sentence in done.stderr
-    until(lambda: site.view("herd")["phase"] == "DOWN", "it is down")
-    assert slurm.run("squeue", "-h", "-o", "%j").stdout == ""
+    assert slurm.run("squeue", "-h", "-o", "%j").stdout == "", "`up` has waited for the end of the rest"
+    assert ("herd", "FAILED") in [(view["name"], view["phase"]) for view in site.client.get("/workloads")]
     replicas = [task for task in site.view("herd")["tasks"] if task["task"].startswith("replica")]
     assert [task["attempt"] for task in replicas] == [1, 1]

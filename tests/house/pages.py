@@ -28,8 +28,8 @@ the moves of a workload with their reasons.
 """
 STATES_SUMMARY = """
 The phase of a whole workload is a summary: PENDING, STARTING, RUNNING, DEGRADED (it serves with less than it should),
-FAILED, STOPPING, DOWN; DONE for what reached its goal, PAUSED when nothing lives because nothing is to be begun, and
-STOPPED for what a person ended with the scheduler's own tools.
+FAILED (what is left of it is ended), STOPPING, DOWN; DONE for what reached its goal, PAUSED when nothing lives because
+nothing is to be begun, and STOPPED for what a person ended with the scheduler's own tools.
 """
 CLI_INTRO = """\
 Every command takes `-h` and `--help`. Results go to standard output, what is said about them to standard error. Tables

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -41,10 +42,14 @@ class Address:
     Args:
         file: `endpoint.json`; it may come later.
         fallback: URL for as long as the file says nothing; empty for none.
+        moves: the file says where it is; else that is `fallback`, and only whether it is over is said beside the file.
     """
 
-    def __init__(self, file: str, fallback: str = "") -> None:
+    def __init__(self, file: str, fallback: str = "", *, moves: bool = True) -> None:
         self._file = Path(file)
+        self._moves = moves
+        self._folder = str(self._file.parent)
+        self._down = f"{self._folder}/{DOWN}"
         self._fallback = base_url(fallback) if fallback else ""
 
     def read(self) -> str:
@@ -52,20 +57,23 @@ class Address:
 
         The stable address is not asked instead of a router that is away: it may be meant for another machine.
         """
-        said = _read(self._file)
+        said = _read(self._file) if self._moves else {}
         text = said.get("router", said.get("url"))
         if isinstance(text, str) and text:
             with contextlib.suppress(InputError):
                 return base_url(text)
         return "" if text == "" else self._fallback
 
+    def is_over(self) -> bool:
+        """Whether nobody will answer any more. Asked before each request: the port may soon be another swarm's."""
+        return os.path.exists(self._down) or not os.path.isdir(self._folder)  # noqa: PTH110, PTH112 - see above
+
     def gone(self) -> str:
         """Why nobody will answer any more, one sentence; empty while somebody may."""
-        folder = self._file.parent
-        said = _read(folder / DOWN)
+        said = _read(Path(self._down))
         if said:
             return f"the swarm was taken down: {said['reason']}" if said.get("reason") else "the swarm was taken down"
-        return "" if folder.is_dir() else f"the swarm was removed, with its directory {folder}"
+        return f"the swarm was removed, with its directory {self._folder}" if self.is_over() else ""
 
     def __str__(self) -> str:
         return self.read() or f"of {self._file}"
@@ -124,6 +132,8 @@ class FollowingTransport:
             await self._lane.transport.close()
 
     async def _send(self, path: str, body: bytes | None) -> Reply:
+        if self._address.is_over():
+            raise Transient("the swarm was taken down", sent=False)
         lane = self._lane or self._look()
         if lane is None:
             raise Transient("the swarm does not say where it is yet", sent=False)

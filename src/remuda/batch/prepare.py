@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from remuda.base.errors import Conflict, InputError, Interrupted
 from remuda.batch import checkpoint as store
-from remuda.batch.address import Address, EndpointGone, FollowingTransport
+from remuda.batch.address import DOWN, Address, EndpointGone, FollowingTransport
 from remuda.batch.changes import see_changes
 from remuda.batch.checkpoint import Checkpoint
 from remuda.batch.endpoint import START_WAIT_S, ask_models, base_url, pick_model, read_key
@@ -96,23 +96,24 @@ def open_connection(request: JobRequest) -> Connection | None:
         InputError: the URL or the reference to the key is wrong.
     """
     if request.endpoint_file:
-        return _follow(request)
+        return _follow(request, Address(request.endpoint_file, request.endpoint), request.endpoint_wait_s)
     if not request.endpoint:
         return None
+    if request.swarm_dir:
+        return _follow(request, Address(f"{request.swarm_dir}/{DOWN}", request.endpoint, moves=False), START_WAIT_S)
     url = base_url(request.endpoint)
     key = read_key(url, env=request.api_key_env, file=request.api_key_file)
     hearing = Hearing()
     return Connection(url, AiohttpTransport(url, api_key=key, hearing=hearing), key, hearing=hearing)
 
 
-def _follow(request: JobRequest) -> Connection:
-    """A connection to an endpoint that moves. It may come up later, so it is waited for."""
-    address = Address(request.endpoint_file, request.endpoint)
+def _follow(request: JobRequest, address: Address, wait_s: float) -> Connection:
+    """A connection to a swarm's endpoint, wherever that is, until it is taken down."""
     url = address.read()
     key = read_key(url, env=request.api_key_env, file=request.api_key_file)
     hearing = Hearing()
     transport = FollowingTransport(address, make=partial(AiohttpTransport, api_key=key, hearing=hearing))
-    return Connection(url, transport, key, address, wait_s=request.endpoint_wait_s, hearing=hearing)
+    return Connection(url, transport, key, address, wait_s=wait_s, hearing=hearing)
 
 
 async def prepare(request: JobRequest, connection: Connection | None, given: SwarmJob | None) -> Prepared:

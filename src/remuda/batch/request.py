@@ -32,6 +32,9 @@ class JobRequest:
     """Keyword arguments of the job's constructor; what it does not know goes into the request body."""
     endpoint_file: str = ""
     """`endpoint.json` of a swarm, where the endpoint may move; `endpoint` counts while it says nothing."""
+    swarm_dir: str = ""
+    """Run directory of the swarm that answers at `endpoint`. Once it says that the swarm was taken down nothing more is
+    asked there: the port may be another's by then."""
     api_key_env: str = ""
     api_key_file: str = ""
     checkpoint_dir: str = ""

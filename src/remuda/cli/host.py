@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 import click
@@ -76,17 +75,9 @@ def logs(tail: int, follow: bool) -> None:
     """Print the host's log."""
     from remuda.base.errors import NotFound
     from remuda.base.paths import state_paths
+    from remuda.control import hostlog
 
     path = state_paths().host_log
     if not path.exists():
         raise NotFound(f"there is no {path} yet", hint="remuda host start")
-    with path.open(errors="replace") as file:
-        lines = file.readlines()
-        for line in lines[-tail:] if tail else lines:
-            echo(line, nl=False)
-        while follow:
-            line = file.readline()
-            if line:
-                echo(line, nl=False)
-            else:
-                time.sleep(0.2)
+    hostlog.read(path, echo, tail=tail, follow=follow)

@@ -95,8 +95,9 @@ def _show_tasks(view: dict[str, Any]) -> None:
 
 
 def _lifetime(view: dict[str, Any]) -> str:
-    left = view["ends_at"] - time.time()
-    return f"over in {show_duration(max(0.0, left))}" if view["ends_at"] and view["phase"] != "DOWN" else ""
+    if not view["ends_at"] or view["phase"] in ("DOWN", "FAILED"):
+        return ""
+    return f"over in {show_duration(max(0.0, view['ends_at'] - time.time()))}"
 
 
 def _router(view: dict[str, Any]) -> str:

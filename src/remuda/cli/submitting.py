@@ -96,6 +96,7 @@ def _check_backend(options: dict[str, Any]) -> None:
 def _request(job_class: str, options: dict[str, Any], target: Target) -> JobRequest:
     return JobRequest(
         endpoint=target.endpoint,
+        swarm_dir=target.swarm_dir,
         model=target.model,
         input=_absolute(options["input_"]),
         output=_absolute(options["output"]),

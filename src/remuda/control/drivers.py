@@ -151,7 +151,7 @@ def send_job(client: HostClient, folder: JobFolder, request: JobRequest, place: 
     uid = new_suffix(8)
     request = replace(request, name=folder.id, owner=f"{folder.id}.{uid}")
     if place is not None:
-        request = replace(request, endpoint="", endpoint_file=place.endpoint_file)
+        request = replace(request, endpoint="", swarm_dir="", endpoint_file=place.endpoint_file)
     folder.write(REQUEST, request.to_json())
     secrets = {request.api_key_env: Secret(env=request.api_key_env)} if request.api_key_env else {}
     _send(client, folder, uid, _driver_argv(folder), _driver_env(folder), secrets, max_failures=5, place=place)

@@ -61,13 +61,13 @@ def take_down(
         ) from None
 
 
-def wait_down(name: str, wait_s: float) -> None:
+def wait_down(name: str, wait_s: float, host: HostClient) -> None:
     """Wait until nothing is left of what somebody else takes down.
 
     Raises:
         TimedOut: see `take_down`.
     """
-    tuple(_ended(connect(), [_Wait(name)], wait_s, remove=False, tell=lambda _: None))
+    tuple(_ended(host, [_Wait(name)], wait_s, remove=False, tell=lambda _: None))
 
 
 def _ended(

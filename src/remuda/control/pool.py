@@ -27,7 +27,6 @@ from remuda.control.client import HostClient, connect
 from remuda.control.jobs import JobFolder
 from remuda.control.poolplan import Action, Entry, Outcome, Seen, Step, Verb, is_over, moved, plan
 from remuda.specs.pooling import Pool, build_inline
-from remuda.supervise.summary import fate
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -240,9 +239,7 @@ class PoolRun:
     def _look_at(self, member: Member, views: Mapping[str, Mapping[str, Any]]) -> None:
         view = views.get(member.entry.name, {})
         mine = view if view and member.uid in ("", view["uid"]) else {}
-        phase, reason = mine.get("phase", ""), mine.get("reason", "")
-        # While it is to go down only what is left counts; before, why.
-        seen = Seen(phase, reason) if member.entry.step is Step.ENDING else Seen(*fate(phase, reason))
+        seen = Seen(mine.get("phase", ""), mine.get("reason", ""))
         if member.entry.step is Step.STARTING and not member.entry.started_at and _has_begun(mine):
             self._put(member, started_at=self.clock.now())
         if member.entry.step is Step.WORKING:
@@ -293,7 +290,7 @@ class PoolRun:
 
     def _bring_up(self, member: Member) -> None:
         before, member.uid = member.uid, member.planned.workload.uid
-        if before and member.seen.phase not in ("", "DOWN"):
+        if before and member.seen.phase not in ("", "DOWN", "FAILED"):
             member.uid = before
         self._put(member, step=Step.STARTING, is_sent=False, started_at=0.0, outcome=Outcome.NONE, reason="")
         view = swarms.bring_up(member.planned, self.host)
@@ -365,7 +362,8 @@ def _request(job: PoolJob, target: Target) -> JobRequest:
         )
     }  # fmt: skip
     return JobRequest(
-        endpoint=target.endpoint, model=target.model, input=job.input or "", output=job.output or "",
+        endpoint=target.endpoint, swarm_dir=target.swarm_dir, model=target.model,
+        input=job.input or "", output=job.output or "",
         api_key_env=target.api_key_env, api_key_file=target.api_key_file, slots=target.slots,
         checkpoint_dir=job.checkpoint_dir or "", timeout_s=job.timeout, **same,
     )  # fmt: skip

@@ -1,4 +1,4 @@
-"""Takes workloads down: at the end of their lifetime, when nobody has asked them for long, what failed on a cluster."""
+"""Takes workloads down: when their lifetime is over, when nobody has asked them for long, when they have failed."""
 
 from __future__ import annotations
 
@@ -62,10 +62,10 @@ class Reaper:
         if not want.running:
             self._known.pop(workload.name, None)
             return None
-        if workload.kind is Kind.SWARM and workload.backend != "local":
+        if workload.kind is Kind.SWARM:
             summary = summarise(want, tasks)
             if summary.phase == "FAILED":
-                # What failed as a whole must not go on holding a cluster's nodes with the parts that did not.
+                # What failed as a whole must not go on holding nodes, GPUs and ports with the parts that did not.
                 self._service.down(workload.name, f"{GIVEN_UP}{summary.reason}")
                 return None
         if want.ends_at and now >= want.ends_at:

@@ -137,7 +137,7 @@ class Service(Lookout):
             settings = "" if kind is Kind.RUN else ", with other settings"
             raise Conflict(f"{old.workload.kind.value} {name!r} is up already{settings}", hint=hint)
         if not all_ended(self.supervisor.tasks(name).values()):
-            raise Conflict(f"{name!r} still ends", hint=f"wait until `remuda status {name}` says DOWN")
+            raise Conflict(f"{name!r} still ends", hint=f"wait for that: remuda down {name}")
 
     def _insert(self, wants: Sequence[Want], starts: Sequence[Start]) -> None:
         now = self.clock.now()
@@ -214,7 +214,7 @@ class Service(Lookout):
 
         So a run can be ended that has filled the disk. A host that dies before it is recorded is the price.
         """
-        ending = [replace(want, running=False) for want in wants if want.running]
+        ending = [replace(want, running=False) for want in wants if want.running or want.has_failed]
         try:
             if ending:
                 self._record_end(ending, why)
@@ -367,6 +367,7 @@ class Service(Lookout):
 
     def _change(self, want: Want, note: str) -> None:
         name, now = want.workload.name, self.clock.now()
+        why = note if want.running else want.note or note  # what is down stays so for the reason that it has
         with self.journal.transaction():
             row = self.journal.store.workload(name)
             plan = want.workload.model_dump_json()
@@ -377,10 +378,10 @@ class Service(Lookout):
                 self.journal.store.replace_workload(self.journal.fence, changed)
             generation = self.journal.store.set_intent(
                 self.journal.fence, name, running=want.running, counts=json.dumps(dict(want.counts)),
-                changed_at=now, note=note, paused=want.paused, restart_mark=want.restart_mark,
+                changed_at=now, note=why, paused=want.paused, restart_mark=want.restart_mark,
             )  # fmt: skip
             self.journal.record(lines=[Line(now, name, "intent", note)])
-            self.journal.then(partial(self.supervisor.adopt, replace(want, generation=generation, note=note)))
+            self.journal.then(partial(self.supervisor.adopt, replace(want, generation=generation, note=why)))
 
     def announce(self, want: Want, *, announced: bool) -> None:
         """Remember whether the endpoint was up since the workload was brought up."""

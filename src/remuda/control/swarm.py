@@ -163,6 +163,7 @@ class Swarm:
         try:
             request = JobRequest(
                 endpoint=self.target.endpoint,
+                swarm_dir=self.target.swarm_dir,
                 model=self.target.model,
                 input=str(Path(input_path).absolute()),
                 output=str(Path(output_path).absolute()),

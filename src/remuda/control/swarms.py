@@ -22,7 +22,6 @@ from remuda.control.ending import wait_down
 from remuda.control.follow import secret_folder
 from remuda.specs.load import assignment
 from remuda.specs.resolve import Override
-from remuda.supervise.summary import fate
 from remuda.wire import peer
 from remuda.wire.report import without_log
 
@@ -134,13 +133,12 @@ def wait_up(name: str, limit_s: float, client: HostClient | None = None) -> Iter
         yield view
         if view["phase"] in UP:
             return
-        phase, reason = fate(view["phase"], view["reason"])
-        if phase in ("FAILED", "DONE", "STOPPING", "DOWN"):
-            if phase == "FAILED" and view.get("backend") != "local":
+        if view["phase"] in ("FAILED", "DONE", "STOPPING", "DOWN"):
+            if view["phase"] == "FAILED":
                 with suppress(TimedOut):
-                    wait_down(name, _FAILED_DOWN_S)  # the host takes it down, whoever looks
+                    wait_down(name, _FAILED_DOWN_S, host)  # the host ends what is left of it, whoever looks
             raise RemudaError(
-                f"{name} is {phase}: {reason or 'nobody wants it any more'}",
+                f"{name} is {view['phase']}: {view['reason'] or 'nobody wants it any more'}",
                 hint=f"remuda explain {name}; remuda logs {name}",
             )
         if view.get("paused"):

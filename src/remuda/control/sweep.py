@@ -56,7 +56,8 @@ class EndingView(View):
 
     name: str
     phase: str
-    """As in `WorkloadView`; empty where there is none of that name any more."""
+    """DOWN when nothing of it runs or is wanted, also of what has FAILED; else as in `WorkloadView`. Empty where there
+    is none of that name any more."""
     over: bool = False
     """Nothing of it is left, and whoever runs its tasks was asked."""
     reason: str = ""
@@ -150,7 +151,8 @@ async def endings(
     await _until_down(supervisor, names, wait_s)
     down = [name for name in names if _is_down(supervisor, name)]  # at one moment: they are swept together
     down_set, views = set(down), dict[str, EndingView]()
-    for number, name in enumerate(names):
+    wanted = [name for name in names if told or name in down_set or name not in supervisor.wants]
+    for number, name in enumerate(wanted):
         views[name] = _ending(supervisor, name)
         if number % _AT_ONCE == _AT_ONCE - 1:
             await asyncio.sleep(0)  # the host has other things to do, too
@@ -160,7 +162,7 @@ async def endings(
             views[name] = views[name].model_copy(update={"silence": str(found)})
         else:
             views[name] = views[name].model_copy(update={"strays": tuple(found), "over": not found})
-    return [view for view in views.values() if told or view.phase in ("DOWN", "")]
+    return list(views.values())
 
 
 def _is_down(supervisor: Supervisor, name: str) -> bool:
@@ -190,7 +192,8 @@ def _ending(supervisor: Supervisor, name: str) -> EndingView:
         if task.phase in LIVE
     )
     silence = supervisor.unreachable.get(want.workload.backend, "")
-    return EndingView(name=name, phase=summary.phase, reason=summary.reason, silence=silence, left=left)
+    phase = "DOWN" if _is_down(supervisor, name) else summary.phase
+    return EndingView(name=name, phase=phase, reason=summary.reason, silence=silence, left=left)
 
 
 def _places(want: Want, tasks: Mapping[TaskKey, Task]) -> set[str]:

@@ -37,6 +37,11 @@ class Target:
     endpoint_file: str = ""
     """`endpoint.json` of the swarm."""
 
+    @property
+    def swarm_dir(self) -> str:
+        """Run directory of the swarm; empty for other endpoints."""
+        return self.endpoint_file.removesuffix(f"/{ENDPOINT_FILE}")
+
 
 def of_endpoint(url: str, model: str, key_env: str) -> Target:
     """Any server, with the key that the user named, or one that is meant for it.

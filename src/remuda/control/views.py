@@ -93,7 +93,8 @@ class WorkloadView(View):
     kind: str
     backend: str
     phase: str
-    """PENDING, STARTING, RUNNING, DEGRADED, FAILED, DONE, STOPPING or DOWN."""
+    """PENDING, STARTING, RUNNING, DEGRADED, PAUSED, DONE, STOPPED, STOPPING, DOWN, or FAILED, which it stays until it
+    is taken down or brought up again; the host ends what is left of it."""
     ready: int
     wanted: int
     reason: str

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from remuda.supervise.model import Line
@@ -11,9 +12,10 @@ if TYPE_CHECKING:
     from remuda.supervise.ledger import Evidence
     from remuda.supervise.model import Allocation, Task
 
-#: Fields whose change is worth a write; the others are seen again with the next report.
-_MATERIAL = (
-    "phase", "attempt", "generation", "token", "native", "failures", "not_before", "ready_since", "kill_at",
+#: Fields whose change is worth a write; the others are seen again with the next report, and when something is to be
+#: killed is counted anew by a host that comes later, because it asks again.
+_MATERIAL = attrgetter(
+    "phase", "attempt", "generation", "token", "native", "failures", "not_before", "ready_since",
     "cause", "reason", "node", "url", "pid", "restarts", "exit_code", "started_at", "released", "never", "limit_at",
     "requeues", "ending", "pool", "pool_refusals", "pool_failures", "pool_nevers", "pool_left_at", "quick_failures",
     "restart_mark", "yields_at", "avoids", "may_avoid",
@@ -35,7 +37,7 @@ class Changes:
 
     def note(self, before: Task | None, after: Task, now: float) -> None:
         """Keep a changed task; a new phase is a line of its story."""
-        if before is not None and all(getattr(before, name) == getattr(after, name) for name in _MATERIAL):
+        if before is not None and before.phase is after.phase and _MATERIAL(before) == _MATERIAL(after):
             return
         self.tasks.add(after.key)
         is_told = before is not None and bool(before.yields_at) is bool(after.yields_at)

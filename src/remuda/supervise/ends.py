@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from remuda.backends.base import CHILD_ENDED, Life, Observed
 from remuda.base.units import show_duration
@@ -29,25 +29,16 @@ _WORDS = re.compile(r"[^\w.-]+")
 def after_end(task: Task, group: Group, seen: Observed, now: float) -> Task:
     """The allocation of `task` is no more."""
     verdict = judge(task, group, seen)
-    known = replace(
-        task,
-        ready_since=0.0,
-        url="",
-        pid=0,
-        http_status=0,
-        restarts=0,
-        metrics={},
-        exit_code=seen.exit_code if seen.exit_code is not None else task.exit_code,
-        cause=verdict.cause,
-        not_before=0.0,
-        limit_at=0.0,
-        yields_at=0.0,
-        never="",
-        ending=Cause.NONE,
-    )
-    has_goal = verdict.success and group.replace.policy != "always"
+    exit_code = seen.exit_code if seen.exit_code is not None else task.exit_code
+    over: dict[str, Any] = {
+        "ready_since": 0.0, "url": "", "pid": 0, "http_status": 0, "restarts": 0, "metrics": {}, "not_before": 0.0,
+        "limit_at": 0.0, "yields_at": 0.0, "never": "", "ending": Cause.NONE, "exit_code": exit_code,
+        "cause": verdict.cause,
+    }  # fmt: skip
     if task.phase is Phase.STOPPING and task.ending is Cause.NONE:
-        return move(known, Event.ENDED_OK, now, f"{task.reason}; ended" if task.reason else "ended")
+        return move(task, Event.ENDED_OK, now, f"{task.reason}; ended" if task.reason else "ended", **over)
+    known = replace(task, **over)
+    has_goal = verdict.success and group.replace.policy != "always"
     if has_goal and (task.phase in RUNNING or task.phase in (Phase.PENDING, Phase.STOPPING)):
         event = Event.REACHED if task.phase is Phase.STOPPING else Event.ENDED_OK
         return replace(move(known, event, now, verdict.reason), failures=0, quick_failures=0)

@@ -75,7 +75,8 @@ FINAL: Final = frozenset({Phase.FAILED, Phase.DONE, Phase.STOPPED})
 TAKEN_DOWN: Final = "taken down"
 """Note of an intent that a person ended; nothing more is told of it."""
 GIVEN_UP: Final = "it failed: "
-"""Begin of the note of an intent that the host ended because nothing more could come of the workload."""
+"""Begin of the note of an intent that the host ended because nothing more could come of the workload: see
+`Want.has_failed`."""
 TIME_OVER: Final = "its time is over"
 """Begin of the reason of a task that ended because `Replace.until` has come."""
 
@@ -255,6 +256,11 @@ class Want:
     """Why the intent is as it is, for people."""
     announced: bool = False
     """Its endpoint was up since it was brought up: what it loses now makes it degraded, not starting."""
+
+    @property
+    def has_failed(self) -> bool:
+        """The host has ended it because it failed, and nobody has said yet what is to become of it."""
+        return not self.running and self.note.startswith(GIVEN_UP)
 
     def count(self, group: str) -> int:
         """How many tasks of `group` shall run."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections import defaultdict
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Protocol
 
 from remuda.base.errors import Fenced, RemudaError, Unwritable
@@ -101,15 +100,9 @@ class State:
         self.all[after.key.workload][after.key] = after
         changes.note(before, after, self.clock.now())
 
-    @contextmanager
-    def isolate(self, workload: str, changes: Changes) -> Iterator[None]:
+    def isolate(self, workload: str, changes: Changes) -> Isolated:
         """One workload's bug must not stop the others; it becomes a line of its story."""
-        try:
-            yield
-        except Fenced:
-            raise
-        except Exception as error:  # noqa: BLE001 - the loop's edge: whatever it is, the others go on
-            self.note_bug(workload, error, changes)
+        return Isolated(self, workload, changes)
 
     def note_bug(self, workload: str, error: Exception, changes: Changes) -> None:
         """Tell it once: a bug that comes back in every round must not fill the log and the database."""
@@ -146,6 +139,24 @@ class State:
         """Tasks as they are now; those of a workload that was removed meanwhile are no more."""
         known = ((self.all.get(key.workload) or {}).get(key) for key in keys)
         return [task for task in known if task is not None]
+
+
+class Isolated:
+    """The loop's edge: whatever is raised within, the others go on. Entered for each follower of each workload."""
+
+    __slots__ = ("_changes", "_state", "_workload")
+
+    def __init__(self, state: State, workload: str, changes: Changes) -> None:
+        self._state, self._workload, self._changes = state, workload, changes
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> bool:
+        if not isinstance(error, Exception) or isinstance(error, Fenced):
+            return False
+        self._state.note_bug(self._workload, error, self._changes)
+        return True
 
 
 def text_of(error: Exception) -> str:

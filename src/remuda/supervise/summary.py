@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -12,11 +11,10 @@ from remuda.supervise import succession
 from remuda.supervise.model import GIVEN_UP, LIVE, TAKEN_DOWN, TIME_OVER, Cause, Phase, Task, Want
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
     from remuda.plan.model import Group, Workload
 
-_STILL = re.compile(r"; \d+ tasks still end$")
 UP = frozenset({"RUNNING", "DEGRADED"})
 """Phases of a workload whose endpoint may be announced."""
 SERVING = frozenset({Role.REPLICA, Role.PREFILL, Role.DECODE})
@@ -42,17 +40,14 @@ class Summary:
 
 def summarise(want: Want, tasks: Mapping[TaskKey, Task]) -> Summary:
     """Say how the workload is."""
-    groups = want.workload.groups
-    serving = [group for group in groups if group.role in SERVING] or list(groups)
+    if not want.running:
+        return _unwanted(want, tasks)
+    serving = _serving(want)
     wanted = sum(want.count(group.name) for group in serving)
     tasks = current(want, tasks)
     members = [one for group in serving for one in _members(want, group, tasks)]
     mine = [member[0] for member in members]
-    ready = sum(any(task.phase is Phase.READY for task in member) for member in members)
-    if not want.running:
-        left = sum(task.phase in LIVE for task in tasks.values())
-        said = [_why_down(want), f"{left} tasks still end" if left else ""]
-        return Summary("STOPPING" if left else "DOWN", ready, 0, "; ".join(filter(None, said)))
+    ready = _count_ready(members)
     over = _over(mine, wanted)
     if over is not None:
         return over
@@ -76,15 +71,26 @@ def summarise(want: Want, tasks: Mapping[TaskKey, Task]) -> Summary:
     return Summary("PENDING", ready, wanted, _why(mine))
 
 
-def fate(phase: str, reason: str) -> tuple[str, str]:
-    """Phase and reason for who waits for a workload: what the host took down because it failed has failed."""
-    if phase in ("STOPPING", "DOWN") and reason.startswith(GIVEN_UP):
-        return "FAILED", _STILL.sub("", reason.removeprefix(GIVEN_UP))
-    return phase, reason
+def _unwanted(want: Want, tasks: Mapping[TaskKey, Task]) -> Summary:
+    """The summary of what was taken down, by a person or by the host."""
+    left = sum(task.phase in LIVE for task in tasks.values())
+    serving = _serving(want) if left else []
+    ready = _count_ready(one for group in serving for one in _members(want, group, tasks))
+    if want.has_failed:
+        planned = sum(want.planned(group.name) for group in _serving(want))
+        return Summary("FAILED", ready, planned, want.note.removeprefix(GIVEN_UP))
+    why = "" if want.note == TAKEN_DOWN else want.note
+    said = [why, f"{left} tasks still end" if left else ""]
+    return Summary("STOPPING" if left else "DOWN", ready, 0, "; ".join(filter(None, said)))
 
 
-def _why_down(want: Want) -> str:
-    return "" if want.note == TAKEN_DOWN else want.note
+def _serving(want: Want) -> list[Group]:
+    groups = want.workload.groups
+    return [group for group in groups if group.role in SERVING] or list(groups)
+
+
+def _count_ready(members: Iterable[Sequence[Task]]) -> int:
+    return sum(any(task.phase is Phase.READY for task in member) for member in members)
 
 
 def _members(want: Want, group: Group, tasks: Mapping[TaskKey, Task]) -> list[list[Task]]:

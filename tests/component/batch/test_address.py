@@ -178,6 +178,27 @@ async def test_what_is_under_way_at_a_place_that_answers_is_left_to_end(tmp_path
     await places.transport.close()
 
 
+@pytest.mark.parametrize("moves", [True, False])
+async def test_of_what_was_taken_down_nothing_more_is_asked(tmp_path: Path, *, moves: bool) -> None:
+    """Its port is another swarm's a moment later, which would answer."""
+    folder = tmp_path / "herd"
+    folder.mkdir()
+    say(folder / "endpoint.json", url="http://a:1" if moves else "http://elsewhere:1")
+    place = Place("http://a:1")
+    address = Address(str(folder / "endpoint.json"), "http://a:1", moves=moves)
+    transport = FollowingTransport(address, make=lambda url: {place.url: place}[url])
+    assert (await transport.post("/v1/x", b"row 1")).status == 200
+    (folder / "down.json").write_text("{}")
+    with pytest.raises(Transient, match="taken down") as caught:
+        await transport.post("/v1/x", b"row 2")
+    (folder / "down.json").unlink()
+    folder.rename(tmp_path / "removed")
+    with pytest.raises(Transient, match="taken down"):
+        await transport.post("/v1/x", b"row 3")
+    assert (place.asked, caught.value.sent) == (["row 1"], False)
+    await transport.close()
+
+
 def test_a_job_goes_on_where_the_endpoint_went(tmp_path: Path) -> None:
     """The first place is killed while rows are under way; the file names the second a moment later."""
     rows = 400

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+import queue
 import signal
+import threading
 import urllib.request
 from typing import Any
 
 import openai
 import pytest
 from tests.conftest import Home, until
+
+from remuda.base import log
 
 
 @pytest.fixture(scope="module")
@@ -232,3 +236,27 @@ def test_ctrl_c_of_up_leaves_it_coming_up(home: Home) -> None:
     assert process.wait(90) == 130
     process.communicate()
     home.run("up", "-c", str(home.root / "herd.yaml"))
+
+
+def test_the_hosts_log_is_followed_into_the_next_file(home: Home) -> None:
+    path = home.paths.host_log
+    path.write_text("one\ntwo\n")
+    following = home.start("host", "logs", "-f", "-n", "1")
+    told: queue.Queue[str] = queue.Queue()
+
+    def listen() -> None:
+        for line in following.stdout or ():
+            told.put(line)
+
+    threading.Thread(target=listen, daemon=True).start()
+    try:
+        assert told.get(timeout=90) == "two\n"
+        with path.open("a") as writer:
+            assert log.turn(path, writer.fileno(), max_bytes=1)
+            writer.write("three, in a new file\n")
+            writer.flush()
+            assert path.with_name("host.log.1").read_text() == "one\ntwo\n"
+            assert told.get(timeout=90) == "three, in a new file\n"
+    finally:
+        following.kill()
+        following.communicate()

@@ -9,12 +9,12 @@ import pytest
 from tests.unit.supervise.bed import Bed
 from tests.unit.supervise.build import group
 
+from remuda.base.errors import Conflict
 from remuda.base.paths import StatePaths
 from remuda.control.reaper import Reaper
 from remuda.control.service import Service
 from remuda.control.views import RouterView
 from remuda.plan.model import Endpoint, Kind, Role, Workload
-from remuda.supervise.summary import fate
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -42,6 +42,12 @@ class Site:
     def new_host(self) -> None:
         self.service = Service(self.bed.journal, self.bed.host, self.paths, self.bed.clock)
         self.reaper = Reaper(self.service)
+
+    def move_to(self, backend: str) -> None:
+        """Let it be one of another place, with the same tasks."""
+        want = self.bed.host.wants["w"]
+        self.bed.host.backends = {**self.bed.host.backends, backend: self.bed.backend}
+        self.bed.host.adopt(replace(want, workload=want.workload.model_copy(update={"backend": backend})))
 
     def restart_host(self) -> None:
         """As after kill -9: only the database is left."""
@@ -193,31 +199,49 @@ async def fail(site: Site) -> None:
     assert site.phase.startswith("FAILED")
 
 
-async def test_what_failed_on_a_cluster_is_taken_down_without_anybody_looking(site: Site) -> None:
-    await site.up()
-    await fail(site)
-    assert site.bed.backend.living(), "the router still has its node"
-    reason = site.service.view("w").reason
-    await site.live(15)
-    assert not site.is_wanted()
-    assert site.service.view("w").phase == "STOPPING"
-    assert fate(*site.said) == ("FAILED", reason), "who waits is told that it failed, and why"
-    await site.bed.go(60)
-    assert site.bed.backend.living() == []
-    assert site.phase == f"DOWN it failed: {reason}"
-    assert fate(*site.said) == ("FAILED", reason)
-    assert any(line.reason.startswith("it failed: ") for line in site.bed.story())
-
-
-async def test_what_failed_on_this_machine_is_left_for_a_person(tmp_path: Path) -> None:
+@pytest.mark.parametrize("place", ["fake", "local"])
+async def test_what_failed_is_ended_and_stays_failed_until_somebody_says_what_is_to_become_of_it(
+    tmp_path: Path, place: str
+) -> None:
     site = Site(tmp_path)
     await site.up()
     await fail(site)
-    want = site.bed.host.wants["w"]
-    here = replace(want, workload=want.workload.model_copy(update={"backend": "local"}))
-    await site.reaper.step(here, site.bed.host.tasks("w"))
-    assert site.is_wanted()
+    assert site.bed.backend.living(), "the router still has its node"
+    said = site.said
+    site.move_to(place)
+    await site.live(15)
+    assert not site.is_wanted()
+    assert site.said == said, "while it ends"
+    await site.bed.go(60)
+    assert site.bed.backend.living() == []
+    assert site.said == said
+    assert [view.name for view in site.service.workloads()] == ["w"], "plain `status` shows it"
+    assert any(line.reason == f"it failed: {said[1]}" for line in site.bed.story())
+    site.restart_host()
+    assert site.said == said, "the next host knows it, too"
+    site.service.scale("w", 2)
+    assert site.said == said, "that is no wish to have it"
+    (ending,) = await site.service.endings(["w"], swept=True)
+    assert (ending.phase, ending.over) == ("DOWN", True), "nothing of it is left to wait for"
+    site.service.down("w")
+    assert site.phase == "DOWN"
+    assert site.service.workloads() == []
     site.bed.close()
+
+
+async def test_brought_up_again_it_is_a_new_one(site: Site) -> None:
+    await site.up()
+    await fail(site)
+    await site.live(15)
+    assert site.service.supervisor.tasks("w"), "the old one"
+    with pytest.raises(Conflict, match="'w' still ends") as caught:
+        site.service.create(site.workload.model_copy(update={"uid": "u2"}))
+    assert caught.value.hint == "wait for that: remuda down w"
+    await site.bed.go(60)
+    view = site.service.create(site.workload.model_copy(update={"uid": "u2"}))
+    assert (view.uid, view.phase) == ("u2", "PENDING")
+    await site.up()
+    assert site.service.view("w").ready == 1
 
 
 async def test_asked_for_again_it_is_begun_again(site: Site) -> None:

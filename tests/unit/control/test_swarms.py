@@ -16,12 +16,20 @@ class Host:
     def __init__(self, **phases: list[str]) -> None:
         self.phases = phases
         self.is_paused = False
+        self.endings = [False, True]
+        """Whether nothing is left, at one look after the other."""
 
     def get(self, path: str) -> Any:
         left = self.phases[path.rpartition("/")[2]]
         phase = left.pop(0) if len(left) > 1 else left[0]
         return {"phase": phase, "reason": "the reason", "tasks": [], "backend": "local", "paused": self.is_paused,
                 "ready": 1, "wanted": 2}  # fmt: skip
+
+    def post(self, path: str, body: Any) -> Any:
+        assert (path, body["names"]) == ("/workloads/batch/ending", ["herd"])
+        over = self.endings.pop(0)
+        phase = "DOWN" if over else "FAILED"
+        return [{"name": "herd", "phase": phase, "over": over, "reason": "", "silence": "", "left": [], "strays": []}]
 
 
 @pytest.fixture(autouse=True)
@@ -42,6 +50,7 @@ def test_it_does_not_wait_for_what_will_not_come(phase: str) -> None:
         list(swarms.wait_up("herd", 10, host))
     assert type(caught.value) is RemudaError
     assert "remuda explain herd" in caught.value.hint
+    assert not (phase == "FAILED" and host.endings), "it returns when nothing is left of what failed"
 
 
 def test_it_does_not_wait_for_ever() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,6 +14,7 @@ from tests.unit.supervise.build import workload
 
 from remuda.backends.base import TaskKey
 from remuda.store.rows import WorkloadRow
+from remuda.supervise.changes import Changes
 from remuda.supervise.model import Allocation, Cause, Line, Phase, Task, Want
 from remuda.supervise.records import row_of, task_of, want_of
 
@@ -116,3 +118,13 @@ def test_an_intent_survives_its_row(counts: Mapping[str, int], running: bool) ->
         paused=not running, restart_mark=7,
     )  # fmt: skip
     assert want_of(row) == Want(plan, running, 4, dict(counts), paused=not running, restart_mark=7)
+
+
+def test_when_it_is_to_be_killed_is_no_news_of_its_own() -> None:
+    """A thousand that are asked a moment late are not written down again; a host that comes later asks anew."""
+    task = Task(TaskKey("w", "script", 0), "fake", Phase.STOPPING, kill_at=10.0)
+    changes = Changes()
+    changes.note(task, replace(task, kill_at=20.0), 5.0)
+    assert changes.is_empty()
+    changes.note(task, replace(task, reason="cannot be ended now"), 5.0)
+    assert changes.tasks == {task.key}

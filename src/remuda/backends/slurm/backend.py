@@ -214,15 +214,14 @@ class SlurmBackend:
     ) -> dict[str, Observed]:
         """Allocations that have ended, and those that squeue does not list."""
         records = {handle.token: self.files.exit_record(handle.token) for handle in (*over, *missing)}
+        buried = {token for token, record in records.items() if record is None and self._is_buried(token)}
         # What we cancelled before it ran is over, whatever the accounting would say of it.
-        seen = {
-            handle.token: observing.buried(line.job_id)
-            for handle, line in over.items()
-            if records[handle.token] is None and self._is_buried(handle.token)
-        }
+        seen = {handle.token: observing.buried(line.job_id) for handle, line in over.items() if handle.token in buried}
+        seen |= {handle.token: observing.buried(handle.native) for handle in missing if handle.token in buried}
         over = {handle: line for handle, line in over.items() if handle.token not in seen}
+        missing = [handle for handle in missing if handle.token not in seen]
         unclear = [line for handle, line in over.items() if records[handle.token] is None and _says_little(line)]
-        asked = [handle.native for handle in missing if handle.native and not self._is_buried(handle.token)]
+        asked = [handle.native for handle in missing if handle.native]
         asked += [line.job_id for line in over.values() if line.state == "CANCELLED"]
         accounts, is_silent = await self._accounts(asked)
         details = await self._details([line.job_id for line in unclear])

@@ -54,7 +54,7 @@ class SlurmClient:
     def __init__(self, commands: Commands | None = None, *, gap_s: float = 0.5) -> None:
         self.commands = commands or Commands()
         self._gap_s = gap_s
-        self._looked_at = 0.0
+        self._looked_at = float("-inf")
         self._next_look: asyncio.Future[list[QueueLine]] | None = None
         self._gate = asyncio.Lock()
         self._cluster: tuple[float, Cluster] | None = None
@@ -72,6 +72,10 @@ class SlurmClient:
         if self._next_look is None:
             self._next_look = asyncio.ensure_future(self._look())
         return await asyncio.shield(self._next_look)
+
+    def look_at_once(self) -> None:
+        """Let the next look come without a pause: the last one is out of date, and what comes next is settled."""
+        self._looked_at = float("-inf")
 
     async def _look(self) -> list[QueueLine]:
         async with self._gate:

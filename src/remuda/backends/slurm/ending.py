@@ -72,6 +72,8 @@ class Ender:
         politely, hard = ([line for line, is_polite in all_of if is_polite is how] for how in (True, False))
         said = await asyncio.gather(self._client.end(politely, politely=True), self._client.end(hard, politely=False))
         failed: dict[str, Exception] = said[0] | said[1]
+        if hard and not failed and all(line.state == "PENDING" for line, _ in all_of):
+            self._client.look_at_once()  # what waited has left the queue by now; what ran would need a while
         return [next((failed[line.job_id] for line, _ in pairs if line.job_id in failed), None) for pairs in ends]
 
 

@@ -102,7 +102,7 @@ class Files:
     def exit_record(self, token: str) -> ExitRecord | None:
         """Last word of the node program, None while there is none."""
         try:
-            return ExitRecord.from_json(Path(self.folder(token), "exit.json").read_text())
+            return ExitRecord.from_json(_text(f"{self.folder(token)}/exit.json"))
         except (OSError, ValueError):
             return None
 
@@ -112,9 +112,9 @@ class Files:
         Raises:
             BackendUnreachable: there is a claim, and it cannot be read.
         """
-        path = Path(self.folder(token), "claim.json")
+        path = f"{self.folder(token)}/claim.json"
         try:
-            return ProcessId.from_json(path.read_text())
+            return ProcessId.from_json(_text(path))
         except FileNotFoundError:
             return None
         except (OSError, ValueError) as error:
@@ -182,6 +182,11 @@ class Files:
         for known in (self._reports, self._restarts, self._folders):
             for token in known.keys() - tokens:
                 del known[token]
+
+
+def _text(path: str) -> str:
+    with open(path, encoding="utf-8") as file:  # noqa: PTH123 - for each of many that end at once
+        return file.read()
 
 
 def leave_batch(workloads: Path, uid: str) -> None:

@@ -10,6 +10,7 @@ import calendar
 import re
 import time
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final
 
 from remuda.base.errors import BackendUnreachable
@@ -194,6 +195,7 @@ def read_exit(text: str) -> tuple[int, int]:
     return (int(match[1]) & 0xFF, int(match[2])) if match else (0, 0)
 
 
+@lru_cache(maxsize=1024)  # what was submitted together has the same ones
 def read_time(text: str) -> float:
     """A moment as Slurm prints it in UTC, in seconds since the epoch; 0 for `N/A`, `Unknown`, `NONE`, … ."""
     try:

@@ -146,6 +146,30 @@ async def test_what_is_asked_later_is_looked_up_anew(bed: Bed) -> None:
     assert bed.slurm.count("squeue") == 2
 
 
+@pytest.mark.parametrize(("states", "is_put_off"), [(["PENDING"] * 3, False), (["PENDING", "RUNNING"], True)])
+async def test_what_left_the_queue_is_looked_at_at_once_and_what_ends_by_itself_is_given_time(
+    bed: Bed, states: list[str], *, is_put_off: bool
+) -> None:
+    client = SlurmClient(bed.slurm, gap_s=30.0)  # type: ignore[arg-type]
+    ender = Ender(client, bed.files)
+    handles = [bed.put(number, state) for number, state in enumerate(states, 1)]
+    await asyncio.gather(*(ender.cancel(handle, force=False) for handle in handles))
+    look = asyncio.ensure_future(client.queue())
+    done, _ = await asyncio.wait({look}, timeout=0.2 if is_put_off else 20.0)
+    assert bool(done) is not is_put_off
+    look.cancel()
+
+
+async def test_after_a_call_without_an_answer_the_pause_is_kept(bed: Bed) -> None:
+    client = SlurmClient(bed.slurm, gap_s=30.0)  # type: ignore[arg-type]
+    bed.slurm.silent = "1"
+    with pytest.raises(BackendUnreachable):
+        await Ender(client, bed.files).cancel(bed.put(1), force=False)
+    look = asyncio.ensure_future(client.queue())
+    assert not (await asyncio.wait({look}, timeout=0.2))[0]
+    look.cancel()
+
+
 async def test_strays_are_ended_by_one_call_if_they_still_have_their_names(bed: Bed) -> None:
     strays = [Stray(bed.put(number).token, str(number), Life.PENDING) for number in range(1, 101)]
     bed.slurm.jobs["100"] = ("another", "PENDING")

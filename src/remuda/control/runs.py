@@ -25,7 +25,7 @@ from remuda.base.paths import state_paths
 from remuda.base.private import make_private
 from remuda.base.secrets import MASK, looks_secret
 from remuda.base.shell import show_command
-from remuda.control import planning, wiring
+from remuda.control import again, planning, wiring
 from remuda.control.client import HostClient, connect
 from remuda.control.follow import secret_folder
 from remuda.control.settle import with_devices
@@ -378,7 +378,7 @@ def look_up(names: Sequence[str], client: HostClient | None = None) -> list[dict
 
 
 def ended(names: Sequence[str], client: HostClient | None = None) -> list[dict[str, Any]]:
-    """Wait until runs have ended; their last views."""
+    """Wait until runs have ended, over the ends of hosts; their last views."""
     return deque(wait_ended(names, client), maxlen=1).pop()
 
 
@@ -387,7 +387,7 @@ def wait_ended(names: Sequence[str], client: HostClient | None = None) -> Iterat
     host = client or connect()
     pause = _LOOK_AGAIN_S
     while True:
-        views = [host.get(api_path(name)) for name in names]
+        views = [again.get(host, api_path(name)) for name in names]
         yield views
         if all(view["phase"] in ENDED for view in views):
             return
@@ -429,7 +429,7 @@ def follow(name: str, client: HostClient | None = None) -> Iterator[Said]:
 def _output(host: HostClient, name: str, attempt: int) -> Iterator[Said]:
     """What an attempt writes until it ends; nothing of one that was never begun."""
     with suppress(NotFound):
-        for text in host.lines(api_path(name, "logs"), follow="true", tail=0, attempt=attempt):
+        for text in again.follow(host, api_path(name, "logs"), tail=0, attempt=attempt):
             yield Said(text)
 
 

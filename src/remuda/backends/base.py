@@ -180,6 +180,8 @@ class Observed:
     """Last log lines or the like, for `explain`; at most 4,000 characters."""
     report: Report | None = None
     """Newest report in the run directory, where the backend sees it."""
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    """The last numbers of a script that has ended."""
     ending: Ending = Ending.NONE
     by: str = ""
     """Who cancelled it."""

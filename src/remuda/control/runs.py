@@ -159,7 +159,7 @@ class Planner:
         workload = plan_run(
             spec, site, name=name, uid=uid, run_dir=str(run_dir), pools=pools, now=time.time(), spec_file=loaded.file
         )  # fmt: skip
-        said = (*head.notes, *notes_of(spec, backend, head.options), *notes)
+        said = (*head.notes, *notes_of(spec, backend, head.options), *notes, *_see_workdir(spec, backend))
         return PlannedRun(workload, spec, text, copy, said)
 
     def _uid(self, backend: str) -> str:
@@ -261,6 +261,19 @@ def _script_of(document: Document | None, said: Sequence[Override]) -> Path:
         beside = Path(document.name).expanduser().parent / path
         return path if path.exists() else beside
     return path
+
+
+def _see_workdir(spec: RunSpec, backend: str) -> Iterator[str]:
+    """Notes on where it is to run.
+
+    Raises:
+        InputError: that is this machine, and there is no such directory.
+    """
+    if not spec.workdir or Path(spec.workdir).is_dir():
+        return
+    if backend == "local":
+        raise InputError(f"there is no directory {spec.workdir!r}", hint="make it first", where="workdir")
+    yield f"the working directory {spec.workdir} is not to be seen here; the nodes need it"
 
 
 def read_script(path: Path) -> str:

@@ -206,6 +206,11 @@ def test_pause_begins_nothing_new(home: Home) -> None:
     (home.root / "go").unlink()
     home.run("unpause", "train")
     until(lambda: home.task("train", "script/0")["attempt"] == 2, "it goes on")
+    home.run("pause", "train")
+    said = home.run("restart", "train").stderr
+    assert said.startswith("train is asked for again, and is paused no more; it is "), "nobody asked for that"
+    assert home.view("train")["paused"] is False
+    assert home.run("restart", "train").stderr.startswith("train is asked for again; it is ")
 
 
 def test_restart_of_a_live_run_counts_no_failure(home: Home) -> None:

@@ -81,8 +81,8 @@ async def test_the_last_numbers_are_kept(bed: Bed, told: dict[str, float], code:
 async def test_the_numbers_of_a_server_end_with_it(bed: Bed) -> None:
     bed.up(group("replica", 1))
     await bed.all_ready()
-    bed.host.take(replace(bed.backend.report(only(bed).token), metrics={"running": 2.0}))
+    bed.host.take(replace(bed.backend.report(bed.task().token), metrics={"running": 2.0}))
     await bed.go(1)
-    bed.backend.end(only(bed).token, 1)
+    bed.backend.end(bed.task().token, 1)
     await bed.go(1)
-    assert only(bed).metrics == {}
+    assert bed.task().metrics == {}

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import re
+from contextlib import aclosing
 from dataclasses import dataclass, field
 from enum import Enum, StrEnum, auto
 from typing import TYPE_CHECKING, Protocol
 
+from remuda.wire.place import Place
+
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping, Sequence
+    from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 
     from remuda.plan.model import Group, Pool, Workload
     from remuda.wire.fault import Fault
@@ -177,6 +180,8 @@ class Observed:
     """Last log lines or the like, for `explain`; at most 4,000 characters."""
     report: Report | None = None
     """Newest report in the run directory, where the backend sees it."""
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    """The last numbers of a script that has ended."""
     ending: Ending = Ending.NONE
     by: str = ""
     """Who cancelled it."""
@@ -268,11 +273,13 @@ class Log:
     """Output as it is read: iterate over it for lines, or over `blocks()`, which is much cheaper.
 
     Args:
-        blocks: whole lines in UTF-8, each with its end.
+        blocks: whole lines in UTF-8, each with its end; empty ones tell only that the place is known.
+        place: up to where the blocks that came have gone.
     """
 
-    def __init__(self, blocks: AsyncGenerator[bytes, None]) -> None:
+    def __init__(self, blocks: AsyncGenerator[bytes, None], place: Callable[[], Place] = Place) -> None:
         self._blocks = blocks
+        self.place = place
 
     def blocks(self) -> AsyncGenerator[bytes, None]:
         """Whole lines in UTF-8, each with its end, as many as were at hand."""
@@ -285,6 +292,19 @@ class Log:
         async for block in self._blocks:
             for line in block.decode().split("\n")[:-1]:
                 yield line
+
+    @classmethod
+    def later(cls, find: Callable[[], Awaitable[Log]]) -> Log:
+        """Output of which has to be found out first where it is."""
+        found: list[Log] = []
+
+        async def blocks() -> AsyncGenerator[bytes, None]:
+            found.append(await find())
+            async with aclosing(found[0].blocks()) as pieces:
+                async for piece in pieces:
+                    yield piece
+
+        return cls(blocks(), lambda: found[0].place() if found else Place())
 
     @classmethod
     def of(cls, lines: Iterable[str]) -> Log:
@@ -382,6 +402,9 @@ class Backend(Protocol):
         """
         ...
 
-    def logs(self, handle: Handle, *, follow: bool = False, tail: int = 0) -> Log:
-        """Lines of the allocation's output, the last `tail` (0: all), then new ones while it lives if `follow`."""
+    def logs(self, handle: Handle, *, follow: bool = False, tail: int = 0, after: Place | None = None) -> Log:
+        """Lines of the allocation's output, the last `tail` (0: all), then new ones while it lives if `follow`.
+
+        With `after`, a place that was told before, those that come behind it.
+        """
         ...

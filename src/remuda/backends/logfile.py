@@ -8,8 +8,12 @@ import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from remuda.wire.place import digest, digested
+
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from remuda.wire.place import Place
 
 BLOCK: Final = 65536
 """Most bytes that are read at once; longer lines come in pieces of about that."""
@@ -28,6 +32,8 @@ class Block:
     """Where to go on."""
     rest: bytes = b""
     """The line without an end that is all there is, if `text` is empty."""
+    digest: int = 0
+    """Of the bytes in front of `next`."""
 
 
 class LogFile:
@@ -46,6 +52,7 @@ class LogFile:
         self.is_cut = False
         """It has become shorter: places in it are those of nothing."""
         self._is_of = (status.st_dev, status.st_ino)
+        self.inode = status.st_ino
         self._descriptor = descriptor
         self._lock = threading.Lock()
 
@@ -90,6 +97,17 @@ class LogFile:
             return False
         return (now.st_dev, now.st_ino) != self._is_of
 
+    def holds(self, place: Place) -> bool:
+        """Whether it is the file in which that place is.
+
+        Raises:
+            OSError: it cannot be read, or was closed.
+        """
+        if self.inode != place.inode or self.size < place.at:
+            return False
+        size = digested(place.digest)
+        return not size or digest(self._read(place.at - size, size)) == place.digest
+
     def block(self, at: int) -> Block:
         """Whole lines from `at` on.
 
@@ -99,11 +117,11 @@ class LogFile:
         raw = self._read(at, BLOCK)
         end = raw.rfind(b"\n") + 1
         if end:
-            return Block(clean(raw[:end]), at + end)
+            return Block(clean(raw[:end]), at + end, digest=digest(raw[:end]))
         if len(raw) < BLOCK:
             return Block(b"", at, raw)
         end = _between_characters(raw)
-        return Block(clean(raw[:end] + b"\n"), at + end)
+        return Block(clean(raw[:end] + b"\n"), at + end, digest=digest(raw[:end]))
 
     def start_of(self, lines: int, *, count_rest: bool) -> int:
         """Where the last so many lines begin.

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from remuda.backends.base import Log
 from remuda.backends.logfile import BLOCK, LogFile, clean
+from remuda.wire.place import Place
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
@@ -40,7 +41,13 @@ class Logs:
         """What somebody reads now."""
         self._turn = asyncio.Lock()
 
-    def read(self, path: Path, tail: int = 0, ended: Callable[[], Awaitable[None]] | None = None) -> Log:
+    def read(
+        self,
+        path: Path,
+        tail: int = 0,
+        ended: Callable[[], Awaitable[None]] | None = None,
+        after: Place | None = None,
+    ) -> Log:
         """A file's last `tail` lines (0: all), and with `ended` new ones until that returns.
 
         An absent file has no lines yet. A last line without an end comes at the end.
@@ -49,9 +56,11 @@ class Logs:
             path: the file, under this name however often it is rotated, cut or replaced.
             tail: only the last so many of what is there; 0: all.
             ended: waits until nothing more is written; called once for all who follow at the same time.
+            after: only what comes behind this place, also where the file was rotated once since.
         """
-        blocks = self._follow(path, tail, ended) if ended is not None else self._once(path, tail)
-        return Log(self._in_turn(blocks))
+        reader = _Reader(tail, after)
+        blocks = self._follow(path, reader, ended) if ended is not None else self._once(path, reader)
+        return Log(self._in_turn(blocks), lambda: reader.place)
 
     async def _in_turn(self, blocks: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes, None]:
         """One block at a time, whoever reads: between two of them the loop does what else there is to do."""
@@ -61,21 +70,22 @@ class Logs:
                     await asyncio.sleep(0)
                 yield block
 
-    async def _once(self, path: Path, tail: int) -> AsyncGenerator[bytes, None]:
+    async def _once(self, path: Path, reader: _Reader) -> AsyncGenerator[bytes, None]:
         with self._shared(path) as shared:
-            reader = _Reader(shared)
-            if block := await reader.begin(tail, count_rest=True):
+            if block := await reader.begin(shared, count_rest=True):
                 yield block
             end = reader.file.size if reader.file is not None else 0
             while reader.at < end and (block := await reader.more()):
                 yield block
-            if block := reader.last():
+            if block := reader.end():
                 yield block
 
-    async def _follow(self, path: Path, tail: int, ended: Callable[[], Awaitable[None]]) -> AsyncGenerator[bytes, None]:
+    async def _follow(
+        self, path: Path, reader: _Reader, ended: Callable[[], Awaitable[None]]
+    ) -> AsyncGenerator[bytes, None]:
         with self._shared(path) as shared:
-            reader = _Reader(shared)
-            if block := await reader.begin(tail, count_rest=False):
+            block = await reader.begin(shared, count_rest=False)
+            if block or reader.is_at_end:  # who follows is told where that is, before anything comes
                 yield block
             shared.watch(ended)
             while True:
@@ -89,7 +99,7 @@ class Logs:
                     break
                 elif told is None:
                     await news.wait()
-            if block := reader.last():
+            if block := reader.end():
                 yield block
 
     @contextmanager
@@ -152,6 +162,14 @@ class _Shared:
         for old in self._files[:-_KEPT]:
             _pool().submit(old.close)
         del self._files[:-_KEPT]
+
+    async def earlier(self) -> LogFile | None:
+        """The file that had this name before."""
+        old, _ = await _run(_look, self.path.with_name(f"{self.path.name}.1"), None)
+        if old is not None:
+            self._files.insert(0, old)  # it is closed with the others
+            old.next = self.file
+        return old
 
     async def block(self, file: LogFile, at: int) -> Block:
         """What lies there: read once for all who ask for it at about the same time.
@@ -217,26 +235,55 @@ class _Shared:
 class _Reader:
     """One who reads: its place in a file."""
 
-    def __init__(self, shared: _Shared) -> None:
+    def __init__(self, tail: int, after: Place | None) -> None:
         self.file: LogFile | None = None
         self.at = 0
         self.rest = b""
         """What is known of a line that is not complete."""
         self._carried = b""
         """The part of it that lies in an earlier file."""
+        self._carried_from = Place()
+        self._digest = 0
         self._has_complained = False
-        self._shared = shared
+        self._tail = tail
+        self._after = after
 
-    async def begin(self, tail: int, *, count_rest: bool) -> bytes:
-        """Go to the first of the last `tail` lines (0: all); a line for the reader where the file cannot be read."""
-        await self._shared.look()
-        self.file = self._shared.file
+    @property
+    def is_at_end(self) -> bool:
+        """Whether there was nothing more at the last look."""
+        return self.file is None or self.at >= self.file.size
+
+    @property
+    def place(self) -> Place:
+        """Up to where whole lines were read."""
+        if self._carried:
+            return self._carried_from
+        return Place(self.file.inode if self.file is not None else 0, self.at, digest=self._digest)
+
+    async def begin(self, shared: _Shared, *, count_rest: bool) -> bytes:
+        """Go to where reading begins; a line for the reader where the file, or what came before, cannot be read."""
+        self._shared = shared
+        await shared.look()
+        self.file = shared.file
         try:
-            if self.file is not None and tail:
-                self.at = await _run(partial(self.file.start_of, tail, count_rest=count_rest))
+            if self._after is not None and self._after.inode:
+                return await self._go_on(self._after)
+            if self.file is not None and self._tail and self._after is None:
+                self.at = await _run(partial(self.file.start_of, self._tail, count_rest=count_rest))
         except OSError as error:
             return self._complain(error)
-        return self._complain(self._shared.fault) if self._shared.fault is not None else b""
+        return self._complain(shared.fault) if shared.fault is not None else b""
+
+    async def _go_on(self, after: Place) -> bytes:
+        """Go to a place that an earlier reader came to."""
+        now = self.file
+        if now is None or not await _run(now.holds, after):
+            self.file = await self._shared.earlier()
+        if self.file is None or not await _run(self.file.holds, after):
+            self.file = now
+            return _remark("what was written since was rotated away")
+        self.at, self._digest = after.at, after.digest
+        return b""
 
     async def more(self) -> bytes:
         """The next whole lines; empty at the end of a file, and where one was cut or is not held any more."""
@@ -249,7 +296,7 @@ class _Reader:
         if not block.text:
             self.rest = self._carried + block.rest
             return b""
-        text, self.at = self._carried + block.text, block.next
+        text, self.at, self._digest = self._carried + block.text, block.next, block.digest
         self._carried = self.rest = b""
         return text
 
@@ -261,11 +308,17 @@ class _Reader:
         missed = max(0, old.size - self.at) if old is not None and old.is_closed else 0
         while new.is_closed and new.next is not None:
             missed, new = missed + new.size, new.next
-        self.file, self.at = new, 0
+        carried_from = self.place
+        self.file, self.at, self._digest = new, 0, 0
         if (old is not None and old.is_cut) or missed or len(self.rest) > BLOCK:
             return self.last() + (_remark(f"{missed} bytes were rotated away before they were read") if missed else b"")
-        self._carried = self.rest
+        self._carried, self._carried_from = self.rest, carried_from
         return b""
+
+    def end(self) -> bytes:
+        """`last`, where nothing more will come."""
+        self.at, self._digest = self.at + len(self.rest) - len(self._carried), 0
+        return self.last()
 
     def last(self) -> bytes:
         """The line without an end, as a line; empty where there is none."""

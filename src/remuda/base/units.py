@@ -53,6 +53,12 @@ def parse_size(text: str | int) -> int:
     return int(float(match.group(1)) * 1024 ** _SIZE_POWER[match.group(2).lower()])
 
 
+def show_counted(count: int, word: str, *verb: str) -> str:
+    """A count with its word: `1 row`, `2,000 rows`; and with `verb`, its forms for one and for several, with that."""
+    text = f"{show_count(count)} {word}{'' if count == 1 else 's'}"
+    return f"{text} {verb[count != 1]}" if verb else text
+
+
 def show_duration(seconds: float) -> str:
     """Write seconds as the two largest units: `1d 4h`, `3m 20s`, `4.2s`."""
     if seconds < 10:

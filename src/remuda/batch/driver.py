@@ -152,6 +152,9 @@ class _Run:
         self._job = ready.job
         self._total = ready.source.total
         self._checkpoint = await self._open(ready)
+        if empty := ready.source.empty:
+            count = "an input file is empty" if len(empty) == 1 else f"{len(empty)} input files are empty; the first"
+            self._checkpoint.notes.append(f"{count}: {empty[0]}")
         if ready.source.bad:
             count = f"lines that are no rows and get an error: {ready.source.bad}"
             self._checkpoint.notes.append(f"{count}; the first is {ready.source.first_bad}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import fnmatch
 import glob
 import itertools
 import re
@@ -64,6 +65,42 @@ def expand_input(pattern: str) -> list[Path]:
     return found
 
 
+def would_find(pattern: str, path: Path) -> bool:
+    """Whether `expand_input(pattern)` would have `path`, which is not there yet, among the files.
+
+    Raises:
+        OSError: it cannot be looked at.
+    """
+    texts = [pattern] if Path(pattern).exists() else expand_ranges(pattern)
+    return any(_is_below(path, Path(text)) or _fits(path, text) for text in texts)
+
+
+def _is_below(path: Path, folder: Path) -> bool:
+    real, root = path.resolve(), folder.resolve()
+    return folder.is_dir() and real.is_relative_to(root) and _counts(real.relative_to(root))
+
+
+def _counts(inside: Path) -> bool:
+    """Whether a file of a directory is input."""
+    return inside.suffix.lower() in FORMATS and not any(part.startswith((".", "_")) for part in inside.parts)
+
+
+def _fits(path: Path, text: str) -> bool:
+    """Whether a glob means a file."""
+    if not glob.has_magic(text):
+        return False
+    return _fit(list(path.absolute().parts), list(Path(text).absolute().parts))
+
+
+def _fit(parts: list[str], wanted: list[str]) -> bool:
+    if not parts or not wanted:
+        return not parts and all(want == "**" for want in wanted)
+    is_hidden = parts[0].startswith(".") and not wanted[0].startswith(".")
+    if wanted[0] == "**":
+        return _fit(parts, wanted[1:]) or (not is_hidden and _fit(parts[1:], wanted))
+    return not is_hidden and fnmatch.fnmatchcase(parts[0], wanted[0]) and _fit(parts[1:], wanted[1:])
+
+
 def _found(pattern: str) -> list[Path]:
     if Path(pattern).exists():
         return _of_directory(Path(pattern)) if Path(pattern).is_dir() else [Path(pattern)]
@@ -96,13 +133,7 @@ def _nearest(path: Path, pattern: str) -> str:
 
 
 def _of_directory(folder: Path) -> list[Path]:
-    files = [
-        path
-        for path in folder.rglob("*")
-        if path.suffix.lower() in FORMATS
-        and path.is_file()
-        and not any(part.startswith((".", "_")) for part in path.relative_to(folder).parts)
-    ]
+    files = [path for path in folder.rglob("*") if _counts(path.relative_to(folder)) and path.is_file()]
     if not files:
         raise InputError(f"directory {folder} holds no parquet, jsonl or csv file", where="--input")
     return sorted(files, key=lambda path: natural_key(str(path.relative_to(folder))))

@@ -18,7 +18,7 @@ import pyarrow as pa
 from remuda.base.errors import InputError, Interrupted, RemudaError
 from remuda.base.files import create
 from remuda.batch.digest import content_digests
-from remuda.batch.expand import FORMATS
+from remuda.batch.expand import FORMATS, would_find
 from remuda.batch.fit import open_arrow, output_schema
 from remuda.batch.infer import TypeUnion, as_text, to_array
 from remuda.batch.lines import to_line
@@ -76,8 +76,15 @@ class Layout:
         return (*self.names, "error", *(USAGE_COLUMNS if self.usage else ()))
 
 
-def plan_target(output: str, *, files: int, options: dict[str, Any], inputs: Sequence[Path]) -> Target:
+def plan_target(output: str, *, files: int, options: dict[str, Any], inputs: Sequence[Path], pattern: str) -> Target:
     """Check `--output` before anything is spent.
+
+    Args:
+        output: what it says.
+        files: how many a directory is to have.
+        options: of the format.
+        inputs: files that are read.
+        pattern: what they were found by, and would be next time.
 
     Raises:
         InputError: the suffix is unknown, the output is the input, or a directory holds files of others.
@@ -86,6 +93,9 @@ def plan_target(output: str, *, files: int, options: dict[str, Any], inputs: Seq
     try:
         kind = _kind(output, path)
         _see_inputs(path, kind, inputs)
+        if would_find(pattern, path / "part-00000.parquet" if kind == "directory" else path):
+            hint = "write it elsewhere: the same command would read its own answers the next time"
+            raise InputError(f"the output {path} would be one of the input's files", hint=hint, where="--output")
         if kind == "directory" and path.is_dir():
             _see_others(path)
         (path if kind == "directory" else path.parent).mkdir(parents=True, exist_ok=True)

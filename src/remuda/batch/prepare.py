@@ -129,7 +129,7 @@ async def prepare(request: JobRequest, connection: Connection | None, given: Swa
         Unavailable: the endpoint was to name the model and did not answer.
     """
     source = Source(request.input, limit=request.limit, read_kwargs=request.read_kwargs)
-    target = plan_target(request.output, files=request.num_threads, options=request.write_kwargs, inputs=source.files)
+    target = _target(request, source)
     await in_thread(lambda stop: source.survey(types=target.kind != "jsonl", stop=stop))
     kind = type(given) if given is not None else load_class(request.job)
     if request.data_backend == "pandas":
@@ -157,6 +157,13 @@ async def prepare(request: JobRequest, connection: Connection | None, given: Swa
     return Prepared(request, job, column, source, target, layout)
 
 
+def _target(request: JobRequest, source: Source) -> Target:
+    return plan_target(
+        request.output, files=request.num_threads, options=request.write_kwargs, inputs=source.files,
+        pattern=request.input,
+    )  # fmt: skip
+
+
 def check(request: JobRequest) -> None:
     """See what can be seen without asking anybody, before a job is sent to where nobody watches it start.
 
@@ -164,7 +171,7 @@ def check(request: JobRequest) -> None:
         InputError: the input, the output or the job's class is wrong.
     """
     source = Source(request.input, limit=request.limit, read_kwargs=request.read_kwargs)
-    plan_target(request.output, files=request.num_threads, options=request.write_kwargs, inputs=source.files)
+    _target(request, source)
     load_class(request.job)
 
 

@@ -96,6 +96,10 @@ class JobRequest:
             raise InputError("timeout and num-threads must be above zero")
         if self.data_backend not in {"arrow", "pandas"}:
             raise InputError(f"unknown data backend {self.data_backend!r}", hint="known: arrow, pandas")
+        for name, said in (("input", self.input), ("output", self.output)):
+            if not said.strip():
+                hint = f"write a path after --{name}; is a variable of the shell not set?"
+                raise InputError(f"the {name} has no name", hint=hint, where=f"--{name}")
         if self.order not in ORDERS:
             raise InputError(f"unknown order {self.order!r}", hint=f"known: {', '.join(ORDERS)}", where="--order")
 

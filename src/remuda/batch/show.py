@@ -7,7 +7,7 @@ import time
 from typing import IO, TYPE_CHECKING, Self
 
 from remuda.base.text import clean
-from remuda.base.units import show_count, show_duration
+from remuda.base.units import show_count, show_counted, show_duration
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -23,7 +23,7 @@ _LINE_EVERY_S = 5.0
 
 def progress_line(progress: Progress) -> str:
     """One line that says where a job stands."""
-    of = f"/{show_count(progress.total)} rows" if progress.total is not None else " rows"
+    of = f"/{show_counted(progress.total, 'row')}" if progress.total is not None else " rows"
     parts = [f"{progress.state}: {show_count(progress.done)}{of}"]
     if progress.total:
         parts[0] += f" ({100 * progress.done / progress.total:.0f} %)"
@@ -54,7 +54,8 @@ def summary_lines(summary: Summary) -> list[str]:
     speed = f"{summary.rows_per_s:.1f} rows/s"
     if summary.completion_tokens:
         speed += f", {show_count(summary.tokens_per_s)} tokens/s"
-    lines = [*summary.notes, f"{show_count(summary.done)} rows{tokens} in {show_duration(summary.seconds)} ({speed})"]
+    done = show_counted(summary.done, "row")
+    lines = [*summary.notes, f"{done}{tokens} in {show_duration(summary.seconds)} ({speed})"]
     if summary.order == "prefix":
         lines.append(f"asked in the order of their beginnings, in {summary.lanes} lanes (--order input: as they come)")
     if summary.asked_again:
@@ -64,10 +65,13 @@ def summary_lines(summary: Summary) -> list[str]:
             " (is the server's listen queue too short for --max-concurrency?)"
         )
     if summary.skipped:
-        lines.append(f"{show_count(summary.skipped)} rows were done before and were not asked again")
+        again = "was not asked again" if summary.skipped == 1 else "were not asked again"
+        lines.append(f"{show_counted(summary.skipped, 'row', 'was', 'were')} done before and {again}")
     if summary.failed:
-        lines.append(f"{show_count(summary.failed)} rows carry an error (column error); --retry-errors does just them")
-    lines.append(f"wrote {show_count(summary.rows)} rows to {summary.output}")
+        them = "that" if summary.failed == 1 else "them"
+        rows = show_counted(summary.failed, "row", "carries", "carry")
+        lines.append(f"{rows} an error (column error); --retry-errors does just {them}")
+    lines.append(f"wrote {show_counted(summary.rows, 'row')} to {summary.output}")
     return lines
 
 

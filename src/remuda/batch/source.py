@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import csv
 import difflib
 from dataclasses import dataclass, field
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 
 CHUNK_ROWS: Final = 1024
 _READ_BUFFER: Final = 1 << 20
+_EMPTY_BYTES: Final = 4096
+"""More white space than that is no empty file to anybody."""
 _JSONL: Final = "jsonl is one JSON object a line, in UTF-8"
 #: Accepted and without effect: reading always streams.
 _NO_EFFECT: Final = frozenset({"use_scan", "engine"})
@@ -73,6 +76,8 @@ class Source:
         self.limit = limit
         self.files = expand_input(pattern)
         self.format = format_of(self.files[0])
+        self.empty = [path for path in self.files if self.format != "parquet" and _is_empty(path)]
+        """Text files without a word: they have no rows, and no columns."""
         options = {name: value for name, value in (read_kwargs or {}).items() if name not in _NO_EFFECT}
         self._chunk_rows = _batch_size(options.pop("batch_size", CHUNK_ROWS))
         if unknown := sorted(set(options) - (CSV_OPTIONS if self.format == "csv" else set())):
@@ -97,7 +102,9 @@ class Source:
         """Footers of parquet files, first lines of csv files."""
         rows = 0
         schemas = []
-        for path in self.files:
+        # Where all are empty, the first of them is told to be.
+        files = [path for path in self.files if path not in self.empty] or self.files[:1]
+        for path in files:
             with _named(path):
                 if self.format == "csv":
                     schemas.append((path, self._csv.schema(path)))
@@ -105,7 +112,7 @@ class Source:
                 footer = pq.read_metadata(path)
                 rows += footer.num_rows
                 schemas.append((path, footer.schema.to_arrow_schema()))
-        see_twins(schemas[0][1], self.files[0])
+        see_twins(schemas[0][1], files[0])
         self._schema, self._doubtful = merge(schemas)
         if self.format == "parquet":
             self.total = min(rows, self.limit) if self.limit else rows
@@ -243,6 +250,8 @@ class Source:
             yield chunk
 
     def _chunks_of(self, path: Path, columns: Sequence[str] | None) -> Iterator[Chunk]:
+        if path in self.empty:
+            return
         if self.format == "jsonl":
             for records, bad in read_lines(path, self._chunk_rows):
                 yield Chunk(0, len(records), records=records, bad=bad)
@@ -282,6 +291,15 @@ class Source:
                 both = f"{column.type} in {path}, and {item.type} for all files together"
                 raise InputError(f"column {item.name!r} is {both}: {_first_line(error)}") from error
         return pa.RecordBatch.from_arrays(arrays, schema=wanted)
+
+
+def _is_empty(path: Path) -> bool:
+    """Whether there is nothing but white space in a file."""
+    try:
+        with path.open("rb") as file:
+            return not file.read(_EMPTY_BYTES).removeprefix(codecs.BOM_UTF8).strip() and not file.read(1)
+    except OSError:
+        return False  # who reads it says why it cannot be read
 
 
 def _add_types(names: dict[str, TypeUnion], chunk: Chunk, *, types: bool) -> None:

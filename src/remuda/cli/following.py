@@ -10,7 +10,7 @@ from remuda.base.ids import api_path
 from remuda.batch.progress import Progress
 from remuda.batch.show import ProgressView, summary_lines
 from remuda.cli.show import echo, print_json, say
-from remuda.control import drivers, jobs
+from remuda.control import again, drivers, jobs
 from remuda.control.client import connect
 
 if TYPE_CHECKING:
@@ -103,7 +103,7 @@ def follow_script(folder: JobFolder) -> int:
 def _print_output(client: HostClient, job_id: str) -> None:
     told = ""
     try:
-        while not _has_run(view := client.get(api_path(job_id))):
+        while not _has_run(view := again.get(client, api_path(job_id))):
             reason = str(view["reason"])
             if reason and reason != told:
                 told = reason
@@ -111,7 +111,7 @@ def _print_output(client: HostClient, job_id: str) -> None:
             if view["phase"] in ("FAILED", "DONE", "DOWN", "STOPPED"):
                 return
             time.sleep(0.1)
-        for line in client.lines(api_path(job_id, "logs"), task="driver/0", follow="true", tail=0):
+        for line in again.follow(client, api_path(job_id, "logs"), task="driver/0", tail=0):
             echo(line)
     except HostUnreachable as error:
         say(f"{error}; the job goes on")

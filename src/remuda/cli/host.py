@@ -37,6 +37,7 @@ def start(foreground: bool, wait: str) -> int:
 @click.option("--timeout", default=15.0, show_default=True, help="Seconds to wait for its end.")
 def stop(timeout: float) -> None:
     """Stop the host. What runs goes on running, unwatched until a host is started again."""
+    from remuda.base.units import show_counted
     from remuda.control.client import HostClient
 
     client = HostClient()
@@ -44,7 +45,8 @@ def stop(timeout: float) -> None:
         say("no host is running")
         return
     left = client.stop(timeout)
-    say("the host has ended" + (f"; {left} tasks go on running, unwatched" if left else ""))
+    tasks = show_counted(left, "task", "goes", "go")
+    say("the host has ended" + (f"; {tasks} on running, unwatched" if left else ""))
 
 
 @host.command()

@@ -228,13 +228,15 @@ def logs(job_id: str, follow: bool, tail: int, raw: bool) -> None:
     """Print the output of a job on a cluster, or of a detached one. Others print to their own terminal."""
     from remuda.base.errors import Conflict
     from remuda.base.paths import state_paths
-    from remuda.control import jobs
+    from remuda.control import again, jobs
     from remuda.control.client import connect
 
     state = jobs.job_state(state_paths(), _host(), job_id)
     if not state.detached:
         raise Conflict(f"job {job_id!r} runs in the foreground", hint="its output is in the terminal that runs it")
-    for line in connect().lines(api_path(job_id, "logs"), task="driver/0", follow=str(follow).lower(), tail=tail):
+    client, path = connect(), api_path(job_id, "logs")
+    asked = {"task": "driver/0", "tail": tail}
+    for line in again.follow(client, path, **asked) if follow else client.lines(path, **asked):
         click.echo(line, color=True) if raw else echo(line)
 
 

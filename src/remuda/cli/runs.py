@@ -89,13 +89,15 @@ def show_run(view: dict[str, Any]) -> None:
 def _verb(verb: str, names: Sequence[str], word: str, *, as_json: bool) -> None:
     from remuda.control import runs
 
+    paused = {view["name"] for view in runs.look_up(names) if view["paused"]} if verb == "restart" else set()
     views = runs.change(verb, names)
     if as_json:
         print_json(views if len(views) > 1 else views[0])
         return
     for view in views:
         state = view["run"]["state"] if view["run"] else view["phase"]
-        say(f"{view['name']} {word}; it is {state} (remuda status {view['name']})")
+        more = ", and is paused no more" if view["name"] in paused and not view["paused"] else ""
+        say(f"{view['name']} {word}{more}; it is {state} (remuda status {view['name']})")
 
 
 @click.command()

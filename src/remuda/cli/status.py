@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import time
+from functools import partial
 from typing import Any
 
 import click
@@ -26,14 +27,16 @@ _AGAIN_S = 2.0
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def status(name: str | None, everything: bool, watch: bool, as_json: bool) -> None:
     """Show all workloads, or NAME with its tasks, router and endpoint."""
+    from remuda.control import again
     from remuda.control.client import connect
 
     client = connect()
+    get = partial(again.get, client) if watch else client.get
     while True:
         if name is not None:
-            seen = client.get(api_path(name), fresh="true")
+            seen = get(api_path(name), fresh="true")
         else:
-            seen = client.get("/workloads", everything=str(everything).lower())
+            seen = get("/workloads", everything=str(everything).lower())
         if watch:
             click.clear()  # only now, so that the screen is never empty while the host is asked
         if as_json:
@@ -126,14 +129,15 @@ def logs(
     name: str, follow: bool, tail: int, stderr: bool, attempt: int, replica: int | None, task: str, form: str | None
 ) -> None:
     """Print the output of a task of NAME: of its newest attempt, if no other is named."""
+    from remuda.control import again
     from remuda.control.client import connect
 
     if replica is not None and task:
         raise click.UsageError("give --replica or --task, not both")
     chosen = task or (f"replica/{replica}" if replica is not None else "")
-    asked = {"follow": str(follow).lower(), "stderr": str(stderr).lower(), "tail": tail, "attempt": attempt}
-    lines = connect().lines(api_path(name, "logs"), task=chosen, **asked)
-    for line in lines:
+    asked = {"task": chosen, "stderr": str(stderr).lower(), "tail": tail, "attempt": attempt}
+    client, path = connect(), api_path(name, "logs")
+    for line in again.follow(client, path, **asked) if follow else client.lines(path, **asked):
         if form == "json":
             click.echo(clean_json(json.dumps({"line": line}, ensure_ascii=False)))
         else:

@@ -130,6 +130,8 @@ def _request(job_class: str, options: dict[str, Any], target: Target) -> JobRequ
 
 def _absolute(path: str) -> str:
     """The driver may run elsewhere; patterns stay what they are."""
+    if not path.strip():
+        return ""  # which is no path, and not this directory
     folder = path.endswith("/")
     return str(Path(path).expanduser().absolute()) + ("/" if folder else "")
 

@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from remuda.base.ids import api_path
+from remuda.base.units import show_counted
 from remuda.cli.show import echo, print_json, say
 
 
@@ -95,4 +96,5 @@ def scale(name: str, replicas: int) -> None:
     from remuda.control.client import connect
 
     view = connect().post(api_path(name, "scale"), {"replicas": replicas})
-    say(f"{name} shall have {view['wanted']} replicas; {view['ready']} are ready (remuda status {name})")
+    wanted, is_ready = show_counted(view["wanted"], "replica"), "is" if view["ready"] == 1 else "are"
+    say(f"{name} shall have {wanted}; {view['ready']} {is_ready} ready (remuda status {name})")

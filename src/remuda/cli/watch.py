@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from remuda.base.units import show_duration
+from remuda.base.units import show_counted, show_duration
 from remuda.cli import taskview
 from remuda.cli.show import console, echo, is_terminal, say, style_of, words
 from remuda.control import swarms
@@ -83,7 +83,7 @@ def announce(view: dict[str, Any]) -> None:
     if view["phase"] not in swarms.UP:
         say(f"{view['name']} is {view['phase']}: remuda status {view['name']}")
         return
-    say(f"{view['name']} is up: {view['ready']} of {view['wanted']} replicas, model {view['model']}")
+    say(f"{view['name']} is up: {view['ready']} of {show_counted(view['wanted'], 'replica')}, model {view['model']}")
     echo(f"OPENAI_BASE_URL={view['endpoint']}/v1")
     if view["reason"]:
         say(f"  {view['reason']}")

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
 _LOOK_S = 2.0
 """How long a host that starts may take to answer one look; the next one follows."""
+_PIECE = 1 << 16
 _PEER = struct.Struct("3i")
 """What the kernel says of who listens: pid, user, group."""
 
@@ -115,15 +116,18 @@ class HostClient:
         return json.loads(raw) if raw else None
 
     def lines(self, path: str, **query: object) -> Iterator[str]:
-        """Stream a text answer line by line, for as long as the host sends."""
+        """Stream a text answer line by line, for as long as the host sends.
+
+        Raises:
+            HostUnreachable: it went away before the end.
+        """
         self.paths.check_socket()
         connection = _UnixConnection(str(self.paths.socket), None)
         try:
             response = self._send(connection, "GET", path, None, query)
             if response.status >= 400:
                 raise self._refusal(response.read(), response.status, f"GET {path}")
-            for raw in response:
-                yield raw.decode(errors="replace").rstrip("\n")
+            yield from _lines_of(response)
         except (OSError, http.client.HTTPException) as error:
             raise HostUnreachable(f"the host went away while it sent: {error}") from error
         finally:
@@ -180,6 +184,17 @@ class HostClient:
                 raise TimedOut(f"the host has not ended after {timeout_s:.0f} s", hint="see remuda host logs")
             time.sleep(0.05)
         return left
+
+
+def _lines_of(response: http.client.HTTPResponse) -> Iterator[str]:
+    """Lines of an answer. `readline` takes an answer that was broken off for its end; `read1` does not."""
+    rest = b""
+    while data := response.read1(_PIECE):
+        *lines, rest = (rest + data).split(b"\n")
+        for line in lines:
+            yield line.decode(errors="replace")
+    if rest:
+        yield rest.decode(errors="replace")
 
 
 def _error_of(raw: bytes, status: int, what: str) -> RemudaError:

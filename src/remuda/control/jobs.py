@@ -20,6 +20,7 @@ from remuda.base import errors
 from remuda.base.errors import Conflict, HostUnreachable, Interrupted, NotFound, RemudaError
 from remuda.base.files import write_atomic
 from remuda.base.ids import api_path, check_name, new_suffix, slug
+from remuda.base.units import show_counted
 from remuda.wire.process import ProcessId, identify, is_alive
 
 if TYPE_CHECKING:
@@ -294,7 +295,8 @@ def run_here(
     except ends as error:
         folder.write(OUTCOME, failure(error))
         raise
-    reason = f"{summary.failed} rows have an error" if summary.failed else ""
+    rows = show_counted(summary.failed, "row", "has", "have")
+    reason = f"{rows} an error" if summary.failed else ""
     folder.write(OUTCOME, {"state": DONE, "reason": reason, "summary": summary.to_json()})
     return summary
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from contextlib import aclosing
-from dataclasses import replace
+from contextlib import aclosing, suppress
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -27,6 +27,7 @@ from remuda.supervise.explain import explain
 from remuda.supervise.model import FINAL, LIVE, Phase, Task, Want
 from remuda.supervise.succession import holder
 from remuda.supervise.summary import SERVING, is_first_enough
+from remuda.wire.place import Place
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
@@ -37,6 +38,16 @@ if TYPE_CHECKING:
 
 _NEXT_ATTEMPT_S = 0.5
 """Between two looks for the next attempt of a run whose output is followed."""
+
+
+@dataclass(frozen=True)
+class _Part:
+    """What is asked for of a task's output."""
+
+    stderr: bool
+    follow: bool
+    tail: int
+    after: Place | None
 
 
 class Lookout:
@@ -109,7 +120,10 @@ class Lookout:
         )
         return ExplainView(name=name, text=text, allocations=[allocation_view(item) for item in ends])
 
-    def logs(self, name: str, task: str, *, follow: bool, tail: int, stderr: bool = False, attempt: int = 0) -> Log:
+    def logs(
+        self, name: str, task: str, *, follow: bool, tail: int, stderr: bool = False, attempt: int = 0,
+        after: Place | None = None,
+    ) -> Log:  # fmt: skip
         """A task's output, or its standard error where that is apart.
 
         Args:
@@ -119,6 +133,7 @@ class Lookout:
             tail: only the last so many of what is there; 0: all.
             stderr: the other stream.
             attempt: number of the attempt; 0: the newest.
+            after: a place in this output that was told before: only what comes behind it, whatever `tail` says.
 
         Raises:
             NotFound: no such task or attempt, or it was never started.
@@ -132,33 +147,58 @@ class Lookout:
         if found is None or not found.token:
             names = ", ".join(f"{key.group}/{key.index}" for key in sorted(known))
             raise NotFound(f"{name!r} has no task {group}/{index} that ever ran", hint=f"it has: {names or 'none yet'}")
-        if attempt not in (0, found.attempt):
-            found = self._earlier(want, found, attempt)
+        part = _Part(stderr=stderr, follow=follow, tail=0 if after else tail, after=after)
         if follow and not attempt and want.workload.kind in (Kind.RUN, Kind.JOB):
-            return Log(self._over_attempts(found.key, stderr=stderr, tail=tail))
-        return self._output(want, found, stderr=stderr, follow=follow, tail=tail)
+            return self._over_attempts(found.key, part)
+        return self._of(want, found, attempt or (after.attempt if after else 0), part)
 
-    def _output(self, want: Want, task: Task, *, stderr: bool, follow: bool, tail: int) -> Log:
-        if stderr:
-            return self._errors(want, task, follow=follow, tail=tail)
+    def _of(self, want: Want, task: Task, attempt: int, part: _Part) -> Log:
+        """Output of one attempt; 0: the newest."""
+        if attempt not in (0, task.attempt):
+            task = self._earlier(want, task, attempt)
+        number = task.attempt
+        log = self._output(want, task, part)
+        return Log(log.blocks(), lambda: replace(log.place(), attempt=number))
+
+    def _output(self, want: Want, task: Task, part: _Part) -> Log:
+        if part.stderr:
+            return self._errors(want, task, part)
         backend = self.supervisor.backends[task.backend]
-        return backend.logs(Handle(task.token, task.native), follow=follow, tail=tail)
+        return backend.logs(Handle(task.token, task.native), follow=part.follow, tail=part.tail, after=part.after)
 
-    async def _over_attempts(self, key: TaskKey, *, stderr: bool, tail: int) -> AsyncGenerator[bytes, None]:
+    def _over_attempts(self, key: TaskKey, part: _Part) -> Log:
         """One attempt after the other, until the task has ended for good."""
-        shown = ""
+        place = part.after or Place()
+
+        async def blocks() -> AsyncGenerator[bytes, None]:
+            nonlocal place
+            async for number, log in self._attempts(key, part):
+                if place.attempt not in (0, number):
+                    place = Place(attempt=number)
+                    yield f"--- attempt {number} ---\n".encode()
+                async with aclosing(log.blocks()) as pieces:
+                    async for piece in pieces:
+                        place = log.place()
+                        yield piece
+
+        return Log(blocks(), lambda: place)
+
+    async def _attempts(self, key: TaskKey, part: _Part) -> AsyncGenerator[tuple[int, Log], None]:
+        """Each attempt from the newest, or from the one where a reader is, when it has begun."""
+        shown = part.after.attempt - 1 if part.after is not None and part.after.attempt else -1
         while True:
             want, task = self.supervisor.wants.get(key.workload), self.supervisor.tasks(key.workload).get(key)
             if want is None or task is None:
                 return
-            if task.token and task.token != shown and task.phase is not Phase.SUBMITTING:
-                if shown:
-                    yield f"--- attempt {task.attempt} ---\n".encode()
-                log = self._output(want, task, stderr=stderr, follow=True, tail=tail)
-                async with aclosing(log.blocks()) as blocks:
-                    async for block in blocks:
-                        yield block
-                shown, tail = task.token, 0
+            begun = task.attempt - (task.phase is Phase.SUBMITTING) if task.token else 0
+            if shown < 0 < begun or shown > task.attempt:  # those of a run that was begun anew count from the first
+                shown = begun - 1
+            if 0 <= shown < begun:
+                shown += 1
+                with suppress(NotFound):  # one that was recorded and never begun
+                    log = self._of(want, task, shown, part)
+                    part = replace(part, tail=0, after=None)
+                    yield shown, log
             elif task.phase in FINAL:
                 return
             else:
@@ -176,7 +216,7 @@ class Lookout:
             raise NotFound(f"{task.key} has no attempt {attempt}", hint=f"the newest is {task.attempt}")
         return replace(task, attempt=attempt, token=token, native=ends[token].native)
 
-    def _errors(self, want: Want, task: Task, *, follow: bool, tail: int) -> Log:
+    def _errors(self, want: Want, task: Task, part: _Part) -> Log:
         """A script's standard error.
 
         Raises:
@@ -191,7 +231,7 @@ class Lookout:
             return now is not None and now.token == task.token and now.phase in LIVE
 
         path = allocation_dir(Path(want.workload.run_dir).parent, task.token) / "child.err"
-        return self._errors_read.read(path, tail, partial(until_dead, lives) if follow else None)
+        return self._errors_read.read(path, part.tail, partial(until_dead, lives) if part.follow else None, part.after)
 
     def live_tasks(self) -> int:
         """Tasks that may have an allocation now."""

@@ -147,7 +147,12 @@ class Nodes:
         return gpu_views(await self._cluster(self.backend_name(backend)))
 
     async def _cluster(self, name: str) -> Cluster:
-        cluster = await self.backends[name].cluster()
+        try:
+            cluster = await self.backends[name].cluster()
+        except BackendUnreachable as error:
+            if name != "local" and not error.hint:
+                error.hint = "this machine alone: --backend local"
+            raise
         if name != "local":
             return cluster
         # The machine does not count what it gave out; the supervisor does.

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from remuda.base.units import show_duration
+from remuda.base.units import show_counted, show_duration
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -163,7 +163,8 @@ def _starting(entry: Entry, seen: Seen, now: float) -> Action | None:
 def _working(entry: Entry, seen: Seen) -> Action | None:
     if seen.job == "DONE":
         outcome = Outcome.FAILED if seen.failed_rows else Outcome.DONE
-        reason = f"{seen.failed_rows} rows have an error" if seen.failed_rows else ""
+        rows = show_counted(seen.failed_rows, "row", "has", "have")
+        reason = f"{rows} an error" if seen.failed_rows else ""
         return Action(entry.name, Verb.FINISH if entry.keeps else Verb.TAKE_DOWN, outcome, reason)
     if seen.job in ("FAILED", "STOPPED", "LOST"):
         said = f"its job is {seen.job}" + (f": {seen.job_reason}" if seen.job_reason else "")

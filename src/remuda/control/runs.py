@@ -25,7 +25,7 @@ from remuda.base.paths import state_paths
 from remuda.base.private import make_private
 from remuda.base.secrets import MASK, looks_secret
 from remuda.base.shell import show_command
-from remuda.control import planning, wiring
+from remuda.control import again, planning, wiring
 from remuda.control.client import HostClient, connect
 from remuda.control.follow import secret_folder
 from remuda.control.settle import with_devices
@@ -159,7 +159,7 @@ class Planner:
         workload = plan_run(
             spec, site, name=name, uid=uid, run_dir=str(run_dir), pools=pools, now=time.time(), spec_file=loaded.file
         )  # fmt: skip
-        said = (*head.notes, *notes_of(spec, backend, head.options), *notes)
+        said = (*head.notes, *notes_of(spec, backend, head.options), *notes, *_see_workdir(spec, backend))
         return PlannedRun(workload, spec, text, copy, said)
 
     def _uid(self, backend: str) -> str:
@@ -261,6 +261,19 @@ def _script_of(document: Document | None, said: Sequence[Override]) -> Path:
         beside = Path(document.name).expanduser().parent / path
         return path if path.exists() else beside
     return path
+
+
+def _see_workdir(spec: RunSpec, backend: str) -> Iterator[str]:
+    """Notes on where it is to run.
+
+    Raises:
+        InputError: that is this machine, and there is no such directory.
+    """
+    if not spec.workdir or Path(spec.workdir).is_dir():
+        return
+    if backend == "local":
+        raise InputError(f"there is no directory {spec.workdir!r}", hint="make it first", where="workdir")
+    yield f"the working directory {spec.workdir} is not to be seen here; the nodes need it"
 
 
 def read_script(path: Path) -> str:
@@ -378,7 +391,7 @@ def look_up(names: Sequence[str], client: HostClient | None = None) -> list[dict
 
 
 def ended(names: Sequence[str], client: HostClient | None = None) -> list[dict[str, Any]]:
-    """Wait until runs have ended; their last views."""
+    """Wait until runs have ended, over the ends of hosts; their last views."""
     return deque(wait_ended(names, client), maxlen=1).pop()
 
 
@@ -387,7 +400,7 @@ def wait_ended(names: Sequence[str], client: HostClient | None = None) -> Iterat
     host = client or connect()
     pause = _LOOK_AGAIN_S
     while True:
-        views = [host.get(api_path(name)) for name in names]
+        views = [again.get(host, api_path(name)) for name in names]
         yield views
         if all(view["phase"] in ENDED for view in views):
             return
@@ -429,7 +442,7 @@ def follow(name: str, client: HostClient | None = None) -> Iterator[Said]:
 def _output(host: HostClient, name: str, attempt: int) -> Iterator[Said]:
     """What an attempt writes until it ends; nothing of one that was never begun."""
     with suppress(NotFound):
-        for text in host.lines(api_path(name, "logs"), follow="true", tail=0, attempt=attempt):
+        for text in again.follow(host, api_path(name, "logs"), tail=0, attempt=attempt):
             yield Said(text)
 
 

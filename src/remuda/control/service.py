@@ -131,6 +131,12 @@ class Service(Lookout):
     def _check_replaceable(self, old: Want, kind: Kind) -> None:
         name = old.workload.name
         if old.running and summarise(old, self.supervisor.tasks(name)).phase not in ("DONE", "FAILED", "STOPPED"):
+            if old.workload.kind is not kind:
+                flag = "--job-id" if kind is Kind.JOB else "--name"
+                raise Conflict(
+                    f"the name {name!r} is taken by a {old.workload.kind.value}, which is up",
+                    hint=f"give the {kind.value} a name of its own: {flag}",
+                )
             hint = f"take it down first (remuda down {name}), or choose another name"
             if kind is Kind.RUN:
                 hint = f"stop it first (remuda stop {name}), or give the new one a name of its own: --name"
@@ -288,7 +294,7 @@ class Service(Lookout):
         want = self._want(name)
         if want.workload.kind is Kind.RUN:
             begun = replace(want, running=True, paused=False, restart_mark=want.restart_mark + 1)
-            self._change(begun, "begun again on request")
+            self._change(begun, "begun again on request" + (", and paused no more" if want.paused else ""))
         else:
             ends_at = want.ends_at if want.running else self._end_of_life(want)
             self._change(replace(want, running=True, ends_at=ends_at), "asked for again")

@@ -14,7 +14,7 @@ from remuda.base.errors import BackendUnreachable, Conflict, InputError
 from remuda.control.views import View
 from remuda.plan.model import Kind, Pool
 from remuda.plan.pools import find_pools
-from remuda.plan.run import with_settings
+from remuda.plan.run import retries_of, with_settings
 from remuda.specs.faults import nearest_key
 from remuda.specs.load import build
 from remuda.specs.resolve import Override
@@ -78,6 +78,8 @@ def settings_of(service: Service, name: str) -> list[SettingView]:
     """
     spec = _spec_of(service, name)
     data = spec.model_dump(mode="json")
+    if data["max_retries"] is None:  # what is built in depends on the mode
+        data["max_retries"] = retries_of(service.known(name).workload)
     return [SettingView(key=key, value=data[key], counts=when, meaning=_meaning(key)) for key, when in SETTABLE.items()]
 
 

@@ -8,8 +8,9 @@ from remuda.backends.base import TaskKey
 from remuda.backends.local.devices import assign, present_gpus
 from remuda.base.errors import InputError
 from remuda.control.ports import Reserved, choose_port
-from remuda.plan.model import Group, Listen, Workload
+from remuda.plan.model import Group, Kind, Listen, Workload
 from remuda.plan.relay import EVERYWHERE
+from remuda.specs.bounds import too_many
 from remuda.supervise.summary import front_group
 
 if TYPE_CHECKING:
@@ -22,22 +23,15 @@ _FOUND = frozenset({"env", "gpus", "devices", "home", "python"})
 """What of a `place` was found or chosen where the command was typed, not asked for."""
 
 
-MOST_HERE = 200
-"""Tasks of a group on this machine: each is two processes at least, and a machine without any left serves nobody."""
-
-
 def check_count(workload: Workload, group: str, count: int) -> None:
-    """Refuse more tasks than a machine can carry; a scheduler says itself how many it takes.
+    """Refuse more tasks than a machine can carry, or anybody; a scheduler says itself how many it takes.
 
     Raises:
         InputError: there would be too many.
     """
     backend = workload.group(group).backend or workload.backend
-    if backend == "local" and count > MOST_HERE:
-        raise InputError(
-            f"{workload.name!r} cannot have {count} tasks {group!r} on this machine: {MOST_HERE} at most",
-            hint="ask for fewer, or use a cluster (backend: {type: slurm})",
-        )
+    if refusal := too_many(repr(workload.name), group, count, backend):
+        raise InputError(refusal[0], hint=refusal[1])
 
 
 def is_same(old: Workload, new: Workload) -> bool:
@@ -103,7 +97,8 @@ def with_devices(workload: Workload, taken: Mapping[str, str], counts: Mapping[s
     own = {device: workload.name for tasks in kept.values() for ids in tasks for device in ids}
     chosen = workload.place.get("gpus")
     present = [str(item) for item in chosen] if isinstance(chosen, list) else list(present_gpus())
-    more = assign(needs, present, {**taken, **own})
+    without = "--gpus 0" if workload.kind is Kind.RUN else "gpus_per_replica: 0"
+    more = assign(needs, present, {**taken, **own}, without)
     devices = {group: [*kept.get(group, []), *more.get(group, [])] for group in needs}
     return workload.model_copy(update={"place": {**workload.place, "devices": devices}})
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
@@ -14,6 +15,7 @@ from fastapi.responses import JSONResponse, StreamingResponse
 from pydantic import BaseModel
 
 from remuda import __version__
+from remuda.backends.base import Log
 from remuda.base.errors import Conflict, InputError, NotFound, Rejected, RemudaError, TimedOut, Unavailable
 from remuda.control.nodes import Nodes
 from remuda.control.service import Service, Start, Verb
@@ -25,6 +27,7 @@ from remuda.host.nodes_api import add_nodes
 from remuda.host.reports import ReportServer
 from remuda.plan.model import Workload
 from remuda.store import ops
+from remuda.wire.place import PLACE, Place, marked
 
 _STATUS: dict[type[RemudaError], int] = {
     InputError: 422, NotFound: 404, Conflict: 409, Rejected: 400, Unavailable: 503, TimedOut: 504,
@@ -255,9 +258,12 @@ class App:
             tail: Annotated[int, Query(ge=0)] = 0,
             stderr: bool = False,
             attempt: Annotated[int, Query(ge=0)] = 0,
+            marks: bool = False,
+            after: Annotated[str, Query(pattern=PLACE)] = "",
         ) -> StreamingResponse:
-            log = service.logs(name, task, follow=follow, tail=tail, stderr=stderr, attempt=attempt)
-            return StreamingResponse(log.blocks(), media_type="text/plain; charset=utf-8")
+            place = Place.read(after) if after else None
+            log = service.logs(name, task, follow=follow, tail=tail, stderr=stderr, attempt=attempt, after=place)
+            return StreamingResponse(_blocks(log, marks=marks), media_type="text/plain; charset=utf-8")
 
     def _add_database(self, router: APIRouter) -> None:
         store = self.service.journal.store
@@ -274,6 +280,16 @@ class App:
         @router.post("/database/prune", summary="Forget old stories, and workloads that have long been down")
         async def prune(body: PruneBody) -> dict[str, Any]:
             return asdict(self.service.prune(body.before))
+
+
+async def _blocks(log: Log, *, marks: bool) -> AsyncGenerator[bytes, None]:
+    """Output, and with `marks` up to where each piece of it goes (`wire.place`)."""
+    async with aclosing(log.blocks()) as blocks:
+        async for block in blocks:
+            if marks:
+                yield marked(block, log.place())
+            elif block:
+                yield block
 
 
 async def _answer_error(_: Request, error: Exception) -> JSONResponse:

@@ -117,11 +117,11 @@ class Supervisor:
                 self._wait()
                 self._turn()
             reason = self.life.reason
-        except Exception:  # noqa: BLE001 - the edge: a bug must not leave a child without a supervisor
-            self._code = codes.BROKEN
+        except Exception as error:  # noqa: BLE001 - the edge: a bug must not leave a child without a supervisor
+            self._code = codes.NO_ROOM if codes.is_full(error) else codes.BROKEN
             import traceback
 
-            reason = traceback.format_exc()
+            reason = f"the disk is full: {error}" if codes.is_full(error) else traceback.format_exc()
             self.life = dataclasses.replace(self.life, phase=machine.EXITED, reason=reason.rstrip().splitlines()[-1])
             kill_descendants()
         self._farewell(reason)
@@ -473,6 +473,7 @@ class Supervisor:
             log_tail=self._tail,
             faults=[fault.to_dict() for fault in looks.faults.all] if looks is not None else [],
             ran_s=round(self._ran_s, 3),
+            metrics=self._progress.last(),
         )
         if self._watch is not None:
             self._watch.cancel()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 from remuda import __version__
@@ -59,7 +60,8 @@ def run_child(document: Path) -> int:
         if not claim(Path(spec.run_dir), start):
             return _say(codes.FENCED, f"{spec.token}: another copy holds {spec.run_dir}")
     except OSError as error:
-        return _say(codes.CANNOT_START, f"{spec.token}: cannot claim {spec.run_dir}: {error}")
+        code = codes.NO_ROOM if codes.is_full(error) else codes.CANNOT_START
+        return _say(code, f"{spec.token}: cannot claim {spec.run_dir}: {error}")
     from remuda.node.child import Supervisor
 
     supervisor = Supervisor(spec, signals, start)
@@ -68,5 +70,6 @@ def run_child(document: Path) -> int:
 
 
 def _say(code: int, what: str) -> int:
-    sys.stderr.write(f"remuda-node: {what} (exit {code}: {codes.meaning(code)})\n")
+    with suppress(OSError):  # the code says it, too; what is left in a buffer would change that at the very end
+        os.write(2, f"remuda-node: {what} (exit {code}: {codes.meaning(code)})\n".encode(errors="replace"))
     return code

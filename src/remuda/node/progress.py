@@ -95,6 +95,11 @@ class ProgressFile:
         """What it said at the last look."""
         return self.metrics
 
+    def last(self) -> dict[str, float]:
+        """What it says at the very end."""
+        self.look()
+        return self.metrics
+
     @property
     def is_unfinished(self) -> bool:
         """Whether the script said that steps are missing."""

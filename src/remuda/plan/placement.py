@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from remuda.base.errors import InputError
+from remuda.specs.bounds import MOST
 
 CLUSTER_GPUS: Final = 4
 """GPUs of a replica on a cluster, when nothing is said."""
@@ -94,6 +95,9 @@ def _spanning(asked: Asked, gpus: int) -> Layout:
     if asked.nodes not in (None, nodes):
         sentence = f"`nodes` is {asked.nodes}, but {asked.replicas} replicas over {each} nodes each need {nodes}"
         raise InputError(sentence, hint="leave `nodes` out: it is derived", where="nodes")
+    if nodes > MOST:
+        sentence = f"{asked.replicas} replicas over {each} nodes each are {nodes} nodes: {MOST} at most"
+        raise InputError(sentence, hint="ask for fewer GPUs", where="gpus_per_replica")
     holds = tuple((replica,) for replica in range(asked.replicas) for _ in range(each))
     return Layout(gpus, nodes, None, asked.cpus_per_task or NODE_CPUS, holds)
 

@@ -205,6 +205,12 @@ def with_settings(
 _PLACE_KEYS: Final = frozenset({"account", "qos", "constraint", "reservation", "exclude_nodes", "node_list"})
 
 
+def retries_of(workload: Workload) -> int | None:
+    """Restarts after failures that a run has; None: no bound."""
+    retries = workload.groups[0].replace.max_failures - 1
+    return retries if retries < _UNBOUNDED else None
+
+
 def _replace(spec: RunSpec, now: float) -> Replace:
     is_once = spec.mode == "run_once"
     retries = spec.max_retries if spec.max_retries is not None else (DEFAULT_RETRIES if is_once else _UNBOUNDED)

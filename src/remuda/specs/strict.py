@@ -70,6 +70,10 @@ def _as_text(value: object) -> object:
     return value
 
 
+_LONGEST_S = 36525 * 86400.0
+"""Sums of a time and a longer duration are no times any more."""
+
+
 def _as_seconds(value: object) -> object:
     if isinstance(value, (str, int, float)) and not isinstance(value, bool):
         try:
@@ -78,6 +82,8 @@ def _as_seconds(value: object) -> object:
             raise wrong(f"must be a duration, not {str(value)!r}", error.hint) from error
         if seconds < 0:
             raise wrong(f"must not be negative, but is {value}")
+        if seconds > _LONGEST_S:
+            raise wrong(f"must be 100 years at most, but is {value}")
         return seconds
     raise wrong("must be a duration", "write seconds, 90s, 1h30m, 2d or 36:00:00")
 

@@ -10,6 +10,7 @@ from pydantic_core import PydanticCustomError
 from remuda.base.errors import InputError
 from remuda.base.ids import check_name
 from remuda.specs.backend import Backend, LocalBackend, Port, backend_type
+from remuda.specs.bounds import too_many
 from remuda.specs.strict import Seconds, SecretSource, Strict, Text, Words, wrong
 
 Restarts = Literal["always", "on-failure", "never"]
@@ -219,6 +220,13 @@ class SwarmSpec(Strict):
         if model.startswith("-"):
             raise wrong(f"must not begin with `-`, as {model!r} does: engines would take it for an argument")
         return model
+
+    @model_validator(mode="after")
+    def _not_too_many(self) -> SwarmSpec:
+        if refusal := too_many("the swarm", "replica", self.replicas, self.backend.type):
+            told = {"at": "replicas", "sentence": refusal[0], "hint": refusal[1]}
+            raise PydanticCustomError("said_at", "", told)
+        return self
 
     @model_validator(mode="after")
     def _command_belongs(self) -> SwarmSpec:

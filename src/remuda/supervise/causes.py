@@ -46,6 +46,7 @@ _NODE_CODES = {
     node_exit.NO_GPU: Cause.NODE,
     node_exit.GPU_BROKEN: Cause.NODE,
     node_exit.NODE_FAULT: Cause.NODE,
+    node_exit.NO_ROOM: Cause.NODE,
     node_exit.CANNOT_START: Cause.USER,
     node_exit.BAD_SPEC: Cause.UNKNOWN,
     node_exit.BROKEN: Cause.UNKNOWN,

@@ -217,6 +217,7 @@ def _submit(want: Want, group: Group, task: Task, now: float, reason: str) -> Su
         yields_at=0.0,
         # Begun again by the user: it may be meant to start from nothing.
         progress=task.progress if task.restart_mark >= want.restart_mark else 0.0,
+        metrics=task.metrics if task.restart_mark >= want.restart_mark else {},
         avoids=AVOIDS_NOTHING,
     )
     return Submit(intended)
@@ -238,7 +239,8 @@ def _choose_pool(group: Group, task: Task, now: float) -> tuple[Standing, str]:
 def _revive(want: Want, task: Task, now: float, reason: str) -> Task:
     return move(
         task, Event.REVIVE, now, reason, failures=0, not_before=0.0, generation=want.generation, ready_since=0.0,
-        quick_failures=0, pool_refusals=0, pool_failures=0, pool_nevers=0, progress=0.0, may_avoid=AVOIDS_ALL,
+        quick_failures=0, pool_refusals=0, pool_failures=0, pool_nevers=0, progress=0.0, metrics={},
+        may_avoid=AVOIDS_ALL,
     )  # fmt: skip
 
 

@@ -8,12 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 from remuda.backends.base import CHILD_ENDED, Life, Observed
 from remuda.base.units import show_duration
+from remuda.plan.model import Role
 from remuda.policy.backoff import backoff_s
 from remuda.supervise.causes import Verdict, classify
 from remuda.supervise.ledger import Evidence
 from remuda.supervise.model import AVOIDS_ALL, AVOIDS_NOTHING, RUNNING, Allocation, Cause, Event, Phase, Task, move
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from remuda.plan.model import Group
 
 _AGAINST_POOL = frozenset({Cause.NODE, Cause.SCHEDULER, Cause.UNKNOWN, Cause.PREEMPTION})
@@ -31,9 +34,9 @@ def after_end(task: Task, group: Group, seen: Observed, now: float) -> Task:
     verdict = judge(task, group, seen)
     exit_code = seen.exit_code if seen.exit_code is not None else task.exit_code
     over: dict[str, Any] = {
-        "ready_since": 0.0, "url": "", "pid": 0, "http_status": 0, "restarts": 0, "metrics": {}, "not_before": 0.0,
-        "limit_at": 0.0, "yields_at": 0.0, "never": "", "ending": Cause.NONE, "exit_code": exit_code,
-        "cause": verdict.cause,
+        "ready_since": 0.0, "url": "", "pid": 0, "http_status": 0, "restarts": 0, "not_before": 0.0, "limit_at": 0.0,
+        "yields_at": 0.0, "never": "", "ending": Cause.NONE, "exit_code": exit_code, "cause": verdict.cause,
+        "metrics": _last_numbers(task, group, seen),
     }  # fmt: skip
     if task.phase is Phase.STOPPING and task.ending is Cause.NONE:
         return move(task, Event.ENDED_OK, now, f"{task.reason}; ended" if task.reason else "ended", **over)
@@ -50,6 +53,11 @@ def after_end(task: Task, group: Group, seen: Observed, now: float) -> Task:
     if too_short and task.phase is not Phase.STOPPING:
         return after_never(move(known, Event.ENDED_BAD, now, too_short), group, now)
     return _after_failure(known, group, verdict, now, _ran_s(task, seen, now), healthy_since=task.ready_since)
+
+
+def _last_numbers(task: Task, group: Group, seen: Observed) -> Mapping[str, float]:
+    """How far a script was. What others counted says nothing once they have ended."""
+    return (seen.metrics or task.metrics) if group.role is Role.SCRIPT else {}
 
 
 def _too_short(task: Task, group: Group, verdict: Verdict, seen: Observed) -> str:

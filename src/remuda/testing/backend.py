@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from remuda.base.clock import Clock
+    from remuda.wire.place import Place
 
 LIVING = frozenset({Life.PENDING, Life.RUNNING})
 
@@ -154,9 +155,9 @@ class FakeBackend:
             self.end(stray.token, 0 if not force else 137)
         self._end("remove")
 
-    def logs(self, handle: Handle, *, follow: bool = False, tail: int = 0) -> Log:
-        """Its lines; nothing more ever comes, so `follow` makes no difference."""
-        del follow
+    def logs(self, handle: Handle, *, follow: bool = False, tail: int = 0, after: Place | None = None) -> Log:
+        """Its lines; nothing more ever comes, so `follow` makes no difference, and there are no places."""
+        del follow, after
         one = self.made.get(handle.token)
         return Log.of(one.lines[-tail:] if one is not None else ())
 

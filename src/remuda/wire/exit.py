@@ -5,6 +5,7 @@ Python 3.9, standard library only.
 
 from __future__ import annotations
 
+import errno
 import json
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
@@ -37,6 +38,8 @@ STALLED = 91
 """The script made no progress for as long as it may; it was ended."""
 TIME_UP = 92
 """The script ended after it was told that its time limit is near."""
+NO_ROOM = 93
+"""The disk was full, so that the node program could not work."""
 
 MEANINGS = {
     0: "the child ended by itself, successfully",
@@ -53,7 +56,13 @@ MEANINGS = {
     NODE_FAULT: "the output told of broken hardware",
     STALLED: "no progress for as long as allowed",
     TIME_UP: "ended because its time limit was near",
+    NO_ROOM: "the disk is full",
 }
+
+
+def is_full(error: BaseException) -> bool:
+    """Whether it says that a disk, or a user's share of one, is full."""
+    return isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
 
 
 def meaning(code: int) -> str:
@@ -83,6 +92,8 @@ class ExitRecord:
     """`wire.fault.Fault`s that were seen, oldest first, at most 20."""
     ran_s: float = 0.0
     """From the start of the child to its end, 0 if it was never started."""
+    metrics: dict[str, float] = field(default_factory=dict)
+    """The last numbers that a script told of its progress."""
 
     def to_json(self) -> str:
         """The file's text."""

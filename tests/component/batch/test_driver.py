@@ -245,6 +245,31 @@ def test_mistakes_cost_no_request(
     assert stub.stats()["requests"] == 0
 
 
+def test_output_must_not_become_input(stub: StubProcess, prompts: Prompts, run: Run, tmp_path: Path) -> None:
+    """The same command would find it the next time, whatever it is called and whether it is a file."""
+    (tmp_path / "in").mkdir()
+    prompts(["a"], name="in/a.parquet")
+    for source, output in (("in", "in/out.jsonl"), ("in", "in/out"), ("in/*.parquet", "in/out.parquet")):
+        with pytest.raises(InputError, match=r"in/out.* would be one of the input's files"):
+            run(stub.url, tmp_path / source, output=str(tmp_path / output))
+    assert stub.stats()["requests"] == 0
+    assert [path.name for path in (tmp_path / "in").iterdir()] == ["a.parquet"]
+
+
+@pytest.mark.parametrize("name", ["input", "output"])
+def test_an_empty_name_is_not_this_directory(stub: StubProcess, prompts: Prompts, run: Run, name: str) -> None:
+    fields = {"source": prompts(["a"])} | {"source" if name == "input" else name: ""}
+    with pytest.raises(InputError, match=f"^--{name}: the {name} has no name$"):
+        run(stub.url, **fields)
+
+
+def test_empty_files_are_told(stub: StubProcess, run: Run, tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    for name, text in (("a", ""), ("b", "prompt\nhello\n")):
+        (tmp_path / "in" / f"{name}.csv").write_text(text)
+    assert run(stub.url, tmp_path / "in").notes == (f"an input file is empty: {tmp_path}/in/a.csv",)
+
+
 def test_output_must_not_be_the_input(stub: StubProcess, prompts: Prompts, run: Run) -> None:
     source = prompts(["a"])
     with pytest.raises(InputError, match="would overwrite the input"):

@@ -194,7 +194,7 @@ def test_rows_with_errors_are_kept(herd: Home) -> None:
     pq.write_table(pa.table({"prompt": ["one", None, "three"]}), herd.root / "gaps.parquet")
     done = herd.run("job", "submit", "completion", "-n", "herd", "-i", "gaps.parquet", "-o", "g.parquet", check=False)
     assert done.returncode == 1
-    assert "1 rows carry an error" in done.stderr
+    assert "1 row carries an error" in done.stderr
     rows = rows_of(herd.root / "g.parquet")
     assert [row["error"] is None for row in rows] == [True, False, True]
 

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import time
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.conftest import until
+from tests.conftest import at_once, until
 
 if TYPE_CHECKING:
+    import subprocess
+
     from tests.conftest import Home
 
 LONG = "echo begun $REMUDA_SCRIPT_DIR $*; echo trouble >&2; while :; do sleep 0.1; done"
@@ -122,6 +127,37 @@ def test_logs_are_followed_over_attempts(home: Home) -> None:
     assert said == ["one", "--- attempt 2 ---", "two"]
 
 
+def test_who_looks_on_goes_on_when_the_host_dies(home: Home) -> None:
+    """Logs are complete, and each line comes once; whoever waits sees the end."""
+    body = "for i in $(seq 9999); do echo $i; [ -e go ] && [ $i -gt 300 ] && exit 0; sleep 0.01; done"
+    home.run("run", script(home, body))
+    until(lambda: "2" in output(home, "train").split(), "it runs")
+    names = (("logs", "train", "-f"), ("logs", "train", "-n", "1", "-f"), ("status", "train", "-w", "--json"))
+    with ExitStack() as stack:
+        one, last, watching = [stack.enter_context(home.start(*words)) for words in names]
+        said = [_line(one)]
+        begun = int(_line(last))
+        _line(watching)
+        pid = home.host_pid()
+        os.kill(pid, signal.SIGKILL)
+        said += [_line(one) for _ in range(300)]
+        (home.root / "go").touch()
+        said += one.stdout.read().split() if one.stdout else []
+        assert one.stderr is not None
+        assert at_once(one.stderr.read()) == "note: the host went away; waiting for the next\n"
+        assert said == [str(number + 1) for number in range(len(said))]
+        assert last.stdout is not None
+        assert last.stdout.read().split() == [str(number) for number in range(begun + 1, len(said) + 1)]
+        until(lambda: '"phase": "DONE"' in _line(watching), "who watches sees the end")
+        watching.send_signal(signal.SIGINT)
+    assert home.host_pid() != pid
+
+
+def _line(command: subprocess.Popen[str]) -> str:
+    assert command.stdout is not None
+    return command.stdout.readline().strip()
+
+
 def test_indefinite_begins_again_until_its_time_is_over(home: Home) -> None:
     script(home, "echo x >> times; sleep 0.2", directives="--mode indefinite --keep-alive 10m --quick-failure 0")
     terminal = home.start("run", "train.sh", "--wait")
@@ -170,6 +206,11 @@ def test_pause_begins_nothing_new(home: Home) -> None:
     (home.root / "go").unlink()
     home.run("unpause", "train")
     until(lambda: home.task("train", "script/0")["attempt"] == 2, "it goes on")
+    home.run("pause", "train")
+    said = home.run("restart", "train").stderr
+    assert said.startswith("train is asked for again, and is paused no more; it is "), "nobody asked for that"
+    assert home.view("train")["paused"] is False
+    assert home.run("restart", "train").stderr.startswith("train is asked for again; it is ")
 
 
 def test_restart_of_a_live_run_counts_no_failure(home: Home) -> None:

@@ -13,6 +13,8 @@ from tests.component.local.conftest import is_over, is_running
 
 from remuda.backends.base import Handle, Life
 from remuda.base.errors import BackendUnreachable
+from remuda.supervise.causes import classify
+from remuda.supervise.model import Cause
 from remuda.wire.exit import STOPPED, ExitRecord
 from remuda.wire.process import ProcessId, identify, start_time
 
@@ -82,6 +84,15 @@ async def test_a_program_that_fails_before_its_claim_says_why(bed: LocalBed) -> 
     assert (seen.life, seen.exit_code, seen.native_state) == (Life.ENDED, 83, "failed")
     assert "before it could start the task" in seen.reason
     assert "cannot read" in seen.evidence
+
+
+async def test_a_program_that_finds_no_room_says_so_by_its_code(bed: LocalBed) -> None:
+    rendered = bed.backend.render(bed.request("true"))
+    (handle,) = await bed.backend.submit([replace(rendered, argv=("/bin/sh", "-c", "exit 93"))])
+    assert isinstance(handle, Handle)
+    verdict = classify(await bed.until(handle, is_over))
+    assert verdict.reason == "the disk is full: the node program ended with code 93 before it could start the task"
+    assert verdict.cause is Cause.NODE
 
 
 async def test_a_program_that_cannot_be_started_is_no_answer(bed: LocalBed) -> None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from remuda.backends.local import strays
 from remuda.backends.local.processes import kill_token, signal_process, tokens_by_pid
 from remuda.base.ids import new_suffix
 from remuda.wire.process import identify, is_alive
@@ -123,3 +124,16 @@ async def test_what_a_task_writes_is_the_users_own(bed: LocalBed) -> None:
     folder = bed.folder(handle.token)
     assert folder.stat().st_mode & 0o077 == 0
     assert (folder / "child.json").stat().st_mode & 0o777 == 0o600
+
+
+def test_an_age_is_that_of_the_process_and_not_of_the_first_look_at_it() -> None:
+    begun = time.time()
+    with subprocess.Popen(["sleep", "60"]) as process:
+        there = time.time()
+        while time.time() < there + 0.2:
+            time.sleep(0.01)
+        try:
+            assert begun - 0.1 < strays._began(process.pid) < there + 0.1
+        finally:
+            process.kill()
+    assert strays._began(process.pid) == 0.0

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import json
+import os
+import shlex
 import signal
+import subprocess
 import sys
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.component.node.conftest import ONCE, PYTHON, QUICK, SOON, alive, until
+from tests.component.node.conftest import ONCE, PATIENCE_S, PYTHON, QUICK, SOON, alive, until
 
 from remuda.wire import exit as codes
 from remuda.wire.child import HealthProbe, RestartRule
@@ -245,3 +249,23 @@ def test_a_start_that_hangs_is_noticed_long_before_its_time_is_over(allocation: 
     allocation.start(sh("echo loading; exec sleep 1000"), probe=probe, restart=ONCE)
     assert allocation.code() == codes.HUNG
     assert "hangs while starting: no log line and no CPU time" in allocation.record().reason
+
+
+def test_a_full_disk_is_told_where_nothing_can_be_written(allocation: Allocation) -> None:
+    """Not even why: its standard error lies on that disk, too."""
+    allocation.start(sh("exit 0"))
+    allocation.code()
+    words = shlex.join(allocation.process.args)  # type: ignore[arg-type]
+    full = allocation.run_dir
+    script = (
+        f"mount -t tmpfs -o size=64k none {full}; cat /dev/zero > {full}/all 2>/dev/null; {words} 2> {full}/node.log"
+    )
+    own = ["unshare", "--mount"] if os.geteuid() == 0 else ["unshare", "--map-root-user", "--mount"]
+    assert subprocess.run([*own, "sh", "-c", script], timeout=PATIENCE_S, check=False).returncode == codes.NO_ROOM
+
+
+def test_what_a_script_told_last_is_in_the_last_word(allocation: Allocation) -> None:
+    told = json.dumps({"step": 3, "total": 3, "loss": 0.5})
+    allocation.start(sh(f"echo '{told}' > {allocation.run_dir}/progress.json"), report_every_s=60.0)
+    assert allocation.code() == 0
+    assert allocation.record().metrics == {"progress_step": 3.0, "progress_total": 3.0, "loss": 0.5}

@@ -14,9 +14,10 @@ import pytest
 from remuda.backends import logs as module
 from remuda.backends.logfile import BLOCK, LogFile
 from remuda.backends.logs import Logs, until_dead
+from remuda.wire.place import Place
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator
+    from collections.abc import AsyncGenerator, Awaitable, Callable
 
     from remuda.backends.base import Log
 
@@ -291,3 +292,55 @@ def descriptors(log: Path) -> list[Path]:
         with suppress(OSError):
             found.append(link.readlink())
     return [target for target in found if target == log]
+
+
+def _when(over: asyncio.Event) -> Callable[[], Awaitable[None]]:
+    async def ended() -> None:
+        await over.wait()
+
+    return ended
+
+
+async def cut_off(log: Path, lines: int) -> Place:
+    """Where one who followed was after so many lines."""
+    ended = asyncio.Event()
+    read = Logs().read(log, 0, _when(ended))
+    seen = 0
+    async with aclosing(read.blocks()) as blocks, asyncio.timeout(BOUND_S):
+        while seen < lines:
+            seen += (await anext(blocks)).count(b"\n")
+        return read.place()
+
+
+async def behind(log: Path, place: Place) -> list[str]:
+    ended = asyncio.Event()
+    ended.set()
+    return await lines_of(Logs().read(log, 0, ended.wait, place))  # type: ignore[arg-type]
+
+
+async def test_another_reader_goes_on_where_one_was(log: Path) -> None:
+    add(log, "one\r\ntwo \xff\nhal")
+    place = await cut_off(log, 2)
+    add(log, "f\nthree\n")
+    assert await behind(log, place) == ["half", "three"]
+    assert await behind(log, await cut_off(log, 4)) == []
+
+
+async def test_another_reader_goes_on_over_a_rotation(log: Path) -> None:
+    add(log, "one\n")
+    place = await cut_off(log, 1)
+    add(log, "two\nthr")
+    log.rename(log.with_suffix(".log.1"))
+    add(log, "ee\nfour\n")
+    assert await behind(log, place) == ["two", "three", "four"]
+    log.rename(log.with_suffix(".log.1"))
+    add(log, "five\n")
+    assert await behind(log, place) == ["--- what was written since was rotated away ---", "five"]
+
+
+async def test_a_place_is_told_before_there_is_a_file(log: Path) -> None:
+    read = Logs().read(log, 0, _when(asyncio.Event()))
+    async with aclosing(read.blocks()) as blocks:
+        assert (await anext(blocks), read.place()) == (b"", Place())
+    add(log, "one\n")
+    assert await behind(log, Place()) == ["one"]

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from remuda.base.errors import InputError
-from remuda.base.units import parse_duration, parse_size, show_count, show_duration
+from remuda.base.units import parse_duration, parse_size, show_count, show_counted, show_duration
 
 
 @pytest.mark.parametrize(
@@ -107,3 +107,8 @@ def test_plain_bytes_are_exact(size: int) -> None:
 
 def test_counts_have_separators() -> None:
     assert show_count(1_234_567.4) == "1,234,567"
+
+
+def test_counts_have_their_words() -> None:
+    assert [show_counted(count, "row") for count in (0, 1, 2000)] == ["0 rows", "1 row", "2,000 rows"]
+    assert [show_counted(count, "task", "goes", "go") for count in (1, 2)] == ["1 task goes", "2 tasks go"]

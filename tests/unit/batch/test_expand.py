@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from remuda.base.errors import InputError
-from remuda.batch.expand import expand_input, expand_ranges, format_of, natural_key
+from remuda.batch.expand import expand_input, expand_ranges, format_of, natural_key, would_find
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -84,3 +84,37 @@ def test_mistakes(tmp_path: Path, pattern: str, words: str) -> None:
 def test_unknown_suffix(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="cannot tell the format"):
         format_of(tmp_path / "x.xlsx")
+
+
+@pytest.mark.parametrize(
+    ("pattern", "name", "found"),
+    [
+        ("", "out.jsonl", True),
+        ("", "deep/out.csv", True),
+        ("", "_deep/out.csv", False),
+        ("", ".out.csv", False),
+        ("", "out.txt", False),
+        ("", "../out.jsonl", False),
+        ("/*.jsonl", "out.jsonl", True),
+        ("/x*.jsonl", "out.jsonl", False),
+        ("/*.jsonl", "deep/out.jsonl", False),
+        ("/**/*.jsonl", "deep/er/out.jsonl", True),
+        ("/**/*.jsonl", ".deep/out.jsonl", False),
+        ("/x{1..3}*.jsonl", "x2-out.jsonl", True),
+        ("/in.jsonl", "out.jsonl", False),
+    ],
+)
+def test_what_would_be_found_next_time(tmp_path: Path, pattern: str, name: str, found: bool) -> None:
+    """It says of a file that is not there what `expand_input` says when it is."""
+    root = tmp_path / "root"
+    (root / "deep").mkdir(parents=True)
+    for one in ("in", "x1", "x2", "x3"):
+        (root / f"{one}.jsonl").touch()
+    path = root / name
+    assert would_find(f"{root}{pattern}", path) is found
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.touch()
+    try:
+        assert (path in expand_input(f"{root}{pattern}")) is found
+    except InputError as error:
+        assert ("mixes files" in error.message) is found  # noqa: PT017 - of another format than the rest

@@ -88,6 +88,19 @@ def test_broken_files_are_named(tmp_path: Path, name: str, content: bytes, words
         Source(str(tmp_path / name)).survey(types=True)
 
 
+@pytest.mark.parametrize(("suffix", "row"), [("csv", b"a\n1\n"), ("jsonl", b'{"a": 1}\n')])
+@pytest.mark.parametrize("content", [b"", b"\n \r\n", b"\xef\xbb\xbf"])
+def test_empty_files_of_a_folder_have_no_rows(tmp_path: Path, suffix: str, row: bytes, content: bytes) -> None:
+    """Whatever their format, and the others are read."""
+    for name in "ac":
+        (tmp_path / f"{name}.{suffix}").write_bytes(content)
+    (tmp_path / f"b.{suffix}").write_bytes(row)
+    source = Source(str(tmp_path))
+    source.survey(types=True)
+    assert (source.total, source.columns, source.bad) == (1, ["a"], 0)
+    assert [path.name for path in source.empty] == [f"a.{suffix}", f"c.{suffix}"]
+
+
 def test_column_that_is_not_there(tmp_path: Path) -> None:
     pq.write_table(pa.table({"prompt": ["x"]}), tmp_path / "x.parquet")
     with pytest.raises(InputError) as caught:

@@ -79,8 +79,13 @@ def test_summary_lines() -> None:
     assert summary_lines(summary) == [
         "4 rows, 100 prompt and 200 generated tokens, in 2.0s (2.0 rows/s, 100 tokens/s)",
         "6 rows were done before and were not asked again",
-        "1 rows carry an error (column error); --retry-errors does just them",
+        "1 row carries an error (column error); --retry-errors does just that",
         "wrote 10 rows to out.parquet",
+    ]
+    assert summary_lines(dataclasses.replace(summary, rows=1, done=1, skipped=1, failed=2))[1:] == [
+        "1 row was done before and was not asked again",
+        "2 rows carry an error (column error); --retry-errors does just them",
+        "wrote 1 row to out.parquet",
     ]
     assert summary.to_json()["rows_per_s"] == 2.0
     assert summary_lines(dataclasses.replace(summary, output_kept=True))[0].startswith("nothing left to do")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import socket
+import subprocess
 import tempfile
 import threading
 from pathlib import Path
@@ -16,10 +17,12 @@ from remuda import __version__
 from remuda.base import errors
 from remuda.base.errors import HostUnreachable, InputError, NotFound, RemudaError
 from remuda.base.paths import StatePaths
+from remuda.control import again
 from remuda.control import client as module
 from remuda.control.client import HostClient, connect
 from remuda.control.skew import skew
 from remuda.host.app import _answer_error
+from remuda.wire.place import Place, marked
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -30,6 +33,8 @@ class Server:
 
     def __init__(self, path: Path) -> None:
         self.answer = b""
+        self.answers: list[bytes] = []
+        """Said before `answer`, one by one."""
         self.facts = b""
         self.asked: list[bytes] = []
         self._socket = socket.socket(socket.AF_UNIX)
@@ -59,7 +64,8 @@ class Server:
                     return
                 self.asked.append(request)
                 is_about_itself = request.startswith(b"GET /api/v1/host ") and self.facts
-                connection.sendall(self.facts if is_about_itself else self.answer)
+                other = self.answers.pop(0) if self.answers and not is_about_itself else self.answer
+                connection.sendall(self.facts if is_about_itself else other)
 
     def close(self, path: Path) -> None:
         with socket.socket(socket.AF_UNIX) as last:
@@ -156,6 +162,53 @@ def test_lines_come_one_by_one_and_errors_instead_of_them(server: Server, home: 
     server.say(404, b'{"error": {"type": "NotFound", "message": "no task", "hint": "h"}}')
     with pytest.raises(NotFound, match="no task"):
         list(HostClient(home).lines("/logs"))
+
+
+def _chunks(*texts: bytes, whole: bool) -> bytes:
+    pieces = b"".join(b"%x\r\n%s\r\n" % (len(text), text) for text in texts)
+    return b"HTTP/1.1 200 X\r\nTransfer-Encoding: chunked\r\n\r\n" + pieces + (b"0\r\n\r\n" if whole else b"")
+
+
+def test_a_stream_that_is_broken_off_has_not_ended(server: Server, home: StatePaths) -> None:
+    server.answer = _chunks(b"one\ntw", b"o\nhal", whole=False)
+    seen: list[str] = []
+    with pytest.raises(HostUnreachable, match="went away"):
+        seen.extend(HostClient(home).lines("/logs"))
+    server.answer = _chunks(b"one\ntw", b"o\n", whole=True)
+    assert list(HostClient(home).lines("/logs")) == ["one", "two"]
+
+
+def test_who_follows_goes_on_at_the_next_host(server: Server, home: StatePaths) -> None:
+    """Each line once: those behind the last mark are sent again, and not shown again."""
+    first = marked(b"one\n", Place(7, 4, 1)) + b"two\n\x1e\x1ethr"
+    rest = marked(b"two\n\x1ethree\nfour\n", Place(7, 99, 1))
+    server.answers = [_chunks(first, whole=False), _chunks(rest, whole=True)]
+    server.say_of_itself("1")
+    assert list(again.follow(HostClient(home), "/logs", tail=5)) == ["one", "two", "\x1ethree", "four"]
+    asked = [line.split(b" ")[1] for line in server.asked if b"/logs" in line]
+    assert asked[0] == b"/api/v1/logs?follow=true&marks=true&tail=5"
+    assert asked[1] == b"/api/v1/logs?follow=true&marks=true&after=1%3A7%3A4%3A0&tail=5"
+
+
+def test_who_waits_for_a_host_that_was_stopped_is_told_when_none_comes(
+    home: StatePaths, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(again, "start_host", lambda _: pytest.fail("somebody stopped it"))
+    with pytest.raises(HostUnreachable, match=r"the host went away, and none has come for .*: gone") as caught:
+        again.wait_for_next(HostClient(home), HostUnreachable("gone"), limit_s=0.1)
+    assert caught.value.exit_code == 5
+    assert capsys.readouterr().err == "note: the host went away; waiting for the next\n"
+
+
+def test_a_host_that_died_is_started_by_who_waits(home: StatePaths, monkeypatch: pytest.MonkeyPatch) -> None:
+    died = subprocess.Popen(["true"])
+    died.wait()
+    home.host_file.write_text(json.dumps({"pid": died.pid}))
+    started: list[HostClient] = []
+    monkeypatch.setattr(again, "start_host", started.append)
+    monkeypatch.setattr(HostClient, "is_up", lambda _: bool(started))
+    again.wait_for_next(HostClient(home), HostUnreachable("gone"), limit_s=10)
+    assert len(started) == 1
 
 
 def test_half_an_answer_is_no_answer(server: Server, home: StatePaths) -> None:

@@ -275,6 +275,14 @@ async def test_bans_of_a_list_are_all_or_none(world: World) -> None:
     assert await world.avoided() == ["node001", "node002", "gpu7"]
 
 
+async def test_who_has_no_cluster_is_told_how_to_see_this_machine(world: World) -> None:
+    world.slurm.silent.add("cluster")
+    for ask in (world.nodes.gpus, world.nodes.nodes):
+        with pytest.raises(BackendUnreachable) as caught:
+            await ask("slurm")
+        assert caught.value.hint == "this machine alone: --backend local"
+
+
 async def test_force_asks_nobody(world: World) -> None:
     world.slurm.silent.add("cluster")
     with pytest.raises(BackendUnreachable) as caught:

@@ -99,6 +99,14 @@ def test_what_has_no_effect_here_is_told(planner: Planner) -> None:
     assert plan(planner, text=text).notes == ("--account, --ntasks: not used on this machine",)
 
 
+def test_a_working_directory_that_is_not_there(planner: Planner) -> None:
+    """Nothing can run there on this machine; the nodes of a cluster may have it."""
+    said = refused(planner, write(TRAIN), ("backend", "local"), ("workdir", "/nope"))
+    assert said == ("--workdir: there is no directory '/nope'", "make it first")
+    note = "the working directory /nope is not to be seen here; the nodes need it"
+    assert note in plan(planner, ("backend", "slurm"), ("workdir", "/nope")).notes
+
+
 def test_names(planner: Planner) -> None:
     text = TRAIN
     names = [

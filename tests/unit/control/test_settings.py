@@ -242,3 +242,11 @@ def test_what_counts_at_once_is_what_the_host_decides(site: Site) -> None:
         "max_retries", "heal_after", "quick_failure", "backoff_base", "backoff_max", "keep_alive", "heartbeat_grace",
         "kill_grace",
     }  # fmt: skip
+
+
+@pytest.mark.parametrize(("mode", "retries"), [("run_once", 10), ("indefinite", None)])
+async def test_what_was_not_asked_for_is_shown_as_it_counts(site: Site, mode: str, retries: int | None) -> None:
+    site.begin(mode=mode)
+    assert site.value("max_retries") == retries
+    await site.set(max_retries="3")
+    assert site.value("max_retries") == 3

@@ -11,7 +11,7 @@ from remuda.backends.base import TaskKey
 from remuda.base.errors import Conflict, InputError
 from remuda.control.ports import Reserved
 from remuda.control.settle import check_count, devices_by_task, is_same, with_devices, with_port
-from remuda.plan.model import Command, Endpoint, Group, Listen, Resources, Role, Secret, Workload
+from remuda.plan.model import Command, Endpoint, Group, Kind, Listen, Resources, Role, Secret, Workload
 from remuda.plan.relay import relay_group
 from remuda.supervise.model import Want
 
@@ -157,3 +157,19 @@ def test_a_machine_carries_so_many_tasks(backend: str, count: int, fits: bool) -
     with pytest.raises(InputError) as refused:
         check_count(asked, "replica", count)
     assert refused.value.message == f"'w' cannot have {count} tasks 'replica' on this machine: 200 at most"
+
+
+@pytest.mark.parametrize(
+    ("kind", "words"), [(Kind.RUN, "--gpus 0"), (Kind.SWARM, "gpus_per_replica: 0")], ids=["run", "swarm"]
+)
+def test_how_to_do_without_gpus_is_said_in_the_words_of_its_kind(kind: Kind, words: str) -> None:
+    with pytest.raises(Conflict) as refused:
+        with_devices(on([], gpu_group()).model_copy(update={"kind": kind}), {})
+    assert refused.value.hint == f"to run without GPUs: {words}"
+
+
+def test_nobody_carries_any_number_of_tasks() -> None:
+    """Each of them is written down, so a slip of the pen would keep the host busy for minutes."""
+    asked = workload(group("replica", 1)).model_copy(update={"backend": "slurm"})
+    with pytest.raises(InputError, match=r"^'w' cannot have 100000000 tasks 'replica': 100000 at most$"):
+        check_count(asked, "replica", 100_000_000)

@@ -13,7 +13,7 @@ from sqlalchemy import event
 from tests.unit.supervise.bed import Bed
 from tests.unit.supervise.build import RULE, group
 
-from remuda.base.errors import RemudaError, Unavailable
+from remuda.base.errors import Conflict, RemudaError, Unavailable
 from remuda.base.paths import StatePaths
 from remuda.control.nodes import Nodes
 from remuda.control.nodeviews import SmokeResult
@@ -188,3 +188,16 @@ def test_memory_follows_what_was_recorded_although_the_answer_was_lost(use: str,
     if use == "create":
         assert site.service.create(site.workload("new")).name == "new", "asked again, it is there"
     site.bed.close()
+
+
+@pytest.mark.parametrize(("kind", "flag"), [(Kind.JOB, "--job-id"), (Kind.RUN, "--name")])
+async def test_a_name_that_another_kind_has_is_no_reason_to_take_that_down(
+    tmp_path: Path, kind: Kind, flag: str
+) -> None:
+    site = Site(tmp_path)
+    await site.prepared()
+    with pytest.raises(Conflict) as caught:
+        site.service.create(site.workload("still", "u9", kind))
+    site.bed.close()
+    assert caught.value.message == "the name 'still' is taken by a swarm, which is up"
+    assert caught.value.hint == f"give the {kind.value} a name of its own: {flag}"

@@ -68,6 +68,11 @@ def test_spanning_replicas_have_nodes_of_their_own() -> None:
         (Asked(2, 2, nodes=5), "nodes", "`nodes` is 5, but there are only 2 replicas to put on them"),
         (Asked(2, 8, nodes=3), "nodes", "`nodes` is 3, but 2 replicas over 2 nodes each need 4"),
         (
+            Asked(2, 400_000_000),
+            "gpus_per_replica",
+            "2 replicas over 100000000 nodes each are 200000000 nodes: 100000 at most",
+        ),
+        (
             Asked(1, 6),
             "gpus_per_replica",
             "`gpus_per_replica` is 6: more than the 4 of a node, and not a multiple of it",

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from tests.unit.supervise.bed import only
-from tests.unit.supervise.build import RULE, script
+from tests.unit.supervise.build import RULE, group, script
 
 from remuda.supervise.model import Phase
 
@@ -57,3 +57,32 @@ async def test_begun_again_by_the_user_it_may_start_from_nothing(bed: Bed) -> No
     for step in (1.0, 2.0, 3.0, 4.0):
         await attempt(bed, step)
     assert only(bed).phase is Phase.STARTING
+
+
+@pytest.mark.parametrize(("code", "phase"), [(0, Phase.DONE), (1, Phase.WAITING)])
+@pytest.mark.parametrize("told", [{"progress_step": 3.0, "progress_total": 3.0}, {}], ids=["at the end", "before"])
+async def test_the_last_numbers_are_kept(bed: Bed, told: dict[str, float], code: int, phase: Phase) -> None:
+    """What a script says in its last moments comes with its last word."""
+    bed.up(script(replace=BRAKE))
+    await bed.all_ready()
+    report = bed.backend.report(only(bed).token)
+    bed.host.take(replace(report, metrics={"progress_step": 2.0, "progress_total": 3.0}))
+    await bed.go(1)
+    bed.backend.end(only(bed).token, code, metrics=told)
+    await bed.go(1)
+    bed.new_host()
+    assert only(bed).phase is phase
+    assert only(bed).metrics == (told or {"progress_step": 2.0, "progress_total": 3.0})
+    bed.change(restart=True)
+    await bed.go(5)
+    assert only(bed).metrics == {}, "begun again by the user it may start from nothing"
+
+
+async def test_the_numbers_of_a_server_end_with_it(bed: Bed) -> None:
+    bed.up(group("replica", 1))
+    await bed.all_ready()
+    bed.host.take(replace(bed.backend.report(bed.task().token), metrics={"running": 2.0}))
+    await bed.go(1)
+    bed.backend.end(bed.task().token, 1)
+    await bed.go(1)
+    assert bed.task().metrics == {}

@@ -19,6 +19,8 @@ from remuda.base.errors import BackendUnreachable
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from remuda.wire.place import Place
+
 
 class LocalBackend:
     """Runs allocations as processes of this machine."""
@@ -104,7 +106,7 @@ class LocalBackend:
         """Ask its node program to end it, or kill all of its processes."""
         await asyncio.to_thread(strays.remove, stray, force=force)
 
-    def logs(self, handle: Handle, *, follow: bool = False, tail: int = 0) -> Log:
+    def logs(self, handle: Handle, *, follow: bool = False, tail: int = 0, after: Place | None = None) -> Log:
         """The task's output; with `follow`, what comes for as long as the allocation lives."""
 
         def lives() -> bool:
@@ -112,4 +114,4 @@ class LocalBackend:
             return answer is not None and answer.life in (Life.PENDING, Life.RUNNING)
 
         path = self.client.folder(handle.token) / "child.log"
-        return self._logs.read(path, tail, partial(until_dead, lives) if follow else None)
+        return self._logs.read(path, tail, partial(until_dead, lives) if follow else None, after)

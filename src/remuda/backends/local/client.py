@@ -14,7 +14,7 @@ from remuda.backends.tail import last_text
 from remuda.base.errors import BackendUnreachable, NotPrivate
 from remuda.base.files import write_atomic, write_new
 from remuda.base.private import make_private
-from remuda.wire.exit import STOPPED, ExitRecord
+from remuda.wire.exit import MEANINGS, NO_ROOM, STOPPED, ExitRecord, meaning
 from remuda.wire.process import ProcessId, boot_id, is_alive
 from remuda.wire.report import KEY_FILE, Report
 
@@ -106,7 +106,8 @@ class LocalClient:
                 # It claimed and ended between our two looks.
                 return self.look(token, found)
             evidence = last_text(self.folder(token) / "node.log", 4000)
-            reason = f"the node program ended with code {code} before it could start the task"
+            why = f"{meaning(code)}: " if code in MEANINGS else ""
+            reason = f"{why}the node program ended with code {code} before it could start the task"
             return Observed(Life.ENDED, exit_code=code if code > 0 else None, signal=max(0, -code), reason=reason,
                             evidence=evidence, native_state="failed")  # fmt: skip
         if found is None:
@@ -146,6 +147,9 @@ class LocalClient:
         evidence = last_text(self.folder(token) / "child.log", 4000)
         if claim.boot != boot_id():
             return Observed(Life.ENDED, str(claim.pid), "rebooted", claim.node, "the machine was restarted",
+                            evidence=evidence)  # fmt: skip
+        if code == NO_ROOM:  # so full that its last word could not be written
+            return Observed(Life.ENDED, str(claim.pid), "failed", claim.node, meaning(code), exit_code=code,
                             evidence=evidence)  # fmt: skip
         number = -code if code is not None and code < 0 else 9
         reason = f"the node program was killed by signal {number}"
@@ -234,5 +238,5 @@ def _ended(record: ExitRecord, claim: ProcessId) -> Observed:
     return Observed(
         Life.ENDED, str(claim.pid), state, claim.node, record.reason,
         exit_code=record.code, signal=record.child_signal, ended_at=record.at, evidence=record.log_tail,
-        ran_s=record.ran_s,
+        ran_s=record.ran_s, metrics=record.metrics,
     )  # fmt: skip

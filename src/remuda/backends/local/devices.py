@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def assign(
-    needs: Mapping[str, tuple[int, int]], present: Sequence[str], taken: Mapping[str, str]
+    needs: Mapping[str, tuple[int, int]], present: Sequence[str], taken: Mapping[str, str], none: str = ""
 ) -> dict[str, list[list[str]]]:
     """Give every task its own GPUs.
 
@@ -22,6 +22,7 @@ def assign(
         needs: group -> (number of tasks, GPUs per task).
         present: ids of the GPUs of this machine.
         taken: id -> name of the workload that has it.
+        none: how to ask for no GPUs, for a hint.
 
     Returns:
         group -> one list of ids per task, in index order; groups without GPUs are left out.
@@ -35,7 +36,7 @@ def assign(
         holders = ", ".join(sorted({taken[device] for device in present if device in taken}))
         raise Conflict(
             f"{total} GPUs are needed and {len(free)} of this machine's {len(present)} are free",
-            hint=f"in use by: {holders}" if holders else "set gpus_per_replica: 0 to run without GPUs",
+            hint=f"in use by: {holders}" if holders else f"to run without GPUs: {none or 'gpus_per_replica: 0'}",
         )
     supply = iter(free)
     return {

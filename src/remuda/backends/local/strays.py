@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from pathlib import Path
 
 from remuda.backends.base import Life, Stray, is_token
@@ -59,7 +60,7 @@ def _stray(token: str, pids: list[int]) -> Stray | None:
         ",".join(map(str, sorted(pids))),
         Life.RUNNING,
         node=os.uname().nodename,
-        since=_began(min(pids)),
+        since=min(filter(None, map(_began, pids)), default=0.0),
         home=next(filter(None, homes), ""),
     )
 
@@ -72,10 +73,12 @@ def _folder_of_program(pid: int) -> bytes:
 
 
 def _began(pid: int) -> float:
-    try:
-        return Path(f"/proc/{pid}").stat().st_ctime
-    except OSError:
+    """When a process was started, 0 if it is no more. The times of its folder in /proc are those of a look at it."""
+    ticks = identify(pid).start
+    if not ticks.isdigit():
         return 0.0
+    age_s = time.clock_gettime(time.CLOCK_BOOTTIME) - int(ticks) / os.sysconf("SC_CLK_TCK")
+    return time.time() - age_s
 
 
 def _read(pid: int, name: str) -> bytes:

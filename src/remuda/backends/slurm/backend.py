@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import aclosing, suppress
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -23,9 +23,10 @@ from remuda.base.clock import Clock, SystemClock, lived
 from remuda.base.errors import BackendUnreachable, Impossible, Rejected, RemudaError
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from remuda.backends.slurm.parse import AccountLine, JobDetail, QueueLine
+    from remuda.wire.place import Place
 
 
 class SlurmBackend:
@@ -373,17 +374,16 @@ class SlurmBackend:
         """
         return await self.client.cluster()
 
-    def logs(self, handle: Handle, *, follow: bool = False, tail: int = 0) -> Log:
+    def logs(self, handle: Handle, *, follow: bool = False, tail: int = 0, after: Place | None = None) -> Log:
         """The task's output; with `follow`, what comes for as long as the allocation lives."""
-        return Log(self._output(handle, tail, follow=follow))
-
-    async def _output(self, handle: Handle, tail: int, *, follow: bool) -> AsyncGenerator[bytes, None]:
         folder, name = Path(self.files.folder(handle.token)), _name(handle.token, handle.native)
-        path = await asyncio.to_thread(find_log, folder, name, handle.native)
         ended = partial(until_ended, partial(self._life, handle), folder, self.poll_s)
-        async with aclosing(self._logs.read(path, tail, ended if follow else None).blocks()) as blocks:
-            async for block in blocks:
-                yield block
+
+        async def found() -> Log:
+            path = await asyncio.to_thread(find_log, folder, name, handle.native)
+            return self._logs.read(path, tail, ended if follow else None, after)
+
+        return Log.later(found)
 
     async def _life(self, handle: Handle) -> Life:
         """Whether Slurm says that an allocation lives. Leaves what `observe` remembers alone."""

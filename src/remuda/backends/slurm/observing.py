@@ -14,7 +14,7 @@ from remuda.backends.slurm.arrays import array_index, array_name
 from remuda.backends.slurm.hostlist import expand
 from remuda.backends.slurm.reasons import HELD_BY_USER, explain
 from remuda.backends.slurm.states import STATES, read_state
-from remuda.wire.exit import STOPPED
+from remuda.wire.exit import NO_ROOM, STOPPED, meaning
 from remuda.wire.fault import Fault
 
 if TYPE_CHECKING:
@@ -224,6 +224,7 @@ def with_record(seen: Observed, record: ExitRecord | None) -> Observed:
         ending=ending,
         faults=read_faults(record),
         ran_s=record.ran_s,
+        metrics=record.metrics,
     )
 
 
@@ -238,7 +239,8 @@ def _without_record(seen: Observed) -> Observed:
     if seen.signal:
         return replace(seen, exit_code=None, reason=f"killed by signal {seen.signal}, node program and all")
     if seen.exit_code:
-        reason = f"the job script ended with code {seen.exit_code} without a last word of the node program"
+        why = f"{meaning(NO_ROOM)}: " if seen.exit_code == NO_ROOM else ""
+        reason = f"{why}the job script ended with code {seen.exit_code} without a last word of the node program"
         return replace(seen, reason=reason)
     return replace(seen, reason=told(seen))
 

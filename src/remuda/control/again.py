@@ -1,0 +1,106 @@
+"""What a command that stays does when the host goes away: it waits for the next one, and goes on where it was.
+
+A host that died is started again, as every command does. One that somebody stopped is only waited for: who stopped it
+wants it to be gone.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import TYPE_CHECKING, Any, Final
+
+from remuda.base.errors import HostUnreachable, RemudaError
+from remuda.base.units import show_duration
+from remuda.control.client import HostClient, start_host
+from remuda.control.patience import to_stderr
+from remuda.wire.place import Place, unmarked
+from remuda.wire.process import start_time
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from remuda.base.paths import StatePaths
+
+AWAY_S: Final = 60.0
+"""How long the next host is waited for."""
+_LOOK_AGAIN_S = 0.1
+
+
+def get(client: HostClient, path: str, **query: object) -> Any:
+    """`client.get`, of the next host where one goes away meanwhile.
+
+    Raises:
+        HostUnreachable: no other came.
+    """
+    while True:
+        try:
+            return client.get(path, **query)
+        except HostUnreachable as error:
+            wait_for_next(client, error)
+
+
+def follow(client: HostClient, path: str, **query: object) -> Iterator[str]:
+    """Lines of output until the host says that it is over: each once, whatever becomes of hosts meanwhile.
+
+    Raises:
+        HostUnreachable: the host went away, and no other came.
+    """
+    place: Place | None = None
+    since = 0  # lines that came behind that place
+    while True:
+        known = since
+        try:
+            for line in client.lines(path, follow="true", marks="true", after=place, **query):
+                told, text = unmarked(line)
+                if told is not None:
+                    place, since, known = told, 0, 0
+                elif known:
+                    known -= 1
+                else:
+                    since += 1
+                    yield text
+        except HostUnreachable as error:
+            wait_for_next(client, error)
+        else:
+            return
+
+
+def wait_for_next(client: HostClient, error: HostUnreachable, limit_s: float = AWAY_S) -> None:
+    """Return as soon as a host answers.
+
+    Args:
+        client: of the one that went away.
+        error: how that was seen.
+        limit_s: how long to wait.
+
+    Raises:
+        HostUnreachable: none came.
+    """
+    look = HostClient(client.paths, timeout_s=client.timeout_s)
+    deadline, told = time.monotonic() + limit_s, False
+    time.sleep(_LOOK_AGAIN_S)  # also where a host takes every call, and breaks it off
+    while not look.is_up():
+        if not told:
+            told = True
+            to_stderr("note: the host went away; waiting for the next")
+        if _has_died(client.paths):
+            try:
+                start_host(look)
+            except RemudaError as failed:
+                error = HostUnreachable(str(failed), hint=failed.hint)
+        if time.monotonic() >= deadline:
+            raise HostUnreachable(
+                f"the host went away, and none has come for {show_duration(limit_s)}: {error.message}",
+                hint="what runs goes on; start a host: remuda host start",
+            ) from error
+        time.sleep(_LOOK_AGAIN_S)
+
+
+def _has_died(paths: StatePaths) -> bool:
+    """Whether the last host left without putting its things away, which one that is stopped does."""
+    try:
+        pid = int(json.loads(paths.host_file.read_text())["pid"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return False
+    return not start_time(pid)

@@ -80,7 +80,8 @@ def _unwanted(want: Want, tasks: Mapping[TaskKey, Task]) -> Summary:
         planned = sum(want.planned(group.name) for group in _serving(want))
         return Summary("FAILED", ready, planned, want.note.removeprefix(GIVEN_UP))
     why = "" if want.note == TAKEN_DOWN else want.note
-    said = [why, f"{left} tasks still end" if left else ""]
+    ends = "1 task still ends" if left == 1 else f"{left} tasks still end"
+    said = [why, ends if left else ""]
     return Summary("STOPPING" if left else "DOWN", ready, 0, "; ".join(filter(None, said)))
 
 

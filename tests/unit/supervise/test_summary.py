@@ -65,6 +65,7 @@ def tasks(*phases: Phase, router: Phase | None = None) -> dict[TaskKey, Task]:
         pytest.param(ALONE, tasks(R, R), ("RUNNING", 2, 2, ""), id="no endpoint, all ready"),
         pytest.param(ALONE, tasks(R, T), ("STARTING", 1, 2, "replica/1: r1"), id="no endpoint, one ready"),
         pytest.param(DOWN, tasks(E, X, router=E), ("STOPPING", 0, 0, "2 tasks still end"), id="ending"),
+        pytest.param(DOWN, tasks(X, X, router=E), ("STOPPING", 0, 0, "1 task still ends"), id="one ends"),
         pytest.param(DOWN, tasks(X, F, router=D), ("DOWN", 0, 0, ""), id="down"),
         pytest.param(DOWN, tasks(), ("DOWN", 0, 0, ""), id="down before it began"),
         pytest.param(ALONE, tasks(R, R, X), ("RUNNING", 2, 2, ""), id="surplus that stopped"),

@@ -170,8 +170,9 @@ def test_a_qos_that_is_gone_is_told_at_once(runs: Runs) -> None:
 
 def test_limits_of_an_account_are_waited_for(runs: Runs) -> None:
     """The site lets a user submit four jobs of this quality of service: the fifth goes when there is room."""
-    for number in range(4):
-        runs.slurm("sbatch", "-p", "cpu", "--qos", "limited", "--job-name", f"other{number}", "--wrap", "sleep 4")
+    other = ["sbatch", "--parsable", "-p", "cpu", "--qos", "limited", "--job-name", "other", "--wrap", "sleep 600"]
+    others = [runs.slurm(*other).strip() for _ in range(4)]
     runs.begin(*CPU, "--qos", "limited", last=5)
     until(lambda: "limit" in runs.told().lower(), "the limit is told")
+    runs.slurm("scancel", *others)
     runs.wait_done()

@@ -179,6 +179,7 @@ def test_who_answers_and_lets_go_of_the_port_is_not_taken_for_the_child(
     if squatter.stranger.is_real:  # else they are us, and may hear it
         assert b"key" not in squatter.heard
     os.kill(pid, signal.SIGKILL)
+    until(lambda: not alive(pid))
     gate.touch()
     assert allocation.state("ready").url == report.url
 

@@ -35,10 +35,10 @@ async def test_a_connection_moves_between_two_requests(tmp_path: Path) -> None:
 @on_both_loops
 async def test_what_a_router_has_begun_it_may_end(tmp_path: Path) -> None:
     """New requests go to the next one meanwhile."""
-    go_on = asyncio.Event()
+    go_on, heard = asyncio.Event(), []
 
     async def handle(talk: Talk) -> None:
-        await talk.message()
+        heard.append(await talk.message())
         await go_on.wait()
         await talk.answer("late")
 
@@ -46,7 +46,7 @@ async def test_what_a_router_has_begun_it_may_end(tmp_path: Path) -> None:
         first = await bench.front(ScriptedRouter(handle))
         early = await bench.client()
         await early.say(post())
-        await until(lambda: first.connections)
+        await until(lambda: len(heard) == 1)
         second = await bench.start(plain("b"))
         bench.name(second, first)
         await bench.until_current(second)

@@ -5,13 +5,13 @@ from __future__ import annotations
 import threading
 from contextlib import contextmanager
 from dataclasses import fields
-from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final, Protocol, Self, TypeVar
 
 from sqlalchemy import delete, insert, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 
 from remuda.base.errors import Conflict, Fenced, NotFound
+from remuda.store.bulk import insert_rows, upsert_rows
 from remuda.store.faults import translated
 from remuda.store.migrate import WRITE
 from remuda.store.rows import AllocationRow, EventRow, EvidenceRow, LeaseRow, TaskRow, WorkloadRow
@@ -192,7 +192,7 @@ class Store:
                 if (first := connection.execute(taken).first()) is not None:
                     raise Conflict(f"workload {first[0]!r} exists already")
             if rows:
-                connection.execute(insert(WORKLOAD), _many_values(rows))
+                insert_rows(connection, WORKLOAD, rows, _names(rows[0]))
             _append(connection, EVENT, events)
 
     def replace_workload(self, fence: int, row: WorkloadRow) -> None:
@@ -408,30 +408,22 @@ def _values(row: Row) -> dict[str, object]:
     return {item.name: getattr(row, item.name) for item in fields(row)}
 
 
-def _many_values(rows: Sequence[Row], leave_out: str = "") -> list[dict[str, object]]:
-    names = [item.name for item in fields(rows[0]) if item.name != leave_out]
-    get = attrgetter(*names)
-    return [dict(zip(names, get(row), strict=True)) for row in rows]
-
-
 def _insert(connection: Connection, table: Table) -> sqlite.Insert | postgresql.Insert:
     return postgresql.insert(table) if connection.dialect.name == "postgresql" else sqlite.insert(table)
 
 
 def _upsert(connection: Connection, table: Table, rows: Sequence[Row]) -> None:
-    if not rows:
-        return
-    statement = _insert(connection, table)
-    keys = {column.name for column in table.primary_key}
-    others = {column.name: statement.excluded[column.name] for column in table.columns if column.name not in keys}
-    connection.execute(
-        statement.on_conflict_do_update(index_elements=list(table.primary_key), set_=others), _many_values(rows)
-    )
+    if rows:
+        upsert_rows(connection, table, rows, _names(rows[0]))
 
 
 def _append(connection: Connection, table: Table, rows: Sequence[Row]) -> None:
     if rows:
-        connection.execute(insert(table), _many_values(rows, leave_out="id"))
+        insert_rows(connection, table, rows, [name for name in _names(rows[0]) if name != "id"])
+
+
+def _names(row: Row) -> list[str]:
+    return [item.name for item in fields(row)]
 
 
 def _add_evidence(connection: Connection, evidence: Sequence[EvidenceRow]) -> None:

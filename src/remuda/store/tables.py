@@ -41,11 +41,16 @@ class Words(TypeDecorator[str]):
     cache_ok = True
 
     def process_bind_param(self, value: str | None, dialect: Dialect) -> str | None:
-        """Replace NUL (PostgreSQL refuses it) and lone surrogates (no encoding has them)."""
+        """See `cleaned`."""
         del dialect
-        if value is None or (value.isascii() and "\0" not in value):
-            return value
-        return value.replace("\0", "�").encode("utf-8", "replace").decode()
+        return cleaned(value)
+
+
+def cleaned(value: str | None) -> str | None:
+    """Text without NUL (PostgreSQL refuses it) and lone surrogates (no encoding has them); as it is if it has none."""
+    if value is None or (value.isascii() and "\0" not in value):
+        return value
+    return value.replace("\0", "�").encode("utf-8", "replace").decode()
 
 
 def _text(name: str, default: str = "") -> Column[Any]:

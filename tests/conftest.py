@@ -262,12 +262,14 @@ def at_once(told: str) -> str:
 def until(ask: Callable[[], T | None], what: str, limit_s: float = 180.0) -> T:
     """Wait until `ask` says something true, and return it."""
     deadline = time.monotonic() + limit_s
+    pause_s = 0.02
     while True:
         answer = ask()
         if answer:
             return answer
         assert time.monotonic() < deadline, f"not within {limit_s} s: {what}"
-        time.sleep(0.02)
+        time.sleep(pause_s)
+        pause_s = min(0.25, pause_s * 1.2)  # what takes long is not worth a core
 
 
 @pytest.fixture

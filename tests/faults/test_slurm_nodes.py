@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import pytest
@@ -21,9 +22,19 @@ def runs(home: Home, slurm: SlurmBed) -> Runs:
     return Runs(home, slurm)
 
 
-def went_on(runs: Runs, attempts: int = 2) -> None:
-    """Every attempt began where the one before left off, none wrote after its successor began, and all was done."""
+def went_on(runs: Runs, attempts: int = 2, *, in_flight: int = 0) -> None:
+    """Every attempt began where the one before left off, none wrote after its successor began, and all was done.
+
+    Args:
+        runs: of the test.
+        attempts: how many there were.
+        in_flight: lines that the first one may write late: it was in the midst of one when it was frozen, and wakes
+            together with the program that ends it.
+    """
     steps = [tuple(map(int, line.split())) for line in runs.lines("steps")]
+    late = [line for before, line in pairwise(steps) if line[0] < before[0]]
+    assert len(late) <= in_flight, steps
+    steps = [line for line in steps if line not in late]
     assert [attempt for attempt, _ in steps] == sorted(attempt for attempt, _ in steps), steps
     numbers = [number for _, number in steps]
     assert set(numbers) == set(range(1, max(numbers) + 1))
@@ -56,7 +67,7 @@ def test_a_frozen_node_is_left_before_the_scheduler_knows(runs: Runs) -> None:
     runs.bed.thaw(node)
     runs.enough()
     runs.wait_done()
-    went_on(runs)
+    went_on(runs, in_flight=1)
 
 
 def test_behind_a_cut_cable_the_old_copy_writes_nothing_more(runs: Runs) -> None:

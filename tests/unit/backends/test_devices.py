@@ -26,8 +26,8 @@ def test_every_task_gets_its_own() -> None:
 @pytest.mark.parametrize(
     ("needs", "present", "taken", "hint"),
     [
-        ({"replica": (2, 1)}, ["0"], {}, "set gpus_per_replica: 0"),
-        ({"replica": (1, 1)}, [], {}, "set gpus_per_replica: 0"),
+        ({"replica": (2, 1)}, ["0"], {}, "to run without GPUs: gpus_per_replica: 0"),
+        ({"replica": (1, 1)}, [], {}, "to run without GPUs: gpus_per_replica: 0"),
         ({"replica": (1, 2)}, ["0", "1", "2"], {"0": "b", "1": "a"}, "in use by: a, b"),
         ({"replica": (1, 1), "rank": (1, 1)}, ["0", "1"], {"0": "a", "7": "elsewhere"}, "in use by: a"),
     ],

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from typing import TYPE_CHECKING, Any, Final
+from weakref import WeakSet
 
 import aiohttp
 
 from remuda.batch.answer import Transient
 from remuda.batch.hearing import SOONEST_S, Silence, silence_of
+from remuda.wire import peer
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -156,17 +158,30 @@ class Flights:
             self._look()
 
 
-class Connector(aiohttp.TCPConnector):
-    """Tells each question which connection it got."""
+class NotOurs(Exception):
+    """Somebody else has the port of an endpoint that is the user's own; aiohttp would replace an OSError."""
 
-    def __init__(self, flights: Flights) -> None:
+
+class Connector(aiohttp.TCPConnector):
+    """Tells each question which connection it got.
+
+    Args:
+        flights: the questions.
+        is_own: whether a program of this user has to be at the other end, where that is on this machine.
+    """
+
+    def __init__(self, flights: Flights, *, is_own: bool = False) -> None:
         super().__init__(limit=0, ttl_dns_cache=300)
         self._flights = flights
+        self._is_own = is_own
+        self._known: WeakSet[asyncio.BaseTransport] = WeakSet()
         flights.idle = lambda: sum(len(kept) for kept in self._conns.values())
 
     async def connect(self, req: Any, traces: Any, timeout: Any) -> Any:  # noqa: ASYNC109 - aiohttp's name
         """See `aiohttp.BaseConnector.connect`."""
         made = await super().connect(req, traces, timeout)
+        if self._is_own and made.transport not in self._known:
+            self._see_who_it_is(made)
         task = asyncio.current_task()
         flight = self._flights.under_way.get(task)  # type: ignore[arg-type]
         if flight is not None:
@@ -174,3 +189,16 @@ class Connector(aiohttp.TCPConnector):
         else:
             self._flights.placing.discard(task)
         return made
+
+    def _see_who_it_is(self, made: Any) -> None:
+        """Ask the kernel once for each connection, before anything is said over it.
+
+        Raises:
+            NotOurs: a program of another user accepted it.
+        """
+        line = made.transport.get_extra_info("socket") if made.transport is not None else None
+        why_not = peer.refusal(line) if line is not None else "it hung up"
+        if why_not:
+            made.close()
+            raise NotOurs(why_not)
+        self._known.add(made.transport)

@@ -112,7 +112,7 @@ def _follow(request: JobRequest, address: Address, wait_s: float) -> Connection:
     url = address.read()
     key = read_key(url, env=request.api_key_env, file=request.api_key_file)
     hearing = Hearing()
-    transport = FollowingTransport(address, make=partial(AiohttpTransport, api_key=key, hearing=hearing))
+    transport = FollowingTransport(address, make=partial(AiohttpTransport, api_key=key, hearing=hearing, is_own=True))
     return Connection(url, transport, key, address, wait_s=wait_s, hearing=hearing)
 
 

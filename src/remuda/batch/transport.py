@@ -14,7 +14,7 @@ from yarl import URL
 
 from remuda.batch.answer import Transient
 from remuda.batch.endpoint import base_url
-from remuda.batch.flights import Connector, Flights
+from remuda.batch.flights import Connector, Flights, NotOurs
 from remuda.batch.hearing import Hearing
 from remuda.batch.lenient import clean_text
 from remuda.batch.opening import Opening
@@ -75,6 +75,7 @@ class AiohttpTransport:
         api_key: goes into a header and nowhere else.
         headers: sent with each request.
         hearing: what is known of the endpoint's answers; shared by all connections to it.
+        is_own: whether it is a swarm of this user: then nothing is said to a program of another user on its port.
     """
 
     def __init__(
@@ -84,6 +85,7 @@ class AiohttpTransport:
         api_key: str = "",
         headers: Mapping[str, str] | None = None,
         hearing: Hearing | None = None,
+        is_own: bool = False,
     ) -> None:
         """Prepare; must be called inside the event loop."""
         self._base = base_url(endpoint)
@@ -93,14 +95,15 @@ class AiohttpTransport:
         fixed = {"Content-Type": "application/json", **(headers or {})}
         if api_key:
             fixed["Authorization"] = f"Bearer {api_key}"
+        proxy = proxy_of(self._base)
         self._session = aiohttp.ClientSession(
-            connector=Connector(self._flights),
+            connector=Connector(self._flights, is_own=is_own and not proxy),
             cookie_jar=aiohttp.DummyCookieJar(),
             timeout=aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_S),
             headers=fixed,
             # Answers are small and the network is near: compressing them costs more than it saves.
             skip_auto_headers=("Accept-Encoding", "User-Agent"),
-            **proxy_of(self._base),
+            **proxy,
         )
 
     async def get(self, path: str) -> Reply:
@@ -154,6 +157,8 @@ class AiohttpTransport:
                 raise
         except aiohttp.ClientConnectorError as error:
             raise Transient(f"no connection: {_words(error)}", sent=False) from error
+        except NotOurs as error:
+            raise Transient(f"no connection: {error}", sent=False) from error
         except TimeoutError as error:
             raise Transient(f"no connection within {_CONNECT_S:.0f} s", sent=False) from error
         except Exception as error:

@@ -59,7 +59,7 @@ def test_a_driver_is_killed_and_reaches_its_time_limit_and_its_host_is_killed(jo
     before = jobs.done(job)
     jobs.wait_rows(job, before + 8)
     kept = jobs.done(job)
-    jobs.bed.run("scontrol", "update", f"jobid={second['native']}", "EndTime=now")
+    jobs.bed.run("scontrol", "update", f"jobid={second['native']}", "EndTime=now+5")
     third = jobs.wait_attempt(job, 3)
     assert third["failures"] <= 1, "the time limit uses up no retry"
     assert "time limit" in jobs.home.run("explain", job).stdout

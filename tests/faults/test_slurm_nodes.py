@@ -163,7 +163,7 @@ def test_a_time_limit_uses_up_no_retry(runs: Runs) -> None:
     runs.begin(*GPU_POOLS, "--max-retries", "1")
     runs.wait_running()
     node = runs.starts()[0][2]
-    runs.slurm("scontrol", "update", f"jobid={runs.job_id()}", "EndTime=now")
+    runs.slurm("scontrol", "update", f"jobid={runs.job_id()}", "EndTime=now+5")
     runs.wait_running(attempt=2)
     runs.enough()
     runs.wait_done()

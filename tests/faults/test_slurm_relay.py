@@ -44,7 +44,7 @@ def test_the_routers_time_limit_comes_before_the_replicas(home: Home, slurm: Slu
     herd = Herd(home, slurm)
     address = herd.up_safely()
     with asking(address) as asked:
-        slurm.run("scontrol", "update", f"jobid={herd.task('router/0')['native']}", "EndTime=now")
+        slurm.run("scontrol", "update", f"jobid={herd.task('router/0')['native']}", "EndTime=now+5")
         herd.wait_for_router(2)
         assert herd.address == address
         before = asked.good

@@ -16,7 +16,7 @@ from remuda.backends.slurm.arrays import Call, array_name, merge, one_by_one
 from remuda.backends.slurm.client import SlurmClient
 from remuda.backends.slurm.ending import Ender
 from remuda.backends.slurm.files import Files
-from remuda.backends.slurm.logs import find_log, until_ended
+from remuda.backends.slurm.logs import find_log, until_ended, until_written
 from remuda.backends.slurm.observing import Queue, is_of
 from remuda.backends.slurm.render import SlurmSite, render
 from remuda.base.clock import Clock, SystemClock, lived
@@ -380,6 +380,8 @@ class SlurmBackend:
         ended = partial(until_ended, partial(self._life, handle), folder, self.poll_s)
 
         async def found() -> Log:
+            if follow:
+                await until_written(folder, ended)
             path = await asyncio.to_thread(find_log, folder, name, handle.native)
             return self._logs.read(path, tail, ended if follow else None, after)
 

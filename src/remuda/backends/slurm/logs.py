@@ -104,6 +104,23 @@ async def until_ended(life: Callable[[], Awaitable[Life]], folder: Path, every_s
         said.cancel()
 
 
+async def until_written(folder: Path, ended: Callable[[], Awaitable[None]]) -> None:
+    """Return when the output of an allocation has a file of its own, or nothing can come any more.
+
+    Until then only the node program's own words are there. Who follows those would never see the output.
+
+    Args:
+        folder: the allocation's directory.
+        ended: returns when it has ended.
+    """
+    over = asyncio.ensure_future(ended())
+    try:
+        while not over.done() and not await asyncio.to_thread((folder / CHILD_LOG).exists):
+            await asyncio.wait({over}, timeout=_LOOK_AGAIN_S)
+    finally:
+        over.cancel()
+
+
 async def _until_slurm_says_so(life: Callable[[], Awaitable[Life]], every_s: float) -> None:
     while True:
         with suppress(RemudaError):

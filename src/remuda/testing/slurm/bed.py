@@ -379,7 +379,7 @@ class SlurmBed(Client):
         Raises:
             RemudaError: there is no such job.
         """
-        self.run("scontrol", "update", f"jobid={job}", "endtime=now")
+        self.run("scontrol", "update", f"jobid={job}", "endtime=now+5")
 
     def processes(self, node: str) -> list[int]:
         """Pids, as this machine counts them, of all processes of a node; none when it is down.

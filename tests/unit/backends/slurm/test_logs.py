@@ -1,11 +1,12 @@
 from __future__ import annotations
 
+import asyncio
 import json
 from typing import TYPE_CHECKING
 
 import pytest
 
-from remuda.backends.slurm.logs import expand_pattern, find_log, values_of
+from remuda.backends.slurm.logs import expand_pattern, find_log, until_written, values_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -42,3 +43,23 @@ def test_where_the_output_is(tmp_path: Path) -> None:
     assert find_log(folder, "n", "7") == folder / "node.log"
     (folder / "child.log").write_text("")
     assert find_log(folder, "n", "7") == folder / "child.log"
+
+
+@pytest.mark.parametrize("first", ["it writes", "it ends"])
+async def test_who_follows_from_the_start_waits_for_the_output_itself(tmp_path: Path, first: str) -> None:
+    """The node program's own words are there before; who followed those would never see what the task prints."""
+    (tmp_path / "node.log").write_text("starting\n")
+    over = asyncio.Event()
+    waiting = asyncio.create_task(until_written(tmp_path, lambda: wait(over)))
+    done, _ = await asyncio.wait({waiting}, timeout=0.05)
+    assert not done
+    if first == "it writes":
+        (tmp_path / "child.log").touch()
+    else:
+        over.set()
+    await asyncio.wait_for(waiting, 60)
+    assert find_log(tmp_path, "n", "7").name == ("child.log" if first == "it writes" else "node.log")
+
+
+async def wait(event: asyncio.Event) -> None:
+    await event.wait()

@@ -50,9 +50,11 @@ class Work:
 
     def bring_up(self) -> None:
         """The swarm: two replicas that answer with the prompt, behind a router."""
-        # Kills come faster than anything heals: nothing is given up for their number.
+        # By default ten good minutes heal, and kills come faster: here a moment of service is enough.
         document = self.home.swarm(
-            engine_args=["--echo", "--token-s", "0.004"], watchdog={"max_replacements": 1000}, **self.place.swarm()
+            engine_args=["--echo", "--token-s", "0.004"],
+            watchdog={"max_replacements": 1000, "heal_after": 3},
+            **self.place.swarm(),
         )
         self.type("up", "-c", str(document))
         lines = [json.dumps({"id": number, "prompt": f"row {number}"}) for number in range(ROWS)]

@@ -19,7 +19,7 @@ PROBE: Final = Probe(
 RESTART: Final = NodeRestart(
     policy="always", max_restarts=20, backoff_initial_s=0.1, backoff_max_s=2.0, heal_after_s=60.0
 )
-REPLACE: Final = Replace(max_failures=20, backoff_initial_s=0.2, backoff_max_s=10.0, heal_after_s=60.0)
+REPLACE: Final = Replace(max_failures=20, backoff_initial_s=0.2, backoff_max_s=10.0, heal_after_s=10.0)
 
 
 def relay_group(listen: Listen, *, run_dir: str, python: str) -> Group:

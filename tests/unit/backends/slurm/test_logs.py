@@ -6,7 +6,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from remuda.backends.base import Handle, Life
+from remuda.backends.rundir import allocation_dir
+from remuda.backends.slurm.backend import SlurmBackend
 from remuda.backends.slurm.logs import expand_pattern, find_log, until_written, values_of
+from remuda.backends.slurm.render import SlurmSite
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -59,6 +63,29 @@ async def test_who_follows_from_the_start_waits_for_the_output_itself(tmp_path: 
         over.set()
     await asyncio.wait_for(waiting, 60)
     assert find_log(tmp_path, "n", "7").name == ("child.log" if first == "it writes" else "node.log")
+
+
+async def test_who_follows_from_the_start_gets_the_output_and_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def lives(*_: object) -> Life:
+        return Life.RUNNING
+
+    monkeypatch.setattr(SlurmBackend, "_life", lives)
+    site = SlurmSite(workloads=tmp_path, node_program=tmp_path / "node", host_file=tmp_path / "host.json")
+    backend = SlurmBackend(site)
+    handle = Handle("w.script.0.1.abcdefgh", "17")
+    folder = allocation_dir(tmp_path, handle.token)
+    folder.mkdir(parents=True)
+    (folder / "node.log").write_text("starting\n")
+    blocks = backend.logs(handle, follow=True).blocks()
+    first = asyncio.ensure_future(anext(blocks))
+    done, _ = await asyncio.wait({first}, timeout=0.05)
+    assert not done
+    (folder / "child.log").write_text("printed\n")
+    (folder / "exit.json").touch()
+    said = await asyncio.wait_for(first, 60) + b"".join([block async for block in blocks])
+    assert said == b"printed\n"
 
 
 async def wait(event: asyncio.Event) -> None:

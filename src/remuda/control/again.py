@@ -25,31 +25,37 @@ if TYPE_CHECKING:
 AWAY_S: Final = 60.0
 """How long the next host is waited for."""
 _LOOK_AGAIN_S = 0.1
+_SOON_S: Final = 5.0
+"""An answer that goes on for longer before it breaks off is a new story."""
 
 
 def get(client: HostClient, path: str, **query: object) -> Any:
     """`client.get`, of the next host where one goes away meanwhile.
 
     Raises:
-        HostUnreachable: no other came.
+        HostUnreachable: no other came, or none gives a whole answer.
     """
+    waiting = _Waiting(client)
     while True:
+        waiting.begin()
         try:
             return client.get(path, **query)
         except HostUnreachable as error:
-            wait_for_next(client, error)
+            waiting.wait(error)
 
 
 def follow(client: HostClient, path: str, **query: object) -> Iterator[str]:
     """Lines of output until the host says that it is over: each once, whatever becomes of hosts meanwhile.
 
     Raises:
-        HostUnreachable: the host went away, and no other came.
+        HostUnreachable: the host went away, and no other came, or none sends anything more.
     """
     place: Place | None = None
     since = 0  # lines that came behind that place
+    waiting = _Waiting(client)
     while True:
         known = since
+        waiting.begin()
         try:
             for line in client.lines(path, follow="true", marks="true", after=place, **query):
                 told, text = unmarked(line)
@@ -59,11 +65,45 @@ def follow(client: HostClient, path: str, **query: object) -> Iterator[str]:
                     known -= 1
                 else:
                     since += 1
+                    waiting.went_on()
                     yield text
         except HostUnreachable as error:
-            wait_for_next(client, error)
+            waiting.wait(error)
         else:
             return
+
+
+class _Waiting:
+    """Waits for the next host again and again, but not for ever for one that breaks off every answer."""
+
+    def __init__(self, client: HostClient) -> None:
+        self._client = client
+        self._asked = time.monotonic()
+        self._fruitless: float | None = None
+
+    def begin(self) -> None:
+        """The host is asked."""
+        self._asked = time.monotonic()
+
+    def went_on(self) -> None:
+        """The host sent something new."""
+        self._fruitless = None
+
+    def wait(self, error: HostUnreachable) -> None:
+        """Return as soon as a host answers.
+
+        Raises:
+            HostUnreachable: none came, or answers have been broken off at once for as long as a host is waited for.
+        """
+        now = time.monotonic()
+        if self._fruitless is None or now - self._asked > _SOON_S:
+            self._fruitless = now
+        elif now - self._fruitless > AWAY_S:
+            raise HostUnreachable(
+                f"the host has broken off every answer for {show_duration(AWAY_S)}: {error.message}",
+                hint=f"what runs goes on; see why: {self._client.paths.host_log}",
+            ) from error
+        wait_for_next(self._client, error)
 
 
 def wait_for_next(client: HostClient, error: HostUnreachable, limit_s: float = AWAY_S) -> None:

@@ -190,6 +190,21 @@ def test_who_follows_goes_on_at_the_next_host(server: Server, home: StatePaths) 
     assert asked[1] == b"/api/v1/logs?follow=true&marks=true&after=1%3A7%3A4%3A0&tail=5"
 
 
+def test_who_follows_gives_a_host_up_that_breaks_off_every_answer(
+    server: Server, home: StatePaths, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(again, "AWAY_S", 0.3)
+    server.say_of_itself("1")
+    server.answer = _chunks(b"one\n", whole=False)
+    seen: list[str] = []
+    with pytest.raises(HostUnreachable, match="has broken off every answer for") as caught:
+        seen.extend(again.follow(HostClient(home), "/logs"))
+    assert seen == ["one"]
+    assert str(home.host_log) in caught.value.hint
+    with pytest.raises(HostUnreachable, match="has broken off every answer for"):
+        again.get(HostClient(home), "/x")
+
+
 def test_who_waits_for_a_host_that_was_stopped_is_told_when_none_comes(
     home: StatePaths, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

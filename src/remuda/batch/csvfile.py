@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
@@ -11,7 +12,7 @@ import pyarrow.csv as pacsv
 from remuda.base.errors import InputError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
     from pathlib import Path
 
 CSV_OPTIONS: Final = frozenset({"delimiter", "quote_char", "escape_char", "column_types", "encoding"})
@@ -47,7 +48,7 @@ class CsvFormat:
         """
         # With "utf8" a byte-order mark would become a part of the first name.
         encoding = "utf-8-sig" if self._encoding.lower().replace("-", "").replace("_", "") == "utf8" else self._encoding
-        with path.open(encoding=encoding, newline="") as file:
+        with self._decoding(path), path.open(encoding=encoding, newline="") as file:
             names = next(csv.reader(file, **self._dialect()), [])
         if not names:
             raise InputError(f"{path} is empty")
@@ -61,17 +62,48 @@ class CsvFormat:
             return made | {"quotechar": quote}
         return made | {"quoting": csv.QUOTE_NONE}
 
-    def open(self, path: Path) -> pacsv.CSVStreamingReader:
-        """Batches of a file."""
+    def batches(self, path: Path) -> Iterator[pa.RecordBatch]:
+        """Batches of a file.
+
+        Raises:
+            InputError: it has no columns, or a line is not in the encoding that it should be in.
+        """
         schema = self.schema(path)
-        return pacsv.open_csv(
-            path,
-            read_options=pacsv.ReadOptions(block_size=_BLOCK, use_threads=False, encoding=self._encoding),
-            parse_options=self._parse,
-            convert_options=pacsv.ConvertOptions(
-                column_types={item.name: item.type for item in schema},
-                null_values=[""],
-                strings_can_be_null=True,
-                quoted_strings_can_be_null=False,
-            ),
-        )
+        with self._decoding(path):
+            yield from pacsv.open_csv(
+                path,
+                read_options=pacsv.ReadOptions(block_size=_BLOCK, use_threads=False, encoding=self._encoding),
+                parse_options=self._parse,
+                convert_options=pacsv.ConvertOptions(
+                    column_types={item.name: item.type for item in schema},
+                    null_values=[""],
+                    strings_can_be_null=True,
+                    quoted_strings_can_be_null=False,
+                ),
+            )
+
+    @contextmanager
+    def _decoding(self, path: Path) -> Iterator[None]:
+        """Name the line where a file turns out to be in another encoding."""
+        try:
+            yield
+        except (pa.ArrowInvalid, UnicodeError) as error:
+            if isinstance(error, pa.ArrowInvalid) and "UTF8" not in str(error):
+                raise
+            number = self._undecodable(path)
+            if not number:
+                raise
+            hint = 'name its encoding, for example --backend-read-kwargs \'{"encoding": "latin-1"}\''
+            raise InputError(f"{path}:{number}: the line is not {self._encoding}", hint=hint) from error
+
+    def _undecodable(self, path: Path) -> int:
+        """The first line that is not in the encoding, from 1; 0 where all are, or where bytes do not tell lines."""
+        if "\n".encode(self._encoding) != b"\n":
+            return 0
+        with path.open("rb") as file:
+            for number, line in enumerate(file, 1):
+                try:
+                    line.decode(self._encoding)
+                except UnicodeError:
+                    return number
+        return 0

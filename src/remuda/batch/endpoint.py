@@ -151,11 +151,22 @@ def refused(endpoint: str, status: int) -> Rejected:
 
 
 def redirected(endpoint: str, how: str) -> Rejected:
-    """The error for an endpoint that sends its clients elsewhere; `how` begins with "redirects"."""
-    return Rejected(
-        f"{endpoint} {how}",
-        hint="a question and its key go to no other server unasked; if that is the right one, name it with --endpoint",
-    )
+    """The error for an endpoint that sends its clients elsewhere; `how` is "redirects ... to URL"."""
+    target = how.rpartition(" to ")[2]
+    if not target.startswith(("http://", "https://")):
+        hint = "see that --endpoint names the server itself, without a path"
+    elif _server(target) == _server(base_url(endpoint)):
+        hint = "it sends its clients back to itself; see that --endpoint has the right scheme and path, without /v1"
+    else:
+        hint = "a question and its key go to no other server unasked; if that is the right one, name it with --endpoint"
+    return Rejected(f"{endpoint} {how}", hint=hint)
+
+
+def _server(url: str) -> str:
+    try:
+        return urlsplit(url).netloc
+    except ValueError:
+        return ""
 
 
 async def _patient_get(

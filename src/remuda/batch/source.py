@@ -256,7 +256,7 @@ class Source:
             for records, bad in read_lines(path, self._chunk_rows):
                 yield Chunk(0, len(records), records=records, bad=bad)
             return
-        for batch in self._parquet(path, columns) if self.format == "parquet" else self._csv.open(path):
+        for batch in self._parquet(path, columns) if self.format == "parquet" else self._csv.batches(path):
             if batch.num_rows:
                 yield from self._slices(self._conform(batch, columns, path))
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import sys
+from typing import TextIO
 
 import click
 
@@ -56,6 +58,7 @@ def cli() -> None:
 
 def main(argv: list[str] | None = None) -> int:
     """Run one command. Returns the exit code; `docs/exit-codes.md` lists them."""
+    _open_closed_streams()
     stdout = sys.stdout
     try:
         result = cli.main(argv, prog_name="remuda", standalone_mode=False)
@@ -78,9 +81,37 @@ def main(argv: list[str] | None = None) -> int:
         if error.hint:
             say(f"  {error.hint}")
         return error.exit_code
+    except OSError as error:
+        if not _is_refused(stdout):
+            raise
+        from remuda.cli.show import say
+
+        say(f"error: standard output cannot be written: {error.strerror}")
+        return 1
     except SystemExit:
         # When whoever read our output has enough, as `head` does, click replaces the stream and ends with 1.
         if sys.stdout is stdout:
             raise
         return 0
     return result if isinstance(result, int) else 0
+
+
+def _open_closed_streams() -> None:
+    """A stream that was closed (`>&-`) takes everything and shows it to nobody."""
+    sys.stdout = sys.stdout or _nowhere()
+    sys.stderr = sys.stderr or _nowhere()
+
+
+def _is_refused(stdout: TextIO) -> bool:
+    """Whether standard output takes not even an empty line; then nothing more is tried at the end."""
+    try:
+        stdout.write("\n")
+        stdout.flush()
+    except OSError:
+        sys.stdout = _nowhere()
+        return True
+    return False
+
+
+def _nowhere() -> TextIO:
+    return open(os.devnull, "w", encoding="utf-8")  # noqa: PTH123 - for as long as the process lives

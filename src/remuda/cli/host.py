@@ -71,7 +71,15 @@ def status(as_json: bool) -> None:
 
 
 @host.command()
-@click.option("-n", "--lines", "tail", default=50, show_default=True, help="The last so many lines; 0: all.")
+@click.option(
+    "-n",
+    "--lines",
+    "tail",
+    default=50,
+    type=click.IntRange(min=0),
+    show_default="50",
+    help="The last so many lines; 0: all.",
+)
 @click.option("-f", "--follow", is_flag=True, help="Go on with new lines.")
 def logs(tail: int, follow: bool) -> None:
     """Print the host's log."""

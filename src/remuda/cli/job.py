@@ -222,7 +222,9 @@ def show_state(state: JobState, *, as_json: bool) -> None:
 @job.command()
 @click.argument("job_id")
 @click.option("-f", "--follow", is_flag=True, help="Go on with new lines until the job ends.")
-@click.option("-n", "--lines", "tail", default=0, help="Only the last so many lines; 0: all.")
+@click.option(
+    "-n", "--lines", "tail", default=0, type=click.IntRange(min=0), help="Only the last so many lines; 0: all."
+)
 @click.option("--raw", is_flag=True, help="As it was written, with colours and all that a terminal obeys.")
 def logs(job_id: str, follow: bool, tail: int, raw: bool) -> None:
     """Print the output of a job on a cluster, or of a detached one. Others print to their own terminal."""

@@ -86,9 +86,11 @@ def _rich_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     from rich.table import Table
 
     drawn = Table(box=box.SIMPLE_HEAD, pad_edge=False, header_style="bold")
-    for column in columns:
-        # Only the last one, which is prose, gives way on a narrow terminal.
-        drawn.add_column(column, no_wrap=column != columns[-1], overflow="fold")
+    for number, column in enumerate(columns):
+        # Only the last one, which is prose, gives way on a narrow terminal; the first, which names, is never cut.
+        widest = max(len(row[0]) for row in rows) if number == 0 else None
+        last = number == len(columns) - 1
+        drawn.add_column(column, no_wrap=not last, overflow="fold" if last else "ellipsis", min_width=widest)
     for row in rows:
         drawn.add_row(*(words(cell, style_of(cell)) for cell in row))
     console().print(drawn)

@@ -118,7 +118,9 @@ def _router(view: dict[str, Any]) -> str:
 @click.command()
 @click.argument("name")
 @click.option("-f", "--follow", is_flag=True, help="Go on with new lines until the task ends.")
-@click.option("-n", "--lines", "tail", default=0, help="Only the last so many lines; 0: all.")
+@click.option(
+    "-n", "--lines", "tail", default=0, type=click.IntRange(min=0), help="Only the last so many lines; 0: all."
+)
 @click.option("--stderr", is_flag=True, help="Standard error, of scripts.")
 @click.option("--attempt", default=0, type=click.IntRange(min=0), help="Of an earlier attempt; default: the newest.")
 @click.option("--replica", type=click.IntRange(min=0), help="Number of the replica (default 0).")
@@ -161,7 +163,9 @@ def explain(name: str, as_json: bool) -> None:
 
 @click.command()
 @click.argument("name")
-@click.option("-n", "--lines", "limit", default=50, show_default=True, help="The last so many.")
+@click.option(
+    "-n", "--lines", "limit", default=50, type=click.IntRange(min=1), show_default="50", help="The last so many."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def events(name: str, limit: int, as_json: bool) -> None:
     """Print the story of NAME: every move of its tasks and every change of intent, oldest first."""

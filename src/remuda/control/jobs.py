@@ -12,12 +12,13 @@ import shutil
 import signal
 import time
 from collections import deque
+from contextlib import suppress
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from remuda.base import errors
-from remuda.base.errors import Conflict, HostUnreachable, Interrupted, NotFound, RemudaError
+from remuda.base.errors import Conflict, HostUnreachable, Interrupted, NotFound, RemudaError, Unwritable
 from remuda.base.files import write_atomic
 from remuda.base.ids import api_path, check_name, new_suffix, slug
 from remuda.base.units import show_counted
@@ -72,6 +73,11 @@ class JobState:
         return {**self.__dict__, "progress": dict(self.progress), "summary": dict(self.summary)}
 
 
+def _refused(path: Path, error: OSError) -> Unwritable:
+    hint = "make room and type the same command again; the rows written so far are kept"
+    return Unwritable(f"{path} cannot be written: {error.strerror}", hint=hint)
+
+
 def new_id(output: str) -> str:
     """A name for a job that writes `output`."""
     return f"{slug(Path(output).stem or 'job')[:30]}-{new_suffix()}"
@@ -90,6 +96,7 @@ class JobFolder:
 
         Raises:
             Conflict: there is a job of that id.
+            Unwritable: the disk refuses.
         """
         check_name(self.id)
         try:
@@ -97,11 +104,24 @@ class JobFolder:
             self.path.mkdir(mode=0o700)
         except FileExistsError:
             raise Conflict(f"there is a job {self.id!r} already", hint="choose another --job-id") from None
-        self.write("job.json", {"created_at": time.time(), **meta})
+        except OSError as error:
+            raise _refused(self.path, error) from error
+        try:
+            self.write("job.json", {"created_at": time.time(), **meta})
+        except Unwritable:
+            shutil.rmtree(self.path, ignore_errors=True)
+            raise
 
     def write(self, name: str, data: Mapping[str, Any]) -> None:
-        """Write one of its JSON files, whole."""
-        write_atomic(self.path / name, json.dumps(data, indent=1), mode=0o600)
+        """Write one of its JSON files, whole.
+
+        Raises:
+            Unwritable: the disk refuses.
+        """
+        try:
+            write_atomic(self.path / name, json.dumps(data, indent=1), mode=0o600)
+        except OSError as error:
+            raise _refused(self.path, error) from error
 
     def read(self, name: str) -> dict[str, Any]:
         """One of its JSON files; empty when it is not there."""
@@ -290,10 +310,12 @@ def run_here(
         summary = run_job(request, on_progress, job=job)
     except Interrupted as error:
         if issubclass(Interrupted, ends):
-            folder.write(OUTCOME, {"state": STOPPED, "reason": error.message})
+            with suppress(Unwritable):
+                folder.write(OUTCOME, {"state": STOPPED, "reason": error.message})
         raise
     except ends as error:
-        folder.write(OUTCOME, failure(error))
+        with suppress(Unwritable):
+            folder.write(OUTCOME, failure(error))
         raise
     rows = show_counted(summary.failed, "row", "has", "have")
     reason = f"{rows} an error" if summary.failed else ""

@@ -169,6 +169,7 @@ text() { printf '%s' "$1" | tr '\000-\037\177' ' ' | sed 's/\\/\\\\/g; s/"/\\"/g
 fields="" metrics=""
 while [ $# -gt 0 ]; do
   case $1 in
+    -h | --help) echo "$usage"; exit 0 ;;
     --*=*) option=${1%%=*} value=${1#*=}; shift ;;
     --*) option=$1; [ $# -ge 2 ] || fail "$1 needs a value"; value=$2; shift 2 ;;
     */*) both=$1; shift; set -- --step "${both%%/*}" --total "${both#*/}" "$@"; continue ;;
@@ -202,11 +203,16 @@ _PYTHON = '''"""Tells remuda how far a script is: `remuda_progress.progress(100,
 
 import json
 import os
+import sys
 import time
 
 
-def progress(step, total=None, message="", **metrics):
+def progress(step=None, total=None, message="", *others, **metrics):
     """Write the progress file; without remuda, or when it cannot be written, nothing happens."""
+    if others or (step is None and not metrics):
+        if sys.stderr is not None:
+            print("remuda_progress: write progress(STEP, TOTAL, loss=NUMBER); nothing was told", file=sys.stderr)
+        return
     path = os.environ.get("REMUDA_PROGRESS_FILE")
     if not path:
         return

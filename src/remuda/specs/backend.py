@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from remuda.specs.strict import Json, Seconds, Size, Strict, Text, Texts
+from remuda.specs.strict import Env, Json, Seconds, Size, Strict, Text, Texts
 
 Port = Annotated[int, Field(ge=1, le=65535)]
 
@@ -137,7 +137,7 @@ class LeptonEndpoint(Strict):
     """Nodes of the group that it may run on."""
     mounts: tuple[Json, ...] = Field(default_factory=_shared_file_system)
     """File systems of the container, as Lepton describes them."""
-    env: dict[str, Text] = Field(default_factory=dict)
+    env: Env = Field(default_factory=dict)
     """Environment of the container."""
     api_token_secret_name: Text | None = None
     """Lepton's secret that holds the token of the endpoint."""
@@ -156,7 +156,7 @@ class LeptonJob(Strict):
     """Nodes of the group that they may run on."""
     mounts: tuple[Json, ...] = Field(default_factory=_shared_file_system)
     """File systems of the container, as Lepton describes them."""
-    env: dict[str, Text] = Field(default_factory=dict)
+    env: Env = Field(default_factory=dict)
     """Environment of the container."""
 
 
@@ -171,7 +171,7 @@ class LeptonBackend(Strict):
     """The serving deployment."""
     job: LeptonJob = LeptonJob()
     """Batch jobs."""
-    env: dict[str, Text] = Field(default_factory=dict)
+    env: Env = Field(default_factory=dict)
     """Environment of both."""
 
 

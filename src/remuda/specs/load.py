@@ -235,8 +235,8 @@ def read_defaults() -> Document | None:
     try:
         document = read_document(path)
     except InputError as error:
-        hint = error.hint or (f"it was named by {origin}" if origin else "")
-        raise InputError(error.message, hint=hint) from error
+        named = f"it was named by {origin}" if origin else ""
+        raise InputError(error.message, hint="; ".join(filter(None, (named, error.hint)))) from error
     return replace(document, name=_short(path))
 
 

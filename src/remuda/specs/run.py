@@ -10,10 +10,8 @@ from pydantic import BeforeValidator, Field, WithJsonSchema, field_validator, mo
 
 from remuda.base.errors import InputError
 from remuda.base.units import parse_size
-from remuda.specs.strict import Seconds, SecretSource, Size, Strict, Text, Texts, Words, wrong
+from remuda.specs.strict import Env, Seconds, SecretEnv, Size, Strict, Text, Texts, Words, wrong
 from remuda.specs.swarm import Name
-
-_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 def _gigabytes(value: object) -> object:
@@ -151,9 +149,9 @@ class RunSpec(Strict):
     """Lines before it: commands, or `#SBATCH` directives."""
     mail_user: Text | None = None
     """Address that Slurm writes to."""
-    env: dict[str, Text] = Field(default_factory=dict)
+    env: Env = Field(default_factory=dict)
     """Environment variables of the script."""
-    secret_env: dict[str, SecretSource] = Field(default_factory=dict)
+    secret_env: SecretEnv = Field(default_factory=dict)
     """Environment variables whose values are secrets: name to `{file: PATH}` or `{env: NAME}`."""
     workdir: Text | None = Field(default=None, json_schema_extra={"derived": "where the command was typed"})
     """Directory in which the script starts."""
@@ -187,14 +185,6 @@ class RunSpec(Strict):
             if name.startswith("-"):
                 raise wrong(f"must be names of partitions, not {name!r}")
         return names
-
-    @field_validator("env", "secret_env")
-    @classmethod
-    def _named(cls, env: dict[str, object]) -> dict[str, object]:
-        for name in env:
-            if _VARIABLE.fullmatch(name) is None:
-                raise wrong(f"has {name!r}, which cannot be the name of a variable")
-        return env
 
     @model_validator(mode="after")
     def _fits_together(self) -> RunSpec:

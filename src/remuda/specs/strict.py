@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import re
 import shlex
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, Self, TypeVar
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, WithJsonSchema, model_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, WithJsonSchema, model_validator
 from pydantic_core import PydanticCustomError
 
 from remuda.base.errors import InputError
 from remuda.base.secrets import SecretRef
 from remuda.base.units import parse_duration, parse_size
 
+_Value = TypeVar("_Value")
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _NUMBER = re.compile(r"[0-9]+(\.[0-9]*)?([eE][-+]?[0-9]+)?")
 
 
@@ -128,6 +130,13 @@ def _as_texts(value: object) -> object:
     return (value,) if isinstance(value, (str, int, float)) else value
 
 
+def _as_variables(env: dict[str, _Value]) -> dict[str, _Value]:
+    for name in env:
+        if _VARIABLE.fullmatch(name) is None:
+            raise wrong(f"has {name!r}, which cannot be the name of a variable")
+    return env
+
+
 _ANY_TEXT = {"type": ["string", "number", "boolean"]}
 Text = Annotated[str, BeforeValidator(_as_text), WithJsonSchema(_ANY_TEXT)]
 """Text. Numbers and booleans are taken as the text that the user wrote."""
@@ -158,6 +167,10 @@ Words = Annotated[
 """Arguments: a list (each item is one argument), or text that is split into words. Never seen by a shell."""
 
 
+Env = Annotated[dict[str, Text], AfterValidator(_as_variables)]
+"""Environment variables: name to value."""
+
+
 class SecretSource(Strict):
     """Where a secret is. The value itself is never written into a spec."""
 
@@ -182,3 +195,7 @@ class SecretSource(Strict):
     def reference(self) -> SecretRef:
         """The same as the ground room's reference, which can be read."""
         return SecretRef(file=self.file, env=self.env)
+
+
+SecretEnv = Annotated[dict[str, SecretSource], AfterValidator(_as_variables)]
+"""Environment variables whose values are secrets: name to where the secret is."""

@@ -11,7 +11,7 @@ from remuda.base.errors import InputError
 from remuda.base.ids import check_name
 from remuda.specs.backend import Backend, LocalBackend, Port, backend_type
 from remuda.specs.bounds import too_many
-from remuda.specs.strict import Seconds, SecretSource, Strict, Text, Words, wrong
+from remuda.specs.strict import Env, Seconds, SecretEnv, SecretSource, Strict, Text, Words, wrong
 
 Restarts = Literal["always", "on-failure", "never"]
 LogLevel = Literal["debug", "info", "warning", "error"]
@@ -171,9 +171,9 @@ class SwarmSpec(Strict):
     """Root of what the swarm writes."""
     cwd: Text | None = Field(default=None, json_schema_extra={"derived": "where the command was typed"})
     """Directory that the engine is started in; relative paths in `model`, `args` and `command` start there."""
-    env: dict[str, Text] = Field(default_factory=dict)
+    env: Env = Field(default_factory=dict)
     """Environment variables of the engine."""
-    secret_env: dict[str, SecretSource] = Field(default_factory=dict)
+    secret_env: SecretEnv = Field(default_factory=dict)
     """Environment variables of the engine whose values are secrets: name to `{file: PATH}` or `{env: NAME}`."""
     api_key: SecretSource | None = None
     """Key that clients of the endpoint must send: `{file: PATH}` or `{env: NAME}`."""

@@ -115,7 +115,7 @@ def test_a_driver_that_gets_on_is_never_given_up(herd: Home) -> None:
     """It would be after five failures; each of these has done some rows more than the one before."""
     herd.behave("slow", slow_s=0.2)
     try:
-        prompts(herd.root / "in.parquet", 200)
+        prompts(herd.root / "in.parquet", 1000)
         submit(herd, "k.parquet", "--detach", "--job-id", "hunted", "--max-concurrency", "2")
         driver = 0
         for attempt in range(1, 8):
@@ -131,7 +131,7 @@ def test_a_driver_that_gets_on_is_never_given_up(herd: Home) -> None:
         herd.behave("ok")
         prompts(herd.root / "in.parquet", ROWS)
     rows = rows_of(herd.root / "k.parquet")
-    assert [row["id"] for row in rows] == list(range(200))
+    assert [row["id"] for row in rows] == list(range(1000))
     assert all(row["error"] is None for row in rows)
 
 

@@ -80,6 +80,9 @@ def test_a_bad_line_is_a_row(tmp_path: Path) -> None:
         ("x.jsonl", b"[1]\n", "a line must be a JSON object, this is list"),
         ("x.csv", b"", "is empty"),
         ("x.csv", b"a,b\n1,2\n1,2,3\n", r"x\.csv cannot be read"),
+        ("x.csv", b"a\ncaf\xe9\n", r"x\.csv:2: the line is not utf8"),
+        ("x.csv", b"caf\xe9\na\n", r"x\.csv:1: the line is not utf8"),
+        ("x.csv", b"a\n" + b"1\n" * (3 << 20) + b"\xe9\n", r"x\.csv:3145730: the line is not utf8"),
     ],
 )
 def test_broken_files_are_named(tmp_path: Path, name: str, content: bytes, words: str) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from remuda.base.errors import InputError
 from remuda.batch.ask import error_text
-from remuda.batch.endpoint import base_url, default_key
+from remuda.batch.endpoint import base_url, default_key, redirected
 from remuda.batch.fingerprint import differences
 from remuda.batch.progress import Progress
 from remuda.batch.request import JobRequest, Summary
@@ -146,3 +146,16 @@ def test_the_openai_key_goes_only_where_it_belongs(monkeypatch: pytest.MonkeyPat
 )
 def test_error_text(body: bytes, expected: str) -> None:
     assert error_text(body) == expected
+
+
+@pytest.mark.parametrize(
+    ("target", "hint"),
+    [
+        ("http://other:1/v1/models", "a question and its key go to no other server unasked"),
+        ("http://here:1/login", "it sends its clients back to itself"),
+        ("https://here:1/v1/models", "it sends its clients back to itself"),
+        ("a place that it does not name", "names the server itself"),
+    ],
+)
+def test_where_a_redirect_points_says_what_to_do(target: str, hint: str) -> None:
+    assert hint in redirected("http://here:1", f"redirects (HTTP 307) to {target}").hint

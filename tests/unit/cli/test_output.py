@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -15,7 +16,6 @@ from remuda.cli import main, show
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from pathlib import Path
 
 ESCAPE = "\x1b"
 
@@ -50,6 +50,30 @@ def on_a_terminal(home: Path, words: str, env: Mapping[str, str]) -> str:
 
 
 TABLE = "from remuda.cli.show import table; table(['name', 'phase'], [['herd', 'RUNNING'], ['b', 'FAILED']])"
+
+
+def test_output_that_cannot_be_written_is_one_sentence(tmp_path: Path) -> None:
+    for words in (["version"], ["config", "schema"]):
+        with Path("/dev/full").open("w") as full:
+            done = subprocess.run(
+                [sys.executable, "-m", "remuda", *words], stdout=full, stderr=subprocess.PIPE, text=True, check=False,
+                cwd=tmp_path, env={**os.environ, "REMUDA_HOME": str(tmp_path / "h")},
+            )  # fmt: skip
+        said = "error: standard output cannot be written: No space left on device\n"
+        assert (done.returncode, done.stderr) == (1, said)
+
+
+def test_closed_output_is_nobodys(tmp_path: Path) -> None:
+    for closed in (">&-", "2>&-", ">&- 2>&-"):
+        line = f"exec {sys.executable} -m remuda config schema {closed}"
+        done = subprocess.run(["sh", "-c", line], capture_output=True, text=True, check=False, cwd=tmp_path)
+        assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_names_are_never_cut(tmp_path: Path) -> None:
+    row = "['the-name-of-a-run', *['word'] * 3, 'x y']"
+    wide = f"from remuda.cli.show import table; table(['name', *'abc', 'why'], [{row}])"
+    assert "the-name-of-a-run" in on_a_terminal(tmp_path, wide, {"COLUMNS": "30"})
 
 
 def test_a_table_for_people_and_one_for_programs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import time
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from remuda.base.errors import Conflict, HostUnreachable, InputError, NotFound
+from remuda.base.errors import Conflict, HostUnreachable, InputError, NotFound, Unwritable
 from remuda.base.paths import StatePaths
 from remuda.control import jobs
 from remuda.control.jobs import JobFolder
@@ -50,6 +51,17 @@ def make(paths: StatePaths, job_id: str = "j1", **meta: Any) -> JobFolder:
     folder = JobFolder(paths, job_id)
     folder.create({"kind": "batch", "what": "chat", "input": "a", "output": "b", "progress": "", **meta})
     return folder
+
+
+def test_a_full_disk_is_one_sentence_and_leaves_no_job(paths: StatePaths, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(jobs, "write_atomic", full)
+    with pytest.raises(Unwritable, match="/j1 cannot be written: No space left on device") as caught:
+        make(paths)
+    assert "make room" in caught.value.hint
+    assert not (paths.jobs / "j1").exists()
 
 
 @pytest.mark.parametrize(

@@ -115,7 +115,7 @@ def test_the_tools_never_fail_their_caller(place: str, words: str, tmp_path: Pat
     shutil.copytree(folder, tools)
     env = {**os.environ, **environment(tools, dict(os.environ)), "REMUDA_PROGRESS_FILE": f"{folder}/progress.json"}
     python = "from remuda_progress import progress; progress(3, 10, loss=2.5); progress(object(), message=b'x', a=[])"
-    python = f'{sys.executable} -c "{python}"'
+    python = f'{sys.executable} -c "{python}; progress(); progress(1, 2, chr(120), 3)"'
     script = f"set -euo pipefail\n{BROKEN_PLACES[place]}\nremuda-progress {words}\n{python}\necho on"
     done = subprocess.run(
         ["bash", "-c", script], env={**env, "FOLDER": str(folder)}, capture_output=True, text=True, check=False

@@ -94,9 +94,12 @@ def setup(level: str = "", path: Path | None = None) -> None:
         level: overrides `REMUDA_LOG_LEVEL`; an unknown level means info.
         path: the file that standard error may be; it is kept small.
     """
-    chosen = logging.getLevelNamesMapping().get((level or setting("LOG_LEVEL") or "info").upper(), logging.INFO)
+    said = level or setting("LOG_LEVEL") or "info"
+    chosen = logging.getLevelNamesMapping().get(said.upper(), logging.INFO)
     handler = KeptSmall(path)
     handler.setFormatter(Plain("%(asctime)s %(levelname)-7s %(name)s: %(message)s"))
     logging.basicConfig(level=chosen, handlers=[handler], force=True)
+    if said.upper() not in logging.getLevelNamesMapping():
+        logging.getLogger("remuda").warning("%r is no log level (debug, info, warning, error): taken as info", said)
     for name in ("alembic", "uvicorn"):
         logging.getLogger(name).setLevel(max(chosen, logging.WARNING))

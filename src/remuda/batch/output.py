@@ -104,6 +104,18 @@ def plan_target(output: str, *, files: int, options: dict[str, Any], inputs: Seq
     return Target(path, kind, files, options)
 
 
+def see_stranger(target: Target) -> None:
+    """See that no file is lost that no job has written.
+
+    Raises:
+        InputError: there is one in the output's place.
+    """
+    path = target.path
+    if target.kind != "directory" and path.is_file() and path.stat().st_size:
+        hint = "choose another name; --no-resume writes it anew"
+        raise InputError(f"the output {path} is there, and no checkpoint of it", hint=hint, where="--output")
+
+
 def _kind(output: str, path: Path) -> str:
     kind = FORMATS.get(path.suffix.lower(), "")
     if path.is_dir() or output.endswith("/") or not path.suffix:

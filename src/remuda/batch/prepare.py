@@ -18,7 +18,7 @@ from remuda.batch.hearing import Hearing
 from remuda.batch.index import IdTable, digest_id
 from remuda.batch.jobs import RequestJob
 from remuda.batch.loading import load_class, make_job
-from remuda.batch.output import Layout, Target, plan_target
+from remuda.batch.output import Layout, Target, plan_target, see_stranger
 from remuda.batch.source import Source
 from remuda.batch.threads import in_thread
 from remuda.batch.transport import AiohttpTransport
@@ -158,10 +158,13 @@ async def prepare(request: JobRequest, connection: Connection | None, given: Swa
 
 
 def _target(request: JobRequest, source: Source) -> Target:
-    return plan_target(
+    target = plan_target(
         request.output, files=request.num_threads, options=request.write_kwargs, inputs=source.files,
         pattern=request.input,
     )  # fmt: skip
+    if request.checkpointing and request.resume and not request.checkpoint_base().exists():
+        see_stranger(target)
+    return target
 
 
 def check(request: JobRequest) -> None:

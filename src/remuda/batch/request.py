@@ -121,8 +121,12 @@ class JobRequest:
 
     def checkpoint_path(self) -> Path:
         """Where the checkpoint is; nothing is created."""
-        base = Path(self.checkpoint_dir) if self.checkpoint_dir else Path(self.output.rstrip("/") + ".checkpoint")
+        base = self.checkpoint_base()
         return base / self.checkpoint_tag if self.checkpoint_tag else base
+
+    def checkpoint_base(self) -> Path:
+        """Where the checkpoints of all tags are; nothing is created."""
+        return Path(self.checkpoint_dir) if self.checkpoint_dir else Path(self.output.rstrip("/") + ".checkpoint")
 
 
 @dataclass(frozen=True)

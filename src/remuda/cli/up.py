@@ -88,7 +88,7 @@ def down(names: tuple[str, ...], everything: bool, remove: bool, wait: bool, tim
         say(f"{name} is down" if wait else f"{name} is being taken down")
 
 
-@click.command()
+@click.command(context_settings={"ignore_unknown_options": True})
 @click.argument("name")
 @click.argument("replicas", type=click.IntRange(min=1))
 def scale(name: str, replicas: int) -> None:

@@ -39,7 +39,11 @@ _TYPES = {
 
 def problems_of(error: ValidationError, model: type[BaseModel], resolved: Resolved) -> list[Problem]:
     """One problem for each thing that pydantic found."""
-    return [_problem(details, model, resolved) for details in error.errors(include_url=False)]
+    found = error.errors(include_url=False)
+    inside = {details["loc"][:length] for details in found for length in range(len(details["loc"]))}
+    # Without its wrong items a list is too short: that is no fault of its own.
+    own = [details for details in found if details["type"] != "too_short" or details["loc"] not in inside]
+    return [_problem(details, model, resolved) for details in own]
 
 
 def _problem(details: ErrorDetails, model: type[BaseModel], resolved: Resolved) -> Problem:
@@ -90,6 +94,8 @@ def _sentence(kind: str, path: Path, value: object, context: Mapping[str, Any]) 
     if kind in bounds:
         key, words = bounds[kind]
         return f"`{name}` must be {words} {context[key]}, not {given}", ""
+    if kind == "too_short":
+        return f"`{name}` must have at least {context['min_length']}", ""
     if kind == "string_too_short":
         return f"`{name}` must not be empty", ""
     return f"`{name}` is wrong: {kind.replace('_', ' ')}", ""

@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
-from remuda.specs.strict import Json, Seconds, Strict, Text, Texts, Words, wrong
+from remuda.specs.strict import Json, Seconds, Strict, Text, Texts, Words, contradiction, wrong
 from remuda.specs.swarm import Name  # noqa: TC001 - pydantic reads it when it runs
 
 
@@ -112,7 +112,8 @@ class PoolSpec(Strict):
     def _ends(self) -> PoolSpec:
         staying = sum(swarm.stays for swarm in self.swarms)
         if (staying >= self.bound and staying < len(self.swarms)) or staying > self.bound:
-            raise wrong(
+            raise contradiction(
+                "max_concurrent" if self.max_concurrent else "swarms",
                 f"{staying} of its swarms stay up (`keep`, or no `job`) and only {self.bound} may be up at once, "
                 "so the others would wait for ever",
                 "raise `max_concurrent`, or give them a job",

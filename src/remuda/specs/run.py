@@ -10,7 +10,7 @@ from pydantic import BeforeValidator, Field, WithJsonSchema, field_validator, mo
 
 from remuda.base.errors import InputError
 from remuda.base.units import parse_size
-from remuda.specs.strict import Env, Seconds, SecretEnv, Size, Strict, Text, Texts, Words, wrong
+from remuda.specs.strict import Env, Seconds, SecretEnv, Size, Strict, Text, Texts, Words, contradiction, wrong
 from remuda.specs.swarm import Name
 
 
@@ -225,13 +225,6 @@ def _signal_name(word: str) -> str:
     except (KeyError, ValueError):
         return ""
     return found.name.removeprefix("SIG")
-
-
-def contradiction(at: str, sentence: str, hint: str = "") -> Exception:
-    """An error of two fields that do not fit together, told at the field `at`."""
-    from pydantic_core import PydanticCustomError
-
-    return PydanticCustomError("said_at", "", {"at": at, "sentence": sentence, "hint": hint})
 
 
 EARLY_S = 60.0

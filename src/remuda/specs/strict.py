@@ -54,6 +54,11 @@ def wrong(sentence: str, hint: str = "") -> PydanticCustomError:
     return PydanticCustomError("said", "{sentence}", {"sentence": sentence, "hint": hint})
 
 
+def contradiction(at: str, sentence: str, hint: str = "") -> Exception:
+    """An error of two fields that do not fit together, told at the field `at`."""
+    return PydanticCustomError("said_at", "", {"at": at, "sentence": sentence, "hint": hint})
+
+
 def _as_json(value: object) -> object:
     if isinstance(value, Plain):
         return plain_value(value)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import decimal
 import json
 import re
+import shutil
 import subprocess
 import sys
 from typing import TYPE_CHECKING, Any
@@ -154,8 +155,8 @@ INPUTS = {
         "prompt,n\n" + "a,1\n" * 3000 + "b,1,2\n",
         "{source} cannot be read: CSV parse error: Row #3002: Expected 2 columns, got 3: b,1,2",
     ),
-    "latin-1 csv": ("x.csv", "prompt\nä\n".encode("latin-1"), "{source} cannot be read: "),
-    "latin-1 header": ("x.csv", "prömpt\na\n".encode("latin-1"), "{source} cannot be read: 'utf-8' codec can't decode"),
+    "latin-1 csv": ("x.csv", "prompt\nä\n".encode("latin-1"), "{source}:2: the line is not utf8"),
+    "latin-1 header": ("x.csv", "prömpt\na\n".encode("latin-1"), "{source}:1: the line is not utf8"),
     "empty csv": ("x.csv", b"", "{source} is empty"),
     "utf-16 jsonl": ("x.jsonl", '{"prompt": "a"}\n'.encode("utf-16"), "{source}:1: not JSON"),
     "empty jsonl": ("x.jsonl", b"", "--input: input {source} is empty"),
@@ -186,6 +187,21 @@ INPUTS = {
     "nothing in it": ("x", {"readme.txt": "a"}, "--input: directory {source} holds no parquet, jsonl or csv file"),
     "no rows of that column": ("x.jsonl", b'{"a": 1, "b": 2}\n', "--input: input {source} has none of the columns"),
 }
+
+
+@pytest.mark.parametrize("name", ["notes.csv", "notes.jsonl", "notes.parquet"])
+def test_a_file_that_no_job_wrote_is_kept(tmp_path: Path, echo: Run, name: str) -> None:
+    source, target = make(tmp_path, "in.csv", "prompt\na\n"), tmp_path / name
+    target.write_text("mine")
+    assert refusal(echo, source, target) == f"--output: the output {target} is there, and no checkpoint of it"
+    assert target.read_text() == "mine"
+    assert not list(tmp_path.glob("*.checkpoint"))
+    echo(source, target, resume=False)
+    assert target.read_bytes() != b"mine"
+    echo(source, target)
+    target.write_bytes(b"")
+    shutil.rmtree(f"{target}.checkpoint")
+    echo(source, target)  # an empty file, as mktemp makes them, is nobody's work
 
 
 @pytest.mark.parametrize("case", INPUTS)

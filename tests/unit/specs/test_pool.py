@@ -28,7 +28,7 @@ def write(folder: Path, text: str, name: str = "pool.yaml") -> Path:
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        pytest.param("swarms: []", "pool.yaml:1:", id="no swarms"),
+        pytest.param("swarms: []", "pool.yaml:1:9: `swarms` must have at least 1", id="no swarms"),
         pytest.param(f"swarms:\n- swarm: {SWARM}\n  jobb: {JOB}", "pool.yaml:3:3: ", id="unknown key"),
         pytest.param(f"max_concurrent: 0\nswarms:\n- swarm: {SWARM}\n  job: {JOB}", "pool.yaml:1:1", id="no place"),
         pytest.param(f"swarms:\n- job: {JOB}", "needs one of `config` (a file) and `swarm` (written here)", id="none"),

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import argparse
-import json
 import secrets
 import sys
 import tempfile
 from contextlib import contextmanager
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tests.conftest import Home
 from tests.soak.places import Cluster, ThisMachine
-from tests.soak.soak import Soak, table
+from tests.soak.soak import Soak, as_json, table
 from tests.soak.work import Lost
 
 from remuda.testing.slurm import SlurmBed
@@ -74,7 +72,7 @@ def main() -> int:
             except Lost as error:
                 sys.stderr.write(f"{place.name}, seed {options.seed}: {error}\n")
                 return 1
-        sys.stdout.write((json.dumps(asdict(figures)) if options.json else table(figures)) + "\n")
+        sys.stdout.write((as_json(figures) if options.json else table(figures)) + "\n")
         sys.stdout.flush()
     return 0
 

@@ -151,3 +151,8 @@ def table(figures: Figures) -> str:
         f"{figures.drills} node crashes; {figures.runs} runs and {figures.jobs} jobs complete, "
         f"{figures.allocations} ends told truly, {figures.in_place} restarts in place; nothing lost, doubled or left"
     )
+
+
+def as_json(figures: Figures) -> str:
+    """The figures for programs. (`asdict` counts a counter's items.)"""
+    return json.dumps(vars(figures))

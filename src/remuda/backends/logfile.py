@@ -19,7 +19,8 @@ BLOCK: Final = 65536
 """Most bytes that are read at once; longer lines come in pieces of about that."""
 _CONTINUES = 0x80
 """Upper two bits of a byte that goes on with a character of UTF-8."""
-_ENDS = re.compile(rb"\r+\n")
+_ENDS = re.compile(rb"(?<!\r)\r++\n")
+"""Never goes back: a log full of carriage returns must not hold the host."""
 
 
 @dataclass(frozen=True)

@@ -5,9 +5,11 @@ from __future__ import annotations
 import re
 from typing import Final
 
+# None of these patterns goes back and forth in what strangers wrote: time is in proportion to its length.
 _SEQUENCES: Final = re.compile(
     r"(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]"  # colours, movements of the cursor
-    r"|(?:\x1b[\]PX^_]|[\x90\x98\x9d-\x9f])[^\x07\x1b\x9c\n]*(?:\x07|\x1b\\|\x9c)"  # titles, links, the clipboard
+    # titles, links, the clipboard
+    r"|(?:\x1b[\]PX^_]|[\x90\x98\x9d-\x9f])[^\x07\x1b\x90\x98\x9c-\x9f\n]*+(?:\x07|\x1b\\|\x9c)"
     r"|\x1b[ -/]*[0-~]"
 )
 #: Controls; marks that turn the direction of writing; characters that nobody sees; halves of characters.
@@ -15,8 +17,8 @@ _UNSEEN: Final = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"
     "\ud800-\udfff\U000e0000-\U000e007f]"
 )
-_RETURNS: Final = re.compile(r"\r+(?=\n|\Z)")
-_SPACES: Final = re.compile(r"[ \t]*[\t\n]\s*")
+_RETURNS: Final = re.compile(r"(?<!\r)\r++(?=\n|\Z)")
+_SPACES: Final = re.compile(r"(?<! ) *+[\t\n]\s*+")
 
 
 def clean(text: str, *, one_line: bool = False) -> str:

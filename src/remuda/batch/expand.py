@@ -53,12 +53,19 @@ def expand_input(pattern: str) -> list[Path]:
         Files in natural order; ranges keep the order in which they are written.
 
     Raises:
-        InputError: nothing matches, a named file is missing or out of reach, or the files are of several formats.
+        InputError: nothing matches, a named file is missing, out of reach or no file, or they are of several formats.
     """
     try:
         found = _found(pattern)
     except OSError as error:
         raise InputError(f"input {pattern} cannot be looked at: {error.strerror}", where="--input") from error
+    for path in found:
+        if not path.is_file():  # opening it may never end
+            raise InputError(
+                f"input {path} is a pipe, a socket or a device",
+                hint="rows are read more than once: write them into a file first",
+                where="--input",
+            )
     formats = {format_of(path) for path in found}
     if len(formats) > 1:
         raise InputError(f"{pattern} mixes files of several formats: {', '.join(sorted(formats))}", where="--input")

@@ -14,7 +14,8 @@ MOST_TOKENS: Final = 1 << 31
 _LONGEST_WORD: Final = 200
 #: What nests deeper is not looked at; Python's own parser gives up at about a thousand.
 _DEEPEST: Final = 200
-_TOKEN: Final = re.compile(r'"(?:[^"\\]|\\.)*"|[\[\]{}]', re.DOTALL)
+#: Never goes back, whatever a server sends: a text without an end reaches to the end of all.
+_TOKEN: Final = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)|[\[\]{}]', re.DOTALL)
 
 
 def parse(body: bytes) -> Any:

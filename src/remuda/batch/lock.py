@@ -13,6 +13,7 @@ import logging
 import os
 import re
 import socket
+import stat
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final, TypeVar
 
@@ -73,6 +74,11 @@ class FileLock:
                 fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
             except OSError as error:
                 raise RemudaError(f"{self._what} cannot be used: {self._path}: {error.strerror}") from error
+            if not stat.S_ISREG(os.fstat(fd).st_mode):  # a pipe that somebody put there
+                os.close(fd)
+                raise RemudaError(
+                    f"{self._what} cannot be used: {self._path} is no file", hint=f"remove it, or {self._hint}"
+                )
             try:
                 fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError as error:

@@ -19,7 +19,7 @@ import socket
 import sys
 import threading
 import time
-from http.server import BaseHTTPRequestHandler, HTTPServer
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 from urllib.parse import urlsplit
 
@@ -43,6 +43,10 @@ METRICS_LABEL: Final = "remuda-metrics"
 _MOST_BYTES = 1 << 20
 """Of a request that nobody can answer; whoever sends it may be anybody."""
 _BLOCK_BYTES = 1 << 16
+_MOST_AT_ONCE = 64
+"""Threads of the process that holds the waiting room."""
+_SILENT_S = 5.0
+"""Whoever says nothing to the waiting room for so long is sent away."""
 
 
 class Parser(argparse.ArgumentParser):
@@ -70,6 +74,7 @@ class WaitingRoom(BaseHTTPRequestHandler):
     key = ""
     """That smg sends; nobody else is told anything."""
     registered = False
+    timeout = _SILENT_S
 
     def do_GET(self) -> None:
         """Answer what smg asks when it registers a worker."""
@@ -166,11 +171,26 @@ def set_door(host: str, port: int, keys: frozenset[str]) -> tuple[str, int, int]
     return LOOPBACK, inside.port, inside.metrics_port
 
 
+class WaitingRoomServer(ThreadingHTTPServer):
+    """Serves it on a free port, so that one who connects and says nothing keeps smg from nothing."""
+
+    timeout = POLL_S
+
+    def __init__(self) -> None:
+        super().__init__((LOOPBACK, 0), WaitingRoom)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Hear so many at once; the next hang up before they cost a thread."""
+        if threading.active_count() > _MOST_AT_ONCE:
+            self.shutdown_request(request)
+        else:
+            super().process_request(request, client_address)
+
+
 def open_waiting_room(base_url: str, model: str, key: str, metrics_url: str) -> None:
     """Start the process that holds the waiting room and registers it once smg answers at `base_url`."""
     WaitingRoom.model, WaitingRoom.key = model, secrets.token_hex(16)
-    server = HTTPServer(("127.0.0.1", 0), WaitingRoom)
-    server.timeout = POLL_S
+    server = WaitingRoomServer()
     parent = os.getpid()
     if os.fork() != 0:
         server.socket.close()

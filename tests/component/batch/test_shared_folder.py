@@ -8,7 +8,7 @@ from zlib import crc32
 
 import pytest
 
-from remuda.base.errors import NotPrivate, RemudaError
+from remuda.base.errors import InputError, NotPrivate, RemudaError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -51,6 +51,18 @@ def test_a_planted_lock_empties_nothing(
     with pytest.raises(RemudaError, match="cannot be used"):
         run(stub.url, prompts(["a"]), output=str(tmp_path / "out.parquet"))
     assert mine.read_text() == MINE
+
+
+def test_a_pipe_in_place_of_a_lock_is_named(stub: StubProcess, prompts: Prompts, run: Run, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / ".out.parquet.lock")
+    with pytest.raises(RemudaError, match=r"\.out\.parquet\.lock is no file"):
+        run(stub.url, prompts(["a"]), output=str(tmp_path / "out.parquet"))
+
+
+def test_a_pipe_in_place_of_the_input_keeps_nobody_waiting(stub: StubProcess, run: Run, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "in.jsonl")
+    with pytest.raises(InputError, match="is a pipe"):
+        run(stub.url, tmp_path / "in.jsonl", output=str(tmp_path / "out.parquet"))
 
 
 def test_a_planted_log_is_not_read(stub: StubProcess, prompts: Prompts, run: Run, tmp_path: Path, mine: Path) -> None:

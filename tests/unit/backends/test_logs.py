@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
+import time
 from contextlib import aclosing, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -344,3 +345,13 @@ async def test_a_place_is_told_before_there_is_a_file(log: Path) -> None:
         assert (await anext(blocks), read.place()) == (b"", Place())
     add(log, "one\n")
     assert await behind(log, Place()) == ["one"]
+
+
+def test_a_block_full_of_carriage_returns_is_read_at_once(log: Path) -> None:
+    log.write_bytes(b"\r" * 65_000 + b"x\r\r\n")
+    file = LogFile.open(log)
+    assert file is not None
+    began = time.process_time()
+    assert file.block(0).text == b"\r" * 65_000 + b"x\n"
+    file.close()
+    assert time.process_time() - began < 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 
 import pytest
 from hypothesis import given
@@ -65,3 +66,21 @@ def test_json_says_what_it_said(said: str) -> None:
     shown = clean_json(json.dumps({"line": said}, ensure_ascii=False))
     assert json.loads(shown) == {"line": said}
     assert clean(shown) == shown
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        pytest.param("\r" * 30_000 + "x", id="carriage returns"),
+        pytest.param("\x9d" * 30_000, id="titles that never end"),
+        pytest.param("\x1b]" * 30_000, id="titles in two bytes"),
+        pytest.param("\x1b[" + "0" * 30_000, id="a sequence that never ends"),
+        pytest.param(" " * 30_000 + "x", id="spaces"),
+        pytest.param(" \t" * 30_000 + "x", id="spaces and tabs"),
+    ],
+)
+@pytest.mark.parametrize("one_line", [False, True])
+def test_cleaning_takes_no_longer_than_the_text_is_long(said: str, one_line: bool) -> None:
+    began = time.process_time()
+    clean(said, one_line=one_line)
+    assert time.process_time() - began < 1

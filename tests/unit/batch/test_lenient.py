@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import time
+import tracemalloc
+from contextlib import suppress
 from typing import Any
 
 import orjson
@@ -52,6 +55,32 @@ def test_what_nests_deeply_is_null_and_the_rest_is_kept(depth: int, pair: str) -
 def test_no_json_at_all(body: bytes) -> None:
     with pytest.raises(ValueError):  # noqa: PT011 - of either parser
         parse(body)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        pytest.param(b'{"choices":[{"message":{"content":"' + rb"\"" * 30_000, id="cut off between quotes"),
+        pytest.param(b'{"a":"' + rb"\\" * 30_000 + b"\\", id="cut off behind a backslash"),
+        pytest.param(b'"' * 60_001, id="quotes only"),
+        pytest.param(b'{"a": NaN, "b": "' + rb"\"" * 30_000 + b'"}', id="closed"),
+    ],
+)
+def test_reading_takes_no_longer_than_the_body_is_long(body: bytes) -> None:
+    began = time.process_time()
+    with suppress(ValueError):
+        parse(body)
+    assert time.process_time() - began < 1
+
+
+def test_a_long_text_in_a_flawed_body_costs_no_more_than_its_copies() -> None:
+    body = b'{"bad": NaN, "text": "' + b"a" * (1 << 20) + b'"}'
+    tracemalloc.start()
+    try:
+        assert len(parse(body)["text"]) == 1 << 20
+        assert tracemalloc.get_traced_memory()[1] < 16 << 20
+    finally:
+        tracemalloc.stop()
 
 
 @given(ANY)

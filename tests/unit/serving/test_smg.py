@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import http.client
 import socket
 import threading
-from http.server import ThreadingHTTPServer
-from typing import Any
+from contextlib import closing
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -13,8 +14,12 @@ from remuda.base.errors import InputError
 from remuda.plan.model import HOST_MARK, PORT_MARK, Endpoint, Group, Role, Secret
 from remuda.serving.prometheus import parse, quantile, total
 from remuda.serving.router import NO_KEYS, Keys, RouterSettings, router_named
+from remuda.serving.signed import LOOPBACK
 from remuda.serving.smg import SmgRouter, beside, summarize
-from remuda.serving.smg_launcher import LABEL, WaitingRoom, parser
+from remuda.serving.smg_launcher import LABEL, WaitingRoom, WaitingRoomServer, parser
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 ENDPOINT = Endpoint(port=8080, router="router", model="tiny")
 
@@ -134,7 +139,7 @@ def test_stats_without_metrics_are_zero() -> None:
 
 def test_the_waiting_room_keeps_nothing_of_what_it_is_sent() -> None:
     """Anybody on the machine may send to it, and say that much will come."""
-    server = ThreadingHTTPServer(("127.0.0.1", 0), WaitingRoom)
+    server = WaitingRoomServer()
     threading.Thread(target=server.serve_forever, daemon=True).start()
     try:
         with socket.create_connection(("127.0.0.1", server.server_port), 30) as line:
@@ -144,3 +149,29 @@ def test_the_waiting_room_keeps_nothing_of_what_it_is_sent() -> None:
     finally:
         server.shutdown()
         server.server_close()
+
+
+@pytest.fixture
+def waiting_room() -> Iterator[int]:
+    """Its port."""
+    server = WaitingRoomServer()
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield server.server_port
+    server.shutdown()
+    server.server_close()
+
+
+def test_who_says_nothing_keeps_smg_out_of_no_waiting_room(waiting_room: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(WaitingRoom, "timeout", 120)
+    with (
+        socket.create_connection((LOOPBACK, waiting_room), 30),
+        closing(http.client.HTTPConnection(LOOPBACK, waiting_room, timeout=10)) as smg,
+    ):
+        smg.request("GET", "/health")
+        assert smg.getresponse().status == 200
+
+
+def test_who_says_nothing_in_the_waiting_room_is_sent_away(waiting_room: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(WaitingRoom, "timeout", 0.05)
+    with socket.create_connection((LOOPBACK, waiting_room), 30) as idle:
+        assert idle.recv(1) == b""

@@ -7,7 +7,7 @@ from pathlib import Path
 
 CLI = Path(__file__).parents[2] / "src" / "remuda" / "cli"
 RAW = {
-    ("__init__.py", 1),  # a word of its own, said without importing more
+    ("__init__.py", 2),  # a word of its own, said without importing more
     ("status.py", 2),  # logs --raw, and JSON that is clean already
     ("job.py", 1),  # job logs --raw
 }

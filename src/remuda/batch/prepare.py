@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from remuda.base.errors import Conflict, InputError, Interrupted
 from remuda.batch import checkpoint as store
@@ -32,6 +32,10 @@ if TYPE_CHECKING:
     from remuda.batch.lock import FolderLock
     from remuda.batch.request import JobRequest
     from remuda.batch.transport import Transport
+
+
+_SWARM_WAIT_S: Final = 30.0
+"""How long a job waits at its start for the user's own swarm on this machine: its router may just be starting again."""
 
 
 @dataclass
@@ -100,7 +104,7 @@ def open_connection(request: JobRequest) -> Connection | None:
     if not request.endpoint:
         return None
     if request.swarm_dir:
-        return _follow(request, Address(f"{request.swarm_dir}/{DOWN}", request.endpoint, moves=False), START_WAIT_S)
+        return _follow(request, Address(f"{request.swarm_dir}/{DOWN}", request.endpoint, moves=False), _SWARM_WAIT_S)
     url = base_url(request.endpoint)
     key = read_key(url, env=request.api_key_env, file=request.api_key_file)
     hearing = Hearing()

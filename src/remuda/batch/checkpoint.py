@@ -106,10 +106,9 @@ class Checkpoint:
         if found.damaged:
             kept = salvage(path)
             self.notes.append(
-                f"{path} was damaged: {found.lost} of its records are lost, and their rows are asked again; "
-                f"the damaged file is kept as {kept.name}"
+                f"{path} was damaged: {found.lost} of its records cannot be read, and rows without another one are "
+                f"asked again; the damaged file is kept as {kept.name}"
             )
-            _log.warning("%s", self.notes[-1])
             self._index.close()
             self._is_doubtful = True
             self.done = self.errors = 0

@@ -310,11 +310,17 @@ class _ApiServer(uvicorn.Server):
         self._ended.set()
 
 
+def _is_fault(record: logging.LogRecord) -> bool:
+    """Whether a record is more than an answer that was cut short because the host ends: followers go on at the next."""
+    return record.exc_info is None or not isinstance(record.exc_info[1], asyncio.CancelledError)
+
+
 def _server(app: App) -> _ApiServer:
     config = uvicorn.Config(
         app.make(), log_config=None, access_log=False, lifespan="off", timeout_graceful_shutdown=1, date_header=False
     )
     server = _ApiServer(config)
+    logging.getLogger("uvicorn.error").addFilter(_is_fault)
     # The host handles signals itself, for all of its parts.
     server.capture_signals = nullcontext  # type: ignore[method-assign, assignment]
     return server

@@ -97,7 +97,7 @@ def test_one_flipped_bit_costs_one_row_and_is_told(tmp_path: Path, echo: Run) ->
     log.write_bytes(raw)
     asked, summary = check(tmp_path, echo)
     assert asked == [text]
-    lost = f"{log} was damaged: 1 of its records are lost, and their rows are asked again"
+    lost = f"{log} was damaged: 1 of its records cannot be read, and rows without another one are asked again"
     assert summary.notes == (f"{lost}; the damaged file is kept as results.damaged-1.log",)
     assert (checkpoint / "results.damaged-1.log").read_bytes() == raw
 

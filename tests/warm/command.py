@@ -40,7 +40,7 @@ def surroundings(env: Mapping[str, str]) -> dict[str, Any]:
 def is_same(path: Path, env: Mapping[str, str]) -> bool:
     """Whether what is forked by the one who listens there is as what this process would start."""
     began: dict[str, Any] = json.loads(path.with_suffix(".json").read_text())
-    return began == json.loads(json.dumps(surroundings(env)))
+    return bool(began == json.loads(json.dumps(surroundings(env))))
 
 
 class Forked:

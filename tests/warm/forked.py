@@ -107,16 +107,20 @@ class Forked(subprocess.Popen[str]):
             line += piece
         return int(line)
 
+    def _has_ended(self, timeout_s: float) -> bool:
+        poll = select.poll()  # tests open more descriptors than `select` can name
+        poll.register(self._connection, select.POLLIN)
+        return bool(poll.poll(timeout_s * 1000))
+
     def _internal_poll(self, *_: Any, **__: Any) -> int | None:
-        if self.returncode is None and select.select([self._connection], [], [], 0)[0]:
+        if self.returncode is None and self._has_ended(0):
             self._wait(None)
         code: int | None = self.returncode
         return code
 
     def _wait(self, timeout: float | None) -> int:
         if self.returncode is None:
-            if not select.select([self._connection], [], [], timeout)[0]:
-                assert timeout is not None
+            if timeout is not None and not self._has_ended(timeout):
                 raise subprocess.TimeoutExpired(self.args, timeout)
             self.returncode = self._read()
             self._connection.close()
@@ -128,3 +132,11 @@ def command(words: list[str], **given: Any) -> subprocess.Popen[str]:
     if is_same(PARENT.socket, given["env"]):
         return Forked("remuda.cli:main", ["remuda", *words], is_command=True, **given)
     return subprocess.Popen([*PARENT.command(), *words], text=True, **given)
+
+
+def program(module: str, words: list[str], **given: Any) -> subprocess.Popen[str]:
+    """The `main` of a program of the tests, in the same way."""
+    where = {"cwd": HERE.parents[1], **given}
+    if is_same(PARENT.socket, given["env"]):
+        return Forked(f"{module}:main", [module, *words], **where)
+    return subprocess.Popen([sys.executable, "-m", module, *words], text=True, **where)

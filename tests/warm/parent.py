@@ -34,7 +34,8 @@ LIMIT = 1 << 20
 HOST = "remuda.host.server:main"
 MODULES = (
     "remuda.host.server", "remuda.backends.local.backend", "remuda.backends.slurm.backend", "remuda.serving.nginx",
-    "remuda.serving.smg", "uvicorn.loops.auto", "uvicorn.protocols.http.auto",
+    "remuda.serving.smg", "uvicorn.loops.auto", "uvicorn.protocols.http.auto", "uvicorn.protocols.websockets.auto",
+    "uvicorn.lifespan.off", "pydantic.v1", "encodings.idna", "remuda.store.migrate", "alembic.command",
 )  # fmt: skip
 UNWANTED = ("pyarrow", "numpy", "pandas", "ray")
 """They start threads, or are so large that only who needs them is to have them."""

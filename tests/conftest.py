@@ -14,7 +14,7 @@ import tempfile
 import time
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import IO, TYPE_CHECKING, Any, TypeVar
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -24,7 +24,7 @@ from remuda.backends.rundir import allocation_dir
 from remuda.base.paths import StatePaths
 from remuda.control.client import HostClient
 from tests.strangers import common, loose, squatter, stranger  # noqa: F401 - fixtures
-from tests.warm.command import surroundings
+from tests.warm import forked
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -76,35 +76,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: not item.nodeid.startswith(SLOW))
 
 
-class Parent:
-    """The process that forks hosts for the tests of this worker; it begins with the first that is asked for."""
-
-    def __init__(self) -> None:
-        self._folder = Path(tempfile.mkdtemp(prefix="rw", dir="/tmp"))
-        self.socket = self._folder / "s"
-        self._process: subprocess.Popen[bytes] | None = None
-
-    def command(self) -> list[str]:
-        """What runs `remuda` so that it forks the host it needs."""
-        if self._process is None:
-            self.socket.with_suffix(".json").write_text(json.dumps(surroundings()))
-            self._process = subprocess.Popen([PYTHON, str(WARM / "parent.py"), str(self.socket)], stdin=subprocess.PIPE)
-            atexit.register(self.close, os.getpid())
-            until(self.socket.exists, "the parent of hosts has loaded its modules")
-        return [PYTHON, str(WARM / "command.py"), str(self.socket)]
-
-    def close(self, owner: int) -> None:
-        """It ends with what it reads from."""
-        if self._process is None or self._process.stdin is None or os.getpid() != owner:
-            return
-        self._process.stdin.close()
-        self._process.wait(10)
-        shutil.rmtree(self._folder, ignore_errors=True)
-
-
-WARM = Path(__file__).parent / "warm"
 COLD = [PYTHON, "-m", "remuda"]
-PARENT = Parent()
 
 
 class Home:
@@ -112,12 +84,12 @@ class Home:
 
     Args:
         root: an empty directory.
-        cold: start hosts as a user's command does, and not as forks of a process that has loaded what they need.
+        cold: start commands and hosts as a user does, and not as forks of a process that has loaded what they need.
     """
 
     def __init__(self, root: Path, *, cold: bool = False) -> None:
         self.root = root
-        self.command = COLD if cold else PARENT.command()
+        self.cold = cold
         self.paths = StatePaths(root / "home")
         self.paths.prepare()
         self.client = HostClient(self.paths)
@@ -140,33 +112,29 @@ class Home:
 
         What it says while a busy machine lets it wait for its host is left out, unless `patience` is asked about.
         """
-        done = subprocess.run(
-            [*self.command, *arguments],
-            env={**self.env, **(env or {})},
-            cwd=self.root,
-            capture_output=True,
-            text=True,
-            timeout=timeout,
-            stdin=subprocess.DEVNULL,
-            check=False,
-        )
-        if not patience:
-            done.stderr = at_once(done.stderr)
+        process = self.start(*arguments, env=env)
+        with process:
+            try:
+                out, err = process.communicate(timeout=timeout)
+            except BaseException:
+                process.kill()
+                raise
+        done = subprocess.CompletedProcess(process.args, process.returncode, out, err if patience else at_once(err))
         if check:
             assert done.returncode == 0, f"{arguments}: {done.returncode}\n{done.stdout}\n{done.stderr}\n{self.log()}"
         return done
 
-    def start(self, *arguments: str, env: Mapping[str, str] | None = None) -> subprocess.Popen[str]:
+    def start(
+        self, *arguments: str, env: Mapping[str, str] | None = None, stdout: int | IO[str] = subprocess.PIPE
+    ) -> subprocess.Popen[str]:
         """Start a command and go on."""
-        return subprocess.Popen(
-            [*self.command, *arguments],
-            env={**self.env, **(env or {})},
-            cwd=self.root,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            stdin=subprocess.DEVNULL,
-            text=True,
-        )
+        given: dict[str, Any] = {
+            "env": {**self.env, **(env or {})}, "cwd": self.root, "stdin": subprocess.DEVNULL,
+            "stdout": stdout, "stderr": subprocess.PIPE,
+        }  # fmt: skip
+        if self.cold:
+            return subprocess.Popen([*COLD, *arguments], text=True, **given)
+        return forked.command(list(arguments), **given)
 
     def log(self) -> str:
         """The end of the host's log."""

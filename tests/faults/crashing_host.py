@@ -1,8 +1,8 @@
 """A host that is killed (SIGKILL, by itself) just before or after its N-th step between deciding and recording.
 
-`python crashing_host.py [slurm]` reads lines of the form `N`, or `before NAME` and `after NAME` for the first step of
-that name, from standard input; for each it runs one host in a forked child and prints the step at which it died, or
-`none` when it was stopped before it came so far. Forking saves the imports.
+`python -m tests.faults.crashing_host [slurm]` reads lines of the form `N`, or `before NAME` and `after NAME` for the
+first step of that name, from standard input; for each it runs one host in a forked child and prints the step at which
+it died, or `none` when it was stopped before it came so far. It is a fork itself (`tests/warm`), which saves imports.
 """
 
 from __future__ import annotations
@@ -13,11 +13,6 @@ import signal
 import sys
 from typing import TYPE_CHECKING, Any
 
-import alembic.command
-import uvicorn.protocols.http.h11_impl  # noqa: F401 - loaded here, once
-
-import remuda.serving.smg
-import remuda.store.migrate  # noqa: F401
 from remuda.backends.local.backend import LocalBackend
 from remuda.backends.local.client import LocalClient
 from remuda.backends.slurm.backend import SlurmBackend
@@ -69,7 +64,6 @@ class Bomb:
 
 
 def main() -> None:
-    assert alembic.command
     is_slurm = sys.argv[1:] == ["slurm"]
     steps = RECORDS + (SLURM if is_slurm else LOCAL)
     if is_slurm:
@@ -87,4 +81,5 @@ def main() -> None:
             os.write(1, b"none\n")
 
 
-main()
+if __name__ == "__main__":
+    main()

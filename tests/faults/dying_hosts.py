@@ -9,8 +9,9 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tests.conftest import PYTHON, Home, until
+from tests.conftest import Home, until
 from tests.faults.slurm_runs import Runs
+from tests.warm import forked
 
 from remuda.base.errors import RemudaError
 
@@ -28,10 +29,9 @@ class DyingHosts:
     def __init__(self, home: Home, backend: str = "slurm") -> None:
         self.home = home
         self.log = (home.root / "crash.log").open("w")
-        self.program = subprocess.Popen(
-            [PYTHON, str(Path(__file__).with_name("crashing_host.py")), backend],
-            env={**home.env, "REMUDA_SLURM_POLL_S": "0.3"}, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-            stderr=self.log, text=True,
+        self.program = forked.program(
+            "tests.faults.crashing_host", [backend], env={**home.env, "REMUDA_SLURM_POLL_S": "0.3"},
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.log,
         )  # fmt: skip
 
     def run(self, step: int | str) -> None:

@@ -325,7 +325,7 @@ def test_nothing_is_executed_and_all_arrives_verbatim(home: Home) -> None:
         watchdog={"enabled": False}, router="none",
     )  # fmt: skip
     home.run("up", "-c", str(path))
-    line = until(home.run("logs", "herd").stdout.strip, "its line")
+    line = until(lambda: home.run("logs", "herd").stdout, "its line")
     assert json.loads(line) == [[EVIL, EVIL, EVIL], EVIL]
     named = home.run("up", "-c", str(path), "-n", EVIL, check=False)
     assert named.returncode == 2

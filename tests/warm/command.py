@@ -15,23 +15,32 @@ import socket
 import subprocess
 import sys
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 _LIMITS = (resource.RLIMIT_NOFILE, resource.RLIMIT_NPROC, resource.RLIMIT_FSIZE, resource.RLIMIT_AS)
 #: What an interpreter and its libraries read when they start, which a forked one has behind it.
-_AT_START = ("PYTHON", "LD_", "FAKETIME", "MALLOC")
+_AT_START = ("PYTHON", "LD_", "FAKETIME", "MALLOC", "LANG", "LC_", "TZ")
 
 
-def surroundings() -> dict[str, Any]:
-    """What a host has from the process that starts it, beside the environment and the working directory."""
+def surroundings(env: Mapping[str, str]) -> dict[str, Any]:
+    """What a process has from the one that starts it, beside the environment and the working directory."""
     return {
         "namespaces": [str(Path(f"/proc/self/ns/{name}").readlink()) for name in ("net", "mnt", "user", "pid")],
         "user": [os.getresuid(), os.getresgid()],
         "umask": Path("/proc/self/status").read_text().split("Umask:")[1].split()[0],
         "limits": [resource.getrlimit(limit) for limit in _LIMITS],
-        "start": sorted(f"{name}={value}" for name, value in os.environ.items() if name.startswith(_AT_START)),
+        "start": sorted(f"{name}={value}" for name, value in env.items() if name.startswith(_AT_START)),
         "cgroup": Path("/proc/self/cgroup").read_text(),
     }
+
+
+def is_same(path: Path, env: Mapping[str, str]) -> bool:
+    """Whether what is forked by the one who listens there is as what this process would start."""
+    began: dict[str, Any] = json.loads(path.with_suffix(".json").read_text())
+    return bool(began == json.loads(json.dumps(surroundings(env))))
 
 
 class Forked:
@@ -63,8 +72,7 @@ class Starter:
 
     def Popen(self, words: list[str], **given: Any) -> Forked | subprocess.Popen[bytes]:  # noqa: N802 - its name there
         """Fork a host, or start one where a fork would not be the same."""
-        same = json.loads(self._path.with_suffix(".json").read_text()) == json.loads(json.dumps(surroundings()))
-        if words[1:] != ["-m", "remuda.host"] or not same:
+        if words[1:] != ["-m", "remuda.host"] or not is_same(self._path, given["env"]):
             return subprocess.Popen(words, **given)
         return Forked(self._ask({"cwd": str(given["cwd"]), "env": given["env"]}, given["stdout"]))
 

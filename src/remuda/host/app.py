@@ -131,12 +131,12 @@ class App:
         app.add_middleware(Faults, log=self.service.paths.host_log)
         app.add_exception_handler(RemudaError, _answer_error)
         app.add_exception_handler(RequestValidationError, _answer_invalid)
-        router = APIRouter(prefix="/api/v1")
+        router = app.router  # one that is included is built twice, which is most of what a host does when it starts
+        router.prefix = "/api/v1"
         self._add_host(router)
         self._add_workloads(router)
         self._add_database(router)
         add_nodes(router, Nodes.of(self.service))
-        app.include_router(router)
         return app
 
     def _add_host(self, router: APIRouter) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.conftest import COLD, PYTHON, Home, at_once, until
+from tests.conftest import PYTHON, Home, at_once, until
 from tests.strangers import dumps, modes
 
 from remuda.base.errors import HostUnreachable, NotPrivate
@@ -47,7 +47,7 @@ def project(common: Path) -> Iterator[Home]:
     (common / "train.sh").write_text(f"{SCRIPT}echo trained\n")
     one = Home.__new__(Home)
     one.root, one.paths = common, StatePaths(common / "home")
-    one.client, one.env, one.command = HostClient(one.paths), {}, COLD
+    one.client, one.env, one.cold = HostClient(one.paths), {}, True
     yield one
     one.close()
 

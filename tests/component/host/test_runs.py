@@ -153,6 +153,15 @@ def test_who_looks_on_goes_on_when_the_host_dies(home: Home) -> None:
     assert home.host_pid() != pid
 
 
+def test_a_host_that_is_stopped_under_followers_finds_no_fault_in_it(home: Home) -> None:
+    home.run("run", script(home, "echo one; sleep 600"))
+    with home.start("logs", "train", "-f") as following:
+        assert _line(following) == "one"
+        home.run("host", "stop")
+        following.kill()
+    assert "Traceback" not in home.paths.host_log.read_text()
+
+
 def _line(command: subprocess.Popen[str]) -> str:
     assert command.stdout is not None
     return command.stdout.readline().strip()

@@ -8,6 +8,9 @@ STAMP := $(VENV)/.installed
 # Tests mostly wait, for clusters and for what they killed: there are four for each core.
 WORKERS := $(shell echo $$((4 * $$(nproc))))
 
+# Images set it to stay small. Tests start thousands of processes, which would compile what they import each time.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 .PHONY: help install compile demo test check lint types contracts format lock bench proof soak vllm clean
 

@@ -8,6 +8,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Protocol
 
 import pytest
+from tests.nodeprogram import node_program
 
 from remuda.backends.base import Backend, Handle, Rendered, Request, TaskKey, make_token
 from remuda.backends.local.backend import LocalBackend
@@ -18,7 +19,6 @@ from remuda.backends.slurm.client import SlurmClient
 from remuda.backends.slurm.commands import Commands
 from remuda.backends.slurm.render import SlurmSite
 from remuda.base.ids import new_suffix
-from remuda.node.zipapp import build_zipapp
 from remuda.plan.model import Command, Group, Kind, NodeRestart, Resources, Role, Workload
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ class LocalBed:
         self.uid = new_suffix(8)
         self.made: list[LocalBackend] = []
         (root / "workloads").mkdir()
-        self.program = build_zipapp(root / "node")
+        self.program = node_program(root / "node")
 
     def make(self) -> Backend:
         site = LocalSite(
@@ -104,7 +104,7 @@ class SlurmContractBed:
         self.cluster = cluster
         self.uid = new_suffix(8)
         (root / "workloads").mkdir()
-        self.program = build_zipapp(root / "node")
+        self.program = node_program(root / "node")
 
     def make(self) -> Backend:
         site = SlurmSite(

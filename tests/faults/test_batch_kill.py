@@ -105,7 +105,8 @@ def test_killed_anywhere_and_resumed(seed: int, nursery: Nursery, stub: StubProc
     assert table.column("prompt").to_pylist() == prompts
     assert table.column("result").to_pylist() == [f"echo: {prompt}" for prompt in prompts]
     assert table.column("error").null_count == ROWS
-    asked = [stub.stats()["prompts"][prompt] for prompt in prompts]
+    counts = stub.stats()["prompts"]
+    asked = [counts[prompt] for prompt in prompts]
     assert min(asked) >= 1
     # Per kill: what was in flight, and what was answered but not yet written.
     assert sum(asked) - ROWS <= kills * (IN_FLIGHT + INTERVAL)

@@ -73,11 +73,11 @@ def one_life(home: Home, hosts: DyingHosts, step: int | str, name: str) -> str:
         deadline = time.monotonic() + 90
         while home.view(name)["ready"] < 2:
             assert time.monotonic() < deadline
-            time.sleep(0.01)
+            time.sleep(0.03)
         home.client.post(f"/workloads/{name}/down")
         while home.view(name)["phase"] != "DOWN":
             assert time.monotonic() < deadline
-            time.sleep(0.01)
+            time.sleep(0.03)
     death = hosts.death()
     hosts.run(10_000)  # the user types the same again
     view = until(lambda: bring_up(home, asked), f"{name} is accepted after a death {death}")

@@ -32,8 +32,6 @@ if TYPE_CHECKING:
 
 MODELS = b'HTTP/1.1 200 OK\r\ncontent-length: 11\r\nconnection: close\r\n\r\n{"data":[]}'
 CUT = b"HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\n{"
-SMALL = gzip.compress(b" " * (65 << 20), 9)
-BOMB = b"HTTP/1.1 200 OK\r\ncontent-encoding: gzip\r\ncontent-length: %d\r\n\r\n%s" % (len(SMALL), SMALL)
 
 
 @pytest.fixture(autouse=True)
@@ -201,7 +199,9 @@ def test_a_server_that_is_none_is_named_in_words(run: Run, prompts: Prompts, row
     """No exception of a library stands in a row's error."""
 
     def talk(listening: socket.socket) -> None:
-        replies = [b"220 mail.example ESMTP\r\n\r\n", CUT, BOMB, b""]
+        small = gzip.compress(b" " * (65 << 20), 9)
+        bomb = b"HTTP/1.1 200 OK\r\ncontent-encoding: gzip\r\ncontent-length: %d\r\n\r\n%s" % (len(small), small)
+        replies = [b"220 mail.example ESMTP\r\n\r\n", CUT, bomb, b""]
         with contextlib.suppress(OSError):
             while replies:
                 made, _ = listening.accept()

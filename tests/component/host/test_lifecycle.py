@@ -7,13 +7,15 @@ import queue
 import signal
 import threading
 import urllib.request
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import openai
 import pytest
 from tests.conftest import Home, until
 
 from remuda.base import log
+
+if TYPE_CHECKING:
+    import openai
 
 
 @pytest.fixture(scope="module")
@@ -25,6 +27,8 @@ def herd(shared_home: Home) -> Home:
 
 
 def client_of(home: Home, name: str = "herd") -> openai.OpenAI:
+    import openai
+
     return openai.OpenAI(base_url=home.view(name)["endpoint"] + "/v1", api_key="none", max_retries=0, timeout=90)
 
 

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+from typing import TYPE_CHECKING
 
-import openai
 import pyarrow.parquet as pq
 import pytest
 from tests.conftest import Home, until
 
 from remuda.serving.tiny import make_tiny_model
+
+if TYPE_CHECKING:
+    import openai
 
 pytestmark = pytest.mark.real
 KEY = "k-3c9a77"
@@ -32,6 +35,8 @@ ALL_OF_IT = {"ignore_eos": True}
 
 
 def client_of(home: Home, key: str = KEY) -> openai.OpenAI:
+    import openai
+
     return openai.OpenAI(base_url=home.view("pony")["endpoint"] + "/v1", api_key=key, max_retries=0, timeout=90)
 
 
@@ -52,6 +57,8 @@ def test_the_stock_client_chats_and_streams(pony: Home) -> None:
 
 
 def test_a_wrong_key_is_refused(pony: Home) -> None:
+    import openai
+
     with client_of(pony, "wrong") as client, pytest.raises(openai.AuthenticationError):
         client.completions.create(model="tiny", prompt="x", max_tokens=1)
 

@@ -10,13 +10,13 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.nodeprogram import node_program
 
 from remuda.backends.base import Handle, Life, Observed, Request, TaskKey, make_token
 from remuda.backends.local.backend import LocalBackend
 from remuda.backends.local.processes import tokens_by_pid
 from remuda.backends.local.render import LocalSite
 from remuda.base.ids import new_suffix
-from remuda.node.zipapp import build_zipapp
 from remuda.plan.model import Command, Group, Kind, NodeRestart, Role, Workload
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ class LocalBed:
         self.workloads = root / "workloads"
         self.workloads.mkdir()
         self.site = LocalSite(
-            self.workloads, build_zipapp(root / "node"), sys.executable, root / "host.json", root / "ports"
+            self.workloads, node_program(root / "node"), sys.executable, root / "host.json", root / "ports"
         )
         self.backend = LocalBackend(self.site)
 

@@ -12,7 +12,6 @@ import time
 import urllib.request
 from typing import TYPE_CHECKING
 
-import openai
 import pytest
 from tests.component.serving.conftest import status_of
 from tests.component.serving.load import Outcome, chat, load
@@ -46,6 +45,8 @@ def run(*flags: str) -> subprocess.CompletedProcess[str]:
 
 
 async def test_it_answers_all_that_a_job_asks(llamacpp: Start) -> None:
+    import openai
+
     server = llamacpp("--embeddings", "--metrics")
     async with openai.AsyncOpenAI(base_url=f"{server.url}/v1", api_key="none") as client:
         assert [model.id async for model in client.models.list()] == ["tiny"]
@@ -82,6 +83,8 @@ async def test_it_answers_all_that_a_job_asks(llamacpp: Start) -> None:
 
 
 async def test_structured_output_ends_by_itself(llamacpp: Start) -> None:
+    import openai
+
     server = llamacpp()
     schema = {
         "type": "object",

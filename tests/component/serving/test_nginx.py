@@ -10,7 +10,6 @@ import subprocess
 import sys
 from typing import TYPE_CHECKING
 
-import openai
 import pytest
 from tests.component.serving.conftest import status_of
 from tests.component.serving.crowding import END, FEW, HALF, limits, stream
@@ -78,6 +77,8 @@ async def test_keys_are_asked_for_to_the_letter(router: Start, engine: Start) ->
 
 
 async def test_the_stock_client_streams_through_it(router: Start, engine: Start) -> None:
+    import openai
+
     server, first = router("nginx"), engine()
     await sync(server.url, urls(first))
     async with openai.AsyncOpenAI(base_url=f"{server.url}/v1", api_key="none") as client:

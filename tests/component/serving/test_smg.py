@@ -16,7 +16,6 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-import openai
 import pytest
 from tests.component.serving.conftest import Server, status_of
 from tests.component.serving.load import Outcome, both_answer, chat, load
@@ -359,6 +358,8 @@ async def test_the_key_of_the_replicas_is_sent_to_them(router: Start, engine: St
 
 
 async def test_the_stock_client_works_through_it(router: Start, engine: Start) -> None:
+    import openai
+
     server, first = router(), engine()
     await sync(server.url, urls(first))
     async with openai.AsyncOpenAI(base_url=f"{server.url}/v1", api_key="none") as client:

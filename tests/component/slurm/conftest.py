@@ -9,6 +9,7 @@ import time
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.nodeprogram import node_program
 
 from remuda.backends.base import Handle, Life, Observed, Request, TaskKey, make_token
 from remuda.backends.slurm.backend import SlurmBackend
@@ -16,7 +17,6 @@ from remuda.backends.slurm.client import SlurmClient
 from remuda.backends.slurm.commands import Commands
 from remuda.backends.slurm.render import SlurmSite
 from remuda.base.ids import new_suffix
-from remuda.node.zipapp import build_zipapp
 from remuda.plan.model import Command, Group, Kind, NodeRestart, Resources, Role, Workload
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ class Bench:
         self.uid = new_suffix(8)
         self.bin = root / "bin"
         self.bin.mkdir()
-        self.site = SlurmSite(root / "workloads", build_zipapp(root / "node"), root / "host.json", sys.executable)
+        self.site = SlurmSite(root / "workloads", node_program(root / "node"), root / "host.json", sys.executable)
         self.backend = self.fresh()
 
     def fresh(self, *, gone_after_s: float = 1.0, timeout_s: float = 30.0) -> SlurmBackend:

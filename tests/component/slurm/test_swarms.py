@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-import openai
 import pytest
 from tests.conftest import until
 
@@ -44,6 +43,8 @@ def queue(slurm: SlurmBed) -> list[str]:
 
 
 def ask(site: Home, name: str = "herd", model: str = "herd-1") -> str:
+    import openai
+
     with openai.OpenAI(
         base_url=site.view(name)["endpoint"] + "/v1", api_key="none", max_retries=0, timeout=90
     ) as client:
@@ -163,6 +164,8 @@ def test_without_a_router_the_replica_is_the_endpoint(site: Home, slurm: SlurmBe
 @pytest.mark.real
 def test_the_real_engine(site: Home, slurm: SlurmBed) -> None:
     """Two of llama.cpp's servers, each on a node of its own with its own address, behind smg on one of the nodes."""
+    import openai
+
     model = make_tiny_model(site.root / "tiny.gguf")
     watchdog = {"http_path": None}
     # A node has 16 CPUs: two replicas do not fit on one.

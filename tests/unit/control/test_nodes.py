@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.unit.supervise.bed import store_at
 
 from remuda.backends.base import Cluster, Node, PoolInfo
 from remuda.base.errors import BackendUnreachable, InputError, NotFound
@@ -15,7 +16,6 @@ from remuda.control.nodes import Nodes, check_ttl
 from remuda.control.nodeviews import SmokeResult, gpu_views, node_views
 from remuda.plan.gpus import GPUS
 from remuda.store import lease as leases
-from remuda.store.engine import open_store
 from remuda.store.rows import EvidenceRow
 from remuda.supervise.records import StoreJournal
 from remuda.testing.backend import FakeBackend
@@ -218,7 +218,7 @@ class World:
         self.clock = FakeClock()
         self.slurm = FakeBackend(self.clock, "slurm")
         self.slurm.has = cluster(node("node001"), node("node002"), node("gpu7", pools=("big",)))
-        self.store = open_store(path)
+        self.store = store_at(path)
         lease = leases.acquire(self.store, identify(os.getpid()), 20.0, self.clock.now())
         assert isinstance(lease, leases.Lease)
         self.changes = 0

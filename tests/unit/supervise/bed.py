@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import json
 import os
+import tempfile
 from collections import Counter
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tests.unit.supervise.build import group as make_group
@@ -25,8 +28,8 @@ from remuda.wire.process import identify
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-    from pathlib import Path
 
+    from remuda.store.database import Store
     from remuda.supervise.ledger import Evidence
     from remuda.supervise.loop import After
     from remuda.supervise.model import Allocation
@@ -54,6 +57,24 @@ class FlakyJournal(StoreJournal):
         self.hook("after record")
 
 
+@functools.cache
+def empty_database() -> bytes:
+    """A migrated database without any row."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "remuda.db"
+        open_store(path).close()
+        return path.read_bytes()
+
+
+def store_at(path: Path) -> Store:
+    """The database there, made where there is none: migrating each anew costs more than most tests."""
+    if not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(empty_database())
+        path.chmod(0o600)
+    return open_store(path)
+
+
 class Bed:
     """One database, one backend, and the host of the moment."""
 
@@ -61,7 +82,7 @@ class Bed:
         self.clock = FakeClock()
         self.backend = FakeBackend(self.clock)
         self.others: dict[str, FakeBackend] = {}
-        self.store = open_store(path)
+        self.store = store_at(path)
         self.after: list[After] = []
         self._uids = (f"u{number}" for number in itertools.count(1))
         self.host = self.new_host()

@@ -60,15 +60,11 @@ def test_every_field_of_a_task_has_a_column() -> None:
 
 @settings(max_examples=25, deadline=None)
 @given(drawn=st.lists(tasks, max_size=5, unique_by=lambda task: task.key), text=texts)
-def test_tasks_allocations_and_lines_survive_the_database(empty_database: Path, drawn: list[Task], text: str) -> None:
-    import shutil
-
+def test_tasks_allocations_and_lines_survive_the_database(drawn: list[Task], text: str) -> None:
     from tests.unit.supervise.bed import Bed
 
     with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "remuda.db"
-        shutil.copyfile(empty_database, path)
-        bed = Bed(path)
+        bed = Bed(Path(folder) / "remuda.db")
         try:
             _write_and_read(bed, drawn, text)
         finally:

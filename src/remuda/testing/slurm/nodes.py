@@ -33,6 +33,8 @@ class Node:
         self._env = env
         self.name = layout.topology.names[index]
         self.daemon = f"slurmd.{self.name}"
+        self._known = ""
+        """Identity of the slurmd that was found last: looking for it reads of every process of the machine."""
 
     def spawn(self) -> None:
         """Begin to start it, unless it runs; `plug_in` must follow."""
@@ -73,7 +75,10 @@ class Node:
         pid = self._daemons.pid(self.daemon)
         if not pid or not self._layout.isolated:
             return pid or 0
-        return next((below for below in self._below_init() if procs.program(below) in _SLURMD), 0)
+        if not procs.is_alive(self._known):
+            found = next((below for below in self._below_init() if procs.program(below) in _SLURMD), 0)
+            self._known = procs.identity(found) if found else ""
+        return int(self._known.partition(" ")[0] or 0)
 
     def _below_init(self) -> list[int]:
         """An isolated node's own processes: its init, and all below it."""

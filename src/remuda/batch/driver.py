@@ -29,7 +29,7 @@ from remuda.batch.prepare import Connection, Prepared, open_checkpoint, open_con
 from remuda.batch.progress import Counters, Progress, Rates, write_progress
 from remuda.batch.queue_metrics import read_queue
 from remuda.batch.request import DEFAULT_BOUND, JobRequest, Summary
-from remuda.batch.threads import in_thread
+from remuda.batch.threads import collecting_seldom, in_thread
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
@@ -85,7 +85,7 @@ def _in_loop() -> bool:
 def _run_loop(work: Coroutine[Any, Any, Summary]) -> Summary:
     import uvloop
 
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+    with collecting_seldom(), asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         return runner.run(work)
 
 

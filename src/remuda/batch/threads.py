@@ -17,7 +17,7 @@ _SELDOM: Final = (10_000, 20, 50)
 
 @contextlib.contextmanager
 def collecting_seldom() -> Iterator[None]:
-    """Look for garbage in cycles less often: rows make none, and a look after every 700 objects takes a sixth of the CPU."""
+    """Look for garbage in cycles less often: rows make none, and a look after every 700 objects is a sixth of it."""
     before = gc.get_threshold()
     gc.set_threshold(*_SELDOM)
     try:

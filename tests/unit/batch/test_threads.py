@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import gc
 
-import pytest
-
 from remuda.batch.threads import collecting_seldom
 
 
 def test_garbage_is_looked_for_as_before_when_a_job_has_ended() -> None:
     before = gc.get_threshold()
-    with pytest.raises(ZeroDivisionError), collecting_seldom():
+    with collecting_seldom():
         assert gc.isenabled()
         assert gc.get_threshold() > before
-        raise ZeroDivisionError
     assert gc.get_threshold() == before

@@ -262,6 +262,7 @@ def test_ctrl_c_while_the_output_is_written(tmp_path: Path) -> None:
     progress = tmp_path / "out.jsonl.checkpoint" / "progress.json"
     for _ in range(8):
         target.write_text("old")
+        progress.parent.mkdir()  # of an earlier job
         with start(asked, cwd=tmp_path) as process:
             while process.poll() is None and not is_writing(progress):
                 time.sleep(0.005)

@@ -66,6 +66,8 @@ def leave_the_caller() -> None:
 
 
 leave_the_caller()
+# Threads of engines that wait for their next batch do so asleep: there are more of them than cores.
+os.environ["OMP_WAIT_POLICY"] = "passive"
 
 PYTHON = sys.executable
 SLOW = ("tests/soak/", "tests/faults/", "tests/component/slurm/", "tests/component/testing/")

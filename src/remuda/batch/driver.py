@@ -357,7 +357,9 @@ class _Run:
             waiting = pipeline is not None and pipeline.breaker.open_since is not None
             if waiting and self._connection is not None:
                 self._connection.check()
-            self.say("waiting" if waiting else "running", pipeline.breaker.reason if waiting and pipeline else "")
+            pause = pipeline.pause() if pipeline is not None else ""
+            reason = pipeline.breaker.reason if waiting and pipeline is not None else pause
+            self.say("waiting" if waiting or pause else "running", reason)
 
     def say(self, state: str, note: str = "") -> None:
         """Tell whoever listens where the job stands."""

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from remuda.base.errors import RemudaError, Unavailable
+from remuda.base.units import show_duration
 from remuda.batch.answer import Answer, RowError, Transient
 from remuda.batch.checkpoint import encode_answer, encode_error
 from remuda.batch.lenient import clean, clean_text, count
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
 
 _TICK_S: Final = 0.1
 _SYNC_S: Final = 1.0
+#: Whoever looks on is told of longer pauses. Our own between two tries of a row have a bound below it.
+_PAUSE_S: Final = 40.0
 #: A worker that never waits gives the others a turn after this many tries.
 _TURN: Final = 64
 _OVERLOAD: Final = frozenset({429, 503, 504})
@@ -105,6 +108,7 @@ class Pipeline:
         self._performer = performer
         self._rules = rules
         self._delayed: list[tuple[float, int, Row]] = []
+        self._last_failure = ""
         self._flights: list[_Flight] = []
         self._waiters: deque[asyncio.Future[None]] = deque()
         self._filling = False
@@ -344,7 +348,15 @@ class Pipeline:
     def _later(self, row: Row, error: Transient, now: float) -> None:
         self.counters.retries += 1
         wait = delay_s(max(1, row.failures), error.retry_after, key=str(row.position), now=time.time())
+        self._last_failure = error.message
         heapq.heappush(self._delayed, (now + wait, row.position, row))
+
+    def pause(self) -> str:
+        """Why nothing is asked for a while although the endpoint is there, and how long; empty while rows are asked."""
+        wait = self._delayed[0][0] - self._now() if self._delayed and not self.in_flight else 0.0
+        if wait < _PAUSE_S:
+            return ""
+        return f"{self._last_failure}; the next row is asked in {show_duration(wait)}, as the server wants it"
 
     def _ask_whether_well(self, *, closes: bool = True) -> None:
         """See whether these failures are the endpoint's or the rows' own, so that neither burns the other.

@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import dataclasses
+import difflib
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from remuda.base.errors import InputError
 from remuda.batch.order import ORDERS
 
 #: Bound of the adaptive concurrency when the user gives none.
 DEFAULT_BOUND = 512
+_KINDS: Final[dict[str, tuple[tuple[type, ...], str]]] = {
+    "str": ((str,), "text"),
+    "int": ((int,), "a whole number"),
+    "float": ((float, int), "a number"),
+    "bool": ((bool,), "true or false"),
+}
 
 
 @dataclass(frozen=True)
@@ -86,8 +93,13 @@ class JobRequest:
         """Check values and accept lists where JSON has no tuples.
 
         Raises:
-            InputError: a number is out of range or a choice is unknown.
+            InputError: a value has another type, a number is out of range or a choice is unknown.
         """
+        for item in dataclasses.fields(self):
+            kinds, words = _KINDS.get(str(item.type), ((), ""))
+            value = getattr(self, item.name)
+            if kinds and (not isinstance(value, kinds) or isinstance(value, bool) != (kinds == (bool,))):
+                raise InputError(f"{item.name} must be {words}, not {value!r}")
         object.__setattr__(self, "output_columns", tuple(self.output_columns))
         for name in ("max_concurrency", "retries", "limit", "native_batch_size", "checkpoint_interval"):
             if getattr(self, name) < 0:
@@ -114,6 +126,12 @@ class JobRequest:
         Raises:
             InputError: a field is unknown or missing.
         """
+        known = [item.name for item in dataclasses.fields(cls)]
+        for name in data:
+            if name not in known:
+                close = difflib.get_close_matches(name, known, n=1)
+                hint = f"did you mean {close[0]!r}?" if close else ""
+                raise InputError(f"a job has no option {name!r}", hint=hint)
         try:
             return cls(**data)
         except TypeError as error:

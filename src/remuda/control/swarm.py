@@ -46,6 +46,8 @@ class Swarm:
         wait_s: float | None = None,
         **values: Any,
     ) -> None:
+        if config is not None and not isinstance(config, (str, Path, dict)):
+            raise InputError(f"Swarm(…) takes the path of a document or a dict, not {config!r}")
         fields = {**config, **values} if isinstance(config, dict) else values
         file = None if isinstance(config, dict) else config
         overrides = mapping_overrides(fields, "Swarm(…)")
@@ -160,20 +162,14 @@ class Swarm:
 
         named = isinstance(job, str)
         what = job if isinstance(job, str) else f"{type(job).__module__}:{type(job).__qualname__}"
-        try:
-            request = JobRequest(
-                endpoint=self.target.endpoint,
-                swarm_dir=self.target.swarm_dir,
-                model=self.target.model,
-                input=str(Path(input_path).absolute()),
-                output=str(Path(output_path).absolute()),
-                job=what,
-                api_key_file=self.target.api_key_file,
-                slots=self.target.slots,
-                **options,
-            )
-        except TypeError as error:
-            raise InputError(f"submit_job: {error}") from error
+        given = {
+            "input": str(Path(input_path).absolute()), "output": str(Path(output_path).absolute()), "job": what,
+            "endpoint": self.target.endpoint, "swarm_dir": self.target.swarm_dir, "model": self.target.model,
+            "api_key_file": self.target.api_key_file, "slots": self.target.slots,
+        }  # fmt: skip
+        if twice := sorted(given.keys() & options.keys()):
+            raise InputError(f"submit_job knows {twice[0]!r} already: it is no option")
+        request = JobRequest.from_json({**given, **options})
         # What exists only in this process can run nowhere else.
         place = drivers.place_of(connect(), self.name, here=local or not named)
         if place is not None:

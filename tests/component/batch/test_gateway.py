@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import os
+import re
+import signal
 import threading
 import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from remuda.base.errors import Unavailable
+from remuda.base.errors import Interrupted, Unavailable
+from remuda.batch.driver import run_job
+from remuda.batch.request import JobRequest
 from remuda.testing.stub_process import StubProcess
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    from remuda.batch.progress import Progress
     from remuda.batch.request import Summary
 
     Run = Callable[..., Summary]
@@ -74,3 +80,22 @@ def test_rows_that_take_too_long_pay_for_themselves(
 def test_only_rows_that_take_too_long(stub: StubProcess, prompts: Prompts, run: Run) -> None:
     """Nobody is left who could be answered: each row is asked alone before it is given up."""
     assert run(stub.url, prompts(["[504] a", "[504] b"]), retries=1).failed == 2
+
+
+def test_a_server_that_wants_to_be_left_alone_for_long_is_told_of(
+    stub: StubProcess, prompts: Prompts, tmp_path: Path
+) -> None:
+    stub.set(rate_429=1.0, retry_after="99999")
+    notes: list[str] = []
+
+    def look(progress: Progress) -> None:
+        if progress.state == "waiting":
+            notes.append(progress.note)
+            os.kill(os.getpid(), signal.SIGINT)
+
+    request = JobRequest(
+        endpoint=stub.url, model="stub", input=str(prompts(["a", "b"])), output=str(tmp_path / "out.parquet")
+    )
+    with pytest.raises(Interrupted):
+        run_job(request, look)
+    assert re.match(r"HTTP 429: .*; the next row is asked in (10m|9m 5\ds), as the server wants it", notes[0])

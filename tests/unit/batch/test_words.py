@@ -159,3 +159,23 @@ def test_error_text(body: bytes, expected: str) -> None:
 )
 def test_where_a_redirect_points_says_what_to_do(target: str, hint: str) -> None:
     assert hint in redirected("http://here:1", f"redirects (HTTP 307) to {target}").hint
+
+
+@pytest.mark.parametrize(
+    ("given", "said", "hint"),
+    [
+        ({"limitt": 5}, "a job has no option 'limitt'", "did you mean 'limit'?"),
+        ({"zzz": 5}, "a job has no option 'zzz'", ""),
+        ({"limit": "5"}, "limit must be a whole number, not '5'", ""),
+        ({"limit": True}, "limit must be a whole number, not True", ""),
+        ({"resume": 1}, "resume must be true or false, not 1", ""),
+        ({"timeout_s": None}, "timeout_s must be a number, not None", ""),
+        ({"job": 7}, "job must be text, not 7", ""),
+    ],
+)
+def test_options_of_another_type(given: dict[str, Any], said: str, hint: str) -> None:
+    whole = {"endpoint": "", "model": "m", "input": "a", "output": "b.csv"}
+    with pytest.raises(InputError) as caught:
+        JobRequest.from_json({**whole, **given})
+    assert (caught.value.message, caught.value.hint) == (said, hint)
+    assert JobRequest.from_json({**whole, "timeout_s": 5}).timeout_s == 5

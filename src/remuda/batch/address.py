@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from remuda.batch.transport import Reply, Transport
 
 DOWN: Final = "down.json"
+ENDPOINT: Final = "endpoint.json"
 _AWAY: Final = frozenset({502, 503, 504})
 #: Between two looks at the file, however many requests fail.
 _LOOK_S: Final = 0.3
@@ -74,6 +75,10 @@ class Address:
         if said:
             return f"the swarm was taken down: {said['reason']}" if said.get("reason") else "the swarm was taken down"
         return f"the swarm was removed, with its directory {self._folder}" if self.is_over() else ""
+
+    def is_coming(self) -> bool:
+        """Whether its supervisor says that nobody answers now, and has not given it up: it may wait in a queue."""
+        return not self.is_over() and _read(Path(self._folder, ENDPOINT)).get("router") == ""
 
     def __str__(self) -> str:
         return self.read() or f"of {self._file}"

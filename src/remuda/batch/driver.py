@@ -225,6 +225,7 @@ class _Run:
         if connection is not None and type(job).asks:
             pipeline.is_well = self._is_well
             pipeline.on_refused = self._on_refused
+            pipeline.is_coming = connection.is_coming
             scraper = asyncio.create_task(self._follow_queue(connection, limiter))
         try:
             await pipeline.run()

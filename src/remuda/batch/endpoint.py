@@ -95,7 +95,12 @@ def read_key(endpoint: str, *, env: str, file: str) -> str:
 
 
 async def ask_models(
-    transport: Transport, endpoint: str, *, wait_s: float = START_WAIT_S, check: Callable[[], None] = lambda: None
+    transport: Transport,
+    endpoint: str,
+    *,
+    wait_s: float = START_WAIT_S,
+    check: Callable[[], None] = lambda: None,
+    is_coming: Callable[[], bool] = lambda: False,
 ) -> list[str]:
     """Names of the models that the endpoint serves; empty when it has no `/v1/models`.
 
@@ -103,13 +108,14 @@ async def ask_models(
         transport: to it.
         endpoint: its name in messages.
         wait_s: how long it is waited for.
+        is_coming: asked when that is over; True is so long once more.
         check: called between tries; what it raises ends the wait.
 
     Raises:
         Unavailable: nobody answered within `wait_s` seconds.
         Rejected: the key was refused, or it points to another server.
     """
-    reply = await _patient_get(transport, "/v1/models", endpoint, wait_s, check)
+    reply = await _patient_get(transport, "/v1/models", endpoint, wait_s, check, is_coming)
     if reply.status in {401, 403}:
         raise refused(endpoint, reply.status)
     if 300 <= reply.status < 400:
@@ -170,7 +176,12 @@ def _server(url: str) -> str:
 
 
 async def _patient_get(
-    transport: Transport, path: str, endpoint: str, wait_s: float, check: Callable[[], None]
+    transport: Transport,
+    path: str,
+    endpoint: str,
+    wait_s: float,
+    check: Callable[[], None],
+    is_coming: Callable[[], bool],
 ) -> Reply:
     loop = asyncio.get_running_loop()
     until = loop.time() + wait_s
@@ -188,7 +199,9 @@ async def _patient_get(
             reason = error.message
         except TimeoutError:
             reason = f"no answer within {try_s:.0f} s"
-        if loop.time() + 0.25 > until:
+        if loop.time() + 0.25 > until and is_coming():
+            until = loop.time() + wait_s
+        elif loop.time() + 0.25 > until:
             raise Unavailable(
                 f"endpoint {endpoint} does not answer: {reason}",
                 hint="see that it runs (`remuda status`) and that the address is right",

@@ -98,6 +98,8 @@ class Pipeline:
         self.breaker = breaker
         self.is_well: Callable[[], Awaitable[bool]] | None = None
         """Asks the endpoint itself whether it is well; None where there is none."""
+        self.is_coming: Callable[[], bool] = lambda: False
+        """Asked before the endpoint is given up: True is to wait for so long once more."""
         self.on_refused: Callable[[RowError], RemudaError | None] = lambda _: None
         """Says whether a refusal ends the job."""
         self.on_tick: Callable[[], None] = lambda: None
@@ -109,6 +111,7 @@ class Pipeline:
         self._rules = rules
         self._delayed: list[tuple[float, int, Row]] = []
         self._last_failure = ""
+        self._patient_until = 0.0
         self._flights: list[_Flight] = []
         self._waiters: deque[asyncio.Future[None]] = deque()
         self._filling = False
@@ -409,7 +412,10 @@ class Pipeline:
                 flight.task.cancel()
 
     def _give_up(self, now: float) -> None:
-        if self.breaker.open_for_s(now) > self._rules.endpoint_wait_s:
+        if self.breaker.open_for_s(now) > self._rules.endpoint_wait_s and now > self._patient_until:
+            if self.is_coming():
+                self._patient_until = now + self._rules.endpoint_wait_s
+                return
             with contextlib.suppress(RemudaError):
                 self._checkpoint.flush()
             raise Unavailable(

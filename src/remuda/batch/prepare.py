@@ -53,6 +53,8 @@ class Connection:
     """How long it is waited for at the start."""
     hearing: Hearing = field(default_factory=Hearing)
     """What is known of its answers."""
+    is_patient: bool = False
+    """Wait for as long as its supervisor does: nobody looks on, and who gives up would only be started again."""
 
     @property
     def where(self) -> str:
@@ -66,9 +68,15 @@ class Connection:
             Unavailable: nobody answered in time, or it was taken down.
             Rejected: the key was refused.
         """
-        found = await ask_models(self.transport, self.where, wait_s=self.wait_s, check=self.check)
+        found = await ask_models(
+            self.transport, self.where, wait_s=self.wait_s, check=self.check, is_coming=self.is_coming
+        )
         self.answered = True
         return found
+
+    def is_coming(self) -> bool:
+        """Whether to go on waiting, however long it was."""
+        return self.is_patient and self.address is not None and self.address.is_coming()
 
     def check(self) -> None:
         """See that somebody may still answer.
@@ -117,7 +125,9 @@ def _follow(request: JobRequest, address: Address, wait_s: float) -> Connection:
     key = read_key(url, env=request.api_key_env, file=request.api_key_file)
     hearing = Hearing()
     transport = FollowingTransport(address, make=partial(AiohttpTransport, api_key=key, hearing=hearing, is_own=True))
-    return Connection(url, transport, key, address, wait_s=wait_s, hearing=hearing)
+    return Connection(
+        url, transport, key, address, wait_s=wait_s, hearing=hearing, is_patient=bool(request.owner)
+    )  # fmt: skip
 
 
 async def prepare(request: JobRequest, connection: Connection | None, given: SwarmJob | None) -> Prepared:

@@ -284,7 +284,9 @@ def _drive_script(folder: JobFolder) -> int:
             _say(gone)
             folder.write(OUTCOME, {"state": FAILED, "reason": gone})
             return 0
-        if time.monotonic() > deadline:
+        if time.monotonic() > deadline and address.is_coming():
+            deadline = time.monotonic() + _ENDPOINT_WAIT_S
+        elif time.monotonic() > deadline:
             _say(f"{file} has not said where the endpoint is for {_ENDPOINT_WAIT_S:.0f} s")
             return 5
         time.sleep(0.5)

@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import json
 import time
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from remuda.base.errors import Unavailable
 from remuda.batch.address import Address, EndpointGone, FollowingTransport
 from remuda.batch.answer import Transient
+from remuda.batch.breaker import Breaker
+from remuda.batch.concurrency import Limiter
 from remuda.batch.driver import run_job
+from remuda.batch.pipeline import Pipeline, Rules
 from remuda.batch.prepare import open_connection
 from remuda.batch.request import JobRequest
 from remuda.batch.transport import Reply
@@ -221,3 +227,38 @@ def test_a_job_goes_on_where_the_endpoint_went(tmp_path: Path) -> None:
         assert summary.failed == 0
         assert second.stats()["requests"] >= rows - 60
     assert pq.read_table(tmp_path / "out.parquet")["prompt"].to_pylist() == [f"row {n}" for n in range(rows)]
+
+
+def test_who_waits_for_a_swarm_in_a_queue_waits_as_long_as_its_supervisor(tmp_path: Path) -> None:
+    """A job that nobody looks at; in the foreground it says that the endpoint is away, and ends."""
+    pq.write_table(pa.table({"prompt": [f"row {number}" for number in range(100)]}), tmp_path / "in.parquet")
+    file = tmp_path / "endpoint.json"
+    asked = JobRequest(
+        endpoint="", model="stub", input=str(tmp_path / "in.parquet"), output=str(tmp_path / "out.parquet"),
+        job="completion", endpoint_file=str(file), endpoint_wait_s=0.3, owner="job.1",
+    )  # fmt: skip
+    say(file, router="")
+    with pytest.raises(Unavailable):
+        run_job(dataclasses.replace(asked, owner="", output=str(tmp_path / "other.parquet")))
+    with StubProcess() as stub, ThreadPoolExecutor(1) as pool:
+        running = pool.submit(run_job, asked)
+        with pytest.raises(TimeoutError):
+            running.result(timeout=2.0)
+        say(file, router=stub.url)
+        assert running.result(timeout=120).failed == 0
+
+
+def test_rows_wait_as_long_as_the_swarm_is_coming_back() -> None:
+    checkpoint: Any = SimpleNamespace(flush=lambda: None)
+    nobody: Any = None
+    breaker = Breaker()
+    pipeline = Pipeline(nobody, checkpoint, nobody, Rules(1, 60.0, 600.0, 16), Limiter(1), breaker)
+    breaker.on_failure(0.0, "gone", connected=False)
+    coming = True
+    pipeline.is_coming = lambda: coming
+    for now in (600.0, 601.0, 1200.0, 1201.5, 1801.0):
+        pipeline._give_up(now)
+    coming = False
+    pipeline._give_up(1801.5)
+    with pytest.raises(Unavailable, match="has been away for 1802 s: gone"):
+        pipeline._give_up(1802.0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 from typing import TextIO
@@ -46,6 +47,12 @@ COMMANDS = {
 }
 
 
+class Printed:
+    """Whether the command has printed data for programs."""
+
+    data = False
+
+
 @click.group(
     cls=LazyGroup,
     commands=COMMANDS,
@@ -59,28 +66,15 @@ def cli() -> None:
 def main(argv: list[str] | None = None) -> int:
     """Run one command. Returns the exit code; `docs/exit-codes.md` lists them."""
     _open_closed_streams()
+    Printed.data = False
     stdout = sys.stdout
     try:
         result = cli.main(argv, prog_name="remuda", standalone_mode=False)
-    except click.ClickException as error:
-        import io
-
-        from remuda.cli.show import say
-
-        words = io.StringIO()
-        error.show(words)
-        say(words.getvalue().rstrip())
-        return error.exit_code
+    except (click.ClickException, RemudaError) as error:
+        return _tell(error, as_json=_wants_json(argv))
     except (click.Abort, KeyboardInterrupt):
         click.echo("stopped", err=True)
         return 130
-    except RemudaError as error:
-        from remuda.cli.show import say
-
-        say(f"error: {error}")
-        if error.hint:
-            say(f"  {error.hint}")
-        return error.exit_code
     except OSError as error:
         if not _is_refused(stdout):
             raise
@@ -94,6 +88,31 @@ def main(argv: list[str] | None = None) -> int:
             raise
         return 0
     return result if isinstance(result, int) else 0
+
+
+def _wants_json(argv: list[str] | None) -> bool:
+    """Whether a program waits for an answer that it has not got. What stands behind `--` is somebody else's."""
+    words = sys.argv[1:] if argv is None else argv
+    return not Printed.data and "--json" in (words[: words.index("--")] if "--" in words else words)
+
+
+def _tell(error: click.ClickException | RemudaError, *, as_json: bool) -> int:
+    """Say what is wrong, on standard error, or to a program. Returns the exit code."""
+    from remuda.cli.show import print_json, say
+
+    if isinstance(error, RemudaError):
+        kind, message, hint = type(error).__name__, str(error), error.hint
+        lines = [f"error: {message}", *([f"  {hint}"] if hint else [])]
+    else:
+        words = io.StringIO()
+        error.show(words)
+        kind, message, hint, lines = "UsageError", error.format_message(), "", [words.getvalue().rstrip()]
+    if as_json:
+        print_json({"error": {"type": kind, "message": message, "hint": hint, "exit_code": error.exit_code}})
+        return error.exit_code
+    for line in lines:
+        say(line)
+    return error.exit_code
 
 
 def _open_closed_streams() -> None:

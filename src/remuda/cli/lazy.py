@@ -4,12 +4,21 @@ from __future__ import annotations
 
 import difflib
 import importlib
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+
+def meant_by(word: str) -> str:
+    """What to type where a file stands in the place of a command; empty for what is none."""
+    path = Path(word)
+    if path.suffix in (".yaml", ".yml", ".json"):
+        return f"remuda up {word}" if path.is_file() else ""
+    return f"remuda run {word}" if path.suffix in (".sh", ".py", ".sbatch", ".slurm") or path.is_file() else ""
 
 
 class NearGroup(click.Group):
@@ -22,6 +31,8 @@ class NearGroup(click.Group):
         try:
             return super().resolve_command(ctx, args)
         except click.UsageError as error:
+            if instead := meant_by(args[0]):
+                raise click.UsageError(f"{args[0]} is a file and no command: {instead}", ctx) from None
             near = difflib.get_close_matches(args[0], self.list_commands(ctx), 1)
             if near and "Did you mean" not in error.message:
                 raise click.UsageError(f"{error.message} Did you mean '{near[0]}'?", ctx) from None

@@ -15,6 +15,7 @@ import click
 
 from remuda.base.text import clean, clean_json
 from remuda.base.units import show_duration
+from remuda.cli import Printed
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -42,6 +43,7 @@ def console(*, stderr: bool = False) -> Console:
 
 def print_json(data: Any) -> None:
     """Print data for programs."""
+    Printed.data = True
     click.echo(clean_json(json.dumps(data, indent=2)))
 
 

@@ -11,9 +11,12 @@ from remuda.base.ids import api_path
 from remuda.base.units import show_counted
 from remuda.cli.show import echo, print_json, say
 
+_USUAL = Path("swarm.yaml")
+
 
 @click.command()
-@click.option("-c", "--config", "file", required=True, type=click.Path(path_type=Path), help="Swarm document (YAML).")
+@click.argument("document", required=False, type=click.Path(path_type=Path))
+@click.option("-c", "--config", "file", type=click.Path(path_type=Path), help="The same: swarm document (YAML).")
 @click.option("-r", "--replicas", type=click.IntRange(min=1), help="Number of replicas; wins over the document.")
 @click.option("-n", "--name", default="", help="Name of the swarm; wins over the document.")
 @click.option(
@@ -23,18 +26,16 @@ from remuda.cli.show import echo, print_json, say
 @click.option("--dry-run", is_flag=True, help="Show exactly what would be started, and start nothing.")
 @click.option("--wait/--no-wait", default=True, help="Wait until the endpoint answers (default), or return at once.")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
-def up(
-    file: Path, replicas: int | None, name: str, router: bool | None, settings: tuple[str, ...],
-    dry_run: bool, wait: bool, as_json: bool,
-) -> None:  # fmt: skip
-    """Bring up the swarm that FILE describes, wait until it answers, and print its endpoint.
+def up(document: Path | None, file: Path | None, *, dry_run: bool, wait: bool, as_json: bool, **given: Any) -> None:
+    """Bring up the swarm that DOCUMENT describes, wait until it answers, and print its endpoint.
 
-    Typed again for a swarm that is up already, it waits for that one.
+    Without DOCUMENT it is `swarm.yaml` in the working directory. Typed again for a swarm that is up already, it waits
+    for that one.
     """
     from remuda.cli import watch
     from remuda.control import swarms
 
-    planned = swarms.plan(file, replicas=replicas, name=name, router=router, settings=settings)
+    planned = swarms.plan(_document(document, file), **given)
     for note in planned.notes:
         say(f"note: {note}")
     if dry_run:
@@ -47,6 +48,15 @@ def up(
         print_json(view)
     else:
         watch.announce(view)
+
+
+def _document(document: Path | None, file: Path | None) -> Path:
+    if document is not None and file is not None:
+        raise click.UsageError("name the document once: with -c or without it")
+    found = document or file or _USUAL
+    if found is _USUAL and not _USUAL.is_file():
+        raise click.UsageError("name the swarm's document: there is no swarm.yaml here")
+    return found
 
 
 def show_dry_run(planned: Any, *, as_json: bool) -> None:

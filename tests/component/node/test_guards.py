@@ -176,7 +176,9 @@ def test_another_attempt_ends_what_steps_have_started_on_the_first_node_too(node
 
 def test_without_guards_it_starts_all_the_same_and_says_so(nodes: Nodes) -> None:
     (nodes.allocation.home / "bin" / "srun").write_text("#!/bin/sh\necho 'srun: error: no such option' >&2\nexit 1\n")
-    nodes.begin("#!/bin/sh\nexit 0\n")
+    seen = nodes.allocation.home / "seen"
+    nodes.begin(f"#!/bin/sh\nwhile [ ! -e {seen} ]; do sleep 0.05; done\n")
+    seen.touch()
     assert nodes.allocation.code() == 0
     told = "the other nodes are not guarded: the step of the guards ended: srun: error: no such option"
     assert told in node_log(nodes.allocation)

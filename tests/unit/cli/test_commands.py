@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -50,6 +51,50 @@ def test_help_of_every_command(path: tuple[str, ...], capsys: pytest.CaptureFixt
     assert main([*path, "-h"]) == 0
 
 
+@pytest.mark.parametrize(
+    ("words", "kind", "code"),
+    [
+        (["config", "show", "-c", "nowhere.yaml", "--json"], "InputError", 2),
+        (["logs", "a", "--task", "x/0", "--replica", "1", "--json"], "UsageError", 2),
+        (["nonsense", "--json"], "UsageError", 2),
+    ],
+)
+def test_for_a_program_an_error_is_data(
+    capsys: pytest.CaptureFixture[str], words: list[str], kind: str, code: int
+) -> None:
+    assert main(words) == code
+    seen = capsys.readouterr()
+    told = json.loads(seen.out)["error"]
+    assert (told["type"], told["exit_code"], bool(told["message"]), seen.err) == (kind, code, True, "")
+    assert main([*words[:-1], "--", "--json"]) == code
+    assert capsys.readouterr().out == ""
+
+
+def test_a_file_in_the_place_of_a_command_says_what_to_type(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "swarm.yaml").touch()
+    for word, typed in (("train.sh", "remuda run train.sh"), ("swarm.yaml", "remuda up swarm.yaml")):
+        assert main([word]) == 2
+        assert f"{word} is a file and no command: {typed}" in capsys.readouterr().err
+
+
+def test_the_document_of_up_is_named_once_or_is_here(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("REMUDA_HOME", str(tmp_path / "home"))
+    assert main(["up"]) == 2
+    assert "there is no swarm.yaml here" in capsys.readouterr().err
+    assert main(["up", "a.yaml", "-c", "b.yaml"]) == 2
+    assert "name the document once" in capsys.readouterr().err
+    (tmp_path / "swarm.yaml").write_text("model: m\nengine: command\ncommand: [x]\nrouter: none\nreplicass: 1\n")
+    for words in (["up"], ["up", "swarm.yaml"], ["up", "-c", "swarm.yaml"]):
+        assert main([*words, "--dry-run"]) == 2
+        assert "swarm.yaml:5:1: " in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("path", TREE, ids=" ".join)
 def test_every_option_says_what_it_does(path: tuple[str, ...]) -> None:
     options = [one for one in TREE[path].params if isinstance(one, click.Option)]
@@ -94,7 +139,7 @@ def test_the_version(capsys: pytest.CaptureFixture[str]) -> None:
         (["swarm", "lst"], "No such command 'lst'"),
         (["zzzz"], "No such command 'zzzz'"),
         (["status", "--jsn"], "No such option"),
-        (["up"], "Missing option '-c' / '--config'"),
+        (["up"], "name the swarm's document: there is no swarm.yaml here"),
         (["down"], "name what to take down, or give --all"),
         (["scale", "herd", "0"], "0 is not in the range x>=1"),
         (["logs", "herd", "--task", "a/0", "--replica", "1"], "give --replica or --task, not both"),

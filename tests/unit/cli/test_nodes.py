@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from typing import Any
 
@@ -113,7 +114,9 @@ def test_what_is_refused(
     host: Client, capsys: pytest.CaptureFixture[str], words: list[str], code: int, text: str
 ) -> None:
     assert main(["nodes", *words]) == code
-    assert text in capsys.readouterr().err.splitlines()
+    seen = capsys.readouterr()
+    said = f"Error: {json.loads(seen.out)['error']['message']}" if "--json" in words else seen.err
+    assert text in said.splitlines()
     assert host.asked == []
 
 

@@ -37,7 +37,7 @@ class Place(Protocol):
         ...
 
     def drill(self, chance: random.Random) -> tuple[str, list[Part]]:
-        """Break something bigger than a process; what it was, and the allocations that it hit."""
+        """Crash a node; its name, and the allocations that were seen on it."""
         ...
 
     def mend(self) -> None:
@@ -105,7 +105,7 @@ class Cluster:
         ]
         self.bed.crash(node)
         self._broken.append(node)
-        return f"node {node} crashed", hit
+        return node, hit
 
     def mend(self) -> None:
         while self._broken:

@@ -60,6 +60,8 @@ class Soak:
         self.work = Work(home, place)
         self.figures = Figures(place.name, seed)
         self.hits: dict[Part, list[str]] = {}
+        self.crashes: list[tuple[str, float]] = []
+        """Nodes, and when they crashed: what came to a node in that moment, or before it was known, is hit, too."""
 
     def go(self, seconds: float, *, kills: int = 0) -> Figures:
         """Kill for so long, let everything settle, and check.
@@ -108,7 +110,9 @@ class Soak:
 
     def _drill(self) -> None:
         until(lambda: host(self.home) or self.work.phases(), "a host answers")
-        _, hit = self.place.drill(self.chance)
+        begun = time.time()
+        node, hit = self.place.drill(self.chance)
+        self.crashes.append((node, begun))
         self.figures.drills += 1
         for part in hit:
             self.hits.setdefault(part, []).append("node")
@@ -128,9 +132,10 @@ class Soak:
         if not one["ended_at"] or one["exit_code"] == 0 or one["cause"] == "none":
             return []
         part = Part(name, one["task"], one["attempt"])
-        done = self.hits.get(part)
+        crashed = any(one["node"] == node and one["ended_at"] >= begun - 1 for node, begun in self.crashes)
+        done = [*self.hits.get(part, []), *(["node"] if crashed else [])]
         self.figures.allocations += 1
-        if done is None:
+        if not done:
             return [f"{part} ended although nobody hit it: {one}"]
         if not any(re.search(TRUE_REASONS[kind], one["reason"]) for kind in done):
             return [f"{part} was hit as {done}, and is said to have ended because: {one['reason']!r}"]

@@ -109,8 +109,11 @@ def _ask() -> dict[str, str]:
     wanted: dict[str, bool] = {"": True}
     for question in QUESTIONS:
         if question.group not in wanted:
-            wanted[question.group] = click.confirm(f"Use {question.group}?", default=False)
+            is_backend = answers.get("backend") == question.group
+            wanted[question.group] = is_backend or click.confirm(f"Use {question.group}?", default=False)
         if wanted[question.group]:
-            answer = click.prompt(question.prompt, default=question.default, show_default=bool(question.default))
-            answers[question.key] = str(answer)
+            kind = click.Choice(question.choices) if question.choices else str
+            answers[question.key] = str(
+                click.prompt(question.prompt, default=question.default, show_default=bool(question.default), type=kind)
+            )
     return answers

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 from remuda.specs.backend import LeptonBackend, LocalBackend, SlurmBackend
 from remuda.specs.document import Problem, fail
@@ -12,7 +12,7 @@ from remuda.specs.faults import nearest_key
 from remuda.specs.fields import model_at
 from remuda.specs.resolve import Layer, Source, document_layer
 from remuda.specs.run import RunSpec
-from remuda.specs.swarm import SwarmSpec
+from remuda.specs.swarm import EngineName, SwarmSpec
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -41,12 +41,14 @@ class Question:
     default: str = ""
     """Offered to the user; an empty answer is left out of the file."""
     group: str = ""
-    """Ask `Use <group>?` once before the first question of a group; empty: always ask."""
+    """Ask `Use <group>?` once before the first question of a group, unless it is the backend; empty: always ask."""
+    choices: tuple[str, ...] = ()
+    """All answers there are; empty for any text."""
 
 
 QUESTIONS: tuple[Question, ...] = (
-    Question("backend", "Where do swarms run if the file does not say it (local, slurm, lepton)", "local"),
-    Question("engine", "Engine (vllm, sglang, llamacpp, transformers)", "vllm"),
+    Question("backend", "Where do swarms run if the file does not say it", "local", choices=tuple(SECTIONS)),
+    Question("engine", "Engine", "vllm", choices=tuple(name for name in get_args(EngineName) if name != "command")),
     Question("slurm.partition", "Partition", group="slurm"),
     Question("slurm.account", "Account", group="slurm"),
     Question("slurm.qos", "Quality of service", group="slurm"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import subprocess
@@ -68,6 +69,22 @@ def test_for_a_program_an_error_is_data(
     assert (told["type"], told["exit_code"], bool(told["message"]), seen.err) == (kind, code, True, "")
     assert main([*words[:-1], "--", "--json"]) == code
     assert capsys.readouterr().out == ""
+
+
+def test_defaults_are_asked_for_once_and_only_what_exists_is_taken(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines = ["slurm", "vlm", "sglang", "gpu", *[""] * 7, "n"]
+    monkeypatch.setattr("sys.stdin", io.StringIO("\n".join(lines) + "\n"))
+    assert main(["init", "defaults", "-o", str(tmp_path / "d.yaml")]) == 0
+    seen = capsys.readouterr()
+    assert "'vlm' is not one of 'vllm', 'sglang', 'llamacpp', 'transformers'" in seen.out + seen.err
+    assert "Use slurm?" not in seen.out + seen.err
+    assert "Use lepton?" in seen.out + seen.err
+    text = (tmp_path / "d.yaml").read_text()
+    assert "backend: slurm" in text
+    assert "engine: sglang" in text
+    assert "partition: gpu" in text
 
 
 def test_a_file_in_the_place_of_a_command_says_what_to_type(

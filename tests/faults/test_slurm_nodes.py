@@ -37,7 +37,8 @@ def went_on(runs: Runs, attempts: int = 2, *, in_flight: int = 0) -> None:
     steps = [line for line in steps if line not in late]
     assert [attempt for attempt, _ in steps] == sorted(attempt for attempt, _ in steps), steps
     numbers = [number for _, number in steps]
-    assert set(numbers) == set(range(1, max(numbers) + 1))
+    # The script keeps a step before it writes the line: the one that was under way may have no line.
+    assert len(set(range(1, max(numbers) + 1)) - set(numbers)) <= attempts - 1, steps
     # At most the one step that was under way when it ended is made twice.
     assert len(numbers) - len(set(numbers)) <= attempts - 1, numbers
     assert len({job for _, job, _ in runs.starts()}) == len(runs.starts())

@@ -15,6 +15,7 @@ from remuda.cli.lazy import LazyGroup
 
 COMMANDS = {
     "up": ("remuda.cli.up:up", "Bring up a swarm and print its endpoint."),
+    "serve": ("remuda.cli.up:serve", "Serve a model on this machine, without a document."),
     "down": ("remuda.cli.up:down", "Take workloads down; returns when nothing is left."),
     "scale": ("remuda.cli.up:scale", "Change the number of replicas of a swarm that is up."),
     "run": ("remuda.cli.run:run", "Start scripts and keep them running."),

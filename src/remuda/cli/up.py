@@ -32,10 +32,36 @@ def up(document: Path | None, file: Path | None, *, dry_run: bool, wait: bool, a
     Without DOCUMENT it is `swarm.yaml` in the working directory. Typed again for a swarm that is up already, it waits
     for that one.
     """
+    from remuda.control import swarms
+
+    _bring(swarms.plan(_document(document, file), **given), dry_run=dry_run, wait=wait, as_json=as_json)
+
+
+@click.command()
+@click.argument("model")
+@click.option("-e", "--engine", default="", help="vllm, sglang, llamacpp or transformers; default: one that is here.")
+@click.option("-g", "--gpus", type=click.IntRange(min=0), help="GPUs of each replica; default: its share of all.")
+@click.option("-r", "--replicas", type=click.IntRange(min=1), default=1, show_default=True, help="Number of replicas.")
+@click.option("-n", "--name", default="", help="Name of the swarm; default: the model's.")
+@click.option("-s", "--set", "settings", multiple=True, metavar="KEY=VALUE", help="Any other value of a document.")
+@click.option("--dry-run", is_flag=True, help="Show exactly what would be started, and start nothing.")
+@click.option("--wait/--no-wait", default=True, help="Wait until the endpoint answers (default), or return at once.")
+@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
+def serve(model: str, *, dry_run: bool, wait: bool, as_json: bool, **given: Any) -> None:
+    """Serve MODEL on this machine, without a document: a GGUF file, a directory, or a name that the engine knows.
+
+    Takes this machine's GPUs, or its CPU, and an engine that is installed. It is a swarm like others: `remuda status`,
+    `logs`, `scale`, `down`.
+    """
+    from remuda.control import serve as serving
+
+    _bring(serving.plan(model, **given), dry_run=dry_run, wait=wait, as_json=as_json)
+
+
+def _bring(planned: Any, *, dry_run: bool, wait: bool, as_json: bool) -> None:
     from remuda.cli import watch
     from remuda.control import swarms
 
-    planned = swarms.plan(_document(document, file), **given)
     for note in planned.notes:
         say(f"note: {note}")
     if dry_run:

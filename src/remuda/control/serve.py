@@ -1,0 +1,75 @@
+"""A swarm without a document: the model is named, the rest is what this machine has."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from remuda.backends.local.devices import present_gpus
+from remuda.base.errors import InputError
+from remuda.base.ids import slug
+from remuda.base.paths import state_paths
+from remuda.control import planning
+from remuda.specs.load import assignment
+from remuda.specs.resolve import Override
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from remuda.control.planning import Planned
+
+_WITH_GPUS: Final = ("vllm", "sglang", "transformers")
+_WITHOUT: Final = ("transformers", "vllm")
+_LONGEST_NAME: Final = 40
+
+
+def engines_for(model: str, gpus: int) -> tuple[str, ...]:
+    """Engines that can serve a model, the best first."""
+    if model.lower().endswith(".gguf"):
+        return ("llamacpp",)
+    return _WITH_GPUS if gpus else _WITHOUT
+
+
+def gpus_for(present: int, replicas: int) -> int:
+    """GPUs of each replica: its share, as a power of two, because engines split a model's heads evenly."""
+    share = present // replicas
+    return 1 << (share.bit_length() - 1) if share else 0
+
+
+def plan(
+    model: str, *, engine: str = "", gpus: int | None = None, replicas: int = 1, name: str = "",
+    settings: Sequence[str] = (),
+) -> Planned:  # fmt: skip
+    """Plan a swarm of one model on this machine.
+
+    Args:
+        model: a GGUF file, a directory, or a name that the engine knows.
+        engine: empty for the first that is installed here and can serve the model.
+        gpus: of each replica; None for its share of those that are here.
+        replicas: how many.
+        name: empty for one made of the model's.
+        settings: `KEY=VALUE` as for `up`.
+
+    Raises:
+        InputError: no engine for it is here, or something else is wrong; says what to do.
+    """
+    if model.lower().endswith(".gguf") and not Path(model).is_file():
+        raise InputError(f"there is no file {model!r}")
+    each = gpus_for(len(present_gpus()), replicas) if gpus is None else gpus
+    tried = (engine,) if engine else engines_for(model, each)
+    for one in tried:
+        values = {
+            "model": model, "engine": one, "name": name or slug(Path(model).stem)[:_LONGEST_NAME] or "model",
+            "replicas": replicas, "gpus_per_replica": each, "backend.type": "local",
+            **({"router.type": "none"} if replicas == 1 else {}),
+        }  # fmt: skip
+        overrides = [Override(path, value, "remuda serve") for path, value in values.items()]
+        overrides += [assignment(text) for text in settings]
+        try:
+            return planning.plan_up(None, overrides, paths=state_paths())
+        except InputError as error:
+            if error.where != "engine_path" or engine:
+                raise
+            missing = error
+    looked = " or ".join(tried)
+    raise InputError(f"this machine has no engine for {model} (looked for {looked})", hint=missing.hint)

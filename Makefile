@@ -38,6 +38,14 @@ test: $(STAMP)  ## Run all tests (installs the Debian packages that they need, w
 	@.ci/packages
 	@$(BIN)/python -m pytest -q -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
+test-quick: $(STAMP)  ## For those who edit: units, house rules and one backend, in a minute
+	@$(BIN)/python -m pytest -q -n $(shell nproc) --dist loadfile tests/unit tests/house tests/contract \
+	  -k "not (test_backend and slurm)"
+
+explore: $(STAMP)  ## Look for new counter-examples of all properties; prints the seed, SEED=N repeats one
+	@seed=$(or $(SEED),$$($(BIN)/python -c 'import secrets; print(secrets.randbelow(10**9))')); echo "SEED=$$seed"; $(BIN)/python -m pytest -q -n $(shell nproc) \
+	  --hypothesis-profile=explore --hypothesis-seed=$$seed tests/unit
+
 check: lint types contracts test  ## Everything that CI checks
 
 lint: $(STAMP)  ## Style and formatting

@@ -86,6 +86,15 @@ async def test_a_program_that_fails_before_its_claim_says_why(bed: LocalBed) -> 
     assert "cannot read" in seen.evidence
 
 
+async def test_a_program_that_is_killed_before_its_claim(bed: LocalBed) -> None:
+    rendered = bed.backend.render(bed.request("true"))
+    (handle,) = await bed.backend.submit([replace(rendered, argv=("/bin/sh", "-c", "kill -9 $$"))])
+    assert isinstance(handle, Handle)
+    seen = await bed.until(handle, is_over)
+    assert (seen.signal, seen.exit_code) == (9, None)
+    assert seen.reason == "the node program was killed by signal 9 before it could start the task"
+
+
 async def test_a_program_that_finds_no_room_says_so_by_its_code(bed: LocalBed) -> None:
     rendered = bed.backend.render(bed.request("true"))
     (handle,) = await bed.backend.submit([replace(rendered, argv=("/bin/sh", "-c", "exit 93"))])

@@ -107,7 +107,8 @@ class LocalClient:
                 return self.look(token, found)
             evidence = last_text(self.folder(token) / "node.log", 4000)
             why = f"{meaning(code)}: " if code in MEANINGS else ""
-            reason = f"{why}the node program ended with code {code} before it could start the task"
+            how = f"ended with code {code}" if code >= 0 else f"was killed by signal {-code}"
+            reason = f"{why}the node program {how} before it could start the task"
             return Observed(Life.ENDED, exit_code=code if code > 0 else None, signal=max(0, -code), reason=reason,
                             evidence=evidence, native_state="failed")  # fmt: skip
         if found is None:

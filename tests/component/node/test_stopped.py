@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from tests.component.node.conftest import Allocation
 
-LIMIT_S = 3.0
+LIMIT_S = 5.0
 STOP_S = 1.5 * LIMIT_S
 APART_S = LIMIT_S / 6
 """Between two that go on."""
@@ -66,12 +66,22 @@ def serve(one: Allocation, **probe: Any) -> None:
     one.server(probe=replace(QUICK, **probe), port_locks=str(one.home.parent / "locks"))
 
 
+def stop(pair: Pair) -> None:
+    """Let it stand still."""
+    for pid in pair.pids:
+        os.kill(pid, signal.SIGSTOP)
+
+
 def stand_still(pairs: list[Pair]) -> None:
     """Stop all, wait, and let them go on, each in its order, a moment apart."""
     for pair in pairs:
-        for pid in pair.pids:
-            os.kill(pid, signal.SIGSTOP)
+        stop(pair)
     time.sleep(STOP_S)
+    go_on(pairs)
+
+
+def go_on(pairs: list[Pair]) -> None:
+    """Each in its order, a moment apart."""
     for turn in range(2):
         for pair in pairs:
             for pid in pair.pids[turn : turn + 1]:
@@ -91,14 +101,16 @@ def test_a_script_that_stood_still_is_not_taken_for_hung(make_allocation: Callab
 
 
 def test_a_server_that_is_starting_has_its_time(make_allocation: Callable[[str], Allocation]) -> None:
-    made = [make_allocation("-".join(order)) for order in ORDERS]
-    for one in made:
+    pairs: list[Pair] = []
+    for order in ORDERS:
+        one = make_allocation("-".join(order))
         one.control.write_text("500")
         serve(one, startup_timeout_s=LIMIT_S)
-    pairs = [Pair(one, order, "starting") for one, order in zip(made, ORDERS, strict=True)]
-    stand_still(pairs)
-    for one in made:
+        pairs.append(Pair(one, order, "starting"))
+        stop(pairs[-1])
         one.control.write_text("ok")
+    time.sleep(STOP_S)
+    go_on(pairs)
     for pair in pairs:
         until(pair.is_as_before, "it is ready")
 

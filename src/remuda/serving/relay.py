@@ -127,6 +127,7 @@ class Relay:
             await asyncio.sleep(SWEEP_S)
             self.pool.sweep()
             self.room.sweep()
+            self._budget.tidy()
 
 
 def open_listener(host: str, port: int) -> socket.socket:

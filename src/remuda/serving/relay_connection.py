@@ -161,7 +161,8 @@ class Client(asyncio.Protocol):
         """Bytes of requests."""
         if self._lingers:
             return
-        if self._exchange is None and not self._buffer and not self._is_full and len(data) <= self._reader.step:
+        waits = self._is_full if self._exchange is None else self._exchange.request_done
+        if not waits and not self._buffer and len(data) <= self._reader.step:
             self._reader.feed(data)
         else:
             self._buffer += data

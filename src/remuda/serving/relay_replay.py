@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import ctypes
+from contextlib import suppress
 from typing import Final
 
 REPLAY_LIMIT: Final = 4 << 20
 """Bytes of one request's body that are kept until its answer begins."""
 BUDGET: Final = 256 << 20
 """Bytes of all requests together: a relay may stand on a login node, which has a limit for each user."""
+TIDY: Final = 16 << 20
+"""As little is not worth while to be given back to the system."""
 PIECE: Final = 64
 """Bytes that Python and its lists need for each piece."""
 
@@ -22,10 +26,29 @@ class Budget:
     def __init__(self, limit: int = BUDGET) -> None:
         self.limit = limit
         self.used = 0
+        self._most = 0
+        """Most that was kept since memory was last given back."""
 
     def allows(self, size: int) -> bool:
         """Whether so many more are below the limit."""
         return self.used + size <= self.limit
+
+    def take(self, size: int) -> None:
+        """So many more are kept."""
+        self.used += size
+        self._most = max(self._most, self.used)
+
+    def give(self, size: int) -> None:
+        """They are no more."""
+        self.used -= size
+
+    def tidy(self) -> None:
+        """Let the system have the memory of what is kept no more: the C library holds on to it."""
+        if self._most < TIDY or self.used > self._most // 2:
+            return
+        self._most = self.used
+        with suppress(OSError, AttributeError):  # another C library
+            ctypes.CDLL(None).malloc_trim(0)
 
 
 class Replay:
@@ -57,7 +80,7 @@ class Replay:
             return
         self.pieces.append(data)
         self._size += size
-        self._budget.used += size
+        self._budget.take(size)
 
     def sent(self) -> None:
         """A router has got it."""
@@ -67,5 +90,5 @@ class Replay:
     def drop(self) -> None:
         """Keep nothing."""
         self.is_gone = True
-        self._budget.used -= self._size
+        self._budget.give(self._size)
         self.pieces, self._size = [], 0

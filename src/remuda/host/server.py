@@ -316,6 +316,7 @@ def _is_fault(record: logging.LogRecord) -> bool:
 
 
 def _server(app: App) -> _ApiServer:
+    # The parser is named here: else it would be whichever is installed for something else.
     config = uvicorn.Config(
         app.make(), http="h11", log_config=None, access_log=False, lifespan="off", timeout_graceful_shutdown=1,
         date_header=False,

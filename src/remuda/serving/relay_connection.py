@@ -105,6 +105,7 @@ class Client(asyncio.Protocol):
         del exc
         self._room.gone(self)
         self._transport = None
+        self._reader.close()
         exchange, self._exchange = self._exchange, None
         if self._watching is not None:
             self._watching.cancel()

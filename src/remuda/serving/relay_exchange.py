@@ -147,6 +147,8 @@ class Exchange:
 
     def _send(self, upstream: Upstream) -> None:
         self._upstream, upstream.waiter = upstream, self
+        if self._reader is not None:
+            self._reader.close()
         self._reader = AnswerReader(self.request.method)
         self._sends += 1
         upstream.uses += 1

@@ -144,6 +144,12 @@ class RequestReader(_Reader):
             self._refuse(self._unread(error))
         self._spend(len(data), anew=anew)
 
+    def close(self) -> None:
+        """Nothing is read any more: the parser knows this reader, which knows the parser."""
+        self._is_over = True
+        self.events.clear()
+        del self._parser
+
     def _parse(self, data: bytes) -> None:
         """Feed the parser, a new one after each wish for another protocol, which nobody grants here."""
         while True:

@@ -316,9 +316,11 @@ def _is_fault(record: logging.LogRecord) -> bool:
 
 
 def _server(app: App) -> _ApiServer:
+    # The parser is named here: else it would be whichever is installed for something else.
     config = uvicorn.Config(
-        app.make(), log_config=None, access_log=False, lifespan="off", timeout_graceful_shutdown=1, date_header=False
-    )
+        app.make(), http="h11", log_config=None, access_log=False, lifespan="off", timeout_graceful_shutdown=1,
+        date_header=False,
+    )  # fmt: skip
     server = _ApiServer(config)
     logging.getLogger("uvicorn.error").addFilter(_is_fault)
     # The host handles signals itself, for all of its parts.

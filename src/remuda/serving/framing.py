@@ -1,4 +1,7 @@
-"""HTTP/1.1 as far as a relay needs it: where a message ends, and which of its headers are for one hop only. Pure."""
+"""HTTP/1.1 as far as a relay decides it: what it passes on of a message that was read, and as what. Pure.
+
+Messages are taken apart by `relay_reading`.
+"""
 
 from __future__ import annotations
 
@@ -8,21 +11,25 @@ from enum import Enum
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
 HEAD_LIMIT: Final = 64 << 10
 """Longest head of a request or an answer, in bytes."""
-LINE_LIMIT: Final = 4 << 10
-"""Longest line of a chunked body: sizes with their extensions."""
-TRAILER_LIMIT: Final = 16 << 10
-_TOKEN: Final = re.compile(rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
-_VALUE: Final = re.compile(rb"[^\x00-\x08\x0a-\x1f\x7f]*")
-_TARGET: Final = re.compile(rb"[\x21-\x7e\x80-\xff]+")
-_VERSION: Final = re.compile(rb"HTTP/(\d)\.(\d)")
+QUIET_LIMIT: Final = 16 << 10
+"""Bytes of a chunked body in a row that are none of its content: sizes, their extensions, the trailer."""
+VERSIONS: Final = {"1.0": 0, "1.1": 1}
+_REASON: Final = re.compile(rb"[^\x00-\x08\x0a-\x1f\x7f]*")
 _HOP: Final = frozenset(
     {b"connection", b"keep-alive", b"proxy-connection", b"proxy-authenticate", b"te", b"upgrade", b"transfer-encoding"}
 )
 """Headers that are said again, or not, on the other side."""
+_END_TO_END: Final = frozenset({b"content-length", b"host", b"authorization"})
+"""That nobody takes out of a message by naming them in `Connection`."""
+_NO_TRAILER: Final = _HOP | {
+    b"authorization", b"content-encoding", b"content-length", b"content-range", b"content-type", b"cookie", b"expect",
+    b"host", b"trailer",
+}  # fmt: skip
+"""Fields that are not to come after a body: whoever reads them there could take them for the head's."""
 
 Header = tuple[bytes, bytes]
 """Name as it was written, value without the spaces around it."""
@@ -83,123 +90,111 @@ class Answer:
 
     status: int
     line: bytes
-    """Status and reason, as they came."""
+    """Status and reason."""
     headers: tuple[Header, ...]
     framing: Framing
     keep_alive: bool
 
 
-def parse_request(head: bytes) -> Request:
-    """Read a request's head.
-
-    Args:
-        head: all lines up to the empty one, without that.
+def make_request(method: bytes, target: bytes, version: str, headers: Sequence[Header]) -> Request:
+    """Read a request's head, which the parser has taken apart.
 
     Raises:
-        Malformed: it is none; two readers could see different ends of it; or its version is another.
+        Malformed: it is not for a relay; two readers could see different ends of it; or its version is another.
     """
-    first, *rest = head.split(b"\r\n")
-    parts = first.split(b" ")
-    if len(parts) != 3 or not _TOKEN.fullmatch(parts[0]) or not _TARGET.fullmatch(parts[1]):
-        raise Malformed("the request line is not METHOD TARGET HTTP/1.1")
-    version = _VERSION.fullmatch(parts[2])
-    if version is None:
+    if version == "0.9":
         raise Malformed("the request line names no version of HTTP")
-    if version.group(1) != b"1":
+    if version not in VERSIONS:
         raise Malformed("only HTTP/1.0 and HTTP/1.1 are spoken here", 505)
-    if parts[0] == b"CONNECT":
+    if method == b"CONNECT":
         raise Malformed("CONNECT is not for this address", 405)
-    minor = min(1, int(version.group(2)))
-    headers = _headers(rest)
-    if minor and len(_values(headers, b"host")) != 1:
+    minor = VERSIONS[version]
+    found = _by_name(headers)
+    if minor and len(found.get(b"host", ())) != 1:
         raise Malformed("an HTTP/1.1 request has one Host header")
-    framing = _framing(headers, minor) or NO_BODY
-    expects = minor > 0 and b"100-continue" in _words(headers, b"expect") and framing.ends is not Ends.AT_ONCE
-    return Request(parts[0], parts[1], minor, headers, framing, _keeps_alive(headers, minor), expects)
+    framing = _framing(found, minor) or NO_BODY
+    waits = minor > 0 and b"expect" in found and framing.ends is not Ends.AT_ONCE
+    expects = waits and b"100-continue" in _words(found[b"expect"])
+    return Request(method, target, minor, tuple(headers), framing, _keeps_alive(found, minor), expects)
 
 
-def parse_answer(head: bytes, method: bytes) -> Answer:
-    """Read an answer's head; `method` is that of the request.
+def make_answer(status: int, reason: bytes, version: str, headers: Sequence[Header], method: bytes) -> Answer:
+    """Read an answer's head, which the parser has taken apart; `method` is that of the request.
 
     Raises:
         Malformed: it is none.
     """
-    first, *rest = head.split(b"\r\n")
-    name, _, line = first.partition(b" ")
-    version = _VERSION.fullmatch(name)
-    if version is None or version.group(1) != b"1" or not line[:3].isdigit() or line[3:4] not in (b"", b" "):
-        raise Malformed("the answer has no status line")
-    status, minor = int(line[:3]), min(1, int(version.group(2)))
-    headers = _headers(rest)
+    if version not in VERSIONS or not 100 <= status <= 999 or not _REASON.fullmatch(reason):
+        raise Malformed("the answer has no status line of HTTP/1.1")
+    found = _by_name(headers)
     framing: Framing | None = NO_BODY
     if status >= 200 and status not in (204, 304) and method != b"HEAD":
-        framing = _framing(headers, 1)
-    keep = _keeps_alive(headers, minor) and framing is not None
-    return Answer(status, line, headers, framing or Framing(Ends.CLOSE), keep)
+        framing = _framing(found, 1)
+    elif status < 200 and _framing(found, 1) is not None:
+        raise Malformed("an answer before the answer has no body")
+    keep = _keeps_alive(found, VERSIONS[version]) and framing is not None
+    line = b"%d %s" % (status, reason)
+    return Answer(status, line, tuple(headers), framing or Framing(Ends.CLOSE), keep)
 
 
-def _headers(lines: Sequence[bytes]) -> tuple[Header, ...]:
-    headers = []
-    for line in lines:
-        name, colon, value = line.partition(b":")
-        value = value.strip(b" \t")
-        # This refuses also a space before the colon and a line that goes on with the one before.
-        if not colon or not _TOKEN.fullmatch(name) or not _VALUE.fullmatch(value):
-            raise Malformed("a header is not NAME: VALUE")
-        headers.append((name, value))
-    return tuple(headers)
+def _by_name(headers: Sequence[Header]) -> dict[bytes, list[bytes]]:
+    """Values by their name in lower case."""
+    found: dict[bytes, list[bytes]] = {}
+    for name, value in headers:
+        found.setdefault(name.lower(), []).append(value)
+    return found
 
 
-def _values(headers: Sequence[Header], name: bytes) -> list[bytes]:
-    return [value for key, value in headers if key.lower() == name]
+def _words(values: Sequence[bytes]) -> list[bytes]:
+    """Comma-separated words of all these values, in lower case."""
+    return [word.strip().lower() for value in values for word in value.split(b",") if word.strip()]
 
 
-def _words(headers: Sequence[Header], name: bytes) -> list[bytes]:
-    """Comma-separated words of all headers of that name, in lower case."""
-    return [word.strip().lower() for value in _values(headers, name) for word in value.split(b",") if word.strip()]
-
-
-def _framing(headers: Sequence[Header], minor: int) -> Framing | None:
+def _framing(found: Mapping[bytes, Sequence[bytes]], minor: int) -> Framing | None:
     """What the headers say of the body's end; None when they say nothing.
 
     Raises:
         Malformed: they say two things, or something else than a number.
     """
-    codings, lengths = _words(headers, b"transfer-encoding"), _words(headers, b"content-length")
-    if codings:
-        if lengths:
+    if b"transfer-encoding" in found:
+        if b"content-length" in found:
             raise Malformed("a message has Content-Length or Transfer-Encoding, not both")
-        if codings != [b"chunked"] or not minor:
+        if _words(found[b"transfer-encoding"]) != [b"chunked"] or not minor:
             raise Malformed("the only transfer coding spoken here is chunked, of HTTP/1.1", 501)
         return Framing(Ends.CHUNKED)
-    if not lengths:
-        if _values(headers, b"content-length"):
-            raise Malformed("Content-Length is empty")
+    lengths = found.get(b"content-length")
+    if lengths is None:
         return None
-    if len(lengths) > 1 or not lengths[0].isdigit() or len(lengths[0]) > 18:
+    if len(lengths) != 1 or not lengths[0].isdigit() or len(lengths[0]) > 18:
         raise Malformed("Content-Length is one number")
     length = int(lengths[0])
     return Framing(Ends.LENGTH, length) if length else NO_BODY
 
 
-def _keeps_alive(headers: Sequence[Header], minor: int) -> bool:
-    words = _words(headers, b"connection")
+def _keeps_alive(found: Mapping[bytes, Sequence[bytes]], minor: int) -> bool:
+    if b"connection" not in found:
+        return minor > 0
+    words = _words(found[b"connection"])
     return b"close" not in words and (minor > 0 or b"keep-alive" in words)
 
 
-def forwarded(headers: Sequence[Header], framing: Framing) -> bytes:
+def forwarded(headers: Sequence[Header], framing: Framing, *without: bytes) -> bytes:
     """The header lines for the other side: without those of one hop and those that `Connection` names."""
-    named = {*_words(headers, b"connection"), *_HOP} - {b"content-length", b"host", b"authorization"}
-    lines = [b"%s: %s\r\n" % header for header in headers if header[0].lower() not in named]
-    if framing.ends is Ends.CHUNKED:
-        lines.append(b"Transfer-Encoding: chunked\r\n")
-    return b"".join(lines)
+    named: list[bytes] = [*without]
+    lines = []
+    for name, value in headers:
+        lower = name.lower()
+        if lower == b"connection":
+            named += [word for word in _words([value]) if word not in _END_TO_END]
+        elif lower not in _HOP:
+            lines.append((lower, b"%b: %b\r\n" % (name, value)))
+    chunked = b"Transfer-Encoding: chunked\r\n" if framing.ends is Ends.CHUNKED else b""
+    return b"".join([line for name, line in lines if name not in named]) + chunked
 
 
 def request_head(request: Request) -> bytes:
     """A request's head for the router. One of HTTP/1.0 stays one: its answer must not be chunked."""
-    headers = tuple(header for header in request.headers if header[0].lower() != b"expect")
-    lines = forwarded(headers, request.framing)
+    lines = forwarded(request.headers, request.framing, b"expect")
     closes = b"" if request.minor else b"Connection: close\r\n"
     return b"%s %s HTTP/1.%d\r\n%s%s\r\n" % (request.method, request.target, request.minor, lines, closes)
 
@@ -210,77 +205,12 @@ def answer_head(answer: Answer, *, minor: int, close: bool) -> bytes:
     return b"HTTP/1.1 %s\r\n%s%s\r\n" % (answer.line, forwarded(answer.headers, answer.framing), said)
 
 
-class Body:
-    """Follows a body to its end. The bytes are passed on as they are; only their end is looked for."""
+def chunk(data: bytes) -> bytes:
+    """A piece of a chunked body."""
+    return b"%x\r\n%b\r\n" % (len(data), data)
 
-    __slots__ = ("_chunked", "_close", "_left", "_line", "_trailer", "done")
 
-    def __init__(self, framing: Framing) -> None:
-        self.done = framing.ends is Ends.AT_ONCE
-        self._chunked = framing.ends is Ends.CHUNKED
-        self._close = framing.ends is Ends.CLOSE
-        self._left = framing.length
-        """Bytes that are still to come: of the body, or of the chunk with the CRLF after it."""
-        self._line = bytearray()
-        self._trailer = -1
-        """Bytes of the trailer so far; -1 before it."""
-
-    def feed(self, data: bytes) -> int:
-        """Take what came; how many of these bytes are of this body.
-
-        Raises:
-            Malformed: a chunk has no size, or a line is too long.
-        """
-        if self._chunked:
-            return self._feed_chunks(data)
-        if self._close:
-            return len(data)
-        taken = min(self._left, len(data))
-        self._left -= taken
-        self.done = self._left == 0
-        return taken
-
-    def _feed_chunks(self, data: bytes) -> int:
-        at = 0
-        while at < len(data) and not self.done:
-            if self._left:
-                taken = min(self._left, len(data) - at)
-                if self._left - taken < 2:
-                    self._check_end(data[at : at + taken])
-                self._left -= taken
-                at += taken
-                continue
-            end = data.find(b"\n", at)
-            upto = len(data) if end < 0 else end + 1
-            self._line += data[at:upto]
-            at = upto
-            if len(self._line) > LINE_LIMIT:
-                raise Malformed("a line of a chunked body is too long")
-            if end >= 0:
-                line, self._line = bytes(self._line), bytearray()
-                self._take_line(line)
-        return at
-
-    def _check_end(self, taken: bytes) -> None:
-        """A chunk ends with CRLF, else the two sides have lost each other. `taken` reaches into these two bytes."""
-        expected = b"\r\n"[2 - min(2, self._left) : 2 - min(2, self._left - len(taken))]
-        if not taken.endswith(expected):
-            raise Malformed("a chunk is longer than it says")
-
-    def _take_line(self, line: bytes) -> None:
-        if not line.endswith(b"\r\n"):
-            raise Malformed("a line of a chunked body ends with LF alone")
-        if self._trailer >= 0:
-            self._trailer += len(line)
-            if self._trailer > TRAILER_LIMIT:
-                raise Malformed("the trailer of a chunked body is too long")
-            self.done = line == b"\r\n"
-            return
-        size = line[:-2].partition(b";")[0].rstrip(b" \t")
-        if not size or len(size) > 15 or not all(digit in b"0123456789abcdefABCDEF" for digit in size):
-            raise Malformed("a chunk has no size")
-        number = int(size, 16)
-        if number:
-            self._left = number + 2
-        else:
-            self._trailer = 0
+def last_chunk(trailer: Sequence[Header]) -> bytes:
+    """The end of a chunked body."""
+    lines = [b"%s: %s\r\n" % field for field in trailer if field[0].lower() not in _NO_TRAILER]
+    return b"0\r\n%b\r\n" % b"".join(lines)

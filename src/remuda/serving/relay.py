@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 from remuda.base import descriptors
 from remuda.serving.relay_connection import Client
 from remuda.serving.relay_exchange import HOLD_S, Counters
+from remuda.serving.relay_replay import Budget
 from remuda.serving.relay_room import Room
 from remuda.serving.relay_upstream import Pool, Routers, read_routers
 from remuda.wire.accepting import Acceptor
@@ -82,6 +83,7 @@ class Relay:
         pools = (pool, door.metrics) if door is not None else (pool,)
         self.room = Room(self.counters, pools, room or descriptors.limit())
         self._hold_s = hold_s
+        self._budget = Budget()
         self._door = door
         self._coming: set[asyncio.Task[Any]] = set()
 
@@ -103,7 +105,7 @@ class Relay:
 
     def _take(self, connection: socket.socket, address: str) -> None:
         """A new client."""
-        client = Client(self.pool, self.counters, self.room, address, self._hold_s, self._door)
+        client = Client(self.pool, self.counters, self.room, address, self._budget, self._hold_s, self._door)
         if not self.room.comes(client):
             connection.close()
             return
@@ -125,6 +127,7 @@ class Relay:
             await asyncio.sleep(SWEEP_S)
             self.pool.sweep()
             self.room.sweep()
+            self._budget.tidy()
 
 
 def open_listener(host: str, port: int) -> socket.socket:

@@ -4,20 +4,26 @@ from __future__ import annotations
 
 import asyncio
 import json
+import socket
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from remuda.serving.framing import HEAD_LIMIT, Ends, Malformed, Request, parse_request
+from remuda.serving.framing import HEAD_LIMIT, Ends, Malformed, Request
 from remuda.serving.near import is_own
 from remuda.serving.relay_exchange import HOLD_S, Counters, Exchange
+from remuda.serving.relay_reading import Event, RequestReader
+from remuda.serving.relay_upstream import watch_line
 
 if TYPE_CHECKING:
     from remuda.serving.guard import Door
+    from remuda.serving.relay_replay import Budget
     from remuda.serving.relay_room import Room
     from remuda.serving.relay_upstream import Pool
 
 LINGER_S: Final = 2.0
 """An answer that came before the end of its request is read by the client before the connection is closed."""
 OWN: Final = b"/-/relay/"
+PROBE_S: Final = 1.0
+"""After so long, whoever has ended its own side and waits is asked whether it still does."""
 LOOKS: Final = frozenset({b"GET", b"HEAD"})
 REASONS: Final = {
     200: "OK", 400: "Bad Request", 401: "Unauthorized", 404: "Not Found", 405: "Method Not Allowed",
@@ -34,6 +40,7 @@ class Client(asyncio.Protocol):
         counters: of the relay.
         room: of all clients.
         address: that it comes from.
+        budget: for what is kept of its requests.
         hold_s: how long a request waits for a router.
         door: who may come in; None: everybody.
     """
@@ -44,12 +51,14 @@ class Client(asyncio.Protocol):
         counters: Counters,
         room: Room,
         address: str,
+        budget: Budget,
         hold_s: float = HOLD_S,
         door: Door | None = None,
     ) -> None:
         self.pool = pool
         self.counters = counters
         self.address = address
+        self.budget = budget
         self.hold_s = hold_s
         self.is_known = False
         """Whether it has asked for something; where there is a door, with a key."""
@@ -57,17 +66,22 @@ class Client(asyncio.Protocol):
         self._room = room
         self._transport: asyncio.Transport | None = None
         self._buffer = bytearray()
+        """What is not read yet."""
+        self._reader = RequestReader()
         self._exchange: Exchange | None = None
         self._lingers = False
         self._is_held = False
         self._is_full = False
         """It reads more slowly than answers come."""
+        self._has_ended = False
+        """It says no more, and waits for answers."""
+        self._watching: asyncio.TimerHandle | None = None
 
     @property
     def owes(self) -> bool:
         """Whether the rest of what it began to say is waited for."""
         if self._exchange is None:
-            return bool(self._buffer)
+            return self._reader.in_head or bool(self._buffer or self._reader.events)
         return not (self._exchange.request_done or self._exchange.is_answered or self._is_held)
 
     @property
@@ -91,13 +105,43 @@ class Client(asyncio.Protocol):
         del exc
         self._room.gone(self)
         self._transport = None
+        self._reader.close()
         exchange, self._exchange = self._exchange, None
+        if self._watching is not None:
+            self._watching.cancel()
         if exchange is not None:
             exchange.drop()
 
     def eof_received(self) -> bool:
-        """It is about to be gone: clients close both directions at once."""
-        return False
+        """It says no more; whether it may wait for answers to what it has said, or is gone."""
+        exchange = self._exchange
+        is_complete = exchange.request_done if exchange is not None else self._is_full
+        if self._lingers or not is_complete:
+            return False
+        self._has_ended = True
+        if self._watching is None and self._transport is not None:
+            watch_line(self._transport.get_extra_info("socket"), unsent=False)
+            self._watch_half(told=False)
+        return True
+
+    def _watch_half(self, *, told: bool) -> None:
+        """Find out whether somebody is left: closing one's own side only, and leaving, look the same from here."""
+        self._watching = None
+        transport = self._transport
+        if transport is None or self._lingers:
+            return
+        line: socket.socket = transport.get_extra_info("socket")
+        if line.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
+            self.send_away()
+            return
+        self._watching = asyncio.get_running_loop().call_later(PROBE_S, self._probe, told)
+
+    def _probe(self, told: bool) -> None:
+        exchange = self._exchange
+        if not told and exchange is not None and exchange.request.minor and not exchange.is_answered:
+            self.write(b"HTTP/1.1 100 Continue\r\n\r\n")  # who is gone answers this with a reset
+            told = True
+        self._watch_half(told=told)
 
     def pause_writing(self) -> None:
         """The client reads more slowly than the router writes."""
@@ -118,7 +162,11 @@ class Client(asyncio.Protocol):
         """Bytes of requests."""
         if self._lingers:
             return
-        self._buffer += data
+        waits = self._is_full if self._exchange is None else self._exchange.request_done
+        if not waits and not self._buffer and len(data) <= self._reader.step:
+            self._reader.feed(data)
+        else:
+            self._buffer += data
         self.advance()
 
     def advance(self) -> None:
@@ -135,39 +183,44 @@ class Client(asyncio.Protocol):
                 if len(self._buffer) > HEAD_LIMIT:
                     self.pause(pause=True)
                 return
-            elif self._buffer:
-                self._feed(self._exchange)
+            elif (event := self._next()) is not None:
+                self._feed(self._exchange, event)
             else:
                 if self.owes:
                     self._room.tells(self, anew=True)
                 return
 
+    def _next(self) -> Event | None:
+        """What it says next; None when that is not whole yet."""
+        reader = self._reader
+        while self._buffer and not reader.events:
+            step = reader.step
+            reader.feed(bytes(self._buffer[:step]))
+            del self._buffer[:step]
+        return reader.events.popleft() if reader.events else None
+
     def _begin(self) -> bool:
         """Read a head; False when it is not whole yet, or the connection is over."""
-        while self._buffer[:2] == b"\r\n":
-            del self._buffer[:2]
-        end = self._buffer.find(b"\r\n\r\n", 0, HEAD_LIMIT + 4)
-        if end < 0:
-            if len(self._buffer) > HEAD_LIMIT:
-                self.refuse(431, f"the request's head is longer than {HEAD_LIMIT} bytes")
-            elif self._buffer:
+        event = self._next()
+        if event is None:
+            if self._has_ended:
+                self.close(linger=False)
+            elif self._reader.in_head:
                 self._room.tells(self, anew=False)
             return False
-        head = bytes(self._buffer[:end])
-        del self._buffer[: end + 4]
-        try:
-            request = parse_request(head)
-        except Malformed as error:
-            self.refuse(error.status, str(error))
+        if isinstance(event, Malformed):
+            self.refuse(event.status, str(event), head_only=self._reader.method == b"HEAD")
             return False
-        return self._take(request)
+        assert isinstance(event, Request)
+        return self._take(event)
 
     def _take(self, request: Request) -> bool:
         """Begin to answer; whether the connection goes on."""
         first = not self.is_known
         if self._door is not None:
             if not self._door.lets_in(request):
-                self.refuse(401, "the API key is missing or wrong: send it as `Authorization: Bearer KEY`")
+                self.refuse(401, "the API key is missing or wrong: send it as `Authorization: Bearer KEY`",
+                            head_only=request.method == b"HEAD")  # fmt: skip
                 return False
             self.is_known = not first or self._door.knows(request)
             self.pool, request = self._door.leads(request)
@@ -176,41 +229,40 @@ class Client(asyncio.Protocol):
         else:
             self.is_known = True
         if not self._room.asks(self, looks=request.method in LOOKS, first=first):
-            self.refuse(503, "as many requests are under way as the limit of open files allows; ask again", "busy")
+            self.refuse(503, "as many requests are under way as the limit of open files allows; ask again", "busy",
+                        head_only=request.method == b"HEAD")  # fmt: skip
             return False
-        if request.expects_continue and not self._buffer:
+        if request.expects_continue and not self._buffer and not self._reader.events:
             self.write(b"HTTP/1.1 100 Continue\r\n\r\n")
         self._exchange = Exchange(self, request)
         self._exchange.start()
         return True
 
-    def _feed(self, exchange: Exchange) -> None:
-        data, self._buffer = bytes(self._buffer), bytearray()
-        try:
-            taken = exchange.body.feed(data)
-        except Malformed as error:
+    def _feed(self, exchange: Exchange, event: Event) -> None:
+        if isinstance(event, bytes):
+            exchange.take(event)
+        elif not isinstance(event, Malformed):
+            exchange.end_request()
+        else:
             self._exchange = None
             exchange.drop()
             if exchange.is_answered:
                 self.cut()
-                return
-            self.refuse(error.status, str(error))
-            return
-        self._buffer += data[taken:]
-        exchange.take(data[:taken])
+            else:
+                self.refuse(event.status, str(event), head_only=exchange.request.method == b"HEAD")
 
     def _answer_own(self, request: Request) -> bool:
         """The relay's own paths; whether the connection goes on."""
-        keep = request.keep_alive and request.framing.ends is Ends.AT_ONCE
+        keep, bare = request.keep_alive and request.framing.ends is Ends.AT_ONCE, request.method == b"HEAD"
         name = request.path.removeprefix(OWN)
         if name == b"health":
-            self._say(200, {"status": "ok"}, keep=keep)
+            self._say(200, {"status": "ok"}, keep=keep, head_only=bare)
         elif name == b"stats" and self._is_near():
             current = self.pool.routers.current
             numbers = {**vars(self.counters), "router": current.url if current else ""}
-            self._say(200, numbers, keep=keep)
+            self._say(200, numbers, keep=keep, head_only=bare)
         else:
-            self._say(404, _error("the relay has no such path", 404), keep=keep)
+            self._say(404, _error("the relay has no such path", 404), keep=keep, head_only=bare)
         self._room.rests(self)
         return keep
 
@@ -221,9 +273,9 @@ class Client(asyncio.Protocol):
         peer, here = self._transport.get_extra_info("peername"), self._transport.get_extra_info("sockname")
         return bool(peer and here) and is_own(peer[:2], here[:2])
 
-    def refuse(self, status: int, why: str, code: str = "") -> None:
+    def refuse(self, status: int, why: str, code: str = "", *, head_only: bool = False) -> None:
         """Answer with an error and close: where the next request begins is not known."""
-        self._say(status, _error(why, status, code), keep=False)
+        self._say(status, _error(why, status, code), keep=False, head_only=head_only)
 
     def _say(self, status: int, document: dict[str, Any], *, keep: bool, head_only: bool = False) -> None:
         data = json.dumps(document).encode()
@@ -255,8 +307,7 @@ class Client(asyncio.Protocol):
         self._room.rests(self)
         if keep:
             self.pause(pause=False)
-            if self._buffer:
-                self.advance()
+            self.advance()
 
     def cut(self) -> None:
         """Break the connection off, so that the client sees that its answer is not whole."""
@@ -280,7 +331,7 @@ class Client(asyncio.Protocol):
 
     def pause(self, *, pause: bool) -> None:
         """Read no more of the request for now, or go on."""
-        if pause is self._is_held or self._transport is None or self._transport.is_closing():
+        if pause is self._is_held or self._has_ended or self._transport is None or self._transport.is_closing():
             return
         self._is_held = pause
         if pause:

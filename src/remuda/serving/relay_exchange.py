@@ -7,17 +7,9 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from remuda.serving.framing import (
-    HEAD_LIMIT,
-    Answer,
-    Body,
-    Ends,
-    Malformed,
-    Request,
-    answer_head,
-    parse_answer,
-    request_head,
-)
+from remuda.serving.framing import Answer, Ends, Malformed, Request, answer_head, request_head
+from remuda.serving.relay_reading import AnswerReader
+from remuda.serving.relay_replay import Replay
 
 if TYPE_CHECKING:
     from remuda.serving.relay_connection import Client
@@ -27,8 +19,8 @@ HOLD_S: Final = 30.0
 """How long a request waits for a router."""
 RETRY_S: Final = 0.1
 """Between two tries to reach a router."""
-REPLAY_LIMIT: Final = 4 << 20
-"""Bytes of a request's body that are kept until its answer begins, so that it can be sent again."""
+HEAD_S: Final = 30.0
+"""From the first byte of an answer's head to its end."""
 SENDS: Final = 4
 """So often a request is sent at most."""
 REPEATABLE: Final = frozenset({b"GET", b"HEAD", b"OPTIONS"})
@@ -61,14 +53,13 @@ class Exchange:
     def __init__(self, client: Client, request: Request) -> None:
         self.client = client
         self.request = request
-        self.body = Body(request.framing)
-        self._replay: list[bytes] | None = []
-        """What was read of the body so far; None once that is too much to keep, or not needed any more."""
-        self._kept = 0
+        self.request_done = request.framing.ends is Ends.AT_ONCE
+        """Whether all of the request has come."""
+        self._replay = Replay(client.budget)
         self._upstream: Upstream | None = None
         self._answer: Answer | None = None
-        self._answer_body: Body | None = None
-        self._head = bytearray()
+        self._reader: AnswerReader | None = None
+        self._head_limit: asyncio.TimerHandle | None = None
         self._sends = 0
         self._until = 0.0
         self._why = "there is no router"
@@ -81,11 +72,6 @@ class Exchange:
     def is_answered(self) -> bool:
         """Whether the client has got some of the answer."""
         return self._answer is not None
-
-    @property
-    def request_done(self) -> bool:
-        """Whether all of the request has come."""
-        return self.body.done
 
     def start(self) -> None:
         """Send it."""
@@ -160,25 +146,28 @@ class Exchange:
             connecting.result().release(keep=True)
 
     def _send(self, upstream: Upstream) -> None:
-        assert self._replay is not None
         self._upstream, upstream.waiter = upstream, self
+        if self._reader is not None:
+            self._reader.close()
+        self._reader = AnswerReader(self.request.method)
         self._sends += 1
         upstream.uses += 1
         # Before the write, which says at once when that is more than the router takes now.
         self.client.pause(pause=False)
-        upstream.write(request_head(self.request) + b"".join(self._replay))
+        upstream.write(request_head(self.request), *self._replay.pieces)
+        self._replay.sent()
 
     def take(self, data: bytes) -> None:
         """Bytes of the request's body."""
-        if self._replay is not None:
-            self._replay.append(data)
-            self._kept += len(data)
-            if self._kept > REPLAY_LIMIT and self._upstream is None:
-                self.client.pause(pause=True)
-            elif self._kept > REPLAY_LIMIT:
-                self._replay = None
+        self._replay.add(data, must=self._upstream is None)
         if self._upstream is not None:
             self._upstream.write(data)
+        elif self._replay.is_full:
+            self.client.pause(pause=True)
+
+    def end_request(self) -> None:
+        """All of it has come."""
+        self.request_done = True
 
     def hold_request(self, *, hold: bool) -> None:
         """The router takes no more for now, or again."""
@@ -188,51 +177,43 @@ class Exchange:
 
     def answer_data(self, data: bytes) -> None:
         """Bytes of the answer."""
+        assert self._reader is not None
         try:
-            if self._answer is None:
-                rest = self._read_head(data)
-                if rest is None:
-                    return
-                data = rest
-            self._pass_on(data)
+            body = self._reader.feed(data)
+            if self._answer is None and self._reader.answer is not None:
+                body = self._begin_answer(self._reader.answer) + body
         except Malformed as error:
             if self._answer is not None:
                 self._break_off()
             else:
                 self._fail(502, f"the router's answer cannot be read: {error}")
+            return
+        self._limit_head(is_under_way=self._reader.in_head)
+        if body:
+            self.client.write(body)
+        if self._reader.is_done:
+            self._finish(clean=self._reader.is_clean)
 
-    def _read_head(self, data: bytes) -> bytes | None:
-        """What follows the head, which is written to the client; None while it is not whole."""
-        self._head += data
-        while True:
-            end = self._head.find(b"\r\n\r\n", 0, HEAD_LIMIT + 4)
-            if end < 0:
-                if len(self._head) > HEAD_LIMIT:
-                    raise Malformed(f"its head is longer than {HEAD_LIMIT} bytes")
-                return None
-            answer = parse_answer(bytes(self._head[:end]), self.request.method)
-            del self._head[: end + 4]
-            if answer.status == 101:
-                raise Malformed("it changes the protocol, which nobody asked for")
-            if answer.status >= 200:
-                break
+    def _begin_answer(self, answer: Answer) -> bytes:
+        """Its head, as the client gets it."""
         if answer.framing.ends is Ends.CHUNKED and not self.request.minor:
             raise Malformed("it is chunked, and the client speaks HTTP/1.0")
-        self._answer, self._answer_body, self._replay = answer, Body(answer.framing), None
+        self._answer = answer
+        self._replay.drop()
         # What is said now holds, even if the rest of the request comes before the end of the answer.
         self._keeps = self.request.keep_alive and self.request_done and answer.framing.ends is not Ends.CLOSE
-        self.client.write(answer_head(answer, minor=self.request.minor, close=not self._keeps))
-        rest, self._head = bytes(self._head), bytearray()
-        return rest
+        return answer_head(answer, minor=self.request.minor, close=not self._keeps)
 
-    def _pass_on(self, data: bytes) -> None:
-        assert self._answer is not None
-        assert self._answer_body is not None
-        taken = self._answer_body.feed(data) if data else 0
-        if taken:
-            self.client.write(data[:taken] if taken < len(data) else data)
-        if self._answer_body.done:
-            self._finish(clean=taken == len(data))
+    def _limit_head(self, *, is_under_way: bool) -> None:
+        """Who has begun to answer has some time for the rest of the head."""
+        if is_under_way and self._head_limit is None:
+            self._head_limit = asyncio.get_running_loop().call_later(HEAD_S, self._late)
+        elif not is_under_way and self._head_limit is not None:
+            self._head_limit.cancel()
+            self._head_limit = None
+
+    def _late(self) -> None:
+        self._fail(502, f"the router began its answer, and the head of it was not whole after {HEAD_S:g} s")
 
     def _finish(self, *, clean: bool) -> None:
         assert self._answer is not None
@@ -245,6 +226,7 @@ class Exchange:
     def answer_lost(self, *, clean: bool) -> None:
         """The connection to the router is gone before the answer was whole."""
         upstream, self._upstream = self._upstream, None
+        self._limit_head(is_under_way=False)
         if self._answer is not None:
             if clean and self._answer.framing.ends is Ends.CLOSE:
                 self._finish(clean=False)
@@ -267,7 +249,8 @@ class Exchange:
         A router that closes a connection which was idle has not looked at what came at that moment; whether it was that
         is not known, so such a request is sent again once.
         """
-        if self._replay is None or self._head or self._sends >= SENDS:
+        has_begun = self._reader is not None and self._reader.in_head
+        if self._replay.is_gone or has_begun or self._sends >= SENDS:
             return False
         if self.request.method in REPEATABLE or self.request.path in ANSWERS_ONLY:
             return True
@@ -307,5 +290,9 @@ class Exchange:
     def _end(self) -> None:
         if not self._is_over:
             self._is_over = True
+            self._replay.drop()
+            self._limit_head(is_under_way=False)
+            if self._reader is not None:
+                self._reader.close()
             self.client.counters.in_flight -= 1
             self._note_time()

@@ -113,7 +113,7 @@ class Upstream(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """It is open."""
         self.transport = cast("asyncio.Transport", transport)  # uvloop's are no subclass
-        _watch(self.transport.get_extra_info("socket"))
+        watch_line(self.transport.get_extra_info("socket"), unsent=True)
         self._pool.opened(self)
 
     def data_received(self, data: bytes) -> None:
@@ -145,10 +145,13 @@ class Upstream(asyncio.Protocol):
         if self.waiter is not None:
             self.waiter.hold_request(hold=False)
 
-    def write(self, data: bytes) -> None:
+    def write(self, data: bytes, *more: bytes) -> None:
         """Bytes of the request."""
         assert self.transport is not None
-        self.transport.write(data)
+        if more:
+            self.transport.writelines((data, *more))
+        else:
+            self.transport.write(data)
 
     def pause(self, *, pause: bool) -> None:
         """Read no more of the answer for now, or go on."""
@@ -174,8 +177,8 @@ class Upstream(asyncio.Protocol):
             self.abort()
 
 
-def _watch(sock: socket.socket | None) -> None:
-    """Let the kernel notice a machine that is gone."""
+def watch_line(sock: socket.socket | None, *, unsent: bool) -> None:
+    """Let the kernel notice a machine that is gone; with `unsent` also one that takes no bytes any more."""
     if sock is None:
         return
     with suppress(OSError):
@@ -183,7 +186,7 @@ def _watch(sock: socket.socket | None) -> None:
         for name, value in _KEEPALIVE.items():
             if hasattr(socket, name):
                 sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
-        if hasattr(socket, "TCP_USER_TIMEOUT"):
+        if unsent and hasattr(socket, "TCP_USER_TIMEOUT"):
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _UNSENT_MS)
 
 

@@ -91,6 +91,11 @@ class Talk:
         lines = [f"HTTP/1.1 {status}", f"Content-Length: {len(body)}", *more]
         await self.say("\r\n".join(lines) + "\r\n\r\n" + body)
 
+    async def end(self) -> None:
+        """Close this side only."""
+        await self.writer.drain()
+        self.writer.write_eof()
+
     def close(self) -> None:
         """Close it."""
         self.writer.close()

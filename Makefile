@@ -36,7 +36,7 @@ demo: $(STAMP)  ## Run the main job on this machine: no GPU, no cluster, no down
 
 test: $(STAMP)  ## Run all tests (installs the Debian packages that they need, where it may)
 	@.ci/packages
-	@$(BIN)/python -m pytest -q -n $(WORKERS) --dist loadfile --no-loadscope-reorder
+	@$(BIN)/python -m tests.gate -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 test-quick: $(STAMP)  ## For those who edit: units, house rules and one backend, in a minute
 	@$(BIN)/python -m pytest -q -n $(shell nproc) --dist loadfile tests/unit tests/house tests/contract \

@@ -96,9 +96,12 @@ class Home:
         self.paths = StatePaths(root / "home")
         self.paths.prepare()
         self.client = HostClient(self.paths)
+        temporary = root / "t"  # what is killed leaves its temporary files
+        temporary.mkdir()
         self.env = {
             **os.environ,
             "REMUDA_HOME": str(self.paths.root),
+            "TMPDIR": str(temporary),
             "NO_COLOR": "1",
             "COLUMNS": "200",
         }

@@ -18,6 +18,8 @@ from tests.soak.victims import Part, host, kill, victims
 from tests.soak.work import Lost, Work
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from tests.conftest import Home
     from tests.soak.places import Place
 
@@ -63,20 +65,28 @@ class Soak:
         self.crashes: list[tuple[str, float]] = []
         """Nodes, and when they crashed: what came to a node in that moment, or before it was known, is hit, too."""
 
-    def go(self, seconds: float, *, kills: int = 0) -> Figures:
+    def go(self, seconds: float) -> Figures:
         """Kill for so long, let everything settle, and check.
-
-        Args:
-            seconds: at least; it goes on for three times as long where a slow machine needs that for `kills`.
-            kills: of programs, and as long as there was no drill where there are to be some.
 
         Raises:
             Lost: something was lost, doubled, left over, or told wrongly.
         """
         begin = time.monotonic()
+        return self._go(lambda: time.monotonic() - begin < seconds)
+
+    def go_until(self, kills: int) -> Figures:
+        """The same until so many programs were killed, and a host, and where nodes crash: one; however long that takes.
+
+        Raises:
+            Lost: as `go` does.
+        """
+        return self._go(lambda: not self._has_enough(kills))
+
+    def _go(self, goes_on: Callable[[], bool]) -> Figures:
+        begin = time.monotonic()
         self.work.bring_up()
         drill_at = time.monotonic() + self.place.drill_every_s
-        while (gone := time.monotonic() - begin) < seconds or (gone < 3 * seconds and not self._has_enough(kills)):
+        while goes_on():
             self.work.begin(RUNS, JOBS)
             self._kill_one()
             time.sleep(self.chance.uniform(*self.pause_s))
@@ -93,8 +103,9 @@ class Soak:
         return self.figures
 
     def _has_enough(self, kills: int) -> bool:
-        of_programs = self.figures.kills.total() - self.figures.kills["host"]
-        return of_programs >= kills and (not kills or bool(self.figures.drills) >= bool(self.place.drill_every_s))
+        figures = self.figures
+        has_drilled = bool(figures.drills) >= bool(self.place.drill_every_s)
+        return figures.kills.total() - figures.kills["host"] >= kills and figures.kills["host"] >= 1 and has_drilled
 
     def _kill_one(self) -> None:
         found = victims(self.home)

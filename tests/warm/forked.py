@@ -25,9 +25,8 @@ class Parent:
     """The process that forks for the tests of this worker; it begins with the first that is asked for."""
 
     def __init__(self) -> None:
-        self._folder = Path(tempfile.mkdtemp(prefix="rw", dir="/tmp"))
         self._process: subprocess.Popen[bytes] | None = None
-        self._socket = self._folder / "s"
+        self._socket = Path()
         self._beginning = threading.Lock()
 
     @property
@@ -39,6 +38,7 @@ class Parent:
         return self._socket
 
     def _begin(self) -> None:
+        self._socket = Path(tempfile.mkdtemp(prefix="rw", dir="/tmp")) / "s"
         self._socket.with_suffix(".json").write_text(json.dumps(surroundings(os.environ)))
         command = [sys.executable, "-m", "tests.warm.parent", str(self._socket)]
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, cwd=HERE.parents[1])
@@ -57,7 +57,7 @@ class Parent:
             return
         self._process.stdin.close()
         self._process.wait(10)
-        shutil.rmtree(self._folder, ignore_errors=True)
+        shutil.rmtree(self._socket.parent, ignore_errors=True)
 
 
 PARENT = Parent()

@@ -24,7 +24,8 @@ def doctor(clean: bool, gone_homes: bool, yes: bool, as_json: bool) -> int:
     """Look whether all is well: host, database, files, Slurm, and every process and job that carries a name of ours.
 
     Works without a host, and with a database that is broken or newer. What belongs to another state directory that is
-    there is never touched. Exit code 1 when something is wrong or left.
+    there is never touched. Exit code 1 when something is wrong with this state directory, or left of it;
+    what others left on this machine is a note.
     """
     from remuda.base.paths import state_paths
     from remuda.control import doctor as control
@@ -49,7 +50,8 @@ def doctor(clean: bool, gone_homes: bool, yes: bool, as_json: bool) -> int:
         print_json(seen.to_json())
     else:
         _show(seen)
-    return 0 if seen.is_well else 1
+    is_left = clean and bool(control.to_clean(seen, gone_homes=gone_homes))
+    return 0 if seen.is_well and not is_left else 1
 
 
 def _agrees(allocations: int, secrets: int) -> bool:

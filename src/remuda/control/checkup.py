@@ -57,6 +57,8 @@ class Finding:
     """Why."""
     todo: str = ""
     """What to do; empty when nothing is to be done."""
+    is_own: bool = False
+    """Whether it was started from the state directory that is looked at."""
 
 
 def judge(stray: Stray, backend: str, here: Home, others: Mapping[str, Home]) -> Finding:
@@ -75,10 +77,10 @@ def judge(stray: Stray, backend: str, here: Home, others: Mapping[str, Home]) ->
         return _foreign(stray, backend, others.get(stray.home))
     if here.workloads is None or here.tokens is None:
         said = "the database of this state directory cannot be read, so nobody can say whether it is wanted"
-        return Finding(stray, backend, Verdict.UNKNOWN, said, "mend the database first, see above")
+        return Finding(stray, backend, Verdict.UNKNOWN, said, "mend the database first, see above", is_own=True)
     verdict, said = _own(stray, read_token(stray.token), here, here.workloads, here.tokens)
     todo = f"remuda doctor --clean, or {_by_hand(stray, backend)}" if verdict is Verdict.ORPHAN else ""
-    return Finding(stray, backend, verdict, said, todo)
+    return Finding(stray, backend, verdict, said, todo, is_own=True)
 
 
 def _own(

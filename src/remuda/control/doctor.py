@@ -23,7 +23,7 @@ from remuda.store.peek import Peek, peek
 from remuda.wire.process import start_time
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from remuda.backends.base import Backend, Stray
 
@@ -59,9 +59,8 @@ class Examination:
 
     @property
     def is_well(self) -> bool:
-        """Whether nothing is wrong and nothing is left that somebody has to end."""
-        left = any(finding.verdict in (*TO_END, Verdict.UNKNOWN) for finding in self.findings)
-        return not left and all(check.state != PROBLEM for check in self.checks)
+        """Whether nothing is wrong with this state directory, and nothing is left of it that somebody has to end."""
+        return not any(one.is_own for one in _left(self.findings)) and all(one.state != PROBLEM for one in self.checks)
 
     def to_json(self) -> dict[str, Any]:
         """A JSON-able dict."""
@@ -73,7 +72,7 @@ class Examination:
                     "token": finding.stray.token, "backend": finding.backend, "native": finding.stray.native,
                     "state": finding.stray.native_state, "node": finding.stray.node, "since": finding.stray.since,
                     "home": finding.stray.home, "verdict": finding.verdict.value, "sentence": finding.sentence,
-                    "todo": finding.todo,
+                    "todo": finding.todo, "own": finding.is_own,
                 }
                 for finding in self.findings
             ],
@@ -98,7 +97,7 @@ def examine(paths: StatePaths) -> Examination:
     wanted = sum(is_wanted for _, is_wanted in (seen.workloads or {}).values()) if seen is not None else 0
     checks = [
         directory, *_disk(paths), *host_checks, *_unwatched(wanted, here), *database, *checks, *silent,
-        *_leftovers(paths, seen), *_secrets(stale),
+        *_leftovers(paths, seen), *_secrets(stale), *_of_others(findings),
     ]  # fmt: skip
     return Examination(tuple(checks), findings, stale)
 
@@ -327,6 +326,19 @@ def _secrets(stale: Sequence[Path]) -> list[Check]:
         return []
     said = f"{len(stale)} folders of secrets are of workloads that are gone, the first is {stale[0]}"
     return [Check("secrets", NOTE, said, "remuda doctor --clean removes them")]
+
+
+def _left(findings: Iterable[Finding]) -> list[Finding]:
+    """What somebody has to end, or to look at."""
+    return [finding for finding in findings if finding.verdict in (*TO_END, Verdict.UNKNOWN)]
+
+
+def _of_others(findings: Iterable[Finding]) -> list[Check]:
+    others = [finding for finding in _left(findings) if not finding.is_own]
+    if not others:
+        return []
+    said = f"{len(others)} of other state directories {'is' if len(others) == 1 else 'are'} left, or nobody can tell"
+    return [Check("allocations", NOTE, said, "the lines below say how each can be ended")]
 
 
 # Ending

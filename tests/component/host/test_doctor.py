@@ -165,6 +165,23 @@ def test_work_of_other_people_is_none_of_ours(home: Home) -> None:
     assert found == []
 
 
+def test_what_another_home_left_is_a_note_with_how_to_end_it(home: Home) -> None:
+    token = "lost.replica.0.1.abcd1234"
+    gone = home.root / "gone"
+    env = {"REMUDA_TOKEN": token, "REMUDA_RUN_DIR": f"{gone}/workloads/lost/replica-0/attempt-1-{token[-8:]}"}
+    other = subprocess.Popen(["sleep", "300"], env=env)
+    try:
+        done = home.run("doctor", check=False)
+        assert done.returncode == 0, done.stdout
+        assert "○ allocations: " in done.stdout
+        assert f"{other.pid}: remuda doctor --clean --gone-homes, or kill {other.pid}\n" in done.stdout
+        (found,) = [one for one in look(home)["allocations"] if one["token"] == token]
+        assert (found["verdict"], found["own"]) == ("homeless", False)
+    finally:
+        other.kill()
+        other.wait()
+
+
 def test_a_home_that_may_not_be_looked_at_is_not_taken_for_gone(home: Home) -> None:
     """As where a file system does not answer, or a folder above it is somebody else's."""
     token = "other.replica.0.1.abcd1234"

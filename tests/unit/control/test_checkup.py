@@ -115,3 +115,13 @@ def test_all_is_well_unless_something_is_wrong_or_left() -> None:
     assert Examination((note,), (wanted,)).is_well
     assert not Examination((problem,), ()).is_well
     assert not Examination((), (orphan,)).is_well
+
+
+def test_what_others_left_is_no_fault_of_this_state_directory() -> None:
+    gone = judge(replace(STRAY, home="/h/b"), "local", WANTED, {"/h/b": Home("/h/b", exists=False)})
+    unseen = judge(replace(STRAY, home="/h/c"), "local", WANTED, {})
+    nameless = judge(replace(STRAY, home=""), "local", WANTED, {})
+    assert [one.verdict for one in (gone, unseen, nameless)] == [Verdict.HOMELESS, Verdict.UNKNOWN, Verdict.UNKNOWN]
+    assert Examination((), (gone, unseen, nameless)).is_well
+    unread = judge(STRAY, "local", replace(WANTED, workloads=None), {})
+    assert not Examination((), (unread,)).is_well

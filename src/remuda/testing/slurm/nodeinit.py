@@ -17,11 +17,14 @@ SIGNALS = {signal.SIGTERM, signal.SIGUSR1, signal.SIGCHLD}
 
 
 def furnish(name: str, address: str, head: str, hosts: str, resolv: str) -> None:
-    """Give the node its name, its hosts file and its address."""
+    """Give the node its name, its hosts file, its address, and locks of ports that no other node sees."""
     socket.sethostname(name)
     for ours, theirs in ((hosts, "/etc/hosts"), (resolv, "/etc/resolv.conf")):
         if os.path.exists(theirs):  # noqa: PTH110 - pathlib doubles the time that this program takes to start
             subprocess.run(["mount", "--bind", ours, os.path.realpath(theirs)], check=True)
+    locks = f"/tmp/remuda-ports-{os.getuid()}"  # noqa: S108 - /tmp is shared with the other nodes, ports are not
+    os.makedirs(locks, mode=0o700, exist_ok=True)  # noqa: PTH103
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "mode=0700", "tmpfs", locks], check=True)
     orders = f"link set lo up\naddr add {address}/24 dev eth0\nlink set eth0 up\nroute add default via {head}\n"
     subprocess.run(["ip", "-batch", "-"], input=orders, text=True, check=True)
 

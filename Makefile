@@ -12,7 +12,7 @@ WORKERS := $(shell echo $$((4 * $$(nproc))))
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help install compile demo test check lint types contracts format lock bench proof soak vllm clean
+.PHONY: help install compile demo test flakes check lint types contracts format lock bench proof soak vllm clean
 
 help:  ## Show this help
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -37,6 +37,10 @@ demo: $(STAMP)  ## Run the main job on this machine: no GPU, no cluster, no down
 test: $(STAMP)  ## Run all tests (installs the Debian packages that they need, where it may)
 	@.ci/packages
 	@$(BIN)/python -m tests.gate -n $(WORKERS) --dist loadfile --no-loadscope-reorder
+
+flakes: $(STAMP)  ## Run the suite N (5) times beside LOAD (0) computing processes: who needed a second look, how often
+	@.ci/packages
+	@$(BIN)/python -m tests.gate.flakes --runs $(or $(N),5) --load $(or $(LOAD),0) -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 test-quick: $(STAMP)  ## For those who edit: units, house rules and one backend, in a minute
 	@$(BIN)/python -m pytest -q -n $(shell nproc) --dist loadfile tests/unit tests/house tests/contract \

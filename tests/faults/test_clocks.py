@@ -127,7 +127,9 @@ def make_clocks() -> Iterator[Callable[[], Clocks]]:
     for one in made:
         one.kill()
         one.home.close()
-    for path in Path("/dev/shm").glob("*faketime_s*"):  # of each process with a moved clock: it stays where it is killed
+    for path in Path("/dev/shm").glob(
+        "*faketime_s*"
+    ):  # of each process with a moved clock: it stays where it is killed
         if not Path(f"/proc/{path.name.rpartition('_')[2]}").exists():
             path.unlink(missing_ok=True)
 

@@ -12,6 +12,7 @@ import time
 from pathlib import Path
 
 from tests.gate import closed, record
+from tests.gate.flakes import KEEP
 from tests.gate.verdict import Outcome, Run, why_red
 
 _REPORTS = ("-q", "-p", "tests.gate.record")
@@ -76,7 +77,7 @@ def _wait(child: int) -> int:
 
 def _keep(outcome: Outcome) -> None:
     """Where `make flakes` asked for it: who needed a second look."""
-    if path := os.environ.get("PYTEST_GATE_KEEP"):
+    if path := os.environ.get(KEEP):
         first = {one.test: one.line for one in reversed(outcome.run.failures)}
         Path(path).write_text(json.dumps({"green": outcome.is_green, "failed": first, "left": outcome.left}))
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping
 
 MOST_AGAIN: Final = 5
 """A correct product on a crowded machine fails one or two; more are a defect of the product or of the machine."""
@@ -138,12 +138,3 @@ class Outcome:
 def _clock(seconds: float) -> str:
     hours, rest = divmod(round(seconds), 3600)
     return f"{hours}:{rest // 60:02}:{rest % 60:02}"
-
-
-def second_looks(outcomes: Iterable[Outcome]) -> list[tuple[str, int]]:
-    """Tests that needed a second look in some runs and in how many, the most frequent first."""
-    counts: dict[str, int] = {}
-    for outcome in outcomes:
-        for test in outcome.run.failed:
-            counts[test] = counts.get(test, 0) + 1
-    return sorted(counts.items(), key=lambda item: (-item[1], item[0]))

@@ -11,7 +11,7 @@ import tempfile
 from collections import Counter
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -33,15 +33,13 @@ def load(spinners: int) -> Iterator[None]:
             process.wait()
 
 
-def table(found: list[dict[str, object]]) -> str:
+def table(found: list[dict[str, Any]]) -> str:
     """Who needed a second look in how many runs, the most frequent first, with the last error."""
     counts: Counter[str] = Counter()
     errors: dict[str, str] = {}
     for one in found:
-        failed = one["failed"]
-        assert isinstance(failed, dict)
-        counts.update(failed.keys())
-        errors.update(failed)
+        counts.update(one["failed"].keys())
+        errors.update(one["failed"])
     lines = [f"{count} of {len(found)}  {test}: {errors[test]}" for test, count in counts.most_common()]
     green = sum(one["green"] is True for one in found)
     return "\n".join([*lines, f"{green} of {len(found)} runs were green, {len(counts)} tests needed a second look"])
@@ -53,7 +51,7 @@ def main() -> int:
     asked.add_argument("--runs", type=int, default=5)
     asked.add_argument("--load", type=int, default=0, help="processes that only compute, beside the suite")
     options, arguments = asked.parse_known_args()
-    found = []
+    found: list[dict[str, Any]] = []
     for number in range(options.runs):
         with tempfile.TemporaryDirectory(prefix="flakes") as folder, load(options.load):
             kept = Path(folder) / "outcome.json"

@@ -93,7 +93,7 @@ def test_a_test_whose_end_failed_counts_once() -> None:
 
 
 def test_who_needs_second_looks_most_comes_first() -> None:
-    found: list[dict[str, object]] = [
+    found = [
         {"green": True, "failed": {"a": "not within 3 s"}},
         {"green": False, "failed": {"a": "not within 9 s", "b": "x"}},
     ]

@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 import urllib.error
 import urllib.request
@@ -97,6 +98,7 @@ _FEW = (
 def serve(tmp_path: Path) -> Iterator[Callable[..., Server]]:
     """Start a command that listens on the port it is given as `{port}`; it may have so many descriptors and no more."""
     servers: list[Server] = []
+    temporary = tempfile.mkdtemp(prefix="rs", dir="/tmp")  # what is killed leaves its files; sockets need a short path
 
     def start(
         argv: Sequence[str], *, env: dict[str, str] | None = None, wait: bool = True, descriptors: int = 0
@@ -105,7 +107,8 @@ def serve(tmp_path: Path) -> Iterator[Callable[..., Server]]:
         filled = [part.replace("{port}", str(port)) for part in argv]
         if descriptors:
             filled = [sys.executable, "-c", _FEW, str(descriptors), *filled]
-        server = Server(f"http://127.0.0.1:{port}", filled, tmp_path / f"server-{len(servers)}.log", env or {})
+        given = {"TMPDIR": temporary, **(env or {})}
+        server = Server(f"http://127.0.0.1:{port}", filled, tmp_path / f"server-{len(servers)}.log", given)
         servers.append(server)
         server.start()
         if wait:
@@ -115,6 +118,7 @@ def serve(tmp_path: Path) -> Iterator[Callable[..., Server]]:
     yield start
     for server in servers:
         server.kill()
+    shutil.rmtree(temporary, ignore_errors=True)
 
 
 @pytest.fixture

@@ -227,6 +227,11 @@ def _is_zombie(pid: int) -> bool:
         return True
 
 
+def has_ended(pid: int) -> bool:
+    """Whether a process runs no more; whoever is to take note of that may not have done so."""
+    return _is_zombie(pid)
+
+
 def at_once(told: str) -> str:
     """What a command says where its host does not keep it waiting."""
     lines = told.splitlines(keepends=True)

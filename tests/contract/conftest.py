@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import sys
 from contextlib import suppress
@@ -46,6 +47,10 @@ class Bed(Protocol):
         """Tokens of which any process lives, found without the backend."""
         ...
 
+    async def has_gone(self, token: str) -> bool:
+        """Whether nothing of an allocation lives that its backend calls over."""
+        ...
+
 
 class LocalBed:
     def __init__(self, root: Path) -> None:
@@ -76,7 +81,7 @@ class LocalBed:
             command=Command(argv=argv, env={"GREETING": "$(touch /tmp/x) `id` \"quoted\" 'it'"}),
             restart=NodeRestart(policy="never"),
             resources=Resources(),
-            kill_grace_s=2.0,
+            kill_grace_s=60.0,
         )
         run_dir = str(self.root / "workloads" / name)
         workload = Workload(name=name, kind=Kind.RUN, uid=uid, backend="local", groups=(group,), run_dir=run_dir)
@@ -85,6 +90,9 @@ class LocalBed:
 
     def living(self) -> set[str]:
         return {token for token in tokens_by_pid().values() if token.endswith(self.uid)}
+
+    async def has_gone(self, token: str) -> bool:
+        return token not in self.living()
 
 
 class ReleasingBackend(SlurmBackend):
@@ -125,7 +133,7 @@ class SlurmContractBed:
             command=Command(argv=argv, env={"GREETING": "$(touch /tmp/x) `id` \"quoted\" 'it'"}),
             restart=NodeRestart(policy="never"),
             resources=Resources(),
-            kill_grace_s=2.0,
+            kill_grace_s=60.0,
         )
         run_dir = str(self.root / "workloads" / name)
         place: dict[str, object] = {"partition": "cpu"}
@@ -137,6 +145,14 @@ class SlurmContractBed:
 
     def living(self) -> set[str]:
         return {token for token in tokens_by_pid().values() if token.endswith(self.uid)}
+
+    async def has_gone(self, token: str) -> bool:
+        # Slurm waits for what is below its own process: what lost its parent to the same kill may still be ending.
+        with suppress(TimeoutError):
+            async with asyncio.timeout(60):
+                while token in self.living():
+                    await asyncio.sleep(0.05)
+        return token not in self.living()
 
 
 @pytest.fixture(params=["local", "slurm", "slurm-bare"])

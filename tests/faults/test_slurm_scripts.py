@@ -64,7 +64,8 @@ def test_a_hang_without_progress_is_ended_and_begun_again(runs: Runs) -> None:
         '#!/bin/sh\necho "$REMUDA_ATTEMPT" >> "$OUT/starts"\nremuda-progress 1/10\n'
         '[ "$REMUDA_ATTEMPT" -ge 2 ] || sleep 600\nremuda-progress 10/10\n'
     )
-    runs.begin(*CPU, "--progress-stall", "2", script=script)
+    # Shorter, and a second attempt whose two words come late is a hang, too.
+    runs.begin(*CPU, "--progress-stall", "12", script=script)
     runs.wait_done()
     assert runs.lines("starts") == ["1", "2"]
     assert "no progress" in runs.told()
@@ -94,6 +95,6 @@ def test_the_output_is_where_the_user_wanted_it_too(runs: Runs) -> None:
     (runs.home.root / "logs").mkdir()
     runs.begin(*CPU, script=runs.script(text))
     runs.wait_done()
-    [log] = (runs.home.root / "logs").iterdir()
-    assert "hello from" in log.read_text()
+    [log] = until(lambda: list((runs.home.root / "logs").iterdir()), "its file is there")
+    until(lambda: "hello from" in log.read_text(), "its line is there")
     assert "hello from" in runs.home.run("logs", "train").stdout

@@ -23,7 +23,7 @@ def herd(home: Home, slurm: SlurmBed) -> Herd:
 
 def test_a_replica_that_nobody_watches_any_more_is_replaced(herd: Herd) -> None:
     """The program beside it stands still, and Slurm sees nothing wrong: it is missed, because others are heard."""
-    herd.up(replicas=3, watchdog={"silence_after": 5})
+    herd.up(replicas=3, watchdog={"silence_after": 15})
     address, job = herd.tasks()["replica/1"]["url"], herd.tasks()["replica/1"]["native"]
     os.kill(herd.node_program("replica/1"), signal.SIGSTOP)
     herd.wait(lambda: address not in herd.members(), "nothing is sent there any more")

@@ -38,7 +38,8 @@ def test_the_engines_own_ranks(site: Home, slurm: SlurmBed) -> None:
     assert site.task("herd", "replica/0")["attempt"] == 1
     assert set(ask(site)["where"]) == {"0", "1"}
     (events,) = site.paths.workloads.glob("herd/replica-0/*/events.jsonl")
-    assert re.search(r"exit code 1: rank 1 on \S+ ended with code 137", events.read_text())
+    ended = re.compile(r"exit code 1: rank 1 on \S+ ended with code 137")
+    until(lambda: ended.search(events.read_text()), "why it ended is written down")
     assert "CANCELLED AT" not in site.run("logs", "herd").stdout, "that Slurm ended a step for us is no news"
     site.run("down", "herd")
     nothing_left(site, slurm)
@@ -63,6 +64,7 @@ def test_a_gpu_that_breaks_on_the_second_node(site: Home, slurm: SlurmBed) -> No
     (second,) = nodes - {first}
     broken.write_text(second)
     wait_replaced(site, set())
+    until(lambda: len(slurm.run("squeue", "-h", "-o", "%A").stdout.split()) == 1, "its first job has left the queue")
     assert second not in names_in_queue(slurm)
     told = site.run("explain", "herd").stdout
     assert f"[{second}] NVRM: Xid" in told

@@ -44,6 +44,7 @@ def test_three_replicas_at_two_a_node_are_three_tasks_on_two_nodes(herd: Herd) -
     herd.down()
 
 
+@pytest.mark.timeout(1200)
 def test_many_replicas_are_one_call_and_one_question_a_poll(herd: Herd) -> None:
     home, asked = herd.home, herd.home.root / "asked"
     folder = home.root / "bin"
@@ -67,7 +68,7 @@ def test_many_replicas_are_one_call_and_one_question_a_poll(herd: Herd) -> None:
     def phases() -> Counter[str]:
         return Counter(task["phase"] for task in herd.tasks().values())
 
-    herd.wait(lambda: phases() == {"ready": SLOTS, "pending": MANY - SLOTS}, "half of them run, half of them wait")
+    herd.wait(lambda: phases() == {"ready": SLOTS, "pending": MANY - SLOTS}, "half of them run", 300)
     assert Counter(asked.read_text().split())["sbatch"] == 1
     asked.unlink()
     begin = time.monotonic()
@@ -79,6 +80,6 @@ def test_many_replicas_are_one_call_and_one_question_a_poll(herd: Herd) -> None:
     assert set(calls) <= {"squeue", "sacct"}, calls
 
     home.client.post("/workloads/herd/down")
-    herd.wait(lambda: str(herd.view()["phase"]) == "DOWN", "it is down")
+    herd.wait(lambda: str(herd.view()["phase"]) == "DOWN", "it is down", 300)
     assert herd.jobs() == []
     assert Counter(asked.read_text().split())["scancel"] < MANY, "many are ended by one call"

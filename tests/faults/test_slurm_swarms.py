@@ -37,7 +37,7 @@ def test_both_replicas_of_a_crashed_node_are_replaced_elsewhere(herd: Herd) -> N
 
 def test_a_frozen_node_is_left_out_and_its_replica_replaced_elsewhere(herd: Herd) -> None:
     """Nothing of it answers, and nothing of it says so: others that are heard are what tells."""
-    before = herd.up(replicas=3, watchdog={"silence_after": 5})
+    before = herd.up(replicas=3, watchdog={"silence_after": 15})
     router = before["router/0"]["node"]
     name = next(name for name, task in before.items() if name.startswith("replica") and task["node"] != router)
     node, address = before[name]["node"], before[name]["url"]

@@ -97,7 +97,7 @@ def lives(slurm: SlurmBed, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[tup
         yield made
 
 
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(3000)
 @pytest.mark.parametrize("steps", STEPS.values(), ids=STEPS)
 def test_killed_at_every_step_of_up(lives: list[tuple[Runs, DyingHosts]], steps: range) -> None:
     def die(share: int) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import json
 import os
 import signal
@@ -87,19 +88,22 @@ def herd(home: Home) -> Home:
 
 @pytest.mark.parametrize("victim", ["engine", "node program"])
 def test_a_replica_killed_under_load_costs_no_request(home: Home, victim: str) -> None:
-    # It stays away for long enough to be seen away.
-    watchdog = {"restart_backoff_initial": 3, "restart_backoff_max": 3}
-    home.run("up", "-c", str(home.swarm(watchdog=watchdog)))
+    # What is begun again does not serve before it was seen away.
+    away = home.root / "away"
+    waits = f"import time\nwhile os.path.exists({str(away)!r}):\n    time.sleep(0.05)\n"
+    home.run("up", "-c", str(home.swarm(command=engine_with(home, waits))))
     herd = home
     before = herd.task("herd", "replica/0")
     pid = before["pid"] if victim == "engine" else parent_of(before["pid"])
     load = Load(herd.view("herd")["endpoint"])
     until(lambda: len(load.answers) > 50, "load")
+    away.touch()
     os.kill(pid, signal.SIGKILL)
     if victim == "engine":
         until(lambda: before["url"] not in members(herd), "out of the router")
     else:
         until(lambda: herd.task("herd", "replica/0")["attempt"] == 2, "replaced")
+    away.unlink()
     until(lambda: len(members(herd)) == 2, "two members again")
     until(lambda: herd.view("herd")["phase"] == "RUNNING", "healed")
     answers = load.close()
@@ -136,15 +140,20 @@ def test_a_deaf_replica_leaves_the_router_and_is_restarted(home: Home) -> None:
     assert home.task("herd", "replica/0")["phase"] != "ready"
     until(lambda: home.task("herd", "replica/0")["restarts"] >= 1, "restarted in place")
     home.behave("ok")
+    # With limits as short as these, a moment on a busy machine takes one out again.
     until(lambda: home.view("herd")["phase"] == "RUNNING", "well again")
-    assert ask(home.view("herd")["endpoint"]) == 200
+    until(lambda: ask(home.view("herd")["endpoint"]) == 200, "it answers again")
 
 
 def test_a_replica_that_answers_500_is_unhealthy(home: Home) -> None:
-    home.run("up", "-c", str(home.swarm(watchdog={"unhealthy_restart_after": 60})))
+    home.run("up", "-c", str(home.swarm(watchdog={"unhealthy_restart_after": 600})))
     home.behave("500")
-    until(lambda: home.task("herd", "replica/1")["phase"] == "unhealthy", "unhealthy")
-    assert home.task("herd", "replica/1")["http_status"] == 500
+
+    def is_refused() -> bool:
+        task = home.task("herd", "replica/1")
+        return bool(task["phase"] == "unhealthy" and task["http_status"] == 500)
+
+    until(is_refused, "unhealthy, with its status")
     home.behave("ok")
     until(lambda: home.view("herd")["phase"] == "RUNNING", "well again")
     assert home.task("herd", "replica/1")["restarts"] == 0
@@ -190,6 +199,8 @@ def test_one_bad_replica_of_two_leaves_the_endpoint_serving(home: Home) -> None:
     until(lambda: home.task("herd", "replica/1")["phase"] == "failed", "given up")
     assert home.view("herd")["phase"] == "DEGRADED"
     assert "replica/1" in home.view("herd")["reason"]
+    # The program beside it says the last word before it ends.
+    until(lambda: not any(".replica.1." in token for token in home.tokens().values()), "nothing of it is left")
     one_living_allocation_per_task(home, 2)
 
 
@@ -211,7 +222,15 @@ def test_what_happened_while_no_host_ran_is_made_good(herd: Home) -> None:
     os.kill(parent_of(tasks["replica/0"]), signal.SIGKILL)
     os.kill(tasks["replica/1"], signal.SIGKILL)
     herd.run("host", "start")
-    until(lambda: herd.view("herd")["phase"] == "RUNNING" and len(members(herd)) == 2, "healed")
+
+    # What was recorded last looks well, too: it is another thing once both have been begun again.
+    def has_healed() -> bool:
+        view = herd.view("herd")
+        now = {task["task"]: task["pid"] for task in view["tasks"]}
+        begun = all(now[name] not in (0, tasks[name]) for name in ("replica/0", "replica/1"))
+        return bool(begun and view["phase"] == "RUNNING" and len(members(herd)) == 2)
+
+    until(has_healed, "healed")
     assert ask(herd.view("herd")["endpoint"]) == 200
     one_living_allocation_per_task(herd, 3)
 
@@ -232,9 +251,15 @@ def test_many_commands_at_once_start_one_host(home: Home) -> None:
         out, err = process.communicate(timeout=180)
         assert process.returncode == 0, err
         assert out.strip() == "nothing runs"
-    fences = sqlite3.connect(home.paths.database)
+    fences = sqlite3.connect(home.paths.database, timeout=60)
     with closing(fences):
         assert fences.execute("select fence from lease").fetchone() == (1,)
+
+
+def stands_still(pid: int) -> bool:
+    """Whether all its threads are stopped: one that waits for the disk stops after that."""
+    stats = [(thread / "stat").read_text() for thread in Path(f"/proc/{pid}/task").iterdir()]
+    return all(stat.rsplit(")", 1)[1].split()[0] == "T" for stat in stats)
 
 
 def test_a_frozen_host_that_lost_its_lease_writes_nothing(herd: Home) -> None:
@@ -244,6 +269,7 @@ def test_a_frozen_host_that_lost_its_lease_writes_nothing(herd: Home) -> None:
 
         def lost_while_frozen() -> bool:
             os.kill(pid, signal.SIGSTOP)
+            until(lambda: stands_still(pid), "all of it stands still")
             try:
                 database.execute("update lease set fence = fence + 1, owner = 'pid 1 on elsewhere', node = 'elsewhere'")
             except sqlite3.OperationalError:  # it was frozen while it held the database
@@ -318,7 +344,7 @@ def test_nothing_is_executed_and_all_arrives_verbatim(home: Home) -> None:
     trace = Path("/tmp/remuda-was-here")
     trace.unlink(missing_ok=True)
     show = (
-        "import os, sys, json, time; print(json.dumps([sys.argv[1:], os.environ['EVIL']]), flush=True); time.sleep(60)"
+        "import os, sys, json, time; print(json.dumps([sys.argv[1:], os.environ['EVIL']]), flush=True); time.sleep(600)"
     )
     path = home.swarm(
         command=["python", "-c", show, "{model}", EVIL], model=EVIL, env={"EVIL": EVIL}, replicas=1, args=[EVIL],
@@ -354,12 +380,20 @@ def test_the_api_key_is_nowhere_but_in_its_file(home: Home) -> None:
     )]  # fmt: skip
     assert all(key not in text for text in shown)
     for pid in home.tokens():
-        assert key.encode() not in Path(f"/proc/{pid}/cmdline").read_bytes()
+        assert key.encode() not in content(Path(f"/proc/{pid}/cmdline"))
     for file in home.root.rglob("*"):
         if file.is_file() and "secrets" not in file.parts:
-            assert key.encode() not in file.read_bytes(), file
+            assert key.encode() not in content(file), file
     for file in (home.paths.workload("herd") / "secrets").rglob("*"):
         assert file.stat().st_mode & 0o077 == 0
+
+
+def content(file: Path) -> bytes:
+    """What is in it; nothing when it has just gone, as reports and processes do."""
+    try:
+        return file.read_bytes()
+    except (FileNotFoundError, ProcessLookupError):
+        return b""
 
 
 def test_wrong_documents_are_one_clear_sentence(home: Home) -> None:
@@ -399,11 +433,14 @@ def test_a_stream_that_hangs_does_not_take_the_swarm_with_it(herd: Home) -> None
     endpoint = herd.view("herd")["endpoint"]
     herd.behave("hang")
     body = json.dumps({"model": "herd-1", "stream": True, "messages": [{"role": "user", "content": "hi"}]}).encode()
-    request = urllib.request.Request(
-        f"{endpoint}/v1/chat/completions", body, {"Content-Type": "application/json"}
-    )  # fmt: skip
-    with urllib.request.urlopen(request, timeout=10) as stream, pytest.raises(TimeoutError):
-        stream.read()
+    with closing(http.client.HTTPConnection(endpoint.removeprefix("http://"), timeout=90)) as connection:
+        connection.request("POST", "/v1/chat/completions", body, {"Content-Type": "application/json"})
+        stream = connection.getresponse()
+        assert connection.sock is not None
+        connection.sock.settimeout(5)
+        with pytest.raises(TimeoutError):
+            stream.read()
     herd.behave("ok")
     assert ask(endpoint) == 200
-    assert herd.view("herd")["phase"] == "RUNNING"
+    until(lambda: herd.view("herd")["phase"] == "RUNNING", "all serve")
+    assert [(task["attempt"], task["restarts"]) for task in herd.view("herd")["tasks"]] == [(1, 0)] * 3

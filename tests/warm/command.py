@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
 _LIMITS = (resource.RLIMIT_NOFILE, resource.RLIMIT_NPROC, resource.RLIMIT_FSIZE, resource.RLIMIT_AS)
 #: What an interpreter and its libraries read when they start, which a forked one has behind it.
@@ -41,6 +41,18 @@ def is_same(path: Path, env: Mapping[str, str]) -> bool:
     """Whether what is forked by the one who listens there is as what this process would start."""
     began: dict[str, Any] = json.loads(path.with_suffix(".json").read_text())
     return bool(began == json.loads(json.dumps(surroundings(env))))
+
+
+def ask(connection: socket.socket, request: Mapping[str, Any], descriptors: Sequence[int]) -> None:
+    """Send one request to the process that forks.
+
+    It may have answered and hung up before we go on. So nothing is sent after the last byte: even nothing at all would
+    be a broken pipe then.
+    """
+    data = json.dumps(request).encode() + b"\n"
+    sent = socket.send_fds(connection, [data], descriptors)
+    if sent < len(data):
+        connection.sendall(data[sent:])
 
 
 class Forked:
@@ -79,9 +91,7 @@ class Starter:
     def _ask(self, request: dict[str, Any], log: IO[bytes]) -> int:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
             connection.connect(str(self._path))
-            data = json.dumps(request).encode() + b"\n"
-            sent = socket.send_fds(connection, [data], [log.fileno()])
-            connection.sendall(data[sent:])
+            ask(connection, request, [log.fileno()])
             return int(connection.recv(20))
 
 

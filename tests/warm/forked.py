@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from tests.warm.command import is_same, surroundings
+from tests.warm.command import ask, is_same, surroundings
 
 HERE = Path(__file__).parent
 
@@ -56,7 +56,10 @@ class Parent:
         if self._process is None or self._process.stdin is None or os.getpid() != owner:
             return
         self._process.stdin.close()
-        self._process.wait(10)
+        try:
+            self._process.wait(60)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
         shutil.rmtree(self._socket.parent, ignore_errors=True)
 
 
@@ -88,11 +91,7 @@ class Forked(subprocess.Popen[str]):
             request["socket"] = str(self._parent)
         try:
             self._connection.connect(str(self._parent))
-            data = json.dumps(request).encode() + b"\n"
-            sent = socket.send_fds(
-                self._connection, [data], [number if one < 0 else one for number, one in enumerate(theirs)]
-            )
-            self._connection.sendall(data[sent:])
+            ask(self._connection, request, [number if one < 0 else one for number, one in enumerate(theirs)])
             self.pid = self._read()
             self._child_created = True
         finally:

@@ -77,13 +77,18 @@ class Parent:
                 break
             data += more
         else:
-            self._answer(connection, json.loads(data), descriptors)
+            request = json.loads(data)
+            if len(descriptors) == (3 if "main" in request else 1):
+                self._answer(connection, request, descriptors)
+            else:  # what is forked would write into our own output; whoever asked hears that we hang up
+                sys.stderr.write(f"{len(descriptors)} descriptors have come with {request.get('argv')}\n")
+                connection.close()
         for descriptor in descriptors:
             os.close(descriptor)
 
     def _answer(self, connection: socket.socket, request: dict[str, Any], descriptors: list[int]) -> None:
         if "main" not in request:
-            with connection:
+            with connection, suppress(OSError):  # whoever asked may have been killed
                 connection.sendall(str(fork_host(request, descriptors[0])).encode())
             return
         pid = os.fork()

@@ -183,6 +183,8 @@ class Observed:
     metrics: Mapping[str, float] = field(default_factory=dict)
     """The last numbers of a script that has ended."""
     ending: Ending = Ending.NONE
+    befell: Ending = Ending.NONE
+    """What the scheduler did to it where its child ended with code 0, which is told first: `ending` is NONE then."""
     by: str = ""
     """Who cancelled it."""
     held: bool = False

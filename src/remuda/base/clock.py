@@ -54,7 +54,7 @@ class SystemClock:
     """
 
     def __init__(self, offset: float | None = None) -> None:
-        self.offset = time.time() - steady() if offset is None else offset
+        self.offset = _offset() if offset is None else offset
         """Between `now` and the time since the machine was started."""
         self._missed = 0.0
         self._turned_at: float | None = None
@@ -65,7 +65,7 @@ class SystemClock:
 
     def drift(self) -> float:
         """By how many seconds the machine's clock was set, compared with `now`; 0 when it was not."""
-        by = time.time() - self.now()
+        by = _offset() - self.offset
         return by if abs(by) > SET_S else 0.0
 
     def follow(self, by: float) -> None:
@@ -97,6 +97,16 @@ def steady() -> float:
     if hasattr(time, "CLOCK_BOOTTIME"):
         return time.clock_gettime(time.CLOCK_BOOTTIME)
     return time.monotonic()
+
+
+def _offset() -> float:
+    """The machine's clock less `steady`. Whoever stood still between looking at the one and the other looks again."""
+    wall = before = 0.0
+    for _ in range(10):
+        before, wall = steady(), time.time()
+        if steady() - before < SET_S / 2:
+            break
+    return wall - before
 
 
 def lived(clock: Clock) -> float:

@@ -108,7 +108,7 @@ async def ask_models(
         transport: to it.
         endpoint: its name in messages.
         wait_s: how long it is waited for.
-        is_coming: asked when that is over; True is so long once more.
+        is_coming: asked around each question; that is over so long after the last True.
         check: called between tries; what it raises ends the wait.
 
     Raises:
@@ -188,7 +188,7 @@ async def _patient_get(
     try_s = min(max(wait_s, 0.5), _TRY_S)
     while True:
         check()
-        reason = ""
+        was_coming, reason = is_coming(), ""
         try:
             async with asyncio.timeout(try_s):
                 reply = await transport.get(path)
@@ -199,7 +199,8 @@ async def _patient_get(
             reason = error.message
         except TimeoutError:
             reason = f"no answer within {try_s:.0f} s"
-        if loop.time() + 0.25 > until and is_coming():
+        # What was coming when it was asked, and is not now, has come since: it is waited for from then on.
+        if was_coming or is_coming():
             until = loop.time() + wait_s
         elif loop.time() + 0.25 > until:
             raise Unavailable(

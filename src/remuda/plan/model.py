@@ -145,6 +145,11 @@ class Replace(Frozen):
     user_cancel: Literal["replace", "stop"] = "replace"
     """`stop`: an allocation that a person cancelled with the scheduler's own tools is the end of the task."""
 
+    @property
+    def has_goal(self) -> bool:
+        """Whether ending with code 0 is what the task is for; a server has no such goal."""
+        return self.policy != "always"
+
 
 class Pool(Frozen):
     """One place of several where a task may run: on Slurm, a partition with what it needs."""

@@ -95,6 +95,9 @@ def _by_life(seen: Observed, group: Group | None) -> Verdict:
         return Verdict(Cause.UNKNOWN, seen.reason or "the backend does not know the allocation any more")
     if seen.ending is not Ending.NONE:
         return _by_ending(seen, group)
+    if seen.befell is not Ending.NONE and group is not None and not group.replace.has_goal:
+        # A scheduler's SIGTERM may reach a server before its node program: then it seems to have ended by itself.
+        return _by_ending(replace(seen, ending=seen.befell, native_state=""), group)
     if seen.native_state == "rebooted":
         return Verdict(Cause.NODE, seen.reason or "the machine was restarted", counts=False)
     return _by_code(seen)

@@ -57,7 +57,7 @@ class StubProcess:
 
     def _call(self, path: str, body: bytes | None = None) -> dict[str, Any]:
         request = urllib.request.Request(self.url + path, data=body)  # noqa: S310 - our own address
-        with urllib.request.urlopen(request, timeout=10) as reply:  # noqa: S310 - our own address
+        with urllib.request.urlopen(request, timeout=120) as reply:  # noqa: S310 - our own address
             return json.loads(reply.read())  # type: ignore[no-any-return]
 
     def __enter__(self) -> Self:

@@ -55,6 +55,8 @@ class Behaviour:
     """Answer everything with this status."""
     hang: bool = False
     """Accept requests and never answer."""
+    leave_after: int = 0
+    """Never answer what comes after so many questions, so that whatever is to happen then meets some. 0: answer all."""
     models: str = "stub"
     """Comma-separated names for /v1/models."""
     api_key: str = ""
@@ -244,6 +246,8 @@ class StubProtocol(asyncio.Protocol):
         body = orjson.loads(raw)
         prompt = prompt_of(body)
         state.prompts[prompt] += 1
+        if 0 < behaviour.leave_after < state.requests:
+            return
         if prompt.startswith(_BODY):
             self.enqueue(encode(200, prompt.removeprefix(_BODY).encode()))
             return

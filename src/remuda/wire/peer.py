@@ -55,6 +55,8 @@ def of(line: socket.socket) -> Whose:
     """
     try:
         here, there = _plain(line.getsockname()), _plain(line.getpeername())
+        if here == there:
+            return Whose.NOBODY  # nobody listened, and the kernel had given this connection that very port
         end = _end(there, here)
         if end is not None and not end.inode and _by_uid(end) is not Whose.FOREIGN:
             # Not accepted. Its listener is whoever listened before it was seen like that once more.

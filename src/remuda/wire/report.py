@@ -7,9 +7,10 @@ Over TCP it is one JSON object a line, the first line being `{"key": ..., "token
 from __future__ import annotations
 
 import json
-import math
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, Union
+
+from remuda.wire.numbers import floats, is_int, is_number
 
 STATES = ("starting", "ready", "unhealthy", "backoff", "stopping", "exited")
 MAX_LINE_BYTES = 65536
@@ -70,7 +71,7 @@ class Report:
         wrong = _wrong_field(report)
         if wrong:
             raise ValueError(f"field {wrong!r} of the report has a wrong type or value")
-        return report
+        return replace(report, at=float(report.at), metrics=floats(report.metrics))
 
 
 def without_log(reason: str) -> str:
@@ -136,17 +137,6 @@ def parse_line(line: bytes) -> Line:
         return Malformed("nested too deeply")
 
 
-_INT64 = 2**63
-
-
-def _is_int(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and -_INT64 <= value < _INT64
-
-
-def _is_number(value: object) -> bool:
-    return (isinstance(value, float) and math.isfinite(value)) or _is_int(value)
-
-
 def _is_text(value: object) -> bool:
     if not isinstance(value, str):
         return False
@@ -162,13 +152,13 @@ def _wrong_field(report: Report) -> str:
     for item in fields(report):
         value = getattr(report, item.name)
         if item.name == "metrics":
-            good = isinstance(value, dict) and all(_is_text(key) and _is_number(value[key]) for key in value)
+            good = isinstance(value, dict) and all(_is_text(key) and is_number(value[key]) for key in value)
         elif item.name == "exit_code":
-            good = value is None or _is_int(value)
+            good = value is None or is_int(value)
         elif item.name == "at":
-            good = _is_number(value)
+            good = is_number(value)
         elif item.name in ("attempt", "seq", "pid", "http_status", "restarts", "signal", "start"):
-            good = _is_int(value)
+            good = is_int(value)
         else:
             good = _is_text(value)
         if not good:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from tests import patience
 
 from remuda.base.errors import RemudaError
 from remuda.batch.driver import run_job
@@ -17,6 +18,18 @@ from remuda.testing.stub_process import StubProcess
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
+
+
+@pytest.fixture(autouse=True)
+def waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server that stands still is waited for."""
+    patience.wait_for_models(monkeypatch.setattr)
+
+
+@pytest.fixture(autouse=True)
+def asks_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a server that stands still was asked is not asked again meanwhile: tests count its questions."""
+    patience.seldom_ask_twice(monkeypatch.setattr)
 
 
 @pytest.fixture

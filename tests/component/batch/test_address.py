@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import json
-import time
 from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from tests.conftest import until
 
 from remuda.base.errors import Unavailable
 from remuda.batch.address import Address, EndpointGone, FollowingTransport
@@ -20,6 +20,7 @@ from remuda.batch.answer import Transient
 from remuda.batch.breaker import Breaker
 from remuda.batch.concurrency import Limiter
 from remuda.batch.driver import run_job
+from remuda.batch.endpoint import ask_models
 from remuda.batch.pipeline import Pipeline, Rules
 from remuda.batch.prepare import open_connection
 from remuda.batch.request import JobRequest
@@ -118,7 +119,7 @@ class Places:
 
     async def answer(self) -> bytes:
         """Ask until somebody answers."""
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(120):
             while True:
                 try:
                     reply = await self.transport.post("/v1/x", b"row")
@@ -173,13 +174,13 @@ async def test_what_is_under_way_at_a_place_that_answers_is_left_to_end(tmp_path
     asked = asyncio.create_task(places.transport.post("/v1/x", b"row"))
     await asyncio.sleep(0.05)
     say(places.file, router="http://b:1")
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(120):
         while places.moves != ["http://a:1", "http://b:1"]:
             await asyncio.sleep(0.02)
     assert not old.closed.is_set()
     slow.set()
     assert (await asked).body == b"late, but whole"
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(120):
         await old.closed.wait()
     await places.transport.close()
 
@@ -211,7 +212,7 @@ def test_a_job_goes_on_where_the_endpoint_went(tmp_path: Path) -> None:
     pq.write_table(pa.table({"prompt": [f"row {number}" for number in range(rows)]}), tmp_path / "in.parquet")
     file = tmp_path / "endpoint.json"
     with StubProcess() as first, StubProcess() as second:
-        first.set(latency_s=0.05)
+        first.set(leave_after=40)
         say(file, router=first.url)
         request = JobRequest(
             endpoint="", model="stub", input=str(tmp_path / "in.parquet"), output=str(tmp_path / "out.parquet"),
@@ -219,8 +220,7 @@ def test_a_job_goes_on_where_the_endpoint_went(tmp_path: Path) -> None:
         )  # fmt: skip
         with ThreadPoolExecutor(1) as pool:
             running = pool.submit(run_job, request)
-            while first.stats()["requests"] < 40:
-                time.sleep(0.02)
+            until(lambda: running.done() or first.stats()["requests"] > 40, "rows are under way", 120)
             first.kill()
             say(file, router=second.url)
             summary = running.result(timeout=120)
@@ -235,7 +235,7 @@ def test_who_waits_for_a_swarm_in_a_queue_waits_as_long_as_its_supervisor(tmp_pa
     file = tmp_path / "endpoint.json"
     asked = JobRequest(
         endpoint="", model="stub", input=str(tmp_path / "in.parquet"), output=str(tmp_path / "out.parquet"),
-        job="completion", endpoint_file=str(file), endpoint_wait_s=0.3, owner="job.1",
+        job="completion", endpoint_file=str(file), endpoint_wait_s=1.0, owner="job.1",
     )  # fmt: skip
     say(file, router="")
     with pytest.raises(Unavailable):
@@ -243,7 +243,7 @@ def test_who_waits_for_a_swarm_in_a_queue_waits_as_long_as_its_supervisor(tmp_pa
     with StubProcess() as stub, ThreadPoolExecutor(1) as pool:
         running = pool.submit(run_job, asked)
         with pytest.raises(TimeoutError):
-            running.result(timeout=2.0)
+            running.result(timeout=3.0)
         say(file, router=stub.url)
         assert running.result(timeout=120).failed == 0
 
@@ -262,3 +262,45 @@ def test_rows_wait_as_long_as_the_swarm_is_coming_back() -> None:
     pipeline._give_up(1801.5)
     with pytest.raises(Unavailable, match="has been away for 1802 s: gone"):
         pipeline._give_up(1802.0)
+
+
+class Arriving:
+    """A place where nobody listens when it is asked first; meanwhile its address is told."""
+
+    def __init__(self) -> None:
+        self.is_coming = True
+        self.asked = 0
+
+    async def get(self, _: str) -> Reply:
+        self.asked += 1
+        if self.is_coming:
+            self.is_coming = False
+            raise Transient("connection refused")
+        return Reply(200, b'{"data": [{"id": "m"}]}')
+
+
+async def test_an_address_that_is_told_while_a_question_fails_is_asked() -> None:
+    place: Any = Arriving()
+    assert await ask_models(place, "http://a:1", wait_s=0.0, is_coming=lambda: place.is_coming) == ["m"]
+    assert place.asked == 2
+
+
+async def test_who_has_come_is_waited_for_from_then_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It comes when the patience with which the wait began is almost over, and needs some of it for itself."""
+    now = 0.0
+
+    async def sleep(pause_s: float) -> None:
+        nonlocal now
+        now += pause_s
+
+    async def answer(path: str) -> Reply:
+        if now < 2.0:
+            raise Transient(f"no connection for {path}", sent=False)
+        return Reply(200, b'{"data": [{"id": "m"}]}')
+
+    clock = SimpleNamespace(time=lambda: now)
+    patched = SimpleNamespace(get_running_loop=lambda: clock, sleep=sleep, timeout=asyncio.timeout)
+    monkeypatch.setattr("remuda.batch.endpoint.asyncio", patched)
+    place = Place("http://a:1")
+    monkeypatch.setattr(place, "get", answer)
+    assert await ask_models(place, place.url, wait_s=1.5, is_coming=lambda: now < 1.0) == ["m"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from typing import TYPE_CHECKING, Any
 
 import orjson
@@ -281,10 +282,11 @@ def test_several_models_are_named(prompts: Prompts, run: Run) -> None:
         run(stub.url, prompts(["x"]), model="")
 
 
-def test_nobody_listens(prompts: Prompts, run: Run, stub: StubProcess) -> None:
-    stub.kill()
-    with pytest.raises(Unavailable, match="does not answer"):
-        run(stub.url, prompts(["x"]))
+def test_nobody_listens(prompts: Prompts, run: Run) -> None:
+    with socket.socket() as nobody:
+        nobody.bind(("127.0.0.1", 0))  # so that nobody else does
+        with pytest.raises(Unavailable, match="does not answer"):
+            run(f"http://127.0.0.1:{nobody.getsockname()[1]}", prompts(["x"]))
 
 
 def test_the_key_is_sent_and_shown_nowhere(

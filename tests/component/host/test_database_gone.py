@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING
 
-from tests.conftest import until
+from tests.conftest import has_ended, until
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -19,12 +18,16 @@ def sleeper(home: Home) -> Path:
     return script
 
 
+def pid_of(home: Home, name: str) -> int:
+    return int(home.view(name)["tasks"][0]["pid"])
+
+
 def test_a_database_that_is_removed_is_noticed_and_brought_back(home: Home) -> None:
     script = str(sleeper(home))
     for name in ("one", "two"):
         home.run("run", script, "--name", name, "--backend", "local")
-    until(lambda: home.view("two")["tasks"][0]["pid"], "it runs")
-    host, pid = home.host_pid(), home.view("one")["tasks"][0]["pid"]
+    pid, _ = [until(lambda: pid_of(home, name), "it runs") for name in ("one", "two")]  # noqa: B023
+    host = home.host_pid()
     home.paths.database.unlink()
     refused = home.run("run", script, "--name", "three", "--backend", "local", check=False)
     assert refused.returncode == 5
@@ -39,23 +42,23 @@ def test_a_database_that_is_removed_is_noticed_and_brought_back(home: Home) -> N
     home.run("db", "restore", str(saved))
     home.run("host", "start")
     assert {view["name"] for view in home.client.get("/workloads")} == {"one", "two"}
-    assert home.view("one")["tasks"][0]["pid"] == pid
+    until(lambda: pid_of(home, "one") == pid, "the same runs")
     home.run("stop", "one")
-    assert not os.path.exists(f"/proc/{pid}")  # noqa: PTH110
+    assert has_ended(pid)
 
 
 def test_what_is_to_end_is_ended_without_it_and_recorded_when_it_is_back(home: Home) -> None:
     home.run("run", str(sleeper(home)), "--name", "one", "--backend", "local")
-    pid = until(lambda: home.view("one")["tasks"][0]["pid"], "it runs")
+    pid = until(lambda: pid_of(home, "one"), "it runs")
     aside = home.root / "aside.db"
     home.paths.database.rename(aside)
     home.run("stop", "one")
-    assert not os.path.exists(f"/proc/{pid}")  # noqa: PTH110
+    assert has_ended(pid)
     aside.rename(home.paths.database)
     until(lambda: _is_recorded(home), "it is recorded")
     home.kill_host()
     home.run("host", "start")
-    assert home.view("one")["phase"] == "DOWN"
+    until(lambda: home.view("one")["phase"] == "DOWN", "what was wanted counts")
 
 
 def _is_recorded(home: Home) -> bool:

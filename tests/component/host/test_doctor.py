@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import secrets
 import shutil
 import sqlite3
 import subprocess
@@ -18,6 +19,8 @@ from tests.conftest import until
 from remuda.backends.local.processes import tokens_by_pid
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from tests.conftest import Home
 
 
@@ -104,11 +107,17 @@ def test_a_newer_database_is_told_and_read(home: Home) -> None:
     assert todo == "use the newer remuda that wrote it"
 
 
+def removed(folder: Path) -> bool:
+    shutil.rmtree(folder, ignore_errors=True)
+    return not folder.exists()
+
+
 def test_what_a_deleted_home_left_is_ended(home: Home) -> None:
     home.run("up", "-c", str(home.swarm()))
     home.kill_host()
     pids = set(home.tokens())
-    shutil.rmtree(home.paths.root)
+    # Its programs write there meanwhile.
+    until(lambda: removed(home.paths.root), "it is gone")
     home.paths.prepare()
     assert own(home, look(home)) == {"replica.0": "orphan", "replica.1": "orphan", "router.0": "orphan"}
     refused = home.run("doctor", "--clean", check=False)
@@ -153,9 +162,9 @@ def test_a_configuration_of_slurm_that_is_gone_is_told(home: Home) -> None:
 
 def test_work_of_other_people_is_none_of_ours(home: Home) -> None:
     """Who runs this may be the superuser, who can read everybody's processes."""
-    token = "theirs.replica.0.1.abcd1234"
+    token = f"theirs.replica.0.1.{secrets.token_hex(4)}"
     env = {"REMUDA_TOKEN": token, "REMUDA_RUN_DIR": f"/gone/workloads/theirs/replica-0/attempt-1-{token[-8:]}"}
-    theirs = subprocess.Popen(["sleep", "60"], env=env, user=12345) if os.getuid() == 0 else None
+    theirs = subprocess.Popen(["sleep", "600"], env=env, user=12345) if os.getuid() == 0 else None
     try:
         found = [one for one in look(home)["allocations"] if one["token"] == token]
     finally:
@@ -184,11 +193,11 @@ def test_what_another_home_left_is_a_note_with_how_to_end_it(home: Home) -> None
 
 def test_a_home_that_may_not_be_looked_at_is_not_taken_for_gone(home: Home) -> None:
     """As where a file system does not answer, or a folder above it is somebody else's."""
-    token = "other.replica.0.1.abcd1234"
+    token = f"other.replica.0.1.{secrets.token_hex(4)}"  # the same test may run twice on a machine
     loop = home.root / "loop"
     loop.symlink_to(loop)
     env = {"REMUDA_TOKEN": token, "REMUDA_RUN_DIR": f"{loop}/state/workloads/other/replica-0/attempt-1-{token[-8:]}"}
-    other = subprocess.Popen(["sleep", "60"], env=env)
+    other = subprocess.Popen(["sleep", "600"], env=env)
     try:
         (found,) = [one for one in look(home)["allocations"] if one["token"] == token]
     finally:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import time
 from typing import TYPE_CHECKING, Any
@@ -62,8 +63,9 @@ def test_one_after_the_other_and_one_that_fails(home: Home) -> None:
     assert not (home.paths.root / "pools").exists(), "nothing is recorded"
 
     running = home.start("pool", "-c", file, "--json")
-    most = 0
+    most, deadline = 0, time.monotonic() + 400
     while running.poll() is None:
+        assert time.monotonic() < deadline, "it does not end"
         time.sleep(0.2)
         if home.client.is_up():
             most = max(most, len(up(home)))
@@ -78,7 +80,7 @@ def test_one_after_the_other_and_one_that_fails(home: Home) -> None:
     assert len(rows(home, "first")) == ROWS
     assert (home.root / "told").read_text().startswith("http://127.0.0.1:")
     assert up(home) == []
-    assert not home.tokens()
+    until(lambda: not home.tokens(), "all processes are gone")
 
     again = home.run("pool", "-c", file, check=False)
     assert again.returncode == 1, "what failed is tried again, and fails again"
@@ -100,7 +102,7 @@ def test_killed_in_the_middle_it_goes_on(home: Home) -> None:
     uids = {name: home.view(name)["uid"] for name in up(home)}
     assert uids
     home.kill_host()
-    done = home.run("pool", "-c", file)
+    done = home.run("pool", "-c", file, timeout=400)
     assert [line.split()[:2] for line in done.stdout.splitlines()[1:]] == [["a", "done"], ["b", "done"], ["c", "done"]]
     assert {name: home.view(name)["uid"] for name in uids} == uids, "those that were up were taken over"
     assert [len(rows(home, name)) for name in "abc"] == [ROWS, ROWS, ROWS]
@@ -109,15 +111,19 @@ def test_killed_in_the_middle_it_goes_on(home: Home) -> None:
 
 
 def test_ctrl_c_leaves_all_as_it_is_and_keep_stays(home: Home) -> None:
-    file = write(home, member(home, "a", "--token-s", "0.3", keep=True))
+    home.behave("slow", "a", slow_s=600)  # no job is over before the command is interrupted
+    still = {"http_timeout": 60, "unhealthy_restart_after": 600}
+    file = write(home, member(home, "a", keep=True, swarm={"watchdog": still}))
     running = home.start("pool", "-c", file)
     until(lambda: home.client.is_up() and home.client.get("/workloads", kind="job"), "a driver is there")
     running.send_signal(signal.SIGINT)
-    err = running.communicate()[1]
+    err = running.communicate(timeout=180)[1]
     assert running.returncode == 130, err
     assert "error: not waited for; its swarms stay up and their jobs go on" in err
     assert f"go on: remuda pool -c {file}" in err
     assert up(home) == ["a"]
+    home.behave("ok", "a")
+    os.kill(home.task("a", "replica/0")["pid"], signal.SIGKILL)  # what it has is asked again
     done = home.run("pool", "-c", file)
     assert "a      done" in done.stdout
     assert up(home) == ["a"]

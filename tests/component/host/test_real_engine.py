@@ -70,7 +70,7 @@ def test_metrics_of_a_guarded_engine_reach_status(pony: Home) -> None:
     def generated() -> float:
         return float(sum(task["metrics"].get("generated_tokens", 0) for task in pony.view("pony")["tasks"]))
 
-    assert until(generated, "generated tokens in a report") >= 4
+    until(lambda: generated() >= 4, "generated tokens in a report")
     assert until(lambda: "tokens_per_s" in pony.view("pony")["load"], "tokens per second")
     assert "tokens/s" in pony.run("status", "pony").stdout
     stats = json.loads(pony.run("status", "pony", "--json").stdout)["router"]["stats"]

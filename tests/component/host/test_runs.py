@@ -53,6 +53,7 @@ def test_from_start_to_stop(home: Home) -> None:
     assert done.stderr.splitlines()[0] == "train is accepted on local"
     until(lambda: "begun" in output(home, "train"), "it runs")
     assert output(home, "train") == f"begun {home.root} a b $(touch x)\n"
+    until(lambda: output(home, "train", "--stderr"), "it says what comes next")
     assert output(home, "train", "--stderr") == "trouble\n"
     until(lambda: state(home, "train") == "RUNNING", "it is seen running")
     lines = home.run("list").stdout.splitlines()
@@ -78,7 +79,7 @@ def test_from_start_to_stop(home: Home) -> None:
         "error: run 'train' is up already",
         "  stop it first (remuda stop train), or give the new one a name of its own: --name",
     ]
-    assert home.run("stop", "train").stderr == "train is stopped\n"
+    assert home.run("stop", "train").stderr.splitlines()[-1] == "train is stopped"
     assert not home.tokens()
     assert home.run("list").stdout == "no runs; start one: remuda run train.sh\n"
     assert json.loads(home.run("list", "--all", "--json").stdout)[0]["phase"] == "DOWN"
@@ -134,7 +135,9 @@ def test_who_looks_on_goes_on_when_the_host_dies(home: Home) -> None:
     until(lambda: "2" in output(home, "train").split(), "it runs")
     names = (("logs", "train", "-f"), ("logs", "train", "-n", "1", "-f"), ("status", "train", "-w", "--json"))
     with ExitStack() as stack:
-        one, last, watching = [stack.enter_context(home.start(*words)) for words in names]
+        commands = one, last, watching = [stack.enter_context(home.start(*words)) for words in names]
+        for command in commands:
+            stack.callback(command.kill)  # or a failure would wait for what goes on
         said = [_line(one)]
         begun = int(_line(last))
         _line(watching)
@@ -143,22 +146,27 @@ def test_who_looks_on_goes_on_when_the_host_dies(home: Home) -> None:
         said += [_line(one) for _ in range(300)]
         (home.root / "go").touch()
         said += one.stdout.read().split() if one.stdout else []
-        assert one.stderr is not None
-        assert at_once(one.stderr.read()) == "note: the host went away; waiting for the next\n"
         assert said == [str(number + 1) for number in range(len(said))]
         assert last.stdout is not None
         assert last.stdout.read().split() == [str(number) for number in range(begun + 1, len(said) + 1)]
         until(lambda: '"phase": "DONE"' in _line(watching), "who watches sees the end")
         watching.send_signal(signal.SIGINT)
+        told = [at_once(command.stderr.read()) for command in commands if command.stderr is not None]
+    # Who looks when another has started the next host already finds nothing to say.
+    note = "note: the host went away; waiting for the next\n"
+    assert set(told[:2]) <= {note, ""}
+    assert any(note in text for text in told), told
     assert home.host_pid() != pid
 
 
 def test_a_host_that_is_stopped_under_followers_finds_no_fault_in_it(home: Home) -> None:
     home.run("run", script(home, "echo one; sleep 600"))
     with home.start("logs", "train", "-f") as following:
-        assert _line(following) == "one"
-        home.run("host", "stop")
-        following.kill()
+        try:
+            assert _line(following) == "one"
+            home.run("host", "stop")
+        finally:
+            following.kill()
     assert "Traceback" not in home.paths.host_log.read_text()
 
 
@@ -173,10 +181,10 @@ def test_indefinite_begins_again_until_its_time_is_over(home: Home) -> None:
     times = home.root / "times"
     until(lambda: times.exists() and len(times.read_text().splitlines()) > 1, "it is begun again")
     home.run("set", "train", "keep_alive=1")
-    _, said = terminal.communicate(timeout=120)
+    _, said = terminal.communicate(timeout=240)
     assert terminal.returncode == 0, said
     assert home.view("train")["phase"] == "DONE"
-    assert not home.tokens()
+    until(lambda: not home.tokens(), "all its processes are gone")
 
 
 def test_a_time_that_is_over_at_once(home: Home) -> None:
@@ -186,7 +194,7 @@ def test_a_time_that_is_over_at_once(home: Home) -> None:
         (home.root / name).write_text(
             "#!/bin/sh\n#REMUDA --backend local --mode indefinite --keep-alive 0.001\necho x >> times\n"
         )
-    home.run("run", *names, "--wait", timeout=120)
+    home.run("run", *names, "--wait")
     assert not (home.root / "times").exists()
     for name in ("train", "other"):
         view = home.view(name)
@@ -194,7 +202,7 @@ def test_a_time_that_is_over_at_once(home: Home) -> None:
 
 
 def test_a_typo_stops_after_the_brake(home: Home) -> None:
-    done = home.run("run", script(home, "pyhton train.py"), "--wait", check=False, timeout=120)
+    done = home.run("run", script(home, "pyhton train.py"), "--wait", check=False)
     assert done.returncode == 1
     view = home.view("train")
     assert view["phase"] == "FAILED"
@@ -250,7 +258,7 @@ def test_ended_runs_begin_again(home: Home) -> None:
 
 def test_many_at_once(home: Home) -> None:
     names = [script(home, "exit 0", f"s{number}.sh") for number in range(30)]
-    done = home.run("run", *names, "--wait", "--json", timeout=120)
+    done = home.run("run", *names, "--wait", "--json", timeout=400)
     views = json.loads(done.stdout)
     assert [view["name"] for view in views] == [f"s{number}" for number in range(30)]
     assert {view["phase"] for view in views} == {"DONE"}
@@ -377,7 +385,8 @@ def test_set_changes_a_live_run_and_says_who_did(home: Home) -> None:
     assert done.stderr.splitlines() == [
         "train: max_retries is 2000; it counts at once", "train: heartbeat_grace is 300; it counts at once"
     ]  # fmt: skip
-    (line,) = [one for one in json.loads(home.run("events", "train", "--json").stdout) if "set max" in one["reason"]]
+    (line,) = [one for one in json.loads(home.run("events", "train", "-n", "9999", "--json").stdout)
+               if "set max" in one["reason"]]  # fmt: skip
     assert line["reason"].endswith("set max_retries from 1000 to 2000; heartbeat_grace from 90 to 300")
     listed = {one["key"]: one for one in json.loads(home.run("set", "train", "--json").stdout)}
     assert (listed["max_retries"]["value"], listed["max_retries"]["counts"]) == (2000, "now")

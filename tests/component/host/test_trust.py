@@ -35,7 +35,7 @@ def typed(*words: str, cwd: Path, env: Mapping[str, str], umask: int = 0o002) ->
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("REMUDA_", "OPENAI_", "XDG_"))}
     done = subprocess.run(
         [PYTHON, "-m", "remuda", *words], cwd=cwd, env={**kept, "NO_COLOR": "1", "COLUMNS": "200", **env}, umask=umask,
-        capture_output=True, text=True, timeout=120, stdin=subprocess.DEVNULL, check=False,
+        capture_output=True, text=True, timeout=240, stdin=subprocess.DEVNULL, check=False,
     )  # fmt: skip
     done.stderr = at_once(done.stderr)
     return done
@@ -99,8 +99,10 @@ def test_who_can_put_another_home_in_its_place_is_told_once(project: Home, stran
     assert began.stderr.count(said) == 1 or not said, began.stderr
     assert said in project.paths.host_log.read_text()
     assert said not in (again := typed("status", cwd=project.root, env=home).stderr) or not said, again
-    seen = typed("doctor", cwd=project.root, env=home)
-    assert (seen.returncode, said in seen.stdout) == (0, True), seen.stdout
+    # What else is on this machine decides on its exit code, too.
+    seen = json.loads(typed("doctor", "--json", cwd=project.root, env=home).stdout)
+    assert [check for check in seen["checks"] if check["state"] == "problem"] == []
+    assert any(said in f"{check['sentence']} {check['todo']}" for check in seen["checks"]), seen["checks"]
 
 
 @pytest.mark.parametrize("words", [("run", "train.sh"), ("status",), ("host", "start")], ids=" ".join)
@@ -236,7 +238,7 @@ def test_nothing_of_a_folder_runs_because_one_stands_in_it(repository: Path, pro
         command = [str(Path(PYTHON).with_name("remuda")), *words]
         return subprocess.run(
             command, cwd=repository, env={**kept, "HOME": str(mine), "NO_COLOR": "1", "COLUMNS": "200"},
-            capture_output=True, text=True, timeout=120, stdin=subprocess.DEVNULL, check=False,
+            capture_output=True, text=True, timeout=240, stdin=subprocess.DEVNULL, check=False,
         )  # fmt: skip
 
     seen = here("status", "--json")

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
+import socket
 import subprocess
+import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.conftest import Home, at_once
 from tests.warm import forked
+from tests.warm.command import ask
 
 SCRIPT = """#!/bin/bash
 #REMUDA --backend local
@@ -38,10 +43,10 @@ def told():
 for one in told():
     print(one)
 atexit.register(print, "at the end")
-threading.Timer(0.1, print, ["a thread ends first"]).start()
 class Job(SwarmJob):
     def __init__(self, **more):
         print("not flushed", end="")
+        threading.Timer(0.1, print, ["a thread ends first"]).start()
         {how}
 """
 SUBMIT = (
@@ -67,7 +72,7 @@ def test_a_forked_host_is_like_any_other(home: Home, cold_home: Home) -> None:
 
 def ended(process: subprocess.Popen[str], home: Home) -> list[object]:
     """How a command ended, and what it said."""
-    out, err = process.communicate(timeout=120)
+    out, err = process.communicate(timeout=300)
     # Who called the product, the interpreter or the tests, is not the product's.
     err = re.sub(r'(?s)(Traceback.*?\n).*?(  File "[^"]*/remuda/cli/__init__.py")', r"\1\2", at_once(err), count=1)
     return [process.returncode, *(out + err).replace(str(home.root), "ROOT").splitlines()]
@@ -95,7 +100,7 @@ def test_a_forked_command_whose_output_nobody_takes(home: Home, cold_home: Home)
     for one in (home, cold_home):
         with Path("/dev/full").open("w") as full:
             process = one.start("version", stdout=full)
-            codes.append((process.communicate(timeout=60)[1], process.returncode))
+            codes.append((process.communicate(timeout=180)[1], process.returncode))
     assert codes[0][1] == codes[1][1] != 0
     assert "No space left on device" in codes[0][0]
     assert "No space left on device" in codes[1][0]
@@ -112,7 +117,7 @@ def test_a_forked_command_that_waits_is_reached_by_signals(home: Home, number: s
     assert process.stdout is not None
     assert process.stdout.readline(), "it follows"
     process.send_signal(number)
-    process.communicate(timeout=60)
+    process.communicate(timeout=180)
     assert process.returncode == (130 if number is signal.SIGINT else -number)
     assert not Path(f"/proc/{process.pid}").exists()
     process.kill()
@@ -121,10 +126,11 @@ def test_a_forked_command_that_waits_is_reached_by_signals(home: Home, number: s
 
 
 def test_what_a_fork_cannot_give_is_started(home: Home) -> None:
-    for env in ({"LD_PRELOAD": ""}, {"PYTHONPATH": "/none"}, {"TZ": "Asia/Tokyo"}):
+    path = os.pathsep.join(["/none", *filter(None, [os.environ.get("PYTHONPATH")])])
+    for env in ({"LD_PRELOAD": ""}, {"PYTHONPATH": path}, {"TZ": "Asia/Tokyo"}):
         process = home.start("version", env=env)
         assert not isinstance(process, forked.Forked)
-        assert process.wait(60) == 0
+        assert process.wait(180) == 0
         process.communicate()
     before = os.umask(0o027)
     try:
@@ -132,4 +138,35 @@ def test_what_a_fork_cannot_give_is_started(home: Home) -> None:
     finally:
         os.umask(before)
     assert not isinstance(process, forked.Forked)
-    process.communicate(timeout=60)
+    process.communicate(timeout=180)
+
+
+def test_who_forks_may_hang_up_before_the_sender_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It answers at once, and whoever asked may stand still between its last byte and what it does next."""
+    send = socket.send_fds
+    ours, theirs = socket.socketpair()
+
+    def answered(*given: Any) -> int:
+        sent = send(*given)
+        theirs.recv(1 << 16)
+        theirs.sendall(b"42")
+        theirs.close()
+        return sent
+
+    monkeypatch.setattr(socket, "send_fds", answered)
+    with ours:
+        ask(ours, {"cwd": "/"}, [0])
+        assert ours.recv(20) == b"42"
+
+
+def test_a_request_may_be_larger_than_what_fits_at_once() -> None:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1)
+        request = {"env": "x" * 1_000_000}
+        reader = threading.Thread(target=lambda: got.append(theirs.makefile("rb").readline()))
+        got: list[bytes] = []
+        reader.start()
+        ask(ours, request, [0])
+        reader.join()
+        assert json.loads(got[0]) == request

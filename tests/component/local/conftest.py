@@ -87,7 +87,7 @@ class LocalBed:
         return {pid for pid, carried in tokens_by_pid().items() if carried == token}
 
     def close(self) -> None:
-        end = time.monotonic() + 30
+        end = time.monotonic() + 120
         while time.monotonic() < end:
             mine = [pid for pid, token in tokens_by_pid().items() if token.endswith(f".{self.uid}")]
             if not mine:

@@ -6,6 +6,7 @@ import json
 import os
 import signal
 from dataclasses import asdict, replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -24,6 +25,15 @@ if TYPE_CHECKING:
 
 def claim_of(bed: LocalBed, handle: Handle) -> ProcessId:
     return ProcessId.from_json((bed.folder(handle.token) / "claim.json").read_text())
+
+
+def stands_still(pid: int) -> bool:
+    """Whether all threads of a process have stopped: a signal is sent sooner than it works."""
+    try:
+        stats = [file.read_text() for file in Path(f"/proc/{pid}/task").glob("*/stat")]
+    except OSError:  # one of them has just ended
+        return False
+    return all(stat.rpartition(")")[2].split()[0] == "T" for stat in stats)
 
 
 def write_claim(bed: LocalBed, **changes: object) -> Handle:
@@ -200,7 +210,11 @@ async def test_a_report_that_cannot_be_read_is_none(bed: LocalBed, text: str) ->
     seen = await bed.until(handle, lambda seen: seen.report is not None)
     assert seen.report is not None
     assert seen.report.token == handle.token
-    os.kill(claim_of(bed, handle).pid, signal.SIGSTOP)  # or its next report would take the place of this one
-    (bed.folder(handle.token) / "report.json").write_text(text)
+    pid = claim_of(bed, handle).pid
+    os.kill(pid, signal.SIGSTOP)  # or its next report would take the place of this one
+    await bed.until(handle, lambda _: stands_still(pid))
+    report = bed.folder(handle.token) / "report.json"
+    report.write_text(text)
+    os.utime(report, ns=(1, 1))  # a file system's clock may not have ticked since the one before
     assert (await bed.look(handle)).report is None
     assert (await bed.look(handle)).life is Life.RUNNING

@@ -133,7 +133,9 @@ def test_an_age_is_that_of_the_process_and_not_of_the_first_look_at_it() -> None
         while time.time() < there + 0.2:
             time.sleep(0.01)
         try:
-            assert begun - 0.1 < strays._began(process.pid) < there + 0.1
+            # Two clocks are read one after the other, so a look during which this process stands still says too late.
+            began = min(strays._began(process.pid) for _ in range(20))
+            assert begun - 0.1 < began < there + 0.1
         finally:
             process.kill()
     assert strays._began(process.pid) == 0.0

@@ -32,7 +32,7 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 def ask(command: list[str], env: dict[str, str]) -> tuple[int, dict[str, Any]]:
     """Exit code and the line of JSON of the command."""
-    end = subprocess.run(command, env=env, capture_output=True, text=True, check=False, timeout=60)
+    end = subprocess.run(command, env=env, capture_output=True, text=True, check=False, timeout=200)
     assert end.stderr == ""
     assert end.stdout.count("\n") == 1
     return end.returncode, json.loads(end.stdout)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.component.node.conftest import PYTHON, until
+from tests.component.node.conftest import PATIENCE_S, PYTHON, until
 from tests.conftest import CALLERS_HOME
 
 from remuda.node.zipapp import build_zipapp
@@ -26,12 +26,13 @@ if TYPE_CHECKING:
 def test_a_second_copy_does_nothing(allocation: Allocation) -> None:
     allocation.start(["/bin/sleep", "1000"])
     pid = allocation.state("ready").pid
+    assert allocation.states() == ["ready"]  # now that is written, too
     claim = ProcessId.from_json((allocation.run_dir / "claim.json").read_text())
     assert claim.pid == allocation.process.pid
     assert is_alive(claim)
     before = {path.name: path.stat().st_ino for path in allocation.run_dir.iterdir() if "report" not in path.name}
     second = allocation.start(["/bin/sleep", "1000"])
-    assert second.wait() == codes.FENCED
+    assert second.wait(PATIENCE_S) == codes.FENCED
     after = {path.name: path.stat().st_ino for path in allocation.run_dir.iterdir() if "report" not in path.name}
     assert after == before
     assert allocation.state("ready").pid == pid
@@ -151,7 +152,7 @@ def oldest_python() -> str:
 def test_it_runs_under_the_oldest_python(allocation: Allocation) -> None:
     python = oldest_python()
     allocation.server(python=python, metrics_path="/metrics")
-    allocation.state("ready", metrics={"running": 2.0, "waiting": 1.0, "prompt_tokens": 30.0})
+    allocation.counts({"running": 2.0, "waiting": 1.0, "prompt_tokens": 30.0})
     allocation.control.write_text("500")
     allocation.state("unhealthy")
     assert allocation.stop() == codes.STOPPED

@@ -7,10 +7,12 @@ import os
 import signal
 import sys
 import time
+from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.component.node.conftest import PYTHON, alive, until
+from tests.component.node.conftest import PATIENCE_S, PYTHON, alive, until
 from tests.component.node.test_program import oldest_python
 
 from remuda.wire import exit as codes
@@ -20,7 +22,7 @@ from remuda.wire.process import ProcessId, identify
 
 if TYPE_CHECKING:
     import subprocess
-    from pathlib import Path
+    from collections.abc import Callable
 
     from tests.component.node.conftest import Allocation
 
@@ -167,11 +169,11 @@ def test_ways_to_say_the_same(allocation: Allocation, words: str) -> None:
 
 def test_a_script_without_progress_is_ended(allocation: Allocation) -> None:
     text = "#!/bin/sh\ntrap 'echo saved; exit 3' TERM\nremuda-progress 1/2\nwhile :; do echo still; sleep 0.05; done\n"
-    run(allocation, text, watch={"progress_stall_s": 1.5})
+    run(allocation, text, watch={"progress_stall_s": 8.0})
     assert allocation.code() == codes.STALLED
     record = allocation.record()
     assert record.reason.startswith("the progress file did not change for ")
-    assert record.reason.endswith(" s; 1.5 s are allowed; exit code 3")
+    assert record.reason.endswith(" s; 8 s are allowed; exit code 3")
     assert allocation.log().endswith("saved\n")
 
 
@@ -224,7 +226,7 @@ for name in ("SIGTERM", "SIGUSR2"):
     signal.signal(getattr(signal, name), save)
 print("up", flush=True)
 while True:
-    signal.pause()
+    time.sleep(0.1)  # a pause would miss a signal that comes right before it
 '
 """
 
@@ -252,12 +254,52 @@ def test_a_suspended_script_can_end_too(allocation: Allocation) -> None:
     assert allocation.log().endswith("saved\n")
 
 
-def test_a_scheduler_that_tells_the_script_before_us(allocation: Allocation) -> None:
-    """The shell is dead before the program hears of it; the work under it is not swept away."""
-    saving(allocation, code=0, trap=False)
-    os.killpg(allocation.state("ready").pid, signal.SIGTERM)
-    assert allocation.stop() == codes.STOPPED
-    assert allocation.log().endswith("saved\n")
+def has_gone(pid: int) -> bool:
+    """Whether its parent has taken note of its end, too."""
+    return not Path(f"/proc/{pid}").exists()
+
+
+def test_a_scheduler_that_tells_the_script_before_us(make_allocation: Callable[[str], Allocation]) -> None:
+    """The shell is dead before the program hears of it; the work under it is not swept away.
+
+    The program waits a second for its own signal: where this test stood still between the two, it is tried again.
+    """
+    for number in range(10):
+        allocation = make_allocation(f"try{number}")
+        saving(allocation, code=0, trap=False)
+        script = allocation.state("ready").pid
+        begun = time.monotonic()
+        os.killpg(script, signal.SIGTERM)
+        until(partial(has_gone, script), "the program has taken in that the shell has ended")
+        allocation.process.send_signal(signal.SIGTERM)
+        is_late = time.monotonic() - begun > 0.5
+        code = allocation.code()
+        if not is_late:
+            assert code == codes.STOPPED
+            assert allocation.log().endswith("saved\n")
+            return
+    raise AssertionError("ten times the second signal came too late")
+
+
+OBEYED = """#!/bin/sh
+program=$PPID
+(while kill -0 $$; do :; done 2>/dev/null; kill -TERM $program) &
+exit 0
+"""
+
+
+def test_a_script_that_ends_well_as_soon_as_it_is_told_is_not_done(
+    make_allocation: Callable[[str], Allocation],
+) -> None:
+    """It was told a moment before the program. The signal here comes once the program has taken the end in; where the
+    machine stood still in between, for longer than is waited, it is tried again."""
+    for number in range(10):
+        allocation = make_allocation(f"try{number}")
+        run(allocation, OBEYED)
+        if allocation.code() == codes.STOPPED:
+            assert allocation.record().reason == "asked to end by SIGTERM; exit code 0"
+            return
+    raise AssertionError("ten times its end was taken for the end of its work")
 
 
 @pytest.mark.parametrize("trap", [True, False])
@@ -412,15 +454,16 @@ def test_a_copy_of_an_earlier_start_is_fenced(allocation: Allocation, monkeypatc
     old = run(allocation, FAMILY, kill_grace_s=1000.0)
     until(lambda: allocation.report() is not None and allocation.log().count("\n") == 1)
     restarted(monkeypatch, 1)
-    new = run(allocation, "#!/bin/sh\nexec sleep 1000\n")
-    assert old.wait(30) == codes.FENCED
+    new = run(allocation, "#!/bin/sh\necho up\nexec sleep 1000\n")
+    assert old.wait(PATIENCE_S) == codes.FENCED
+    until(lambda: "up\n" in allocation.log(), "it has read its script, which is written anew below")
     assert ExitRecord.from_json((allocation.run_dir / "exit-r0.json").read_text()).code == codes.FENCED
     assert not (allocation.run_dir / "exit.json").exists()
-    assert run(allocation, "#!/bin/sh\n").wait(30) == codes.FENCED
+    assert run(allocation, "#!/bin/sh\n").wait(PATIENCE_S) == codes.FENCED
     restarted(monkeypatch, 0)
-    assert run(allocation, "#!/bin/sh\n").wait(30) == codes.FENCED
+    assert run(allocation, "#!/bin/sh\n").wait(PATIENCE_S) == codes.FENCED
     new.send_signal(signal.SIGTERM)
-    assert new.wait(30) == codes.STOPPED
+    assert new.wait(PATIENCE_S) == codes.STOPPED
     assert allocation.record().code == codes.STOPPED
 
 

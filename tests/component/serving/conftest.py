@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -20,6 +21,7 @@ from tests.component.serving.crowding import crowd  # noqa: F401 - a fixture
 from tests.ports import free_port
 
 from remuda.plan.model import HOST_MARK, PORT_MARK, Endpoint, Secret
+from remuda.serving.client import call
 from remuda.serving.router import RouterSettings, router_named
 from remuda.serving.tiny import make_tiny_model
 
@@ -34,7 +36,7 @@ collect_ignore = [] if shutil.which("nginx", path=f"{os.environ.get('PATH', '')}
 def status_of(url: str) -> int:
     """Status of a GET, 0 without an answer."""
     try:
-        with urllib.request.urlopen(url, timeout=10) as answer:
+        with urllib.request.urlopen(url, timeout=60) as answer:
             return int(answer.status)
     except urllib.error.HTTPError as error:
         error.close()
@@ -64,7 +66,7 @@ class Server:
                 self.argv, stdout=log, stderr=log, env={**os.environ, **self.env}, start_new_session=True
             )
 
-    def wait_until_up(self, path: str = "/health", *, timeout_s: float = 90.0) -> None:
+    def wait_until_up(self, path: str = "/health", *, timeout_s: float = 180.0) -> None:
         deadline = time.monotonic() + timeout_s
         while status_of(self.url + path) != 200:
             assert self.process is not None
@@ -83,9 +85,18 @@ class Server:
         return self.process.wait(timeout_s)
 
     def restart(self) -> None:
+        """Come back at the same port, once nothing of what was killed is there any more."""
         self.kill()
+        deadline = time.monotonic() + 60
+        while self._is_heard():
+            assert time.monotonic() < deadline, "something of it still listens"
+            time.sleep(0.02)
         self.start()
         self.wait_until_up()
+
+    def _is_heard(self) -> bool:
+        with socket.socket() as line:
+            return line.connect_ex(("127.0.0.1", int(self.url.rpartition(":")[2]))) == 0
 
 
 _FEW = (
@@ -94,16 +105,26 @@ _FEW = (
 )
 
 
+@pytest.fixture(autouse=True)
+def patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A router on a busy machine has more time for an answer to the host than the host's loop can spare."""
+    defaults = call.__kwdefaults__
+    assert defaults is not None
+    monkeypatch.setitem(defaults, "timeout_s", 60.0)
+
+
 @pytest.fixture
 def serve(tmp_path: Path) -> Iterator[Callable[..., Server]]:
     """Start a command that listens on the port it is given as `{port}`; it may have so many descriptors and no more."""
     servers: list[Server] = []
     temporary = tempfile.mkdtemp(prefix="rs", dir="/tmp")  # what is killed leaves its files; sockets need a short path
+    kept: list[socket.socket] = []
 
     def start(
         argv: Sequence[str], *, env: dict[str, str] | None = None, wait: bool = True, descriptors: int = 0
     ) -> Server:
-        port = free_port()
+        kept.append(keep_port())
+        port = kept[-1].getsockname()[1]
         filled = [part.replace("{port}", str(port)) for part in argv]
         if descriptors:
             filled = [sys.executable, "-c", _FEW, str(descriptors), *filled]
@@ -119,6 +140,22 @@ def serve(tmp_path: Path) -> Iterator[Callable[..., Server]]:
     for server in servers:
         server.kill()
     shutil.rmtree(temporary, ignore_errors=True)
+    for keeper in kept:
+        keeper.close()
+
+
+def keep_port() -> socket.socket:
+    """Bound to a port and no listener: servers that come and go there find it free, and other tests do not."""
+    while True:
+        keeper = socket.socket()
+        keeper.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        keeper.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)  # some servers ask for this one
+        try:
+            keeper.bind(("127.0.0.1", free_port()))
+        except OSError:
+            keeper.close()
+        else:
+            return keeper
 
 
 @pytest.fixture
@@ -133,7 +170,7 @@ def engine(serve: Callable[..., Server]) -> Callable[..., Server]:
 
 @pytest.fixture
 def router(serve: Callable[..., Server]) -> Callable[..., Server]:
-    """Start a router as its group says."""
+    """Start a router as its group says; one that `is_patient` takes no replica for dead that is only slow."""
 
     def start(
         kind: str = "smg",
@@ -143,12 +180,16 @@ def router(serve: Callable[..., Server]) -> Callable[..., Server]:
         api_key: str = "",
         control_key: str = "",
         descriptors: int = 0,
+        is_patient: bool = True,
     ) -> Server:
         endpoint = Endpoint(port=1, router="router", model="tiny", api_key=Secret(env="A") if api_key else None)
         control = Secret(env="C") if control_key else None
         settings = RouterSettings(endpoint, replicas, policy, control_key=control)
         command = router_named(kind).group(settings).command
         argv = [part.replace(HOST_MARK, "127.0.0.1").replace(PORT_MARK, "{port}") for part in command.argv]
+        if kind == "smg" and is_patient:
+            # On a busy machine a replica may stand still for longer than smg has patience with it.
+            argv[argv.index("--health-check-timeout-secs") + 1] = "60"
         values = {"A": api_key, "C": control_key}
         secrets = {name: values[secret.env] for name, secret in command.secret_env.items()}
         server = serve(argv, env={**command.env, **secrets}, descriptors=descriptors)
@@ -161,7 +202,7 @@ def router(serve: Callable[..., Server]) -> Callable[..., Server]:
 
 def wait_for_the_waiting_room(server: Server, key: str) -> None:
     """It registers itself a moment after smg is up; until then smg answers 404."""
-    deadline = time.monotonic() + 90
+    deadline = time.monotonic() + 180
     request = urllib.request.Request(f"{server.url}/workers", headers={"authorization": f"Bearer {key}"} if key else {})
     while True:
         with urllib.request.urlopen(request, timeout=60) as answer:

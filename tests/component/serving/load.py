@@ -13,7 +13,7 @@ import aiohttp
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-PATIENCE_S = 120.0
+PATIENCE_S = 300.0
 
 
 @dataclass

@@ -7,12 +7,15 @@ import functools
 import inspect
 import json
 import re
+import socket
 from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final
+from unittest.mock import patch
 
 import pytest
 import uvloop
 
+from remuda.serving import relay_connection, relay_upstream
 from remuda.serving.relay import FollowingRelay, open_listener
 
 if TYPE_CHECKING:
@@ -21,7 +24,9 @@ if TYPE_CHECKING:
 
     Handler = Callable[["Talk"], Awaitable[None]]
 
-LIMIT_S = 60.0
+LIMIT_S = 120.0
+STALL_S = 8.0
+"""So long this process may stand still in the middle of a goodbye."""
 LOOPS: Final = {"uvloop": uvloop.new_event_loop, "asyncio": asyncio.new_event_loop}
 
 
@@ -107,10 +112,11 @@ class Talk:
 
 
 class ScriptedRouter:
-    """Listens, and lets `handler` have each connection."""
+    """Listens, and lets `handler` have each connection; nobody else gets its port before it is stopped for good."""
 
     def __init__(self, handler: Handler) -> None:
         self.handler = handler
+        self._keeper = socket.socket()
         self.port = 0
         self.connections = 0
         self.requests: list[tuple[str, bytes]] = []
@@ -124,8 +130,12 @@ class ScriptedRouter:
 
     async def start(self) -> None:
         """Listen; again at the same port."""
-        self._server = await asyncio.start_server(self._accept, "127.0.0.1", self.port)
-        self.port = self._server.sockets[0].getsockname()[1]
+        if not self.port:
+            # Bound and no listener: who connects is refused, and no connection gets the port as its own end.
+            self._keeper.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            self._keeper.bind(("127.0.0.1", 0))
+            self.port = self._keeper.getsockname()[1]
+        self._server = await asyncio.start_server(self._accept, "127.0.0.1", self.port, reuse_address=True)
 
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.connections += 1
@@ -144,6 +154,11 @@ class ScriptedRouter:
             self._server.close()
         for talk in self._talks:
             talk.cut()
+
+    def leave(self) -> None:
+        """Give the port up, too."""
+        self.stop()
+        self._keeper.close()
 
 
 def plain(name: str, *, wait_s: float = 0.0) -> ScriptedRouter:
@@ -219,7 +234,7 @@ class Bench:
         for talk in self._clients:
             talk.cut()
         for router in self._routers:
-            router.stop()
+            router.leave()
 
 
 class _Nobody:
@@ -230,15 +245,19 @@ _NOBODY = _Nobody()
 
 
 @asynccontextmanager
-async def relaying(folder: Path, *, hold_s: float = 30.0, room: int = 0) -> AsyncIterator[Bench]:
-    """A relay that listens; with `room`, as if that were its limit of open files."""
+async def relaying(folder: Path, *, hold_s: float = 300.0, room: int = 0) -> AsyncIterator[Bench]:
+    """A relay that listens; with `room`, as if that were its limit of open files.
+
+    Both of its ends are in this process: when that stands still for some seconds, neither of them has lost patience.
+    """
     bench = Bench(folder, hold_s, room)
     listener, stop = open_listener("127.0.0.1", 0), asyncio.Event()
     bench.port = listener.getsockname()[1]
     serving = asyncio.create_task(bench.relay.listen(stop, listener))
     watch = asyncio.create_task(bench.relay.watch())
     try:
-        yield bench
+        with patch.object(relay_connection, "LINGER_S", STALL_S), patch.object(relay_upstream, "CONNECT_S", LIMIT_S):
+            yield bench
     finally:
         watch.cancel()
         bench.stop()

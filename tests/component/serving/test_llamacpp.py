@@ -10,10 +10,11 @@ import subprocess
 import sys
 import time
 import urllib.request
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.component.serving.conftest import status_of
+from tests.component.serving.crowding import wait
 from tests.component.serving.load import Outcome, chat, load
 
 from remuda.serving.smg import SmgRouter
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
     Start = Callable[..., Server]
 
 pytestmark = pytest.mark.real
+#: As many tokens as a stream may have take minutes.
+LONG = ("--ctx-size", "65536")
 LAUNCHER = [sys.executable, "-m", "remuda.serving.llamacpp_server"]
 
 
@@ -41,7 +44,7 @@ def llamacpp(serve: Start, tiny_model: Path) -> Start:
 
 
 def run(*flags: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([*LAUNCHER, *flags], capture_output=True, text=True, timeout=120, check=False)
+    return subprocess.run([*LAUNCHER, *flags], capture_output=True, text=True, timeout=300, check=False)
 
 
 async def test_it_answers_all_that_a_job_asks(llamacpp: Start) -> None:
@@ -107,24 +110,35 @@ async def test_structured_output_ends_by_itself(llamacpp: Start) -> None:
 
 
 async def test_health_answers_while_many_requests_wait(llamacpp: Start) -> None:
-    server = llamacpp("--parallel", "1", "--ctx-size", "2048")
-    seen: list[Outcome] = []
-    looks: list[tuple[int, bool]] = []
+    server = llamacpp("--parallel", "1", *LONG, "--metrics")
+    looks: list[int] = []
 
-    def one_answered(outcome: Outcome) -> bool:
-        seen.append(outcome)
-        return outcome.answers["ok"] > 0
+    def waiting() -> int:
+        with urllib.request.urlopen(f"{server.url}/metrics", timeout=60) as answer:
+            words = (line.split() for line in answer.read().decode().splitlines())
+            return next(int(line[1]) for line in words if line[0] == "llamacpp:requests_deferred")
 
-    def look() -> None:
-        status = status_of(f"{server.url}/health")
-        looks.append((status, seen[0].answers["ok"] < 32))
+    # A stream has the only slot for as long as we hold it: all others wait, and health waits for none of them.
+    with endless_stream(server) as stream:
 
-    # One slot: when the first answer has come, all others wait; health waits for none of them.
-    outcome = await load(
-        server.url, in_flight=32, after=0, when=one_answered, action=look, max_tokens=200, ignore_eos=True
-    )
-    assert looks == [(200, True)]
-    assert outcome.answers.keys() == {"ok"}, outcome
+        def look() -> None:
+            wait(lambda: waiting() == 32)
+            looks.append(status_of(f"{server.url}/health"))
+            looks.append(waiting())
+            stream.close()
+
+        outcome = await load(server.url, in_flight=32, after=0, action=look, max_tokens=20, ignore_eos=True)
+    assert looks == [200, 32]
+    assert outcome.answers == {"ok": 32}, outcome
+
+
+def endless_stream(server: Server) -> Any:
+    """One whose first line has come."""
+    body = chat("go on", stream=True, ignore_eos=True, max_tokens=1_000_000)
+    request = urllib.request.Request(f"{server.url}/v1/chat/completions", json.dumps(body).encode())
+    stream = urllib.request.urlopen(request, timeout=60)
+    stream.readline()
+    return stream
 
 
 async def test_two_real_replicas_behind_the_router(llamacpp: Start, router: Start) -> None:
@@ -151,11 +165,8 @@ def test_the_key_is_asked_for(llamacpp: Start) -> None:
 
 
 def test_it_ends_at_once_with_a_stream_in_flight(llamacpp: Start) -> None:
-    server = llamacpp()
-    body = chat("go on", stream=True, ignore_eos=True, max_tokens=1_000_000)
-    request = urllib.request.Request(f"{server.url}/v1/chat/completions", json.dumps(body).encode())
-    with urllib.request.urlopen(request, timeout=60) as stream:
-        stream.readline()
+    server = llamacpp(*LONG)
+    with endless_stream(server) as stream:
         assert server.end() == 0  # the stream would go on for minutes
         with contextlib.suppress(OSError, http.client.HTTPException):
             stream.read()
@@ -164,8 +175,8 @@ def test_it_ends_at_once_with_a_stream_in_flight(llamacpp: Start) -> None:
 def test_health_is_not_good_before_the_model_is_there(llamacpp: Start) -> None:
     server = llamacpp(wait=False)
     seen = set()
-    deadline = time.monotonic() + 90
-    while 200 not in seen and time.monotonic() < deadline:
+    deadline = time.monotonic() + 180
+    while 200 not in seen and time.monotonic() < deadline and server.process and server.process.poll() is None:
         seen.add(status_of(f"{server.url}/health"))
     assert seen <= {0, 503, 200}
     assert 200 in seen

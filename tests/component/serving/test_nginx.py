@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 from tests.component.serving.conftest import status_of
-from tests.component.serving.crowding import END, FEW, HALF, limits, stream
+from tests.component.serving.crowding import END, FEW, HALF, in_the_crowd, limits, stream
 from tests.component.serving.load import both_answer, load
 from tests.component.serving.test_relay_process import name, start
-from tests.component.serving.test_smg import ask, read_proc, until, urls
+from tests.component.serving.test_smg import ask, read_proc, secret_mark, until, urls
 from tests.ports import free_port
 
 from remuda.base.errors import Rejected, Unavailable
@@ -66,14 +66,15 @@ async def test_a_replica_killed_under_load_fails_no_request(router: Start, engin
 
 
 async def test_keys_are_asked_for_to_the_letter(router: Start, engine: Start) -> None:
-    server = router("nginx", api_key="s3cr3t-Key", control_key="s3cr3t-Control")
-    first = engine("--api-key-env", "ENGINE_KEY", env={"ENGINE_KEY": "s3cr3t-inner"})
-    keys = Keys(api="s3cr3t-Key", control="s3cr3t-Control", worker="s3cr3t-inner")
+    mark = secret_mark()
+    server = router("nginx", api_key=f"{mark}-Key", control_key=f"{mark}-Control")
+    first = engine("--api-key-env", "ENGINE_KEY", env={"ENGINE_KEY": f"{mark}-inner"})
+    keys = Keys(api=f"{mark}-Key", control=f"{mark}-Control", worker=f"{mark}-inner")
     with pytest.raises(Rejected):
-        await sync(server.url, urls(first), Keys(control="s3cr3t-control"))
+        await sync(server.url, urls(first), Keys(control=f"{mark}-control"))
     assert (await sync(server.url, urls(first), keys)).added == urls(first)
-    assert [ask(server.url, key=key)[0] for key in ("", "s3cr3t-key", "s3cr3t-Key")] == [401, 401, 200]
-    assert not any("s3cr3t" in line for line in read_proc("cmdline"))
+    assert [ask(server.url, key=key)[0] for key in ("", f"{mark}-key", f"{mark}-Key")] == [401, 401, 200]
+    assert not any(mark in line for line in read_proc("cmdline"))
     assert (await nginx.stats(server.url, keys)).workers[0].url == first.url
 
 
@@ -135,7 +136,8 @@ async def test_from_an_image(serve: Start, engine: Start, tmp_path: Path) -> Non
     folder = r"/tmp/\S*remuda-nginx-\S+"
     assert re.match(rf"exec --bind ({folder}) /x\.sif {program} -p \1 -c ", asked), asked
     assert server.end() == 0
-    assert status_of(f"{server.url}/health") == 0
+    # What stood before nginx may end before it.
+    await until(lambda: status_of(f"{server.url}/health") == 0, timeout_s=60)
 
 
 @pytest.mark.parametrize("count", [0, 1, 3, 64])
@@ -163,8 +165,8 @@ async def test_idle_connections_of_another_user_keep_nobody_out(router: Start, e
     with socket.create_connection(("127.0.0.1", int(server.url.rpartition(":")[2])), timeout=60) as half:
         half.sendall(HALF)
         crowd(server, b"")
-        assert [ask(server.url)[0] for _ in range(10)] == [200] * 10
-        assert status_of(f"{server.url}/health") == 200
+        assert [in_the_crowd(lambda: ask(server.url)[0]) for _ in range(10)] == [200] * 10
+        assert in_the_crowd(lambda: status_of(f"{server.url}/health")) == 200
         assert list(words)[-2:] == END
         assert half.recv(1000) == b"", "after ten seconds"
 

@@ -97,15 +97,20 @@ async def begin_stream(bench: Bench) -> Talk:
 async def test_idle_strangers_make_room_for_all_who_ask(tmp_path: Path, text: str) -> None:
     async with relaying(tmp_path, room=FEW) as bench:
         streaming = Streaming()
+        Hands(bench)  # nobody goes because its time is over
         await bench.front(streaming.router)
         stream = await begin_stream(bench)
         idle = await flood(bench, 300, text)
         assert len(bench.relay.room.clients) + 1 <= MOST - FOR_COMERS
         assert (await bench.ask(get()))[1] == b"look"
         more = [await begin_stream(bench) for _ in range(8)]
-        await until(lambda: sum(map(is_closed, idle)) >= 300 - MOST)
-        closed = [is_closed(one) for one in idle]
-        assert closed == sorted(closed, reverse=True), "the oldest go first"
+        closed: list[bool] = []
+
+        def oldest_are_gone() -> bool:  # each connection hears of its end in its own time
+            closed[:] = map(is_closed, idle)
+            return sum(closed) >= 300 - MOST and closed == sorted(closed, reverse=True)
+
+        await until(oldest_are_gone)
         streaming.end.set()
         for talk in (stream, *more):
             assert await talk.reader.readexactly(5) == b"0\r\n\r\n"
@@ -264,9 +269,8 @@ async def test_who_asks_and_never_reads_makes_nothing_grow(tmp_path: Path) -> No
     async with relaying(tmp_path) as bench:
         talk, most = await bench.client(), 0
         talk.reader._transport.pause_reading()  # type: ignore[attr-defined]
-        sending = asyncio.create_task(talk.say(one * count))
-        while not any(client._is_full for client in bench.relay.room.clients):
-            await asyncio.sleep(0.001)
+        talk.writer.write(one * count)
+        await until(lambda: any(client._is_full for client in bench.relay.room.clients))
         for _ in range(100):
             await asyncio.sleep(0.001)
             most = max(most, kept())
@@ -274,9 +278,8 @@ async def test_who_asks_and_never_reads_makes_nothing_grow(tmp_path: Path) -> No
         talk.reader._transport.resume_reading()  # type: ignore[attr-defined]
         head = await talk.head()
         size = len(head) + len(await talk.body(head))
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(400):
             assert (await talk.reader.readexactly((count - 1) * size)).endswith(b'{"status": "ok"}')
-        await sending
 
 
 @on_both_loops

@@ -6,6 +6,7 @@ import asyncio
 import stat
 import sys
 import time
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import pytest
@@ -16,6 +17,7 @@ from remuda.backends.slurm.backend import SlurmBackend
 from remuda.backends.slurm.client import SlurmClient
 from remuda.backends.slurm.commands import Commands
 from remuda.backends.slurm.render import SlurmSite
+from remuda.base.errors import BackendUnreachable
 from remuda.base.ids import new_suffix
 from remuda.plan.model import Command, Group, Kind, NodeRestart, Resources, Role, Workload
 
@@ -70,8 +72,8 @@ class Bench:
     ) -> Request:
         """Ask for a task that runs `argv` on the nodes without GPUs, if `place` says nothing else."""
         group = Group(
-            name="script", role=Role.SCRIPT, count=count, command=Command(argv=argv or ("sleep", "300")),
-            restart=NodeRestart(policy="never"), resources=resources or Resources(), kill_grace_s=2.0,
+            name="script", role=Role.SCRIPT, count=count, command=Command(argv=argv or ("sleep", "3600")),
+            restart=NodeRestart(policy="never"), resources=resources or Resources(), kill_grace_s=60.0,
         )  # fmt: skip
         workload = Workload(
             name=name, kind=Kind.RUN, uid=self.uid, backend="slurm", groups=(group,),
@@ -81,8 +83,12 @@ class Bench:
         return Request(key, attempt, make_token(key, attempt, self.uid), workload, group)
 
     async def submit(self, *requests: Request, release: bool = True) -> list[Handle]:
-        """Submit, and release what was accepted."""
-        outcomes = await self.backend.submit([self.backend.render(request) for request in requests])
+        """Submit, and release what was accepted; a controller that gives no answer is asked again, as a host does."""
+        deadline = time.monotonic() + 180
+        while True:
+            outcomes = await self.backend.submit([self.backend.render(request) for request in requests])
+            if time.monotonic() > deadline or not any(isinstance(one, BackendUnreachable) for one in outcomes):
+                break
         handles = []
         for outcome in outcomes:
             assert isinstance(outcome, Handle), outcome
@@ -104,10 +110,26 @@ class Bench:
     async def until(self, handle: Handle, wanted: Callable[[Observed], bool], limit_s: float = 180) -> Observed:
         """Wait for an answer."""
         deadline = time.monotonic() + limit_s
-        while not wanted(seen := await self.look(handle)):
+        seen: Observed | None = None
+        while True:
+            # A controller that stands still for a moment lets one look fail, as any other.
+            with suppress(BackendUnreachable):
+                seen = await self.look(handle)
+                if wanted(seen):
+                    return seen
             assert time.monotonic() < deadline, seen
             await asyncio.sleep(0.1)
-        return seen
+
+    async def lines(self, handle: Handle) -> list[str]:
+        """What the task has printed so far."""
+        return [line async for line in self.backend.logs(handle)]
+
+    async def until_line(self, handle: Handle, text: str, limit_s: float = 180) -> None:
+        """Wait until the task has printed that line: its node program reports sooner."""
+        deadline = time.monotonic() + limit_s
+        while text not in (lines := await self.lines(handle)):
+            assert time.monotonic() < deadline, (text, lines)
+            await asyncio.sleep(0.1)
 
     async def end(self, handle: Handle, limit_s: float = 180) -> Observed:
         """Wait until it has ended or is gone."""

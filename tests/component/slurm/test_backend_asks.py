@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING
 
 import pytest
@@ -17,7 +16,7 @@ if TYPE_CHECKING:
 
 
 async def test_eight_tasks_of_a_group_are_one_call(either: Bench) -> None:
-    requests = [either.request("sh", "-c", "echo $REMUDA_TASK $1; sleep 300", "x", count=8, index=index)
+    requests = [either.request("sh", "-c", "echo $REMUDA_TASK $1; sleep 3600", "x", count=8, index=index)
                 for index in range(8)]  # fmt: skip
     handles = await either.submit(*requests)
     assert either.backend.client.commands.calls["sbatch"] == 1
@@ -26,9 +25,8 @@ async def test_eight_tasks_of_a_group_are_one_call(either: Bench) -> None:
     for handle in handles:
         await either.until(handle, lambda seen: seen.life is Life.RUNNING and seen.report is not None)
     for index, handle in enumerate(handles):
-        while not (lines := [line async for line in either.backend.logs(handle)]):
-            await asyncio.sleep(0.1)
-        assert lines == [f"script/{index}"]
+        await either.until_line(handle, f"script/{index}")
+        assert await either.lines(handle) == [f"script/{index}"]
     found = await either.fresh().find([handle.token for handle in handles])
     assert list(found.values()) == handles
     await either.backend.cancel(handles[3])

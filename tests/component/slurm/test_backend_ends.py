@@ -47,8 +47,7 @@ async def test_a_pending_job_that_somebody_cancelled(either: Bench) -> None:
 
 async def test_our_own_cancel_is_no_cancel_of_slurms(either: Bench) -> None:
     handle = await either.start(either.request("sh", "-c", SAVES))
-    while "ready" not in [line async for line in either.backend.logs(handle)]:
-        await asyncio.sleep(0.1)
+    await either.until_line(handle, "ready")
     await either.backend.cancel(handle)
     seen = await either.end(handle)
     assert (seen.ending, seen.exit_code) == (Ending.NONE, STOPPED)
@@ -101,7 +100,9 @@ async def test_preempted_for_good(either: Bench) -> None:
 async def test_preempted_and_put_back_by_slurm(either: Bench) -> None:
     gpus = Resources(gpus=4, gpu_type="a100")
     place = {"partition": "spot", "requeue": True, "node_list": "a100-1"}
-    low = await either.start(either.request("sh", "-c", "echo run; sleep 300", place=place, resources=gpus, name="low"))
+    low = await either.start(
+        either.request("sh", "-c", "echo run; sleep 3600", place=place, resources=gpus, name="low")
+    )
     place = {"partition": "gpu-a100", "node_list": "a100-1"}
     high = await either.start(either.request(place=place, resources=gpus, name="high"))
     seen = await either.until(low, lambda seen: seen.life is Life.PENDING and seen.requeues == 1)
@@ -158,8 +159,9 @@ async def test_ended_and_forgotten_by_the_queue(bench: Bench) -> None:
     bench.instead("squeue", "exit 0")
     seen = await bench.until(handle, lambda seen: seen.native_state == CHILD_ENDED)
     assert (seen.life, seen.exit_code) == (Life.ENDED, 7)
-    while not (found := await bench.backend.find([handle.token])):
-        await asyncio.sleep(0.1)
+    async with asyncio.timeout(180):
+        while not (found := await bench.backend.find([handle.token])):
+            await asyncio.sleep(0.1)
     assert found == {handle.token: handle}
 
 

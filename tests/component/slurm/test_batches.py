@@ -35,7 +35,7 @@ def array_of(bench: Bench) -> str:
 
 
 async def test_three_runs_are_one_call_and_three_allocations(either: Bench) -> None:
-    requests = [member(either, index, "sh", "-c", "echo $REMUDA_WORKLOAD; sleep 300") for index in (1, 2, 3)]
+    requests = [member(either, index, "sh", "-c", "echo $REMUDA_WORKLOAD; sleep 3600") for index in (1, 2, 3)]
     handles = await either.submit(*requests)
     assert either.backend.client.commands.calls["sbatch"] == 1
     job = handles[0].native.partition("_")[0]
@@ -44,7 +44,8 @@ async def test_three_runs_are_one_call_and_three_allocations(either: Bench) -> N
         await either.until(handle, lambda seen: seen.life is Life.RUNNING and seen.report is not None)
     for handle in handles:
         name = handle.token.partition(".")[0]
-        assert [line async for line in either.backend.logs(handle)] == [name]
+        await either.until_line(handle, name)
+        assert await either.lines(handle) == [name]
     assert list((await either.fresh().find([handle.token for handle in handles])).values()) == handles
     await either.backend.cancel(handles[1])
     await either.end(handles[1])
@@ -107,7 +108,7 @@ def test_scripts_of_one_command(home: Home, slurm: SlurmBed) -> None:
     home.env |= {**slurm.env(), "REMUDA_SLURM_POLL_S": "0.5"}
     names = ["a", "b", "c"]
     for name in names:
-        (home.root / f"{name}.sh").write_text(f"#!/bin/sh\necho I am {name}\nexec sleep 300\n")
+        (home.root / f"{name}.sh").write_text(f"#!/bin/sh\necho I am {name}\nexec sleep 3600\n")
     asked = ("run", *(f"{name}.sh" for name in names), "--backend", "slurm", "--partitions", "cpu")
     (shown,) = json.loads(home.run(*asked, "--dry-run", "--json").stdout)
     assert "--array=1-3" in shown["argv"]
@@ -122,7 +123,7 @@ def test_scripts_of_one_command(home: Home, slurm: SlurmBed) -> None:
     until(lambda: home.view("b")["run"]["attempt"] == 2, "it is begun again")
     until(lambda: home.view("b")["run"]["state"] == "RUNNING", "it runs again")
     assert home.view("b")["run"]["job_id"].isdigit()
-    home.run("stop", *names, timeout=120)
+    home.run("stop", *names)
     assert slurm.run("squeue", "-h", "-t", "PD,R,CG", "-o", "%j").stdout.strip() == ""
     shared = list((home.paths.workloads / ".batch").iterdir())
     assert len(shared) == 1

@@ -6,12 +6,16 @@ import asyncio
 import os
 from contextlib import suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from tests.conftest import until
 
-from remuda.backends.slurm.commands import Commands
+from remuda.backends.slurm.commands import Commands, _Command
 from remuda.base.errors import BackendUnreachable
+
+if TYPE_CHECKING:
+    import subprocess
 
 WRAPPERS = {
     "it waits": 'sleep 600 & echo $! > "$PIDS"; wait',
@@ -38,11 +42,22 @@ def lives(pid: int) -> bool:
 
 
 @pytest.mark.parametrize("text", WRAPPERS.values(), ids=WRAPPERS)
-async def test_one_that_hangs_is_ended_with_all_that_it_started(tmp_path: Path, text: str) -> None:
-    commands = wrapper(tmp_path, text)
+async def test_one_that_hangs_is_ended_with_all_that_it_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str
+) -> None:
+    commands, pids = wrapper(tmp_path, text), tmp_path / "pids"
+    start = _Command._start
+
+    def begun(self: _Command) -> subprocess.Popen[bytes]:
+        """Its time is counted from when it waits, however long the shell took to come so far."""
+        process = start(self)
+        until(lambda: pids.exists() and pids.read_text().strip() != "", "it has begun")
+        return process
+
+    monkeypatch.setattr(_Command, "_start", begun)
     with pytest.raises(BackendUnreachable, match=r"squeue gave no answer within 1\.5 s"):
         await commands.run(("squeue", "-h"))
-    pid = int((tmp_path / "pids").read_text())
+    pid = int(pids.read_text())
     await asyncio.to_thread(until, lambda: not lives(pid), "what it started has ended")
 
 

@@ -7,8 +7,11 @@ import shutil
 from typing import TYPE_CHECKING, Any
 
 from tests.component.slurm.test_swarms import BACKEND, queue
+from tests.conftest import until
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from tests.conftest import Home
 
     from remuda.testing.slurm import SlurmBed
@@ -21,6 +24,11 @@ def own(site: Home) -> dict[str, str]:
     return {".".join(one["token"].split(".")[:3]): one["verdict"] for one in mine}
 
 
+def is_deleted(root: Path) -> bool:
+    shutil.rmtree(root, ignore_errors=True)
+    return not root.exists()
+
+
 def test_jobs_of_a_deleted_home(home: Home, slurm: SlurmBed) -> None:
     home.env |= {**slurm.env(), "REMUDA_SLURM_POLL_S": "0.5"}
     values: dict[str, Any] = {"backend": BACKEND, "gpus_per_replica": 1, "cpus_per_task": 1}
@@ -29,7 +37,7 @@ def test_jobs_of_a_deleted_home(home: Home, slurm: SlurmBed) -> None:
     slurm.run("sbatch", "-p", "cpu", "--job-name", "somebody", "--output", "/dev/null", "--wrap", "sleep 600")
 
     home.kill_host()
-    shutil.rmtree(home.paths.root)
+    until(lambda: is_deleted(home.paths.root), "it is deleted, although the node programs write there")
     home.paths.prepare()
     assert own(home) == {"herd.replica.0": "orphan", "herd.replica.1": "orphan", "herd.router.0": "orphan"}
     home.run("doctor", "--clean", "--yes", check=False)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from tests.component.slurm.test_swarms import document, queue, tasks
-from tests.conftest import until
+from tests.conftest import at_once, until
 
 if TYPE_CHECKING:
     from tests.conftest import Home
@@ -27,10 +27,11 @@ def test_down_while_nobody_answers_says_so_and_goes_on(site: Home, slurm: SlurmB
     slurm.freeze("slurmctld")
     waiting = site.start("down", "herd", "--timeout", "170")
     assert waiting.stderr is not None
-    line = waiting.stderr.readline()
+    while (line := waiting.stderr.readline()) and not at_once(line):
+        pass  # the host is busy
     assert line.startswith("herd still ends; left: "), line
     waiting.send_signal(signal.SIGINT)
-    rest = waiting.communicate(timeout=90)[1]
+    rest = waiting.communicate(timeout=180)[1]
     assert waiting.returncode == 130, rest
     assert "error: not waited for: herd; the host goes on taking it down\n  wait again: remuda down herd\n" in rest
 

@@ -32,6 +32,6 @@ def test_rows_in_flight_on_a_lost_replica_are_sent_again_to_another(home: Home, 
     home.run(*jobs.words(job, "--detach", "--max-concurrency", "4", "--job-kwargs", arguments))
     jobs.wait_rows(job, 20)
     slurm.run("scancel", home.task("pony", "replica/0")["native"])
-    jobs.wait_end(job, 240)
+    jobs.wait_end(job)
     jobs.check(job, ROWS)
     assert jobs.driver(job)["attempt"] == 1

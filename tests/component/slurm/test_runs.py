@@ -55,7 +55,7 @@ def test_a_run_from_start_to_stop(home: Home, slurm: SlurmBed) -> None:
     until(lambda: home.view("train")["run"]["attempt"] == 2, "it is begun again")
     until(lambda: home.view("train")["run"]["state"] == "RUNNING", "it runs again")
     assert home.view("train")["run"]["job_id"] != run["job_id"]
-    assert home.run("stop", "train", timeout=120).stderr == "train is stopped\n"
+    assert home.run("stop", "train").stderr.splitlines()[-1] == "train is stopped"
     assert slurm.run("squeue", "-h", "-t", "PD,R,CG", "-o", "%j").stdout.strip() == ""
 
 
@@ -78,7 +78,7 @@ def test_many_runs_in_one_command(home: Home, slurm: SlurmBed) -> None:
     names = [f"s{number}.sh" for number in range(20)]
     for name in names:
         (home.root / name).write_text("#!/bin/bash\necho done\n")
-    home.run("run", *names, "--wait", timeout=150)
+    home.run("run", *names, "--wait", timeout=480)
     views = json.loads(home.run("list", "--json").stdout)
     assert {view["phase"] for view in views} == {"DONE"}
     assert len({view["run"]["job_id"] for view in views}) == 20

@@ -24,6 +24,9 @@ BACKEND = {
     "endpoint": {"cpus_per_task": 1, "mem": "200MB", "wall_time": "01:00:00"},
 }  # fmt: skip
 
+#: An engine that stands still for a moment is not to be begun again: nobody is ill here.
+PATIENT = {"http_timeout": 60, "unhealthy_restart_after": 120}
+
 
 @pytest.fixture
 def site(home: Home, slurm: SlurmBed) -> Home:
@@ -32,7 +35,10 @@ def site(home: Home, slurm: SlurmBed) -> Home:
 
 
 def document(site: Home, backend: dict[str, Any] | None = None, **changes: Any) -> str:
-    values = {"backend": {**BACKEND, **(backend or {})}, "gpus_per_replica": 1, "cpus_per_task": 1, **changes}
+    values = {
+        "backend": {**BACKEND, **(backend or {})}, "gpus_per_replica": 1, "cpus_per_task": 1, "watchdog": PATIENT,
+        **changes,
+    }  # fmt: skip
     return str(site.swarm(**values))
 
 

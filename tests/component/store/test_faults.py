@@ -44,6 +44,8 @@ def test_a_killed_writer_leaves_whole_transactions(where: str) -> None:
             time.sleep(seeds.uniform(0.0, 0.15))
             writer.send_signal(signal.SIGKILL)
             rest = writer.stdout.read().splitlines()
+        if "://" in where:
+            until_alone(where)  # the server may be at the last batch still
         last = max([last, *(int(line) for line in rest if line)])
         with open_store(where) as store:
             attempts = {task.attempt for task in store.tasks()}
@@ -135,10 +137,22 @@ def test_a_read_only_file_is_said(tmp_path: Path) -> None:
             connection.exec_driver_sql("UPDATE lease SET fence = 1")
 
 
+OTHERS = "FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
+
+
 def drop_connections(url: str) -> None:
-    ours = "datname = current_database() AND pid <> pg_backend_pid()"
     with psycopg.connect(url, autocommit=True) as admin:
-        admin.execute(f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE {ours}".encode())
+        admin.execute(f"SELECT pg_terminate_backend(pid) {OTHERS}".encode())
+    until_alone(url)
+
+
+def until_alone(url: str) -> None:
+    """Until the server has ended all connections to this database: it does so in its own time."""
+    deadline = time.monotonic() + 120
+    with psycopg.connect(url, autocommit=True) as admin:
+        while admin.execute(f"SELECT pid {OTHERS} AND backend_type = 'client backend'".encode()).fetchall():
+            assert time.monotonic() < deadline, "somebody is still connected"
+            time.sleep(0.01)
 
 
 def test_a_server_that_dropped_the_connection_is_asked_again(postgres_url: str) -> None:

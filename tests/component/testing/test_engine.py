@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import json
 import socket
 import subprocess
@@ -9,6 +10,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
+from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -106,9 +108,12 @@ def test_it_is_late(engine: Any) -> None:
 def test_it_hangs_in_the_middle_of_a_stream(engine: Any) -> None:
     url, _ = engine("--hang-mid-stream")
     body = json.dumps({"messages": [], "stream": True, "max_tokens": 4}).encode()
-    with urllib.request.urlopen(f"{url}/v1/chat/completions", body, timeout=5) as stream:
+    with closing(http.client.HTTPConnection(url.removeprefix("http://"), timeout=60)) as line:
+        line.request("POST", "/v1/chat/completions", body)
+        stream = line.getresponse()
         assert stream.readline().startswith(b"data: ")
-        with pytest.raises(TimeoutError):
+        line.sock.settimeout(5)
+        with stream, pytest.raises(TimeoutError):
             stream.read()
     assert health(url) == 200
 
@@ -128,8 +133,9 @@ def test_it_dies_at_start() -> None:
 
 
 def test_its_health_fails_later(engine: Any) -> None:
+    begun = time.monotonic()
     url, _ = engine("--unhealthy-after", "5.0")
-    assert health(url) == 200
+    assert health(url) == 200 or time.monotonic() - begun > 5.0
     deadline = time.monotonic() + 60
     while health(url) == 200:
         assert time.monotonic() < deadline

@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,6 +22,7 @@ from remuda.testing.slurm.topology import NodeShape, Partition
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+LIMIT_S = 120
 FOREVER = "while :; do sleep 0.2; done"
 
 
@@ -37,15 +39,17 @@ def two_nodes() -> Topology:
 
 
 def running(bed: SlurmBed, *options: str, script: str = FOREVER) -> int:
-    job = bed.submit(script, *options)
-    bed.wait_job(job, "RUNNING")
+    """A job whose script has begun, which is a while after the controller calls it running."""
+    job = bed.submit(f"echo begun\n{script}", *options)
+    bed.wait_job(job, "RUNNING", limit_s=LIMIT_S)
+    until(lambda: "begun" in bed.output(job), f"the script of job {job} has begun")
     return job
 
 
 def test_a_job_sees_its_gpus_and_the_head(slurm_bare: SlurmBed) -> None:
     host = os.uname().nodename.split(".")[0]
     job = slurm_bare.submit(f"echo $CUDA_VISIBLE_DEVICES $SLURMD_NODENAME; getent hosts {host}", "--gres=gpu:2")
-    slurm_bare.wait_job(job, "COMPLETED")
+    slurm_bare.wait_job(job, "COMPLETED", limit_s=LIMIT_S)
     first, head = slurm_bare.output(job).splitlines()
     assert (first, head.split()[0]) == ("0,1 a100-1", slurm_bare.layout.head)
 
@@ -57,10 +61,10 @@ def test_a_crash_ends_jobs_with_node_fail(slurm_bare: SlurmBed) -> None:
     slurm_bare.crash("a100-2")
     assert slurm_bare.processes("a100-2") == []
     assert not any(map(procs.start_time, before))
-    assert slurm_bare.wait_job(job, "NODE_FAIL") == "NODE_FAIL"
-    assert slurm_bare.wait_node("a100-2", "down") == "down*"
+    assert slurm_bare.wait_job(job, "NODE_FAIL", limit_s=LIMIT_S) == "NODE_FAIL"
+    assert slurm_bare.wait_node("a100-2", "down", limit_s=LIMIT_S) == "down*"
     slurm_bare.start("a100-2")
-    assert slurm_bare.wait_node("a100-2", "idle") == "idle"
+    assert slurm_bare.wait_node("a100-2", "idle", limit_s=LIMIT_S) == "idle"
 
 
 def test_a_job_that_may_be_requeued_starts_again_elsewhere(slurm_bare: SlurmBed) -> None:
@@ -72,10 +76,10 @@ def test_a_job_that_may_be_requeued_starts_again_elsewhere(slurm_bare: SlurmBed)
 def test_a_frozen_node_goes_down_and_a_thawed_one_comes_back(slurm_bare: SlurmBed) -> None:
     running(slurm_bare, "--no-requeue", "-p", "gpu-l40s", "--nodelist=l40s-1")
     slurm_bare.freeze("l40s-1")
-    assert {procs.state(pid) for pid in slurm_bare.processes("l40s-1")} == {"T"}
-    assert slurm_bare.wait_node("l40s-1", "down") == "down*"
+    until(lambda: {procs.state(pid) for pid in slurm_bare.processes("l40s-1")} == {"T"}, "all of it stands still")
+    assert slurm_bare.wait_node("l40s-1", "down", limit_s=LIMIT_S) == "down*"
     slurm_bare.thaw("l40s-1")
-    assert slurm_bare.wait_node("l40s-1", "idle") == "idle"
+    assert slurm_bare.wait_node("l40s-1", "idle", limit_s=LIMIT_S) == "idle"
 
 
 def test_a_cut_leaves_the_job_running_unseen(slurm_bare: SlurmBed) -> None:
@@ -87,11 +91,11 @@ def test_a_cut_leaves_the_job_running_unseen(slurm_bare: SlurmBed) -> None:
             slurm_bare.cut("cpu-1")
         return
     slurm_bare.cut("cpu-1")
-    slurm_bare.wait_job(job, "NODE_FAIL")
+    slurm_bare.wait_job(job, "NODE_FAIL", limit_s=LIMIT_S)
     size = len(slurm_bare.output(job))
     until(lambda: len(slurm_bare.output(job)) > size, "the job that nobody sees writes on")
     slurm_bare.heal("cpu-1")
-    slurm_bare.wait_node("cpu-1", "idle")
+    slurm_bare.wait_node("cpu-1", "idle", limit_s=LIMIT_S)
 
 
 def test_stopping_slurmd_leaves_its_jobs_alone(slurm_bare: SlurmBed) -> None:
@@ -103,31 +107,32 @@ def test_stopping_slurmd_leaves_its_jobs_alone(slurm_bare: SlurmBed) -> None:
     slurm_bare.start("cpu-2")
     where = Path(re.search(r"WorkDir=(\S+)", slurm_bare.run("scontrol", "show", "job", str(job)).stdout)[1])  # type: ignore[index]
     (where / "done").touch()
-    slurm_bare.wait_job(job, "COMPLETED")
+    slurm_bare.wait_job(job, "COMPLETED", limit_s=LIMIT_S)
 
 
 @pytest.mark.parametrize(("partition", "ending"), [("spot", "PENDING"), ("spotc", "PREEMPTED")])
 def test_spot_gives_way_after_its_grace(slurm_bare: SlurmBed, partition: str, ending: str) -> None:
     script = "trap 'date +%s.%N; echo asked' TERM; while :; do date +%s.%N; sleep 0.1; done"
-    jobs = [running(slurm_bare, "-p", partition, "--nodelist=l40s-1", "--gres=gpu:2", script=script)]
+    job = running(slurm_bare, "-p", partition, "--nodelist=l40s-1", "--gres=gpu:2", script=script)
+    until(lambda: slurm_bare.output(job).count("\n") > 1, "it has set its trap")
     slurm_bare.submit(FOREVER, "-p", "gpu-l40s", "--nodelist=l40s-1", "--gres=gpu:2")
-    assert slurm_bare.wait_job(jobs[0], ending) == ending
-    assert "asked" in slurm_bare.output(jobs[0])
+    assert slurm_bare.wait_job(job, ending, limit_s=LIMIT_S) == ending
+    until(lambda: "asked" in slurm_bare.output(job), "it was asked")
 
 
 def test_a_time_limit_ends_a_job(slurm_bare: SlurmBed) -> None:
     job = running(slurm_bare, "-p", "short")
     slurm_bare.expire(job)
-    slurm_bare.wait_job(job, "TIMEOUT", limit_s=100)
+    slurm_bare.wait_job(job, "TIMEOUT", limit_s=240)
 
 
 def test_a_drained_node_takes_no_jobs(slurm_bare: SlurmBed) -> None:
     slurm_bare.drain("cpu-1")
     slurm_bare.drain("cpu-2")
     job = slurm_bare.submit("true", "-p", "cpu")
-    assert slurm_bare.wait_node("cpu-1", "drain") == "drain"
+    assert slurm_bare.wait_node("cpu-1", "drain", limit_s=LIMIT_S) == "drain"
     slurm_bare.resume("cpu-2")
-    slurm_bare.wait_job(job, "COMPLETED")
+    slurm_bare.wait_job(job, "COMPLETED", limit_s=LIMIT_S)
 
 
 def test_partitions_that_refuse_and_that_wait(slurm_bare: SlurmBed) -> None:
@@ -137,14 +142,15 @@ def test_partitions_that_refuse_and_that_wait(slurm_bare: SlurmBed) -> None:
     until(lambda: "PartitionDown" in slurm_bare.run("squeue", "-h", "-j", str(waiting), "-o", "%r").stdout, "it waits")
 
 
-def test_jobs_run_on_while_the_controller_is_dead(slurm_bare: SlurmBed) -> None:
-    job = running(slurm_bare, script="sleep 1; echo end")
+def test_jobs_run_on_while_the_controller_is_dead(slurm_bare: SlurmBed, tmp_path: Path) -> None:
+    job = running(slurm_bare, script=f"while [ ! -e {tmp_path}/go ]; do sleep 0.1; done; echo end")
     until(lambda: list((slurm_bare.root / "state").glob("job_state")), "the job is in the state")
     slurm_bare.stop("slurmctld")
     assert slurm_bare.job_state(job) == ""
+    (tmp_path / "go").touch()
     until(lambda: "end" in slurm_bare.output(job), "it ends unseen")
     slurm_bare.start("slurmctld")
-    slurm_bare.wait_job(job, "COMPLETED")
+    slurm_bare.wait_job(job, "COMPLETED", limit_s=LIMIT_S)
 
 
 def test_a_frozen_controller_is_silent(slurm_bare: SlurmBed) -> None:
@@ -164,7 +170,7 @@ def test_lost_state_forgets_jobs_and_reuses_ids(slurm_bare: SlurmBed) -> None:
 
 def test_accounting_knows_what_ended(slurm: SlurmBed) -> None:
     job = slurm.submit("exit 3", "--qos=high", "--account=research", "--comment=why")
-    slurm.wait_job(job, "FAILED")
+    slurm.wait_job(job, "FAILED", limit_s=LIMIT_S)
     ask = ["sacct", "-n", "-X", "-P", "-j", str(job), "-o", "state,exitcode,qos,account,comment"]
     until(lambda: slurm.run(*ask).stdout.strip() == "FAILED|3:0|high|research|why", "sacct knows it")
 
@@ -214,7 +220,7 @@ def test_nodes_without_networks_of_their_own(folder: Path) -> None:
     left = bed.processes("n1")
     bed.crash("n1")
     assert not any(map(procs.start_time, left))
-    bed.wait_job(job, "NODE_FAIL")
+    bed.wait_job(job, "NODE_FAIL", limit_s=LIMIT_S)
     assert bed.job_state(other) == "RUNNING"
     bed.restore()
 
@@ -223,7 +229,7 @@ def test_many_nodes(folder: Path) -> None:
     bed = SlurmBed(folder, topology=cpu_farm(12, cpus=64), accounting=False, owned=True)
     bed.up()
     job = bed.submit("srun -l hostname", "-N", "12", "--ntasks-per-node=1", "--cpus-per-task=64")
-    bed.wait_job(job, "COMPLETED", "FAILED")
+    bed.wait_job(job, "COMPLETED", "FAILED", limit_s=LIMIT_S)
     assert len(bed.output(job).splitlines()) == 12
 
 
@@ -232,7 +238,7 @@ def test_qualities_of_service_may_decide_who_gives_way(folder: Path) -> None:
     bed.up()
     low = running(bed, "-p", "gpu-l40s", "--nodelist=l40s-1", "--gres=gpu:2")
     bed.submit(FOREVER, "-p", "gpu-l40s", "--nodelist=l40s-1", "--gres=gpu:2", "--qos=high")
-    bed.wait_job(low, "PENDING")
+    bed.wait_job(low, "PENDING", limit_s=LIMIT_S)
 
 
 START = """
@@ -260,15 +266,18 @@ def end(owner: subprocess.Popen[str]) -> None:
 
 
 @pytest.mark.parametrize("is_removed", [False, True], ids=["directory left", "directory removed"])
-def test_a_bed_whose_owner_was_killed_is_swept(folder: Path, is_removed: bool) -> None:
+def test_a_bed_whose_owner_was_killed_is_swept(folder: Path, is_removed: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     owner, slot = start_elsewhere(folder)
     bed = SlurmBed.open(folder)
     left = [bed.daemons.pid("slurmctld") or 0, *bed.processes("n1")]
     assert folder not in sweep()
-    end(owner)
-    if is_removed:
-        shutil.rmtree(folder, ignore_errors=True)
-    assert folder in sweep()
+    lock = registry.locked
+    with lock(registry.registry() / "sweep.lock"):  # other beds that start now would sweep it before us
+        monkeypatch.setattr(registry, "locked", lambda path: nullcontext() if path.name == "sweep.lock" else lock(path))
+        end(owner)
+        if is_removed:
+            shutil.rmtree(folder, ignore_errors=True)
+        assert folder in sweep()
     assert not any(map(procs.start_time, left))
     assert not folder.exists()
     assert not Path(f"/sys/class/net/rmsl{slot}").exists()
@@ -281,19 +290,19 @@ def test_beds_at_once_do_not_meet(folder: Path) -> None:
         assert owners[0][1] != owners[1][1]
         for name in ("a", "b"):
             bed = SlurmBed.open(folder / name)
-            bed.wait_job(bed.submit("true"), "COMPLETED")
+            bed.wait_job(bed.submit("true"), "COMPLETED", limit_s=LIMIT_S)
     finally:
         for owner, _ in owners:
             end(owner)
         sweep()
-    assert list(folder.iterdir()) == []
+    until(lambda: list(folder.iterdir()) == [], "nothing is left, whoever swept it")
 
 
 def test_a_bed_comes_back_after_all_of_it_was_killed(folder: Path) -> None:
     bed = SlurmBed(folder, topology=two_nodes(), owned=True)
     bed.up()
     job = bed.submit("true")
-    bed.wait_job(job, "COMPLETED")
+    bed.wait_job(job, "COMPLETED", limit_s=LIMIT_S)
     for name in (*bed.services, *bed.nodes):
         bed.crash(name)
     bed.up()

@@ -33,7 +33,7 @@ def node(home: Home, name: str) -> tuple[str, str]:
 
 def test_a_cluster_from_nothing_to_nothing(clean_home: Home) -> None:
     home, root = clean_home, clean_home.paths.root / "try" / "slurm"
-    started = home.run("try", "slurm", "--no-accounting", timeout=120)
+    started = home.run("try", "slurm", "--no-accounting", timeout=400)
     assert started.stdout == f"export SLURM_CONF={root}/slurm.conf\n"
     assert f"Slurm is up in {root} after " in started.stderr
     for line in (

@@ -13,12 +13,15 @@ import traceback
 import aiohttp
 import pyarrow.parquet
 import uvloop
+from tests import patience
 
 from remuda.base.errors import RemudaError
 from remuda.batch.driver import run_job
 from remuda.batch.request import JobRequest
 
 assert all((aiohttp, pyarrow.parquet, uvloop))
+patience.wait_for_models()
+patience.seldom_ask_twice()
 
 
 def child(line: str) -> int:

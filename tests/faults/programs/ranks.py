@@ -45,9 +45,12 @@ def follow(rank: int, head: str, port: int) -> None:
     while True:
         try:
             connection = socket.create_connection((head, port))
-            break
+            if connection.getsockname() != connection.getpeername():  # while nobody listens it can meet itself
+                break
+            connection.close()
         except OSError:
-            time.sleep(0.2)
+            pass
+        time.sleep(0.2)
     connection.sendall(f"{rank} {os.uname().nodename} {os.environ['TOKEN_OF_RANKS']}\n".encode())
     connection.settimeout(0.2)
     while True:

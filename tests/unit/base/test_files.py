@@ -26,9 +26,11 @@ def test_readers_never_see_half_a_file(tmp_path: Path) -> None:
     done = threading.Event()
 
     def write() -> None:
-        for turn in range(200):
-            write_atomic(path, "ab"[turn % 2] * 100_000, sync=False)
-        done.set()
+        try:
+            for turn in range(200):
+                write_atomic(path, "ab"[turn % 2] * 100_000, sync=False)
+        finally:
+            done.set()
 
     writer = threading.Thread(target=write)
     writer.start()

@@ -84,7 +84,7 @@ def test_what_a_full_queue_has_dropped_is_not_confirmed() -> None:
             one.setblocking(False)
             one.connect_ex(listening.getsockname())
             made.append(one)
-        deadline, found = time.monotonic() + 20, set()
+        deadline, found = time.monotonic() + 120, set()
         while Silence.UNHEARD not in found and time.monotonic() < deadline:
             found = {silence_of(one.fileno()) for one in made}
             time.sleep(0.05)
@@ -105,7 +105,7 @@ def test_few_go_out_at_first_and_all_of_them_in_the_end() -> None:
         tasks = [asyncio.create_task(_hold(opening, go)) for _ in range(100)]
         await asyncio.sleep(0)
         assert opening.active == FIRST
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(120):
             while opening.active < 100:
                 await asyncio.sleep(0.005)
             go.set()

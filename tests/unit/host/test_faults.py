@@ -97,7 +97,8 @@ async def test_an_answer_that_has_begun_ends_and_the_log_has_the_reason(caplog: 
 async def test_who_goes_away_is_no_fault(caplog: pytest.LogCaptureFixture) -> None:
     with suppress(ClientDisconnect):
         await ask("/gone")
-    assert not caplog.records
+    # What was left of other tests may say something whenever it is collected.
+    assert not [record for record in caplog.records if record.name.startswith("remuda")]
 
 
 async def test_what_is_well_passes() -> None:

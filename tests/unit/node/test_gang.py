@@ -48,7 +48,7 @@ def test_an_end_that_hangs_up_is_gone(pair: Pair) -> None:
 
 def test_an_end_that_is_silent_for_long_is_gone(pair: Pair) -> None:
     _, other = pair
-    begun = other.heard_at
+    begun = other.heard_at = other._turned_at = 1000.0  # whole, so that sums with it are exact
     for second in range(int(gang.SILENCE_S) + 1):
         other.beat(begun + second)
     assert other.is_open
@@ -58,7 +58,7 @@ def test_an_end_that_is_silent_for_long_is_gone(pair: Pair) -> None:
 
 def test_an_end_that_stood_still_itself_listens_before_it_concludes(pair: Pair) -> None:
     _, other = pair
-    begun = other.heard_at
+    begun = other.heard_at = other._turned_at = 1000.0  # whole, so that sums with it are exact
     other.beat(begun + 7200)
     assert other.is_open
     for second in range(int(gang.SILENCE_S) + 1):

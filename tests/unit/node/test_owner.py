@@ -9,6 +9,8 @@ import sys
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.conftest import until
+from tests.ports import free_port
 
 from remuda.node import owner
 from remuda.node.fetch import Fetch
@@ -102,6 +104,8 @@ def test_a_network_is_seen(port: int) -> None:
     with subprocess.Popen(made, stdin=-1, stdout=-1, stderr=-1) as child:
         assert child.stdout is not None
         is_made = bool(child.stdout.readline())
+        if not is_made:
+            child.wait()  # nothing is seen of it any more
         pids = [child.pid, os.getpid()]
         assert of(HOST, port, pids) is (Whose.UNKNOWN if is_made else Whose.NOBODY)
         child.kill()
@@ -109,8 +113,9 @@ def test_a_network_is_seen(port: int) -> None:
 
 def test_once_ours_a_port_can_become_somebody_elses(squatter: Squatter) -> None:
     whose = PortOwner(lambda: [os.getpid()], is_watched=True)
-    with socket.create_server((HOST, 0)) as ours:
-        port = ours.getsockname()[1]
+    port = free_port()  # none that the kernel gives to another meanwhile
+    with socket.create_server((HOST, port)) as ours:
+        assert ours.fileno() >= 0
         assert whose.why_not(HOST, port) == ""
         assert whose.was_ours
     assert whose.why_not(HOST, port) == f"what answered on port {port} does not listen there any more"
@@ -125,8 +130,7 @@ def test_a_stranger_gets_no_key_and_no_question(squatter: Squatter, lets_go: boo
     fetch = Fetch(HOST, squatter.port, "/health", 60.0, max_bytes=100, bearer="s3cr3t")
     if lets_go:
         squatter.until("let go")
-    while not fetch.advance(0.0):
-        pass
+    until(lambda: fetch.advance(0.0), "it is told")
     fetch.close()
     assert fetch.error == f"another process answers on port {squatter.port}"
     squatter_heard(squatter)

@@ -6,6 +6,7 @@ import json
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.conftest import until
 
 from remuda.node.uplink import Uplink
 
@@ -24,8 +25,12 @@ def test_who_has_the_port_of_a_host_that_is_gone_hears_nothing(
     (tmp_path / "key").write_text("s3cr3t")
     uplink = Uplink(str(tmp_path / "host.json"), tmp_path / "key", "w.replica.0.1.x")
     uplink.tell("{}", 1.0)
-    while uplink.socket is not None:
+
+    def is_dropped() -> bool:
         uplink.advance(1.0)
+        return uplink.socket is None
+
+    until(is_dropped, "it has seen whose port that is")
     assert uplink.due > 1.0
     squatter.until("served")
     assert squatter.heard == b""

@@ -137,12 +137,13 @@ def test_stats_without_metrics_are_zero() -> None:
     assert quantile(parse('x_bucket{le="+Inf"} 4'), "x", 0.5) == 0.0
 
 
-def test_the_waiting_room_keeps_nothing_of_what_it_is_sent() -> None:
+def test_the_waiting_room_keeps_nothing_of_what_it_is_sent(monkeypatch: pytest.MonkeyPatch) -> None:
     """Anybody on the machine may send to it, and say that much will come."""
+    monkeypatch.setattr(WaitingRoom, "timeout", 120)
     server = WaitingRoomServer()
     threading.Thread(target=server.serve_forever, daemon=True).start()
     try:
-        with socket.create_connection(("127.0.0.1", server.server_port), 30) as line:
+        with socket.create_connection(("127.0.0.1", server.server_port), 120) as line:
             line.sendall(b"POST /v1/completions HTTP/1.1\r\nhost: x\r\ncontent-length: 3000000000\r\n\r\n")
             line.sendall(b"x" * (1 << 20))
             assert line.recv(1000).startswith(b"HTTP/1.0 503 ")
@@ -165,7 +166,7 @@ def test_who_says_nothing_keeps_smg_out_of_no_waiting_room(waiting_room: int, mo
     monkeypatch.setattr(WaitingRoom, "timeout", 120)
     with (
         socket.create_connection((LOOPBACK, waiting_room), 30),
-        closing(http.client.HTTPConnection(LOOPBACK, waiting_room, timeout=10)) as smg,
+        closing(http.client.HTTPConnection(LOOPBACK, waiting_room, timeout=90)) as smg,
     ):
         smg.request("GET", "/health")
         assert smg.getresponse().status == 200
@@ -173,5 +174,5 @@ def test_who_says_nothing_keeps_smg_out_of_no_waiting_room(waiting_room: int, mo
 
 def test_who_says_nothing_in_the_waiting_room_is_sent_away(waiting_room: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(WaitingRoom, "timeout", 0.05)
-    with socket.create_connection((LOOPBACK, waiting_room), 30) as idle:
+    with socket.create_connection((LOOPBACK, waiting_room), 120) as idle:
         assert idle.recv(1) == b""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from tests.unit.supervise.build import group, key
 
@@ -46,6 +48,23 @@ def test_causes(seen: Observed, cause: Cause, counts: bool, evidence: list[tuple
     assert (verdict.cause, verdict.counts, verdict.success, verdict.permanent) == (cause, counts, False, False)
     assert [(item.kind, item.weight) for item in verdict.evidence] == evidence
     assert verdict.reason == reason
+
+
+@pytest.mark.parametrize(
+    ("policy", "cause", "counts", "reason"),
+    [
+        ("always", Cause.PREEMPTION, False, "preempted: exit code 0"),
+        ("on-failure", Cause.NONE, True, "exit code 0"),
+        ("never", Cause.NONE, True, "exit code 0"),
+    ],
+)
+def test_a_server_that_ends_well_when_it_is_preempted_has_not_failed(
+    policy: Any, cause: Cause, counts: bool, reason: str
+) -> None:
+    seen = ended(0, native_state=CHILD_ENDED, befell=Ending.PREEMPTED, reason="exit code 0")
+    verdict = classify(seen, group(replace=Replace(policy=policy)))
+    assert (verdict.cause, verdict.counts, verdict.reason) == (cause, counts, reason)
+    assert verdict.success == (policy != "always")
 
 
 FAULTS = {

@@ -123,6 +123,18 @@ def test_a_connection_to_ourselves(bind: str, connect: str, way: Way, monkeypatc
 
 
 @ways
+@pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
+def test_a_connection_that_met_itself_reaches_nobody(host: str, way: Way, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As happens now and then to whoever calls, on this machine, a port on which nobody listens any more."""
+    way(monkeypatch)
+    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as line:
+        line.bind((host, 0))
+        line.connect(line.getsockname())
+        assert peer.of(line) is Whose.NOBODY
+        assert peer.refusal(line) == "it hung up"
+
+
+@ways
 def test_a_connection_that_a_stranger_has_not_accepted(
     squatter: Squatter, way: Way, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -36,7 +36,7 @@ class LocalClient:
     def __init__(self, workloads: Path) -> None:
         self.workloads = workloads
         self.spawned: dict[str, int] = {}
-        self._reports: dict[str, tuple[int, Report]] = {}
+        self._reports: dict[str, tuple[tuple[int, int], Report]] = {}
         self._claims: dict[str, ProcessId] = {}
         self._report_paths: dict[str, str] = {}
 
@@ -167,7 +167,9 @@ class LocalClient:
         """Newest report in the run directory; read only when the file changed."""
         path = self._report_paths.get(token) or str(self.folder(token) / "report.json")
         try:
-            changed = os.stat(path).st_mtime_ns  # noqa: PTH116 - once a second for every task
+            seen = os.stat(path)  # noqa: PTH116 - once a second for every task
+            # It is replaced: two within one tick of the file system's clock are two files.
+            changed = (seen.st_mtime_ns, seen.st_ino)
             known = self._reports.get(token)
             if known is not None and known[0] == changed:
                 return known[1]

@@ -88,7 +88,10 @@ def _expand_one(part: str) -> list[str]:
         return [part] if part else []
     inside, _, tail = rest.partition("]")
     tails = _expand_one(tail) or [""]
-    return [f"{head}{number}{end}" for number in _numbers(inside, part) for end in tails]
+    numbers = list(_numbers(inside, part))
+    if len(numbers) * len(tails) > MAX_HOSTS:  # two short ranges may name more than memory holds
+        raise ValueError(f"{part[:80]!r} names more than {MAX_HOSTS} nodes")
+    return [f"{head}{number}{end}" for number in numbers for end in tails]
 
 
 def _numbers(inside: str, part: str) -> Iterator[str]:

@@ -211,7 +211,8 @@ def with_record(seen: Observed, record: ExitRecord | None) -> Observed:
         return _without_record(seen)
     is_childs = record.child_exit_code == record.code
     # A script that ended well by itself did so, whatever befell its node or its allocation after that.
-    ending = Ending.NONE if is_childs and record.code == 0 else seen.ending
+    ended_well = is_childs and record.code == 0
+    ending = Ending.NONE if ended_well else seen.ending
     reason = record.reason if ending is Ending.NONE else f"{told(seen)}; {record.reason}"
     return replace(
         seen,
@@ -222,6 +223,7 @@ def with_record(seen: Observed, record: ExitRecord | None) -> Observed:
         ended_at=record.at,
         evidence=record.log_tail,
         ending=ending,
+        befell=seen.ending if ended_well else Ending.NONE,
         faults=read_faults(record),
         ran_s=record.ran_s,
         metrics=record.metrics,

@@ -208,7 +208,7 @@ _NO_ANSWER = (
     "unexpected message", "connection reset", "network is unreachable", "error code 111", "in standby",
     "could not establish a configuration source", "configuration pending", "dbd connection", "still in progress",
     "problem talking to the database", "failed to open persistent connection", "slurmdbd", "timed out",
-    "sleeping and retrying", "unspecified error",
+    "sleeping and retrying", "unspecified error", "insane message length",
 )  # fmt: skip
 
 

@@ -11,6 +11,7 @@ import signal
 import subprocess
 import time
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -40,14 +41,26 @@ def state(pid: int) -> str:
 
 
 def identity(pid: int) -> str:
-    """`pid start-time`: names a process for ever."""
-    return f"{pid} {start_time(pid)}"
+    """`pid start-time clock`: names a process for ever. `clock` is the time namespace in which it started then."""
+    return f"{pid} {start_time(pid)} {_clock()}"
 
 
 def is_alive(known: str) -> bool:
-    """Whether the process of an `identity` lives."""
-    pid, _, start = known.partition(" ")
-    return bool(start) and start_time(int(pid)) == start
+    """Whether the process of an `identity` lives; of another time namespace's, whether one has its number."""
+    pid, start, clock = [*known.split(), "", "", ""][:3]
+    if not start or start.startswith("time:"):
+        return False
+    now = start_time(int(pid))
+    return bool(now) if clock and clock != _clock() else now == start
+
+
+@cache
+def _clock() -> str:
+    """The time namespace of this process: start times are told as it counts; empty where the kernel has none."""
+    try:
+        return os.readlink("/proc/self/ns/time")  # noqa: PTH115 - no path
+    except OSError:
+        return ""
 
 
 def wait_until(ask: Callable[[], object], what: str, limit_s: float, *, step_s: float = 0.05) -> None:

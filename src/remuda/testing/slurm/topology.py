@@ -96,7 +96,7 @@ class Topology:
 
 
 _A100, _L40S, _CPU = ("a100-1", "a100-2"), ("l40s-1", "l40s-2"), ("cpu-1", "cpu-2")
-GRACE_S = 3
+GRACE_S = 8
 """How long a preempted job has between SIGTERM and SIGKILL."""
 
 DEFAULT = Topology(

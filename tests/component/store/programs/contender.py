@@ -19,7 +19,7 @@ def main() -> None:
     with open_store(sys.argv[1]) as store:
         rounds = int(sys.argv[2])
         while rounds:
-            taken = leases.acquire(store, me, ttl_s=60.0, now=time.time())
+            taken = leases.acquire(store, me, ttl_s=3600.0, now=time.time())
             begin = time.monotonic()
             if isinstance(taken, leases.Held):
                 time.sleep(0.0005)

@@ -36,6 +36,8 @@ def test_expand(text: str, names: list[str]) -> None:
         ("a[x-2]", "'a[x-2]' is not a list of nodes: 'x-2' is no range"),
         ("a[3-1]", "'a[3-1]' is not a list of nodes: '3-1' is no range"),
         ("a[1-999999999]", "'a[1-999999999]' names more than 200000 nodes"),
+        ("a[1-500]b[1-500]", "'a[1-500]b[1-500]' names more than 200000 nodes"),
+        ("a[1-199999]b[1-199999]c[1-199999]", "'b[1-199999]c[1-199999]' names more than 200000 nodes"),
     ],
 )
 def test_what_is_no_list(text: str, message: str) -> None:

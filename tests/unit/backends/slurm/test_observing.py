@@ -14,7 +14,7 @@ from remuda.backends.base import CHILD_ENDED, Cluster, Ending, Life, Node, Obser
 from remuda.backends.slurm import observing
 from remuda.backends.slurm.parse import AccountLine, QueueLine
 from remuda.backends.slurm.reasons import is_permanent
-from remuda.wire.exit import ExitRecord
+from remuda.wire.exit import STOPPED, ExitRecord
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -147,3 +147,20 @@ def _in_utc(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 @pytest.mark.usefixtures("_in_utc")
 def test_when_a_pending_job_is_expected_to_start(start_at: float, expected: str) -> None:
     assert observing.expected(start_at, 1_000_000.0) == expected
+
+
+@pytest.mark.parametrize(
+    ("state", "code", "child_code", "ending", "befell"),
+    [
+        ("PREEMPTED", 0, 0, Ending.NONE, Ending.PREEMPTED),
+        ("COMPLETED", 0, 0, Ending.NONE, Ending.NONE),
+        ("PREEMPTED", 3, 3, Ending.PREEMPTED, Ending.NONE),
+        ("PREEMPTED", STOPPED, 0, Ending.PREEMPTED, Ending.NONE),
+    ],
+)
+def test_what_befell_an_allocation_whose_child_ended_well_is_kept(
+    state: str, code: int, child_code: int, ending: Ending, befell: Ending
+) -> None:
+    record = ExitRecord(token=ACCOUNT.name, attempt=1, code=code, at=20.0, child_exit_code=child_code, reason="exit")
+    seen = ended(replace(ACCOUNT, state=state), record)
+    assert (seen.ending, seen.befell) == (ending, befell)

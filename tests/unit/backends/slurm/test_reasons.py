@@ -94,6 +94,8 @@ def test_refusals(case: Path) -> None:
         "squeue: error: slurm_receive_msg: Connection refused",
         "sbatch: error: Batch job submission failed: Slurm backup controller in standby mode",
         "sbatch: error: Batch job submission failed: Invalid authentication credential",
+        "sbatch: error: Batch job submission failed: Insane message length",  # another program has the port just now
+        "sbatch: error: Batch job submission failed: Protocol authentication error",
     ],
 )
 def test_silence(stderr: str) -> None:

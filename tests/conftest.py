@@ -21,6 +21,7 @@ from hypothesis import HealthCheck, settings
 
 from remuda.backends.local.processes import tokens_by_pid
 from remuda.backends.rundir import allocation_dir
+from remuda.base.errors import RemudaError
 from remuda.base.paths import StatePaths
 from remuda.control.client import HostClient
 from tests.collecting import pytest_collection, pytest_xdist_setupnodes  # noqa: F401 - hooks
@@ -189,8 +190,9 @@ class Home:
             "ready": "all",
             "wait_endpoint_s": 120,
             "watchdog": {
-                "probe_interval": 0.3, "http_timeout": 5, "restart_backoff_initial": 0.1, "kill_grace_seconds": 2,
-                "unhealthy_restart_after": 5, "http_path": "/health", **changes.pop("watchdog", {}),
+                # An engine that gets no processor for a while is not ill: tests of illness have limits of their own.
+                "probe_interval": 0.3, "http_timeout": 30, "restart_backoff_initial": 0.1, "kill_grace_seconds": 2,
+                "unhealthy_restart_after": 60, "http_path": "/health", **changes.pop("watchdog", {}),
             },
             "backend": {"type": "local"},
             **changes,
@@ -281,7 +283,11 @@ def _bed(*, accounting: bool) -> Iterator[SlurmBed]:
     # Sockets lie in the directory, so its path is short; it ends with this process, however that ends.
     bed = SlurmBed(tempfile.mkdtemp(prefix="rmsl", dir="/tmp"), accounting=accounting, owned=True)
     try:
-        bed.up()
+        try:
+            bed.up()
+        except RemudaError:  # once more, before all tests that want it fail
+            bed.down()
+            bed.up()
         yield bed
     finally:
         bed.down()
@@ -289,8 +295,6 @@ def _bed(*, accounting: bool) -> Iterator[SlurmBed]:
 
 def _healthy(bed: SlurmBed) -> Iterator[SlurmBed]:
     """Undo drills before and after a test; a bed beyond repair is made anew."""
-    from remuda.base.errors import RemudaError
-
     for is_first in (True, False):
         try:
             bed.restore()

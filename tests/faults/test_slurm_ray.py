@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -26,13 +28,24 @@ def site(home: Home, slurm: SlurmBed) -> Home:
 def test_ray_over_two_nodes(site: Home, slurm: SlurmBed) -> None:
     """Real Ray: the server is started when both nodes and all four GPUs are there, and nothing of it stays behind."""
     watchdog = {"ray": {"enabled": True, "expected_tp": 4, "status_grace_s": 1, "probe_interval_s": 1}}
-    before = set(Path("/tmp").glob("rr????????"))
     answer = up(site, ON_RAY, spanning="ray", watchdog={**watchdog, "http_path": "/health"})
     assert answer["gpus"] == 4
     assert len(answer["where"]) == 2
     assert len(nodes_of(answer)) == (2 if slurm.layout.isolated else 1)
     log = site.run("logs", "herd").stdout
     assert "tasks ran on" in log
+    scratch = scratch_of(site)
+    assert scratch
     site.run("down", "herd")
     nothing_left(site, slurm)
-    until(lambda: set(Path("/tmp").glob("rr????????")) <= before, "Ray's files are removed")
+    until(lambda: not any(map(Path.exists, scratch)), "Ray's files are removed")
+
+
+def scratch_of(site: Home) -> set[Path]:
+    """Folders of engines' sockets that this home's processes know of."""
+    found: set[Path] = set()
+    for pid in site.tokens():
+        with suppress(OSError):
+            words = Path(f"/proc/{pid}/cmdline").read_bytes() + Path(f"/proc/{pid}/environ").read_bytes()
+            found |= {Path(word.decode()) for word in re.findall(rb"/tmp/rr[0-9a-f]{8}", words)}
+    return found

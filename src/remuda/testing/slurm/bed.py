@@ -298,14 +298,18 @@ class SlurmBed(Client):
     def crash(self, name: str) -> None:
         """A power failure of a node, or kill -9 of a service; fine when it is down.
 
+        The controller is told of a node's failure at once: it would notice after `SlurmdTimeout`.
+
         Raises:
             InputError: nothing has this name.
         """
         node = self.node_or_service(name)
-        if node:
-            node.crash()
-        else:
+        if not node:
             self.daemons.stop(name, kill=True)
+            return
+        node.crash()
+        drills.note(self, f"{name} crashes")
+        self.run("scontrol", "update", f"nodename={name}", "state=down", "reason=Not responding", check=False)
 
     def kill9(self, name: str = "slurmctld") -> None:
         """The same for a service: no file is written, no word is said."""
@@ -318,6 +322,7 @@ class SlurmBed(Client):
             InputError: nothing has this name.
         """
         node = self.node_or_service(name)
+        drills.note(self, f"{name} is frozen")
         if node:
             node.freeze()
         else:
@@ -346,6 +351,7 @@ class SlurmBed(Client):
             InputError: there is no such node, it is down, or nodes of this bed are not isolated.
         """
         self._node(node, "cut").cut()
+        drills.note(self, f"{node} has lost its cable")
 
     def heal(self, node: str) -> None:
         """Put a node's cable back in; fine when it is in.

@@ -38,7 +38,7 @@ class Client:
         kept = {name: value for name, value in os.environ.items() if not name.startswith((*CLIENTS, *OURS))}
         return {**kept, "SLURM_CONF": f"{self.root}/slurm.conf", "PATH": f"{kept.get('PATH', '')}:{SBIN}"}
 
-    def run(self, *argv: str, check: bool = True, timeout: float = 60) -> subprocess.CompletedProcess[str]:
+    def run(self, *argv: str, check: bool = True, timeout: float = 120) -> subprocess.CompletedProcess[str]:
         """Run one of Slurm's commands.
 
         Raises:
@@ -75,7 +75,7 @@ class Client:
         """Its state, as `squeue -o %T` has it; empty when the controller does not know it."""
         return self.run("squeue", "-h", "-t", "all", "-j", str(job), "-o", "%T", check=False).stdout.strip()
 
-    def wait_job(self, job: int, *states: str, limit_s: float = 60) -> str:
+    def wait_job(self, job: int, *states: str, limit_s: float = 180) -> str:
         """Wait until a job is in one of the states, and say in which.
 
         Raises:
@@ -99,7 +99,7 @@ class Client:
         answer = self.run("sinfo", "-h", "-N", "-o", "%N %t", check=False)
         return dict(line.split() for line in answer.stdout.splitlines() if len(line.split()) == 2)
 
-    def wait_node(self, node: str, *states: str, limit_s: float = 60) -> str:
+    def wait_node(self, node: str, *states: str, limit_s: float = 180) -> str:
         """Wait until a node is in one of the states (marks such as `*` do not count), and say in which, marks included.
 
         Raises:
@@ -118,7 +118,7 @@ class Client:
             raise TimedOut(f"{error}; it is {seen or 'unknown'}") from error
         return seen
 
-    def wait_idle(self, *, states: Sequence[str] = ("idle",), limit_s: float = 60) -> None:
+    def wait_idle(self, *, states: Sequence[str] = ("idle",), limit_s: float = 180) -> None:
         """Wait until all nodes are in one of the states, without marks.
 
         Raises:

@@ -188,11 +188,12 @@ def _speed() -> dict[str, str]:
     return {
         "SchedulerType": "sched/backfill",
         "SchedulerParameters": scheduler,
-        "SlurmctldTimeout": "5",
-        "SlurmdTimeout": "10",
-        "MessageTimeout": "5",
-        "TCPTimeout": "2",
-        "BatchStartTimeout": "10",
+        "SlurmctldTimeout": "10",
+        # Long enough for a daemon that gets no processor for a while; `crash` does not wait for it.
+        "SlurmdTimeout": "30",
+        "MessageTimeout": "10",
+        "TCPTimeout": "5",
+        "BatchStartTimeout": "30",
         "KillWait": "2",
         "CompleteWait": "0",
         "UnkillableStepTimeout": "20",
@@ -207,7 +208,7 @@ def _policy(layout: Layout) -> dict[str, str]:
         "PreemptType": "preempt/qos" if layout.preempt == "qos" else "preempt/partition_prio",
         "PreemptMode": "REQUEUE",
         "JobRequeue": "1",
-        "ReturnToService": "1",
+        "ReturnToService": "2",  # a node that a drill set down comes back as one that did not answer
         "MinJobAge": "300",
         "MaxArraySize": "10001",
         "MaxJobCount": "20000",

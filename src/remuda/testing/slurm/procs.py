@@ -206,7 +206,7 @@ class Daemons:
         with suppress(BrokenPipeError):
             gate.close()
 
-    def stop(self, name: str, *, kill: bool = False, limit_s: float = 20) -> None:
+    def stop(self, name: str, *, kill: bool = False, limit_s: float = 60) -> None:
         """End a daemon: by SIGTERM, after `limit_s` by SIGKILL; absent is fine.
 
         Raises:
@@ -219,11 +219,11 @@ class Daemons:
                 wait_until(lambda: not self.pid(name), name, limit_s, step_s=0.02)
         if pid and self.pid(name):
             send([pid], signal.SIGKILL)
-            wait_until(lambda: not self.pid(name), f"the end of {name}", 20, step_s=0.02)
+            wait_until(lambda: not self.pid(name), f"the end of {name}", 60, step_s=0.02)
         self._reap(name)
         self._record(name).unlink(missing_ok=True)
 
-    def wait_ready(self, name: str, ask: Callable[[], object], limit_s: float = 60) -> None:
+    def wait_ready(self, name: str, ask: Callable[[], object], limit_s: float = 180) -> None:
         """Wait for a daemon that was just started.
 
         Raises:

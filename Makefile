@@ -5,8 +5,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-# Tests mostly wait, for clusters and for what they killed: there are four for each core.
-WORKERS := $(shell echo $$((4 * $$(nproc))))
+# Half of the tests wait, for clusters and for what they killed: there are three for each core.
+WORKERS := $(shell echo $$((3 * $$(nproc))))
 
 # Images set it to stay small. Tests start thousands of processes, which would compile what they import each time.
 unexport PYTHONDONTWRITEBYTECODE

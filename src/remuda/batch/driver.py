@@ -64,7 +64,7 @@ def run_job(
         Unavailable: the endpoint does not answer, or went away for longer than rows wait.
         Rejected: the endpoint refuses the key or the model.
         StorageFull: the checkpoint cannot be written; finished rows are kept.
-        Interrupted: SIGINT or SIGTERM; finished rows are kept.
+        Interrupted: SIGINT, SIGTERM, or SIGHUP unless it is ignored; finished rows are kept.
     """
     work = _stoppable(run_job_async(request, on_progress, job=job))
     if not _in_loop():
@@ -91,7 +91,7 @@ def _run_loop(work: Coroutine[Any, Any, Summary]) -> Summary:
 
 async def _stoppable(work: Coroutine[Any, Any, Summary]) -> Summary:
     task = asyncio.create_task(work)
-    numbers = (signal.SIGINT, signal.SIGTERM) if threading.current_thread() is threading.main_thread() else ()
+    numbers = _stop_signals() if threading.current_thread() is threading.main_thread() else ()
     loop = asyncio.get_running_loop()
     for number in numbers:
         loop.add_signal_handler(number, task.cancel)
@@ -103,6 +103,12 @@ async def _stoppable(work: Coroutine[Any, Any, Summary]) -> Summary:
     finally:
         for number in numbers:
             loop.remove_signal_handler(number)
+
+
+def _stop_signals() -> tuple[signal.Signals, ...]:
+    """SIGHUP is among them, unless the job was started by `nohup` and is to outlive its terminal."""
+    ignores = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    return (signal.SIGINT, signal.SIGTERM) if ignores else (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 async def run_job_async(
@@ -144,6 +150,8 @@ class _Run:
         self._pipeline: Pipeline | None = None
         self._total: int | None = None
         self._state = "preparing"
+        self._is_new = False
+        """Whether the checkpoint folder was made by this run."""
 
     async def whole(self, given: SwarmJob | None) -> Summary:
         """Everything in order."""
@@ -171,6 +179,7 @@ class _Run:
     async def _open(self, ready: Prepared) -> Checkpoint:
         request = self._request
         if request.checkpointing:
+            self._is_new = not request.checkpoint_path().exists()
             self._lock = await take_lock(request.checkpoint_path(), request.owner)
         self._beating = asyncio.create_task(self._beat())
         self._output_lock = await take_output(ready.target.path, request.owner)
@@ -424,6 +433,9 @@ class _Run:
             await self._connection.transport.close()
         if self._checkpoint is not None:
             self._checkpoint.close()
+        if self._is_new and self._state == "failed" and not self._pipeline and not self._request.owner:
+            # Refused before the first row: nothing is in it, and the next try may be with other settings.
+            shutil.rmtree(self._request.checkpoint_path(), ignore_errors=True)
         if self._beating is not None:
             self._beating.cancel()
         for lock in (self._output_lock, self._lock):

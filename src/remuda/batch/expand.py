@@ -15,6 +15,19 @@ from remuda.base.errors import InputError
 FORMATS = {".parquet": "parquet", ".pq": "parquet", ".jsonl": "jsonl", ".ndjson": "jsonl", ".csv": "csv"}
 _RANGE = re.compile(r"\{(\d+)(?:\.\.|-)(\d+)\}")
 _DIGITS = re.compile(r"(\d+)")
+_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
+
+
+def is_url(text: str) -> bool:
+    """Whether it names a place on another machine: `s3://bucket/rows.jsonl`."""
+    return bool(_URL.match(text.strip()))
+
+
+def absolute(path: str) -> str:
+    """The driver may run elsewhere: paths become absolute; patterns, URLs and what is empty stay what they are."""
+    if not path.strip() or is_url(path):
+        return path.strip()
+    return str(Path(path).expanduser().absolute()) + ("/" if path.endswith("/") else "")
 
 
 def natural_key(text: str) -> tuple[tuple[int, int, str], ...]:

@@ -20,7 +20,7 @@ from remuda.batch.answer import Answer, RowError, Transient
 from remuda.batch.checkpoint import encode_answer, encode_error
 from remuda.batch.lenient import clean, clean_text, count
 from remuda.batch.progress import Counters
-from remuda.batch.retry import delay_s
+from remuda.batch.retry import delay_s, retry_after_s
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -349,8 +349,13 @@ class Pipeline:
         self._later(row, error, now)
 
     def _later(self, row: Row, error: Transient, now: float) -> None:
-        self.counters.retries += 1
+        asked = retry_after_s(error.retry_after, time.time()) or 0.0
+        if asked > (longest := self._rules.timeout_s):
+            said = f"the server asks to wait {show_duration(asked)}, and a row waits {show_duration(longest)} at most"
+            self._reject(row, f"{error.message}; {said} (--timeout)")
+            return
         wait = delay_s(max(1, row.failures), error.retry_after, key=str(row.position), now=time.time())
+        self.counters.retries += 1
         self._last_failure = error.message
         heapq.heappush(self._delayed, (now + wait, row.position, row))
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from remuda.base.errors import InputError
+from remuda.batch.expand import is_url
 from remuda.batch.order import ORDERS
 
 #: Bound of the adaptive concurrency when the user gives none.
@@ -108,10 +109,8 @@ class JobRequest:
             raise InputError("timeout and num-threads must be above zero")
         if self.data_backend not in {"arrow", "pandas"}:
             raise InputError(f"unknown data backend {self.data_backend!r}", hint="known: arrow, pandas")
-        for name, said in (("input", self.input), ("output", self.output)):
-            if not said.strip():
-                hint = f"write a path after --{name}; is a variable of the shell not set?"
-                raise InputError(f"the {name} has no name", hint=hint, where=f"--{name}")
+        _check_place("input", self.input, instead="copy it here first")
+        _check_place("output", self.output, instead="write a file here, and copy it there afterwards")
         if self.order not in ORDERS:
             raise InputError(f"unknown order {self.order!r}", hint=f"known: {', '.join(ORDERS)}", where="--order")
 
@@ -145,6 +144,14 @@ class JobRequest:
     def checkpoint_base(self) -> Path:
         """Where the checkpoints of all tags are; nothing is created."""
         return Path(self.checkpoint_dir) if self.checkpoint_dir else Path(self.output.rstrip("/") + ".checkpoint")
+
+
+def _check_place(name: str, said: str, *, instead: str) -> None:
+    if not said.strip():
+        hint = f"write a path after --{name}; is a variable of the shell not set?"
+        raise InputError(f"the {name} has no name", hint=hint, where=f"--{name}")
+    if is_url(said):
+        raise InputError(f"the {name} {said} is a URL; rows are in files", hint=instead, where=f"--{name}")
 
 
 @dataclass(frozen=True)

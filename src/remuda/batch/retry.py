@@ -12,8 +12,7 @@ from remuda.policy.backoff import backoff_s
 
 #: HTTP answers after which the same request may succeed.
 RETRYABLE: Final = frozenset({408, 409, 425, 429, 500, 502, 503, 504})
-#: A server that asks for longer than this is asked again anyway.
-LONGEST_S: Final = 600.0
+_YEAR_S: Final = 366 * 86400.0
 _FIRST_S: Final = 0.5
 _MOST_S: Final = 30.0
 
@@ -26,7 +25,7 @@ def retry_after_s(header: str, now: float) -> float | None:
         now: seconds since the epoch.
 
     Returns:
-        0 to `LONGEST_S`, or None when the header says nothing.
+        0 to a year, or None when the header says nothing.
     """
     text = header.strip()
     if not text:
@@ -39,7 +38,7 @@ def retry_after_s(header: str, now: float) -> float | None:
         except (ValueError, TypeError, OverflowError):
             return None
         wait = (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() - now
-    return min(max(wait, 0.0), LONGEST_S) if wait == wait else None  # noqa: PLR0124 - false for NaN
+    return min(max(wait, 0.0), _YEAR_S) if wait == wait else None  # noqa: PLR0124 - false for NaN
 
 
 def delay_s(failures: int, retry_after: str, *, key: str, now: float) -> float:

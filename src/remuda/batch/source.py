@@ -6,6 +6,7 @@ import codecs
 import csv
 import difflib
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
@@ -16,12 +17,12 @@ from remuda.batch.csvfile import CSV_OPTIONS, CsvFormat
 from remuda.batch.expand import expand_input, format_of
 from remuda.batch.infer import TypeUnion, to_array
 from remuda.batch.lines import BadLine, read_lines
+from remuda.batch.partitions import Partitions
 from remuda.batch.schemas import merge, see_twins
 
 if TYPE_CHECKING:
     import threading
     from collections.abc import Iterator, Mapping, Sequence
-    from pathlib import Path
 
 CHUNK_ROWS: Final = 1024
 _READ_BUFFER: Final = 1 << 20
@@ -75,6 +76,8 @@ class Source:
         self.pattern = pattern
         self.limit = limit
         self.files = expand_input(pattern)
+        is_folder = Path(pattern).is_dir()
+        self._partitions = Partitions(Path(pattern), self.files if is_folder else [])
         self.format = format_of(self.files[0])
         self.empty = [path for path in self.files if self.format != "parquet" and _is_empty(path)]
         """Text files without a word: they have no rows, and no columns."""
@@ -114,6 +117,9 @@ class Source:
                 schemas.append((path, footer.schema.to_arrow_schema()))
         see_twins(schemas[0][1], files[0])
         self._schema, self._doubtful = merge(schemas)
+        for item in self._partitions.schema:
+            if item.name not in self._schema.names:  # what a file says of its rows itself counts
+                self._schema = self._schema.append(item)
         if self.format == "parquet":
             self.total = min(rows, self.limit) if self.limit else rows
 
@@ -253,8 +259,10 @@ class Source:
         if path in self.empty:
             return
         if self.format == "jsonl":
+            said = self._partitions.of(path)
             for records, bad in read_lines(path, self._chunk_rows):
-                yield Chunk(0, len(records), records=records, bad=bad)
+                told = [{**record, **said, **record} for record in records] if said else records
+                yield Chunk(0, len(records), records=told, bad=bad)
             return
         for batch in self._parquet(path, columns) if self.format == "parquet" else self._csv.batches(path):
             if batch.num_rows:
@@ -282,7 +290,8 @@ class Source:
         arrays = []
         for item in wanted:
             if item.name not in batch.schema.names:
-                arrays.append(pa.nulls(batch.num_rows, item.type))
+                value = pa.scalar(self._partitions.of(path).get(item.name), item.type)
+                arrays.append(pa.repeat(value, batch.num_rows))
                 continue
             column = batch.column(item.name)
             try:

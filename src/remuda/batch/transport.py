@@ -6,7 +6,7 @@ import os
 import re
 import urllib.request
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 from urllib.parse import urlsplit
 
 import aiohttp
@@ -67,6 +67,9 @@ class Transport(Protocol):
         ...
 
 
+_ENCODINGS: Final = "gzip, deflate"
+
+
 class AiohttpTransport:
     """Keep-alive connections over aiohttp; one per request in flight.
 
@@ -92,7 +95,9 @@ class AiohttpTransport:
         self._urls: dict[str, URL] = {}
         self._opening = Opening()
         self._flights = Flights(hearing or Hearing(), self._post)
-        fixed = {"Content-Type": "application/json", **(headers or {})}
+        # Answers are small and the network is near: compressing them costs more than it saves. But a gateway that
+        # compresses unasked takes what it likes best, and these two can be read here.
+        fixed = {"Content-Type": "application/json", "Accept-Encoding": _ENCODINGS, **(headers or {})}
         if api_key:
             fixed["Authorization"] = f"Bearer {api_key}"
         proxy = proxy_of(self._base)
@@ -101,8 +106,7 @@ class AiohttpTransport:
             cookie_jar=aiohttp.DummyCookieJar(),
             timeout=aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_S),
             headers=fixed,
-            # Answers are small and the network is near: compressing them costs more than it saves.
-            skip_auto_headers=("Accept-Encoding", "User-Agent"),
+            skip_auto_headers=("User-Agent",),
             **proxy,
         )
 

@@ -98,7 +98,7 @@ def _target_options(command: Any) -> Any:
     help="Which rows are asked first; the output keeps the input's order. prefix: those that begin alike.",
 )
 @click.option("--num-threads", default=1, type=click.IntRange(min=1), help="Files of a folder output.")
-@click.option("-l", "--limit", default=0, type=click.IntRange(min=0), help="Only the first so many rows; 0: all.")
+@click.option("-l", "--limit", type=click.IntRange(min=1), help="Only the first N rows.")
 @click.option("--detach", is_flag=True, help="Return at once; the job survives this terminal.")
 @click.option("--local", is_flag=True, help="Run in this process, even if the swarm is on a cluster.")
 @click.option("--data-backend", default="arrow", show_default=True, help="arrow, or pandas for user jobs.")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -13,6 +12,7 @@ from remuda.base.errors import InputError
 from remuda.base.paths import state_paths
 from remuda.base.settings import setting
 from remuda.base.units import parse_duration
+from remuda.batch.expand import absolute
 from remuda.batch.prepare import check
 from remuda.batch.request import JobRequest
 from remuda.batch.show import ProgressView
@@ -24,6 +24,7 @@ from remuda.control.jobs import JobFolder
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+    from pathlib import Path
 
     from remuda.control.drivers import Beside
     from remuda.control.targets import Target
@@ -98,13 +99,13 @@ def _request(job_class: str, options: dict[str, Any], target: Target) -> JobRequ
         endpoint=target.endpoint,
         swarm_dir=target.swarm_dir,
         model=target.model,
-        input=_absolute(options["input_"]),
-        output=_absolute(options["output"]),
+        input=absolute(options["input_"]),
+        output=absolute(options["output"]),
         job=job_class,
         job_kwargs=options["job_kwargs"],
         api_key_env=target.api_key_env,
         api_key_file=target.api_key_file,
-        checkpoint_dir=_absolute(options["checkpoint_dir"]) if options["checkpoint_dir"] else "",
+        checkpoint_dir=absolute(options["checkpoint_dir"]) if options["checkpoint_dir"] else "",
         checkpoint_tag=options["checkpoint_tag"],
         resume=not options["no_resume"],
         checkpointing=not options["no_checkpointing"],
@@ -115,7 +116,7 @@ def _request(job_class: str, options: dict[str, Any], target: Target) -> JobRequ
         order=options["order"],
         slots=target.slots,
         num_threads=options["num_threads"],
-        limit=options["limit"],
+        limit=options["limit"] or 0,
         input_column=options["input_column"],
         output_columns=options["output_columns"],
         id_column=options["id_column"],
@@ -126,14 +127,6 @@ def _request(job_class: str, options: dict[str, Any], target: Target) -> JobRequ
         shard_output=options["shard_output"],
         checkpoint_interval=options["checkpoint_interval"],
     )
-
-
-def _absolute(path: str) -> str:
-    """The driver may run elsewhere; patterns stay what they are."""
-    if not path.strip():
-        return ""  # which is no path, and not this directory
-    folder = path.endswith("/")
-    return str(Path(path).expanduser().absolute()) + ("/" if folder else "")
 
 
 @contextmanager

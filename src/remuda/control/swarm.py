@@ -157,13 +157,14 @@ class Swarm:
         Raises:
             RemudaError: what ended it; finished rows are kept.
         """
+        from remuda.batch.expand import absolute
         from remuda.batch.prepare import check
         from remuda.batch.request import JobRequest
 
         named = isinstance(job, str)
         what = job if isinstance(job, str) else f"{type(job).__module__}:{type(job).__qualname__}"
         given = {
-            "input": str(Path(input_path).absolute()), "output": str(Path(output_path).absolute()), "job": what,
+            "input": absolute(str(input_path)), "output": absolute(str(output_path)), "job": what,
             "endpoint": self.target.endpoint, "swarm_dir": self.target.swarm_dir, "model": self.target.model,
             "api_key_file": self.target.api_key_file, "slots": self.target.slots,
         }  # fmt: skip

@@ -18,6 +18,7 @@ import asyncio
 import collections
 import dataclasses
 import random
+import re
 import signal
 import sys
 from dataclasses import dataclass, field
@@ -82,6 +83,8 @@ class State:
     prompts: collections.Counter[str] = field(default_factory=collections.Counter)
     keys: int = 0
     """Requests that came with a key, of whatever value."""
+    encoding: str | None = None
+    """What the first request said that it accepts."""
     queue: collections.deque[Callable[[], None]] = field(default_factory=collections.deque)
 
     def stats(self) -> dict[str, object]:
@@ -93,6 +96,7 @@ class State:
             "peak": self.peak,
             "prompts": dict(self.prompts),
             "keys": self.keys,
+            "encoding": self.encoding,
         }
 
 
@@ -197,6 +201,9 @@ class StubProtocol(asyncio.Protocol):
             return
         path = head.split(b" ", 2)[1].decode()
         self.state.keys += b"\r\nauthorization:" in head.lower()
+        if self.state.encoding is None:
+            found = re.search(rb"\r\naccept-encoding:[ \t]*([^\r]*)", head, re.IGNORECASE)
+            self.state.encoding = found[1].decode() if found else ""
         if behaviour.location and not path.startswith(("/moved/", "/stub/")):
             self.write(encode(behaviour.status, b"", f"location: {behaviour.location}\r\n"))
             return

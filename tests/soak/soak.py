@@ -28,7 +28,7 @@ JOBS = 1
 #: What may be said of an allocation, by what was done to it.
 TRUE_REASONS = {
     "child": r"^killed by signal 9",
-    "program": r"node program.*killed by signal 9|killed by signal 9, node program and all",
+    "program": r"node program.*killed( by signal 9)?|killed by signal 9, node program and all",
     "node": r"its node failed",
 }
 

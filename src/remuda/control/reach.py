@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from remuda.base.ids import api_path
 from remuda.control.client import HostClient, connect
+from remuda.supervise.facts import UNANSWERED
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -28,8 +29,9 @@ def silence(view: Mapping[str, Any], client: HostClient | None = None, *, limit_
         task: Mapping[str, Any] = next(iter(view["tasks"]), {})
         if task.get("native") or task.get("phase") not in (None, "submitting"):
             return ""
-        if said := view["unreachable"] or task.get("reason", ""):
-            return str(said)
+        reason = str(task.get("reason", ""))
+        if said := view["unreachable"] or (reason if reason.startswith(UNANSWERED) else ""):
+            return str(said).removeprefix(UNANSWERED)
         time.sleep(_LOOK_AGAIN_S)
         view = host.get(api_path(view["name"]))
     return ""

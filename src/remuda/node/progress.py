@@ -10,12 +10,10 @@ from __future__ import annotations
 import json
 import math
 import os
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 from remuda.node import private
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 FILE = "progress.json"
 VARIABLE = "REMUDA_PROGRESS_FILE"
@@ -124,9 +122,21 @@ class Unwatched(ProgressFile):
         return self.metrics
 
 
-def environment(run_dir: Path, env: dict[str, str]) -> dict[str, str]:
+def tools_beside(program: str, run_dir: Path) -> Path:
+    """Where the tools of a node program lie: beside its archive, since a purge of run directories must not take them.
+
+    Args:
+        program: path of this module, inside the archive or not.
+        run_dir: where they lie when the program runs from its sources.
+    """
+    archive, suffix, _ = program.partition(".pyz" + os.sep)
+    return Path(archive + "-tools") if suffix else run_dir
+
+
+def environment(run_dir: Path, env: dict[str, str], tools: Path | None = None) -> dict[str, str]:
     """What is added to a script's environment so that it finds file and tools."""
-    bin_dir, module_dir = str(run_dir / "bin"), str(run_dir / "python")
+    tools = tools or tools_beside(__file__, run_dir)
+    bin_dir, module_dir = str(tools / "bin"), str(tools / "python")
     path = env.get("PATH", os.defpath)
     modules = env.get("PYTHONPATH", "")
     return {
@@ -136,19 +146,30 @@ def environment(run_dir: Path, env: dict[str, str]) -> dict[str, str]:
     }
 
 
-def install(run_dir: Path) -> None:
-    """Put the tools into the allocation's directory.
+def install(run_dir: Path, tools: Path | None = None) -> None:
+    """Put the tools where `environment` says that they are.
 
     Raises:
         OSError: it cannot be written.
     """
+    tools = tools or tools_beside(__file__, run_dir)
     for folder, name, text in (("bin", COMMAND, _SHELL), ("python", MODULE, _PYTHON)):
-        (run_dir / folder).mkdir(mode=0o700, exist_ok=True)
-        draft = run_dir / folder / f".{name}.draft"
+        place = tools / folder
+        place.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if _has(place / name, text):
+            continue
+        draft = place / f".{name}.{os.uname().nodename}.{os.getpid()}"  # several nodes may write them at once
         with private.open_new(draft) as file:
             file.write(text)
         draft.chmod(0o700)
-        draft.replace(run_dir / folder / name)
+        draft.replace(place / name)
+
+
+def _has(path: Path, text: str) -> bool:
+    try:
+        return path.read_text() == text and os.access(path, os.X_OK)
+    except (OSError, ValueError):
+        return False
 
 
 _SHELL = r"""#!/bin/sh

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from remuda.supervise.hearing import Silent
     from remuda.wire.report import Report
 
+UNANSWERED = "no answer from the backend, asking again: "
+"""Before the backend's own words, in the reason of a task that is being submitted."""
 _AGAIN_S = 5.0
 """Before a backend that did not answer is asked for the same submission again."""
 _SURELY_PENDING_S = 60.0
@@ -60,7 +62,7 @@ def refused(task: Task, group: Group, reason: str, now: float, *, permanent: boo
 
 def unanswered(task: Task, reason: str, now: float) -> Task:
     """Nobody knows whether the backend took the submission: stay, and ask again under the same token."""
-    return replace(task, not_before=now + _AGAIN_S, reason=f"no answer from the backend, asking again: {reason}")
+    return replace(task, not_before=now + _AGAIN_S, reason=f"{UNANSWERED}{reason}")
 
 
 def released(task: Task) -> Task:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -53,10 +54,36 @@ async def test_a_killed_node_program_takes_its_task_with_it(bed: LocalBed, knows
         bed.again()
     os.kill(claim_of(bed, handle).pid, signal.SIGKILL)
     seen = await bed.until(handle, is_over)
-    assert (seen.life, seen.exit_code, seen.signal, seen.native_state) == (Life.ENDED, None, 9, "killed")
-    assert seen.reason == "the node program was killed by signal 9"
+    signal_ = 9 if knows_it else 0  # who did not start it is not told which
+    assert (seen.life, seen.exit_code, seen.signal, seen.native_state) == (Life.ENDED, None, signal_, "killed")
+    assert seen.reason == "the node program was killed" + (" by signal 9" if knows_it else "")
     assert seen.evidence == "begun\n"
     assert bed.pids(handle.token) == set()
+
+
+@pytest.mark.parametrize(
+    ("code", "knows_it", "said"),
+    [
+        (0, True, "the node program ended with code 0"),
+        (7, True, "the node program ended with code 7"),
+        (7, False, "how the node program ended is not known"),
+    ],
+)
+async def test_a_directory_that_was_purged_is_told_and_no_signal_invented(
+    bed: LocalBed, code: int, knows_it: bool, said: str
+) -> None:
+    go = bed.workloads.parent / "go"
+    handle = await bed.start("sh", "-c", f"echo begun; while [ ! -e {go} ]; do sleep 0.05; done; exit {code}")
+    await bed.until_text(handle, "begun")
+    if not knows_it:
+        await bed.until(handle, is_running)  # the claim is known, as to a host that goes on
+        bed.again()
+        await bed.until(handle, is_running)
+    shutil.rmtree(bed.folder(handle.token))
+    go.touch()
+    seen = await bed.until(handle, is_over)
+    assert (seen.signal, seen.exit_code) == (0, code if knows_it else None)
+    assert seen.reason == f"its directory {bed.folder(handle.token)} is gone; {said}"
 
 
 async def test_the_signal_that_killed_it_is_told_by_whoever_started_it(bed: LocalBed) -> None:

@@ -5,21 +5,17 @@ from __future__ import annotations
 import json
 import math
 import os
-import shutil
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from remuda.node.progress import MAX_METRICS, environment, install, parse
+from remuda.node.progress import MAX_METRICS, environment, install, parse, tools_beside
 from remuda.node.watch import stalled
 from remuda.wire.report import Report
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 @pytest.mark.parametrize(
@@ -67,9 +63,19 @@ def test_any_bytes_are_taken(data: bytes) -> None:
     parse(data)
 
 
-def test_the_environment_keeps_what_was_there() -> None:
-    from pathlib import Path
+@pytest.mark.parametrize(
+    ("program", "tools"),
+    [
+        ("/h/node/remuda-node-1a2b.pyz/remuda/node/progress.py", "/h/node/remuda-node-1a2b-tools"),
+        ("/src/remuda/node/progress.py", "/r"),
+    ],
+)
+def test_the_tools_lie_beside_the_archive(program: str, tools: str) -> None:
+    """A purge of run directories does not take them."""
+    assert tools_beside(program, Path("/r")) == Path(tools)
 
+
+def test_the_environment_keeps_what_was_there() -> None:
     folder = Path("/r")
     assert environment(folder, {"PATH": "/bin", "PYTHONPATH": "/mine"}) == {
         "REMUDA_PROGRESS_FILE": "/r/progress.json",
@@ -108,12 +114,10 @@ BROKEN_PLACES = {
 @pytest.mark.parametrize("words", ["3/10 --metric loss=2.5", "nonsense", "--step", "--metric x=y", "--nothing 1", ""])
 def test_the_tools_never_fail_their_caller(place: str, words: str, tmp_path: Path) -> None:
     """A training script with `set -euo pipefail` goes on, and so does one in Python."""
-    folder = tmp_path / "attempt"
+    folder, tools = tmp_path / "attempt", tmp_path / "tools"
     folder.mkdir()
-    install(folder)
-    tools = tmp_path / "tools"
-    shutil.copytree(folder, tools)
-    env = {**os.environ, **environment(tools, dict(os.environ)), "REMUDA_PROGRESS_FILE": f"{folder}/progress.json"}
+    install(folder, tools)
+    env = {**os.environ, **environment(folder, dict(os.environ), tools)}
     python = "from remuda_progress import progress; progress(3, 10, loss=2.5); progress(object(), message=b'x', a=[])"
     python = f'{sys.executable} -c "{python}; progress(); progress(1, 2, chr(120), 3)"'
     script = f"set -euo pipefail\n{BROKEN_PLACES[place]}\nremuda-progress {words}\n{python}\necho on"

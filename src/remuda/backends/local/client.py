@@ -105,6 +105,8 @@ class LocalClient:
             if self.claim(token) is not None:
                 # It claimed and ended between our two looks.
                 return self.look(token, found)
+            if not self.folder(token).exists():  # with the claim in it
+                return self._without_record(token, str(pid), os.uname().nodename, code)
             evidence = last_text(self.folder(token) / "node.log", 4000)
             why = f"{meaning(code)}: " if code in MEANINGS else ""
             how = f"ended with code {code}" if code >= 0 else f"was killed by signal {-code}"
@@ -152,9 +154,27 @@ class LocalClient:
         if code == NO_ROOM:  # so full that its last word could not be written
             return Observed(Life.ENDED, str(claim.pid), "failed", claim.node, meaning(code), exit_code=code,
                             evidence=evidence)  # fmt: skip
-        number = -code if code is not None and code < 0 else 9
-        reason = f"the node program was killed by signal {number}"
-        return Observed(Life.ENDED, str(claim.pid), "killed", claim.node, reason, signal=number, evidence=evidence)
+        return self._without_record(token, str(claim.pid), claim.node, code, evidence)
+
+    def _without_record(self, token: str, native: str, node: str, code: int | None, evidence: str = "") -> Observed:
+        number = -code if code is not None and code < 0 else 0
+        is_gone = not self.folder(token).exists()  # as after a purge of scratch; else it leaves a record unless killed
+        if code is None:
+            how = "how the node program ended is not known" if is_gone else "the node program was killed"
+        else:
+            how = f"the node program {f'was killed by signal {number}' if number else f'ended with code {code}'}"
+        reason = f"its directory {self.folder(token)} is gone; {how}" if is_gone else how
+        state = "failed" if code is not None and not number else "killed"
+        return Observed(
+            Life.ENDED,
+            native,
+            state,
+            node,
+            reason,
+            exit_code=None if number else code,
+            signal=number,
+            evidence=evidence,
+        )
 
     def exit_record(self, token: str) -> ExitRecord | None:
         """Last word of the node program, None while there is none."""

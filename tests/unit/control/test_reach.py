@@ -1,0 +1,45 @@
+"""Whether a command says that the host does not reach the cluster."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from remuda.control.reach import silence
+from remuda.supervise.facts import UNANSWERED
+
+
+class Host:
+    """Answers with one view after the other."""
+
+    def __init__(self, *views: dict[str, Any]) -> None:
+        self._views = list(views)
+
+    def get(self, _: str) -> dict[str, Any]:
+        return self._views.pop(0) if len(self._views) > 1 else self._views[0]
+
+
+def view(phase: str, reason: str = "", *, native: str = "", unreachable: str = "") -> dict[str, Any]:
+    return {
+        "name": "train", "unreachable": unreachable, "tasks": [{"phase": phase, "reason": reason, "native": native}],
+    }  # fmt: skip
+
+
+FIRST = view("submitting", "first attempt")
+
+
+@pytest.mark.parametrize(
+    ("views", "said"),
+    [
+        pytest.param([view("pending", native="12")], "", id="submitted"),
+        pytest.param([FIRST, FIRST, view("pending", native="12")], "", id="submitted after a while"),
+        pytest.param([FIRST, view("waiting", "sbatch refused")], "", id="refused"),
+        pytest.param([FIRST], "", id="not yet"),
+        pytest.param([FIRST, view("submitting", f"{UNANSWERED}no squeue")], "no squeue", id="no answer to sbatch"),
+        pytest.param([view("submitting", "first attempt", unreachable="no squeue")], "no squeue", id="none to squeue"),
+    ],
+)
+def test_silence(views: list[dict[str, Any]], said: str) -> None:
+    host: Any = Host(*views)
+    assert silence(views[0], host, limit_s=0.3) == said

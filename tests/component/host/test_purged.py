@@ -1,4 +1,4 @@
-"""Run directories are removed under a run, as purges of scratch do: the script goes on, and what is said of it is true."""
+"""A run's directory is removed, as purges of scratch do: the script goes on, and what is said of its end is true."""
 
 from __future__ import annotations
 

@@ -13,39 +13,54 @@ from remuda import __version__
 from remuda.base.errors import RemudaError
 from remuda.cli.lazy import LazyGroup
 
-COMMANDS = {
-    "up": ("remuda.cli.up:up", "Bring up a swarm and print its endpoint."),
-    "serve": ("remuda.cli.up:serve", "Serve a model on this machine, without a document."),
-    "down": ("remuda.cli.up:down", "Take workloads down; returns when nothing is left."),
-    "scale": ("remuda.cli.up:scale", "Change the number of replicas of a swarm that is up."),
-    "run": ("remuda.cli.run:run", "Start scripts and keep them running."),
-    "list": ("remuda.cli.runs:list_", "List supervised runs."),
-    "pause": ("remuda.cli.runs:pause", "Leave alone what runs, begin nothing new."),
-    "unpause": ("remuda.cli.runs:unpause", "Go on keeping it running."),
-    "stop": ("remuda.cli.runs:stop", "Stop runs; returns when nothing is left."),
-    "set": ("remuda.cli.settings:set_", "Change settings of a run while it is kept; list them."),
-    "restart": ("remuda.cli.runs:restart", "Begin a run again; give what failed or ended a new attempt."),
-    "status": ("remuda.cli.status:status", "Show workloads, or one in detail."),
-    "logs": ("remuda.cli.status:logs", "Print the output of a task."),
-    "explain": ("remuda.cli.status:explain", "Say why a workload is as it is."),
-    "events": ("remuda.cli.status:events", "Print the story of a workload."),
-    "swarm": ("remuda.cli.swarm:swarm", "List and describe swarms."),
-    "gpus": ("remuda.cli.gpus:gpus", "Show GPUs by partition: how many there are, how many are free."),
-    "nodes": ("remuda.cli.nodes:nodes", "List, ban and test nodes; show what speaks against them."),
-    "import": ("remuda.cli.import_:import_", "Take over what another supervisor kept."),
-    "job": ("remuda.cli.job:job", "Run batch jobs and scripts against an endpoint."),
-    "pool": ("remuda.cli.pool:pool", "Bring up several swarms, so many at once, and run each one's job."),
-    "config": ("remuda.cli.config:config", "Check documents, show values and their origins, print schemas."),
-    "init": ("remuda.cli.config:init", "Write a file of your own defaults."),
-    "host": ("remuda.cli.host:host", "Start, stop and look at the host process."),
-    "doctor": ("remuda.cli.doctor:doctor", "Look whether all is well; find and end what nobody wants any more."),
-    "db": ("remuda.cli.db:db", "Look after the state database."),
-    "demo": ("remuda.cli.demo:demo", "Show the main job on this machine, with a real engine and router."),
-    "try": ("remuda.cli.try_:try_", "Real clusters on this machine, to try things and to rehearse failures."),
-    "rehearse": ("remuda.cli.rehearse:rehearse", "Play a run through invented failures and compare policies."),
-    "completion": ("remuda.cli.completion:completion", "Print the shell completion script."),
-    "version": ("remuda.cli.completion:version", "Print the version."),
+GROUPS = {
+    "Serve": {
+        "serve": ("remuda.cli.up:serve", "Serve one model on this machine; no config file needed."),
+        "up": ("remuda.cli.up:up", "Start a swarm from its YAML file and print its URL."),
+        "scale": ("remuda.cli.up:scale", "Change how many replicas a running swarm has."),
+        "swarm": ("remuda.cli.swarm:swarm", "List swarms, or print one swarm's full settings."),
+        "pool": ("remuda.cli.pool:pool", "Work through many swarms from one file, a few at a time."),
+        "down": ("remuda.cli.up:down", "Shut down swarms, runs or jobs, and check that nothing is left."),
+    },
+    "Batch": {
+        "job": ("remuda.cli.job:job", "Run prompts or scripts against an endpoint; manage jobs."),
+    },
+    "Train": {
+        "run": ("remuda.cli.run:run", "Run a script and restart it until it finishes."),
+        "list": ("remuda.cli.runs:list_", "List your runs."),
+        "pause": ("remuda.cli.runs:pause", "Stop restarting a run; what is running keeps running."),
+        "unpause": ("remuda.cli.runs:unpause", "Resume restarting a paused run."),
+        "stop": ("remuda.cli.runs:stop", "Stop runs and wait until they are gone."),
+        "restart": ("remuda.cli.runs:restart", "Restart a run, or whatever failed in a swarm."),
+        "set": ("remuda.cli.settings:set_", "Show or change the settings of a live run."),
+    },
+    "Look": {
+        "status": ("remuda.cli.status:status", "Show everything you have running, or one item in detail."),
+        "logs": ("remuda.cli.status:logs", "Print or follow the output of a run or a replica."),
+        "explain": ("remuda.cli.status:explain", "Explain why something is waiting, failed or restarted."),
+        "events": ("remuda.cli.status:events", "Show the history of a swarm or run."),
+    },
+    "Cluster": {
+        "gpus": ("remuda.cli.gpus:gpus", "Show how many GPUs are free, by partition and type."),
+        "nodes": ("remuda.cli.nodes:nodes", "List, test and ban nodes; show what went wrong on them."),
+    },
+    "Try it": {
+        "demo": ("remuda.cli.demo:demo", "Tour on this machine: serve, query, clean up."),
+        "try": ("remuda.cli.try_:try_", "Start a practice Slurm cluster on your laptop."),
+        "rehearse": ("remuda.cli.rehearse:rehearse", "Simulate a month of failures and compare policies."),
+    },
+    "Set up": {
+        "config": ("remuda.cli.config:config", "Validate config files and show where each value comes from."),
+        "init": ("remuda.cli.config:init", "Create a file with your personal defaults."),
+        "import": ("remuda.cli.import_:import_", "Import runs and bans from Shepherd."),
+        "host": ("remuda.cli.host:host", "Start, stop or inspect the background process."),
+        "doctor": ("remuda.cli.doctor:doctor", "Check the installation; find and clean up leftovers."),
+        "db": ("remuda.cli.db:db", "Back up, restore, upgrade or prune the state database."),
+        "completion": ("remuda.cli.completion:completion", "Print the tab-completion script for your shell."),
+        "version": ("remuda.cli.completion:version", "Print the version."),
+    },
 }
+COMMANDS = {name: command for group in GROUPS.values() for name, command in group.items()}
 
 
 class Printed:
@@ -56,12 +71,12 @@ class Printed:
 
 @click.group(
     cls=LazyGroup,
-    commands=COMMANDS,
+    groups=GROUPS,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
 )
 @click.version_option(__version__, "--version", prog_name="remuda", message="%(prog)s %(version)s")
 def cli() -> None:
-    """Run LLM and GPU work on the machines you have, keep it running, and measure it."""
+    """Keep training and LLM serving alive on the machines you have."""
 
 
 def main(argv: list[str] | None = None) -> int:

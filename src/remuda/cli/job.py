@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from remuda.base.ids import api_path
-from remuda.cli.lazy import NearGroup
+from remuda.cli.lazy import NearGroup, examples
 from remuda.cli.show import age, echo, pairs, print_json, say, table
 
 if TYPE_CHECKING:
@@ -71,7 +71,12 @@ def _target_options(command: Any) -> Any:
     return command
 
 
-@job.command()
+@job.command(
+    epilog=examples(
+        "remuda job submit --name chat -i in.parquet -o out.parquet",
+        "remuda job submit --endpoint http://host:8000/v1 -i in.jsonl -o out.jsonl --limit 20",
+    )
+)
 @click.argument("job_class", default="chat", metavar="[JOB]")
 @_target_options
 @click.option(

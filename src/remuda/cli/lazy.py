@@ -13,6 +13,18 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 
+#: What users of other tools type, and what does it here.
+_ELSEWHERE = {
+    "ps": "status", "top": "status --watch", "ls": "list", "cancel": "stop", "kill": "stop", "rm": "down --remove",
+    "delete": "down --remove", "launch": "up", "submit": "run", "start": "up", "queue": "list", "resume": "unpause",
+}  # fmt: skip
+
+
+def examples(*commands: str) -> str:
+    """The end of a page of help: what to type."""
+    return "\b\nExamples:\n" + "\n".join(f"  {command}" for command in commands)
+
+
 def meant_by(word: str) -> str:
     """What to type where a file stands in the place of a command; empty for what is none."""
     path = Path(word)
@@ -33,6 +45,8 @@ class NearGroup(click.Group):
         except click.UsageError as error:
             if instead := meant_by(args[0]):
                 raise click.UsageError(f"{args[0]} is a file and no command: {instead}", ctx) from None
+            if instead := _ELSEWHERE.get(args[0]) if ctx.parent is None else None:
+                raise click.UsageError(f"{error.message} It is: remuda {instead}", ctx) from None
             near = difflib.get_close_matches(args[0], self.list_commands(ctx), 1)
             if near and "Did you mean" not in error.message:
                 raise click.UsageError(f"{error.message} Did you mean '{near[0]}'?", ctx) from None
@@ -40,11 +54,12 @@ class NearGroup(click.Group):
 
 
 class LazyGroup(NearGroup):
-    """Commands as `name -> ("module:attribute", one line of help)`."""
+    """Commands by group, as `name -> ("module:attribute", one line of help)`."""
 
-    def __init__(self, *args: Any, commands: Mapping[str, tuple[str, str]], **kwargs: Any) -> None:
+    def __init__(self, *args: Any, groups: Mapping[str, Mapping[str, tuple[str, str]]], **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.lazy = dict(commands)
+        self.groups = groups
+        self.lazy = {name: command for group in groups.values() for name, command in group.items()}
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Names, in the order in which they are declared."""
@@ -64,5 +79,7 @@ class LazyGroup(NearGroup):
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """The list of commands, without importing them."""
         del ctx
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, text) for name, (_, text) in self.lazy.items()])
+        width = max(map(len, self.lazy))
+        for title, commands in self.groups.items():
+            with formatter.section(title):
+                formatter.write_dl([(name.ljust(width), text) for name, (_, text) in commands.items()])

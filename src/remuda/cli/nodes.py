@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from remuda.base.units import show_duration
-from remuda.cli.lazy import NearGroup
+from remuda.cli.lazy import NearGroup, examples
 from remuda.cli.show import console, echo, is_terminal, print_json, say, style_of, table, words
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ def nodes(context: click.Context, listing: bool, partition: str, backend: str, a
         raise click.UsageError(f"write options behind the command: remuda nodes {context.invoked_subcommand} …")
 
 
-@nodes.command(name="list")
+@nodes.command(name="list", epilog=examples("remuda nodes list -p gpu-a100"))
 @_PARTITION
 @_BACKEND
 @_JSON
@@ -98,7 +98,7 @@ def _node_words(words: tuple[str, ...], node: str) -> str:
 _NODE = click.option("--node", default="", help="The same as NODE.")
 
 
-@nodes.command()
+@nodes.command(epilog=examples("remuda nodes ban node017 --ttl 12h"))
 @click.argument("words", nargs=-1, metavar="NODE...")
 @_NODE
 @click.option("--ttl", default="12h", show_default=True, help="How long: seconds, 90s, 1h, 7d.")

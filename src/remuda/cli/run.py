@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, get_args
 
 import click
 
+from remuda.cli.lazy import examples
 from remuda.cli.show import echo, print_json, say
 from remuda.specs.run import ALIASES, FLAGS, SWITCHES, RunSpec
 
@@ -72,7 +73,10 @@ class _WithArguments(click.Command):
         return [*super().collect_usage_pieces(ctx), "[-- ARGS]"]
 
 
-@click.command(cls=_WithArguments)
+@click.command(
+    cls=_WithArguments,
+    epilog=examples("remuda run train.sh --gpus 4 --min-vram 40", "remuda run train.sh --follow -- --lr 0.1"),
+)
 @click.argument("scripts", nargs=-1, required=True, metavar="SCRIPT...")
 @_options
 @click.option("--dry-run", is_flag=True, help="Show exactly what would be sent, and send nothing.")

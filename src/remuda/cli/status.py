@@ -14,13 +14,14 @@ from remuda.base.ids import api_path
 from remuda.base.text import clean_json
 from remuda.base.units import show_count, show_duration
 from remuda.cli import taskview
+from remuda.cli.lazy import examples
 from remuda.cli.show import age, echo, is_terminal, pairs, print_json, style_of, table
 
 _AGAIN_S = 2.0
 """Between two looks of `--watch`."""
 
 
-@click.command()
+@click.command(epilog=examples("remuda status", "remuda status chat --watch"))
 @click.argument("name", required=False)
 @click.option("-a", "--all", "everything", is_flag=True, help="Those that are down, too.")
 @click.option("-w", "--watch", is_flag=True, help="Show it again every two seconds.")
@@ -115,7 +116,7 @@ def _router(view: dict[str, Any]) -> str:
     return text
 
 
-@click.command()
+@click.command(epilog=examples("remuda logs train -f", "remuda logs chat --task router/0 -n 20"))
 @click.argument("name")
 @click.option("-f", "--follow", is_flag=True, help="Go on with new lines until the task ends.")
 @click.option(
@@ -146,7 +147,7 @@ def logs(
             click.echo(line, color=True) if form == "raw" else echo(line)
 
 
-@click.command()
+@click.command(epilog=examples("remuda explain train", "remuda explain train --json"))
 @click.argument("name")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def explain(name: str, as_json: bool) -> None:

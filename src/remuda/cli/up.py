@@ -9,12 +9,13 @@ import click
 
 from remuda.base.ids import api_path
 from remuda.base.units import show_counted
+from remuda.cli.lazy import examples
 from remuda.cli.show import echo, print_json, say
 
 _USUAL = Path("swarm.yaml")
 
 
-@click.command()
+@click.command(epilog=examples("remuda up swarm.yaml", "remuda up swarm.yaml -r 4 --dry-run"))
 @click.argument("document", required=False, type=click.Path(path_type=Path))
 @click.option("-c", "--config", "file", type=click.Path(path_type=Path), help="The same: swarm document (YAML).")
 @click.option("-r", "--replicas", type=click.IntRange(min=1), help="Number of replicas; wins over the document.")
@@ -37,7 +38,7 @@ def up(document: Path | None, file: Path | None, *, dry_run: bool, wait: bool, a
     _bring(swarms.plan(_document(document, file), **given), dry_run=dry_run, wait=wait, as_json=as_json)
 
 
-@click.command()
+@click.command(epilog=examples("remuda serve model.gguf", "remuda serve Qwen/Qwen3-8B --engine vllm --gpus 2"))
 @click.argument("model")
 @click.option("-e", "--engine", default="", help="vllm, sglang, llamacpp or transformers; default: one that is here.")
 @click.option("-g", "--gpus", type=click.IntRange(min=0), help="GPUs of each replica; default: its share of all.")

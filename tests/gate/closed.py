@@ -34,7 +34,7 @@ _UNSHARE: Final = (
     "setpriv", "--pdeathsig", "KILL",
     "unshare", "--pid", "--fork", "--kill-child", "--mount", "--mount-proc", "--net", "--",
 )  # fmt: skip
-_KEPT: Final = ("remuda-ports-", "remuda-slurm-", "pytest-of-", "hsperfdata_")
+_KEPT: Final = ("remuda-ports-", "remuda-test-ports-", "remuda-slurm-", "pytest-of-", "hsperfdata_")
 """What the product, pytest and Java keep in /tmp by design, one folder a user."""
 _WAIT_S: Final = float(os.environ.get("PYTEST_GATE_WAIT", "30"))
 """Seconds that processes have for their end when all tests are done."""

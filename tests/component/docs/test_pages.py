@@ -93,7 +93,7 @@ def demo_output(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What `remuda demo` leaves behind that pages use."""
     folder = tmp_path_factory.mktemp("docs") / "demo-output"
     folder.mkdir()
-    make_tiny_model(folder / "tiny.gguf")
+    make_tiny_model(folder / "demo.gguf")
     shutil.copyfile(ROOT / "src/remuda/cli/prompts.parquet", folder / "prompts.parquet")
     return folder
 

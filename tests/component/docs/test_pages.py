@@ -1,8 +1,9 @@
 """What the pages tell people to type works, in the order in which they tell it.
 
 In a fence of `console` the lines after `$ ` are typed, a `\\` at the end goes on; what stands between is what it may
-look like. A fence of `python` is run; one that begins with `# NAME.py` or `# NAME.yaml` is written to that file. All of
-a page happens in one directory, with a state directory of its own. `text` is for what cannot run here.
+look like. A fence of `python` is run; one that begins with `# NAME.py`, `# NAME.yaml` or, behind `#!`, with `# NAME.sh`
+is written to that file. All pages happen in one directory, in the order in which the README names them, as a reader
+types them; each begins in a new shell and ends what it started. `text` is for what cannot run here.
 """
 
 from __future__ import annotations
@@ -25,9 +26,9 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parents[3]
 _FENCE = re.compile(r"^```([a-z]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-_FILE = re.compile(r"# ([\w./-]+\.(?:yaml|py|json|jsonl|env|txt)|\.env)\n")
+_FILE = re.compile(r"(?:#!.*\n)?# ([\w./-]+\.(?:yaml|py|sh|json|jsonl|env|txt)|\.env)\n")
 _TARGET = re.compile(r"^([a-z]+):", re.MULTILINE)
-RUN = {"console", "python", "yaml"}
+RUN = {"console", "python", "yaml", "sh"}
 SHOWN = {"", "text", "json", "mermaid"}
 
 
@@ -66,7 +67,13 @@ def fences(page: Path) -> list[Fence]:
     return [Fence(name, text.count("\n", 0, m.start()) + 1, m[1], m[2]) for m in _FENCE.finditer(text)]
 
 
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+def in_order() -> list[Path]:
+    """The README, the pages that it names, and the rest."""
+    named = [ROOT / link for link in re.findall(r"\]\((docs/[\w/-]+\.md)\)", (ROOT / "README.md").read_text())]
+    return list(dict.fromkeys([ROOT / "README.md", *named, *sorted((ROOT / "docs").rglob("*.md"))]))
+
+
+PAGES = in_order()
 FENCES = [fence for page in PAGES for fence in fences(page)]
 RUNNABLE = [page for page in PAGES if any(fence.language == "console" for fence in fences(page))]
 #: Pages that start a cluster; see `test_cluster_pages.py`.
@@ -103,9 +110,9 @@ class Reader:
 
     def __init__(self, home: Home, demo_output: Path) -> None:
         self.folder = home.root / "work"
-        shutil.copytree(demo_output, self.folder / "demo-output")
+        shutil.copytree(demo_output, self.folder / "demo-output", dirs_exist_ok=True)
         people = home.root / "people"
-        people.mkdir()
+        people.mkdir(exist_ok=True)
         programs = Path(sys.executable).parent
         self.env = {**home.env, "HOME": str(people), "PATH": f"{programs}:{home.env['PATH']}", "COLUMNS": "100"}
 
@@ -145,9 +152,17 @@ def read(page: Path, home: Home, demo_output: Path) -> None:
 @pytest.mark.parametrize(
     "page", [page for page in RUNNABLE if page not in ON_A_CLUSTER], ids=lambda page: str(page.relative_to(ROOT))
 )
-def test_a_page_from_top_to_bottom(page: Path, home: Home, demo_output: Path) -> None:
-    read(page, home, demo_output)
+def test_a_page_from_top_to_bottom(page: Path, shared_home: Home, demo_output: Path) -> None:
+    read(page, shared_home, demo_output)
     try:
-        until(lambda: not home.tokens(), f"{page.name} leaves nothing running", 60)
+        until(lambda: not shared_home.tokens(), f"{page.name} leaves nothing running", 60)
     except AssertionError as error:
-        raise AssertionError(f"{error}\n{home.log()}") from None
+        raise AssertionError(f"{error}\n{shared_home.log()}") from None
+    assert seen_by_git(shared_home.root / "work") == [], "who types the page does so in a clone of this repository"
+
+
+def seen_by_git(folder: Path) -> list[str]:
+    """What lies there that git would not ignore in a clone."""
+    made = sorted(path.name for path in folder.iterdir())
+    done = subprocess.run(["git", "check-ignore", *made], cwd=ROOT, capture_output=True, text=True, check=False)
+    return sorted(set(made) - set(done.stdout.split()))

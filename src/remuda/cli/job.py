@@ -228,7 +228,7 @@ def show_state(state: JobState, *, as_json: bool) -> None:
 @click.argument("job_id")
 @click.option("-f", "--follow", is_flag=True, help="Go on with new lines until the job ends.")
 @click.option(
-    "-n", "--lines", "tail", default=0, type=click.IntRange(min=0), help="Only the last so many lines; 0: all."
+    "-n", "--lines", "tail", default=0, type=click.IntRange(min=0), help="Show only the last N lines (0: all)."
 )
 @click.option("--raw", is_flag=True, help="As it was written, with colours and all that a terminal obeys.")
 def logs(job_id: str, follow: bool, tail: int, raw: bool) -> None:

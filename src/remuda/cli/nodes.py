@@ -184,7 +184,7 @@ def _read_env(_: click.Context, __: click.Parameter, words: tuple[str, ...]) -> 
 @_PARTITION
 @click.option("--nodes", "named", default="", help="Only these, as a list: node[001-003,7].")
 @click.option("--all", "everything", is_flag=True, help="Nodes without GPUs, too.")
-@click.option("--gpus", type=click.IntRange(min=1), default=1, show_default=True, help="So many GPUs of each node.")
+@click.option("--gpus", type=click.IntRange(min=1), default=1, show_default=True, help="GPUs to test per node.")
 @click.option("--timeout", default="60s", show_default=True, help="For one test, from its start.")
 @click.option("--wait", type=click.IntRange(2, 3600), default=10, show_default=True, metavar="SECONDS",
               help="For a free GPU, before a node is called busy.")  # fmt: skip

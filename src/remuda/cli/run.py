@@ -88,11 +88,11 @@ def run(
     ctx: click.Context, /, scripts: tuple[str, ...], dry_run: bool, follow: bool, wait: bool, as_json: bool,
     **values: Any,
 ) -> int:  # fmt: skip
-    """Start SCRIPT and keep it running: after a crash, a hang, a lost node, preemption or the time limit.
+    """Run SCRIPT and restart it after a crash, a hang, a lost node, preemption or the time limit.
 
-    What it needs stands in its head (#REMUDA --gpus 4 --min-vram 40) or in flags, which win. SCRIPT may be a document
-    of kind run (YAML), too. Several scripts are several runs. A copy of the script is kept: later changes of the file
-    do not change a run that is begun again at night.
+    Set resources in #REMUDA lines at the top of the script (#REMUDA --gpus 4 --min-vram 40), or with flags; flags win.
+    SCRIPT may also be a YAML file of kind run. Several scripts are several runs. A copy of the script is kept, so
+    editing the file does not change a run that is restarted at night.
     """
     from remuda.control import runs
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 @click.option("-a", "--all", "everything", is_flag=True, help="Those that were stopped, too.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def list_(everything: bool, as_json: bool) -> None:
-    """List supervised runs."""
+    """List your runs."""
     from remuda.control.client import connect
 
     views = connect().get("/workloads", kind="run", everything=str(everything).lower())
@@ -104,7 +104,7 @@ def _verb(verb: str, names: Sequence[str], word: str, *, as_json: bool) -> None:
 @click.argument("names", nargs=-1, required=True)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def pause(names: tuple[str, ...], as_json: bool) -> None:
-    """Leave alone what runs of NAMES, and begin nothing new of them."""
+    """Stop restarting NAMES; what is running keeps running."""
     _verb("pause", names, "is paused: nothing new is begun", as_json=as_json)
 
 
@@ -112,7 +112,7 @@ def pause(names: tuple[str, ...], as_json: bool) -> None:
 @click.argument("names", nargs=-1, required=True)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def unpause(names: tuple[str, ...], as_json: bool) -> None:
-    """Go on keeping NAMES running."""
+    """Resume restarting NAMES."""
     _verb("unpause", names, "goes on", as_json=as_json)
 
 
@@ -120,7 +120,7 @@ def unpause(names: tuple[str, ...], as_json: bool) -> None:
 @click.argument("names", nargs=-1, required=True)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def restart(names: tuple[str, ...], as_json: bool) -> None:
-    """Begin NAMES again: a run at once, without counting a failure; of others what failed or ended."""
+    """Restart NAMES: a run at once, without counting a failure; of a swarm, whatever failed or ended."""
     _verb("restart", names, "is asked for again", as_json=as_json)
 
 
@@ -130,7 +130,7 @@ def restart(names: tuple[str, ...], as_json: bool) -> None:
 @click.option("--timeout", default=180.0, show_default=True, help="Seconds to wait; what is left then is named.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def stop(names: tuple[str, ...], wait: bool, timeout: float, as_json: bool) -> None:
-    """Stop NAMES. Returns when nothing of them is left, or says what is."""
+    """Stop NAMES and wait until they are gone, or report what is still running."""
     from remuda.control import ending
 
     for name in ending.take_down(names, wait_s=timeout if wait else 0.0, tell=say):

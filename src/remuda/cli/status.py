@@ -27,7 +27,7 @@ _AGAIN_S = 2.0
 @click.option("-w", "--watch", is_flag=True, help="Show it again every two seconds.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def status(name: str | None, everything: bool, watch: bool, as_json: bool) -> None:
-    """Show all workloads, or NAME with its tasks, router and endpoint."""
+    """Show everything you have running, or NAME with its tasks, router and endpoint."""
     from remuda.control import again
     from remuda.control.client import connect
 
@@ -120,7 +120,7 @@ def _router(view: dict[str, Any]) -> str:
 @click.argument("name")
 @click.option("-f", "--follow", is_flag=True, help="Go on with new lines until the task ends.")
 @click.option(
-    "-n", "--lines", "tail", default=0, type=click.IntRange(min=0), help="Only the last so many lines; 0: all."
+    "-n", "--lines", "tail", default=0, type=click.IntRange(min=0), help="Show only the last N lines (0: all)."
 )
 @click.option("--stderr", is_flag=True, help="Standard error, of scripts.")
 @click.option("--attempt", default=0, type=click.IntRange(min=0), help="Of an earlier attempt; default: the newest.")
@@ -131,7 +131,7 @@ def _router(view: dict[str, Any]) -> str:
 def logs(
     name: str, follow: bool, tail: int, stderr: bool, attempt: int, replica: int | None, task: str, form: str | None
 ) -> None:
-    """Print the output of a task of NAME: of its newest attempt, if no other is named."""
+    """Print or follow the output of a task of NAME, of its newest attempt by default."""
     from remuda.control import again
     from remuda.control.client import connect
 
@@ -151,7 +151,7 @@ def logs(
 @click.argument("name")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def explain(name: str, as_json: bool) -> None:
-    """Say why NAME is as it is: states, reasons, what ended and why, with the evidence."""
+    """Explain why NAME is waiting, failed or was restarted: states, reasons and the evidence."""
     from remuda.control.client import connect
 
     answer = connect().get(api_path(name, "explain"))
@@ -169,7 +169,7 @@ def explain(name: str, as_json: bool) -> None:
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def events(name: str, limit: int, as_json: bool) -> None:
-    """Print the story of NAME: every move of its tasks and every change of intent, oldest first."""
+    """Show the history of NAME: every state change of its tasks and every request, oldest first."""
     from remuda.control.client import connect
 
     story = connect().get(api_path(name, "events"), limit=limit)

@@ -23,12 +23,19 @@ _USUAL = Path("swarm.yaml")
 @click.option(
     "--reverse-proxy/--no-reverse-proxy", "router", default=None, help="With or without a router before the replicas."
 )
-@click.option("-s", "--set", "settings", multiple=True, metavar="KEY=VALUE", help="Any other value, e.g. port=8100.")
+@click.option(
+    "-s",
+    "--set",
+    "settings",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="Override a field of the document, e.g. port=8100 (repeatable).",
+)
 @click.option("--dry-run", is_flag=True, help="Show exactly what would be started, and start nothing.")
 @click.option("--wait/--no-wait", default=True, help="Wait until the endpoint answers (default), or return at once.")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 def up(document: Path | None, file: Path | None, *, dry_run: bool, wait: bool, as_json: bool, **given: Any) -> None:
-    """Bring up the swarm that DOCUMENT describes, wait until it answers, and print its endpoint.
+    """Start the swarm that DOCUMENT describes, wait until it answers, and print its URL.
 
     Without DOCUMENT it is `swarm.yaml` in the working directory. Typed again for a swarm that is up already, it waits
     for that one.
@@ -49,10 +56,10 @@ def up(document: Path | None, file: Path | None, *, dry_run: bool, wait: bool, a
 @click.option("--wait/--no-wait", default=True, help="Wait until the endpoint answers (default), or return at once.")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 def serve(model: str, *, dry_run: bool, wait: bool, as_json: bool, **given: Any) -> None:
-    """Serve MODEL on this machine, without a document: a GGUF file, a directory, or a name that the engine knows.
+    """Serve MODEL on this machine; no config file needed.
 
-    Takes this machine's GPUs, or its CPU, and an engine that is installed. It is a swarm like others: `remuda status`,
-    `logs`, `scale`, `down`.
+    MODEL is a GGUF file, a directory, or a name that the engine knows. It uses your GPUs, or the CPU if there are none,
+    and whichever engine is installed. It is a swarm like others: `remuda status`, `logs`, `scale`, `down`.
     """
     from remuda.control import serve as serving
 
@@ -108,11 +115,11 @@ def show_dry_run(planned: Any, *, as_json: bool) -> None:
 @click.command()
 @click.argument("names", nargs=-1)
 @click.option("--all", "everything", is_flag=True, help="Take down everything that runs.")
-@click.option("--remove", is_flag=True, help="Forget them afterwards, with their run directories.")
+@click.option("--remove", is_flag=True, help="Also delete their records and run directories.")
 @click.option("--wait/--no-wait", default=True, help="Return when nothing is left (default), or at once.")
 @click.option("--timeout", default=120.0, show_default=True, help="Seconds to wait for all; what is left is named.")
 def down(names: tuple[str, ...], everything: bool, remove: bool, wait: bool, timeout: float) -> None:
-    """Take workloads down. Returns when nothing of them is left, or says what is, and how to remove it.
+    """Shut down swarms, runs or jobs. Returns once everything has stopped, or reports what is still running.
 
     Ctrl-C stops the waiting only. A second `down` of the same waits again, and is fine when it is down already.
     """
@@ -129,9 +136,8 @@ def down(names: tuple[str, ...], everything: bool, remove: bool, wait: bool, tim
 @click.argument("name")
 @click.argument("replicas", type=click.IntRange(min=1))
 def scale(name: str, replicas: int) -> None:
-    """Change the number of replicas of the swarm NAME, in place."""
+    """Change how many replicas the running swarm NAME has."""
     from remuda.control.client import connect
 
     view = connect().post(api_path(name, "scale"), {"replicas": replicas})
-    wanted, is_ready = show_counted(view["wanted"], "replica"), "is" if view["ready"] == 1 else "are"
-    say(f"{name} shall have {wanted}; {view['ready']} {is_ready} ready (remuda status {name})")
+    say(f"scaling {name} to {show_counted(view['wanted'], 'replica')} ({view['ready']} ready; remuda status {name})")

@@ -1,4 +1,4 @@
-"""A supervised run: a script that is started, watched, and begun again when it was not its own end."""
+"""A supervised run: a script that is started, monitored, and restarted unless it ended by itself."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class RunSpec(Strict):
     )
     """Where it runs: `slurm` or `local`, which is this machine."""
     mode: Literal["run_once", "indefinite"] = "run_once"
-    """`run_once`: until it ends with code 0. `indefinite`: it is begun again whenever it ends, until `keep_alive`."""
+    """`run_once`: until it exits with 0. `indefinite`: restarted whenever it ends, until `keep_alive`."""
     keep_alive: Seconds = 0.0
     """With `indefinite`: how long, from now on. 0: until it is stopped."""
 
@@ -82,7 +82,7 @@ class RunSpec(Strict):
     mem: Size | None = None
     """Memory of each node, e.g. `64GB`; unset: what the scheduler gives."""
     time_limit: Seconds = 0.0
-    """Time limit of one attempt, after which the run is begun again; 0: what the partition gives."""
+    """Time limit of one attempt, after which the run is restarted; 0: what the partition gives."""
     prefer: Literal["max", "min"] = "max"
     """Order of the partitions that fit: the best GPUs first, or the cheapest."""
     partitions: Names = ()
@@ -111,7 +111,7 @@ class RunSpec(Strict):
     heartbeat_interval: Seconds = 30.0
     """Between two signs of life."""
     heartbeat_grace: Seconds = 90.0
-    """A run that gave no sign of life for the interval and this is begun again. 0: never for this reason."""
+    """A run without a heartbeat for the interval and this is restarted. 0: never for this reason."""
     progress_stall: Seconds = 0.0
     """The same for a run without progress (the progress file; where there is none, the output). 0: never."""
     backoff_base: Seconds = 10.0
@@ -158,7 +158,7 @@ class RunSpec(Strict):
     python: Text | None = Field(
         default=None, json_schema_extra={"derived": "remuda's own where nodes can see it, else `python3`"}
     )
-    """Interpreter (3.9 or newer) of the program beside the script, on the nodes. The script's is its first line."""
+    """Python 3.9 or newer for remuda's helper on the nodes. Your script uses its own `#!` line."""
     gpu_check: bool = True
     """Look before the start whether the GPUs work; a node whose GPUs do not is avoided."""
 

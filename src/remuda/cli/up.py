@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -11,6 +12,9 @@ from remuda.base.ids import api_path
 from remuda.base.units import show_counted
 from remuda.cli.lazy import examples
 from remuda.cli.show import echo, print_json, say
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 _USUAL = Path("swarm.yaml")
 
@@ -48,7 +52,16 @@ def up(document: Path | None, file: Path | None, *, dry_run: bool, wait: bool, a
 @click.command(epilog=examples("remuda serve model.gguf", "remuda serve Qwen/Qwen3-8B --engine vllm --gpus 2"))
 @click.argument("model")
 @click.option("-e", "--engine", default="", help="vllm, sglang, llamacpp or transformers; default: one that is here.")
-@click.option("-g", "--gpus", type=click.IntRange(min=0), help="GPUs of each replica; default: its share of all.")
+@click.option(
+    "-g",
+    "--gpus",
+    "--tensor-parallel-size",
+    type=click.IntRange(min=0),
+    help="GPUs of each replica; default: its share of all.",
+)
+@click.option(
+    "-p", "--port", type=click.IntRange(1, 65535), default=None, help="Of the endpoint; default: 9000 or next."
+)
 @click.option("-r", "--replicas", type=click.IntRange(min=1), default=1, show_default=True, help="Number of replicas.")
 @click.option("-n", "--name", default="", help="Name of the swarm; default: the model's.")
 @click.option("-s", "--set", "settings", multiple=True, metavar="KEY=VALUE", help="Any other value of a document.")
@@ -63,6 +76,7 @@ def serve(model: str, *, dry_run: bool, wait: bool, as_json: bool, **given: Any)
     """
     from remuda.control import serve as serving
 
+    given["port"] = given["port"] or 0
     _bring(serving.plan(model, **given), dry_run=dry_run, wait=wait, as_json=as_json)
 
 
@@ -107,9 +121,27 @@ def show_dry_run(planned: Any, *, as_json: bool) -> None:
         return
     for item in tasks:
         echo(f"# {item.token}")
+        is_here = True
         for path, text in item.files.items():
+            if text.startswith("{"):
+                echo(_what_runs(json.loads(text), planned.spec.env), exact=True)
+                continue
+            is_here = False
             echo(f"# {path}:\n{text}", exact=True)
-        echo(f"{show_command(item.argv, item.env)}\n", exact=True)
+        echo("" if is_here else f"{show_command(item.argv, item.env)}\n", exact=True)
+    say("--json prints every file and variable")
+
+
+def _what_runs(child: dict[str, Any], asked: Mapping[str, str]) -> str:
+    """One task: where it listens, its GPUs, and the command with the variables that were asked for."""
+    from remuda.base.shell import show_command
+
+    env, port = child["env"], child["port"]
+    facts = [f"port {port}" if child["port_fixed"] else f"port {port} or the next that is free"] if port else []
+    if gpus := env.get("CUDA_VISIBLE_DEVICES", ""):
+        facts.append(f"GPUs {gpus}")
+    shown = {name: env[name] for name in (*asked, "CUDA_VISIBLE_DEVICES") if name in env}
+    return "\n".join([*(f"# {fact}" for fact in [", ".join(facts)] if fact), show_command(child["argv"], shown)])
 
 
 @click.command()

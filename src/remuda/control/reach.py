@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
+from remuda.base.errors import Conflict
 from remuda.base.ids import api_path
 from remuda.control.client import HostClient, connect
 from remuda.supervise.facts import UNANSWERED
@@ -13,6 +15,25 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 _LOOK_AGAIN_S = 0.02
+_USUAL: Final = ("/etc/slurm/slurm.conf", "/etc/slurm-llnl/slurm.conf", "/usr/local/etc/slurm.conf")
+
+
+def check_cluster(host: HostClient) -> None:
+    """See that the host asks the cluster that this command means: a host keeps the environment it was started in.
+
+    Raises:
+        Conflict: it asks another one, or none.
+    """
+    mine = os.environ.get("SLURM_CONF", "")
+    view = host.get("/host")
+    theirs = str(view.get("slurm_conf", mine))
+    if not mine or theirs == mine or (not theirs and any(os.path.exists(path) for path in _USUAL)):  # noqa: PTH110
+        return
+    said = f"with SLURM_CONF={theirs}" if theirs else "without SLURM_CONF"
+    raise Conflict(
+        f"the host (pid {view['pid']}) was started {said}, and here it is {mine}",
+        hint="remuda host stop; what runs goes on, and the next command starts a host with this environment",
+    )
 
 
 def silence(view: Mapping[str, Any], client: HostClient | None = None, *, limit_s: float = 3.0) -> str:

@@ -28,6 +28,7 @@ from remuda.base.shell import show_command
 from remuda.control import again, planning, wiring
 from remuda.control.client import HostClient, connect
 from remuda.control.follow import secret_folder
+from remuda.control.reach import check_cluster
 from remuda.control.settle import with_devices
 from remuda.plan.pools import Found, find_pools
 from remuda.plan.run import RunSite, interpreter_of, notes_of, plan_run, refuse_local, run_name
@@ -317,10 +318,12 @@ def start(planned: Sequence[PlannedRun], client: HostClient | None = None) -> li
     """Hand runs to the host, all or none; returns their views at once.
 
     Raises:
-        Conflict: one of them is up already.
+        Conflict: one of them is up already, or the host asks another cluster.
         InputError: a secret is missing.
     """
     host = client or connect()
+    if any(run.workload.backend == "slurm" for run in planned):
+        check_cluster(host)
     try:
         items = deliver_all(planned)
         return list(host.post("/workloads/batch", {"workloads": items}))

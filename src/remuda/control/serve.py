@@ -23,6 +23,23 @@ _WITHOUT: Final = ("transformers", "vllm")
 _LONGEST_NAME: Final = 40
 
 
+def gguf_of(model: str) -> str:
+    """The GGUF file that a model is: itself, or the one in the folder; empty for other models.
+
+    Raises:
+        InputError: the file is not there, or the folder has several.
+    """
+    if model.lower().endswith(".gguf"):
+        if not Path(model).is_file():
+            raise InputError(f"there is no file {model!r}")
+        return model
+    found = sorted(path for path in Path(model).glob("*") if path.suffix.lower() == ".gguf")
+    if len(found) > 1:
+        names = ", ".join(path.name for path in found[:5])
+        raise InputError(f"{model} has several GGUF files: {names}", hint=f"name one: remuda serve {found[0]}")
+    return str(found[0]) if found else ""
+
+
 def engines_for(model: str, gpus: int) -> tuple[str, ...]:
     """Engines that can serve a model, the best first."""
     if model.lower().endswith(".gguf"):
@@ -38,23 +55,23 @@ def gpus_for(present: int, replicas: int) -> int:
 
 def plan(
     model: str, *, engine: str = "", gpus: int | None = None, replicas: int = 1, name: str = "",
-    settings: Sequence[str] = (),
+    settings: Sequence[str] = (), port: int = 0,
 ) -> Planned:  # fmt: skip
     """Plan a swarm of one model on this machine.
 
     Args:
-        model: a GGUF file, a directory, or a name that the engine knows.
+        model: a GGUF file, a directory (also with one), or a name that the engine knows.
         engine: empty for the first that is installed here and can serve the model.
         gpus: of each replica; None for its share of those that are here.
         replicas: how many.
         name: empty for one made of the model's.
         settings: `KEY=VALUE` as for `up`.
+        port: of the endpoint; 0 for the first that is free from 9000 on.
 
     Raises:
         InputError: no engine for it is here, or something else is wrong; says what to do.
     """
-    if model.lower().endswith(".gguf") and not Path(model).is_file():
-        raise InputError(f"there is no file {model!r}")
+    model = gguf_of(model) or model
     each = gpus_for(len(present_gpus()), replicas) if gpus is None else gpus
     tried = (engine,) if engine else engines_for(model, each)
     for one in tried:
@@ -62,11 +79,15 @@ def plan(
             "model": model, "engine": one, "name": name or slug(Path(model).stem)[:_LONGEST_NAME] or "model",
             "replicas": replicas, "gpus_per_replica": each, "backend.type": "local",
             **({"router.type": "none"} if replicas == 1 else {}),
+            **({"backend.endpoint.port": port} if port else {}),
         }  # fmt: skip
         overrides = [Override(path, value, "remuda serve") for path, value in values.items()]
         overrides += [assignment(text) for text in settings]
         try:
-            return planning.plan_up(None, overrides, paths=state_paths())
+            planned = planning.plan_up(None, overrides, paths=state_paths())
+            if len(tried) > 1:
+                planned.check(state_paths())
+            return planned
         except InputError as error:
             if error.where != "engine_path" or engine:
                 raise

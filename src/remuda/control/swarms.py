@@ -20,6 +20,7 @@ from remuda.control import planning, rundirs
 from remuda.control.client import HostClient, connect
 from remuda.control.ending import wait_down
 from remuda.control.follow import secret_folder
+from remuda.control.reach import check_cluster
 from remuda.specs.load import assignment
 from remuda.specs.resolve import Override
 from remuda.wire import peer
@@ -90,12 +91,14 @@ def bring_up(planned: Planned, client: HostClient | None = None) -> dict[str, An
     """Hand a planned swarm to the host; returns its view at once.
 
     Raises:
-        Conflict: another workload of that name is up.
+        Conflict: another workload of that name is up, or the host asks another cluster.
         InputError: a secret is missing, or it would surely fail on its cluster.
     """
     planned.check(state_paths())
     host = client or connect()
     workload = planned.workload
+    if workload.backend == "slurm":
+        check_cluster(host)
     folder = secret_folder(workload.run_dir, workload.uid)
     try:
         rundirs.place_elsewhere(workload)

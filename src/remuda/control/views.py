@@ -207,6 +207,8 @@ class HostView(View):
     workloads: int
     live_tasks: int
     reports: dict[str, int]
+    slurm_conf: str = ""
+    """SLURM_CONF of its environment: which cluster it asks; empty where that is not set."""
 
 
 _PAUSED: Final = "paused: what runs is left alone, nothing new is begun until `remuda unpause`"

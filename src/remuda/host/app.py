@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from dataclasses import asdict
@@ -149,6 +150,7 @@ class App:
                 workloads=len(self.service.supervisor.wants),
                 live_tasks=self.service.live_tasks(),
                 reports=asdict(self.reports.counts),
+                slurm_conf=os.environ.get("SLURM_CONF", ""),
             )
 
         @router.post("/host/stop", summary="End the host; workloads go on running and the next host adopts them")

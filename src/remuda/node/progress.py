@@ -153,9 +153,10 @@ def install(run_dir: Path, tools: Path | None = None) -> None:
         OSError: it cannot be written.
     """
     tools = tools or tools_beside(__file__, run_dir)
+    tools.mkdir(mode=0o700, exist_ok=True)
     for folder, name, text in (("bin", COMMAND, _SHELL), ("python", MODULE, _PYTHON)):
         place = tools / folder
-        place.mkdir(mode=0o700, parents=True, exist_ok=True)
+        place.mkdir(mode=0o700, exist_ok=True)
         if _has(place / name, text):
             continue
         draft = place / f".{name}.{os.uname().nodename}.{os.getpid()}"  # several nodes may write them at once

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
+import pytest
 from tests.conftest import until
 
 if TYPE_CHECKING:
@@ -84,15 +85,27 @@ def test_many_runs_in_one_command(home: Home, slurm: SlurmBed) -> None:
     assert len({view["run"]["job_id"] for view in views}) == 20
 
 
-def test_a_host_that_does_not_reach_the_cluster_is_told(home: Home, slurm: SlurmBed) -> None:
+@pytest.mark.parametrize("conf", ["/nowhere/slurm.conf", ""], ids=["another", "none"])
+def test_a_host_that_asks_another_cluster_is_told_before_anything_is_sent(
+    home: Home, slurm: SlurmBed, conf: str
+) -> None:
     """As one that was started before the site's module was loaded."""
-    home.env["SLURM_CONF"] = "/nowhere/slurm.conf"
-    home.run("host", "start")
+    home.run("host", "start", env={"SLURM_CONF": conf} if conf else {})
+    pid = home.host_pid()
     home.env |= {**slurm.env(), "REMUDA_SLURM_POLL_S": "0.5"}
     (home.root / "train.sh").write_text("#!/bin/sh\ntrue\n")
-    said = home.run("run", "train.sh", "--backend", "slurm").stderr
-    assert "note: the host does not reach slurm, and goes on trying: " in said
-    assert "remuda host stop" in said
+    backend = {"type": "slurm", "partition": "cpu", "account": "inference", "qos": "normal"}
+    document = home.swarm(backend=backend, gpus_per_replica=0)
+    for words in (("run", "train.sh", "--backend", "slurm"), ("up", "-c", str(document))):
+        refused = home.run(*words, check=False)
+        was = f"with SLURM_CONF={conf}" if conf else "without SLURM_CONF"
+        assert refused.returncode == 4
+        assert refused.stderr.startswith(
+            f"error: the host (pid {pid}) was started {was}, and here it is {home.env['SLURM_CONF']}\n"
+            "  remuda host stop; what runs goes on, and the next command starts a host with this environment\n"
+        ), refused.stderr
+    assert json.loads(home.run("status", "--all", "--json").stdout) == []
     home.run("host", "stop")
-    home.run("status")
+    done = home.run("run", "train.sh", "--backend", "slurm")
+    assert "does not reach" not in done.stderr
     until(lambda: home.view("train")["phase"] == "DONE", "a host with this environment runs it")

@@ -163,6 +163,6 @@ def test_a_page_from_top_to_bottom(page: Path, shared_home: Home, demo_output: P
 
 def seen_by_git(folder: Path) -> list[str]:
     """What lies there that git would not ignore in a clone."""
-    made = sorted(path.name for path in folder.iterdir())
+    made = sorted(path.name + ("/" if path.is_dir() else "") for path in folder.iterdir())
     done = subprocess.run(["git", "check-ignore", *made], cwd=ROOT, capture_output=True, text=True, check=False)
     return sorted(set(made) - set(done.stdout.split()))

@@ -94,7 +94,8 @@ def test_a_host_that_asks_another_cluster_is_told_before_anything_is_sent(
     pid = home.host_pid()
     home.env |= {**slurm.env(), "REMUDA_SLURM_POLL_S": "0.5"}
     (home.root / "train.sh").write_text("#!/bin/sh\ntrue\n")
-    backend = {"type": "slurm", "partition": "cpu", "account": "inference", "qos": "normal"}
+    backend: dict[str, Any] = {"type": "slurm", "partition": "cpu", "account": "inference", "qos": "normal"}
+    backend["endpoint"] = {"cpus_per_task": 1}
     document = home.swarm(backend=backend, gpus_per_replica=0, cpus_per_task=1)
     for words in (("run", "train.sh", "--backend", "slurm"), ("up", "-c", str(document))):
         refused = home.run(*words, check=False)

@@ -90,12 +90,13 @@ def test_where_nothing_is_seen_nothing_is_claimed(port: int, monkeypatch: pytest
 
 
 def test_a_child_in_another_network_has_its_ports_in_other_tables(port: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    networks = {os.getpid(): "net:[1]", 11: "net:[2]", 12: "net:[1]"}
+    there, here, unseen = 5_000_011, 5_000_012, 5_000_013  # no pids of any process
+    networks = {os.getpid(): "net:[1]", there: "net:[2]", here: "net:[1]"}
     monkeypatch.setattr(owner, "_network", lambda pid: networks.get(pid, ""))
-    assert of(HOST, port, [11]) is Whose.UNKNOWN
-    assert of(HOST, port, [12, 11]) is Whose.UNKNOWN
-    assert of(HOST, port, [13]) is Whose.UNKNOWN  # it is not seen where it is
-    assert of(HOST, port, [12, 13]) is Whose.NOBODY
+    assert of(HOST, port, [there]) is Whose.UNKNOWN
+    assert of(HOST, port, [here, there]) is Whose.UNKNOWN
+    assert of(HOST, port, [unseen]) is Whose.UNKNOWN  # it is not seen where it is
+    assert of(HOST, port, [here, unseen]) is Whose.NOBODY
 
 
 def test_a_network_is_seen(port: int) -> None:

@@ -89,6 +89,23 @@ def test_a_controller_that_lost_its_jobs(runs: Runs) -> None:
     assert {name for _, name, _ in runs.jobs()} == {"somebody-else"}
 
 
+def test_a_controller_that_lost_its_last_seconds_starts_a_job_twice(runs: Runs) -> None:
+    """Its state knows the job as waiting, the node as running: Slurm cancels it in the name of root. Nobody asked."""
+    runs.slurm("scontrol", "update", "partitionname=cpu", "state=down")
+    runs.begin(*CPU, last=100000)
+    runs.wait(lambda: [job[2] for job in runs.jobs()] == ["PENDING"], "it waits")
+    runs.bed.save_state()
+    runs.slurm("scontrol", "update", "partitionname=cpu", "state=up")
+    runs.wait_running()
+    runs.bed.lose_state()
+    runs.slurm("scontrol", "update", "partitionname=cpu", "state=up")
+    runs.wait_running(attempt=2, limit_s=240)
+    assert "cancelled by" not in runs.told(), runs.told()
+    assert "started it a second time" in runs.told()
+    runs.home.run("stop", "train")
+    assert not runs.jobs()
+
+
 def test_a_controller_frozen_while_submitting_makes_no_twin(runs: Runs) -> None:
     runs.home.run("host", "start")
     runs.bed.freeze("slurmctld")

@@ -86,7 +86,8 @@ class Watchdog(Strict):
     )
     """Whether a new allocation replaces one that was given up or lost."""
     max_replacements: int = Field(default=5, ge=0)
-    """Failures in a row after which a replica is not replaced any more."""
+    """Failures in a row after which a replica is not replaced any more. Preemption, a failure of its node and a
+    scheduler that lost it do not count."""
 
     @field_validator("http_path")
     @classmethod

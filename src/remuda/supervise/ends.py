@@ -22,6 +22,10 @@ if TYPE_CHECKING:
 _AGAINST_POOL = frozenset({Cause.NODE, Cause.SCHEDULER, Cause.UNKNOWN, Cause.PREEMPTION})
 """Ends that may lie in the pool; the program's own, a person's and the time limit's are the same everywhere."""
 
+_SERVERS = frozenset({Role.REPLICA, Role.ROUTER, Role.RELAY})
+_NO_FAULT_OF_SERVER = frozenset({Cause.NODE, Cause.SCHEDULER, Cause.PREEMPTION})
+"""Ends that say nothing against a server: another node may carry it, however often that is needed."""
+
 _CLOCKS_DIFFER_S = 60.0
 """So far others' words of when something began and ended are believed beyond what this host saw itself."""
 
@@ -134,9 +138,10 @@ def _after_failure(
     has_run_long = ran_s >= rule.backoff_max_s > 0
     if healthy_since > 0 and now - healthy_since >= rule.heal_after_s:
         task = replace(task, failures=0, quick_failures=0, pool_failures=0)
+    counts = verdict.counts and (group.role not in _SERVERS or verdict.cause not in _NO_FAULT_OF_SERVER)
     task = replace(
         task,
-        failures=task.failures + verdict.counts,
+        failures=task.failures + counts,
         quick_failures=_quick_failures(task, group, verdict, ran_s),
         pool_failures=task.pool_failures + (verdict.cause in _AGAINST_POOL),
         pool_nevers=0,
@@ -149,7 +154,11 @@ def _after_failure(
         return replace(waiting, not_before=now)
     if rule.policy == "never":
         return move(waiting, Event.GIVE_UP, now, f"{verdict.reason}; it is not to be replaced")
-    if not verdict.counts and not (verdict.cause is Cause.TIME_LIMIT and _is_braked(waiting, group)):
+    if verdict.counts and not counts:
+        # One node after the other may be broken: it waits longer each time, and is never given up for that.
+        wait = backoff_s(max(1, waiting.pool_failures), rule.backoff_initial_s, rule.backoff_max_s, key=str(task.key))
+        return replace(waiting, not_before=now + wait)
+    if not counts and not (verdict.cause is Cause.TIME_LIMIT and _is_braked(waiting, group)):
         return replace(waiting, not_before=now + short_wait_s(waiting, group))
     after = retry_or_give_up(waiting, group, now)
     if has_run_long and after.phase is Phase.WAITING:

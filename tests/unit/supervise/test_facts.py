@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 from tests.unit.supervise.build import ENDED_0, ENDED_1, GONE, RUNS, group, key, report
 
-from remuda.backends.base import CHILD_ENDED, Life, Observed
-from remuda.plan.model import Replace
+from remuda.backends.base import CHILD_ENDED, Ending, Life, Observed
+from remuda.plan.model import Replace, Role
 from remuda.supervise import facts
 from remuda.supervise.causes import classify
 from remuda.supervise.model import MOVES, Cause, Event, IllegalMove, Phase, Task, move
@@ -78,6 +78,34 @@ def test_failures_back_off_and_end() -> None:
     assert "given up after 3 failures" in task.reason
     assert 8 <= waits[0] <= 10
     assert 16 <= waits[1] <= 20
+
+
+NODE_FAILED = Observed(Life.ENDED, native_state="NODE_FAIL", ending=Ending.NODE_FAILED, reason="its node failed")
+
+
+@pytest.mark.parametrize("role", [Role.REPLICA, Role.ROUTER, Role.RELAY])
+@pytest.mark.parametrize("ending", [Ending.NODE_FAILED, Ending.NOT_STARTED, Ending.LOST, Ending.PREEMPTED])
+def test_a_server_is_not_given_up_for_what_befell_its_nodes(role: Role, ending: Ending) -> None:
+    """It waits longer each time, up to the bound, and a failure of its own is still its first."""
+    rule = Replace(max_failures=3, backoff_initial_s=10, backoff_max_s=60)
+    task, waits = in_phase(Phase.READY, ready_since=NOW - 1), []
+    for _ in range(12):
+        seen = replace(NODE_FAILED, ending=ending)
+        task = facts.observed(replace(task, phase=Phase.READY), group(replace=rule, role=role), seen, NOW)
+        assert (task.phase, task.failures) == (Phase.WAITING, 0)
+        waits.append(task.not_before - NOW)
+    assert max(waits) <= 60
+    assert waits[-1] >= (8 if ending is Ending.PREEMPTED else 48)
+    task = facts.observed(replace(task, phase=Phase.READY), group(replace=rule, role=role), ENDED_1, NOW)
+    assert (task.phase, task.failures) == (Phase.WAITING, 1)
+
+
+def test_a_script_pays_for_its_nodes() -> None:
+    rule = Replace(max_failures=3, policy="on-failure")
+    task = in_phase(Phase.READY)
+    for _ in range(3):
+        task = facts.observed(replace(task, phase=Phase.READY), group(replace=rule, role=Role.SCRIPT), NODE_FAILED, NOW)
+    assert task.phase is Phase.FAILED
 
 
 def test_a_long_healthy_stretch_sets_failures_back() -> None:

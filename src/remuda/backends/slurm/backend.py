@@ -228,14 +228,17 @@ class SlurmBackend:
         details = await self._details([line.job_id for line in unclear])
         for handle, line in over.items():
             account = accounts.get(line.job_id)
-            answer = observing.ended(line, records[handle.token], account, details.get(line.job_id))
+            claimed_at = self.files.claimed_at(handle.token)
+            detail = details.get(line.job_id)
+            answer = observing.ended(line, records[handle.token], account, detail, claimed_at=claimed_at)
             seen[handle.token] = self._with_evidence(handle.token, answer)
         for handle in missing:
             account = accounts.get(handle.native)
             if account is not None and not is_of(handle.token, account.name, account.job_id):
                 account = None
             record = records[handle.token]
-            known = observing.ended_account(account, record) if account is not None else None
+            claimed_at = self.files.claimed_at(handle.token)
+            known = observing.ended_account(account, record, claimed_at=claimed_at) if account is not None else None
             if known is None and record is not None:
                 known = replace(observing.from_record(record, self._node(handle.token)), native=handle.native)
             if known is not None:

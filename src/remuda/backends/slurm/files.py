@@ -99,6 +99,13 @@ class Files:
         """Whether a node program ever began it."""
         return os.path.exists(f"{self.folder(token)}/claim.json")  # noqa: PTH110 - at every poll
 
+    def claimed_at(self, token: str) -> float:
+        """When a node program began it, by the file system's clock; 0 where none did, or that cannot be told."""
+        try:
+            return os.stat(f"{self.folder(token)}/claim.json").st_mtime  # noqa: PTH116 - beside the others
+        except OSError:
+            return 0.0
+
     def exit_record(self, token: str) -> ExitRecord | None:
         """Last word of the node program, None while there is none."""
         try:

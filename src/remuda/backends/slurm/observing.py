@@ -36,6 +36,10 @@ _MEMORY = re.compile(
 _BEGINS_S = 10.0
 """For so long a job that Slurm calls running may need to load its modules before the node program begins."""
 
+_AT_ONCE_S = 2.0
+"""Within the seconds of Slurm's accounting and of a file system's clock."""
+_SECOND_START = "the controller had lost its last seconds and started it a second time"
+
 _SOON_S, _HALF_A_YEAR_S = 64800.0, 182.5 * 86400
 """The hour says when it is sooner than the one, the day of the month when it is sooner than the other."""
 
@@ -153,10 +157,29 @@ def expected(start_at: float, now: float) -> str:
     return f"expected to start at about {time.strftime(shape, when)}"
 
 
+def _is_second_start(account: AccountLine, claimed_at: float) -> bool:
+    """Whether the controller had lost its last seconds, and started a job a second time that was running.
+
+    The node refuses that, and Slurm cancels the job as root in the moment of its new start. Nobody asked for it.
+
+    Args:
+        account: of a job that was cancelled.
+        claimed_at: when its node program began, 0 where that is not known.
+    """
+    _, uid = read_state(account.state)
+    at_once = abs(account.ended_at - account.started_at) <= _AT_ONCE_S
+    return uid == "0" and at_once and 0 < claimed_at < account.started_at - _AT_ONCE_S
+
+
 def ended(
-    line: QueueLine, record: ExitRecord | None, account: AccountLine | None, detail: JobDetail | None
+    line: QueueLine,
+    record: ExitRecord | None,
+    account: AccountLine | None,
+    detail: JobDetail | None,
+    *,
+    claimed_at: float = 0.0,
 ) -> Observed:
-    """A job that squeue still lists, and that has ended."""
+    """A job that squeue still lists, and that has ended; its node program began at `claimed_at`."""
     word, _ = read_state(line.state)
     seen = Observed(
         Life.ENDED,
@@ -171,7 +194,10 @@ def ended(
         pool="" if "," in line.partition else line.partition,
     )
     if account is not None and STATES[read_state(account.state)[0]].life is Life.ENDED:
-        seen = replace(seen, by=who(account.state))
+        if _is_second_start(account, claimed_at):
+            seen = replace(seen, ending=Ending.LOST, reason=_SECOND_START)
+        else:
+            seen = replace(seen, by=who(account.state))
         if detail is None:
             seen = replace(seen, exit_code=account.exit_code, signal=account.signal)
     if detail is not None:
@@ -179,27 +205,29 @@ def ended(
     return with_record(seen, record)
 
 
-def ended_account(account: AccountLine, record: ExitRecord | None) -> Observed | None:
-    """A job that only the accounting knows; None when it says that the job lives (it lags)."""
+def ended_account(account: AccountLine, record: ExitRecord | None, *, claimed_at: float = 0.0) -> Observed | None:
+    """A job that only the accounting knows, begun at `claimed_at`; None when it says that the job lives (it lags)."""
     word, _ = read_state(account.state)
     state = STATES[word]
     if state.life is not Life.ENDED:
         return None
     # A person's cancel says by whom. Without, it is the controller that came back and knew nothing of the job.
-    is_lost = word == "CANCELLED" and not who(account.state)
+    is_second = word == "CANCELLED" and _is_second_start(account, claimed_at)
+    is_lost = is_second or (word == "CANCELLED" and not who(account.state))
+    lost = _SECOND_START if is_second else "the controller was restarted without it"
     seen = Observed(
         Life.ENDED,
         account.job_id,
         word,
         first_node(account.nodes),
-        "the controller was restarted without it" if is_lost else state.reason,
+        lost if is_lost else state.reason,
         exit_code=account.exit_code,
         signal=account.signal,
         started_at=account.started_at,
         ended_at=account.ended_at,
         ending=Ending.LOST if is_lost else state.ending,
         nodes=several(account.nodes),
-        by=who(account.state),
+        by="" if is_second else who(account.state),
         pool="" if "," in account.partition else account.partition,
     )
     return with_record(seen, record)

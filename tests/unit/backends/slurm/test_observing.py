@@ -50,6 +50,33 @@ def test_who_ended_it_by_the_accounting(state: str, ending: Ending, by: str) -> 
 
 
 @pytest.mark.parametrize(
+    ("state", "started", "over", "claimed", "is_lost"),
+    [
+        pytest.param("CANCELLED by 0", 1000.0, 1000.0, 900.0, True, id="started twice"),
+        pytest.param("CANCELLED by 0", 1000.0, 1001.0, 900.0, True, id="within a second"),
+        pytest.param("CANCELLED by 0", 899.0, 1000.0, 900.0, False, id="cancelled by root while it ran"),
+        pytest.param("CANCELLED by 0", 1000.0, 1000.0, 0.0, False, id="it never began"),
+        pytest.param("CANCELLED by 0", 1000.0, 1000.0, 1000.5, False, id="cancelled by root as it began"),
+        pytest.param("CANCELLED by 1000", 1000.0, 1000.0, 900.0, False, id="cancelled by a person"),
+    ],
+)
+@pytest.mark.parametrize("is_listed", [True, False])
+def test_a_job_that_the_controller_started_twice(
+    state: str, started: float, over: float, claimed: float, is_lost: bool, is_listed: bool
+) -> None:
+    account = replace(ACCOUNT, state=state, started_at=started, ended_at=over)
+    if is_listed:
+        seen = observing.ended(replace(LINE, state="CANCELLED"), None, account, None, claimed_at=claimed)
+    else:
+        found = observing.ended_account(account, None, claimed_at=claimed)
+        assert found is not None
+        seen = found
+    assert seen.ending is (Ending.LOST if is_lost else Ending.CANCELLED)
+    assert bool(seen.by) is not is_lost
+    assert ("started it a second time" in seen.reason) is is_lost
+
+
+@pytest.mark.parametrize(
     ("said", "is_memory"),
     [
         ("slurmstepd-n1: error: StepId=7.batch exceeded memory limit (200 > 100), being killed\n", True),

@@ -102,6 +102,10 @@ def test_a_controller_that_lost_its_last_seconds_starts_a_job_twice(runs: Runs) 
     runs.wait_running(attempt=2, limit_s=240)
     assert "cancelled by" not in runs.told(), runs.told()
     assert "started it a second time" in runs.told()
+    seen = len(runs.lines("steps"))
+    runs.wait(lambda: len(runs.lines("steps")) > seen + 5, "it goes on")
+    attempts = [line.split()[0] for line in runs.lines("steps")]
+    assert attempts == sorted(attempts), "the first attempt writes beside the second"
     runs.home.run("stop", "train")
     assert not runs.jobs()
 

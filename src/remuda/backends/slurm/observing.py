@@ -157,18 +157,22 @@ def expected(start_at: float, now: float) -> str:
     return f"expected to start at about {time.strftime(shape, when)}"
 
 
-def _is_second_start(account: AccountLine, claimed_at: float) -> bool:
+def _is_second_start(state: str, started_at: float, ended_at: float, claimed_at: float) -> bool:
     """Whether the controller had lost its last seconds, and started a job a second time that was running.
 
-    The node refuses that, and Slurm cancels the job as root in the moment of its new start. Nobody asked for it.
+    The node refuses that, so the job ends in the moment of its new start: cancelled by root, or failed. Nobody asked
+    for it, and the script is not to blame.
 
     Args:
-        account: of a job that was cancelled.
+        state: in which it ended, e.g. `CANCELLED by 0`.
+        started_at: its last start, by the controller.
+        ended_at: likewise.
         claimed_at: when its node program began, 0 where that is not known.
     """
-    _, uid = read_state(account.state)
-    at_once = abs(account.ended_at - account.started_at) <= _AT_ONCE_S
-    return uid == "0" and at_once and 0 < claimed_at < account.started_at - _AT_ONCE_S
+    word, uid = read_state(state)
+    is_at_once = abs(ended_at - started_at) <= _AT_ONCE_S
+    is_ours = word == "FAILED" or (word == "CANCELLED" and uid == "0")
+    return is_ours and is_at_once and 0 < claimed_at < started_at - _AT_ONCE_S
 
 
 def ended(
@@ -193,15 +197,16 @@ def ended(
         nodes=several(line.nodes),
         pool="" if "," in line.partition else line.partition,
     )
+    state = line.state
     if account is not None and STATES[read_state(account.state)[0]].life is Life.ENDED:
-        if _is_second_start(account, claimed_at):
-            seen = replace(seen, ending=Ending.LOST, reason=_SECOND_START)
-        else:
-            seen = replace(seen, by=who(account.state))
+        state = account.state
+        seen = replace(seen, by=who(account.state))
         if detail is None:
             seen = replace(seen, exit_code=account.exit_code, signal=account.signal)
     if detail is not None:
         seen = replace(seen, exit_code=detail.exit_code, signal=detail.signal, requeues=detail.restarts)
+    if record is None and not seen.requeues and _is_second_start(state, line.started_at, line.ends_at, claimed_at):
+        seen = replace(seen, ending=Ending.LOST, reason=_SECOND_START, by="")
     return with_record(seen, record)
 
 
@@ -212,7 +217,7 @@ def ended_account(account: AccountLine, record: ExitRecord | None, *, claimed_at
     if state.life is not Life.ENDED:
         return None
     # A person's cancel says by whom. Without, it is the controller that came back and knew nothing of the job.
-    is_second = word == "CANCELLED" and _is_second_start(account, claimed_at)
+    is_second = record is None and _is_second_start(account.state, account.started_at, account.ended_at, claimed_at)
     is_lost = is_second or (word == "CANCELLED" and not who(account.state))
     lost = _SECOND_START if is_second else "the controller was restarted without it"
     seen = Observed(

@@ -58,22 +58,32 @@ def test_who_ended_it_by_the_accounting(state: str, ending: Ending, by: str) -> 
         pytest.param("CANCELLED by 0", 1000.0, 1000.0, 0.0, False, id="it never began"),
         pytest.param("CANCELLED by 0", 1000.0, 1000.0, 1000.5, False, id="cancelled by root as it began"),
         pytest.param("CANCELLED by 1000", 1000.0, 1000.0, 900.0, False, id="cancelled by a person"),
+        pytest.param("FAILED", 1000.0, 1000.0, 900.0, True, id="failed to start a second time"),
+        pytest.param("FAILED", 899.0, 1000.0, 900.0, False, id="failed"),
+        pytest.param("FAILED", 1000.0, 1000.0, 0.0, False, id="failed before it began"),
+        pytest.param("NODE_FAIL", 1000.0, 1000.0, 900.0, False, id="its node failed"),
     ],
 )
 @pytest.mark.parametrize("is_listed", [True, False])
 def test_a_job_that_the_controller_started_twice(
     state: str, started: float, over: float, claimed: float, is_lost: bool, is_listed: bool
 ) -> None:
-    account = replace(ACCOUNT, state=state, started_at=started, ended_at=over)
-    if is_listed:
-        seen = observing.ended(replace(LINE, state="CANCELLED"), None, account, None, claimed_at=claimed)
-    else:
-        found = observing.ended_account(account, None, claimed_at=claimed)
-        assert found is not None
-        seen = found
-    assert seen.ending is (Ending.LOST if is_lost else Ending.CANCELLED)
-    assert bool(seen.by) is not is_lost
+    account = replace(ACCOUNT, state=state, started_at=started, ended_at=over, exit_code=int(state == "FAILED"))
+    line = replace(LINE, state=state.partition(" ")[0], started_at=started, ends_at=over)
+
+    def look(record: ExitRecord | None) -> Observed | None:
+        if is_listed:
+            return observing.ended(line, record, account, None, claimed_at=claimed)
+        return observing.ended_account(account, record, claimed_at=claimed)
+
+    seen = look(None)
+    assert seen is not None
+    assert (seen.ending is Ending.LOST) is is_lost
     assert ("started it a second time" in seen.reason) is is_lost
+    assert not (is_lost and seen.by)
+    known = look(ExitRecord(token=ACCOUNT.name, attempt=1, at=over, code=1, child_exit_code=1, reason="exit code 1"))
+    assert known is not None
+    assert "started it a second time" not in known.reason, "who told how it ended is believed"
 
 
 @pytest.mark.parametrize(

@@ -98,9 +98,18 @@ def _by_life(seen: Observed, group: Group | None) -> Verdict:
     if seen.befell is not Ending.NONE and group is not None and not group.replace.has_goal:
         # A scheduler's SIGTERM may reach a server before its node program: then it seems to have ended by itself.
         return _by_ending(replace(seen, ending=seen.befell, native_state=""), group)
+    if seen.befell is Ending.NODE_FAILED and group is not None and group.resources.nodes > 1 and not _is_whole(seen):
+        # The first rank's part is done. What ran on the node that failed is not.
+        return _by_ending(replace(seen, ending=seen.befell, native_state="", exit_code=None), group)
     if seen.native_state == "rebooted":
         return Verdict(Cause.NODE, seen.reason or "the machine was restarted", counts=False)
     return _by_code(seen)
+
+
+def _is_whole(seen: Observed) -> bool:
+    """Whether the script told that it has made all of its steps."""
+    total = seen.metrics.get("progress_total", 0.0)
+    return 0 < total <= seen.metrics.get("progress_step", 0.0)
 
 
 def _by_ending(seen: Observed, group: Group | None) -> Verdict:

@@ -8,7 +8,7 @@ import pytest
 from tests.unit.supervise.build import group, key
 
 from remuda.backends.base import CHILD_ENDED, Ending, Life, Observed
-from remuda.plan.model import Replace
+from remuda.plan.model import Replace, Resources, Role
 from remuda.supervise.causes import classify
 from remuda.supervise.ends import evidence_of
 from remuda.supervise.model import Cause, Phase, Task
@@ -65,6 +65,27 @@ def test_a_server_that_ends_well_when_it_is_preempted_has_not_failed(
     verdict = classify(seen, group(replace=Replace(policy=policy)))
     assert (verdict.cause, verdict.counts, verdict.reason) == (cause, counts, reason)
     assert verdict.success == (policy != "always")
+
+
+@pytest.mark.parametrize(
+    ("nodes", "metrics", "is_done"),
+    [
+        pytest.param(1, {}, True, id="one node: its part is all of it"),
+        pytest.param(2, {}, False, id="two nodes"),
+        pytest.param(2, {"progress_step": 56.0, "progress_total": 100.0}, False, id="not all steps"),
+        pytest.param(2, {"progress_step": 100.0}, False, id="nobody knows how many"),
+        pytest.param(2, {"progress_step": 100.0, "progress_total": 100.0}, True, id="all steps"),
+    ],
+)
+def test_a_run_is_not_done_when_one_of_its_nodes_failed(nodes: int, metrics: dict[str, float], is_done: bool) -> None:
+    """The first rank ends with 0; what ran on the other node never did."""
+    befell = Ending.NODE_FAILED
+    seen = ended(0, native_state=CHILD_ENDED, befell=befell, reason="exit code 0", metrics=metrics)
+    run = group(replace=Replace(policy="on-failure"), role=Role.SCRIPT)
+    verdict = classify(seen, run.model_copy(update={"resources": Resources(nodes=nodes)}))
+    assert verdict.success is is_done
+    assert verdict.cause is (Cause.NONE if is_done else Cause.NODE)
+    assert verdict.reason == ("exit code 0" if is_done else "its node failed: exit code 0")
 
 
 FAULTS = {

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from sqlalchemy import create_engine, event
 
 from remuda.base.errors import InputError, Unwritable
-from remuda.base.private import make_missing
+from remuda.base.private import check_above, check_private, make_missing
 from remuda.store.address import read_address
 from remuda.store.database import Store
 from remuda.store.faults import translated
@@ -26,6 +26,9 @@ BUSY_TIMEOUT_S: Final = 30.0
 _MOUNTS = Path("/proc/self/mounts")
 
 
+_ELSEWHERE = "set REMUDA_DATABASE_URL to a file in a directory of your own"
+
+
 def open_store(where: str | Path, *, mounts: Path = _MOUNTS) -> Store:
     """Open a database, make it where there is none, and migrate it to this program's schema.
 
@@ -37,11 +40,14 @@ def open_store(where: str | Path, *, mounts: Path = _MOUNTS) -> Store:
         InputError: not a database address, a driver is missing, or it holds somebody else's tables.
         Conflict: it was written by a newer program; nothing was changed.
         Unavailable: the server does not answer, or the file stayed locked.
+        NotPrivate: others can write the file, or everybody can put another in its place.
         RemudaError: the file is damaged or cannot be written.
     """
     address = read_address(where, mounts=mounts)
     files = Files(address)
     if address.path is not None:
+        check_private(address.path, instead=_ELSEWHERE)
+        check_above(address.path, instead=_ELSEWHERE)
         _prepare_file(address.path)
         with file_lock(address):
             take_log_back(address.path)

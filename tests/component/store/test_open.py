@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from remuda.base.errors import InputError, RemudaError, Unavailable
+from remuda.base.errors import InputError, NotPrivate, RemudaError, Unavailable
 from remuda.store import ops
 from remuda.store.address import read_address
 from remuda.store.engine import open_store
@@ -158,3 +158,19 @@ def test_without_locks_of_the_file_system_it_still_opens(tmp_path: Path, monkeyp
     monkeypatch.setattr(fcntl, "flock", flock)
     with open_store(tmp_path / "remuda.db") as store:
         assert store.workloads() == []
+
+
+def test_a_file_that_others_can_write_is_no_database_of_ours(tmp_path: Path) -> None:
+    """As `REMUDA_DATABASE_URL` may name one."""
+    path = tmp_path / "mine.db"
+    open_store(path).close()
+    path.chmod(0o666)
+    with pytest.raises(NotPrivate, match=r"mine\.db can be written by others than .* \(mode 0666\)") as caught:
+        open_store(f"sqlite:///{path}")
+    assert "REMUDA_DATABASE_URL" in caught.value.hint
+    path.chmod(0o600)
+    tmp_path.chmod(0o777)
+    with pytest.raises(NotPrivate, match="everybody can put another"):
+        open_store(path)
+    tmp_path.chmod(0o700)
+    open_store(path).close()

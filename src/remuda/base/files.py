@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import stat
 import tempfile
 from contextlib import suppress
 from pathlib import Path
@@ -37,6 +39,28 @@ def create(path: Path, mode: int = 0o666) -> BinaryIO:
     path.unlink(missing_ok=True)
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, mode)
     return os.fdopen(descriptor, "wb")
+
+
+def read_whole(path: Path, most_bytes: int) -> bytes:
+    """All of a file that a person named. What a shell passes as `<(command)` is read, too.
+
+    Raises:
+        OSError: it cannot be read, is larger than `most_bytes` (EFBIG), or is a named pipe, a socket or a device
+            (EINVAL), which may never end.
+    """
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    with os.fdopen(descriptor, "rb") as file:
+        mode = os.fstat(descriptor).st_mode
+        if stat.S_ISDIR(mode):
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+        is_passed = stat.S_ISFIFO(mode) and str(path).startswith(("/dev/fd/", "/dev/stdin", "/proc/self/fd/"))
+        if not stat.S_ISREG(mode) and not is_passed:
+            raise OSError(errno.EINVAL, "it is a pipe, a socket or a device")
+        os.set_blocking(descriptor, True)
+        data = file.read(most_bytes + 1)
+    if len(data) > most_bytes:
+        raise OSError(errno.EFBIG, f"it is larger than {most_bytes:,} bytes")
+    return data
 
 
 def remove_empty(*folders: Path) -> None:

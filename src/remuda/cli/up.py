@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -12,9 +11,6 @@ from remuda.base.ids import api_path
 from remuda.base.units import show_counted
 from remuda.cli.lazy import examples
 from remuda.cli.show import echo, print_json, say
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 _USUAL = Path("swarm.yaml")
 
@@ -124,24 +120,12 @@ def show_dry_run(planned: Any, *, as_json: bool) -> None:
         is_here = True
         for path, text in item.files.items():
             if text.startswith("{"):
-                echo(_what_runs(json.loads(text), planned.spec.env), exact=True)
+                echo(swarms.described(text, planned.spec.env), exact=True)
                 continue
             is_here = False
             echo(f"# {path}:\n{text}", exact=True)
         echo("" if is_here else f"{show_command(item.argv, item.env)}\n", exact=True)
     say("--json prints every file and variable")
-
-
-def _what_runs(child: dict[str, Any], asked: Mapping[str, str]) -> str:
-    """One task: where it listens, its GPUs, and the command with the variables that were asked for."""
-    from remuda.base.shell import show_command
-
-    env, port = child["env"], child["port"]
-    facts = [f"port {port}" if child["port_fixed"] else f"port {port} or the next that is free"] if port else []
-    if gpus := env.get("CUDA_VISIBLE_DEVICES", ""):
-        facts.append(f"GPUs {gpus}")
-    shown = {name: env[name] for name in (*asked, "CUDA_VISIBLE_DEVICES") if name in env}
-    return "\n".join([*(f"# {fact}" for fact in [", ".join(facts)] if fact), show_command(child["argv"], shown)])
 
 
 @click.command()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
 import os
 import shutil
@@ -19,7 +20,7 @@ from remuda.backends.local.devices import present_gpus
 from remuda.backends.slurm.arrays import batch_uid, in_calls
 from remuda.backends.slurm.commands import own_options
 from remuda.base.errors import BackendUnreachable, InputError, NotFound, RemudaError
-from remuda.base.files import remove_empty
+from remuda.base.files import read_whole, remove_empty
 from remuda.base.ids import api_path, check_name, new_suffix
 from remuda.base.paths import state_paths
 from remuda.base.private import make_private
@@ -57,6 +58,9 @@ _MOST_TOGETHER = 1000
 _AT_ONCE = 8
 """Runs whose files are written at the same time."""
 _MAX_SCRIPT_BYTES = 16 * 1024 * 1024
+_STARTER = "write a script that starts it: two lines, `#!/bin/bash` and `exec ./program`"
+_INTERPRETERS = frozenset({"python", "python3", "bash", "sh", "torchrun", "accelerate", "deepspeed", "srun", "mpirun"})
+"""What people type before their script elsewhere."""
 
 
 @dataclass(frozen=True)
@@ -285,20 +289,24 @@ def read_script(path: Path) -> str:
     """
     where = str(path)
     try:
-        raw = path.read_bytes() if path.stat().st_size <= _MAX_SCRIPT_BYTES else b"\0"
+        raw = read_whole(path, _MAX_SCRIPT_BYTES)
     except FileNotFoundError as error:
+        if path.name in _INTERPRETERS:
+            hint = "`run` takes a script with a `#!` line: remuda run train.py"
+            raise InputError("is a program, not a script", hint=hint, where=where) from error
         raise InputError("there is no such script", hint=_near(path), where=where) from error
     except IsADirectoryError as error:
         raise InputError("is a directory, not a script", where=where) from error
     except OSError as error:
+        if error.errno == errno.EFBIG:
+            raise InputError("is a program, not a script", hint=_STARTER, where=where) from error
         raise InputError(f"cannot be read: {(error.strerror or '').lower()}", where=where) from error
     try:
         text = raw.decode("utf-8-sig") if b"\0" not in raw[:8192] else None
     except UnicodeDecodeError:
         text = None
     if text is None:
-        hint = "write a script that starts it: two lines, `#!/bin/bash` and `exec ./program`"
-        raise InputError("is a program, not a script", hint=hint, where=where)
+        raise InputError("is a program, not a script", hint=_STARTER, where=where)
     interpreter_of(text, where)
     return text
 

@@ -89,7 +89,8 @@ def plan(
                 planned.check(state_paths())
             return planned
         except InputError as error:
-            if error.where != "engine_path" or engine:
+            field = getattr(error.__cause__, "where", error.where)
+            if field != "engine_path" or engine:
                 raise
             missing = error
     looked = " or ".join(tried)

@@ -16,6 +16,7 @@ from remuda.base.files import remove_empty
 from remuda.base.ids import api_path
 from remuda.base.paths import state_paths
 from remuda.base.secrets import MASK, looks_secret
+from remuda.base.shell import show_command
 from remuda.control import planning, rundirs
 from remuda.control.client import HostClient, connect
 from remuda.control.ending import wait_down
@@ -24,16 +25,18 @@ from remuda.control.reach import check_cluster
 from remuda.specs.load import assignment
 from remuda.specs.resolve import Override
 from remuda.wire import peer
+from remuda.wire.child import HOST_MARK, PORT_MARK
 from remuda.wire.report import without_log
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from remuda.backends.base import Rendered
     from remuda.control.planning import Planned
 
 UP = frozenset({"RUNNING", "DEGRADED"})
 _LOOK_AGAIN_S = 0.1
+_GPUS = "CUDA_VISIBLE_DEVICES"
 _FAILED_DOWN_S = 60.0
 
 
@@ -85,6 +88,24 @@ def _masked(item: Rendered, hidden: Sequence[str]) -> Rendered:
         return text
 
     return replace(item, files={path: masked(text) for path, text in item.files.items()})
+
+
+def described(child: str, asked: Iterable[str]) -> str:
+    """One task for eyes: where it listens, its GPUs, and its command with the variables that were asked for.
+
+    Args:
+        child: what its node program reads.
+        asked: names of variables of the document.
+    """
+    spec = json.loads(child)
+    env, port = spec["env"], spec["port"]
+    facts = [f"port {port}" if spec["port_fixed"] else f"port {port} or the next that is free"] if port else []
+    if gpus := env.get(_GPUS, ""):
+        facts.append(f"GPUs {gpus}")
+    argv = [word.replace(PORT_MARK, str(port)).replace(HOST_MARK, spec["bind_host"]) for word in spec["argv"]]
+    shown = {name: env[name] for name in (*asked, _GPUS) if name in env}
+    head = [f"# {', '.join(facts)}"] if facts else []
+    return "\n".join([*head, show_command(argv, shown)])
 
 
 def bring_up(planned: Planned, client: HostClient | None = None) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 from pydantic import ValidationError
 
 from remuda.base.errors import InputError
+from remuda.base.files import read_whole
 from remuda.base.private import check_private
 from remuda.base.settings import setting_with_origin, variable
 from remuda.specs.defaults import run_section, sections
@@ -180,6 +181,9 @@ def _expanded(layer: Layer) -> Layer:
     return replace(layer, data=data, values=values)
 
 
+_MOST_BYTES = 16 * 1024 * 1024
+
+
 def read_document(path: FilePath | str) -> Document:
     """Read one file.
 
@@ -189,7 +193,7 @@ def read_document(path: FilePath | str) -> Document:
     file = FilePath(path).expanduser()
     name = str(path)
     try:
-        text = file.read_bytes().decode("utf-8-sig")
+        text = read_whole(file, _MOST_BYTES).decode("utf-8-sig")
     except FileNotFoundError as error:
         raise InputError("there is no such file", hint=_similar(file), where=name) from error
     except IsADirectoryError as error:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from remuda.base.files import file_system_type, is_network_file_system, write_atomic
+from remuda.base.files import file_system_type, is_network_file_system, read_whole, write_atomic
 
 
 def test_a_file_is_replaced_whole(tmp_path: Path) -> None:
@@ -96,3 +96,23 @@ def test_links_are_followed(tmp_path: Path) -> None:
 def test_without_a_list_of_mounts_nothing_is_known(tmp_path: Path) -> None:
     assert file_system_type(tmp_path, mounts=tmp_path / "absent") == ""
     assert not is_network_file_system(tmp_path, mounts=tmp_path / "absent")
+
+
+def test_a_file_that_a_person_named_is_read_whole(tmp_path: Path) -> None:
+    path = tmp_path / "x"
+    path.write_bytes(b"abc")
+    assert read_whole(path, 3) == b"abc"
+    with pytest.raises(OSError, match="larger than 2 bytes"):
+        read_whole(path, 2)
+    with pytest.raises(IsADirectoryError):
+        read_whole(tmp_path, 3)
+    with pytest.raises(FileNotFoundError):
+        read_whole(tmp_path / "y", 3)
+
+
+def test_what_a_shell_passes_is_read() -> None:
+    ours, theirs = os.pipe()
+    with os.fdopen(ours, "rb"), os.fdopen(theirs, "wb") as sink:
+        sink.write(b"model: m")
+        sink.close()
+        assert read_whole(Path(f"/dev/fd/{ours}"), 100) == b"model: m"

@@ -275,3 +275,27 @@ def test_examples_of_help_can_be_typed(line: str) -> None:
 def test_there_are_examples_where_beginners_look() -> None:
     for name in ("up", "serve", "run", "job submit", "logs", "status", "explain"):
         assert any(line.startswith(f"remuda {name}") for line in typed()), name
+
+
+NO_FILE = "cannot be read: it is a pipe, a socket or a device"
+
+
+@pytest.mark.parametrize("words", [["up", "-c"], ["config", "check"], ["run", "--backend", "local"]], ids=" ".join)
+@pytest.mark.parametrize("what", ["pipe", "/dev/zero"])
+def test_what_never_ends_is_not_read(
+    words: list[str], what: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("REMUDA_HOME", str(tmp_path / "home"))
+    path = what
+    if what == "pipe":
+        path = str(tmp_path / "x.sh")
+        os.mkfifo(path)
+    assert main([*words, path]) == 2
+    assert f"{path}: {NO_FILE}" in capsys.readouterr().err
+
+
+def test_an_interpreter_is_no_script(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", "python", "train.py"]) == 2
+    assert capsys.readouterr().err == (
+        "error: python: is a program, not a script\n  `run` takes a script with a `#!` line: remuda run train.py\n"
+    )

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pytest
 
 from remuda.base.errors import InputError
-from remuda.control import planning, serve
+from remuda.control import serve
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 @pytest.mark.parametrize(
@@ -28,20 +33,25 @@ def test_each_replica_gets_its_share_of_gpus(present: int, replicas: int, each: 
     assert serve.gpus_for(present, replicas) == each
 
 
-def test_a_machine_without_an_engine_says_which_were_looked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    def lacks(*_: object, **__: object) -> None:
-        raise InputError("there is no program", hint="pip install it", where=place)
+@pytest.mark.parametrize(
+    ("files", "found", "said"),
+    [
+        ([], "", ""),
+        (["a.gguf"], "a.gguf", ""),
+        (["A.GGUF", "config.json"], "A.GGUF", ""),
+        (["a.gguf", "b.gguf"], "", "has several GGUF files: a.gguf, b.gguf"),
+    ],
+)
+def test_a_folder_is_served_by_the_file_in_it(tmp_path: Path, files: list[str], found: str, said: str) -> None:
+    for name in files:
+        (tmp_path / name).touch()
+    if said:
+        with pytest.raises(InputError, match=said):
+            serve.gguf_of(str(tmp_path))
+        return
+    assert serve.gguf_of(str(tmp_path)) == (str(tmp_path / found) if found else "")
 
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
-    monkeypatch.setattr(planning, "plan_up", lacks)
-    place = "engine_path"
-    with pytest.raises(InputError, match=r"no engine for org/model \(looked for vllm or sglang or transf") as caught:
-        serve.plan("org/model")
-    assert caught.value.hint == "pip install it"
-    with pytest.raises(InputError, match="there is no program"):
-        serve.plan("org/model", engine="vllm")
-    place = "port"
-    with pytest.raises(InputError, match="port: there is no program"):
-        serve.plan("org/model")
+
+def test_a_file_that_is_not_there() -> None:
     with pytest.raises(InputError, match=r"there is no file 'nowhere\.gguf'"):
         serve.plan("nowhere.gguf")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 from remuda.base.errors import InputError
 from remuda.base.units import show_duration
-from remuda.control.runs import read_script
+from remuda.control.scripts import read_script
 from remuda.plan.run import RunSite, plan_run, run_name
 from remuda.specs.directives import read_directives
 from remuda.specs.faults import nearest_key

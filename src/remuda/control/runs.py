@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import errno
 import json
 import os
 import shutil
@@ -20,7 +19,7 @@ from remuda.backends.local.devices import present_gpus
 from remuda.backends.slurm.arrays import batch_uid, in_calls
 from remuda.backends.slurm.commands import own_options
 from remuda.base.errors import BackendUnreachable, InputError, NotFound, RemudaError
-from remuda.base.files import read_whole, remove_empty
+from remuda.base.files import remove_empty
 from remuda.base.ids import api_path, check_name, new_suffix
 from remuda.base.paths import state_paths
 from remuda.base.private import make_private
@@ -30,9 +29,10 @@ from remuda.control import again, planning, wiring
 from remuda.control.client import HostClient, connect
 from remuda.control.follow import secret_folder
 from remuda.control.reach import check_cluster
+from remuda.control.scripts import read_script
 from remuda.control.settle import with_devices
 from remuda.plan.pools import Found, find_pools
-from remuda.plan.run import RunSite, interpreter_of, notes_of, plan_run, refuse_local, run_name
+from remuda.plan.run import RunSite, notes_of, plan_run, refuse_local, run_name
 from remuda.specs.directives import Directives, read_directives
 from remuda.specs.load import Loaded, build, read_defaults, read_document, read_settings
 from remuda.specs.resolve import Override, document_layer, override_layer, resolve
@@ -57,10 +57,6 @@ _MOST_TOGETHER = 1000
 """Runs in one array, where the cluster would take more: what Slurm takes if it is not told otherwise."""
 _AT_ONCE = 8
 """Runs whose files are written at the same time."""
-_MAX_SCRIPT_BYTES = 16 * 1024 * 1024
-_STARTER = "write a script that starts it: two lines, `#!/bin/bash` and `exec ./program`"
-_INTERPRETERS = frozenset({"python", "python3", "bash", "sh", "torchrun", "accelerate", "deepspeed", "srun", "mpirun"})
-"""What people type before their script elsewhere."""
 
 
 @dataclass(frozen=True)
@@ -279,47 +275,6 @@ def _see_workdir(spec: RunSpec, backend: str) -> Iterator[str]:
     if backend == "local":
         raise InputError(f"there is no directory {spec.workdir!r}", hint="make it first", where="workdir")
     yield f"the working directory {spec.workdir} is not to be seen here; the nodes need it"
-
-
-def read_script(path: Path) -> str:
-    """Read a script.
-
-    Raises:
-        InputError: it is missing, a directory, empty, a program, or cannot be read.
-    """
-    where = str(path)
-    try:
-        raw = read_whole(path, _MAX_SCRIPT_BYTES)
-    except FileNotFoundError as error:
-        if path.name in _INTERPRETERS:
-            hint = "`run` takes a script with a `#!` line: remuda run train.py"
-            raise InputError("is a program, not a script", hint=hint, where=where) from error
-        raise InputError("there is no such script", hint=_near(path), where=where) from error
-    except IsADirectoryError as error:
-        raise InputError("is a directory, not a script", where=where) from error
-    except OSError as error:
-        if error.errno == errno.EFBIG:
-            raise InputError("is a program, not a script", hint=_STARTER, where=where) from error
-        raise InputError(f"cannot be read: {(error.strerror or '').lower()}", where=where) from error
-    try:
-        text = raw.decode("utf-8-sig") if b"\0" not in raw[:8192] else None
-    except UnicodeDecodeError:
-        text = None
-    if text is None:
-        raise InputError("is a program, not a script", hint=_STARTER, where=where)
-    interpreter_of(text, where)
-    return text
-
-
-def _near(path: Path) -> str:
-    import difflib
-
-    try:
-        names = [entry.name for entry in path.parent.iterdir() if entry.is_file()]
-    except OSError:
-        return f"there is no directory {str(path.parent)!r} either"
-    near = difflib.get_close_matches(path.name, names, 1)
-    return f"did you mean {near[0]!r}?" if near else ""
 
 
 def start(planned: Sequence[PlannedRun], client: HostClient | None = None) -> list[dict[str, Any]]:

@@ -19,6 +19,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from remuda.wire.process import start_time
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
@@ -142,11 +144,8 @@ def left_inside() -> list[str]:
 
 def identity(pid: int) -> str:
     """`pid.start-time`: names a process for ever; empty where there is none."""
-    try:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    except OSError:
-        return ""
-    return "" if fields[0] in "ZX" else f"{pid}.{fields[19]}"
+    start = start_time(pid)
+    return f"{pid}.{start}" if start else ""
 
 
 def end_interrupted() -> list[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
@@ -98,7 +98,6 @@ class Outcome:
     """What the run left on the machine, a line each."""
     seconds: float = 0.0
     """Both looks together."""
-    notes: tuple[str, ...] = field(default=())
 
     @property
     def is_green(self) -> bool:
@@ -117,7 +116,7 @@ class Outcome:
             elif not self.reasons:
                 lines.append(f"second look: {test} failed again; at first: {first[test]}")
         lines += [f"left behind: {one}" for one in self.left]
-        return [*lines, *self.notes, self._closing()]
+        return [*lines, self._closing()]
 
     def _closing(self) -> str:
         """As pytest closes: `1 failed, 6304 passed, 2 rerun in 918.20s (0:15:18)`."""

@@ -151,7 +151,7 @@ class _Run:
         self._total: int | None = None
         self._state = "preparing"
         self._is_new = False
-        """Whether the checkpoint folder was made by this run."""
+        """Whether this run made the checkpoint folder: nobody else's work is in it."""
 
     async def whole(self, given: SwarmJob | None) -> Summary:
         """Everything in order."""
@@ -179,8 +179,9 @@ class _Run:
     async def _open(self, ready: Prepared) -> Checkpoint:
         request = self._request
         if request.checkpointing:
-            self._is_new = not request.checkpoint_path().exists()
+            is_new = not request.checkpoint_path().exists()
             self._lock = await take_lock(request.checkpoint_path(), request.owner)
+            self._is_new = is_new and self._lock.is_alone()  # another job may have made it meanwhile
         self._beating = asyncio.create_task(self._beat())
         self._output_lock = await take_output(ready.target.path, request.owner)
         folder = self._lock.folder if self._lock is not None else store.temporary_folder(ready.target.path)

@@ -158,6 +158,10 @@ class FolderLock(FileLock):
         for left in self.folder.glob(".*.json.*"):
             left.unlink(missing_ok=True)
 
+    def is_alone(self) -> bool:
+        """Whether the folder has nothing but this lock."""
+        return all(path == self._path for path in self.folder.iterdir())
+
 
 class OutputLock(FileLock):
     """An output that this process alone may write, whatever checkpoints others have; leaves no file behind."""

@@ -261,6 +261,7 @@ class Source:
         if self.format == "jsonl":
             said = self._partitions.of(path)
             for records, bad in read_lines(path, self._chunk_rows):
+                # In the order of the columns; what a row says itself counts.
                 told = [{**record, **said, **record} for record in records] if said else records
                 yield Chunk(0, len(records), records=told, bad=bad)
             return

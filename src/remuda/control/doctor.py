@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 from remuda import __version__
 from remuda.base.errors import HostUnreachable, InputError, NotPrivate, RemudaError
 from remuda.base.paths import StatePaths
+from remuda.base.units import show_counted
 from remuda.control import wiring
 from remuda.control.checkup import Finding, Home, Verdict, judge
 from remuda.control.client import HostClient
@@ -337,7 +338,7 @@ def _of_others(findings: Iterable[Finding]) -> list[Check]:
     others = [finding for finding in _left(findings) if not finding.is_own]
     if not others:
         return []
-    said = f"{len(others)} of other state directories {'is' if len(others) == 1 else 'are'} left, or nobody can tell"
+    said = f"{show_counted(len(others), 'allocation')} of other state directories may be left over"
     return [Check("allocations", NOTE, said, "the lines below say how each can be ended")]
 
 

@@ -14,12 +14,15 @@ import pytest
 from tests.conftest import until
 
 from remuda.base.errors import InputError, RemudaError, Unavailable
+from remuda.batch import driver
 from remuda.batch.job import SwarmJob
+from remuda.batch.lock import Busy
 from remuda.batch.request import JobRequest
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from remuda.batch.lock import FolderLock
     from remuda.batch.request import Summary
     from remuda.testing.stub_process import StubProcess
 
@@ -90,6 +93,27 @@ def test_a_checkpoint_that_was_there_stays(run: Run, prompts: Prompts, tmp_path:
         run(stub.url, source)
     stub.start()
     assert run(stub.url, source).skipped == 1
+
+
+@pytest.mark.parametrize("is_held", [True, False])
+def test_what_another_job_made_meanwhile_stays(
+    run: Run, prompts: Prompts, tmp_path: Path, stub: StubProcess, monkeypatch: pytest.MonkeyPatch, is_held: bool
+) -> None:
+    rows = tmp_path / "out.parquet.checkpoint" / "rows"
+    taken = driver.take_lock
+
+    async def taken_late(folder: Path, owner: str) -> FolderLock:
+        folder.mkdir(mode=0o700)
+        (folder / rows.name).write_text("of another job")
+        if is_held:
+            raise Busy("the checkpoint", "process 1 on here", "wait for it")
+        return await taken(folder, owner)
+
+    monkeypatch.setattr(driver, "take_lock", taken_late)
+    stub.kill()
+    with pytest.raises(RemudaError):
+        run(stub.url, prompts(["x"]))
+    assert rows.read_text() == "of another job"
 
 
 # Patience

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import tempfile
 import time
 from collections import Counter
 from typing import TYPE_CHECKING
@@ -13,11 +14,12 @@ from tests.faults.slurm_herds import BACKEND, Herd
 
 from remuda.base.ids import new_suffix
 from remuda.plan.model import Command, Group, Kind, NodeRestart, Role, Workload
+from remuda.testing.slurm import SlurmBed
 
 if TYPE_CHECKING:
-    from tests.conftest import Home
+    from collections.abc import Iterator
 
-    from remuda.testing.slurm import SlurmBed
+    from tests.conftest import Home
 
 MANY = 64
 SLOTS = 32
@@ -42,6 +44,29 @@ def test_three_replicas_at_two_a_node_are_three_tasks_on_two_nodes(herd: Herd) -
     gpus = herd.bed.run("squeue", "-h", "-r", "-o", "%j %b").stdout.splitlines()
     assert [line.split()[1] for line in gpus if ".replica." in line] == ["gres:gpu:2"] * 3
     herd.down()
+
+
+@pytest.fixture
+def small(home: Home) -> Iterator[Herd]:
+    """A cluster whose arrays have four tasks at most."""
+    bed = SlurmBed(tempfile.mkdtemp(prefix="rmsl", dir="/tmp"), accounting=False, owned=True, extra=["MaxArraySize=4"])
+    bed.up()
+    try:
+        yield Herd(home, bed)
+    finally:
+        home.close()
+        bed.down()
+
+
+def test_more_replicas_than_an_array_may_have(small: Herd) -> None:
+    """What is beyond is submitted one by one, and so is one that is replaced."""
+    backend = {"type": "slurm", "partition": "cpu", "account": "inference", "qos": "normal"}
+    small.up(replicas=6, gpus_per_replica=0, backend={**backend, "endpoint": {"cpus_per_task": 1}})
+    assert len(small.replicas()) == 6
+    last = small.tasks()["replica/5"]
+    small.bed.run("scancel", last["native"])
+    small.wait(lambda: small.tasks()["replica/5"]["attempt"] == 2 and small.serves(), "it is replaced")
+    small.down()
 
 
 @pytest.mark.timeout(1200)

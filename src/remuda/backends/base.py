@@ -118,8 +118,8 @@ class Together:
     """The call, as it would be for this one only."""
     files: Mapping[str, str]
     """Absolute path -> text, in place of `Rendered.files`."""
-    link: tuple[str, str]
-    """Path and target of a symbolic link: what is shared finds what is its own by it."""
+    link: tuple[str, str] | None = None
+    """Path and target of a symbolic link: what is shared finds what is its own by it. None: it needs none."""
 
 
 #: `Observed.native_state` when the exit code is the child's own, so that it cannot be taken for the node program's.

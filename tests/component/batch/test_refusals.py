@@ -16,7 +16,7 @@ from tests.conftest import until
 from remuda.base.errors import InputError, RemudaError, Unavailable
 from remuda.batch import driver
 from remuda.batch.job import SwarmJob
-from remuda.batch.lock import Busy
+from remuda.batch.lock import Busy, take_lock
 from remuda.batch.request import JobRequest
 
 if TYPE_CHECKING:
@@ -100,7 +100,7 @@ def test_what_another_job_made_meanwhile_stays(
     run: Run, prompts: Prompts, tmp_path: Path, stub: StubProcess, monkeypatch: pytest.MonkeyPatch, is_held: bool
 ) -> None:
     rows = tmp_path / "out.parquet.checkpoint" / "rows"
-    taken = driver.take_lock
+    taken = take_lock
 
     async def taken_late(folder: Path, owner: str) -> FolderLock:
         folder.mkdir(mode=0o700)

@@ -29,7 +29,12 @@ class Call:
     indices: tuple[int, ...] = ()
     """Of the array, in the order of `tokens`; empty: a single job."""
     is_batch: bool = False
-    """Its allocations belong to different workloads, and could be submitted one by one as well."""
+    """It is an array, and its allocations could be submitted one by one as well."""
+
+    @property
+    def is_of_runs(self) -> bool:
+        """Whether its allocations belong to different workloads."""
+        return batch_of(read_token(self.tokens[0]).uid) is not None
 
     def native(self, job_id: str, position: int) -> str:
         """Slurm's id of one of the allocations."""

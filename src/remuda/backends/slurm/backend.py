@@ -108,9 +108,11 @@ class SlurmBackend:
             await asyncio.to_thread(self.files.prepare, [items[token] for token in call.tokens], call)
             job_id = await self.client.submit(call.argv)
         except Rejected as error:
-            if not call.is_batch or isinstance(error, Impossible):
+            is_of_array = call.is_of_runs or "array" in str(error).lower()
+            if not call.is_batch or not is_of_array or (call.is_of_runs and isinstance(error, Impossible)):
                 return dict.fromkeys(call.tokens, error)
-            # An array is taken or refused as a whole, e.g. when it goes over a limit: as many as may shall run.
+            # An array is taken or refused as a whole, e.g. when it goes over a limit: as many as may shall run. What
+            # is beyond MaxArraySize can be no task of one.
             outcomes: dict[str, Handle | Exception] = {}
             alone = one_by_one([items[token] for token in call.tokens])
             for sent in await asyncio.gather(*(self._send(one, items) for one in alone)):

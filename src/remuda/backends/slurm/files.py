@@ -68,7 +68,8 @@ class Files:
                         self._write(Path(name), text, folder)
                 if item.together is not None and call.is_batch:
                     written |= item.together.files.keys()
-                    _link(*item.together.link)
+                    if item.together.link is not None:
+                        _link(*item.together.link)
         except (OSError, NotPrivate) as error:
             raise BackendUnreachable(f"cannot write the files of {items[0].token}: {error}") from error
 

@@ -79,22 +79,32 @@ def render(request: Request, site: SlurmSite) -> Rendered:
         files[child.fence_file] = json.dumps({"token": request.token}) + "\n"
     if login_env:
         files[str(folder / ENV)] = env_text(login_env)
-    way = _way(request, site, folder)
-    script = _script(place, site, way, has_env=bool(login_env))
+    alone = _submitted(
+        request, place, site, _Way(request.token, request.token, folder, folder), has_env=bool(login_env)
+    )
+    together = None
+    if request.group.count > 1:
+        argv, more = _submitted(request, place, site, _in_array(request, site), has_env=bool(login_env))
+        together = Together(argv, {**files, **more})
+    elif _may_share(request, place):
+        together = _together(request, place, site, files, has_env=bool(login_env))
+    return Rendered(request.token, alone[0], {**files, **alone[1]}, together=together)
+
+
+def _submitted(
+    request: Request, place: SlurmPlace, site: SlurmSite, way: _Way, *, has_env: bool
+) -> tuple[tuple[str, ...], dict[str, str]]:
+    """The call, and the files that it needs: the script, and where the user wants the output."""
     path = way.script_dir / SCRIPT
+    files = {str(path): _script(place, site, way, has_env=has_env)}
     if place.output or place.error:
         where = {"output": place.output, "error": place.error, "workdir": place.workdir or str(way.script_dir)}
-        files[str(folder / OUTPUT)] = json.dumps(where) + "\n"
-    argv = _argv(request, place, way, path)
-    together = None
-    if _may_share(request, place):
-        together = _together(request, place, site, files, has_env=bool(login_env))
-    return Rendered(request.token, argv, {**files, str(path): script}, together=together)
+        files[str(allocation_dir(site.workloads, request.token) / OUTPUT)] = json.dumps(where) + "\n"
+    return _argv(request, place, way, path), files
 
 
-def _way(request: Request, site: SlurmSite, folder: Path) -> _Way:
-    if request.group.count <= 1:
-        return _Way(request.token, request.token, folder, folder)
+def _in_array(request: Request, site: SlurmSite) -> _Way:
+    """As a task of the array of its group."""
     shared = _with_index(request, site)
     script_dir = Path(str(shared).replace(INDEX, "a"))
     return _Way(array_name(request.token), _shared_token(request), shared, script_dir, request.key.index)

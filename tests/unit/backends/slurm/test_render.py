@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from remuda.backends.base import Rendered, Request, TaskKey, make_token
-from remuda.backends.slurm.arrays import array_name, compress_ids, merge
+from remuda.backends.slurm.arrays import array_name, compress_ids, merge, one_by_one
 from remuda.backends.slurm.render import SlurmSite, duration, render
 from remuda.base.errors import InputError
 from remuda.plan.model import Command, Group, Kind, Listen, Pool, Resources, Role, Watch, Workload
@@ -160,10 +160,24 @@ def test_the_tasks_of_a_group_are_one_array() -> None:
     assert calls[0].argv[-1] == "/home/me/.remuda/workloads/w/script-a/attempt-1-abc/job.sh"
     assert "--output=/home/me/.remuda/workloads/w/script-%a/attempt-1-abc/node.log" in calls[0].argv
     assert [calls[0].native("77", at) for at in range(4)] == ["77_0", "77_1", "77_2", "77_5"]
-    assert "--array=3" in calls[1].argv
+    # One alone is a job of its own: an array of a large index may be none that the cluster takes.
+    assert not any(word.startswith("--array") for word in calls[1].argv)
+    assert "--job-name=w.script.3.2.abc" in calls[1].argv
     assert (calls[2].argv, calls[2].native("78", 0)) == (single.argv, "78")
-    scripts = {text for item in made for name, text in item.files.items() if name.endswith("job.sh")}
-    assert len(scripts) == 1
+    together = [item.together for item in made if item.together is not None]
+    scripts = {text for item in together for name, text in item.files.items() if name.endswith("job.sh")}
+    assert (len(together), len(scripts)) == (4, 1)
+
+
+def test_an_array_can_be_submitted_one_by_one() -> None:
+    made = [render(request(count=8, index=index), SITE) for index in range(8)]
+    calls = one_by_one(made)
+    assert [call.tokens for call in calls] == [(item.token,) for item in made]
+    assert [call.argv for call in calls] == [item.argv for item in made]
+    for item in made:
+        (script,) = (name for name in item.files if name.endswith("job.sh"))
+        assert item.argv[-1] == script
+        assert "$" not in item.files[script].replace("${SLURM_RESTART_COUNT:-0}", ""), "its own paths, and no index"
 
 
 def test_ids_for_scontrol() -> None:

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import orjson
 
+from remuda.base.endpoint import base_url
 from remuda.base.errors import InputError, Unavailable
 from remuda.batch.answer import Transient
-from remuda.batch.endpoint import base_url
 
 if TYPE_CHECKING:
     from collections.abc import Callable

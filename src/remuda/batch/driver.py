@@ -13,13 +13,14 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from remuda.base.endpoint import redirected, refused
 from remuda.base.errors import Interrupted, Rejected, RemudaError
 from remuda.batch import checkpoint as store
 from remuda.batch.answer import RowError, Transient
 from remuda.batch.ask import Asker
 from remuda.batch.breaker import Breaker
 from remuda.batch.concurrency import START, Limiter
-from remuda.batch.endpoint import ask_slots, redirected, refused
+from remuda.batch.endpoint import ask_slots
 from remuda.batch.feed import Feed
 from remuda.batch.lock import BEAT_S, take_lock, take_output
 from remuda.batch.output import OutputPass

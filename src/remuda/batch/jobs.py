@@ -94,8 +94,8 @@ class RequestJob(SwarmJob):
 
     async def transform_items(self, items: list[Any]) -> Sequence[Any]:
         """Answer items outside the driver, all at once; a failed item raises."""
+        from remuda.base.endpoint import default_key
         from remuda.batch.ask import Asker
-        from remuda.batch.endpoint import default_key
         from remuda.batch.transport import AiohttpTransport
 
         key = default_key(self.endpoint) if self._api_key is None else self._api_key

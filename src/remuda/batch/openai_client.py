@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from remuda.base.endpoint import base_url, default_key
 from remuda.base.errors import InputError
-from remuda.batch.endpoint import base_url, default_key
 
 if TYPE_CHECKING:
     from openai import AsyncOpenAI

@@ -6,12 +6,13 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
+from remuda.base.endpoint import base_url, pick_model, read_key
 from remuda.base.errors import Conflict, InputError, Interrupted
 from remuda.batch import checkpoint as store
 from remuda.batch.address import DOWN, Address, EndpointGone, FollowingTransport
 from remuda.batch.changes import see_changes
 from remuda.batch.checkpoint import Checkpoint
-from remuda.batch.endpoint import START_WAIT_S, ask_models, base_url, pick_model, read_key
+from remuda.batch.endpoint import START_WAIT_S, ask_models
 from remuda.batch.fingerprint import check_same, fingerprint
 from remuda.batch.fit import check_fit
 from remuda.batch.hearing import Hearing

@@ -12,8 +12,8 @@ from urllib.parse import urlsplit
 import aiohttp
 from yarl import URL
 
+from remuda.base.endpoint import base_url
 from remuda.batch.answer import Transient
-from remuda.batch.endpoint import base_url
 from remuda.batch.flights import Connector, Flights, NotOurs
 from remuda.batch.hearing import Hearing
 from remuda.batch.lenient import clean_text

@@ -25,6 +25,9 @@ GROUPS = {
     "Batch": {
         "job": ("remuda.cli.job:job", "Run prompts or scripts against an endpoint; manage jobs."),
     },
+    "Measure": {
+        "bench": ("remuda.cli.bench:bench", "Measure how fast an endpoint is, and whether the number counts."),
+    },
     "Train": {
         "run": ("remuda.cli.run:run", "Run a script and restart it until it finishes."),
         "list": ("remuda.cli.runs:list_", "List your runs."),

@@ -8,11 +8,11 @@ from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from remuda.base.endpoint import key_meant_for
 from remuda.base.errors import InputError
 from remuda.base.ids import api_path
 from remuda.base.secrets import SecretRef
 from remuda.base.settings import variable
-from remuda.batch.endpoint import key_meant_for
 from remuda.control import swarms
 from remuda.control.client import connect
 from remuda.control.endpoint_file import ENDPOINT_FILE

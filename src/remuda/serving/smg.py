@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
 from remuda.base.errors import InputError, Unavailable
+from remuda.base.prometheus import Samples, parse, quantile, total
 from remuda.plan.model import HOST_MARK, PORT_MARK, Command, Group, Listen, Role, Secret
 from remuda.serving.client import call
-from remuda.serving.prometheus import Samples, parse, quantile, total
 from remuda.serving.router import (
     API_KEY_ENV,
     CONTROL_KEY_ENV,

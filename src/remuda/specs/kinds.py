@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from remuda.specs.benchmark import BenchmarkSpec
 from remuda.specs.document import Problem, fail
 from remuda.specs.faults import nearest_key
 from remuda.specs.pool import PoolSpec
@@ -36,6 +37,11 @@ def _is_run(data: Mapping[str, object]) -> bool:
     return isinstance(data.get("script"), str)
 
 
+def _is_never_guessed(data: Mapping[str, object]) -> bool:
+    del data
+    return False
+
+
 def _is_pool(data: Mapping[str, object]) -> bool:
     return isinstance(data.get("swarms"), list)
 
@@ -46,6 +52,7 @@ KINDS: dict[str, DocumentKind] = {
         DocumentKind("swarm", SwarmSpec, _is_swarm),
         DocumentKind("run", RunSpec, _is_run),
         DocumentKind("pool", PoolSpec, _is_pool),
+        DocumentKind("benchmark", BenchmarkSpec, _is_never_guessed),
     )
 }
 
@@ -70,7 +77,8 @@ def kind_of(resolved: Resolved, expect: str = "") -> DocumentKind:
             return kind
     if expect:
         return KINDS[expect]
-    shares = {name: len(resolved.data.keys() & kind.model.model_fields.keys()) for name, kind in KINDS.items()}
+    shares = {name: len(resolved.data.keys() & kind.model.model_fields.keys()) for name, kind in KINDS.items()
+              if kind.is_shape is not _is_never_guessed}  # fmt: skip
     best = max(shares, key=lambda name: shares[name])
     if shares[best] == 0:
         where = resolved.origin(()).where

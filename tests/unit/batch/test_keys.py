@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from remuda.base import settings
+from remuda.base.endpoint import _ADDRESSES, _KEYS, key_meant_for
 from remuda.base.errors import InputError
-from remuda.batch.endpoint import _ADDRESSES, _KEYS, key_meant_for
 from remuda.control.targets import of_endpoint
 
 

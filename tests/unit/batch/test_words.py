@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from remuda.base.endpoint import base_url, default_key, redirected
 from remuda.base.errors import InputError
 from remuda.batch.ask import error_text
-from remuda.batch.endpoint import base_url, default_key, redirected
 from remuda.batch.fingerprint import differences
 from remuda.batch.progress import Progress
 from remuda.batch.request import JobRequest, Summary

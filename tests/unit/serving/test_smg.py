@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from remuda.base.errors import InputError
+from remuda.base.prometheus import parse, quantile, total
 from remuda.plan.model import HOST_MARK, PORT_MARK, Endpoint, Group, Role, Secret
-from remuda.serving.prometheus import parse, quantile, total
 from remuda.serving.router import NO_KEYS, Keys, RouterSettings, router_named
 from remuda.serving.signed import LOOPBACK
 from remuda.serving.smg import SmgRouter, beside, summarize

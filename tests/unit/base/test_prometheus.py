@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from remuda.serving.prometheus import Sample, chosen, parse, quantile, total
+from remuda.base.prometheus import Sample, chosen, parse, quantile, total
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,35 @@
+"""The body of a request. Pure."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import orjson
+
+PATHS: Final = {"chat": "/v1/chat/completions", "completions": "/v1/completions"}
+
+
+def body(
+    api: str, model: str, text: str, osl: int, *, stream: bool = True, forced: bool = True, extra: dict[str, Any] | None = None
+) -> bytes:  # fmt: skip
+    """The JSON of one request.
+
+    Args:
+        api: `chat` or `completions`.
+        model: as the endpoint names it.
+        text: the prompt.
+        osl: bound of output tokens.
+        stream: ask for a stream that ends with its usage.
+        forced: ask the engine to go on until `osl`; vLLM, SGLang and llama.cpp know these two words.
+        extra: merged over all.
+    """
+    data: dict[str, Any] = {"model": model, "max_tokens": osl, "temperature": 0}
+    if api == "chat":
+        data["messages"] = [{"role": "user", "content": text}]
+    else:
+        data["prompt"] = text
+    if stream:
+        data |= {"stream": True, "stream_options": {"include_usage": True}}
+    if forced:
+        data |= {"ignore_eos": True, "min_tokens": osl}
+    return orjson.dumps(data | (extra or {}))

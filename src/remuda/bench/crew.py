@@ -1,0 +1,256 @@
+"""The processes of the load generator, from the side of who started them."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import struct
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from time import monotonic_ns
+from typing import TYPE_CHECKING, Any, Final, Self
+
+import orjson
+
+from remuda.base.errors import InputError, Unavailable
+from remuda.bench import load as loads
+from remuda.bench.machine import Pressure, cores, pressure
+from remuda.bench.process import from_list
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from remuda.bench.line import Place
+    from remuda.bench.load import Load
+    from remuda.bench.prompts import Fit
+    from remuda.bench.reading import Row
+
+#: One process carries so many streams; beyond that there are more, up to `_MOST`.
+_STREAMS: Final = 128
+_MOST: Final = 4
+#: Where this package lies.
+_HOME: Final = str(Path(__file__).parents[2])
+#: Descriptors of a process beside its connections.
+_SPARE: Final = 64
+#: Between saying `go` and the start.
+_LEAD_S: Final = 0.1
+#: Beyond the bound of a request: then a process is hung.
+_GRACE_S: Final = 15.0
+
+
+@dataclass(frozen=True)
+class Client:
+    """How the client itself did while a load ran.
+
+    Attributes:
+        processes: how many.
+        cores: CPUs it could use.
+        cpu_share: of one core, the busiest process.
+        cpu_s: all processes' CPU time.
+        lag_p50_s, lag_p99_s, lag_max_s: of the worst event loop.
+        throttled_s: held back by its control group; -1 where that is not known.
+        waiting_share: of the time in which something on this machine waited for a CPU; -1 where that is not known.
+        opened: connections opened while the load ran.
+    """
+
+    processes: int = 1
+    cores: int = 1
+    cpu_share: float = 0.0
+    cpu_s: float = 0.0
+    lag_p50_s: float = 0.0
+    lag_p99_s: float = 0.0
+    lag_max_s: float = 0.0
+    throttled_s: float = -1.0
+    waiting_share: float = -1.0
+    opened: int = 0
+
+
+@dataclass
+class Live:
+    """Where a load is, for a progress line."""
+
+    seconds: float = 0.0
+    issued: int = 0
+    active: int = 0
+    rows: list[Row] = field(default_factory=list)
+    """Measured ones that have ended."""
+    is_warming: bool = True
+
+
+@dataclass(frozen=True)
+class Run:
+    """What a load gave."""
+
+    start: int
+    """In ns of CLOCK_MONOTONIC."""
+    rows: list[Row]
+    warm: list[Row]
+    client: Client
+
+
+def processes_for(load: Load) -> int:
+    """How many processes carry a load."""
+    streams = load.concurrency or min(len(loads.arrivals(load)), 4 * _STREAMS)
+    return max(1, min(_MOST, cores() - 1, -(-streams // _STREAMS)))
+
+
+def check_descriptors(load: Load, count: int) -> None:
+    """Refuse what would fail in its middle.
+
+    Raises:
+        InputError: a process may not open that many connections.
+    """
+    import resource
+
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    needed = -(-load.concurrency // count) + _SPARE
+    if most != resource.RLIM_INFINITY and needed > most:
+        raise InputError(
+            f"{load.concurrency} connections in {count} processes need {needed} open files each, "
+            f"and the limit is {most}",
+            where="--concurrency",
+            hint="raise it with `ulimit -Hn`, or ask for less",
+        )
+
+
+class Crew:
+    """Starts the processes, listens, and collects."""
+
+    def __init__(self, load: Load, place: Place, model: str, fit: Fit, *, forced: bool, count: int = 0) -> None:
+        self._load = load
+        self._count = count or processes_for(load)
+        self._plan = {
+            "load": load.to_json(), "model": model, "forced": forced, "processes": self._count,
+            "fit": {"base": fit.base, "slope": fit.slope},
+            "place": {
+                "base": place.base, "key": place.key, "headers": place.headers, "is_own": place.is_own,
+                "verify": place.verify,
+            },
+            "arrivals": loads.arrivals(load) if load.is_open else [],
+        }  # fmt: skip
+        self._found: list[asyncio.subprocess.Process] = []
+        self._warm: list[Row] = []
+        self._done: list[dict[str, Any]] = []
+        self._counts: dict[int, tuple[int, int]] = {}
+        self._ready = asyncio.Semaphore(0)
+        self.live = Live()
+
+    async def __aenter__(self) -> Self:
+        """Start them.
+
+        Raises:
+            InputError: they could not open enough connections.
+        """
+        check_descriptors(self._load, self._count)
+        for number in range(self._count):
+            # A session of its own: Ctrl-C is ours to obey, and it ends when its standard input does.
+            process = await asyncio.create_subprocess_exec(
+                sys.executable, "-P", "-m", "remuda.bench.process", stdin=asyncio.subprocess.PIPE,
+                stdout=asyncio.subprocess.PIPE, start_new_session=True, limit=1 << 26,
+                env={**os.environ, "PYTHONPATH": os.pathsep.join(p for p in (_HOME, os.environ.get("PYTHONPATH", "")) if p)},
+            )  # fmt: skip
+            self._found.append(process)
+            assert process.stdin is not None
+            process.stdin.write(orjson.dumps({**self._plan, "process": number}) + b"\n")
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        """End what still runs."""
+        for process in self._found:
+            with contextlib.suppress(ProcessLookupError):
+                process.kill()
+            await process.wait()
+            if process.stdin is not None:
+                process.stdin.close()
+
+    async def run(self, *, enough: Callable[[Live], bool], show: Callable[[Live], None]) -> Run:
+        """Warm up, run the load, and wait for what is under way at its end.
+
+        Args:
+            enough: asked four times a second whether to issue no more.
+            show: called as often.
+
+        Raises:
+            Unavailable: a process of the client has died or hangs.
+        """
+        readers = [asyncio.create_task(self._listen(number, process)) for number, process in enumerate(self._found)]
+        try:
+            bound = self._load.timeout_s * 2 + _GRACE_S
+            await self._all_ready(readers, show, bound)
+            before, start = pressure(), monotonic_ns() + int(_LEAD_S * 1e9)
+            self._say(b"go %d\n" % start)
+            self.live.is_warming = False
+            is_stopped, stopped_at = False, 0
+            while not all(task.done() for task in readers):
+                await asyncio.wait(readers, timeout=0.25, return_when=asyncio.FIRST_EXCEPTION)
+                self._raise(readers)
+                self.live.seconds = max(0.0, (monotonic_ns() - start) / 1e9)
+                show(self.live)
+                if not is_stopped and enough(self.live):
+                    self._say(b"stop\n")
+                    is_stopped, stopped_at = True, monotonic_ns()
+                if stopped_at and monotonic_ns() - stopped_at > bound * 1e9:
+                    raise Unavailable("a process of the load generator hangs")
+            self._raise(readers)
+            return Run(start, self.live.rows, self._warm, self._client(pressure().since(before)))
+        finally:
+            for task in readers:
+                task.cancel()
+            await asyncio.gather(*readers, return_exceptions=True)
+
+    async def _all_ready(self, readers: list[asyncio.Task[None]], show: Callable[[Live], None], bound: float) -> None:
+        until = monotonic_ns() + int(bound * 1e9)
+        ready = 0
+        while ready < self._count:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(0.25):
+                    await self._ready.acquire()
+                    ready += 1
+            self._raise(readers)
+            show(self.live)
+            if monotonic_ns() > until:
+                raise Unavailable("the warm-up has not ended", hint="see that the endpoint answers; or --warmup 0")
+
+    def _raise(self, readers: list[asyncio.Task[None]]) -> None:
+        for task in readers:
+            if task.done() and not task.cancelled() and (error := task.exception()) is not None:
+                raise error
+
+    def _say(self, line: bytes) -> None:
+        for process in self._found:
+            if process.stdin is not None and not process.stdin.is_closing():
+                process.stdin.write(line)
+
+    async def _listen(self, number: int, process: asyncio.subprocess.Process) -> None:
+        assert process.stdout is not None
+        while True:
+            try:
+                (size,) = struct.unpack("<I", await process.stdout.readexactly(4))
+                frame = orjson.loads(await process.stdout.readexactly(size))
+            except asyncio.IncompleteReadError:
+                code = await process.wait()
+                words = f"was killed by signal {-code}" if code < 0 else f"ended with code {code}"
+                raise Unavailable(f"a process of the load generator {words}") from None
+            for values in frame["rows"]:
+                row = from_list(values)
+                (self.live.rows if row.index >= 0 else self._warm).append(row)
+            self._counts[number] = frame["issued"], frame["active"]
+            self.live.issued = sum(issued for issued, _ in self._counts.values())
+            self.live.active = sum(active for _, active in self._counts.values())
+            if "ready" in frame:
+                self._ready.release()
+            if "done" in frame:
+                self._done.append(frame["done"])
+                return
+
+    def _client(self, added: Pressure) -> Client:
+        wall = max(1e-9, *(item["wall_s"] for item in self._done), 1e-9)
+        lags = [item["lag"] for item in self._done]
+        return Client(
+            self._count, cores(), max(item["cpu_s"] for item in self._done) / wall,
+            sum(item["cpu_s"] for item in self._done), *(max(lag[key] for lag in lags) for key in ("p50", "p99", "max")),
+            added.throttled_us / 1e6 if added.throttled_us >= 0 else -1.0,
+            added.waited_us / 1e6 / wall if added.waited_us >= 0 else -1.0, sum(item["opened"] for item in self._done),
+        )  # fmt: skip

@@ -1,0 +1,223 @@
+"""One connection, and when each piece of an answer came: stamped at the read, before anything is parsed."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ssl
+from dataclasses import dataclass, field
+from time import monotonic_ns
+from typing import Final, cast
+from urllib.parse import urlsplit
+
+import httptools
+
+from remuda.wire import peer
+
+_CONNECT_S: Final = 10.0
+#: An answer that is longer is none; what came is dropped.
+_LARGEST: Final = 64 << 20
+#: Informational answers (HTTP 1xx) before the real one.
+_MOST_HINTS: Final = 8
+
+
+@dataclass(slots=True)
+class Answer:
+    """One exchange, all times in ns of CLOCK_MONOTONIC; 0 where that did not come."""
+
+    sent: int = 0
+    ended: int = 0
+    status: int = 0
+    error: str = ""
+    """Why there is no whole answer; empty when there is."""
+    stamps: list[int] = field(default_factory=list)
+    pieces: list[bytes] = field(default_factory=list)
+    """The body, as it was read; `stamps[i]` is when `pieces[i]` came."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where requests go, and what stands in each of them.
+
+    Attributes:
+        base: URL without `/v1`.
+        key: of the endpoint; goes into a header and nowhere else.
+        headers: more of them.
+        is_own: a swarm of this user: nothing is said to another user's program on its port.
+        verify: whether a certificate is checked.
+    """
+
+    base: str
+    key: str = field(default="", repr=False)
+    headers: tuple[tuple[str, str], ...] = ()
+    is_own: bool = False
+    verify: bool = True
+
+    def head(self, method: str, path: str) -> bytes:
+        """The head of a request, but for its length."""
+        parts = urlsplit(self.base)
+        lines = [
+            f"{method} {parts.path}{path} HTTP/1.1", f"Host: {parts.netloc}", "Accept-Encoding: identity",
+            *(f"{name}: {value}" for name, value in self.headers),
+            *([f"Authorization: Bearer {self.key}"] if self.key else []),
+        ]  # fmt: skip
+        return ("\r\n".join(lines) + "\r\n").encode()
+
+    def request(self, path: str, body: bytes | None = None) -> bytes:
+        """A whole request: POST of JSON with a body, else GET."""
+        if body is None:
+            return self.head("GET", path) + b"\r\n"
+        return b"%sContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s" % (
+            self.head("POST", path), len(body), body,
+        )  # fmt: skip
+
+
+class Line(asyncio.Protocol):
+    """A keep-alive connection; one request at a time."""
+
+    def __init__(self) -> None:
+        self.is_open = False
+        self._transport: asyncio.Transport | None = None
+        self._parser = httptools.HttpResponseParser(self)
+        self._answer: Answer | None = None
+        self._done: asyncio.Future[Answer] | None = None
+        self._now = 0
+        self._size = 0
+        self._hints = 0
+        self._coding = b""
+        self._timer: asyncio.TimerHandle | None = None
+
+    @classmethod
+    async def connect(cls, place: Place) -> Line:
+        """A new connection.
+
+        Raises:
+            OSError: there is none; the text says why.
+        """
+        loop = asyncio.get_running_loop()
+        parts = urlsplit(place.base)
+        secure: ssl.SSLContext | None = None
+        if parts.scheme == "https":
+            secure = ssl.create_default_context()
+            if not place.verify:
+                secure.check_hostname, secure.verify_mode = False, ssl.CERT_NONE
+        port = parts.port or (443 if secure else 80)
+        try:
+            async with asyncio.timeout(_CONNECT_S):
+                _, line = await loop.create_connection(cls, parts.hostname, port, ssl=secure)
+        except TimeoutError:
+            raise OSError(f"no connection within {_CONNECT_S:.0f} s") from None
+        if place.is_own and line._transport is not None:
+            words = peer.refusal(line._transport.get_extra_info("socket"))
+            if words:
+                line.close()
+                raise OSError(words)
+        return line
+
+    def start(self, request: bytes, timeout_s: float) -> asyncio.Future[Answer]:
+        """Send a whole request; the future holds the answer when it is whole, or why it is not. It never raises."""
+        loop = asyncio.get_running_loop()
+        answer = self._answer = Answer()
+        done = self._done = loop.create_future()
+        self._size = self._hints = 0
+        self._coding = b""
+        self._timer = loop.call_later(timeout_s, self._fail, f"no whole answer within {timeout_s:g} s")
+        answer.sent = monotonic_ns()
+        if self._transport is None or not self.is_open:
+            self._fail("the connection was closed")
+        else:
+            self._transport.write(request)
+        return done
+
+    def close(self) -> None:
+        """End it."""
+        self.is_open = False
+        if self._transport is not None:
+            self._transport.abort()
+
+    # What the event loop calls.
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """It is there."""
+        self._transport = cast("asyncio.Transport", transport)  # uvloop's own class does not inherit from it.
+        self.is_open = True
+
+    def data_received(self, data: bytes) -> None:
+        """A read."""
+        self._now = monotonic_ns()
+        if self._answer is None:  # Nobody asked for this.
+            self.close()
+            return
+        try:
+            self._parser.feed_data(data)
+        except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
+            self._fail(f"the answer is not HTTP: {str(error)[:200]}")
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The other side has ended it, or we have."""
+        self.is_open = False
+        if self._answer is None:
+            return
+        if self._answer.status and exc is None:  # A body without a length ends with its connection.
+            with contextlib.suppress(httptools.HttpParserError):
+                self._parser.feed_data(b"")
+        if self._answer is not None:
+            words = "the answer broke off" if self._answer.stamps else "the server closed it without an answer"
+            self._fail(f"{words}: {exc}" if exc and str(exc) else words)
+
+    # What the parser calls.
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """One header."""
+        if name.lower() == b"content-encoding":
+            self._coding = value.lower()
+
+    def on_headers_complete(self) -> None:
+        """The head is there."""
+        assert self._answer is not None
+        self._answer.status = self._parser.get_status_code()
+
+    def on_body(self, data: bytes) -> None:
+        """A piece of the body."""
+        answer = self._answer
+        if answer is None:
+            return
+        answer.stamps.append(self._now)
+        answer.pieces.append(data)
+        self._size += len(data)
+        if self._size > _LARGEST:
+            self._fail(f"the answer is longer than {_LARGEST >> 20} MiB")
+
+    def on_message_complete(self) -> None:
+        """The answer is whole."""
+        answer, done = self._answer, self._done
+        if answer is None or done is None:
+            return
+        if 100 <= answer.status < 200:
+            self._hints += 1
+            if self._hints > _MOST_HINTS or answer.status == 101:
+                self._fail(f"HTTP {answer.status}, {self._hints} times, instead of an answer")
+            answer.status = 0
+            return
+        answer.ended = self._now
+        if self._coding not in (b"", b"identity"):
+            answer.error = (
+                f"the answer is compressed ({self._coding.decode('latin-1')[:20]}) although that was not asked for"
+            )
+        self._end(answer, done, keep=self._parser.should_keep_alive())
+
+    def _fail(self, words: str) -> None:
+        answer, done = self._answer, self._done
+        if answer is None or done is None:
+            return
+        answer.error, answer.ended = words, monotonic_ns()
+        self._end(answer, done, keep=False)
+
+    def _end(self, answer: Answer, done: asyncio.Future[Answer], *, keep: bool) -> None:
+        self._answer = None
+        if self._timer is not None:
+            self._timer.cancel()
+        if not keep:
+            self.close()
+        if not done.done():
+            done.set_result(answer)

@@ -1,0 +1,193 @@
+"""What is asked of an endpoint: how many requests, how long, when. Pure."""
+
+from __future__ import annotations
+
+import math
+import random
+from dataclasses import asdict, dataclass, fields
+from typing import TYPE_CHECKING, Any, Final, Self
+
+from remuda.base.errors import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+#: Finished requests from which a percentile may be printed (rule V12).
+NEEDED: Final = {"p50": 10, "p90": 30, "p95": 60, "p99": 300}
+#: A point without a bound of its own ends when its window is this long and holds enough requests ...
+AUTO_WINDOW_S: Final = 30.0
+AUTO_REQUESTS: Final = NEEDED["p99"]
+#: ... or after this long.
+AUTO_LIMIT_S: Final = 300.0
+
+
+@dataclass(frozen=True)
+class Cache:
+    """What prompts have in common.
+
+    Attributes:
+        kind: `cold` (nothing), `warm` (the warm-up has sent all of them), `shared` (a common beginning).
+        share: of the input tokens that is common, 0 to 1; 1 for `warm`.
+    """
+
+    kind: str = "cold"
+    share: float = 0.0
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Read `cold`, `warm` or `shared:0.3`.
+
+        Raises:
+            InputError: it is none of these.
+        """
+        kind, _, share = text.strip().partition(":")
+        try:
+            part = float(share) if share else 0.0
+        except ValueError:
+            part = -1.0
+        if kind == "shared" and 0.0 < part < 1.0:
+            return cls(kind, part)
+        if kind in ("cold", "warm") and not share:
+            return cls(kind, 1.0 if kind == "warm" else 0.0)
+        raise InputError(f"{text!r} is no state of a cache", hint="write cold, warm or shared:0.3", where="--cache")
+
+    def __str__(self) -> str:
+        return f"{self.kind}:{self.share:g}" if self.kind == "shared" else self.kind
+
+
+@dataclass(frozen=True)
+class Load:
+    """One point: the load that an endpoint is put under.
+
+    Closed loop: `concurrency` requests are in flight at any time. Open loop: requests arrive at `rate` a second,
+    whatever happens to the ones before; `concurrency` then bounds how many are in flight (0: no bound).
+
+    Attributes:
+        isl: input tokens a request, chat template included.
+        osl: output tokens a request.
+        range_ratio: lengths are uniform in [ratio·length, length]; 1 for fixed lengths.
+        concurrency: requests in flight.
+        rate: requests a second; `inf` for all at once; 0 for a closed loop.
+        arrival: `poisson`, `constant`, or `burst:N` (N at once, at the same mean rate).
+        requests: how many are issued; 0 where time decides.
+        duration_s: how long requests are issued, seconds; 0 where their number decides. Both 0: until the window is
+            long enough and holds enough requests (`AUTO_…`).
+        warmup: requests before the measured ones; -1 for as many as are in flight.
+        timeout_s: bound of one request.
+        cache: see `Cache`.
+        stream: answers come token by token.
+        api: `chat` or `completions`.
+        seed: of prompts, lengths and arrivals.
+        extra_body: JSON text of an object that is merged into each request.
+    """
+
+    isl: int = 1024
+    osl: int = 128
+    range_ratio: float = 1.0
+    concurrency: int = 1
+    rate: float = 0.0
+    arrival: str = "poisson"
+    requests: int = 0
+    duration_s: float = 0.0
+    warmup: int = -1
+    timeout_s: float = 600.0
+    cache: str = "cold"
+    stream: bool = True
+    api: str = "chat"
+    seed: int = 0
+    extra_body: str = "{}"
+
+    @property
+    def is_open(self) -> bool:
+        """Whether arrivals follow a schedule."""
+        return self.rate > 0
+
+    @property
+    def label(self) -> str:
+        """What a table calls it: `c=8`, `10/s`."""
+        if not self.is_open:
+            return f"c={self.concurrency}"
+        rate = "inf" if math.isinf(self.rate) else f"{self.rate:g}/s"
+        return f"{rate} c≤{self.concurrency}" if self.concurrency else rate
+
+    @property
+    def is_auto(self) -> bool:
+        """Whether the point ends when it has measured enough."""
+        return not self.requests and not self.duration_s
+
+    @property
+    def warmups(self) -> int:
+        """Requests before the measured ones."""
+        if self.warmup >= 0:
+            return self.warmup
+        return max(2, min(self.concurrency or 8, 64))
+
+    def to_json(self) -> dict[str, Any]:
+        """As a point stores it; JSON has no infinity."""
+        data = asdict(self)
+        data["rate"] = "inf" if math.isinf(self.rate) else self.rate
+        return data
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Self:
+        """Read what `to_json` wrote; keys of later versions are passed over."""
+        known = {field.name for field in fields(cls)}
+        kept = {key: value for key, value in data.items() if key in known}
+        return cls(**{**kept, "rate": float(kept.get("rate", 0.0))})
+
+    def lengths(self, index: int) -> tuple[int, int]:
+        """Input and output tokens of the request with that index."""
+        if self.range_ratio >= 1.0:
+            return self.isl, self.osl
+        draw = random.Random(f"{self.seed}/{index}/lengths")
+        return tuple(max(1, draw.randint(math.ceil(full * self.range_ratio), full)) for full in (self.isl, self.osl))  # type: ignore[return-value]
+
+
+def arrivals(load: Load) -> list[float]:
+    """When each request of an open loop is due, seconds from the start, ascending; drawn before the start."""
+    total = load.requests
+    if math.isinf(load.rate):
+        return [0.0] * (total or AUTO_REQUESTS)
+    until = load.duration_s or (0.0 if total else auto_seconds(load))
+    draw = random.Random(f"{load.seed}/arrivals")
+    batch = int(load.arrival.partition(":")[2] or 1) if load.arrival.startswith("burst") else 1
+    times: list[float] = []
+    at = 0.0
+    while len(times) < total if total else at < until:
+        times += [at] * batch
+        gap = batch / load.rate
+        at += draw.expovariate(1.0 / gap) if load.arrival == "poisson" else gap
+    return times[:total] if total else times
+
+
+def auto_seconds(load: Load) -> float:
+    """How long an open loop without a bound of its own issues requests."""
+    return min(AUTO_LIMIT_S, max(AUTO_WINDOW_S * 1.5, 1.2 * AUTO_REQUESTS / load.rate))
+
+
+def check(load: Load) -> None:
+    """Refuse what cannot be asked.
+
+    Raises:
+        InputError: a value is out of its range; names the flag.
+    """
+    bad: list[tuple[bool, str, str, str]] = [
+        (load.isl < 1, "--isl", f"must be at least 1, but is {load.isl}", ""),
+        (load.osl < 1, "--osl", f"must be at least 1, but is {load.osl}", ""),
+        (not 0 < load.range_ratio <= 1, "--range-ratio", f"must be above 0 and at most 1, but is {load.range_ratio}",
+         "0.8 draws lengths between 80 % and all of --isl and --osl"),
+        (load.rate < 0 or math.isnan(load.rate), "--rate", f"must be positive or inf, but is {load.rate}", ""),
+        (load.concurrency < (0 if load.is_open else 1), "--concurrency", f"must be at least 1, but is {load.concurrency}", ""),
+        (load.api not in ("chat", "completions"), "--api", f"{load.api!r} is no API", "write chat or completions"),
+        (load.timeout_s <= 0, "--timeout", f"must be positive, but is {load.timeout_s:g}", ""),
+        (load.requests < 0 or load.duration_s < 0, "--requests", "must not be negative", ""),
+        (bool(load.requests and load.duration_s), "--duration", "and --requests are two bounds of one point",
+         "give one of them, or neither"),
+    ]  # fmt: skip
+    kind, _, size = load.arrival.partition(":")
+    known = kind in ("poisson", "constant") if not size else kind == "burst" and size.isdigit() and int(size) > 0
+    bad.append((not known, "--arrival", f"{load.arrival!r} is no arrival", "write poisson, constant or burst:8"))
+    for is_bad, where, message, hint in bad:
+        if is_bad:
+            raise InputError(message, where=where, hint=hint)
+    Cache.parse(load.cache)

@@ -1,0 +1,187 @@
+"""One point from its load to its verdict."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import asdict, dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Final
+
+from remuda.bench import load as loads
+from remuda.bench import probe
+from remuda.bench.crew import Crew, Live
+from remuda.bench.load import Cache, Load
+from remuda.bench.measures import is_measured, measure, window_of
+from remuda.bench.point import Hardware, Point, address
+from remuda.bench.rules import Evidence, judge
+from remuda.bench.verdict import THRESHOLDS, loosened, verdict_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from remuda.bench.line import Place
+    from remuda.bench.reading import Row
+
+#: An auto point looks whether it has measured enough this often.
+_LOOK_S: Final = 1.0
+
+
+@dataclass(frozen=True)
+class Target:
+    """Who is measured.
+
+    Attributes:
+        place: the endpoint.
+        model: name of the model; empty for the only one that it lists.
+        engines: the replicas themselves, where they are known: their counters are read.
+        hardware: what serves.
+        ready: replicas that are ready now; None where nobody says.
+    """
+
+    place: Place
+    model: str = ""
+    engines: tuple[Place, ...] = ()
+    hardware: Hardware = field(default_factory=Hardware)
+    ready: Callable[[], int] | None = None
+
+
+@dataclass(frozen=True)
+class Terms:
+    """How a point is judged.
+
+    Attributes:
+        thresholds: of the rules.
+        slo: bounds by percentile, seconds.
+        goodput: bounds of each request, seconds.
+        meta: of the user.
+    """
+
+    thresholds: Mapping[str, float] = field(default_factory=lambda: THRESHOLDS)
+    slo: Mapping[str, float] = field(default_factory=dict)
+    goodput: Mapping[str, float] = field(default_factory=dict)
+    meta: Mapping[str, str] = field(default_factory=dict)
+
+
+class Session:
+    """Points on one endpoint, one after the other; what was found out about it is kept between them."""
+
+    def __init__(self, target: Target, terms: Terms) -> None:
+        self.target = target
+        self.terms = terms
+        self._seen: probe.Seen | None = None
+        self._fitted: dict[tuple[str, bool, str], probe.Fitted] = {}
+
+    async def open(self) -> None:
+        """Ask the endpoint what it is.
+
+        Raises:
+            Unavailable: nobody answers.
+            Rejected: the key is refused.
+            InputError: it serves no model, or several and none is named.
+        """
+        self._seen = await probe.look(self.target.place, self.target.engines)
+        model = probe.choose_model(self.target.model, self._seen, self.target.place.base)
+        self.target = replace(self.target, model=model)
+
+    def address(self, load: Load) -> str:
+        """The content address that a point of this load has."""
+        assert self._seen is not None
+        rules = {"thresholds": dict(self.terms.thresholds), "slo": dict(self.terms.slo),
+                 "goodput": dict(self.terms.goodput)}  # fmt: skip
+        return address(
+            load, self.target.place.base, self.target.model, self._seen.identity, self.target.hardware, rules
+        )
+
+    async def measure(self, load: Load, show: Callable[[Live], None] = lambda _: None) -> tuple[Point, list[Row]]:
+        """Run one load.
+
+        Raises:
+            InputError: the load cannot be offered.
+            Rejected: the endpoint refuses it.
+            Unavailable: it does not answer, or a process of the client died.
+        """
+        target = self.target
+        before = await probe.look(target.place, target.engines)
+        began = time.time()
+        fitted, spent = await self._fit(load)
+        workers = target.ready() if target.ready else None
+        async with Crew(load, target.place, target.model, fitted.fit, forced=fitted.forced) as crew:
+            run = await crew.run(enough=_enough(load), show=show)
+        after = await self._look_after(before)
+        window, metrics = measure(run.rows, load, self.terms.goodput)
+        evidence = Evidence(
+            load=load, rows=run.rows, warm=run.warm, window=window, metrics=metrics, client=run.client,
+            model=target.model, served=(before.models, after.models), forced=fitted.forced,
+            cache=Cache.parse(load.cache), counters=(before.counters, after.counters), probed_out=spent,
+            template=fitted.template,
+            workers=None if workers is None or target.ready is None
+            else (target.hardware.replicas, workers, target.ready()),
+            identity=(before.identity, after.identity), thresholds=self.terms.thresholds,
+        )  # fmt: skip
+        checks = judge(evidence)
+        point = Point(
+            id=self.address(load), repeat=0, source="remuda", endpoint=target.place.base, model=target.model,
+            engine=before.identity, load=load, metrics=metrics, checks=tuple(checks), verdict=verdict_of(checks),
+            thresholds=dict(self.terms.thresholds), changed=tuple(loosened(self.terms.thresholds)),
+            slo=dict(self.terms.slo), goodput=dict(self.terms.goodput), hardware=target.hardware,
+            client=asdict(run.client), meta=dict(self.terms.meta), started_at=began,
+            counters={
+                "before": before.counters.to_json() if before.counters else None,
+                "after": after.counters.to_json() if after.counters else None,
+            },
+        )  # fmt: skip
+        return point, run.rows
+
+    async def _fit(self, load: Load) -> tuple[probe.Fitted, int]:
+        """The fit for this load, and the output tokens that finding it cost."""
+        key = (load.api, load.stream, load.extra_body)
+        fitted = await probe.fit(self.target.place, load, self.target.model, self._fitted.get(key))
+        known = self._fitted.get(key)
+        fitted = replace(fitted, template=max(fitted.template, known.template if known else -1))
+        self._fitted[key] = fitted
+        return fitted, fitted.out
+
+    async def _look_after(self, before: probe.Seen) -> probe.Seen:
+        """What the endpoint says when the load has ended; an endpoint that is gone has changed."""
+        from remuda.base.errors import RemudaError
+
+        try:
+            return await probe.look(self.target.place, self.target.engines)
+        except RemudaError:
+            return replace(before, identity="nobody", counters=None)
+
+
+def _enough(load: Load) -> Callable[[Live], bool]:
+    """Whether a load without a bound of its own has measured what it has to."""
+    if not load.is_auto or load.is_open:
+        return lambda _: False
+    looked: dict[str, float] = {"at": 0.0}
+
+    def enough(live: Live) -> bool:
+        if live.seconds > loads.AUTO_LIMIT_S:
+            return True
+        if live.seconds < loads.AUTO_WINDOW_S or live.seconds - looked["at"] < _LOOK_S:
+            return False
+        looked["at"] = live.seconds
+        window = window_of(live.rows, load)
+        mine = [row for row in live.rows if row.is_ok and is_measured(row, window)]
+        took = sorted(row.ended - row.sched for row in mine)
+        needed = max(loads.AUTO_WINDOW_S, 10 * took[len(took) // 2] / 1e9) if took else loads.AUTO_WINDOW_S
+        # A little more than needed, as what is under way at the end does not count.
+        return len(mine) >= 1.02 * loads.AUTO_REQUESTS and window.seconds >= needed + 0.5
+
+    return enough
+
+
+def progress(live: Live, recent: Sequence[Row]) -> dict[str, Any]:
+    """Numbers for a progress line: of the requests that ended last."""
+    from remuda.bench.measures import tpot, ttft
+
+    def middle(values: list[float]) -> float | None:
+        return sorted(values)[len(values) // 2] if values else None
+
+    return {
+        "ttft": middle([value for row in recent if (value := ttft(row)) is not None]),
+        "tpot": middle([value for row in recent if (value := tpot(row)) is not None]),
+        "failed": sum(1 for row in live.rows if not row.is_ok),
+        "rate": len(live.rows) / live.seconds if live.seconds > 1 else None,
+    }

@@ -1,0 +1,180 @@
+"""A point: one load on one endpoint, what came of it, and whether it counts. Immutable once it is written. Pure."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, Self
+
+import orjson
+
+from remuda import __version__
+from remuda.bench.load import Load
+from remuda.bench.measures import VERSION
+from remuda.bench.verdict import INVALID, NAMES, NOT_ASKED, OK, SUSPECT, VALID, Check
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+SCHEMA: Final = 1
+
+
+@dataclass(frozen=True)
+class Hardware:
+    """What serves the endpoint, as its supervisor or the user says; zeros where nobody does.
+
+    Attributes:
+        gpus: allocated, not busy.
+        gpu_type: as in `prices.yaml`.
+        replicas: asked for.
+    """
+
+    gpus: int = 0
+    gpu_type: str = ""
+    replicas: int = 0
+
+
+@dataclass(frozen=True)
+class Point:
+    """What is stored.
+
+    Attributes:
+        id: content address: the same question at the same engine has the same one.
+        repeat: 1 for the first measurement of it.
+        source: `remuda`, or the tool whose file was imported.
+        endpoint: URL, without key.
+        model: as it was asked for.
+        engine: what the endpoint says of itself.
+        load: what was asked.
+        metrics: numbers, see `measures.DEFINITIONS`.
+        checks: all rules.
+        verdict: `valid`, `suspect` or `invalid`.
+        thresholds: that it was judged by.
+        changed: thresholds that demand less than ours.
+        slo: bounds by percentile, `ttft_p99` to seconds.
+        hardware: see there.
+        client: how the load generator did.
+        counters: of the engine, before and after.
+        energy: joules; None: not measured.
+        cost: money; None without a price.
+        meta: of the user.
+        started_at: seconds since 1970.
+        files: names beside it.
+    """
+
+    id: str
+    repeat: int
+    source: str
+    endpoint: str
+    model: str
+    engine: str
+    load: Load
+    metrics: Mapping[str, Any]
+    checks: tuple[Check, ...]
+    verdict: str
+    thresholds: Mapping[str, float] = field(default_factory=dict)
+    changed: tuple[str, ...] = ()
+    slo: Mapping[str, float] = field(default_factory=dict)
+    goodput: Mapping[str, float] = field(default_factory=dict)
+    hardware: Hardware = field(default_factory=Hardware)
+    client: Mapping[str, Any] = field(default_factory=dict)
+    counters: Mapping[str, Any] = field(default_factory=dict)
+    energy: Mapping[str, Any] | None = None
+    cost: Mapping[str, Any] | None = None
+    meta: Mapping[str, str] = field(default_factory=dict)
+    started_at: float = 0.0
+    version: str = __version__
+    definitions: int = VERSION
+
+    @property
+    def name(self) -> str:
+        """What it is called: `3f9a01c2-1`."""
+        return f"{self.id[:8]}-{self.repeat}"
+
+    @property
+    def counts(self) -> bool:
+        """Whether plots and comparisons show it as a result."""
+        return self.verdict == VALID
+
+    @property
+    def reasons(self) -> list[Check]:
+        """Checks that speak against it, the worst first."""
+        found = [check for check in self.checks if check.state in (INVALID, SUSPECT)]
+        return sorted(found, key=lambda check: check.state != INVALID)
+
+    def of(self, metric: str, statistic: str = "p50") -> float | None:
+        """One number; None where it is not known."""
+        value = self.metrics.get(metric)
+        if isinstance(value, dict):
+            value = value.get(statistic)
+        return float(value) if isinstance(value, (int, float)) else None
+
+    def slo_met(self) -> bool | None:
+        """Whether every bound is met; None without bounds, or where a percentile has too few samples."""
+        if not self.slo:
+            return None
+        found = [(bound, self.of(*split_bound(name))) for name, bound in self.slo.items()]
+        if any(value is not None and value > bound for bound, value in found):
+            return False
+        return None if any(value is None for _, value in found) else True
+
+    def to_json(self) -> dict[str, Any]:
+        """Its document."""
+        return {
+            "schema": SCHEMA, "id": self.id, "repeat": self.repeat, "name": self.name, "source": self.source,
+            "verdict": self.verdict, "slo_met": self.slo_met(), "endpoint": self.endpoint, "model": self.model,
+            "engine": self.engine, "load": self.load.to_json(), "metrics": dict(self.metrics),
+            "checks": [
+                {"code": one.code, "name": one.name, "state": one.state, "text": one.text, "hint": one.hint}
+                for one in self.checks
+            ],
+            "thresholds": dict(self.thresholds), "changed": list(self.changed), "slo": dict(self.slo),
+            "goodput": dict(self.goodput),
+            "hardware": {
+                "gpus": self.hardware.gpus, "gpu_type": self.hardware.gpu_type, "replicas": self.hardware.replicas,
+            },
+            "client": dict(self.client), "counters": dict(self.counters), "energy": self.energy, "cost": self.cost,
+            "meta": dict(self.meta), "started_at": self.started_at, "version": self.version,
+            "definitions": self.definitions,
+        }  # fmt: skip
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Self:
+        """Read what `to_json` wrote.
+
+        Raises:
+            ValueError: it is none.
+        """
+        try:
+            return cls(
+                id=str(data["id"]), repeat=int(data["repeat"]), source=str(data["source"]),
+                endpoint=str(data["endpoint"]), model=str(data["model"]), engine=str(data["engine"]),
+                load=Load.from_json(data["load"]), metrics=dict(data["metrics"]),
+                checks=tuple(
+                    Check(one["code"], one["state"], one["text"], one["hint"]) for one in data["checks"]
+                    if one["code"] in NAMES and one["state"] in (OK, SUSPECT, INVALID, NOT_ASKED)
+                ),
+                verdict=str(data["verdict"]), thresholds=dict(data["thresholds"]), changed=tuple(data["changed"]),
+                slo=dict(data["slo"]), goodput=dict(data["goodput"]), hardware=Hardware(**data["hardware"]),
+                client=dict(data["client"]), counters=dict(data["counters"]), energy=data["energy"], cost=data["cost"],
+                meta=dict(data["meta"]), started_at=float(data["started_at"]), version=str(data["version"]),
+                definitions=int(data["definitions"]),
+            )  # fmt: skip
+        except (KeyError, TypeError, AttributeError) as error:
+            raise ValueError(f"no point of a benchmark: {error}") from error
+
+
+def split_bound(name: str) -> tuple[str, str]:
+    """Metric and statistic of a bound: `ttft_p99` is the p99 of ttft."""
+    metric, _, statistic = name.rpartition("_")
+    return metric, statistic
+
+
+def address(load: Load, endpoint: str, model: str, engine: str, hardware: Hardware, rules: Mapping[str, Any]) -> str:
+    """The content address: SHA-256 over all that decides what is measured, and how it is judged."""
+    data = {
+        "load": load.to_json(), "endpoint": endpoint, "model": model, "engine": engine, "gpus": hardware.gpus,
+        "gpu_type": hardware.gpu_type, "replicas": hardware.replicas, "rules": dict(rules), "version": __version__,
+        "definitions": VERSION,
+    }  # fmt: skip
+    return hashlib.sha256(orjson.dumps(data, option=orjson.OPT_SORT_KEYS)).hexdigest()

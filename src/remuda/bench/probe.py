@@ -1,0 +1,245 @@
+"""Questions before a load: who answers, how long a prompt is here, and whether output lengths are obeyed."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from dataclasses import dataclass, replace
+from time import monotonic_ns
+from typing import TYPE_CHECKING, Any, Final
+
+import orjson
+
+from remuda.base.endpoint import pick_model, redirected, refused
+from remuda.base.errors import InputError, Rejected, Unavailable
+from remuda.bench import asking
+from remuda.bench.counters import Counters, read_counters
+from remuda.bench.line import Line
+from remuda.bench.load import Cache
+from remuda.bench.prompts import Fit, Prompts
+from remuda.bench.reading import Row, read
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from remuda.bench.line import Answer, Place
+    from remuda.bench.load import Load
+
+_ASK_S: Final = 10.0
+#: How long an endpoint that does not listen is waited for.
+_WAIT_S: Final = 3.0
+#: Words of the two prompts that the length of a word is measured with.
+_SHORT, _LONG = 16, 208
+#: A probe may ask for so many output tokens; more would take as long as a point.
+_MOST_OUT: Final = 32
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What an endpoint says of itself at one moment.
+
+    Attributes:
+        models: names listed; None where it lists none.
+        identity: version and kind of the server, as far as it tells them.
+        counters: of the engine; None without.
+    """
+
+    models: tuple[str, ...] | None
+    identity: str
+    counters: Counters | None
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """What probes found.
+
+    Attributes:
+        fit: words to tokens.
+        forced: the engine goes on until the length asked for.
+        template: input tokens that a prefix cache knows of any second prompt; -1 where nobody says.
+        out: output tokens that the probes cost.
+    """
+
+    fit: Fit
+    forced: bool
+    template: int
+    out: int
+
+
+async def fetch(place: Place, path: str) -> Answer:
+    """GET, once.
+
+    Raises:
+        OSError: nobody listens.
+    """
+    line = await Line.connect(place)
+    try:
+        return await line.start(place.request(path), _ASK_S)
+    finally:
+        line.close()
+
+
+async def look(place: Place, engines: Sequence[Place] = ()) -> Seen:
+    """What the endpoint says now. `engines` are asked for counters in its stead where they are known.
+
+    Raises:
+        Unavailable: nobody answers.
+        Rejected: the key is refused, or it points elsewhere.
+    """
+    answer = await _patient(place, "/v1/models")
+    if answer.status in {401, 403}:
+        raise refused(place.base, answer.status)
+    if 300 <= answer.status < 400:
+        raise redirected(place.base, f"redirects (HTTP {answer.status})")
+    models: tuple[str, ...] | None = None
+    words = []
+    with contextlib.suppress(ValueError, KeyError, TypeError, AttributeError):
+        if answer.status == 200:
+            listed = orjson.loads(b"".join(answer.pieces))["data"]
+            models = tuple(str(item["id"]) for item in listed)
+            words = sorted({str(item.get("owned_by", "")) for item in listed})
+    version = await _version(place)
+    texts = [await _text(one, "/metrics") for one in engines or [place]]
+    return Seen(models, " ".join([*words, version]).strip(), read_counters(texts) if all(texts) else None)
+
+
+async def _patient(place: Place, path: str) -> Answer:
+    until = monotonic_ns() + int(_WAIT_S * 1e9)
+    while True:
+        try:
+            answer = await fetch(place, path)
+            reason = answer.error or f"HTTP {answer.status}"
+            if not answer.error and answer.status not in {502, 503, 504}:
+                return answer
+        except OSError as error:
+            reason = str(error.strerror or error)
+        if monotonic_ns() > until:
+            raise Unavailable(
+                f"endpoint {place.base} does not answer: {reason}",
+                hint="see that it runs (`remuda status`) and that the address is right",
+            )
+        await asyncio.sleep(0.25)
+
+
+async def _text(place: Place, path: str) -> str:
+    try:
+        answer = await fetch(place, path)
+    except OSError:
+        return ""
+    return b"".join(answer.pieces).decode(errors="replace") if answer.status == 200 and not answer.error else ""
+
+
+async def _version(place: Place) -> str:
+    """Of vLLM and SGLang (`/version`, `/get_server_info`), of llama.cpp (`/props`)."""
+    for path, key in (("/version", "version"), ("/props", "build_info")):
+        with contextlib.suppress(ValueError, AttributeError):
+            found = orjson.loads(await _text(place, path)).get(key)
+            if isinstance(found, str):
+                return found[:80]
+    return ""
+
+
+def choose_model(asked: str, seen: Seen, endpoint: str) -> str:
+    """The model to ask for.
+
+    Raises:
+        InputError: none is named and there is not exactly one.
+    """
+    return asked or pick_model(list(seen.models or ()), endpoint)
+
+
+async def fit(place: Place, load: Load, model: str, fitted: Fitted | None = None) -> Fitted:
+    """Measure how many tokens a word has here, and whether output lengths are obeyed.
+
+    Args:
+        place: the endpoint.
+        load: its lengths are what the fit has to hit.
+        model: name of the model.
+        fitted: of another load at this endpoint: then only the lengths are asked for again.
+
+    Raises:
+        Rejected: the endpoint refuses the requests of this load.
+        Unavailable: it does not answer.
+    """
+    probe = _Probe(place, load, model)
+    forced = fitted.forced if fitted else await probe.is_forced()
+    if fitted is None:
+        short, long = await probe.input_of(_SHORT), await probe.input_of(min(_LONG, max(_SHORT * 2, load.isl)))
+        if short < 0 or long <= short:
+            return Fitted(Fit(), forced, -1, probe.out)  # Nobody says how long it was: words stand for tokens.
+        slope = (long - short) / (min(_LONG, max(_SHORT * 2, load.isl)) - _SHORT)
+        found = Fit(short - slope * _SHORT, slope)
+    else:
+        found = fitted.fit
+    words = found.words(load.isl)
+    tokens = await probe.input_of(words)
+    if tokens > 0 and words > 1 and tokens != load.isl:
+        found = replace(found, slope=max(0.05, (tokens - found.base) / words))
+    if load.isl < found.base:
+        raise InputError(
+            f"the chat template alone has {found.base:.0f} tokens, more than --isl {load.isl}",
+            where="--isl", hint="ask for more, or use --api completions",
+        )  # fmt: skip
+    return Fitted(found, forced, probe.cached, probe.out)
+
+
+class _Probe:
+    """Asks, one request after the other; each prompt begins with other words."""
+
+    def __init__(self, place: Place, load: Load, model: str) -> None:
+        self._place, self._load, self._model = place, load, model
+        self._prompts = Prompts(load.seed, Cache())
+        self._count = 0
+        self._forced = True
+        self.out = 0
+        self.cached = -1
+
+    async def is_forced(self) -> bool:
+        """Whether the engine knows, and obeys, the words that force a length."""
+        length = min(self._load.osl, _MOST_OUT)
+        try:
+            row = await self._ask(_SHORT, length)
+        except Rejected:
+            self._forced = False
+            row = await self._ask(_SHORT, length)
+            return False
+        return row.n_out == length
+
+    async def input_of(self, words: int) -> int:
+        """Input tokens of a prompt that long; -1 where nobody says."""
+        row = await self._ask(words, 1)
+        if row.cached >= 0:
+            self.cached = max(self.cached, row.cached)
+        return row.n_in
+
+    async def _ask(self, words: int, osl: int) -> Row:
+        self._count += 1
+        text = self._prompts.text(-1_000_000 - self._count, words)
+        extra: dict[str, Any] = orjson.loads(self._load.extra_body)
+        body = asking.body(
+            self._load.api, self._model, text, osl, stream=self._load.stream, forced=self._forced, extra=extra
+        )
+        try:
+            line = await Line.connect(self._place)
+        except OSError as error:
+            raise Unavailable(f"endpoint {self._place.base} does not answer: {error.strerror or error}") from error
+        try:
+            answer = await line.start(self._place.request(asking.PATHS[self._load.api], body), self._load.timeout_s)
+        finally:
+            line.close()
+        row = Row(-1)
+        read(answer, row, stream=self._load.stream)
+        if row.error:
+            if row.status in {401, 403}:
+                raise refused(self._place.base, row.status)
+            raise Rejected(f"{self._place.base} refuses a request of this load: {row.error}", hint=_hint(row.status))
+        self.out += max(0, row.n_out)
+        return row
+
+
+def _hint(status: int) -> str:
+    if status == 404:
+        return "see that the model and --api are right"
+    if status in {400, 413, 422}:
+        return "the model's context may be shorter than --isl + --osl"
+    return "see the server's log"

@@ -1,0 +1,308 @@
+"""One process of the load generator: `python -m remuda.bench.process`, told what to do on standard input.
+
+It is told a plan (one line of JSON), opens its connections, warms up, says `ready`, waits for `go NANOSECONDS` (of
+CLOCK_MONOTONIC, which all processes of a machine share), and sends requests until their number, their schedule or `stop`
+ends them. What it measures goes to standard output in frames: four bytes of length, then JSON. When its standard input
+ends it ends at once, so nothing is left of a client that was killed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import resource
+import signal
+import struct
+import sys
+import time
+from time import monotonic_ns
+from typing import Any, Final
+
+import orjson
+
+from remuda.bench import asking
+from remuda.bench.line import Answer, Line, Place
+from remuda.bench.load import Cache, Load
+from remuda.bench.prompts import Fit, Prompts
+from remuda.bench.reading import Row, read
+
+#: Between two looks at the own lag.
+_TICK_S: Final = 0.005
+#: Between two frames.
+_TELL_S: Final = 0.25
+#: Connections opened before the start of an open loop without a bound.
+_OPENED: Final = 32
+
+
+class Process:
+    """Its share of a load: requests `number`, `number + count`, `number + 2·count`, ..."""
+
+    def __init__(self, plan: dict[str, Any], out: asyncio.WriteTransport) -> None:
+        self.load = Load.from_json(plan["load"])
+        self.number, self.count = int(plan["process"]), int(plan["processes"])
+        self._model, self._forced = plan["model"], bool(plan["forced"])
+        place = plan["place"]
+        self._place = Place(
+            place["base"], place["key"], tuple((k, v) for k, v in place["headers"]), place["is_own"], place["verify"]
+        )
+        self._fit = Fit(**plan["fit"])
+        self._prompts = Prompts(self.load.seed, Cache.parse(self.load.cache), common=max(1, self.load.warmups))
+        self._arrivals: list[float] = plan["arrivals"]
+        self._extra = orjson.loads(self.load.extra_body)
+        self._path = asking.PATHS[self.load.api]
+        self._head = self._place.head("POST", self._path)
+        self._idle: list[Line] = []
+        self._out = out
+        self._rows: list[Row] = []
+        self._began = 0
+        self._next = 0
+        self._active = 0
+        self._issued = 0
+        self._opened = 0
+        self._lags: list[float] = []
+        self._kept = False
+        self.stopped = asyncio.Event()
+
+    # What a load is made of.
+
+    @property
+    def _slots(self) -> int:
+        return len(range(self.number, self.load.concurrency, self.count))
+
+    def _request(self, index: int) -> tuple[bytes, Row]:
+        isl, osl = self.load.lengths(index)
+        text = self._prompts.text(index, self._fit.words(isl))
+        body = asking.body(
+            self.load.api, self._model, text, osl, stream=self.load.stream, forced=self._forced, extra=self._extra
+        )
+        head = b"%sContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % (self._head, len(body))
+        return head + body, Row(index, self.number, asked_in=isl, asked_out=osl)
+
+    async def _line(self) -> Line:
+        while self._idle:
+            line = self._idle.pop()
+            if line.is_open:
+                return line
+        self._opened += 1
+        return await Line.connect(self._place)
+
+    async def _send(self, request: bytes, row: Row) -> None:
+        try:
+            line = await self._line()
+        except OSError as error:
+            now = monotonic_ns()
+            row.sent = row.ended = now
+            row.sched = row.sched or now
+            row.error = f"no connection: {error.strerror or error}"
+            return
+        self._issued += 1
+        self._active += 1
+        done = line.start(request, self.load.timeout_s)
+        try:
+            answer = await done
+        finally:
+            self._active -= 1
+        self._read(answer, row)
+        if line.is_open:
+            self._idle.append(line)
+
+    def _read(self, answer: Answer, row: Row) -> None:
+        keep = not self._kept and not answer.error and answer.status == 200 and row.index >= 0
+        read(answer, row, stream=self.load.stream, keep_text=keep)
+        self._kept = self._kept or (keep and row.is_ok)
+
+    # The three phases.
+
+    async def prepare(self) -> None:
+        """Open connections and warm up: requests with indices below 0."""
+        wanted = self._slots or (_OPENED if self.load.is_open else 0)
+        with contextlib.suppress(OSError):
+            for _ in range(wanted):
+                self._idle.append(await Line.connect(self._place))
+        todo = list(range(self.number, self.load.warmups, self.count))
+
+        async def warm() -> None:
+            while todo:
+                request, row = self._request(-1 - todo.pop())
+                await self._send(request, row)
+                self._rows.append(row)
+
+        await asyncio.gather(*(warm() for _ in range(self._slots or 8)))
+        self._opened = 0
+
+    async def measure(self, start: int) -> None:
+        """Send the load; `start` is in ns of CLOCK_MONOTONIC."""
+        self._began = start
+        await asyncio.sleep(max(0.0, (start - monotonic_ns()) / 1e9))
+        ticks = asyncio.create_task(self._watch_lag())
+        self._next = self.number
+        try:
+            await (self._open_loop() if self.load.is_open else self._closed_loop())
+        finally:
+            ticks.cancel()
+
+    def _has_next(self) -> bool:
+        return not self.stopped.is_set() and (not self.load.requests or self._next < self.load.requests)
+
+    async def _closed_loop(self) -> None:
+        until = self._began + int(self.load.duration_s * 1e9) if self.load.duration_s else 0
+
+        def take() -> tuple[bytes, Row] | None:
+            if not self._has_next():
+                return None
+            index, self._next = self._next, self._next + self.count
+            return self._request(index)
+
+        async def slot() -> None:
+            ready = take()
+            while ready and not self.stopped.is_set() and not (until and monotonic_ns() >= until):
+                request, row = ready
+                sending = asyncio.ensure_future(self._send(request, row))
+                await asyncio.sleep(0)
+                # The next one is made while this one is under way.
+                ready = take()
+                await sending
+                self._rows.append(row)
+                if row.status == 0:  # Nobody answers: no tight loop.
+                    await asyncio.sleep(0.05)
+
+        await asyncio.gather(*(slot() for _ in range(self._slots)))
+
+    async def _open_loop(self) -> None:
+        gate = asyncio.Semaphore(self._slots) if self._slots else None
+        tasks: set[asyncio.Task[None]] = set()
+
+        async def one(request: bytes, row: Row) -> None:
+            async with gate or contextlib.nullcontext():
+                await self._send(request, row)
+            self._rows.append(row)
+
+        for index in range(self.number, len(self._arrivals), self.count):
+            if self.stopped.is_set():
+                break
+            request, row = self._request(index)
+            row.sched = self._began + int(self._arrivals[index] * 1e9)
+            rest = (row.sched - monotonic_ns()) / 1e9
+            if rest > 0:
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(self.stopped.wait(), rest)
+            if self.stopped.is_set():
+                break
+            task = asyncio.create_task(one(request, row))
+            tasks.add(task)
+            task.add_done_callback(tasks.discard)
+        await asyncio.gather(*tasks)
+
+    async def _watch_lag(self) -> None:
+        """How late the event loop is, as it stamps late what comes meanwhile."""
+        while True:
+            due = monotonic_ns() + int(_TICK_S * 1e9)
+            await asyncio.sleep(_TICK_S)
+            self._lags.append((monotonic_ns() - due) / 1e9)
+
+    # What is told.
+
+    def tell(self, **more: Any) -> None:
+        """A frame: the rows that have ended since the last one, and where things are."""
+        rows, self._rows = self._rows, []
+        frame = orjson.dumps({
+            "rows": [to_list(row) for row in rows], "issued": self._issued, "active": self._active, **more,
+        })  # fmt: skip
+        self._out.write(struct.pack("<I", len(frame)) + frame)
+
+    async def tell_often(self) -> None:
+        """Frames for as long as it runs."""
+        while True:
+            await asyncio.sleep(_TELL_S)
+            self.tell()
+
+    def lag(self) -> dict[str, float]:
+        """Percentiles of the event loop's lag, seconds."""
+        lags = sorted(self._lags)
+        if not lags:
+            return {"p50": 0.0, "p99": 0.0, "max": 0.0}
+        return {"p50": lags[len(lags) // 2], "p99": lags[min(len(lags) - 1, int(len(lags) * 0.99))], "max": lags[-1]}
+
+    @property
+    def opened(self) -> int:
+        """Connections that were opened while the load ran."""
+        return self._opened
+
+
+_FIELDS: Final = (
+    "index", "process", "sched", "sent", "first", "last", "ended", "asked_in", "asked_out", "n_in", "n_out", "cached",
+    "status", "finish", "error", "text",
+)  # fmt: skip
+
+
+def to_list(row: Row) -> list[Any]:
+    """A row for a frame."""
+    return [*(getattr(row, name) for name in _FIELDS), row.chunks.tolist()]
+
+
+def from_list(values: list[Any]) -> Row:
+    """The row of a frame."""
+    row = Row(**dict(zip(_FIELDS, values[:-1], strict=True)))
+    row.chunks.extend(values[-1])
+    return row
+
+
+async def _main() -> None:
+    loop = asyncio.get_running_loop()
+    reader = asyncio.StreamReader(limit=1 << 28)
+    await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin.buffer)
+    out, _ = await loop.connect_write_pipe(asyncio.Protocol, sys.stdout.buffer)
+    process = Process(orjson.loads(await reader.readline()), out)
+    go: asyncio.Future[int] = loop.create_future()
+    work = asyncio.create_task(_work(process, go))
+    obeying = asyncio.create_task(_obey(process, reader, go, work))
+    with contextlib.suppress(asyncio.CancelledError):
+        await work
+    obeying.cancel()
+    out.close()
+    while out.get_write_buffer_size():  # The last frame has to leave before the process does.
+        await asyncio.sleep(0.01)
+
+
+async def _work(process: Process, go: asyncio.Future[int]) -> None:
+    telling = asyncio.create_task(process.tell_often())
+    try:
+        await process.prepare()
+        process.tell(ready=True)
+        start = await go
+        cpu = time.process_time()
+        await process.measure(start)
+    finally:
+        telling.cancel()
+    wall = (monotonic_ns() - start) / 1e9
+    process.tell(done={
+        "cpu_s": time.process_time() - cpu, "wall_s": wall, "lag": process.lag(), "opened": process.opened,
+    })  # fmt: skip
+
+
+async def _obey(
+    process: Process, reader: asyncio.StreamReader, go: asyncio.Future[int], work: asyncio.Task[None]
+) -> None:
+    while words := (await reader.readline()).split():
+        if words[0] == b"go" and not go.done():
+            go.set_result(int(words[1]))
+        elif words[0] == b"stop":
+            process.stopped.set()
+    work.cancel()
+
+
+def main() -> None:
+    """Run until the load or standard input ends."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    try:
+        import uvloop
+    except ImportError:
+        asyncio.run(_main())
+    else:
+        uvloop.run(_main())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,205 @@
+"""What an answer says, read after it has ended: tokens, and when each came. Pure."""
+
+from __future__ import annotations
+
+from array import array
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+import orjson
+
+if TYPE_CHECKING:
+    from remuda.bench.line import Answer
+
+_DONE: Final = b"[DONE]"
+_CONTENT: Final = ("content", "reasoning_content", "reasoning", "tool_calls", "text")
+
+
+@dataclass(slots=True)
+class Row:
+    """One request. Times are ns of CLOCK_MONOTONIC, 0 where that did not happen; token counts are -1 where unknown."""
+
+    index: int
+    process: int = 0
+    sched: int = 0
+    """When it was due; of a closed loop, when it was sent."""
+    sent: int = 0
+    first: int = 0
+    """The first piece with content: text, reasoning or a call of a tool. 0 when the answer was not streamed."""
+    last: int = 0
+    """The last piece with content."""
+    ended: int = 0
+    asked_in: int = 0
+    asked_out: int = 0
+    n_in: int = -1
+    """From the answer's `usage`, as `n_out` and `cached`."""
+    n_out: int = -1
+    cached: int = -1
+    status: int = 0
+    finish: str = ""
+    error: str = ""
+    """Why it failed; empty when it did not."""
+    chunks: array[int] = field(default_factory=lambda: array("I"))
+    """When each piece with content came, microseconds after `sent`."""
+    text: str = ""
+    """What was answered; of one request a process only."""
+
+    @property
+    def is_ok(self) -> bool:
+        """Whether it was answered, whole and without an error."""
+        return not self.error
+
+    @property
+    def n_first(self) -> int:
+        """Tokens of the first read that held content: pieces of equal size are assumed."""
+        if not self.chunks or self.n_out < 1:
+            return 0
+        return max(1, round(self.n_out * self.chunks.count(self.chunks[0]) / len(self.chunks)))
+
+
+def read(answer: Answer, row: Row, *, stream: bool, keep_text: bool = False) -> None:
+    """Fill a row from its answer."""
+    row.sent, row.ended, row.status = answer.sent, answer.ended, answer.status
+    row.sched = row.sched or answer.sent
+    body = b"".join(answer.pieces)
+    if stream and answer.status == 200:
+        _read_stream(answer, body, row, keep_text=keep_text)
+    elif answer.status == 200:
+        _read_whole(answer, body, row, keep_text=keep_text)
+    if answer.error:
+        row.error = answer.error
+    elif answer.status != 200:
+        row.error = f"HTTP {answer.status}: {_message(body)}"
+
+
+def _message(body: bytes) -> str:
+    try:
+        data = orjson.loads(body)
+        error = data.get("error", data)
+        words = error if isinstance(error, str) else error.get("message") or error.get("detail") or ""
+    except (ValueError, AttributeError):
+        words = body[:200].decode(errors="replace")
+    return " ".join(str(words).split())[:200] or "no words"
+
+
+def _read_whole(answer: Answer, body: bytes, row: Row, *, keep_text: bool) -> None:
+    data = _json(body)
+    if data is None:
+        row.error = "the answer is not a JSON object"
+        return
+    if data.get("error"):
+        row.error = f"error in the answer: {_message(body)}"
+        return
+    _note(data, row)
+    row.last = answer.stamps[-1] if answer.stamps else answer.ended
+    if keep_text:
+        row.text = _content(data)
+
+
+def _read_stream(answer: Answer, body: bytes, row: Row, *, keep_text: bool) -> None:
+    events = _events(answer, body)
+    if not events:
+        row.error = row.error or ("the answer is no stream of events" if body.strip() else "the stream is empty")
+        return
+    # Every event in between has content: only the first ones (the role) and the last ones (finish, usage) may have none.
+    first, last = 0, len(events) - 1
+    while first <= last and not _has_content(_look(events[first][1], row)):
+        first += 1
+    while last > first and not _has_content(_look(events[last][1], row)):
+        last -= 1
+    told = events[first : last + 1]
+    if told:
+        row.first, row.last = told[0][0], told[-1][0]
+        row.chunks = array("I", [max(0, stamp - row.sent) // 1000 for stamp, _ in told])
+    if keep_text or b'"error"' in body:
+        row.text = "".join(_content(_look(data, row) or {}) for _, data in told)
+    if not keep_text:
+        row.text = ""
+    if b"event: error" in body and not row.error:
+        row.error = f"error in the stream: {_message(events[-1][1])}"
+    elif not row.error and not row.finish and not any(data.startswith(_DONE) for _, data in events[-2:]):
+        row.error = "the stream was cut short: neither finish_reason nor [DONE]"
+
+
+def _events(answer: Answer, body: bytes) -> list[tuple[int, bytes]]:
+    """(when its line was whole, data) of each event."""
+    found: list[tuple[int, bytes]] = []
+    stamps, sizes = answer.stamps, [len(piece) for piece in answer.pieces]
+    piece, upto = 0, sizes[0] if sizes else 0
+    at = 0 if body.startswith(b"data:") else body.find(b"\ndata:") + 1
+    while at or (not found and body.startswith(b"data:")):
+        end = body.find(b"\n", at)
+        if end < 0:
+            end = len(body) - 1
+            if answer.error:
+                break
+        while upto <= end and piece < len(sizes) - 1:
+            piece += 1
+            upto += sizes[piece]
+        found.append((stamps[piece], body[at + 5 : end + 1].strip()))
+        at = body.find(b"\ndata:", end) + 1
+    return found
+
+
+def _json(data: bytes) -> dict[str, Any] | None:
+    try:
+        found = orjson.loads(data)
+    except ValueError:
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def _look(data: bytes, row: Row) -> dict[str, Any] | None:
+    """One event's JSON; what it says of usage, finish and errors goes into the row."""
+    if data.startswith(_DONE):
+        return None
+    found = _json(data)
+    if found is None:
+        row.error = row.error or "an event of the stream is not JSON"
+        return None
+    if found.get("error"):
+        row.error = row.error or f"error in the stream: {_message(data)}"
+    _note(found, row)
+    return found
+
+
+def _note(data: dict[str, Any], row: Row) -> None:
+    usage = data.get("usage")
+    if isinstance(usage, dict):
+        row.n_in = _count(usage.get("prompt_tokens"), row.n_in)
+        row.n_out = _count(usage.get("completion_tokens"), row.n_out)
+        details = usage.get("prompt_tokens_details")
+        if isinstance(details, dict):
+            row.cached = _count(details.get("cached_tokens"), row.cached)
+    for choice in _choices(data):
+        if isinstance(finish := choice.get("finish_reason"), str):
+            row.finish = finish[:40]
+
+
+def _count(value: object, otherwise: int) -> int:
+    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << 40 else otherwise
+
+
+def _choices(data: dict[str, Any]) -> list[dict[str, Any]]:
+    choices = data.get("choices")
+    return [item for item in choices if isinstance(item, dict)] if isinstance(choices, list) else []
+
+
+def _parts(data: dict[str, Any]) -> list[dict[str, Any]]:
+    found = []
+    for choice in _choices(data):
+        inner = choice.get("delta") or choice.get("message")
+        found.append(inner if isinstance(inner, dict) else choice)
+    return found
+
+
+def _has_content(data: dict[str, Any] | None) -> bool:
+    return data is not None and any(part.get(key) for part in _parts(data) for key in _CONTENT)
+
+
+def _content(data: dict[str, Any]) -> str:
+    for part in _parts(data):
+        for key in _CONTENT:
+            if isinstance(value := part.get(key), str) and value:
+                return value
+    return ""

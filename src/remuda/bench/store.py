@@ -1,0 +1,134 @@
+"""Points on disk: a directory each, `ID-REPEAT/point.json` and `requests.parquet`. Written whole or not at all."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import shutil
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+import orjson
+
+from remuda.base.errors import InputError, NotFound, Unwritable
+from remuda.bench.point import Point
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+    import pyarrow as pa
+
+    from remuda.bench.reading import Row
+
+POINT: Final = "point.json"
+REQUESTS: Final = "requests.parquet"
+#: Digits of the id in a directory's name.
+_DIGITS: Final = 16
+_UNFINISHED: Final = ".part-"
+
+
+class Store:
+    """All points under one directory. Two benchmarks may write to it at the same time.
+
+    Args:
+        root: made when the first point is written.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+
+    def points(self) -> list[Point]:
+        """All of them, the oldest first. What is no point is passed over."""
+        return sorted(self._read(), key=lambda point: point.started_at)
+
+    def _read(self) -> Iterator[Point]:
+        if not self.root.is_dir():
+            return
+        for folder in self.root.iterdir():
+            if folder.name.startswith("."):
+                continue
+            with contextlib.suppress(OSError, ValueError):
+                yield Point.from_json(orjson.loads((folder / POINT).read_bytes()))
+
+    def of(self, point_id: str) -> list[Point]:
+        """The repeats of one address, the oldest first."""
+        return [point for point in self.points() if point.id == point_id]
+
+    def find(self, name: str) -> Point:
+        """One point by its name or the beginning of its id (then its newest repeat).
+
+        Raises:
+            NotFound: there is none.
+            InputError: several begin like that.
+        """
+        stem, dash, repeat = name.rpartition("-")
+        begin = stem if dash else name
+        found = [point for point in self.points() if begin and point.id.startswith(begin)]
+        if dash:
+            found = [point for point in found if str(point.repeat) == repeat]
+        if not found:
+            raise NotFound(f"there is no point {name!r}", hint="see `remuda bench list`")
+        if len({point.id for point in found}) > 1:
+            raise InputError(f"{name!r} is the beginning of several points", hint="write more of it: remuda bench list")
+        return found[-1]
+
+    def folder(self, point: Point) -> Path:
+        """Where its files are."""
+        return self.root / f"{point.id[:_DIGITS]}-{point.repeat}"
+
+    def write(self, point: Point, rows: Sequence[Row]) -> Point:
+        """Store it as the next repeat of its address; returns it with that number.
+
+        Raises:
+            Unwritable: the disk is full, or the directory cannot be written.
+        """
+        part = self.root / f"{_UNFINISHED}{secrets.token_hex(6)}"
+        try:
+            self.root.mkdir(parents=True, exist_ok=True, mode=0o700)
+            part.mkdir(mode=0o700)
+            _write_rows(part / REQUESTS, rows)
+            repeat = 1
+            while True:
+                whole = replace(point, repeat=repeat)
+                data = orjson.dumps(whole.to_json(), option=orjson.OPT_INDENT_2)
+                with (part / POINT).open("wb") as file:
+                    file.write(data)
+                    file.flush()
+                    os.fsync(file.fileno())
+                if not self.folder(whole).exists():
+                    with contextlib.suppress(OSError):  # Another benchmark was faster: its number is taken.
+                        part.rename(self.folder(whole))
+                        return whole
+                    if not self.folder(whole).exists():
+                        part.rename(self.folder(whole))
+                repeat += 1
+        except OSError as error:
+            raise Unwritable(
+                f"the point cannot be stored in {self.root}: {error.strerror or error}",
+                hint="make room there; the point is lost and has to be measured again",
+            ) from error
+        finally:
+            shutil.rmtree(part, ignore_errors=True)
+
+
+def _write_rows(path: Path, rows: Sequence[Row]) -> None:
+    import pyarrow.parquet as pq
+
+    pq.write_table(table_of(rows), path, compression="zstd")
+
+
+def table_of(rows: Sequence[Row]) -> pa.Table:
+    """A row a request; times in ns of CLOCK_MONOTONIC, `chunks` in microseconds after `sent`."""
+    import pyarrow as pa
+
+    columns = {
+        "index": pa.int64(), "process": pa.int32(), "sched": pa.int64(), "sent": pa.int64(), "first": pa.int64(),
+        "last": pa.int64(), "ended": pa.int64(), "asked_in": pa.int64(), "asked_out": pa.int64(), "n_in": pa.int64(),
+        "n_out": pa.int64(), "n_first": pa.int64(), "cached": pa.int64(), "status": pa.int32(), "finish": pa.string(),
+        "error": pa.string(), "text": pa.string(),
+    }  # fmt: skip
+    arrays = {name: pa.array([getattr(row, name) for row in rows], kind) for name, kind in columns.items()}
+    arrays["chunks"] = pa.array([row.chunks for row in rows], pa.list_(pa.uint32()))
+    return pa.table(arrays)

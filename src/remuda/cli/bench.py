@@ -1,0 +1,290 @@
+"""`bench [run] | list | show`: put an endpoint under load, and say whether the numbers count."""
+
+from __future__ import annotations
+
+import contextlib
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from remuda.cli.lazy import NearGroup, examples
+from remuda.cli.show import console, echo, is_terminal, pairs, print_json, say, table
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from remuda.bench.crew import Live
+    from remuda.bench.load import Load
+    from remuda.bench.point import Point
+    from remuda.control.bench import Measured
+    from remuda.specs.resolve import Override
+
+#: What a shell sees of a verdict.
+INVALID, SUSPECT = 10, 11
+_COLUMNS: Final = (
+    "point", "load", "requests", "ttft p50", "ttft p99", "tpot p50", "tpot p99", "out tok/s", "req/s", "verdict",
+)  # fmt: skip
+_OURS: Final = frozenset({"file", "as_json", "again", "allow_suspect", "allow_changed_rules"})
+_PAIRS: Final = frozenset({"headers", "meta", "validity"})
+
+
+def _load_options(command: Any) -> Any:
+    options = [
+        click.option("-n", "--name", help="Swarm to measure."),
+        click.option(
+            "--endpoint", "--base-url", multiple=True, help="Any OpenAI-compatible server; several alternate."
+        ),
+        click.option("-m", "--model", help="Model name; default: the only one served."),
+        click.option("--api", type=click.Choice(["chat", "completions"]), help="Which API (default: chat)."),
+        click.option("--isl", help="Input tokens a request (default: 1024)."),
+        click.option("--osl", help="Output tokens a request (default: 128)."),
+        click.option("--range-ratio", help="Draw lengths between this share and all of them (default: 1)."),
+        click.option("-C", "--concurrency", help="Requests in flight, e.g. 1,8,64: a point each."),
+        click.option("--rate", help="Requests a second, e.g. 5,10,inf: a point each."),
+        click.option("--arrival", help="poisson (default), constant, burst:8."),
+        click.option("--requests", help="Requests a point."),
+        click.option("--duration", help="How long a point takes, e.g. 60s; default: until a p99 is known."),
+        click.option("--warmup", help="Requests before the measured ones."),
+        click.option("--timeout", help="Bound of one request (default: 10m)."),
+        click.option("--cache", help="What prompts share: cold (default), warm, shared:0.3."),
+        click.option("--no-stream", is_flag=True, help="Ask for whole answers: no TTFT."),
+        click.option("--seed", help="Of prompts, lengths and arrivals (default: 0)."),
+        click.option("--slo", help="What a point has to keep: ttft_p99=500ms,tpot_p99=30ms."),
+        click.option("--goodput", help="What each request has to keep: ttft=500ms,tpot=30ms."),
+        click.option("--header", "headers", multiple=True, metavar="NAME=VALUE", help="Sent with each request."),
+        click.option("--extra-body", metavar="JSON", help="Merged into each request."),
+        click.option("--api-key-env", metavar="VARIABLE", help="Variable with the key of the endpoint."),
+        click.option("--gpus", help="GPUs behind a bare endpoint."),
+        click.option("--gpu-type", help="Their type."),
+        click.option("--meta", multiple=True, metavar="KEY=VALUE", help="Kept beside the points."),
+        click.option("--validity", multiple=True, metavar="RULE=VALUE", help="Another threshold, e.g. V12.window=5s."),
+        click.option("--repeats", help="Measure each point so often."),
+        click.option("--again", is_flag=True, help="Measure also what was measured before."),
+        click.option("--allow-suspect", is_flag=True, help="Exit code 0 for suspect points."),
+        click.option("--allow-changed-rules", is_flag=True, help="Exit code 0 for points valid under changed rules."),
+        click.option("--json", "as_json", is_flag=True, help="Print the points as JSON."),
+    ]
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+@click.group(
+    cls=NearGroup,
+    invoke_without_command=True,
+    epilog=examples(
+        "remuda bench --name chat --isl 1024 --osl 256 --concurrency 1,8,64",
+        "remuda bench --endpoint http://host:8000/v1 --rate 2,4 --slo ttft_p99=500ms",
+    ),
+)
+@_load_options
+@click.pass_context
+def bench(context: click.Context, **options: Any) -> int:
+    """Put an endpoint under load; say how fast it is, and whether that number counts.
+
+    Every load is a point with a verdict: valid, suspect or invalid, with the reasons. Points are kept: `bench list`.
+
+    Exit code 10: a point is invalid; 11: one is suspect.
+    """
+    if context.invoked_subcommand is None:
+        return _run(None, options)
+    if said := [name for name, value in options.items() if value]:
+        raise click.UsageError(f"--{said[0].replace('_', '-')} belongs behind the word {context.invoked_subcommand}")
+    return 0
+
+
+@bench.command(epilog=examples("remuda bench run -c bench.yaml", "remuda bench run -c bench.yaml --concurrency 128"))
+@click.option("-c", "--config", "file", type=click.Path(path_type=Path), help="Benchmark document (YAML).")
+@_load_options
+def run(file: Path | None, **options: Any) -> int:
+    """Measure what a document says; flags win over it."""
+    return _run(file, options)
+
+
+def _run(file: Path | None, options: dict[str, Any]) -> int:
+    from remuda.base.errors import Interrupted
+    from remuda.bench.verdict import INVALID as IS_INVALID
+    from remuda.control import bench as control
+
+    kept = control.store()
+    plan = control.plan(control.read(file, _overrides(options)), say)
+    found: list[Measured] = []
+    try:
+        with _progress() as show:
+            for one in control.run(plan, kept, show, again=options["again"]):
+                found.append(one)
+                if not options["as_json"]:
+                    _tell(one)
+    except KeyboardInterrupt:
+        _show_table(found, as_json=options["as_json"])
+        words = f"{len(found)} points are kept; the one under way was cut short and does not count"
+        raise Interrupted(words, hint="type it again: what is kept is not measured again") from None
+    _show_table(found, as_json=options["as_json"])
+    points = [one.point for one in found]
+    if any(point.verdict == IS_INVALID for point in points):
+        return INVALID
+    suspect = any(point.verdict != "valid" for point in points) and not options["allow_suspect"]
+    changed = any(point.changed for point in points) and not options["allow_changed_rules"]
+    return SUSPECT if suspect or changed else 0
+
+
+def _overrides(options: dict[str, Any]) -> list[Override]:
+    from remuda.base.errors import InputError
+    from remuda.cli.job import JSON
+    from remuda.specs.resolve import Override
+    from remuda.specs.strict import Plain
+
+    found: list[Override] = []
+    for key, value in options.items():
+        flag = f"--{key.replace('_', '-').removesuffix('s') if key == 'headers' else key.replace('_', '-')}"
+        if key in _OURS or value in (None, (), False):
+            continue
+        if key in _PAIRS:
+            pairs_ = {name: text for name, mark, text in (item.partition("=") for item in value) if mark and name}
+            if len(pairs_) != len(value):
+                raise InputError(f"{', '.join(value)} is no NAME=VALUE", where=flag)
+            found.append(Override(key, pairs_, flag))
+        elif key == "no_stream":
+            found.append(Override("stream", value=False, origin="--no-stream"))
+        elif key == "api_key_env":
+            found.append(Override("api_key", {"env": value}, flag))
+        elif key == "extra_body":
+            found.append(Override(key, JSON.convert(value, None, None), flag))
+        else:
+            found.append(Override(key, list(value) if isinstance(value, tuple) else Plain(value), flag))
+    return found
+
+
+@contextlib.contextmanager
+def _progress() -> Iterator[Callable[[Load, Live], None]]:
+    """One live line on a terminal; nothing elsewhere."""
+    if not is_terminal():
+        yield lambda _load, _live: None
+        return
+    with console(stderr=True).status("looking at the endpoint") as line:
+        yield lambda load, live: line.update(_live_line(load, live))
+
+
+def _live_line(load: Load, live: Live) -> str:
+    from remuda.bench.perform import progress
+
+    if live.is_warming:
+        return f"{load.label}: warming up"
+    numbers = progress(live, live.rows[-100:])
+    words = [
+        f"{load.label}: {live.seconds:.0f} s, {len(live.rows)} requests",
+        f"{numbers['rate']:.1f}/s" if numbers["rate"] else "",
+        f"ttft {_ms(numbers['ttft'])}" if numbers["ttft"] else "",
+        f"tpot {_ms(numbers['tpot'])}" if numbers["tpot"] else "",
+        f"{numbers['failed']} failed" if numbers["failed"] else "",
+    ]
+    return " · ".join(word for word in words if word)
+
+
+def _ms(seconds: float | None) -> str:
+    if seconds is None:
+        return "–"
+    value = seconds * 1000
+    return f"{value:,.0f} ms" if value >= 100 else f"{value:.1f} ms"
+
+
+def _number(value: float | None) -> str:
+    if value is None:
+        return "–"
+    return f"{value:,.0f}" if value >= 100 else f"{value:.2f}"
+
+
+def _row(point: Point) -> list[str]:
+    return [
+        point.name, point.load.label, f"{point.metrics.get('measured', 0):,}", _ms(point.of("ttft")),
+        _ms(point.of("ttft", "p99")), _ms(point.of("tpot")), _ms(point.of("tpot", "p99")),
+        _number(point.of("output_tok_s")), _number(point.of("req_s")), _verdict(point),
+    ]  # fmt: skip
+
+
+def _verdict(point: Point) -> str:
+    words = point.verdict + (" under changed rules" if point.changed and point.verdict == "valid" else "")
+    met = point.slo_met()
+    return words + (
+        "" if not point.slo else ", SLO met" if met else ", SLO missed" if met is False else ", SLO unknown"
+    )
+
+
+def _tell(one: Measured) -> None:
+    """One line when a point is there: a long benchmark is not silent."""
+    stored = " (measured before; --again measures it again)" if one.is_stored else ""
+    say(f"{one.point.load.label}: {_verdict(one.point)}{stored}")
+
+
+def _show_table(found: Sequence[Measured], *, as_json: bool) -> None:
+    from remuda.control import bench as control
+
+    if as_json:
+        print_json(control.to_json(found))
+        return
+    points = [one.point for one in found]
+    table(_COLUMNS, [_row(point) for point in points], empty="nothing was measured")
+    for point in points:
+        for line in _reasons(point):
+            echo(line)
+
+
+def _reasons(point: Point) -> list[str]:
+    lines = (
+        [f"{point.name} is {point.verdict} under changed rules: {', '.join(point.changed)}"] if point.changed else []
+    )
+    for check in point.reasons:
+        lines.append(f"{point.name} {check.state}: {check.code} {check.name}: {check.text}")
+        if check.hint:
+            lines.append(f"  {check.hint}")
+    return lines
+
+
+@bench.command(name="list")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def list_(as_json: bool) -> None:
+    """List the points that are kept, the oldest first."""
+    from remuda.control import bench as control
+
+    points = control.store().points()
+    if as_json:
+        print_json([point.to_json() for point in points])
+        return
+    rows = [[*_row(point), point.model, point.endpoint] for point in points]
+    table((*_COLUMNS, "model", "endpoint"), rows, empty="no points yet; measure: remuda bench --endpoint URL")
+
+
+@bench.command()
+@click.argument("point")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def show(point: str, as_json: bool) -> None:
+    """Show one point: numbers, rules, and what they mean."""
+    from remuda.bench.verdict import NOT_ASKED, OK
+    from remuda.control import bench as control
+
+    kept = control.store()
+    found = kept.find(point)
+    if as_json:
+        print_json({**found.to_json(), "folder": str(kept.folder(found))})
+        return
+    load = found.load
+    pairs([
+        ("point", f"{found.name}: {_verdict(found)}"), ("model", f"{found.model} at {found.endpoint}"),
+        ("engine", found.engine), ("load", f"{load.label}, {load.isl} in, {load.osl} out, cache {load.cache}"),
+        ("measured", f"{found.metrics.get('measured', 0)} of {found.metrics.get('requests', 0)} requests "
+         f"in {found.metrics.get('window_s', 0.0):.1f} s"),
+        ("when", datetime.fromtimestamp(found.started_at).astimezone().strftime("%Y-%m-%d %H:%M")),
+        ("files", str(kept.folder(found))),
+    ])  # fmt: skip
+    echo()
+    names = ("mean", "p50", "p90", "p95", "p99", "max")
+    timed = [name for name in ("ttft", "tpot", "icl", "e2e") if isinstance(found.metrics.get(name), dict)]
+    table(("", *names), [[name, *(_ms(found.of(name, one)) for one in names)] for name in timed])
+    echo()
+    rows = [
+        [check.code, check.name, check.state, check.text or ("" if check.state in (OK, NOT_ASKED) else check.hint)]
+        for check in found.checks
+    ]
+    table(("rule", "", "state", "why"), rows)

@@ -1,0 +1,137 @@
+"""A benchmark of an endpoint: who is measured, under which loads, and what it has to keep."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, Self
+
+from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
+
+from remuda.base.errors import InputError
+from remuda.base.units import parse_duration
+from remuda.specs.strict import Json, Seconds, SecretSource, Strict, Text, Texts, contradiction, wrong
+
+_BOUNDED = ("ttft", "tpot", "e2e")
+_STATISTICS = ("mean", "p50", "p90", "p95", "p99")
+
+
+def _as_list(value: object) -> object:
+    if isinstance(value, str):
+        return [part for part in value.replace("x", ",").split(",") if part.strip()]
+    return [value] if isinstance(value, (int, float)) and not isinstance(value, bool) else value
+
+
+def _as_bounds(value: object) -> object:
+    """`ttft_p99=500ms,tpot_p99=30ms`, or a mapping, as seconds."""
+    if isinstance(value, str):
+        pairs = [part.partition("=") for part in value.split(",") if part.strip()]
+        if not all(mark for _, mark, _ in pairs):
+            raise wrong(f"must be bounds, not {value!r}", "write ttft_p99=500ms,tpot_p99=30ms")
+        value = {name.strip(): text.strip() for name, _, text in pairs}
+    if not isinstance(value, dict):
+        raise wrong("must be bounds by name", "write {ttft_p99: 500ms}")
+    found: dict[str, float] = {}
+    for name, text in value.items():
+        try:
+            found[str(name)] = parse_duration(text)
+        except InputError as error:
+            raise wrong(f"has {name} = {text!r}, which is no duration", error.hint) from error
+    return found
+
+
+Numbers = Annotated[
+    tuple[Annotated[int, Field(ge=1)], ...], BeforeValidator(_as_list),
+    WithJsonSchema({"anyOf": [{"type": "integer"}, {"type": "string"}, {"type": "array", "items": {"type": "integer"}}]}),
+]  # fmt: skip
+"""Whole numbers: a list, or `1,8,64`."""
+
+Rates = Annotated[
+    tuple[Annotated[float, Field(gt=0)], ...], BeforeValidator(_as_list),
+    WithJsonSchema({"anyOf": [{"type": "number"}, {"type": "string"}, {"type": "array", "items": {"type": "number"}}]}),
+]  # fmt: skip
+"""Rates: a list, or `1,2.5,inf`."""
+
+Bounds = Annotated[
+    dict[str, float], BeforeValidator(_as_bounds),
+    WithJsonSchema({"anyOf": [{"type": "string"}, {"type": "object"}], "title": "bounds"}),
+]  # fmt: skip
+"""Durations by name: a mapping, or `ttft_p99=500ms,tpot_p99=30ms`."""
+
+
+class BenchmarkSpec(Strict):
+    """Loads on one or more endpoints. Each load is a point with a verdict of its own."""
+
+    kind: Literal["benchmark"] = "benchmark"
+    """Always said: a benchmark is never guessed from its keys."""
+    name: Text = ""
+    """A swarm of yours."""
+    endpoint: Texts = ()
+    """Any OpenAI-compatible server instead; with several, their points alternate."""
+    model: Text = ""
+    """Name of the model; the only one that is served if not said."""
+    api: Literal["chat", "completions"] = "chat"
+    """Which of the two APIs is asked."""
+    isl: int = Field(default=1024, ge=1)
+    """Input tokens a request, chat template included."""
+    osl: int = Field(default=128, ge=1)
+    """Output tokens a request."""
+    range_ratio: float = Field(default=1.0, gt=0, le=1)
+    """Lengths are uniform between this share of `isl` and `osl` and all of them; 1: fixed lengths."""
+    concurrency: Numbers = ()
+    """Requests in flight, a point each; 1 if nothing is said. With `rate`: bound of requests in flight."""
+    rate: Rates = ()
+    """Requests a second, a point each, whatever becomes of the ones before; `inf`: all at once."""
+    arrival: Text = "poisson"
+    """`poisson`, `constant` or `burst:N` (N at once, at the same mean rate)."""
+    requests: int = Field(default=0, ge=0)
+    """Requests a point; 0: as many as `duration` gives, or as a p99 needs."""
+    duration: Seconds = 0.0
+    """How long a point issues requests; 0: until it has measured enough for a p99."""
+    warmup: int = Field(default=-1, ge=-1)
+    """Requests before the measured ones; -1: as many as are in flight."""
+    timeout: Seconds = 600.0
+    """Bound of one request."""
+    cache: Text = "cold"
+    """What prompts share: `cold` nothing, `warm` all was sent before, `shared:0.3` the first 30 %."""
+    stream: bool = True
+    """Answers come token by token; without, there is no TTFT."""
+    seed: int = 0
+    """Of prompts, lengths and arrivals: the same seed sends the same."""
+    headers: dict[str, Text] = Field(default_factory=dict)
+    """Sent with each request."""
+    extra_body: dict[str, Json] = Field(default_factory=dict)
+    """Merged into the JSON of each request."""
+    api_key: SecretSource | None = None
+    """Where the endpoint's key is."""
+    gpus: int = Field(default=0, ge=0)
+    """GPUs behind a bare endpoint; a swarm says so itself. Without, nothing is said per GPU."""
+    gpu_type: Text = ""
+    """Their type, as in the list of prices."""
+    slo: Bounds = Field(default_factory=dict)
+    """What a point has to keep: `ttft_p99: 500ms`, `tpot_p99: 30ms`, `e2e_p95: 10s`."""
+    goodput: Bounds = Field(default_factory=dict)
+    """What each request has to keep to count as good: `ttft: 500ms`, `tpot: 30ms`."""
+    validity: dict[str, Json] = Field(default_factory=dict)
+    """Thresholds of rules in place of ours: `V12.window: 5s`."""
+    repeats: int = Field(default=1, ge=1, le=100)
+    """How often each point is measured."""
+    meta: dict[str, Text] = Field(default_factory=dict)
+    """Anything to keep beside the points."""
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.name and self.endpoint:
+            raise contradiction("endpoint", "cannot be given beside `name`", "a benchmark is of one of them")
+        if self.requests and self.duration:
+            raise contradiction("duration", "cannot be given beside `requests`", "a point has one bound, or none")
+        for name in self.slo:
+            metric, _, statistic = name.rpartition("_")
+            if metric not in (*_BOUNDED, "icl") or statistic not in _STATISTICS:
+                raise contradiction(
+                    "slo", f"has {name!r}, which is no percentile", "write ttft_p99, tpot_p50, e2e_mean"
+                )
+        for name in self.goodput:
+            if name not in _BOUNDED:
+                raise contradiction("goodput", f"has {name!r}", "a request is bounded by ttft, tpot and e2e")
+        if len(self.endpoint) > 1 and self.api_key is not None:
+            raise contradiction("api_key", "cannot be given to several endpoints", "a key belongs to one of them")
+        return self

@@ -42,6 +42,9 @@ settings.load_profile("steady")
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # A shell starts what runs in the background deaf to Ctrl-C, and everything that tests start would inherit it.
     signal.signal(signal.SIGINT, signal.default_int_handler)
+if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+    # The same for `nohup` and a terminal that is closed.
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 #: What tools that remuda works with, or stands in for, read from the environment.
 CALLERS = (

@@ -39,7 +39,7 @@ def find(words: list[str]) -> tuple[click.Command | None, str]:
         if not isinstance(command, click.Group) or word.isupper():
             break
         if " ".join([*path, word]) not in COMMANDS:
-            return None, word
+            return (command, "") if command.invoke_without_command else (None, word)
         path.append(word)
         command = COMMANDS[" ".join(path)]
     return command, ""

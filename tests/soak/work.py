@@ -64,7 +64,7 @@ class Work:
     def type(self, *words: str) -> None:
         """A command as a user types it, who types it again where the host was killed meanwhile."""
         for _ in range(4):
-            done = self.home.run(*words, check=False)
+            done = self.home.run(*words, check=False, timeout=600)
             if done.returncode == 0:
                 return
         raise Lost(f"{words}: {done.returncode}\n{done.stdout}\n{done.stderr}\n{self.home.log()}")

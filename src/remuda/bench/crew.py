@@ -90,6 +90,10 @@ class Run:
     client: Client
 
 
+def _search_path() -> str:
+    return os.pathsep.join(path for path in (_HOME, os.environ.get("PYTHONPATH", "")) if path)
+
+
 def processes_for(load: Load) -> int:
     """How many processes carry a load."""
     streams = load.concurrency or min(len(loads.arrivals(load)), 4 * _STREAMS)
@@ -149,7 +153,7 @@ class Crew:
             process = await asyncio.create_subprocess_exec(
                 sys.executable, "-P", "-m", "remuda.bench.process", stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE, start_new_session=True, limit=1 << 26,
-                env={**os.environ, "PYTHONPATH": os.pathsep.join(p for p in (_HOME, os.environ.get("PYTHONPATH", "")) if p)},
+                env={**os.environ, "PYTHONPATH": _search_path()},
             )  # fmt: skip
             self._found.append(process)
             assert process.stdin is not None
@@ -246,11 +250,17 @@ class Crew:
                 return
 
     def _client(self, added: Pressure) -> Client:
-        wall = max(1e-9, *(item["wall_s"] for item in self._done), 1e-9)
+        wall = max(1e-9, *(item["wall_s"] for item in self._done))
         lags = [item["lag"] for item in self._done]
         return Client(
-            self._count, cores(), max(item["cpu_s"] for item in self._done) / wall,
-            sum(item["cpu_s"] for item in self._done), *(max(lag[key] for lag in lags) for key in ("p50", "p99", "max")),
-            added.throttled_us / 1e6 if added.throttled_us >= 0 else -1.0,
-            added.waited_us / 1e6 / wall if added.waited_us >= 0 else -1.0, sum(item["opened"] for item in self._done),
-        )  # fmt: skip
+            processes=self._count,
+            cores=cores(),
+            cpu_share=max(item["cpu_s"] for item in self._done) / wall,
+            cpu_s=sum(item["cpu_s"] for item in self._done),
+            lag_p50_s=max(lag["p50"] for lag in lags),
+            lag_p99_s=max(lag["p99"] for lag in lags),
+            lag_max_s=max(lag["max"] for lag in lags),
+            throttled_s=added.throttled_us / 1e6 if added.throttled_us >= 0 else -1.0,
+            waiting_share=min(1.0, added.waited_us / 1e6 / wall) if added.waited_us >= 0 else -1.0,
+            opened=sum(item["opened"] for item in self._done),
+        )

@@ -148,39 +148,40 @@ def choose_model(asked: str, seen: Seen, endpoint: str) -> str:
     return asked or pick_model(list(seen.models or ()), endpoint)
 
 
-async def fit(place: Place, load: Load, model: str, fitted: Fitted | None = None) -> Fitted:
+async def fit(place: Place, load: Load, model: str) -> Fitted:
     """Measure how many tokens a word has here, and whether output lengths are obeyed.
 
-    Args:
-        place: the endpoint.
-        load: its lengths are what the fit has to hit.
-        model: name of the model.
-        fitted: of another load at this endpoint: then only the lengths are asked for again.
-
     Raises:
+        InputError: the chat template alone is longer than the input of this load.
         Rejected: the endpoint refuses the requests of this load.
         Unavailable: it does not answer.
     """
     probe = _Probe(place, load, model)
-    forced = fitted.forced if fitted else await probe.is_forced()
-    if fitted is None:
-        short, long = await probe.input_of(_SHORT), await probe.input_of(min(_LONG, max(_SHORT * 2, load.isl)))
-        if short < 0 or long <= short:
-            return Fitted(Fit(), forced, -1, probe.out)  # Nobody says how long it was: words stand for tokens.
-        slope = (long - short) / (min(_LONG, max(_SHORT * 2, load.isl)) - _SHORT)
-        found = Fit(short - slope * _SHORT, slope)
-    else:
-        found = fitted.fit
-    words = found.words(load.isl)
-    tokens = await probe.input_of(words)
-    if tokens > 0 and words > 1 and tokens != load.isl:
-        found = replace(found, slope=max(0.05, (tokens - found.base) / words))
+    forced = await probe.is_forced()
+    wide = min(_LONG, max(_SHORT * 2, load.isl))
+    short, long = await probe.input_of(_SHORT), await probe.input_of(wide)
+    if short < 0 or long <= short:
+        return Fitted(Fit(), forced, -1, probe.out)  # Nobody says how long it was: words stand for tokens.
+    slope = (long - short) / (wide - _SHORT)
+    found = Fit(short - slope * _SHORT, slope)
     if load.isl < found.base:
         raise InputError(
             f"the chat template alone has {found.base:.0f} tokens, more than --isl {load.isl}",
             where="--isl", hint="ask for more, or use --api completions",
         )  # fmt: skip
-    return Fitted(found, forced, probe.cached, probe.out)
+    words = found.words(load.isl)
+    found = refit(found, [(words, await probe.input_of(words)) for _ in range(2)])
+    # A router may have shown the probes to replicas that had not seen the template yet.
+    template = max(probe.cached, round(found.base)) if probe.cached >= 0 else -1
+    return Fitted(found, forced, template, probe.out)
+
+
+def refit(known: Fit, seen: Sequence[tuple[int, int]]) -> Fit:
+    """The same with a slope that fits prompts that were sent: (words, tokens). Pure."""
+    words, tokens = sum(pair[0] for pair in seen), sum(pair[1] for pair in seen)
+    if words <= len(seen) or min(pair[1] for pair in seen) < 0:
+        return known
+    return replace(known, slope=max(0.05, (tokens - known.base * len(seen)) / words))
 
 
 class _Probe:

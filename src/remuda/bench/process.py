@@ -1,9 +1,9 @@
 """One process of the load generator: `python -m remuda.bench.process`, told what to do on standard input.
 
 It is told a plan (one line of JSON), opens its connections, warms up, says `ready`, waits for `go NANOSECONDS` (of
-CLOCK_MONOTONIC, which all processes of a machine share), and sends requests until their number, their schedule or `stop`
-ends them. What it measures goes to standard output in frames: four bytes of length, then JSON. When its standard input
-ends it ends at once, so nothing is left of a client that was killed.
+CLOCK_MONOTONIC, which all processes of a machine share), and sends requests until their number, their schedule or
+`stop` ends them. What it measures goes to standard output in frames: four bytes of length, then JSON. When its standard
+input ends it ends at once, so nothing is left of a client that was killed.
 """
 
 from __future__ import annotations
@@ -247,11 +247,24 @@ def from_list(values: list[Any]) -> Row:
     return row
 
 
+class _Out(asyncio.BaseProtocol):
+    """Standard output, and when all of it has left."""
+
+    def __init__(self, closed: asyncio.Event) -> None:
+        self._closed = closed
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """It is closed."""
+        del exc
+        self._closed.set()
+
+
 async def _main() -> None:
     loop = asyncio.get_running_loop()
     reader = asyncio.StreamReader(limit=1 << 28)
     await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin.buffer)
-    out, _ = await loop.connect_write_pipe(asyncio.Protocol, sys.stdout.buffer)
+    closed = asyncio.Event()
+    out, _ = await loop.connect_write_pipe(lambda: _Out(closed), sys.stdout.buffer)
     process = Process(orjson.loads(await reader.readline()), out)
     go: asyncio.Future[int] = loop.create_future()
     work = asyncio.create_task(_work(process, go))
@@ -260,8 +273,7 @@ async def _main() -> None:
         await work
     obeying.cancel()
     out.close()
-    while out.get_write_buffer_size():  # The last frame has to leave before the process does.
-        await asyncio.sleep(0.01)
+    await closed.wait()  # The last frame has to leave before the process does.
 
 
 async def _work(process: Process, go: asyncio.Future[int]) -> None:

@@ -101,7 +101,7 @@ def _read_stream(answer: Answer, body: bytes, row: Row, *, keep_text: bool) -> N
     if not events:
         row.error = row.error or ("the answer is no stream of events" if body.strip() else "the stream is empty")
         return
-    # Every event in between has content: only the first ones (the role) and the last ones (finish, usage) may have none.
+    # Every event in between has content: only the first (the role) and the last ones (finish, usage) may have none.
     first, last = 0, len(events) - 1
     while first <= last and not _has_content(_look(events[first][1], row)):
         first += 1

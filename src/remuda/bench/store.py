@@ -41,7 +41,7 @@ class Store:
 
     def points(self) -> list[Point]:
         """All of them, the oldest first. What is no point is passed over."""
-        return sorted(self._read(), key=lambda point: point.started_at)
+        return sorted(self._read(), key=lambda point: (point.started_at, point.repeat))
 
     def _read(self) -> Iterator[Point]:
         if not self.root.is_dir():

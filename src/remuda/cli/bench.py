@@ -81,7 +81,7 @@ def _load_options(command: Any) -> Any:
 )
 @_load_options
 @click.pass_context
-def bench(context: click.Context, **options: Any) -> int:
+def bench(context: click.Context, /, **options: Any) -> int:
     """Put an endpoint under load; say how fast it is, and whether that number counts.
 
     Every load is a point with a verdict: valid, suspect or invalid, with the reasons. Points are kept: `bench list`.
@@ -269,12 +269,11 @@ def show(point: str, as_json: bool) -> None:
     if as_json:
         print_json({**found.to_json(), "folder": str(kept.folder(found))})
         return
-    load = found.load
+    load, seconds = found.load, float(found.metrics.get("window_s", 0.0))
     pairs([
         ("point", f"{found.name}: {_verdict(found)}"), ("model", f"{found.model} at {found.endpoint}"),
         ("engine", found.engine), ("load", f"{load.label}, {load.isl} in, {load.osl} out, cache {load.cache}"),
-        ("measured", f"{found.metrics.get('measured', 0)} of {found.metrics.get('requests', 0)} requests "
-         f"in {found.metrics.get('window_s', 0.0):.1f} s"),
+        ("measured", f"{found.metrics['measured']} of {found.metrics['requests']} requests in {seconds:.1f} s"),
         ("when", datetime.fromtimestamp(found.started_at).astimezone().strftime("%Y-%m-%d %H:%M")),
         ("files", str(kept.folder(found))),
     ])  # fmt: skip

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 import orjson
@@ -160,7 +161,7 @@ def run(plan: Plan, kept: Store, show: Callable[[Load, Live], None], *, again: b
                 if len(known) > repeat and not again:
                     yield Measured(known[repeat], is_stored=True)
                     continue
-                point, rows = asyncio.run(session.measure(load, lambda live, load=load: show(load, live)))
+                point, rows = asyncio.run(session.measure(load, partial(show, load)))
                 yield Measured(kept.write(point, rows))
 
 

@@ -40,13 +40,13 @@ def _as_bounds(value: object) -> object:
 
 Numbers = Annotated[
     tuple[Annotated[int, Field(ge=1)], ...], BeforeValidator(_as_list),
-    WithJsonSchema({"anyOf": [{"type": "integer"}, {"type": "string"}, {"type": "array", "items": {"type": "integer"}}]}),
+    WithJsonSchema({"anyOf": [{"type": ["integer", "string"]}, {"type": "array", "items": {"type": "integer"}}]}),
 ]  # fmt: skip
 """Whole numbers: a list, or `1,8,64`."""
 
 Rates = Annotated[
     tuple[Annotated[float, Field(gt=0)], ...], BeforeValidator(_as_list),
-    WithJsonSchema({"anyOf": [{"type": "number"}, {"type": "string"}, {"type": "array", "items": {"type": "number"}}]}),
+    WithJsonSchema({"anyOf": [{"type": ["number", "string"]}, {"type": "array", "items": {"type": "number"}}]}),
 ]  # fmt: skip
 """Rates: a list, or `1,2.5,inf`."""
 

@@ -264,7 +264,7 @@ def typed() -> list[str]:
 def test_examples_of_help_can_be_typed(line: str) -> None:
     command: click.Command = cli
     context, words = click.Context(cli), shlex.split(line)[1:]
-    while isinstance(command, click.Group):
+    while isinstance(command, click.Group) and not (command.invoke_without_command and words[0].startswith("-")):
         _, found, words = command.resolve_command(context, words)
         assert found is not None
         command = found

@@ -1,0 +1,135 @@
+"""Points on disk: whole or not at all, never overwritten, found by the beginning of their name."""
+
+from __future__ import annotations
+
+import os
+from array import array
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import orjson
+import pyarrow.parquet as pq
+import pytest
+
+from remuda.base.errors import InputError, NotFound, Unwritable
+from remuda.bench.load import Load
+from remuda.bench.point import Point, address
+from remuda.bench.reading import Row
+from remuda.bench.store import POINT, REQUESTS, Store
+from remuda.bench.verdict import Check
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+ROWS = [Row(0, sent=5, first=7, last=9, ended=10, n_out=3, chunks=array("I", [2, 3, 4])), Row(1, error="gone")]
+
+
+def point(point_id: str = "ab" * 32, **changes: Any) -> Point:
+    made = Point(
+        id=point_id, repeat=0, source="remuda", endpoint="http://h:1", model='a "model" <\nof', engine="vllm",
+        load=Load(), metrics={"ttft": {"p50": 0.1, "p99": None}, "output_tok_s": 12.5},
+        checks=(Check("V1", "ok"), Check("V2", "suspect", "one failed", "look")), verdict="suspect",
+    )  # fmt: skip
+    return replace(made, **changes)
+
+
+def test_a_point_is_written_whole_and_read_back(tmp_path: Path) -> None:
+    store = Store(tmp_path / "bench")
+    written = store.write(point(), ROWS)
+    assert store.points() == [written]
+    assert written.name == "abababab-1"
+    table = pq.read_table(store.folder(written) / REQUESTS)
+    assert table["chunks"].to_pylist() == [[2, 3, 4], []]
+    assert table["error"].to_pylist() == ["", "gone"]
+    assert (tmp_path / "bench").stat().st_mode & 0o077 == 0
+
+
+def test_another_measurement_is_a_repeat(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    assert [store.write(point(), []).repeat for _ in range(3)] == [1, 2, 3]
+    assert [one.repeat for one in store.of("ab" * 32)] == [1, 2, 3]
+
+
+def test_two_benchmarks_write_at_once(tmp_path: Path) -> None:
+    with ThreadPoolExecutor(8) as pool:
+        found = list(pool.map(lambda _: Store(tmp_path).write(point(), ROWS).repeat, range(24)))
+    assert sorted(found) == list(range(1, 25))
+    assert len(Store(tmp_path).points()) == 24
+    assert not [path for path in tmp_path.iterdir() if path.name.startswith(".")]
+
+
+def test_finding(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    for one in ("ab" * 32, "ac" * 32, "ab" * 32):
+        store.write(point(one), [])
+    assert store.find("ac").id == "ac" * 32
+    assert store.find("abab").repeat == 2
+    assert store.find("abababab-1").repeat == 1
+    with pytest.raises(InputError, match="'a' is the beginning of several points"):
+        store.find("a")
+    for name in ("f", "ab-7", "", "-1"):
+        with pytest.raises(NotFound):
+            store.find(name)
+
+
+def test_what_is_no_point_is_passed_over(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    store.write(point(), [])
+    for name, data in (("torn-1", b'{"id"'), ("empty-1", b""), ("list-1", b"[]"), ("old-1", b'{"id": "x"}')):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / POINT).write_bytes(data)
+    (tmp_path / "file").write_text("x")
+    assert len(store.points()) == 1
+
+
+def test_a_directory_that_cannot_be_written_is_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / "bench").write_text("a file")
+    with pytest.raises(Unwritable, match=r"the point cannot be stored in .*bench"):
+        Store(tmp_path / "bench").write(point(), [])
+
+
+def test_a_kill_in_the_middle_leaves_no_point(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Killed(BaseException):
+        """Stands for the end of the process: nothing behind it runs."""
+
+    def killed(*_: object) -> None:
+        raise Killed
+
+    monkeypatch.setattr(os, "fsync", killed)
+    monkeypatch.setattr("remuda.bench.store.shutil.rmtree", lambda *_, **__: None)
+    with pytest.raises(Killed):
+        Store(tmp_path).write(point(), ROWS)
+    monkeypatch.undo()
+    assert Store(tmp_path).points() == []
+    assert Store(tmp_path).write(point(), ROWS).repeat == 1
+
+
+def test_the_address_says_what_was_measured() -> None:
+    from remuda.bench.point import Hardware
+
+    def of(**changes: Any) -> str:
+        base: dict[str, Any] = {
+            "load": Load(), "endpoint": "http://h:1", "model": "m", "engine": "vllm 1", "hardware": Hardware(),
+            "rules": {},
+        }  # fmt: skip
+        return address(**{**base, **changes})
+
+    others = [
+        of(load=Load(concurrency=2)), of(load=Load(seed=1)), of(endpoint="http://h:2"), of(model="n"),
+        of(engine="vllm 2"), of(hardware=Hardware(8, "h100")), of(rules={"slo": {"ttft_p99": 0.5}}),
+    ]  # fmt: skip
+    assert len({of(), *others}) == 8
+    assert of() == of()
+
+
+def test_bounds_are_met_missed_or_unknown() -> None:
+    assert point().slo_met() is None
+    assert point(slo={"ttft_p50": 0.2}).slo_met() is True
+    assert point(slo={"ttft_p50": 0.05}).slo_met() is False
+    assert point(slo={"ttft_p50": 0.2, "ttft_p99": 0.5}).slo_met() is None
+    assert point(slo={"ttft_p50": 0.05, "ttft_p99": 0.5}).slo_met() is False
+
+
+def test_json_gives_the_same_point_back() -> None:
+    assert Point.from_json(orjson.loads(orjson.dumps(point().to_json()))) == point()

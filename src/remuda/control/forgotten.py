@@ -11,8 +11,6 @@ if TYPE_CHECKING:
 
     from remuda.base.paths import StatePaths
 
-_SHOWN = 5
-
 
 def forgotten(paths: StatePaths, known: Container[str]) -> list[str]:
     """Names of workloads of which there are directories of attempts, and that are not `known`."""
@@ -25,9 +23,9 @@ def forgotten(paths: StatePaths, known: Container[str]) -> list[str]:
 
 def sentence(names: Sequence[str]) -> str:
     """What is the matter."""
-    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    more = f" and {len(names) - 5} more" if len(names) > 5 else ""
     what = show_counted(len(names), "workload", "that has", "that have")
-    return f"the database does not know {what} run directories here: {', '.join(names[:_SHOWN])}{more}"
+    return f"the database does not know {what} run directories here: {', '.join(names[:5])}{more}"
 
 
 def note(names: Sequence[str]) -> str:

@@ -19,7 +19,10 @@ def list_(everything: bool, as_json: bool) -> None:
     """List your runs."""
     from remuda.control.client import connect
 
-    views = connect().get("/workloads", kind="run", everything=str(everything).lower())
+    client = connect()
+    views = client.get("/workloads", kind="run", everything=str(everything).lower())
+    if note := client.get("/host").get("note"):
+        say(note)
     if as_json:
         print_json(views)
         return

@@ -15,7 +15,7 @@ from remuda.base.text import clean_json
 from remuda.base.units import show_count, show_duration
 from remuda.cli import taskview
 from remuda.cli.lazy import examples
-from remuda.cli.show import age, echo, is_terminal, pairs, print_json, style_of, table
+from remuda.cli.show import age, echo, is_terminal, pairs, print_json, say, style_of, table
 
 _AGAIN_S = 2.0
 """Between two looks of `--watch`."""
@@ -44,6 +44,8 @@ def status(name: str | None, everything: bool, watch: bool, as_json: bool) -> No
             print_json(seen)
         else:
             show_workload(seen) if name is not None else show_list(seen)
+        if name is None and (note := get("/host").get("note")):
+            say(note)
         if not watch:
             return
         time.sleep(_AGAIN_S)

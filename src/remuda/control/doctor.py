@@ -17,7 +17,7 @@ from remuda import __version__
 from remuda.base.errors import HostUnreachable, InputError, NotPrivate, RemudaError
 from remuda.base.paths import StatePaths
 from remuda.base.units import show_counted
-from remuda.control import wiring
+from remuda.control import forgotten, wiring
 from remuda.control.checkup import Finding, Home, Verdict, judge
 from remuda.control.client import HostClient
 from remuda.store.peek import Peek, peek
@@ -35,6 +35,10 @@ _GRACE_S, _KILL_S = 10.0, 60.0
 _LOOK_AGAIN_S = 0.5
 _WRITTEN_BYTES = 1 << 18
 _FEW_BYTES = 1 << 28
+_LOST: Final = (
+    "bring a copy back: remuda db restore COPY; without one, what goes on of them is below, and remuda doctor --clean "
+    "ends it; then remove their directories"
+)
 _NEEDED = ("sbatch", "squeue", "scancel", "scontrol")
 
 
@@ -304,12 +308,14 @@ def _run_directories(paths: StatePaths) -> list[Path]:
 def _leftovers(paths: StatePaths, seen: Peek | None) -> list[Check]:
     if seen is None or seen.workloads is None:
         return []
-    left = [entry.name for entry in _run_directories(paths) if entry.name not in seen.workloads]
+    lost = forgotten.forgotten(paths, seen.workloads)
+    checks = [Check("lost records", NOTE, forgotten.sentence(lost), _LOST)] if lost else []
+    left = [entry.name for entry in _run_directories(paths) if entry.name not in {*seen.workloads, *lost}]
     if not left:
-        return []
+        return checks
     shown = ", ".join(left[:5]) + (f" and {len(left) - 5} more" if len(left) > 5 else "")
     said = f"{len(left)} run directories in {paths.workloads} are of no workload: {shown}"
-    return [Check("run directories", NOTE, said, "remove those that you do not need; nothing else does")]
+    return [*checks, Check("run directories", NOTE, said, "remove those that you do not need; nothing else does")]
 
 
 def _stale_secrets(paths: StatePaths, seen: Peek | None) -> Iterator[Path]:

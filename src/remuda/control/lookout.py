@@ -13,6 +13,7 @@ from remuda.backends.base import Handle, Log, TaskKey, make_token
 from remuda.backends.logs import Logs, until_dead
 from remuda.backends.rundir import allocation_dir
 from remuda.base.errors import InputError, NotFound
+from remuda.control.forgotten import note
 from remuda.control.views import (
     ExplainView,
     LineView,
@@ -30,7 +31,7 @@ from remuda.supervise.summary import SERVING, is_first_enough
 from remuda.wire.place import Place
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+    from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 
     from remuda.base.clock import Clock
     from remuda.supervise.loop import Supervisor
@@ -58,6 +59,8 @@ class Lookout:
         self.supervisor = supervisor
         self.clock = clock
         self.created = {row.name: row.created_at for row in journal.store.workloads()}
+        self.forgotten: Sequence[str] = ()
+        """Names of what ran from here, and was not in the database when the host started."""
         self._errors_read = Logs()
         self.routers: dict[str, RouterView] = {}
         self.refresh_router: Callable[[str, Workload], Awaitable[None]] | None = None
@@ -252,6 +255,7 @@ class Lookout:
 
             near = difflib.get_close_matches(name, self.supervisor.wants, 3)
             hint = f"did you mean {', '.join(near)}?" if near else "`remuda status` lists what there is"
+            hint = note([name]) if name in self.forgotten else hint
             raise NotFound(f"nothing is called {name!r}", hint=hint)
         return want
 

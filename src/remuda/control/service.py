@@ -71,6 +71,11 @@ class Service(Lookout):
         self.address = "127.0.0.1"
         """Of this machine, as nodes of a cluster reach it."""
 
+    def still_forgotten(self) -> list[str]:
+        """Those of which there still are directories, and no other workload has the name."""
+        names = [name for name in self.forgotten if name not in self.supervisor.wants]
+        return [name for name in names if self.paths.workload(name).exists()]
+
     def create(self, workload: Workload, spec: str = "") -> WorkloadView:
         """Record a new workload; the supervisor brings it up.
 

@@ -209,6 +209,8 @@ class HostView(View):
     reports: dict[str, int]
     slurm_conf: str = ""
     """SLURM_CONF of its environment: which cluster it asks; empty where that is not set."""
+    note: str = ""
+    """What its user should know without having asked; empty: nothing."""
 
 
 _PAUSED: Final = "paused: what runs is left alone, nothing new is begun until `remuda unpause`"

@@ -18,6 +18,7 @@ from pydantic import BaseModel
 from remuda import __version__
 from remuda.backends.base import Log
 from remuda.base.errors import Conflict, InputError, NotFound, Rejected, RemudaError, TimedOut, Unavailable
+from remuda.control.forgotten import note
 from remuda.control.nodes import Nodes
 from remuda.control.service import Service, Start, Verb
 from remuda.control.settings import SettingView, change_settings, settings_of
@@ -151,6 +152,7 @@ class App:
                 live_tasks=self.service.live_tasks(),
                 reports=asdict(self.reports.counts),
                 slurm_conf=os.environ.get("SLURM_CONF", ""),
+                note=note(self.service.still_forgotten()),
             )
 
         @router.post("/host/stop", summary="End the host; workloads go on running and the next host adopts them")

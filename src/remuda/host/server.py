@@ -24,6 +24,7 @@ from remuda.base.paths import StatePaths, state_paths
 from remuda.base.secrets import lasting_secret
 from remuda.control import wiring
 from remuda.control.followers import Followers
+from remuda.control.forgotten import forgotten, note
 from remuda.control.reporting import LOOPBACK, report_host
 from remuda.control.service import Service
 from remuda.host.app import App, Facts
@@ -42,8 +43,9 @@ if TYPE_CHECKING:
 _LOG = logging.getLogger("remuda.host")
 LEASE_TTL_S = 20.0
 RENEW_EVERY_S = 5.0
-CARE_EVERY_S = 30.0
-"""Between two looks whether what the log holds can be written into the database, and whether there is room in it."""
+CARE_EVERY_S = 5.0
+"""Between two looks whether what the log holds can be written into the database, and whether there is room in it.
+Whoever loses the log, as a copy of the database file alone does, loses what was written in so long."""
 
 
 def main() -> int:
@@ -153,6 +155,9 @@ class Host:
         journal = StoreJournal(self.store, taken.fence)
         supervisor = Supervisor(journal, wiring.backends(self.paths, self.clock), self.clock)
         service = Service(journal, supervisor, self.paths, self.clock)
+        service.forgotten = await asyncio.to_thread(forgotten, self.paths, set(supervisor.wants))
+        if service.forgotten:
+            _LOG.warning("%s", note(service.forgotten))
         followers = Followers(service)
         supervisor.after = followers.all()
         loop = asyncio.get_running_loop()

@@ -34,6 +34,11 @@ def node_count(environ: Mapping[str, str]) -> int:
     return int(text) if text.isdigit() else 1
 
 
+def not_guarded(why: str) -> str:
+    """What the user of a run should know that has not all of its guards."""
+    return f"not all of its nodes are guarded ({why}): behind a cut cable they may write on beside a new attempt"
+
+
 class Guarded:
     """The guards of the other nodes, as the node program sees them.
 
@@ -53,8 +58,15 @@ class Guarded:
         self._folder, self._journal = folder / GUARDS, journal
         # From the last sign of this node on; it may have lived for one more beat.
         self._within_s = guard.silence_s + ENDS_WITHIN_S + beat_s
-        self._missing = nodes - 1
-        self._until = now + guard.meet_s
+        self._others = nodes - 1
+        self._seen: set[str] = set()
+        """Nodes whose guard has called."""
+        self._meet_s, self._until = guard.meet_s, now + guard.meet_s
+        self.warning = ""
+        """What the user should know although the script runs; empty: all of its nodes are guarded."""
+        self.must_end = ""
+        """Why the job must end as long as its nodes can be reached; empty: it need not."""
+        self._is_dismissed = False
         self._folder.mkdir(mode=0o700, exist_ok=True)
         for old in self._folder.iterdir():  # of an earlier start in this directory, which is over
             old.unlink()
@@ -79,11 +91,12 @@ class Guarded:
     def is_settled(self, now: float) -> bool:
         """Whether the start need not wait any longer: all are there, or they cannot be had."""
         self.look()
-        if self._missing <= 0 or self._pipe < 0:
+        missing = self._others - len(self._seen)
+        if missing <= 0 or self._pipe < 0:
             return True
         if now < self._until:
             return False
-        self._journal.say("warning", f"the guards of {self._missing} nodes are not there; starts without them")
+        self._warn(f"those of {missing} of them have not come within {self._meet_s:g} s")
         return True
 
     def look(self) -> None:
@@ -97,6 +110,7 @@ class Guarded:
                 data = b""
             if not data:
                 self._pipe = -1
+                self._take({"gone": ""})
                 return
             *lines, self._buffer = (self._buffer + data).split(b"\n")
             for line in lines:
@@ -104,13 +118,32 @@ class Guarded:
 
     def _take(self, told: dict[str, str]) -> None:
         if "here" in told:
-            self._missing -= 1
-            self._note(told["here"], "here")
+            node = told["here"]
+            if node in self._seen:
+                self._journal.say("info", f"node {node} is guarded again")
+            self._seen.add(node)
+            for what in ("ended", "lost"):  # of the one before
+                with contextlib.suppress(OSError):
+                    (self._folder / f"{node}.{what}").unlink()
+            self._note(node, "here")
         elif "lost" in told:
             self._journal.say("warning", f"node {told['lost']} is lost: {told['why']}")
             self._note(told["lost"], "lost")
+        elif "died" in told:
+            self._journal.say("warning", f"the guard of node {told['died']} died")
+        elif "unguarded" in told:
+            self.must_end = f"node {told['unguarded']} is not guarded any more, because its guard died: {told['why']}"
         elif "failed" in told:
-            self._journal.say("warning", f"the other nodes are not guarded: {told['failed']}")
+            self._warn(told["failed"])
+        elif not self._is_dismissed and not self.warning:
+            if self._seen:
+                self.must_end = "what kept the lines to the guards has ended, so they end what runs on the other nodes"
+            else:
+                self._warn("what starts the guards has ended")
+
+    def _warn(self, why: str) -> None:
+        self.warning = not_guarded(why)
+        self._journal.say("warning", self.warning)
 
     def _note(self, node: str, what: str) -> None:
         with contextlib.suppress(OSError):
@@ -118,6 +151,7 @@ class Guarded:
 
     def dismiss(self) -> None:
         """The job is over: the guards are to end what is left on their nodes."""
+        self._is_dismissed = True
         self._process.terminate()
 
     def leave(self) -> None:

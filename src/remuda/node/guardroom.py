@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 FAREWELL_S = 5.0
 """So long the guards have to say that nothing is left."""
+REPLACEMENTS = 3
+"""So often a guard that died is started again on one node: each is a step of the scheduler's."""
 STRANGERS, STRANGER_S, GREETING_BYTES = 64, 10.0, 1024
 """What is borne of those that have not said the key: how many, how long, how much."""
 _USERS = ("SLURM_MEM_PER", "SLURM_CPUS_PER", "SLURM_NTASKS", "SLURM_GPUS", "SLURM_GPU_", "SLURM_TRES", "SLURM_GRES",
@@ -43,11 +45,11 @@ def main(arguments: list[str]) -> int:
     return Guardroom(Path(arguments[0]), int(arguments[1])).run()
 
 
-def step_words(nodes: int) -> list[str]:
-    """`srun` that starts one guard on each node but the first, beside whatever else runs there."""
-    others = nodes - 1
+def step_words(nodes: int, only: str = "") -> list[str]:
+    """`srun` that starts one guard on each node but the first, or on one of them, beside whatever else runs there."""
+    others, where = (1, f"--nodelist={only}") if only else (nodes - 1, "--relative=1")
     return [
-        "srun", "--job-name=remuda-guard", "--overlap", "--relative=1", f"--nodes={others}", f"--ntasks={others}",
+        "srun", "--job-name=remuda-guard", "--overlap", where, f"--nodes={others}", f"--ntasks={others}",
         "--ntasks-per-node=1", "--cpus-per-task=1", "--mem=0", "--gres=none", "--cpu-bind=none", "--mpi=none",
         "--export=ALL", "--input=none", "--output=none", "--kill-on-bad-exit=0", "--no-kill", "--wait=0", "--quiet",
     ]  # fmt: skip
@@ -105,7 +107,12 @@ class Guardroom:
         self._listener.setblocking(False)
         self._strangers: list[_Stranger] = []
         self._lines: dict[str, gang.Line] = {}
-        self._step: subprocess.Popen[bytes] | None = None
+        self._steps: list[subprocess.Popen[bytes]] = []
+        self._died: dict[str, int] = {}
+        """How many guards of a node did."""
+        self._awaited: dict[str, tuple[subprocess.Popen[bytes], float]] = {}
+        """Nodes whose guard was started again: its step, and until when it must have called."""
+        self._is_over = False
         self._beat_at = self._turned_at = 0.0
 
     def run(self) -> int:
@@ -113,17 +120,24 @@ class Guardroom:
         self._write_meeting()
         for name in [name for name in os.environ if name.startswith(_USERS)]:
             del os.environ[name]
-        argv = [*step_words(self._nodes), *self._guard.launcher, "guard", str(self._folder)]
-        try:
-            self._step = gang.start(argv, {}, self._cleanup, own_group=True, pipe=True, with_errors=True)
-        except OSError as error:
-            return self._say({"failed": f"cannot start srun: {error}"})
+        if why := self._start(step_words(self._nodes)):
+            return self._say({"failed": why})
+        first = self._steps[0]
         while not any(number in ENDING for number in self._signals.take()):
             self._turn()
-            if self._step.poll() is not None and not self._lines:
-                return self._say({"failed": f"the step of the guards ended: {self._last_words()}"})
+            if first.poll() is not None and not (self._lines or self._died):
+                return self._say({"failed": f"the step of the guards ended: {_last_words(first)}"})
         self._farewell()
         return 0
+
+    def _start(self, srun: list[str]) -> str:
+        """Begin a step of guards; why it cannot be, empty where it can."""
+        argv = [*srun, *self._guard.launcher, "guard", str(self._folder)]
+        try:
+            self._steps.append(gang.start(argv, {}, self._cleanup, own_group=True, pipe=True, with_errors=True))
+        except OSError as error:
+            return f"cannot start srun: {error}"
+        return ""
 
     def _write_meeting(self) -> None:
         hosts = [own_address(self._host_file), os.uname().nodename]
@@ -149,10 +163,13 @@ class Guardroom:
             told = line.hear()
             if stood_still:
                 line.heard_at = max(line.heard_at, now)
-            if any("ended" in message for message in told) or not line.is_open:
+            if any("ended" in message for message in told) or (self._is_over and not line.is_open):
                 self._lose(name, "its guard has ended")
+            elif not line.is_open:
+                self._replace(name, now)
             elif now - line.heard_at > self._guard.silence_s:
                 self._lose(name, "nothing is heard of it")
+        self._look_for_awaited(now)
         if now - self._beat_at >= gang.BEAT_S:
             self._beat_at = now
             for line in self._lines.values():
@@ -186,25 +203,49 @@ class Guardroom:
         self._lines.pop(name).close()
         self._say({"lost": name, "why": why})
 
+    def _replace(self, name: str, now: float) -> None:
+        """Its guard died, and nobody would end what runs there: start another."""
+        self._lines.pop(name).close()
+        self._died[name] = self._died.get(name, 0) + 1
+        self._say({"died": name})
+        if self._died[name] > REPLACEMENTS:
+            self._say({"unguarded": name, "why": f"{self._died[name]} of them died"})
+        elif why := self._start(step_words(self._nodes, name)):
+            self._say({"unguarded": name, "why": why})
+        else:
+            self._awaited[name] = (self._steps[-1], now + self._guard.meet_s)
+
+    def _look_for_awaited(self, now: float) -> None:
+        for name, (step, until) in list(self._awaited.items()):
+            is_here, has_ended = name in self._lines, step.poll() is not None
+            if is_here or has_ended or now > until:
+                del self._awaited[name]
+            if not is_here and has_ended:
+                self._say({"unguarded": name, "why": f"another could not be started: {_last_words(step)}"})
+            elif not is_here and now > until:
+                self._say({"unguarded": name, "why": f"another did not call within {self._guard.meet_s:g} s"})
+
     def _farewell(self) -> None:
+        self._is_over = True
         for line in self._lines.values():
             line.say({"end": True})
         until = time.monotonic() + FAREWELL_S
         while self._lines and time.monotonic() < until:
             self._turn()
-        if self._step is not None:
-            gang.end([self._step], 1.0)
-
-    def _last_words(self) -> str:
-        text = b""
-        if self._step is not None and self._step.stdout is not None:
-            with contextlib.suppress(OSError):
-                text = self._step.stdout.read(4096)
-        lines = text.decode(errors="replace").strip().splitlines()
-        return lines[-1] if lines else "without a word"
+        gang.end(self._steps, 1.0)
 
     def _say(self, what: dict[str, str]) -> int:
         with contextlib.suppress(OSError):
             sys.stdout.write(json.dumps(what) + "\n")
             sys.stdout.flush()
         return 1
+
+
+def _last_words(step: subprocess.Popen[bytes]) -> str:
+    """What a step that has ended said last."""
+    text = b""
+    if step.stdout is not None:
+        with contextlib.suppress(OSError):
+            text = step.stdout.read(4096)
+    lines = text.decode(errors="replace").strip().splitlines()
+    return lines[-1] if lines else "without a word"

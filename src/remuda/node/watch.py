@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Callable
 from remuda.node import gpus, machine, progress
 from remuda.node.claim import CLAIM
 from remuda.node.fence import Fence, Previous
-from remuda.node.guarded import Guarded, Unguarded, node_count
+from remuda.node.guarded import Guarded, Unguarded, node_count, not_guarded
 from remuda.node.jobs import Job
 from remuda.node.records import ERRORS, LOG
 from remuda.node.scan import Faults, Scanner, faults_in, root_cause
@@ -93,6 +93,8 @@ class Watcher:
         self._previous: Previous | None = None
         self._unguarded: Unguarded | None = None
         self._guards: Guarded | None = None
+        self._warning = ""
+        """Why it runs without its guards."""
         self._smoke: Smoke | None = None
         self._addresses: dict[str, str] = {}
         self._scanners: list[Scanner] = []
@@ -130,6 +132,8 @@ class Watcher:
             return [self._fenced(by)]
         if self._guards is not None:
             self._guards.look()
+            if self._guards.must_end:
+                return [machine.End(codes.UNGUARDED, self._guards.must_end)]
         if self.progress.look():
             self._progress_at = now
         if printed != self._printed[0]:
@@ -189,7 +193,8 @@ class Watcher:
                 self._guards = Guarded(guard, self._dir, nodes_here, self._journal, now, beat_s=beat_s)
                 self._step = self._await_guards
             except OSError as error:
-                self._journal.say("warning", f"the other nodes are not guarded: {error}")
+                self._warning = not_guarded(str(error))
+                self._journal.say("warning", self._warning)
         return None
 
     def _await_guards(self, now: float) -> machine.Event | None:
@@ -286,6 +291,7 @@ class Watcher:
         except OSError as error:
             self._journal.say("warning", f"the tools for progress are missing: {error}")
         self.progress.begin()
+        self.reason = self._warning if self._guards is None else self._guards.warning
         self._started, self._printed, self._progress_at = now, (0, 0.0), 0.0
         self._scanners = [Scanner(self._addresses) for _ in range(2)] if self._watch.scan_log else []
 

@@ -42,6 +42,8 @@ TIME_UP = 92
 """The script ended after it was told that its time limit is near."""
 NO_ROOM = 93
 """The disk was full, so that the node program could not work."""
+UNGUARDED = 94
+"""A node of a script over several lost its guard, and no other could be started; the script was ended."""
 
 MEANINGS = {
     0: "the child ended by itself, successfully",
@@ -59,6 +61,7 @@ MEANINGS = {
     STALLED: "no progress for as long as allowed",
     TIME_UP: "ended because its time limit was near",
     NO_ROOM: "the disk is full",
+    UNGUARDED: "a node of several could not be guarded any more",
 }
 
 

@@ -23,4 +23,4 @@ class Guard:
     silence_s: float = 60.0
     """A guard that hears nothing from the first node for so long ends what runs on its node."""
     meet_s: float = 30.0
-    """So long the start waits for the guards of all nodes."""
+    """So long the start waits for the guards of all nodes, and later a node for one in the place of one that died."""

@@ -18,6 +18,7 @@ import pytest
 from tests.component.node.conftest import PATIENCE_S, PYTHON, alive, until
 from tests.component.node.test_runs import node_log, run
 
+from remuda.node.guardroom import REPLACEMENTS
 from remuda.wire import exit as codes
 from remuda.wire.child import ChildSpec
 from remuda.wire.guard import Guard
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from tests.component.node.conftest import Allocation
+
+    from remuda.wire.report import Report
 
 JOB = "4711"
 SLEEPS = [sys.executable, "-I", "-S", "-c", "import time\nwhile True: time.sleep(1)"]
@@ -56,17 +59,23 @@ class Nodes:
         self.fence = allocation.home / "current.json"
         self.fence.write_text('{"token": "w-replica-0-a1"}')
 
-    def begin(self, text: str = "#!/bin/sh\nsleep 600\n", silence_s: float = 60.0) -> None:
+    def begin(
+        self, text: str = "#!/bin/sh\nsleep 600\n", silence_s: float = 60.0, meet_s: float = PATIENCE_S
+    ) -> Report:
         """Start a script of that text, and wait until it runs."""
+        self.start(text, silence_s, meet_s)
+        return self.allocation.state("ready")
+
+    def start(self, text: str, silence_s: float = 60.0, meet_s: float = PATIENCE_S) -> None:
+        """Start a script of that text."""
         allocation = self.allocation
-        guard = Guard([*PYTHON, str(allocation.program)], silence_s=silence_s, meet_s=PATIENCE_S)
+        guard = Guard([*PYTHON, str(allocation.program)], silence_s=silence_s, meet_s=meet_s)
         fields = {"guard": guard, "fence_file": str(self.fence)}
         plain = ChildSpec("w-replica-0-a1", "w", "script/0", 1, ["x"], str(allocation.run_dir), guard=guard)
-        allocation.run_dir.mkdir()
+        allocation.run_dir.mkdir(parents=True)
         document = replace(plain, fence_file=str(self.fence)).to_json()
         (allocation.run_dir / "child.json").write_text(document)
         run(allocation, text, **fields)
-        allocation.state("ready")
 
     def rank(
         self, node: str = "n2", job: str = JOB, argv: list[str] | None = None, env: dict[str, str] | None = None
@@ -83,6 +92,12 @@ class Nodes:
 
     def helper(self, name: str) -> int:
         """Pid of the guard or the guardroom."""
+        found = self.find(name)
+        assert found, f"no {name}"
+        return found
+
+    def find(self, name: str) -> int:
+        """The same, 0 where there is none."""
         words = [name, str(self.allocation.run_dir)]
         for path in Path("/proc").glob("[0-9]*/cmdline"):
             try:
@@ -91,7 +106,20 @@ class Nodes:
                 continue
             if found[4:6] == words:
                 return int(path.parent.name)
-        raise AssertionError(f"no {name}")
+        return 0
+
+    def kill_guard(self) -> int:
+        """kill -9; its pid."""
+        guard = self.helper("guard")
+        os.kill(guard, signal.SIGKILL)
+        return guard
+
+    def refuse(self, why: str) -> None:
+        """From now on `srun` starts nothing."""
+        srun = self.allocation.home / "bin" / "srun"
+        srun.with_suffix(".new").write_text(f"#!/bin/sh\necho 'srun: error: {why}' >&2\nexit 1\n")
+        srun.with_suffix(".new").chmod(0o755)
+        srun.with_suffix(".new").replace(srun)  # a shell may still read the old one
 
     @property
     def ended(self) -> Path:
@@ -185,13 +213,85 @@ def test_another_attempt_ends_what_steps_have_started_on_the_first_node_too(node
 
 
 def test_without_guards_it_starts_all_the_same_and_says_so(nodes: Nodes) -> None:
-    (nodes.allocation.home / "bin" / "srun").write_text("#!/bin/sh\necho 'srun: error: no such option' >&2\nexit 1\n")
+    """In its log, and to the host, whose `status`, `explain` and `events` show it."""
+    nodes.refuse("no such option")
     seen = nodes.allocation.home / "seen"
-    nodes.begin(f"#!/bin/sh\nwhile [ ! -e {seen} ]; do sleep 0.05; done\n")
+    report = nodes.begin(f"#!/bin/sh\nwhile [ ! -e {seen} ]; do sleep 0.05; done\n")
     seen.touch()
     assert nodes.allocation.code() == 0
-    told = "the other nodes are not guarded: the step of the guards ended: srun: error: no such option"
+    told = "not all of its nodes are guarded (the step of the guards ended: srun: error: no such option)"
     assert told in node_log(nodes.allocation)
+    assert report.reason.startswith(f"{told}: behind a cut cable")
+
+
+def test_guards_that_do_not_come_in_time_are_told_too(nodes: Nodes) -> None:
+    srun = nodes.allocation.home / "bin" / "srun"
+    srun.write_text("#!/bin/sh\nexec sleep 600\n")
+    assert "guarded (those of 1 of them have not come within 0.5 s)" in nodes.begin(meet_s=0.5).reason
+    assert nodes.allocation.stop() == codes.STOPPED
+
+
+def test_a_guard_that_is_killed_is_started_again(nodes: Nodes) -> None:
+    nodes.begin()
+    rank = nodes.rank()
+    first = nodes.kill_guard()
+    until(lambda: "n2 is guarded again" in node_log(nodes.allocation))
+    assert nodes.helper("guard") != first
+    assert nodes.lives(rank)
+    nodes.allocation.process.kill()
+    until(lambda: not nodes.lives(rank), "the second one ends what runs there, as the first would have")
+    assert until(nodes.ended.exists)
+
+
+@pytest.mark.parametrize("how", ["refused", "never there", "killed again and again"])
+def test_a_node_that_cannot_be_guarded_any_more_ends_the_job_while_it_can_be_reached(nodes: Nodes, how: str) -> None:
+    saved = nodes.allocation.home / "saved"
+    text = f"#!/bin/sh\ntrap 'echo well > {saved}; exit 0' TERM\necho up\nsleep 600 & wait\n"
+    nodes.begin(text, meet_s=2.0 if how == "never there" else PATIENCE_S)
+    until(lambda: "up\n" in nodes.allocation.log(), "it has set its trap")
+    if how == "refused":
+        nodes.refuse("the node is away")
+        nodes.kill_guard()
+        why = "another could not be started: srun: error: the node is away"
+    elif how == "never there":
+        (nodes.allocation.home / "bin" / "srun").write_text("#!/bin/sh\nexec sleep 600\n")
+        nodes.kill_guard()
+        why = "another did not call within 2 s"
+    else:
+        killed: set[int] = set()
+        for _ in range(REPLACEMENTS + 1):
+            until(lambda: nodes.find("guard") not in {0, *killed}, "the next is there")
+            until(lambda: node_log(nodes.allocation).count("is guarded again") >= len(killed), "and has called")
+            killed.add(nodes.kill_guard())
+        why = f"{REPLACEMENTS + 1} of them died"
+    assert nodes.allocation.code() == codes.UNGUARDED
+    assert saved.read_text() == "well\n", "it was told, and could save its work"
+    assert nodes.allocation.record().reason.startswith(
+        f"node n2 is not guarded any more, because its guard died: {why}"
+    )
+
+
+def test_what_keeps_the_lines_to_the_guards_takes_the_job_with_it(nodes: Nodes) -> None:
+    nodes.begin()
+    rank = nodes.rank()
+    os.kill(nodes.helper("guardroom"), signal.SIGKILL)
+    assert nodes.allocation.code() == codes.UNGUARDED
+    until(lambda: not nodes.lives(rank), "its guard has heard the end of its line")
+    assert "what kept the lines to the guards has ended" in nodes.allocation.record().reason
+
+
+def test_a_new_attempt_begins_nothing_before_the_guards_of_the_one_before_have_ended(nodes: Nodes) -> None:
+    attempts = nodes.allocation.home / "script-0"
+    ended = attempts / "attempt-1-abcd1234" / "guards" / "n2.ended"
+    ended.parent.mkdir(parents=True)
+    ended.with_suffix(".here").write_text("6000.0\n")
+    nodes.allocation.run_dir = attempts / "attempt-2-abcd1234"
+    begun = nodes.allocation.home / "begun"
+    nodes.start(f"#!/bin/sh\n[ -e {ended} ] && echo after > {begun} || echo before > {begun}\n")
+    nodes.allocation.state("starting", reason="waits until nothing of an earlier attempt is left on n2")
+    ended.write_text("")
+    assert nodes.allocation.code() == 0
+    assert begun.read_text() == "after\n"
 
 
 def test_strangers_at_its_door_keep_no_guard_out(nodes: Nodes) -> None:
@@ -240,5 +340,6 @@ def test_a_guard_that_the_scheduler_ends_with_all_else_says_so_before(nodes: Nod
     until(lambda: not nodes.lives(second))
     assert until(nodes.ended.exists)
     os.kill(guard, signal.SIGKILL)
-    until(lambda: "node n2 is lost: its guard has ended" in node_log(nodes.allocation))
+    until(lambda: "n2 is guarded again" in node_log(nodes.allocation))
+    assert not nodes.ended.exists(), "what the killed one has said counts no more"
     assert nodes.allocation.state("ready")

@@ -93,8 +93,9 @@ class WorkloadView(View):
     kind: str
     backend: str
     phase: str
-    """PENDING, STARTING, RUNNING, DEGRADED, PAUSED, DONE, STOPPED, STOPPING, DOWN, or FAILED, which it stays until it
-    is taken down or brought up again; the host ends what is left of it."""
+    """PENDING, WAITING (for its next attempt), STARTING, RUNNING, DEGRADED, PAUSED, DONE, STOPPED, STOPPING, DOWN, or
+    FAILED, which it stays until it is taken down or brought up again; the host ends what is left of it. Of a run also
+    UNHEALTHY (no heartbeat) or RESTARTING."""
     ready: int
     wanted: int
     reason: str
@@ -132,7 +133,7 @@ class RunView(View):
     job_id: str
     """The scheduler's own name of the current attempt; empty on this machine."""
     state: str
-    """PENDING, STARTING, RUNNING, UNHEALTHY, WAITING, PAUSED, STOPPING, DONE, FAILED or DOWN."""
+    """The workload's phase."""
     pool: str
     """Partition that the current attempt was asked of, or runs in."""
     pools: list[str]
@@ -290,7 +291,7 @@ def run_view(want: Want, tasks: Mapping[TaskKey, Task], phase: str) -> RunView |
         mode=workload.labels.get(MODE, "run_once"),
         script=workload.labels.get(SOURCE, ""),
         job_id=task.native if workload.backend != "local" else "",
-        state=_run_state(want, task, phase),
+        state=phase,
         pool=task.pool,
         pools=[pool.name for pool in group.pools],
         node=task.node,
@@ -311,16 +312,6 @@ def _progress(task: Task) -> dict[str, float]:
     own = {name: number for name, number in task.metrics.items() if not name.startswith("progress_")}
     known = {name: task.metrics[f"progress_{name}"] for name in ("step", "total") if f"progress_{name}" in task.metrics}
     return {**known, **own}
-
-
-def _run_state(want: Want, task: Task, phase: str) -> str:
-    """One word: of the workload where it has ended or ends, else of its only task."""
-    if phase in ("DONE", "FAILED", "STOPPING", "DOWN"):
-        return phase
-    if want.paused and task.phase not in LIVE:
-        return "PAUSED"
-    words = {Phase.READY: "RUNNING", Phase.SUBMITTING: "PENDING", Phase.STOPPING: "RESTARTING"}
-    return words.get(task.phase, task.phase.value.upper())
 
 
 def line_view(line: Line) -> LineView:

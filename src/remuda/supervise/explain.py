@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from remuda.base.units import show_duration
 from remuda.supervise import succession
 from remuda.supervise.model import LIVE, RUNNING, Allocation, Line, Phase, Task, Want
-from remuda.supervise.summary import current, summarise
+from remuda.supervise.summary import ENDED, current, summarise
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -45,7 +45,8 @@ def explain(
         Lines of text; indented ones belong to the one above.
     """
     summary = summarise(want, tasks)
-    text = [f"{want.workload.name} is {summary.phase}: {summary.ready} of {summary.wanted} ready"]
+    ready = "" if summary.phase in ENDED else f": {summary.ready} of {summary.wanted} ready"
+    text = [f"{want.workload.name} is {summary.phase}{ready}"]
     if summary.reason:
         text.append(f"  because {summary.reason}")
     if want.ends_at and want.running:

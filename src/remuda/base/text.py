@@ -50,3 +50,8 @@ def _spelt(match: re.Match[str]) -> str:
 def _escaped(match: re.Match[str]) -> str:
     raw = match[0].encode("utf-16-be", "surrogatepass")
     return "".join(f"\\u{raw[at]:02x}{raw[at + 1]:02x}" for at in range(0, len(raw), 2))
+
+
+def brief(text: str) -> str:
+    """What of a user's word goes into a sentence: at most 80 characters."""
+    return text if len(text) <= 80 else f"{text[:79]}…"

@@ -338,4 +338,6 @@ def _last_words(log: Path, begin: int) -> str:
         file.seek(begin)
         lines = file.read().decode(errors="replace").strip().splitlines()
     # Without time, level and name of the logger: it becomes part of a sentence.
+    if not lines and not os.statvfs(log.parent).f_bavail:
+        return f"no space is left for {log.parent}"
     return re.sub(r"^[\d-]+ [\d:,]+ [A-Z]+ +[\w.]+: ", "", lines[-1]) if lines else "it said nothing"

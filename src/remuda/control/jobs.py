@@ -6,6 +6,7 @@ alive. So `job list` sees both, and a host is needed only for what is detached.
 
 from __future__ import annotations
 
+import difflib
 import json
 import os
 import shutil
@@ -20,7 +21,8 @@ from typing import TYPE_CHECKING, Any
 from remuda.base import errors
 from remuda.base.errors import Conflict, HostUnreachable, Interrupted, NotFound, RemudaError, Unwritable
 from remuda.base.files import write_atomic
-from remuda.base.ids import api_path, check_name, new_suffix, slug
+from remuda.base.ids import SUFFIX_LENGTH, api_path, check_name, new_suffix, slug
+from remuda.base.text import brief
 from remuda.base.units import show_counted
 from remuda.wire.process import ProcessId, identify, is_alive
 
@@ -149,26 +151,31 @@ def list_jobs(paths: StatePaths, client: HostClient | None) -> list[JobState]:
 
 
 def job_state(paths: StatePaths, client: HostClient | None, job_id: str) -> JobState:
-    """One job.
+    """One job, by its id; by the name that its id was made of, the newest.
 
     Raises:
-        NotFound: there is none of that id.
+        NotFound: there is none.
     """
-    folder = JobFolder(paths, job_id)
-    if not (folder.path / "job.json").exists():
-        import difflib
-
-        known = [entry.name for entry in paths.jobs.iterdir()] if paths.jobs.is_dir() else []
-        near = difflib.get_close_matches(job_id, known, 3)
-        hint = f"did you mean {', '.join(near)}?" if near else "`remuda job list` shows what there is"
-        raise NotFound(f"there is no job {job_id!r}", hint=hint)
+    folder = _find(paths, job_id)
     view: dict[str, Any] | None = None
     if client is not None:
         try:
-            view = client.get(api_path(job_id))
+            view = client.get(api_path(folder.id))
         except NotFound:
             view = None
     return _state(folder, view)
+
+
+def _find(paths: StatePaths, job_id: str) -> JobFolder:
+    """The job of that id, else the newest whose id was made of that name."""
+    known = [entry.name for entry in paths.jobs.iterdir()] if paths.jobs.is_dir() else []
+    if job_id in known:
+        return JobFolder(paths, job_id)
+    if named := [JobFolder(paths, one) for one in known if one[:-SUFFIX_LENGTH] == f"{job_id}-"]:
+        return max(named, key=lambda folder: float(folder.read("job.json").get("created_at", 0.0)))
+    near = difflib.get_close_matches(job_id, known, 3)
+    hint = f"did you mean {', '.join(near)}?" if near else "`remuda job list` shows what there is"
+    raise NotFound(f"there is no job {brief(job_id)!r}", hint=hint)
 
 
 def _state(folder: JobFolder, view: Mapping[str, Any] | None) -> JobState:
@@ -332,18 +339,18 @@ def cancel_job(paths: StatePaths, client: HostClient | None, job_id: str) -> Job
     """
     state = job_state(paths, client, job_id)
     if state.state in ENDED:
-        raise Conflict(f"job {job_id!r} is {state.state} already")
-    folder = JobFolder(paths, job_id)
+        raise Conflict(f"job {state.id!r} is {state.state} already")
+    folder = JobFolder(paths, state.id)
     if state.detached:
         if client is None:
             raise HostUnreachable("no host runs that could end it", hint="start one: remuda host start")
-        client.post(api_path(job_id, "down"))
+        client.post(api_path(state.id, "down"))
         folder.write(OUTCOME, {"state": STOPPED, "reason": "cancelled"})
     else:
         owner = folder.owner()
         if owner is not None:
             os.kill(owner.pid, signal.SIGINT)
-    return job_state(paths, client, job_id)
+    return job_state(paths, client, state.id)
 
 
 _LOOK_AGAIN_S = 0.5
@@ -356,6 +363,7 @@ def wait_job(paths: StatePaths, client: HostClient | None, job_id: str) -> Itera
             state = job_state(paths, client, job_id)
         except HostUnreachable:
             state = job_state(paths, None, job_id)
+        job_id = state.id
         yield state
         if state.state in ENDED:
             return

@@ -33,7 +33,7 @@ def pressed_at(moment: str, folder: Path, *start: str, ignored: bool = False) ->
     return subprocess.run(
         [sys.executable, *start, "version"], capture_output=True, text=True, check=False, cwd=folder,
         env={**os.environ, "PYTHONPATH": path, "PRESSED_AT": moment, "REMUDA_HOME": str(folder / "h")},
-        preexec_fn=(lambda: signal.signal(signal.SIGINT, signal.SIG_IGN)) if ignored else None,  # noqa: PLW1509
+        preexec_fn=(lambda: signal.signal(signal.SIGINT, signal.SIG_IGN)) if ignored else None,
     )  # fmt: skip
 
 

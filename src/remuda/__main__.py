@@ -5,10 +5,10 @@ from __future__ import annotations
 import signal
 import sys
 
-# Who started it may have it ignore Ctrl-C, as a shell does with what it puts into the background.
-_HEARS = signal.getsignal(signal.SIGINT) is signal.default_int_handler
-if _HEARS:
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
+_HEARD = signal.getsignal(signal.SIGINT)
+#: Where it is ignored, as in what a shell has put into the background, it stays so.
+_QUIET = signal.SIG_DFL if _HEARD is signal.default_int_handler else _HEARD
+signal.signal(signal.SIGINT, _QUIET)
 
 
 def main() -> int:
@@ -16,14 +16,10 @@ def main() -> int:
     from remuda.cli import main as command
 
     try:
-        if _HEARS:
-            signal.signal(signal.SIGINT, signal.default_int_handler)
+        signal.signal(signal.SIGINT, _HEARD)
         return command()
-    except KeyboardInterrupt:
-        return 130
     finally:
-        if _HEARS:
-            signal.signal(signal.SIGINT, signal.SIG_DFL)
+        signal.signal(signal.SIGINT, _QUIET)
 
 
 if __name__ == "__main__":

@@ -66,8 +66,7 @@ class _UnixConnection(http.client.HTTPConnection):
     def __init__(self, path: str, timeout: float | None) -> None:
         super().__init__("localhost", timeout=timeout)
         self._path = path
-        self.pid = 0
-        """Of who listens."""
+        self.pid = 0  # of who listens
 
     def connect(self) -> None:
         self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -155,19 +154,16 @@ class HostClient:
         data = None if body is None else json.dumps(body).encode()
         headers = {"Content-Type": "application/json"} if data is not None else {}
         connection.request(method, target, data, headers)
-        if connection.timeout and connection.timeout > SILENT_S:
-            self._await(connection)
+        self._await(connection)
         return connection.getresponse()
 
     def _await(self, connection: _UnixConnection) -> None:
         """Return when the answer begins, or after the first part of the wait, with a word about the rest."""
         waits = select.poll()
         waits.register(connection.sock, select.POLLIN)
-        if not waits.poll(SILENT_S * 1000):
-            from remuda.control.patience import to_stderr
-
+        if (connection.timeout or 0.0) > SILENT_S and not waits.poll(SILENT_S * 1000):
             host, limit = f"the host (pid {connection.pid})", f"waiting up to {self.timeout_s:g} s"
-            to_stderr(f"note: {host} has not answered for {SILENT_S:g} s; {limit}. See {self.paths.host_log}")
+            _tell(f"{host} has not answered for {SILENT_S:g} s; {limit}. See {self.paths.host_log}")
             connection.sock.settimeout(self.timeout_s - SILENT_S)
 
     def is_up(self) -> bool:

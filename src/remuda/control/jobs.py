@@ -6,7 +6,6 @@ alive. So `job list` sees both, and a host is needed only for what is detached.
 
 from __future__ import annotations
 
-import difflib
 import json
 import os
 import shutil
@@ -22,7 +21,7 @@ from remuda.base import errors
 from remuda.base.errors import Conflict, HostUnreachable, Interrupted, NotFound, RemudaError, Unwritable
 from remuda.base.files import write_atomic
 from remuda.base.ids import SUFFIX_LENGTH, api_path, check_name, new_suffix, slug
-from remuda.base.text import brief
+from remuda.base.text import brief, did_you_mean
 from remuda.base.units import show_counted
 from remuda.wire.process import ProcessId, identify, is_alive
 
@@ -156,25 +155,17 @@ def job_state(paths: StatePaths, client: HostClient | None, job_id: str) -> JobS
     Raises:
         NotFound: there is none.
     """
-    folder = _find(paths, job_id)
-    view: dict[str, Any] | None = None
-    if client is not None:
-        try:
-            view = client.get(api_path(folder.id))
-        except NotFound:
-            view = None
-    return _state(folder, view)
-
-
-def _find(paths: StatePaths, job_id: str) -> JobFolder:
-    """The job of that id, else the newest whose id was made of that name."""
     known = [entry.name for entry in paths.jobs.iterdir()] if paths.jobs.is_dir() else []
-    if job_id in known:
-        return JobFolder(paths, job_id)
-    if named := [JobFolder(paths, one) for one in known if one[:-SUFFIX_LENGTH] == f"{job_id}-"]:
-        return max(named, key=lambda folder: float(folder.read("job.json").get("created_at", 0.0)))
-    near = difflib.get_close_matches(job_id, known, 3)
-    hint = f"did you mean {', '.join(near)}?" if near else "`remuda job list` shows what there is"
+    folders = [JobFolder(paths, one) for one in known if one == job_id or one[:-SUFFIX_LENGTH] == f"{job_id}-"]
+    folder = max(folders, key=lambda one: (one.id == job_id, one.read("job.json").get("created_at", 0.0)), default=None)
+    view: dict[str, Any] | None = None
+    with suppress(NotFound):
+        view = client.get(api_path(folder.id if folder else job_id)) if client else None
+    if folder is not None:
+        return _state(folder, view)
+    if view is not None and view["kind"] != "job":
+        raise Conflict(f"{job_id!r} is a {view['kind']}, not a job", hint=f"remuda status {job_id}")
+    hint = did_you_mean(job_id, known, "`remuda job list` shows what there is", most=3)
     raise NotFound(f"there is no job {brief(job_id)!r}", hint=hint)
 
 

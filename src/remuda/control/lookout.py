@@ -13,6 +13,7 @@ from remuda.backends.base import Handle, Log, TaskKey, make_token
 from remuda.backends.logs import Logs, until_dead
 from remuda.backends.rundir import allocation_dir
 from remuda.base.errors import InputError, NotFound
+from remuda.base.text import brief, did_you_mean
 from remuda.control.views import (
     ExplainView,
     LineView,
@@ -248,11 +249,8 @@ class Lookout:
     def _want(self, name: str) -> Want:
         want = self.supervisor.wants.get(name)
         if want is None:
-            import difflib
-
-            near = difflib.get_close_matches(name, self.supervisor.wants, 3)
-            hint = f"did you mean {', '.join(near)}?" if near else "`remuda status` lists what there is"
-            raise NotFound(f"nothing is called {name!r}", hint=hint)
+            hint = did_you_mean(name, self.supervisor.wants, "`remuda status` lists what there is", most=3)
+            raise NotFound(f"nothing is called {brief(name)!r}", hint=hint)
         return want
 
 

@@ -95,7 +95,7 @@ def test_explain_and_events(herd: Home) -> None:
 def test_unknown_names_are_answered_with_the_nearest(herd: Home) -> None:
     done = herd.run("status", "hird", check=False)
     assert done.returncode == 3
-    assert done.stderr == "error: nothing is called 'hird'\n  did you mean herd?\n"
+    assert done.stderr == "error: nothing is called 'hird'\n  did you mean 'herd'?\n"
 
 
 @pytest.mark.parametrize(

@@ -136,7 +136,7 @@ def test_unknown_jobs_are_answered_with_the_nearest(paths: StatePaths) -> None:
     make(paths, "answers-2")
     with pytest.raises(NotFound) as caught:
         jobs.job_state(paths, None, "answers-1")
-    assert caught.value.hint == "did you mean answers-2?"
+    assert caught.value.hint == "did you mean 'answers-2'?"
 
 
 def test_an_id_is_taken_once_and_must_be_a_name(paths: StatePaths) -> None:
@@ -232,3 +232,12 @@ def test_a_name_that_no_file_can_have_is_not_found_either(paths: StatePaths) -> 
         with pytest.raises(NotFound, match="there is no job") as caught:
             jobs.job_state(paths, None, name)
         assert len(str(caught.value)) < 200
+
+
+def test_what_is_no_job_is_told_as_what_it_is(paths: StatePaths) -> None:
+    client: Any = FakeClient({"train": {"kind": "run"}})
+    with pytest.raises(Conflict, match="'train' is a run, not a job") as caught:
+        jobs.job_state(paths, client, "train")
+    assert caught.value.hint == "remuda status train"
+    with pytest.raises(NotFound, match="there is no job 'trian'"):
+        jobs.job_state(paths, client, "trian")

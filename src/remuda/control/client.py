@@ -115,8 +115,7 @@ class HostClient:
         except TimeoutError as error:
             raise HostUnreachable(
                 f"the host (pid {connection.pid}) has not answered for {self.timeout_s:g} s",
-                hint=f"its log: {self.paths.host_log}; what runs goes on. To replace it: kill -9 {connection.pid}, "
-                "then the command again",
+                hint=f"what runs keeps running; see {self.paths.host_log}, or replace it: kill -9 {connection.pid}",
             ) from error
         except (OSError, http.client.HTTPException) as error:
             raise HostUnreachable(

@@ -214,7 +214,7 @@ def _word(
         return _by_view(meta, view)
     if meta.get("detached"):
         if _is_fresh(str(meta.get("progress", ""))):
-            return RUNNING, "no host runs: it goes on, and nobody would begin it again"
+            return RUNNING, "no host runs: the job keeps running, and would not be restarted"
         return WAITING, "no host runs that could keep it going"
     return LOST, "its process was killed; type the same command again to resume"
 

@@ -261,9 +261,9 @@ def _with_router(view: WorkloadView, want: Want, router: RouterView | None) -> W
     if endpoint is not None and endpoint.router and view.phase in ("RUNNING", "DEGRADED"):
         members = len(router.members) if router is not None else 0
         if members < (1 if is_first_enough(want) else view.wanted):
-            changes |= {"phase": "STARTING", "reason": "the router is being told of its replicas"}
+            changes |= {"phase": "STARTING", "reason": "the router is adding its replicas"}
         elif members < view.wanted and view.phase == "RUNNING" and endpoint.ready == "all":
-            changes |= {"phase": "DEGRADED", "reason": "the router is being told of its replicas"}
+            changes |= {"phase": "DEGRADED", "reason": "the router is adding its replicas"}
     return view.model_copy(update=changes)
 
 

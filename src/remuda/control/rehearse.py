@@ -52,11 +52,11 @@ MAX_NODES: Final = 1_000_000
 RULES: Final[Mapping[str, str]] = {
     "remuda": "the supervisor itself: its decisions, causes and ledger of nodes, called with invented time",
     "shepherd": (
-        "heartbeat and progress as in the document, GPU checks, every end begun again after a backoff that an hour of "
+        "heartbeat and progress as in the document, GPU checks, restarts after a backoff that an hour of "
         "running resets, no bound of restarts; nodes of crashes and GPU faults avoided for the same time as ours; a "
         "time limit bans the node for ever"
     ),
-    "requeue": "sbatch --requeue: lost nodes and preemption are begun again by Slurm, all else when a person comes",
+    "requeue": "sbatch --requeue: lost nodes and preemption are restarted by Slurm, all else when a person comes",
 }
 """What each policy does, for the footnote."""
 
@@ -352,7 +352,7 @@ def notes(done: Rehearsed) -> list[str]:
     if job.nodes > 1 and scenario.assumptions.named_share < 1:
         said.append(
             f"{1 - scenario.assumptions.named_share:.0%} of the GPU faults of a job on several nodes are laid to no "
-            "node by remuda, and to the first by Shepherd's rules: nothing tells whose they were (--assume "
+            "node by remuda, and to the first by Shepherd's rules: nothing shows whose they were (--assume "
             "named_share=1 tries the contrary)"
         )
     return said

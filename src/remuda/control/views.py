@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel, ConfigDict
 
@@ -11,7 +11,7 @@ from remuda.plan.model import Kind
 from remuda.plan.run import MODE, SOURCE
 from remuda.supervise.model import LIVE, Phase, Task
 from remuda.supervise.succession import holder
-from remuda.supervise.summary import SERVING, current, front_group, summarise
+from remuda.supervise.summary import PAUSED, SERVING, current, front_group, summarise
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -212,9 +212,6 @@ class HostView(View):
     """SLURM_CONF of its environment: which cluster it asks; empty where that is not set."""
 
 
-_PAUSED: Final = "paused: what runs is left alone, nothing new is begun until `remuda unpause`"
-
-
 def workload_view(want: Want, tasks: Mapping[TaskKey, Task], *, created_at: float, unreachable: str) -> WorkloadView:
     """The view of one workload."""
     summary = summarise(want, tasks)
@@ -228,7 +225,7 @@ def workload_view(want: Want, tasks: Mapping[TaskKey, Task], *, created_at: floa
         phase=summary.phase,
         ready=summary.ready,
         wanted=summary.wanted,
-        reason=summary.reason or (_PAUSED if want.paused and want.running else ""),
+        reason=summary.reason or (PAUSED if want.paused and want.running else ""),
         endpoint=endpoint_url(workload, tasks),
         model=endpoint.model if endpoint else "",
         api_key_file=endpoint.api_key.file if endpoint and endpoint.api_key else "",

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from remuda.base.units import show_duration
 from remuda.supervise import succession
 from remuda.supervise.model import LIVE, RUNNING, Allocation, Line, Phase, Task, Want
-from remuda.supervise.summary import ENDED, current, summarise
+from remuda.supervise.summary import ENDED, PAUSED, current, summarise
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -52,7 +52,7 @@ def explain(
     if want.ends_at and want.running:
         text.append(f"  its lifetime is over in {show_duration(max(0.0, want.ends_at - now))}")
     if want.paused:
-        text.append("  paused: what runs is left alone, nothing new is begun until `remuda unpause`")
+        text.append(f"  {PAUSED}")
     if unreachable:
         text.append(
             f"  the backend {want.workload.backend} does not answer ({unreachable}); nothing is concluded from that"

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from remuda.plan.model import Group, Workload
 
+PAUSED = "paused: what runs keeps running, nothing is restarted until `remuda unpause`"
 UP = frozenset({"RUNNING", "DEGRADED"})
 """Phases of a workload whose endpoint may be announced."""
 ENDED = frozenset({"DONE", "FAILED", "STOPPED", "DOWN"})
@@ -57,7 +58,7 @@ def summarise(want: Want, tasks: Mapping[TaskKey, Task]) -> Summary:
     if over is not None:
         return over
     if want.paused and not any(task.phase in LIVE for task in tasks.values()):
-        return Summary("PAUSED", 0, wanted, _why(mine) or "nothing is begun until it is unpaused")
+        return Summary("PAUSED", 0, wanted, _why(mine) or "nothing is started until it is unpaused")
     fronts = _fronts(want, tasks)
     for front in fronts:
         if front.phase is Phase.FAILED:

@@ -119,7 +119,7 @@ def test_ctrl_c_leaves_it_and_says_how_to_go_on(
     with pytest.raises(KeyboardInterrupt):
         watch.until_up({"name": "herd"}, workload)
     assert capsys.readouterr().err == (
-        "herd goes on coming up: remuda status herd --watch; take it down with remuda down herd\n"
+        "herd is still coming up: remuda status herd --watch; take it down with remuda down herd\n"
     )
 
 

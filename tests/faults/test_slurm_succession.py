@@ -38,7 +38,7 @@ def queue(slurm: SlurmBed) -> list[str]:
 def taken_over(site: Home) -> set[str]:
     """Tasks that have yielded to their successors."""
     story = json.loads(site.run("events", "herd", "-n", "5000", "--json").stdout)
-    return {line["task"] for line in story if "takes over; what was begun is finished" in line["reason"]}
+    return {line["task"] for line in story if "takes over; requests under way are finished" in line["reason"]}
 
 
 def tasks(site: Home) -> dict[str, dict[str, Any]]:

@@ -6,8 +6,10 @@ import re
 import secrets
 
 from remuda.base.errors import InputError, NotFound
+from remuda.base.text import brief
 
 _NAME = re.compile(r"[a-z0-9]([a-z0-9._-]{0,61}[a-z0-9])?")
+SUFFIX_LENGTH = 5
 _ALPHABET = "abcdefghjkmnpqrstuvwxyz23456789"
 
 
@@ -19,7 +21,7 @@ def check_name(name: str, *, where: str = "") -> str:
     """
     if _NAME.fullmatch(name) is None:
         raise InputError(
-            f"{name!r} cannot be a name",
+            f"{brief(name)!r} cannot be a name",
             hint="use 1 to 63 of a-z 0-9 . _ - and begin and end with a letter or digit",
             where=where,
         )
@@ -33,7 +35,7 @@ def api_path(name: str, *more: str) -> str:
         NotFound: nothing can have that name.
     """
     if _NAME.fullmatch(name) is None:
-        raise NotFound(f"nothing is called {name!r}", hint="`remuda status` lists what there is")
+        raise NotFound(f"nothing is called {brief(name)!r}", hint="`remuda status` lists what there is")
     return "/".join(("/workloads", name, *more))
 
 
@@ -51,7 +53,7 @@ def check_uid(uid: str) -> str:
     return uid
 
 
-def new_suffix(length: int = 5) -> str:
+def new_suffix(length: int = SUFFIX_LENGTH) -> str:
     """A short random suffix without look-alike characters."""
     return "".join(secrets.choice(_ALPHABET) for _ in range(length))
 

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import difflib
 import re
-from typing import Final
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 # None of these patterns goes back and forth in what strangers wrote: time is in proportion to its length.
 _SEQUENCES: Final = re.compile(
@@ -50,3 +54,14 @@ def _spelt(match: re.Match[str]) -> str:
 def _escaped(match: re.Match[str]) -> str:
     raw = match[0].encode("utf-16-be", "surrogatepass")
     return "".join(f"\\u{raw[at]:02x}{raw[at + 1]:02x}" for at in range(0, len(raw), 2))
+
+
+def brief(text: str) -> str:
+    """What of a user's word goes into a sentence: at most 80 characters."""
+    return text if len(text) <= 80 else f"{text[:79]}…"
+
+
+def did_you_mean(word: str, known: Iterable[str], otherwise: str = "", *, most: int = 1) -> str:
+    """A hint with the nearest known words, never with the word itself; `otherwise` where none is near."""
+    near = difflib.get_close_matches(word, [one for one in known if one != word], most)
+    return f"did you mean {', '.join(map(repr, near))}?" if near else otherwise

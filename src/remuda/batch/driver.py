@@ -120,7 +120,7 @@ async def run_job_async(
     try:
         return await run.whole(job)
     except asyncio.CancelledError:
-        run.say("stopped", "stopped; the same command goes on")
+        run.say("stopped", "stopped; the same command resumes it")
         raise
     except RemudaError as error:
         run.say("failed", error.message)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import fnmatch
 import glob
 import itertools
@@ -10,6 +9,7 @@ import re
 from pathlib import Path
 
 from remuda.base.errors import InputError
+from remuda.base.text import did_you_mean
 
 #: Formats by suffix.
 FORMATS = {".parquet": "parquet", ".pq": "parquet", ".jsonl": "jsonl", ".ndjson": "jsonl", ".csv": "csv"}
@@ -142,14 +142,13 @@ def _matches(text: str, pattern: str) -> list[Path]:
 
 
 def _nearest(path: Path, pattern: str) -> str:
+    if path.is_symlink():
+        return f"{path} is a link to nothing"
     parent = path.parent
     if not parent.is_dir():
         return f"the directory {parent} does not exist either"
     names = [item.name for item in itertools.islice(parent.iterdir(), 10000)]
-    close = difflib.get_close_matches(path.name, names, n=1)
-    if close:
-        return f"did you mean {parent / close[0]}?"
-    return f"{pattern} expands to it" if str(path) != pattern else ""
+    return did_you_mean(path.name, names, f"{pattern} expands to it" if str(path) != pattern else "")
 
 
 def _of_directory(folder: Path) -> list[Path]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import inspect
 import sys
@@ -10,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from remuda.base.errors import InputError, RemudaError
+from remuda.base.text import did_you_mean
 from remuda.batch.job import SwarmJob
 from remuda.batch.jobs import BUILT_IN
 
@@ -43,11 +43,8 @@ def load_class(name: str) -> type[SwarmJob]:
         return BUILT_IN[name]
     module_name, colon, class_name = name.partition(":")
     if not colon:
-        close = difflib.get_close_matches(name, BUILT_IN, n=1)
-        known = f"known: {', '.join(BUILT_IN)}; or module:Class"
-        raise InputError(
-            f"there is no job {name!r}", hint=f"did you mean {close[0]}? {known}" if close else known, where="job"
-        )
+        hint = f"{did_you_mean(name, BUILT_IN)} known: {', '.join(BUILT_IN)}; or module:Class".strip()
+        raise InputError(f"there is no job {name!r}", hint=hint, where="job")
     if module_name.startswith("domyn_swarm.jobs"):
         if class_name not in _OLD_CLASSES:
             raise InputError(f"domyn_swarm's {class_name} has no twin here", hint=f"known: {', '.join(BUILT_IN)}")

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-import difflib
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
 from remuda.base.errors import InputError
+from remuda.base.text import did_you_mean
 from remuda.batch.expand import is_url
 from remuda.batch.order import ORDERS
 
@@ -128,9 +128,7 @@ class JobRequest:
         known = [item.name for item in dataclasses.fields(cls)]
         for name in data:
             if name not in known:
-                close = difflib.get_close_matches(name, known, n=1)
-                hint = f"did you mean {close[0]!r}?" if close else ""
-                raise InputError(f"a job has no option {name!r}", hint=hint)
+                raise InputError(f"a job has no option {name!r}", hint=did_you_mean(name, known))
         try:
             return cls(**data)
         except TypeError as error:

@@ -86,6 +86,8 @@ class ProgressView:
     def __init__(self, stream: IO[str] | None = None, *, quiet: bool = False) -> None:
         self._stream = stream if stream is not None else sys.stderr
         self._quiet = quiet
+        self.has_begun = False
+        """Whether there was a moment to show."""
         self._said = 0.0
         self._state = ""
         self._bar: Bar | None = None
@@ -104,6 +106,7 @@ class ProgressView:
 
     def update(self, progress: Progress) -> None:
         """Show a new moment."""
+        self.has_begun = True
         if self._bar is not None and self._task is not None:
             note = clean(progress_line(progress).partition(" · ")[2], one_line=True)
             self._bar.update(

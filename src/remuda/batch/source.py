@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import codecs
 import csv
-import difflib
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -13,6 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from remuda.base.errors import InputError, Interrupted
+from remuda.base.text import did_you_mean
 from remuda.batch.csvfile import CSV_OPTIONS, CsvFormat
 from remuda.batch.expand import expand_input, format_of
 from remuda.batch.infer import TypeUnion, to_array
@@ -198,9 +198,7 @@ class Source:
         names = self.columns
         if column in names:
             return column
-        close = difflib.get_close_matches(column, names, n=1)
-        known = f"it has: {', '.join(names[:20])}"
-        hint = f"did you mean {close[0]!r}? {known}" if close else known
+        hint = f"{did_you_mean(column, names)} it has: {', '.join(names[:20])}".strip()
         raise InputError(f"input {self.pattern} has no column {column!r}", hint=hint, where=where)
 
     def identity(self) -> dict[str, list[int]]:

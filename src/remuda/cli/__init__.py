@@ -5,12 +5,14 @@ from __future__ import annotations
 import io
 import os
 import sys
+from errno import EACCES, EDQUOT, EIO, ENAMETOOLONG, ENOSPC, EPERM, EROFS, ESTALE
 from typing import TextIO
 
 import click
 
 from remuda import __version__
 from remuda.base.errors import RemudaError
+from remuda.base.text import brief
 from remuda.cli.lazy import LazyGroup
 
 GROUPS = {
@@ -66,6 +68,10 @@ GROUPS = {
 COMMANDS = {name: command for group in GROUPS.values() for name, command in group.items()}
 
 
+_REFUSALS = {EACCES, EDQUOT, EIO, ENAMETOOLONG, ENOSPC, EPERM, EROFS, ESTALE}
+"""What a disk or a file server says to anybody; other errors of the system are bugs."""
+
+
 class Printed:
     """Whether the command has printed data for programs."""
 
@@ -95,12 +101,12 @@ def main(argv: list[str] | None = None) -> int:
         click.echo("stopped", err=True)
         return 130
     except OSError as error:
-        if not _is_refused(stdout):
+        if error.filename is None and _is_refused(stdout):
+            error = OSError(error.errno, error.strerror, "standard output cannot be written")
+        elif error.errno not in _REFUSALS:
             raise
-        from remuda.cli.show import say
-
-        say(f"error: standard output cannot be written: {error.strerror}")
-        return 1
+        where = f"{brief(str(error.filename))}: " if error.filename is not None else ""
+        return _tell(RemudaError(f"{where}{error.strerror}"), as_json=_wants_json(argv))
     except SystemExit:
         # When whoever read our output has enough, as `head` does, click replaces the stream and ends with 1.
         if sys.stdout is stdout:

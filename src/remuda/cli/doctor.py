@@ -16,7 +16,7 @@ _MARKS = {"ok": "✓", "note": "○", "problem": "✗"}
 
 
 @click.command()
-@click.option("--clean", is_flag=True, help="End what was started from this state directory and nobody wants.")
+@click.option("--clean", is_flag=True, help="End leftovers that were started from this state directory.")
 @click.option("--gone-homes", is_flag=True, help="With --clean: also what was started from directories that are gone.")
 @click.option("--yes", is_flag=True, help="Do not ask before ending.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")

@@ -28,7 +28,7 @@ class LeftRunning(Interrupted):
 def _left(folder: JobFolder) -> LeftRunning:
     name = folder.id
     hint = f"come back: remuda job wait {name}; its output: remuda job logs {name} -f; end: remuda job cancel {name}"
-    return LeftRunning(f"job {name} goes on without this terminal", hint=hint)
+    return LeftRunning(f"job {name} keeps running without this terminal", hint=hint)
 
 
 def follow_job(folder: JobFolder, *, as_json: bool) -> int:
@@ -114,7 +114,7 @@ def _print_output(client: HostClient, job_id: str) -> None:
         for line in again.follow(client, api_path(job_id, "logs"), task="driver/0", tail=0):
             echo(line)
     except HostUnreachable as error:
-        say(f"{error}; the job goes on")
+        say(f"{error}; the job keeps running")
 
 
 def _has_run(view: dict[str, Any]) -> bool:

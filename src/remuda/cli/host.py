@@ -18,7 +18,7 @@ def host() -> None:
 @host.command()
 @click.option("--foreground", is_flag=True, help="Stay in this terminal, for systemd and the like.")
 @click.option("--wait", default="60s", show_default=True, metavar="TIME",
-              help="A start is waited for as long as it gets on, and so long while it does nothing.")  # fmt: skip
+              help="How long to wait for a start that makes no progress.")  # fmt: skip
 def start(foreground: bool, wait: str) -> int:
     """Start the host, unless it runs."""
     if foreground:
@@ -36,7 +36,7 @@ def start(foreground: bool, wait: str) -> int:
 @host.command()
 @click.option("--timeout", default=15.0, show_default=True, help="Seconds to wait for its end.")
 def stop(timeout: float) -> None:
-    """Stop the host. What runs goes on running, unwatched until a host is started again."""
+    """Stop the host. What runs keeps running, unwatched until a host is started again."""
     from remuda.base.units import show_counted
     from remuda.control.client import HostClient
 
@@ -45,8 +45,8 @@ def stop(timeout: float) -> None:
         say("no host is running")
         return
     left = client.stop(timeout)
-    tasks = show_counted(left, "task", "goes", "go")
-    say("the host has ended" + (f"; {tasks} on running, unwatched" if left else ""))
+    tasks = show_counted(left, "task", "keeps", "keep")
+    say("the host has ended" + (f"; {tasks} running, unwatched" if left else ""))
 
 
 @host.command()

@@ -240,8 +240,8 @@ def logs(job_id: str, follow: bool, tail: int, raw: bool) -> None:
 
     state = jobs.job_state(state_paths(), _host(), job_id)
     if not state.detached:
-        raise Conflict(f"job {job_id!r} runs in the foreground", hint="its output is in the terminal that runs it")
-    client, path = connect(), api_path(job_id, "logs")
+        raise Conflict(f"job {state.id!r} runs in the foreground", hint="its output is in the terminal that runs it")
+    client, path = connect(), api_path(state.id, "logs")
     asked = {"task": "driver/0", "tail": tail}
     for line in again.follow(client, path, **asked) if follow else client.lines(path, **asked):
         click.echo(line, color=True) if raw else echo(line)
@@ -273,7 +273,7 @@ def cancel(job_id: str) -> None:
 
         host = connect()
     state = jobs.cancel_job(state_paths(), host, job_id)
-    say(f"{job_id} is told to stop" if state.state == jobs.RUNNING else f"{job_id} is {state.state}")
+    say(f"{state.id} is stopping" if state.state == jobs.RUNNING else f"{state.id} is {state.state}")
 
 
 @job.command(hidden=True)

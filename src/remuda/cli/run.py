@@ -164,7 +164,7 @@ def _announce(planned: Sequence[PlannedRun], views: Sequence[dict[str, Any]]) ->
         say(f"{view['name']} is accepted{where}")
         del one
     if views[0]["backend"] != "local" and (why := silence(views[0])):
-        say(f"note: the host does not reach {views[0]['backend']}, and goes on trying: {why}")
+        say(f"note: the host does not reach {views[0]['backend']}, and keeps trying: {why}")
         say("  where this command does: remuda host stop, then any command, starts a host with this environment")
     name = views[0]["name"]
     if len(views) == 1:
@@ -184,7 +184,7 @@ def _follow(name: str) -> int:
         for line in runs.follow(name):
             echo(line.text, err=not line.is_output)
     except KeyboardInterrupt:
-        say(f"{name} goes on running; stop it with: remuda stop {name}")
+        say(f"{name} keeps running; stop it with: remuda stop {name}")
         return 130
     view = runs.ended([name])[0]
     say(f"{name} is {view['phase']}" + (f": {view['reason']}" if view["reason"] else ""))

@@ -98,9 +98,9 @@ def _verb(verb: str, names: Sequence[str], word: str, *, as_json: bool) -> None:
         print_json(views if len(views) > 1 else views[0])
         return
     for view in views:
-        state = view["run"]["state"] if view["run"] else view["phase"]
-        more = ", and is paused no more" if view["name"] in paused and not view["paused"] else ""
-        say(f"{view['name']} {word}{more}; it is {state} (remuda status {view['name']})")
+        state = "" if verb == "restart" else f"; it is {view['phase']}"  # that begins with the host's next step
+        more = ", and is no longer paused" if view["name"] in paused and not view["paused"] else ""
+        say(f"{view['name']} {word}{more}{state} (remuda status {view['name']})")
 
 
 @click.command()
@@ -108,7 +108,7 @@ def _verb(verb: str, names: Sequence[str], word: str, *, as_json: bool) -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def pause(names: tuple[str, ...], as_json: bool) -> None:
     """Stop restarting NAMES; what is running keeps running."""
-    _verb("pause", names, "is paused: nothing new is begun", as_json=as_json)
+    _verb("pause", names, "is paused: it will not be restarted", as_json=as_json)
 
 
 @click.command()
@@ -116,7 +116,7 @@ def pause(names: tuple[str, ...], as_json: bool) -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def unpause(names: tuple[str, ...], as_json: bool) -> None:
     """Resume restarting NAMES."""
-    _verb("unpause", names, "goes on", as_json=as_json)
+    _verb("unpause", names, "is no longer paused", as_json=as_json)
 
 
 @click.command()
@@ -124,7 +124,7 @@ def unpause(names: tuple[str, ...], as_json: bool) -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def restart(names: tuple[str, ...], as_json: bool) -> None:
     """Restart NAMES: a run at once, without counting a failure; of a swarm, whatever failed or ended."""
-    _verb("restart", names, "is asked for again", as_json=as_json)
+    _verb("restart", names, "is being restarted", as_json=as_json)
 
 
 @click.command()

@@ -21,8 +21,8 @@ def set_(name: str, changes: tuple[str, ...], as_json: bool) -> None:
     """Change settings of the run NAME while it is kept; without KEY=VALUE, list those that can be changed.
 
     Keys are the flags of `remuda run`: max_retries=20, partitions=a100,h100, time_limit=2h. Nothing after the sign
-    means: as if it had never been said. What runs goes on; the table says what counts at once, and what with the next
-    attempt. Who changed what is a line of the run's story (remuda events NAME).
+    resets a setting. What runs keeps running; the table says what counts at once, and what with the next attempt.
+    Who changed what is a line of the run's story (remuda events NAME).
     """
     from remuda.control.client import connect
     from remuda.control.nodes import user_name

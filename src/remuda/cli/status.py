@@ -54,7 +54,7 @@ def status(name: str | None, everything: bool, watch: bool, as_json: bool) -> No
 def show_list(views: list[dict[str, Any]]) -> None:
     """One line a workload."""
     rows = [
-        [view["name"], view["kind"], view["backend"], view["phase"], f"{view['ready']}/{view['wanted']}",
+        [view["name"], view["kind"], view["backend"], view["phase"], taskview.ready(view) or "-",
          age(view["created_at"]), view["endpoint"], view["reason"][:70]]
         for view in views
     ]  # fmt: skip
@@ -68,9 +68,10 @@ def show_workload(view: dict[str, Any]) -> None:
 
         show_run(view)
         return
+    ready = taskview.ready(view, " of ")
     pairs([
         ("name", f"{view['name']} ({view['kind']} on {view['backend']})"),
-        ("phase", f"{view['phase']}: {view['ready']} of {view['wanted']} ready"),
+        ("phase", f"{view['phase']}: {ready} ready" if ready else view["phase"]),
         ("reason", view["reason"]),
         ("unreachable", view["unreachable"]),
         ("endpoint", f"{view['endpoint']}/v1" if view["endpoint"] else ""),

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from remuda.base.errors import InputError
+from remuda.base.errors import Conflict, InputError
 from remuda.base.paths import state_paths
 from remuda.base.settings import setting
 from remuda.base.units import parse_duration
@@ -81,8 +82,15 @@ def _left(folder: JobFolder, place: Beside | None) -> int:
 
 
 def _run(folder: JobFolder, request: JobRequest, *, as_json: bool) -> int:
-    with ProgressView() as view:
-        summary = jobs.run_here(folder, request, view.update)
+    say(f"job {folder.id}")
+    view = ProgressView()
+    try:
+        with view:
+            summary = jobs.run_here(folder, request, view.update)
+    except (InputError, Conflict):
+        if not view.has_begun:  # the user is told here and now, so `job list` need not
+            shutil.rmtree(folder.path, ignore_errors=True)
+        raise
     return following.show_summary(summary, as_json=as_json)
 
 

@@ -7,6 +7,7 @@ from typing import Any
 import click
 
 from remuda.base.ids import api_path
+from remuda.cli import taskview
 from remuda.cli.lazy import NearGroup
 from remuda.cli.show import echo, pairs, print_json, table
 
@@ -36,7 +37,7 @@ def list_(probe: bool, everything: bool, as_json: bool) -> None:
 
 
 def _notes(view: dict[str, Any], probe: bool) -> str:
-    notes = [f"rep={view['ready']}/{view['wanted']}"]
+    notes = [f"rep={ready}"] if (ready := taskview.ready(view)) else []
     if probe and view["phase"] in ("RUNNING", "DEGRADED"):
         notes.insert(0, f"HTTP {view['http']}" if view["http"] else "no answer")
     if view["reason"]:

@@ -13,8 +13,14 @@ WIDE: Final = 150
 """Characters in a line from which all columns fit."""
 MIDDLE: Final = 96
 """From which the most wanted columns fit; below, each task has lines instead of a row."""
+_ENDED: Final = ("DONE", "FAILED", "STOPPED", "DOWN")
 _ALL: Final = ("task", "phase", "node", "address", "http", "attempt", "restarts", "for", "seen", "queue", "tok/s")
 _SOME: Final = ("task", "phase", "node", "restarts", "for", "queue", "tok/s")
+
+
+def ready(view: Mapping[str, Any], between: str = "/") -> str:
+    """How many tasks are ready, of how many; empty for a workload that has ended."""
+    return "" if view["phase"] in _ENDED else f"{view['ready']}{between}{view['wanted']}"
 
 
 def columns(view: Mapping[str, Any], width: int) -> tuple[str, ...]:

@@ -28,7 +28,7 @@ def until_up(view: dict[str, Any], workload: Workload) -> dict[str, Any]:
         return _live(views) if is_terminal() else _plain(views)
     except KeyboardInterrupt:
         name = view["name"]
-        say(f"{name} goes on coming up: remuda status {name} --watch; take it down with remuda down {name}")
+        say(f"{name} is still coming up: remuda status {name} --watch; take it down with remuda down {name}")
         raise
 
 

@@ -101,7 +101,7 @@ class _Waiting:
         elif now - self._fruitless > AWAY_S:
             raise HostUnreachable(
                 f"the host has broken off every answer for {show_duration(AWAY_S)}: {error.message}",
-                hint=f"what runs goes on; see why: {self._client.paths.host_log}",
+                hint=f"what runs keeps running; see why: {self._client.paths.host_log}",
             ) from error
         wait_for_next(self._client, error)
 
@@ -132,7 +132,7 @@ def wait_for_next(client: HostClient, error: HostUnreachable, limit_s: float = A
         if time.monotonic() >= deadline:
             raise HostUnreachable(
                 f"the host went away, and none has come for {show_duration(limit_s)}: {error.message}",
-                hint="what runs goes on; start a host: remuda host start",
+                hint="what runs keeps running; start a host: remuda host start",
             ) from error
         time.sleep(_LOOK_AGAIN_S)
 

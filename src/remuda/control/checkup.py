@@ -71,7 +71,7 @@ def judge(stray: Stray, backend: str, here: Home, others: Mapping[str, Home]) ->
         others: other state directories, by path; one that is missing was not looked at.
     """
     if not stray.home:
-        said = "nothing of it tells from which state directory it was started"
+        said = "nothing of it shows from which state directory it was started"
         return Finding(stray, backend, Verdict.UNKNOWN, said, _by_hand(stray, backend))
     if stray.home != here.path:
         return _foreign(stray, backend, others.get(stray.home))

@@ -9,6 +9,7 @@ import http.client
 import json
 import os
 import re
+import select
 import socket
 import struct
 import subprocess
@@ -35,6 +36,9 @@ if TYPE_CHECKING:
 
 _LOOK_S = 2.0
 """How long a host that starts may take to answer one look; the next one follows."""
+_ANSWER_S = 60.0
+SILENT_S = 5.0
+"""After so long a user is told that the host has not answered yet."""
 _PIECE = 1 << 16
 _PEER = struct.Struct("3i")
 """What the kernel says of who listens: pid, user, group."""
@@ -62,23 +66,26 @@ class _UnixConnection(http.client.HTTPConnection):
     def __init__(self, path: str, timeout: float | None) -> None:
         super().__init__("localhost", timeout=timeout)
         self._path = path
+        self.pid = 0  # of who listens
 
     def connect(self) -> None:
         self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self.sock.settimeout(self.timeout)
         self.sock.connect(self._path)
-        _, uid, _ = _PEER.unpack(self.sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER.size))
+        self.pid, uid, _ = _PEER.unpack(self.sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER.size))
         refuse_peer(uid, os.geteuid(), self._path)
 
 
 class HostClient:
     """Calls of one state directory's host. Errors of the host are raised here as what they are."""
 
-    def __init__(self, paths: StatePaths | None = None, *, timeout_s: float = 60.0) -> None:
+    def __init__(self, paths: StatePaths | None = None, *, timeout_s: float = _ANSWER_S) -> None:
         self.paths = paths or state_paths()
         self.timeout_s = timeout_s
         self.host_version = ""
         """Of the host that answered last; empty before it was asked."""
+        self.silence: HostUnreachable | None = None
+        """Set by `is_up` where a host is there and does not answer."""
 
     def get(self, path: str, **query: object) -> Any:
         """GET below `/api/v1`."""
@@ -105,6 +112,11 @@ class HostClient:
         try:
             response = self._send(connection, method, path, body, query)
             raw = response.read()
+        except TimeoutError as error:
+            raise HostUnreachable(
+                f"the host (pid {connection.pid}) has not answered for {self.timeout_s:g} s",
+                hint=f"what runs keeps running; see {self.paths.host_log}, or replace it: kill -9 {connection.pid}",
+            ) from error
         except (OSError, http.client.HTTPException) as error:
             raise HostUnreachable(
                 f"the host does not answer on {self.paths.socket}: {error}", hint="start it: remuda host start"
@@ -134,20 +146,32 @@ class HostClient:
             connection.close()
 
     def _send(
-        self, connection: http.client.HTTPConnection, method: str, path: str, body: object, query: object
+        self, connection: _UnixConnection, method: str, path: str, body: object, query: object
     ) -> http.client.HTTPResponse:
         pairs = {k: v for k, v in query.items() if v is not None} if isinstance(query, dict) else {}
         target = "/api/v1" + quote(path) + (f"?{urlencode(pairs)}" if pairs else "")
         data = None if body is None else json.dumps(body).encode()
         headers = {"Content-Type": "application/json"} if data is not None else {}
         connection.request(method, target, data, headers)
+        self._await(connection)
         return connection.getresponse()
+
+    def _await(self, connection: _UnixConnection) -> None:
+        """Return when the answer begins, or after the first part of the wait, with a word about the rest."""
+        waits = select.poll()
+        waits.register(connection.sock, select.POLLIN)
+        if (connection.timeout or 0.0) > SILENT_S and not waits.poll(SILENT_S * 1000):
+            host, limit = f"the host (pid {connection.pid})", f"waiting up to {self.timeout_s:g} s"
+            _tell(f"{host} has not answered for {SILENT_S:g} s; {limit}. See {self.paths.host_log}")
+            connection.sock.settimeout(self.timeout_s - SILENT_S)
 
     def is_up(self) -> bool:
         """Whether a host answers."""
+        self.silence = None
         try:
             self.host_version = str(self.get("/host").get("version", ""))
-        except HostUnreachable:
+        except HostUnreachable as error:
+            self.silence = error if isinstance(error.__cause__, TimeoutError) else None
             return False
         return True
 
@@ -222,14 +246,16 @@ def connect(*, start: bool = True, wait_s: float = 0.0) -> HostClient:
         wait_s: how long it may do nothing that can be seen while it starts; 0: a minute.
 
     Raises:
-        HostUnreachable: none answers, and `start` is false or it did not come up.
+        HostUnreachable: none answers, and `start` is false or it did not come up; or one is there and is silent.
         TimedOut: it lives and does nothing.
     """
-    client = HostClient()
+    client = HostClient(timeout_s=wait_s or _ANSWER_S)
     if client.is_up():
         if (found := client.skew()) is not None:
             _tell(str(found))
         return client
+    if client.silence is not None:
+        raise client.silence
     if not start:
         raise HostUnreachable("no host is running", hint="start it: remuda host start")
     start_host(client, wait_s)
@@ -307,4 +333,6 @@ def _last_words(log: Path, begin: int) -> str:
         file.seek(begin)
         lines = file.read().decode(errors="replace").strip().splitlines()
     # Without time, level and name of the logger: it becomes part of a sentence.
+    if not lines and not os.statvfs(log.parent).f_bavail:
+        return f"no space is left for {log.parent}"
     return re.sub(r"^[\d-]+ [\d:,]+ [A-Z]+ +[\w.]+: ", "", lines[-1]) if lines else "it said nothing"

@@ -166,7 +166,7 @@ def _host(paths: StatePaths) -> tuple[dict[str, Any], list[Check]]:
         return {}, [Check("host", PROBLEM, f"it answers with an error: {error}", "remuda host logs")]
     said = f"pid {view['pid']} on {view['node']}, version {view['version']}"
     if view["version"] != __version__:
-        todo = "remuda host stop; what runs goes on, and the next command starts a new host"
+        todo = "remuda host stop; what runs keeps running, and the next command starts a new host"
         return view, [Check("host", PROBLEM, f"{said}, but this command is version {__version__}", todo)]
     return view, [Check("host", OK, said)]
 
@@ -201,7 +201,7 @@ def _backends(paths: StatePaths) -> tuple[Mapping[str, Backend], list[Check]]:
     if no_conf := _slurm_conf():
         known.pop("slurm", None)
         return known, [*checks, *no_conf]
-    accounting = "" if shutil.which("sacct") else "; without sacct, how jobs ended is told by files only"
+    accounting = "" if shutil.which("sacct") else "; without sacct, how jobs ended is known from files only"
     return known, [*checks, Check("slurm", OK, f"its commands are here{accounting}")]
 
 
@@ -213,7 +213,7 @@ async def _list_all(backends: Mapping[str, Backend]) -> tuple[list[tuple[str, St
     silent: list[Check] = []
     for name, answer in zip(names, answers, strict=True):
         if isinstance(answer, RemudaError):
-            said = f"what it runs cannot be told: {answer.message}"
+            said = f"what it runs is unknown: {answer.message}"
             silent.append(Check(name, PROBLEM, said, answer.hint or "try again when it answers"))
         elif isinstance(answer, BaseException):
             raise answer

@@ -56,7 +56,7 @@ def take_down(
     except KeyboardInterrupt:
         left = ", ".join(wait.name for wait in waits if not wait.is_over)
         raise Interrupted(
-            f"not waited for: {left}; the host goes on taking it down",
+            f"not waited for: {left}; the host keeps taking it down",
             hint=f"wait again: remuda down {left.replace(',', '')}",
         ) from None
 
@@ -218,8 +218,8 @@ def _not_down(left: Sequence[_Wait], wait_s: float) -> TimedOut:
     """What did not end in time, and how to go on."""
     sentences = [f"{wait.name} is not down after {wait_s:.0f} s; {wait.sentence()}" for wait in left]
     names = " ".join(wait.name for wait in left)
-    hint = f"its record is kept and the host goes on ending it; wait again: remuda down {names}"
+    hint = f"its record is kept and the host keeps ending it; wait again: remuda down {names}"
     jobs = [job for wait in left if wait.view for job in wait.jobs()]
     if jobs:
         hint += f"; by hand: scancel {' '.join(jobs)}"
-    return TimedOut("\n".join(sentences), hint=f"{hint}; afterwards remuda doctor tells what is left")
+    return TimedOut("\n".join(sentences), hint=f"{hint}; afterwards remuda doctor shows what is left")

@@ -20,7 +20,8 @@ from typing import TYPE_CHECKING, Any
 from remuda.base import errors
 from remuda.base.errors import Conflict, HostUnreachable, Interrupted, NotFound, RemudaError, Unwritable
 from remuda.base.files import write_atomic
-from remuda.base.ids import api_path, check_name, new_suffix, slug
+from remuda.base.ids import SUFFIX_LENGTH, api_path, check_name, new_suffix, slug
+from remuda.base.text import brief, did_you_mean
 from remuda.base.units import show_counted
 from remuda.wire.process import ProcessId, identify, is_alive
 
@@ -149,26 +150,23 @@ def list_jobs(paths: StatePaths, client: HostClient | None) -> list[JobState]:
 
 
 def job_state(paths: StatePaths, client: HostClient | None, job_id: str) -> JobState:
-    """One job.
+    """One job, by its id; by the name that its id was made of, the newest.
 
     Raises:
-        NotFound: there is none of that id.
+        NotFound: there is none.
     """
-    folder = JobFolder(paths, job_id)
-    if not (folder.path / "job.json").exists():
-        import difflib
-
-        known = [entry.name for entry in paths.jobs.iterdir()] if paths.jobs.is_dir() else []
-        near = difflib.get_close_matches(job_id, known, 3)
-        hint = f"did you mean {', '.join(near)}?" if near else "`remuda job list` shows what there is"
-        raise NotFound(f"there is no job {job_id!r}", hint=hint)
+    known = [entry.name for entry in paths.jobs.iterdir()] if paths.jobs.is_dir() else []
+    folders = [JobFolder(paths, one) for one in known if one == job_id or one[:-SUFFIX_LENGTH] == f"{job_id}-"]
+    folder = max(folders, key=lambda one: (one.id == job_id, one.read("job.json").get("created_at", 0.0)), default=None)
     view: dict[str, Any] | None = None
-    if client is not None:
-        try:
-            view = client.get(api_path(job_id))
-        except NotFound:
-            view = None
-    return _state(folder, view)
+    with suppress(NotFound):
+        view = client.get(api_path(folder.id if folder else job_id)) if client else None
+    if folder is not None:
+        return _state(folder, view)
+    if view is not None and view["kind"] != "job":
+        raise Conflict(f"{job_id!r} is a {view['kind']}, not a job", hint=f"remuda status {job_id}")
+    hint = did_you_mean(job_id, known, "`remuda job list` shows what there is", most=3)
+    raise NotFound(f"there is no job {brief(job_id)!r}", hint=hint)
 
 
 def _state(folder: JobFolder, view: Mapping[str, Any] | None) -> JobState:
@@ -216,7 +214,7 @@ def _word(
         return _by_view(meta, view)
     if meta.get("detached"):
         if _is_fresh(str(meta.get("progress", ""))):
-            return RUNNING, "no host runs: it goes on, and nobody would begin it again"
+            return RUNNING, "no host runs: the job keeps running, and would not be restarted"
         return WAITING, "no host runs that could keep it going"
     return LOST, "its process was killed; type the same command again to resume"
 
@@ -332,18 +330,18 @@ def cancel_job(paths: StatePaths, client: HostClient | None, job_id: str) -> Job
     """
     state = job_state(paths, client, job_id)
     if state.state in ENDED:
-        raise Conflict(f"job {job_id!r} is {state.state} already")
-    folder = JobFolder(paths, job_id)
+        raise Conflict(f"job {state.id!r} is {state.state} already")
+    folder = JobFolder(paths, state.id)
     if state.detached:
         if client is None:
             raise HostUnreachable("no host runs that could end it", hint="start one: remuda host start")
-        client.post(api_path(job_id, "down"))
+        client.post(api_path(state.id, "down"))
         folder.write(OUTCOME, {"state": STOPPED, "reason": "cancelled"})
     else:
         owner = folder.owner()
         if owner is not None:
             os.kill(owner.pid, signal.SIGINT)
-    return job_state(paths, client, job_id)
+    return job_state(paths, client, state.id)
 
 
 _LOOK_AGAIN_S = 0.5
@@ -356,6 +354,7 @@ def wait_job(paths: StatePaths, client: HostClient | None, job_id: str) -> Itera
             state = job_state(paths, client, job_id)
         except HostUnreachable:
             state = job_state(paths, None, job_id)
+        job_id = state.id
         yield state
         if state.state in ENDED:
             return

@@ -13,7 +13,11 @@ from remuda.backends.base import Handle, Log, TaskKey, make_token
 from remuda.backends.logs import Logs, until_dead
 from remuda.backends.rundir import allocation_dir
 from remuda.base.errors import InputError, NotFound
+<<<<<<< HEAD
 from remuda.control.forgotten import note
+=======
+from remuda.base.text import brief, did_you_mean
+>>>>>>> h3
 from remuda.control.views import (
     ExplainView,
     LineView,
@@ -251,12 +255,17 @@ class Lookout:
     def _want(self, name: str) -> Want:
         want = self.supervisor.wants.get(name)
         if want is None:
+<<<<<<< HEAD
             import difflib
 
             near = difflib.get_close_matches(name, self.supervisor.wants, 3)
             hint = f"did you mean {', '.join(near)}?" if near else "`remuda status` lists what there is"
             hint = note([name]) if name in self.forgotten else hint
             raise NotFound(f"nothing is called {name!r}", hint=hint)
+=======
+            hint = did_you_mean(name, self.supervisor.wants, "`remuda status` lists what there is", most=3)
+            raise NotFound(f"nothing is called {brief(name)!r}", hint=hint)
+>>>>>>> h3
         return want
 
 
@@ -267,9 +276,9 @@ def _with_router(view: WorkloadView, want: Want, router: RouterView | None) -> W
     if endpoint is not None and endpoint.router and view.phase in ("RUNNING", "DEGRADED"):
         members = len(router.members) if router is not None else 0
         if members < (1 if is_first_enough(want) else view.wanted):
-            changes |= {"phase": "STARTING", "reason": "the router is being told of its replicas"}
+            changes |= {"phase": "STARTING", "reason": "the router is adding its replicas"}
         elif members < view.wanted and view.phase == "RUNNING" and endpoint.ready == "all":
-            changes |= {"phase": "DEGRADED", "reason": "the router is being told of its replicas"}
+            changes |= {"phase": "DEGRADED", "reason": "the router is adding its replicas"}
     return view.model_copy(update=changes)
 
 

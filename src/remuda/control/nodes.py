@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import getpass
 import math
 import shutil
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from remuda.base.errors import BackendUnreachable, InputError, NotFound
 from remuda.base.hostlist import expand
+from remuda.base.text import did_you_mean
 from remuda.control.nodeviews import (
     BY,
     BanView,
@@ -73,11 +73,8 @@ def user_name() -> str:
 
 def unknown_node(name: str, known: Iterable[str], cluster: str) -> NotFound:
     """The error for a node that the cluster does not have, with the nearest names."""
-    near = difflib.get_close_matches(name, sorted(known), 3)
-    return NotFound(
-        f"{cluster} has no node {name!r}",
-        hint=f"did you mean {', '.join(near)}?" if near else "`remuda nodes list` lists what there is",
-    )
+    hint = did_you_mean(name, sorted(known), "`remuda nodes list` lists what there is", most=3)
+    return NotFound(f"{cluster} has no node {name!r}", hint=hint)
 
 
 class Nodes:
@@ -313,8 +310,7 @@ class Nodes:
 def _check_pool(pool: str, cluster: Cluster) -> None:
     known = [item.name for item in cluster.pools]
     if pool and pool not in known:
-        near = difflib.get_close_matches(pool, known, 1)
-        hint = f"did you mean {near[0]}?" if near else f"known: {', '.join(known)}"
+        hint = did_you_mean(pool, known, f"known: {', '.join(known)}")
         raise NotFound(f"there is no partition {pool!r}", hint=hint)
 
 

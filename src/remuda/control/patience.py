@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 import time
 from pathlib import Path
@@ -50,7 +49,7 @@ class Patience:
         pid, stage = starting.told(self._paths)
         if not Path(f"/proc/{pid}").exists():  # what one that was killed has left
             pid, stage = 0, ""
-        pid = pid or _serving(self._paths) or self._pid
+        pid = pid or self._pid
         doing = stage or "is not ready yet"
         sign, now = (pid, stage, *_work(pid)), time.monotonic()
         if sign != self._sign:
@@ -63,14 +62,6 @@ class Patience:
         if now - self._begun >= _TELL_AFTER_S and doing != self._told:
             self._told = doing
             self._tell(f"waiting for the host (pid {pid}): it {doing}")
-
-
-def _serving(paths: StatePaths) -> int:
-    """Pid of a host that had started before and does not answer now."""
-    try:
-        return int(json.loads(paths.host_file.read_text())["pid"])
-    except (OSError, ValueError, KeyError, TypeError):
-        return 0
 
 
 def _work(pid: int) -> tuple[str, ...]:

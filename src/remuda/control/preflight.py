@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import difflib
 import importlib.util
 import os
 import pwd
@@ -16,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from remuda.base.errors import InputError, RemudaError
+from remuda.base.text import did_you_mean
 from remuda.plan.engines import engine_of
 from remuda.plan.engines.llamacpp import LAUNCHER
 from remuda.serving.llamacpp_server import INSTALL as INSTALL_LLAMACPP
@@ -232,6 +232,6 @@ async def _known(argv: tuple[str, ...], wrong: str, client: SlurmClient) -> str:
     except RemudaError:
         return ""
     names = sorted({name for line in text.splitlines() for name in line.strip().split(",") if name})
-    near = difflib.get_close_matches(wrong, names, 1)
-    told = f"there are {', '.join(names[:20])}" if names else ""
-    return f"did you mean {near[0]!r}? {told}" if near else told
+    if wrong in names:
+        return f"{wrong!r} exists, but not with what else is asked for"
+    return f"{did_you_mean(wrong, names)} there are {', '.join(names[:20])}".strip() if names else ""

@@ -10,11 +10,11 @@ from random import Random
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from remuda.base.errors import InputError
+from remuda.base.text import did_you_mean
 from remuda.base.units import show_duration
 from remuda.control.scripts import read_script
 from remuda.plan.run import RunSite, plan_run, run_name
 from remuda.specs.directives import read_directives
-from remuda.specs.faults import nearest_key
 from remuda.specs.load import Loaded, build, read_defaults, read_document, read_settings
 from remuda.specs.resolve import Override
 from remuda.specs.strict import Plain
@@ -52,11 +52,11 @@ MAX_NODES: Final = 1_000_000
 RULES: Final[Mapping[str, str]] = {
     "remuda": "the supervisor itself: its decisions, causes and ledger of nodes, called with invented time",
     "shepherd": (
-        "heartbeat and progress as in the document, GPU checks, every end begun again after a backoff that an hour of "
+        "heartbeat and progress as in the document, GPU checks, restarts after a backoff that an hour of "
         "running resets, no bound of restarts; nodes of crashes and GPU faults avoided for the same time as ours; a "
         "time limit bans the node for ever"
     ),
-    "requeue": "sbatch --requeue: lost nodes and preemption are begun again by Slurm, all else when a person comes",
+    "requeue": "sbatch --requeue: lost nodes and preemption are restarted by Slurm, all else when a person comes",
 }
 """What each policy does, for the footnote."""
 
@@ -201,8 +201,7 @@ def read_assumptions(words: Sequence[str], rates: Rates | None) -> Assumptions:
         name, _, text = word.partition("=")
         name = name.strip().replace("-", "_")
         if name not in known:
-            near = nearest_key(name, known)
-            hint = f"did you mean {near!r}?" if near else f"known: {', '.join(known)}"
+            hint = did_you_mean(name, known, f"known: {', '.join(known)}")
             raise InputError(f"there is no assumption {name!r}", hint=hint, where="--assume")
         values[name] = _number(text, f"--assume {name}")
         if name.endswith("_share") and values[name] > 1:
@@ -266,8 +265,7 @@ def _strike(row: Mapping[str, Any], where: str, nodes: int, names: dict[str, int
     word = (row["kind"] or "").strip()
     kinds = [kind.value for kind in Kind if kind is not Kind.TIME_LIMIT]
     if word not in kinds:
-        near = nearest_key(word, kinds)
-        hint = f"did you mean {near!r}?" if near else ""
+        hint = did_you_mean(word, kinds)
         raise InputError(f"kind must be one of {', '.join(kinds)}, not {word!r}", hint=hint, where=where)
     kind = Kind(word)
     text = (row["node"] or "").strip()
@@ -354,7 +352,7 @@ def notes(done: Rehearsed) -> list[str]:
     if job.nodes > 1 and scenario.assumptions.named_share < 1:
         said.append(
             f"{1 - scenario.assumptions.named_share:.0%} of the GPU faults of a job on several nodes are laid to no "
-            "node by remuda, and to the first by Shepherd's rules: nothing tells whose they were (--assume "
+            "node by remuda, and to the first by Shepherd's rules: nothing shows whose they were (--assume "
             "named_share=1 tries the contrary)"
         )
     return said

@@ -38,6 +38,7 @@ from remuda.specs.load import Loaded, build, read_defaults, read_document, read_
 from remuda.specs.resolve import Override, document_layer, override_layer, resolve
 from remuda.specs.resolve import Source as From
 from remuda.specs.sbatch_options import BUILT_IN
+from remuda.supervise.summary import ENDED
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -50,7 +51,6 @@ if TYPE_CHECKING:
     from remuda.specs.run import RunSpec
     from remuda.specs.sbatch_options import Table, Takes
 
-ENDED = frozenset({"DONE", "FAILED", "STOPPED", "DOWN"})
 _LOOK_AGAIN_S = 0.2
 _DOCUMENTS = frozenset({".yaml", ".yml", ".json"})
 _MOST_TOGETHER = 1000

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
 import errno
 from typing import TYPE_CHECKING
 
 from remuda.base.errors import InputError
 from remuda.base.files import read_whole
+from remuda.base.text import did_you_mean
 from remuda.plan.run import interpreter_of
 
 if TYPE_CHECKING:
@@ -54,5 +54,4 @@ def _near(path: Path) -> str:
         names = [entry.name for entry in path.parent.iterdir() if entry.is_file()]
     except OSError:
         return f"there is no directory {str(path.parent)!r} either"
-    near = difflib.get_close_matches(path.name, names, 1)
-    return f"did you mean {near[0]!r}?" if near else ""
+    return did_you_mean(path.name, names)

@@ -9,6 +9,7 @@ from remuda.backends.local.devices import present_gpus
 from remuda.base.errors import InputError
 from remuda.base.ids import slug
 from remuda.base.paths import state_paths
+from remuda.base.text import did_you_mean
 from remuda.control import planning
 from remuda.specs.load import assignment
 from remuda.specs.resolve import Override
@@ -31,7 +32,8 @@ def gguf_of(model: str) -> str:
     """
     if model.lower().endswith(".gguf"):
         if not Path(model).is_file():
-            raise InputError(f"there is no file {model!r}")
+            beside = [one.name for one in Path(model).parent.glob("*") if one.suffix.lower() == ".gguf"]
+            raise InputError(f"there is no file {model!r}", hint=did_you_mean(Path(model).name, beside))
         return model
     found = sorted(path for path in Path(model).glob("*") if path.suffix.lower() == ".gguf")
     if len(found) > 1:
@@ -72,6 +74,8 @@ def plan(
         InputError: no engine for it is here, or something else is wrong; says what to do.
     """
     model = gguf_of(model) or model
+    if Path(model).is_dir() and not any(Path(model).glob("*.json")):  # every engine's format has a configuration
+        raise InputError(f"the folder {model} holds no model", hint="it needs a .gguf file, or config.json and weights")
     each = gpus_for(len(present_gpus()), replicas) if gpus is None else gpus
     tried = (engine,) if engine else engines_for(model, each)
     for one in tried:

@@ -299,10 +299,10 @@ class Service(Lookout):
         want = self._want(name)
         if want.workload.kind is Kind.RUN:
             begun = replace(want, running=True, paused=False, restart_mark=want.restart_mark + 1)
-            self._change(begun, "begun again on request" + (", and paused no more" if want.paused else ""))
+            self._change(begun, "restarted on request" + (", and no longer paused" if want.paused else ""))
         else:
             ends_at = want.ends_at if want.running else self._end_of_life(want)
-            self._change(replace(want, running=True, ends_at=ends_at), "asked for again")
+            self._change(replace(want, running=True, ends_at=ends_at), "restarted on request")
         return self.view(name)
 
     def pause(self, name: str, *, paused: bool) -> WorkloadView:

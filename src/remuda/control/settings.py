@@ -11,11 +11,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from remuda.base.errors import BackendUnreachable, Conflict, InputError
+from remuda.base.text import did_you_mean
 from remuda.control.views import View
 from remuda.plan.model import Kind, Pool
 from remuda.plan.pools import find_pools
 from remuda.plan.run import retries_of, with_settings
-from remuda.specs.faults import nearest_key
 from remuda.specs.load import build
 from remuda.specs.resolve import Override
 from remuda.specs.run import ALIASES, RunSpec
@@ -151,9 +151,8 @@ def _key(text: str) -> str:
         return key
     if key in RunSpec.model_fields:
         raise InputError(f"`{key}` is fixed when a run is started", hint="stop it, and start it with another value")
-    near = nearest_key(key, [*SETTABLE, *SHEPHERDS])
-    known = f"known: {', '.join(sorted(SETTABLE))}"
-    raise InputError(f"a run has no setting {text!r}", hint=f"did you mean {near!r}?" if near else known)
+    hint = did_you_mean(key, [*SETTABLE, *SHEPHERDS], f"known: {', '.join(sorted(SETTABLE))}")
+    raise InputError(f"a run has no setting {text!r}", hint=hint)
 
 
 async def _pools(service: Service, name: str, change: _Change) -> tuple[Pool, ...] | None:

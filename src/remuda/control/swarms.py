@@ -162,18 +162,18 @@ def wait_up(name: str, limit_s: float, client: HostClient | None = None) -> Iter
                 with suppress(TimedOut):
                     wait_down(name, _FAILED_DOWN_S, host)  # the host ends what is left of it, whoever looks
             raise RemudaError(
-                f"{name} is {view['phase']}: {view['reason'] or 'nobody wants it any more'}",
+                f"{name} is {view['phase']}: {view['reason'] or 'it was taken down'}",
                 hint=f"remuda explain {name}; remuda logs {name}",
             )
         if view.get("paused"):
             raise Conflict(
-                f"{name} is paused: {view['ready']} of {view['wanted']} replicas are ready, and nothing new is begun",
+                f"{name} is paused: {view['ready']} of {view['wanted']} replicas are ready, and no other is started",
                 hint=f"let it go on: remuda unpause {name}",
             )
         if time.monotonic() > deadline:
             raise TimedOut(
                 f"{name} did not answer within {limit_s:.0f} s: {view['reason'] or view['phase']}",
-                hint=f"it goes on trying: remuda status {name}; give up with remuda down {name}",
+                hint=f"it keeps trying: remuda status {name}; give up with remuda down {name}",
             )
         time.sleep(_LOOK_AGAIN_S)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel, ConfigDict
 
@@ -11,7 +11,7 @@ from remuda.plan.model import Kind
 from remuda.plan.run import MODE, SOURCE
 from remuda.supervise.model import LIVE, Phase, Task
 from remuda.supervise.succession import holder
-from remuda.supervise.summary import SERVING, current, front_group, summarise
+from remuda.supervise.summary import PAUSED, SERVING, current, front_group, summarise
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -93,8 +93,9 @@ class WorkloadView(View):
     kind: str
     backend: str
     phase: str
-    """PENDING, STARTING, RUNNING, DEGRADED, PAUSED, DONE, STOPPED, STOPPING, DOWN, or FAILED, which it stays until it
-    is taken down or brought up again; the host ends what is left of it."""
+    """PENDING, WAITING (for its next attempt), STARTING, RUNNING, DEGRADED, PAUSED, DONE, STOPPED, STOPPING, DOWN, or
+    FAILED, which it stays until it is taken down or brought up again; the host ends what is left of it. Of a run also
+    UNHEALTHY (no heartbeat) or RESTARTING."""
     ready: int
     wanted: int
     reason: str
@@ -132,7 +133,7 @@ class RunView(View):
     job_id: str
     """The scheduler's own name of the current attempt; empty on this machine."""
     state: str
-    """PENDING, STARTING, RUNNING, UNHEALTHY, WAITING, PAUSED, STOPPING, DONE, FAILED or DOWN."""
+    """The workload's phase."""
     pool: str
     """Partition that the current attempt was asked of, or runs in."""
     pools: list[str]
@@ -213,9 +214,6 @@ class HostView(View):
     """What its user should know without having asked; empty: nothing."""
 
 
-_PAUSED: Final = "paused: what runs is left alone, nothing new is begun until `remuda unpause`"
-
-
 def workload_view(want: Want, tasks: Mapping[TaskKey, Task], *, created_at: float, unreachable: str) -> WorkloadView:
     """The view of one workload."""
     summary = summarise(want, tasks)
@@ -229,7 +227,7 @@ def workload_view(want: Want, tasks: Mapping[TaskKey, Task], *, created_at: floa
         phase=summary.phase,
         ready=summary.ready,
         wanted=summary.wanted,
-        reason=summary.reason or (_PAUSED if want.paused and want.running else ""),
+        reason=summary.reason or (PAUSED if want.paused and want.running else ""),
         endpoint=endpoint_url(workload, tasks),
         model=endpoint.model if endpoint else "",
         api_key_file=endpoint.api_key.file if endpoint and endpoint.api_key else "",
@@ -292,7 +290,7 @@ def run_view(want: Want, tasks: Mapping[TaskKey, Task], phase: str) -> RunView |
         mode=workload.labels.get(MODE, "run_once"),
         script=workload.labels.get(SOURCE, ""),
         job_id=task.native if workload.backend != "local" else "",
-        state=_run_state(want, task, phase),
+        state=phase,
         pool=task.pool,
         pools=[pool.name for pool in group.pools],
         node=task.node,
@@ -313,16 +311,6 @@ def _progress(task: Task) -> dict[str, float]:
     own = {name: number for name, number in task.metrics.items() if not name.startswith("progress_")}
     known = {name: task.metrics[f"progress_{name}"] for name in ("step", "total") if f"progress_{name}" in task.metrics}
     return {**known, **own}
-
-
-def _run_state(want: Want, task: Task, phase: str) -> str:
-    """One word: of the workload where it has ended or ends, else of its only task."""
-    if phase in ("DONE", "FAILED", "STOPPING", "DOWN"):
-        return phase
-    if want.paused and task.phase not in LIVE:
-        return "PAUSED"
-    words = {Phase.READY: "RUNNING", Phase.SUBMITTING: "PENDING", Phase.STOPPING: "RESTARTING"}
-    return words.get(task.phase, task.phase.value.upper())
 
 
 def line_view(line: Line) -> LineView:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from remuda.base.errors import InputError
+from remuda.base.text import did_you_mean
 from remuda.base.units import parse_size, show_duration
 from remuda.plan.gpus import gpu_named, is_kind, vram_of_features
 from remuda.plan.model import Pool
@@ -298,8 +299,5 @@ def _blame(spec: RunSpec) -> str:
 
 
 def _nearest(name: str, known: Iterable[str]) -> str:
-    import difflib
-
     names = sorted(known)
-    near = difflib.get_close_matches(name, names, 1)
-    return f"did you mean {near[0]!r}?" if near else f"there are {', '.join(names)}"
+    return did_you_mean(name, names, f"there are {', '.join(names)}")

@@ -6,9 +6,9 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, get_args
 
+from remuda.base.text import did_you_mean
 from remuda.specs.backend import LeptonBackend, LocalBackend, SlurmBackend
 from remuda.specs.document import Problem, fail
-from remuda.specs.faults import nearest_key
 from remuda.specs.fields import model_at
 from remuda.specs.resolve import Layer, Source, document_layer
 from remuda.specs.run import RunSpec
@@ -163,8 +163,7 @@ def _refuse_unknown(paths: list[tuple[Path, Problem]]) -> None:
         known = _known(path)
         if known is None or path[-1] in known:
             continue
-        near = nearest_key(str(path[-1]), known)
-        hint = f"did you mean {near!r}?" if near else f"known: {', '.join(sorted(known))}"
+        hint = did_you_mean(str(path[-1]), known, f"known: {', '.join(sorted(known))}")
         problems.append(Problem(at.where, f"unknown key {str(path[-1])!r} in the defaults", hint, at.order))
     if problems:
         raise fail(problems)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from remuda.base.text import did_you_mean
 from remuda.specs.benchmark import BenchmarkSpec
 from remuda.specs.document import Problem, fail
-from remuda.specs.faults import nearest_key
 from remuda.specs.pool import PoolSpec
 from remuda.specs.run import RunSpec
 from remuda.specs.swarm import SwarmSpec
@@ -67,11 +67,9 @@ def kind_of(resolved: Resolved, expect: str = "") -> DocumentKind:
     if said is not None:
         if str(said) in KINDS:
             return KINDS[str(said)]
-        near = nearest_key(str(said), KINDS)
-        hint = f"did you mean {near!r}?" if near else ""
         origin = resolved.origin(("kind",))
         sentence = f"`kind` must be one of {', '.join(KINDS)}, not {str(said)!r}"
-        raise fail([Problem(origin.where, sentence, hint)])
+        raise fail([Problem(origin.where, sentence, did_you_mean(str(said), KINDS))])
     for kind in KINDS.values():
         if kind.is_shape(resolved.data):
             return kind

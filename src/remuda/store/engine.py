@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -77,9 +78,12 @@ def _prepare_file(path: Path) -> None:
     """Make folder and file private to the user before SQLite does: its own files get the mode of this one."""
     try:
         make_missing(path.parent)
-        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+        with os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600), "rb", 0) as file:
+            is_file = stat.S_ISREG(os.fstat(file.fileno()).st_mode)
     except OSError as error:
         raise InputError(f"database {path} cannot be opened: {error.strerror}") from error
+    if not is_file:
+        raise InputError(f"database {path} is a pipe, a socket or a device, not a file", hint=_ELSEWHERE)
 
 
 def _sqlite(address: Address, files: Files) -> Engine:

@@ -119,7 +119,7 @@ def _play(
 
 def _keep(want: Want, group: Group, key: TaskKey, task: Task | None, now: float, why: str = "") -> Sequence[Action]:
     if 0 < group.replace.until <= now:
-        never = task or replace(_fresh(want, group, key, now), reason="it was never begun")
+        never = task or replace(_fresh(want, group, key, now), reason="it was never started")
         return _after_until(group, never, now)
     if task is None:
         if want.paused:
@@ -153,7 +153,7 @@ def _keep_live(want: Want, group: Group, task: Task, now: float) -> Sequence[Act
         if task.ending is not Cause.NONE:
             return (_end(task, group, now, task.reason, task.ending),)
         if task.restart_mark < want.restart_mark:
-            return (_end(task, group, now, "the user wants it begun again", Cause.USER),)
+            return (_end(task, group, now, "the user wants it restarted", Cause.USER),)
         if task.never and task.phase is Phase.PENDING:
             return (_end(task, group, now, f"never: {task.never}", Cause.SCHEDULER),)
     return (Note(replace(task, generation=want.generation)),) if task.generation < want.generation else ()
@@ -168,7 +168,7 @@ def _keep_idle(want: Want, group: Group, task: Task, now: float) -> Sequence[Act
         case Phase.STOPPING:
             return _insist(task, now)
         case Phase.STOPPED | Phase.FAILED | Phase.DONE:
-            why = "wanted again" if task.phase is Phase.STOPPED else "asked for again"
+            why = "wanted again" if task.phase is Phase.STOPPED else "restarted on request"
             return (Note(_revive(want, task, now, why)),) if task.generation < want.generation else ()
         case Phase.PENDING | Phase.STARTING | Phase.READY | Phase.UNHEALTHY:
             return ()

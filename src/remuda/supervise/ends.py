@@ -100,7 +100,7 @@ def judge(task: Task, group: Group, seen: Observed) -> Verdict:
         return Verdict(
             Cause.SCHEDULER, f"{task.pool or 'the scheduler'} will never start it{away}: {task.never}", counts=False
         )
-    return Verdict(task.ending, "ended to be begun again", counts=False)
+    return Verdict(task.ending, "ended to be restarted", counts=False)
 
 
 def after_never(waiting: Task, group: Group, now: float) -> Task:

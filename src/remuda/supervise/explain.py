@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from remuda.base.units import show_duration
 from remuda.supervise import succession
 from remuda.supervise.model import LIVE, RUNNING, Allocation, Line, Phase, Task, Want
-from remuda.supervise.summary import current, summarise
+from remuda.supervise.summary import ENDED, PAUSED, current, summarise
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -45,13 +45,14 @@ def explain(
         Lines of text; indented ones belong to the one above.
     """
     summary = summarise(want, tasks)
-    text = [f"{want.workload.name} is {summary.phase}: {summary.ready} of {summary.wanted} ready"]
+    ready = "" if summary.phase in ENDED else f": {summary.ready} of {summary.wanted} ready"
+    text = [f"{want.workload.name} is {summary.phase}{ready}"]
     if summary.reason:
         text.append(f"  because {summary.reason}")
     if want.ends_at and want.running:
         text.append(f"  its lifetime is over in {show_duration(max(0.0, want.ends_at - now))}")
     if want.paused:
-        text.append("  paused: what runs is left alone, nothing new is begun until `remuda unpause`")
+        text.append(f"  {PAUSED}")
     if unreachable:
         text.append(
             f"  the backend {want.workload.backend} does not answer ({unreachable}); nothing is concluded from that"

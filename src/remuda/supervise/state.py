@@ -129,7 +129,7 @@ class State:
             raise
         except RemudaError as error:
             if not self._is_refused:
-                _LOG.exception("the state database cannot be written; nothing is begun until it can")
+                _LOG.exception("the state database cannot be written; nothing is started until it can")
             self._is_refused, self.only_ends = True, isinstance(error, Unwritable)
             return False
         self._unwritten, self._is_refused, self.only_ends = Changes(), False, False

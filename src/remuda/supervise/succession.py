@@ -35,7 +35,7 @@ LEAD_SHARE_MAX: Final = 0.75
 must have ended."""
 
 Slot = tuple[Task | None, Task | None]
-"""The two tasks of a slot; None: it was never begun."""
+"""The two tasks of a slot; None: it was never started."""
 
 
 class Part(Enum):
@@ -176,7 +176,7 @@ def tell(want: Want, task: Task, tasks: Mapping[TaskKey, Task], now: float) -> l
     due = _due_at(turns, task)
     if first is None or task.key != first.key or due is None or now >= due:
         return []
-    return [f"its successor is asked for in {show_duration(due - now)}"]
+    return [f"its successor is submitted in {show_duration(due - now)}"]
 
 
 def is_drained(task: Task) -> bool:
@@ -232,7 +232,7 @@ def _turn(turns: _Turns, slot: int, tasks: Mapping[TaskKey, Task], now: float) -
     if second.yields_at:
         return {index: KEPT, other: _leaving(turns, first, second, now, passes_on=_others_drain(turns.group, tasks))}
     if second.phase in RUNNING and _is_settled(second, now) and not turns.want.paused:
-        return {index: Cast(Part.YIELD, f"{_name(second)} takes over; what was begun is finished"), other: KEPT}
+        return {index: Cast(Part.YIELD, f"{_name(second)} takes over; requests under way are finished"), other: KEPT}
     if first.phase in RUNNING or turns.want.paused:
         return {index: KEPT, other: KEPT}
     return {index: KEPT, other: Cast(Part.END, f"{_name(first)} is there")}
@@ -261,7 +261,7 @@ def _leaving(turns: _Turns, first: Task, second: Task, now: float, *, passes_on:
     A router may still pass on what a replica answers that it does not count any more: `passes_on`, and it waits.
     """
     if first.phase is not Phase.READY:
-        return Cast(Part.RETURN, f"goes on, because {_name(first)} does not serve")
+        return Cast(Part.RETURN, f"keeps serving, because {_name(first)} does not serve")
     if turns.want.paused:
         return Cast(Part.DRAIN)
     if (

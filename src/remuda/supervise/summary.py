@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from remuda.backends.base import TaskKey
-from remuda.plan.model import Role
+from remuda.plan.model import Kind, Role
 from remuda.supervise import succession
 from remuda.supervise.model import GIVEN_UP, LIVE, TAKEN_DOWN, TIME_OVER, Cause, Phase, Task, Want
 
@@ -15,8 +15,13 @@ if TYPE_CHECKING:
 
     from remuda.plan.model import Group, Workload
 
+PAUSED = "paused: what runs keeps running, nothing is restarted until `remuda unpause`"
 UP = frozenset({"RUNNING", "DEGRADED"})
 """Phases of a workload whose endpoint may be announced."""
+ENDED = frozenset({"DONE", "FAILED", "STOPPED", "DOWN"})
+"""Phases in which nothing is ready any more, nor will be."""
+_OF_A_RUN = {Phase.UNHEALTHY: "UNHEALTHY", Phase.STOPPING: "RESTARTING"}
+"""A run is one task, so it is shown to be what that is."""
 SERVING = frozenset({Role.REPLICA, Role.PREFILL, Role.DECODE})
 
 
@@ -25,7 +30,8 @@ class Summary:
     """One workload in one line."""
 
     phase: str
-    """PENDING, STARTING, RUNNING, DEGRADED, FAILED, DONE, STOPPED, PAUSED, STOPPING or DOWN."""
+    """PENDING, WAITING, STARTING, RUNNING, DEGRADED, FAILED, DONE, STOPPED, PAUSED, STOPPING or DOWN; of a run also
+    UNHEALTHY or RESTARTING."""
     ready: int
     """Serving tasks (or, where there are none, all tasks) that are ready."""
     wanted: int
@@ -52,7 +58,7 @@ def summarise(want: Want, tasks: Mapping[TaskKey, Task]) -> Summary:
     if over is not None:
         return over
     if want.paused and not any(task.phase in LIVE for task in tasks.values()):
-        return Summary("PAUSED", 0, wanted, _why(mine) or "nothing is begun until it is unpaused")
+        return Summary("PAUSED", 0, wanted, _why(mine) or "nothing is started until it is unpaused")
     fronts = _fronts(want, tasks)
     for front in fronts:
         if front.phase is Phase.FAILED:
@@ -66,9 +72,12 @@ def summarise(want: Want, tasks: Mapping[TaskKey, Task]) -> Summary:
     if ready >= enough and unready is None and ready:
         phase = "RUNNING" if ready >= wanted else "DEGRADED"
         return Summary(phase, ready, wanted, "" if ready >= wanted else _why(mine))
+    if want.workload.kind is Kind.RUN and mine and mine[0].phase in _OF_A_RUN:
+        return Summary(_OF_A_RUN[mine[0].phase], ready, wanted, _why(mine))
     if any(task.phase in (Phase.STARTING, Phase.READY, Phase.UNHEALTHY) for task in tasks.values()):
         return Summary("STARTING", ready, wanted, _why(mine) or (unready.reason if unready else ""))
-    return Summary("PENDING", ready, wanted, _why(mine))
+    waits = len(mine) >= wanted > 0 and all(task.phase is Phase.WAITING and task.attempt for task in mine)
+    return Summary("WAITING" if waits else "PENDING", ready, wanted, _why(mine))
 
 
 def _unwanted(want: Want, tasks: Mapping[TaskKey, Task]) -> Summary:

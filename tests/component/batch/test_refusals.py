@@ -71,6 +71,18 @@ def test_the_command_says_so(tmp_path: Path, flags: list[str], said: str) -> Non
 # Before the first row
 
 
+def test_a_job_that_was_refused_is_none(tmp_path: Path, stub: StubProcess) -> None:
+    (tmp_path / "in.jsonl").write_text('{"prompt": "x"}\n')
+    submit = ["job", "submit", "completion", "--endpoint", stub.url, "-i", "in.jsonl", "-o", "o.jsonl", "--json"]
+    assert remuda(tmp_path, *submit, "--input-column", "nonsense").returncode == 2
+    done = remuda(tmp_path, *submit)
+    assert done.returncode == 0, done
+    assert remuda(tmp_path, *submit, "--job-kwargs", '{"temperature": 1}').returncode in (2, 4)
+    (listed,) = json.loads(remuda(tmp_path, "job", "list", "--json").stdout)
+    assert listed["state"] == "DONE"
+    assert done.stderr.startswith(f"job {listed['id']}\n")
+
+
 def test_what_was_refused_before_its_first_row_leaves_no_checkpoint(
     run: Run, prompts: Prompts, tmp_path: Path, stub: StubProcess
 ) -> None:

@@ -95,7 +95,7 @@ def test_explain_and_events(herd: Home) -> None:
 def test_unknown_names_are_answered_with_the_nearest(herd: Home) -> None:
     done = herd.run("status", "hird", check=False)
     assert done.returncode == 3
-    assert done.stderr == "error: nothing is called 'hird'\n  did you mean herd?\n"
+    assert done.stderr == "error: nothing is called 'hird'\n  did you mean 'herd'?\n"
 
 
 @pytest.mark.parametrize(
@@ -194,7 +194,7 @@ def test_host_commands(herd: Home) -> None:
 
 def test_stopping_the_host_leaves_the_swarm_running_and_the_next_adopts_it(herd: Home) -> None:
     before, pids = herd.view("herd"), {task["task"]: task["pid"] for task in herd.view("herd")["tasks"]}
-    assert "3 tasks go on running" in herd.run("host", "stop").stderr
+    assert "3 tasks keep running" in herd.run("host", "stop").stderr
     with urllib.request.urlopen(before["endpoint"] + "/v1/models", timeout=60) as answer:
         assert answer.status == 200
     herd.run("host", "start")

@@ -198,7 +198,7 @@ def test_a_time_that_is_over_at_once(home: Home) -> None:
     assert not (home.root / "times").exists()
     for name in ("train", "other"):
         view = home.view(name)
-        assert (view["phase"], view["reason"]) == ("DONE", "script/0: its time is over; it was never begun")
+        assert (view["phase"], view["reason"]) == ("DONE", "script/0: its time is over; it was never started")
 
 
 def test_a_typo_stops_after_the_brake(home: Home) -> None:
@@ -213,7 +213,7 @@ def test_a_typo_stops_after_the_brake(home: Home) -> None:
 def test_pause_begins_nothing_new(home: Home) -> None:
     home.run("run", script(home, "echo begun; sleep 0.1; while [ ! -e go ]; do sleep 0.05; done; exit 1"))
     until(lambda: "begun" in output(home, "train"), "it runs")
-    assert home.run("pause", "train").stderr.startswith("train is paused: nothing new is begun; it is ")
+    assert home.run("pause", "train").stderr.startswith("train is paused: it will not be restarted; it is ")
     assert json.loads(home.run("pause", "train", "--json").stdout)["paused"] is True
     (home.root / "go").touch()
     until(lambda: state(home, "train") == "PAUSED", "it has ended and waits")
@@ -225,9 +225,9 @@ def test_pause_begins_nothing_new(home: Home) -> None:
     until(lambda: home.task("train", "script/0")["attempt"] == 2, "it goes on")
     home.run("pause", "train")
     said = home.run("restart", "train").stderr
-    assert said.startswith("train is asked for again, and is paused no more; it is "), "nobody asked for that"
+    assert said.startswith("train is being restarted, and is no longer paused "), "nobody asked for that"
     assert home.view("train")["paused"] is False
-    assert home.run("restart", "train").stderr.startswith("train is asked for again; it is ")
+    assert home.run("restart", "train").stderr.startswith("train is being restarted (remuda status train)")
 
 
 def test_restart_of_a_live_run_counts_no_failure(home: Home) -> None:

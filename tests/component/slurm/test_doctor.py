@@ -46,4 +46,4 @@ def test_jobs_of_a_deleted_home(home: Home, slurm: SlurmBed) -> None:
 
     slurm.stop("slurmctld")
     silent = home.run("doctor", check=False)
-    assert "slurm: what it runs cannot be told: " in silent.stdout
+    assert "slurm: what it runs is unknown: " in silent.stdout

@@ -33,12 +33,12 @@ def test_down_while_nobody_answers_says_so_and_goes_on(site: Home, slurm: SlurmB
     waiting.send_signal(signal.SIGINT)
     rest = waiting.communicate(timeout=180)[1]
     assert waiting.returncode == 130, rest
-    assert "error: not waited for: herd; the host goes on taking it down\n  wait again: remuda down herd\n" in rest
+    assert "error: not waited for: herd; the host keeps taking it down\n  wait again: remuda down herd\n" in rest
 
     told = site.run("down", "herd", "--timeout", "1", check=False)
     assert told.returncode == 7, told.stderr
     assert "error: herd is not down after 1 s; " in told.stderr
-    assert "its record is kept and the host goes on ending it; wait again: remuda down herd" in told.stderr
+    assert "its record is kept and the host keeps ending it; wait again: remuda down herd" in told.stderr
     assert "by hand: scancel " in told.stderr, told.stderr.splitlines()
     assert site.view("herd")["phase"] == "STOPPING"
 

@@ -104,7 +104,7 @@ def test_nodes_with_the_schedulers_reason(head: Home, slurm: SlurmBed) -> None:
 def test_a_partition_that_does_not_exist(head: Home) -> None:
     done = head.run("nodes", "list", "-p", "gpu-a10", check=False)
     assert (done.returncode, done.stderr) == (
-        3, "error: there is no partition 'gpu-a10'\n  did you mean gpu-a100?\n"
+        3, "error: there is no partition 'gpu-a10'\n  did you mean 'gpu-a100'?\n"
     )  # fmt: skip
 
 
@@ -138,7 +138,7 @@ def test_a_ban_from_its_beginning_to_its_end(head: Home) -> None:
 def test_a_node_that_does_not_exist(head: Home) -> None:
     done = head.run("nodes", "ban", "a100-3", check=False)
     assert (done.returncode, done.stderr) == (
-        3, "error: slurm has no node 'a100-3'\n  did you mean a100-2, a100-1? (--force bans it all the same)\n"
+        3, "error: slurm has no node 'a100-3'\n  did you mean 'a100-2', 'a100-1'? (--force bans it all the same)\n"
     )  # fmt: skip
     head.run("nodes", "ban", "a100-3", "--force")
     assert [view["name"] for view in ask(head, "nodes") if not view["is_known"]] == ["a100-3"]

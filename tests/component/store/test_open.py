@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import importlib.util
+import os
 import stat
 import traceback
 from typing import TYPE_CHECKING
@@ -174,3 +175,9 @@ def test_a_file_that_others_can_write_is_no_database_of_ours(tmp_path: Path) -> 
         open_store(path)
     tmp_path.chmod(0o700)
     open_store(path).close()
+
+
+def test_a_pipe_is_no_database(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe", 0o600)
+    with pytest.raises(InputError, match="/pipe is a pipe, a socket or a device, not a file"):
+        open_store(tmp_path / "pipe")

@@ -118,3 +118,10 @@ def test_what_would_be_found_next_time(tmp_path: Path, pattern: str, name: str, 
         assert (path in expand_input(f"{root}{pattern}")) is found
     except InputError as error:
         assert ("mixes files" in error.message) is found  # noqa: PT017 - of another format than the rest
+
+
+def test_a_link_to_nothing_is_not_said_to_be_meant(tmp_path: Path) -> None:
+    (tmp_path / "in.jsonl").symlink_to("nowhere")
+    with pytest.raises(InputError, match="does not exist") as caught:
+        expand_input(f"{tmp_path}/in.jsonl")
+    assert caught.value.hint == f"{tmp_path}/in.jsonl is a link to nothing"

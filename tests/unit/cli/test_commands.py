@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import json
 import os
@@ -17,6 +18,7 @@ from remuda import __version__
 from remuda.base import errors
 from remuda.base.errors import RemudaError
 from remuda.cli import COMMANDS, cli, main
+from remuda.control.client import HostClient
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -299,3 +301,36 @@ def test_an_interpreter_is_no_script(capsys: pytest.CaptureFixture[str]) -> None
     assert capsys.readouterr().err == (
         "error: python: is a program, not a script\n  `run` takes a script with a `#!` line: remuda run train.py\n"
     )
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (OSError(errno.EROFS, "Read-only file system", "demo-output"), "demo-output: Read-only file system"),
+        (OSError(errno.ENOSPC, "No space left on device"), "No space left on device"),
+        (PermissionError(errno.EACCES, "Permission denied", "a/b"), "a/b: Permission denied"),
+        (OSError(errno.ENAMETOOLONG, "File name too long", "a" * 4096), f"{'a' * 79}…: File name too long"),
+    ],
+)
+def test_a_disk_that_refuses_is_no_bug(
+    error: OSError, said: str, raising: list[BaseException], capsys: pytest.CaptureFixture[str]
+) -> None:
+    raising.append(error)
+    assert main(["version"]) == 1
+    assert capsys.readouterr().err == f"error: {said}\n"
+
+
+def test_other_errors_of_the_system_are_bugs(raising: list[BaseException]) -> None:
+    raising.append(OSError(errno.EBADF, "Bad file descriptor"))
+    with pytest.raises(OSError, match="Bad file"):
+        main(["version"])
+
+
+@pytest.mark.parametrize("words", [["status"], ["job", "status"], ["job", "logs"], ["explain"]], ids=" ".join)
+def test_a_name_that_is_too_long_is_a_sentence(
+    words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("REMUDA_HOME", str(tmp_path / "home"))
+    monkeypatch.setattr("remuda.control.client.connect", lambda **_: HostClient())
+    assert main([*words, "a" * 4096]) == 3
+    assert len(capsys.readouterr().err) < 200

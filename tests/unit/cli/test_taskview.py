@@ -119,5 +119,12 @@ def test_ctrl_c_leaves_it_and_says_how_to_go_on(
     with pytest.raises(KeyboardInterrupt):
         watch.until_up({"name": "herd"}, workload)
     assert capsys.readouterr().err == (
-        "herd goes on coming up: remuda status herd --watch; take it down with remuda down herd\n"
+        "herd is still coming up: remuda status herd --watch; take it down with remuda down herd\n"
     )
+
+
+@pytest.mark.parametrize("phase", ["DONE", "FAILED", "STOPPED", "DOWN"])
+def test_what_has_ended_shows_no_count_of_what_is_ready(phase: str) -> None:
+    view = {"phase": "RUNNING", "ready": 1, "wanted": 2}
+    assert (taskview.ready(view), taskview.ready(view, " of ")) == ("1/2", "1 of 2")
+    assert taskview.ready({**view, "phase": phase}) == ""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import socket
 import subprocess
@@ -306,3 +307,29 @@ def test_every_command_says_once_that_the_host_is_another_version(
     assert "the host is remuda 999.0.0, which is newer than this command" in line
     assert "pip install 'remuda==999.0.0'" in line
     assert len(server.asked) == 2, "no question more than without"
+
+
+def test_a_host_that_is_silent_is_told_of_long_before_it_is_given_up(
+    home: StatePaths, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "SILENT_S", 0.2)
+    monkeypatch.setenv("REMUDA_HOME", str(home.root))
+    monkeypatch.setattr(module, "start_host", lambda *_: pytest.fail("there is one"))
+    with socket.socket(socket.AF_UNIX) as frozen:
+        frozen.bind(str(home.socket))
+        frozen.listen()
+        with pytest.raises(HostUnreachable) as caught:
+            connect(wait_s=0.6)
+    host = f"the host (pid {os.getpid()})"
+    (said,) = [record.getMessage() for record in caplog.records if record.name == "remuda"]
+    assert said == f"note: {host} has not answered for 0.2 s; waiting up to 0.6 s. See {home.host_log}"
+    assert caught.value.message == f"{host} has not answered for 0.6 s"
+    assert f"kill -9 {os.getpid()}" in caught.value.hint
+
+
+def test_a_host_that_answers_late_is_no_failure(
+    server: Server, home: StatePaths, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "SILENT_S", 0.0)
+    server.say(200, b'{"a": 1}')
+    assert HostClient(home).get("/x") == {"a": 1}

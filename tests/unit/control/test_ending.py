@@ -118,8 +118,8 @@ def test_jobs_that_are_left_can_be_ended_by_hand(monkeypatch: pytest.MonkeyPatch
     with pytest.raises(TimedOut, match=r"^a is not down after 0 s; left: replica/0 \(job 12 on n1\)$") as caught:
         list(ending.take_down(["a"], wait_s=0.01))
     assert caught.value.hint == (
-        "its record is kept and the host goes on ending it; wait again: remuda down a; by hand: scancel 12; "
-        "afterwards remuda doctor tells what is left"
+        "its record is kept and the host keeps ending it; wait again: remuda down a; by hand: scancel 12; "
+        "afterwards remuda doctor shows what is left"
     )
 
 
@@ -169,7 +169,7 @@ def test_ctrl_c_leaves_it_going_down(monkeypatch: pytest.MonkeyPatch) -> None:
     with_host(monkeypatch, a=["DOWN"], b=["STOPPING", "^C"], c=["STOPPING"])
     with pytest.raises(Interrupted) as caught:
         list(ending.take_down(["a", "b", "c"]))
-    assert str(caught.value) == "not waited for: b, c; the host goes on taking it down"
+    assert str(caught.value) == "not waited for: b, c; the host keeps taking it down"
     assert caught.value.hint == "wait again: remuda down b c"
 
 

@@ -136,7 +136,7 @@ def test_unknown_jobs_are_answered_with_the_nearest(paths: StatePaths) -> None:
     make(paths, "answers-2")
     with pytest.raises(NotFound) as caught:
         jobs.job_state(paths, None, "answers-1")
-    assert caught.value.hint == "did you mean answers-2?"
+    assert caught.value.hint == "did you mean 'answers-2'?"
 
 
 def test_an_id_is_taken_once_and_must_be_a_name(paths: StatePaths) -> None:
@@ -213,3 +213,31 @@ def test_an_outcome_that_cannot_be_seen_yet_is_waited_for(paths: StatePaths) -> 
     assert (state.state, state.native, state.node, state.attempt) == ("RUNNING", "12", "n1", 2)
     task["since"] = time.time() - 3600
     assert jobs.job_state(paths, client, "j1").state == "DONE"
+
+
+def test_a_bare_name_is_the_newest_job_of_it(paths: StatePaths) -> None:
+    for job_id, created_at in (("answers-abcde", 5.0), ("answers-fghjk", 9.0), ("answers-two-bcdef", 10.0)):
+        JobFolder(paths, job_id).create({})
+        JobFolder(paths, job_id).write("job.json", {"created_at": created_at})
+    assert jobs.job_state(paths, None, "answers").id == "answers-fghjk"
+    assert jobs.job_state(paths, None, "answers-abcde").id == "answers-abcde"
+    assert jobs.ended(paths, None, "answers-two").id == "answers-two-bcdef"
+    with pytest.raises(NotFound):
+        jobs.job_state(paths, None, "answer")
+
+
+def test_a_name_that_no_file_can_have_is_not_found_either(paths: StatePaths) -> None:
+    make(paths)
+    for name in ("a" * 4096, "../j1", "", "."):
+        with pytest.raises(NotFound, match="there is no job") as caught:
+            jobs.job_state(paths, None, name)
+        assert len(str(caught.value)) < 200
+
+
+def test_what_is_no_job_is_told_as_what_it_is(paths: StatePaths) -> None:
+    client: Any = FakeClient({"train": {"kind": "run"}})
+    with pytest.raises(Conflict, match="'train' is a run, not a job") as caught:
+        jobs.job_state(paths, client, "train")
+    assert caught.value.hint == "remuda status train"
+    with pytest.raises(NotFound, match="there is no job 'trian'"):
+        jobs.job_state(paths, client, "trian")

@@ -267,7 +267,7 @@ async def test_bans_of_a_list_are_all_or_none(world: World) -> None:
     with pytest.raises(NotFound) as caught:
         await world.nodes.ban_many("node[001-003]", 60.0, "", "slurm")
     assert str(caught.value) == "slurm has no node 'node003'"
-    assert caught.value.hint == "did you mean node002, node001? (--force bans it all the same)"
+    assert caught.value.hint == "did you mean 'node002', 'node001'? (--force bans it all the same)"
     assert await world.avoided() == []
     assert [ban.node for ban in await world.nodes.ban_many("node[001-002],gpu7", 60.0, "", "slurm")] == [
         "node001", "node002", "gpu7"
@@ -312,7 +312,7 @@ async def test_history_of_a_node_that_nobody_knows(world: World) -> None:
     assert await world.nodes.history("gpu7", "slurm") == []
     with pytest.raises(NotFound) as caught:
         await world.nodes.history("gpu8", "slurm")
-    assert (str(caught.value), caught.value.hint) == ("slurm has no node 'gpu8'", "did you mean gpu7?")
+    assert (str(caught.value), caught.value.hint) == ("slurm has no node 'gpu8'", "did you mean 'gpu7'?")
     world.slurm.silent.add("cluster")
     assert await world.nodes.history("gpu8", "slurm") == []
 
@@ -344,7 +344,7 @@ async def test_a_test_that_fails_again_does_not_weigh_twice(world: World) -> Non
 async def test_a_partition_that_is_not_there(world: World) -> None:
     with pytest.raises(NotFound) as caught:
         await world.nodes.nodes("slurm", "bigg")
-    assert (str(caught.value), caught.value.hint) == ("there is no partition 'bigg'", "did you mean big?")
+    assert (str(caught.value), caught.value.hint) == ("there is no partition 'bigg'", "did you mean 'big'?")
 
 
 async def test_a_backend_that_is_not_there(world: World) -> None:

@@ -75,7 +75,7 @@ def test_which_nodes(options: SmokeOptions, names: list[str]) -> None:
 def test_a_node_that_is_not_there() -> None:
     with pytest.raises(NotFound) as caught:
         choose(NODES, SmokeOptions(nodes="a1,a11"), "slurm")
-    assert (str(caught.value), caught.value.hint) == ("slurm has no node 'a11'", "did you mean a1?")
+    assert (str(caught.value), caught.value.hint) == ("slurm has no node 'a11'", "did you mean 'a1'?")
 
 
 @pytest.mark.parametrize(

@@ -55,3 +55,21 @@ def test_a_folder_is_served_by_the_file_in_it(tmp_path: Path, files: list[str], 
 def test_a_file_that_is_not_there() -> None:
     with pytest.raises(InputError, match=r"there is no file 'nowhere\.gguf'"):
         serve.plan("nowhere.gguf")
+
+
+def test_the_nearest_file_is_named(tmp_path: Path) -> None:
+    for name in ("tiny-chat.gguf", "other.gguf", "tiny-chat.txt"):
+        (tmp_path / name).touch()
+    for asked, hint in (("tiny-chta.gguf", "did you mean 'tiny-chat.gguf'?"), ("zzz.gguf", "")):
+        with pytest.raises(InputError, match="there is no file") as caught:
+            serve.plan(f"{tmp_path}/{asked}")
+        assert caught.value.hint == hint
+
+
+@pytest.mark.parametrize("files", [[], ["notes.txt"]])
+def test_a_folder_without_a_model_is_told_as_one(tmp_path: Path, files: list[str]) -> None:
+    for name in files:
+        (tmp_path / name).touch()
+    with pytest.raises(InputError, match="holds no model") as caught:
+        serve.plan(str(tmp_path))
+    assert "config.json" in caught.value.hint

@@ -63,7 +63,7 @@ def test_it_does_not_wait_for_ever() -> None:
 def test_it_does_not_wait_for_what_is_paused(phase: str) -> None:
     host: Any = Host(herd=[phase])
     host.is_paused = True
-    with pytest.raises(Conflict, match="herd is paused: 1 of 2 replicas are ready, and nothing new is begun") as caught:
+    with pytest.raises(Conflict, match="herd is paused: 1 of 2 replicas are ready, and no other is started") as caught:
         list(swarms.wait_up("herd", 600, host))
     assert caught.value.hint == "let it go on: remuda unpause herd"
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from tests.unit.supervise.build import group, workload
+from tests.unit.supervise.build import group, want, workload
 
 from remuda.backends.base import TaskKey
-from remuda.control.views import endpoint_url
-from remuda.plan.model import Endpoint, Role
+from remuda.control.views import endpoint_url, workload_view
+from remuda.plan.model import Endpoint, Kind, Role
 from remuda.supervise.model import Phase, Task
 
 AT_ROUTER = "http://10.0.0.7:9001"
@@ -44,3 +44,15 @@ def test_a_router_that_never_ran_is_nowhere() -> None:
     front = group("router", 1).model_copy(update={"role": Role.ROUTER})
     made = workload(group(), front).model_copy(update={"endpoint": Endpoint(host="", router="router")})
     assert endpoint_url(made, {}) == ""
+
+
+@pytest.mark.parametrize("is_paused", [True, False])
+@pytest.mark.parametrize("attempt", [0, 2])
+@pytest.mark.parametrize("phase", list(Phase))
+def test_a_run_has_one_state_wherever_it_is_shown(phase: Phase, attempt: int, is_paused: bool) -> None:
+    wanted = replace(want(group("script", 1, role=Role.SCRIPT)), paused=is_paused)
+    wanted = replace(wanted, workload=wanted.workload.model_copy(update={"kind": Kind.RUN}))
+    key = TaskKey("w", "script", 0)
+    view = workload_view(wanted, {key: Task(key, "slurm", phase, attempt)}, created_at=0.0, unreachable="")
+    assert view.run is not None
+    assert view.run.state == view.phase

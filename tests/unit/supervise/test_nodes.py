@@ -119,7 +119,7 @@ async def test_explain_tells_why_it_is_pending_and_that_it_is_paused(bed: Bed) -
     await bed.go(3)
     text = explain(bed.host.wants["w"], bed.host.tasks("w"), [], [], "", bed.clock.now())
     assert "  never: the partition has no GPUs" in text
-    assert "  paused: what runs is left alone, nothing new is begun until `remuda unpause`" in text
+    assert "  paused: what runs keeps running, nothing is restarted until `remuda unpause`" in text
 
 
 STUMBLED = [Evidence(f"n{number}", 0.0, "silent", cluster="fake", expires_at=4e9) for number in range(8)]

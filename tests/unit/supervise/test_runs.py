@@ -376,7 +376,7 @@ async def test_a_time_that_was_over_before_the_first_attempt(bed: Bed) -> None:
     bed.up(script(replace=RULE.model_copy(update={"policy": "always", "until": bed.clock.now() - 1})))
     await bed.go(10)
     assert (bed.phases(), bed.backend.made, summary(bed)) == ([Phase.STOPPED], {}, "DONE")
-    assert only(bed).reason == "its time is over; it was never begun"
+    assert only(bed).reason == "its time is over; it was never started"
 
 
 # Pools

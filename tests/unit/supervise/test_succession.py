@@ -228,7 +228,7 @@ def test_explain_tells_who_yields_to_whom() -> None:
     assert "replica/0: ready" in text
     assert "  yields to replica/500 for 1m: it is sent nothing new, and is ended in 1m at the latest" in text
     before = "\n".join(explain(WANT, by_key(OLD), [], [], "", NOW))
-    assert "its successor is asked for in 1h 13m" in before
+    assert "its successor is submitted in 1h 13m" in before
     last = "\n".join(explain(lasting(ends_at=NOW + 60), by_key(OLD), [], [], "", NOW))
     assert "its lifetime is over in 1m" in last
 

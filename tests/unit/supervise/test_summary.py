@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.unit.supervise.build import group, key, want
 
-from remuda.plan.model import Endpoint, Role
+from remuda.plan.model import Endpoint, Kind, Role
 from remuda.supervise.explain import explain
 from remuda.supervise.model import Allocation, Cause, Line, Phase, Task
 from remuda.supervise.summary import current, summarise
@@ -24,6 +24,7 @@ SWARM = want(TWO, ROUTER, endpoint=Endpoint(router="router"))
 ALL = want(TWO, ROUTER, endpoint=Endpoint(router="router", ready="all"))
 SHOWN = replace(ALL, announced=True)
 ALONE = want(TWO)
+NONE = replace(SWARM, counts={"replica": 0})
 DOWN = want(TWO, ROUTER, running=False, endpoint=Endpoint(router="router"))
 RELAYED = want(TWO, ROUTER, group("relay", 1, role=Role.RELAY), endpoint=Endpoint(router="router", relay="relay"))
 SCRIPT = want(group("script", 1, role=Role.SCRIPT))
@@ -61,7 +62,10 @@ def tasks(*phases: Phase, router: Phase | None = None) -> dict[TaskKey, Task]:
         pytest.param(SWARM, tasks(R, R, router=F), ("FAILED", 2, 2, "the router failed: of the router"), id="front"),
         pytest.param(SWARM, tasks(W, U, router=R), ("STARTING", 0, 2, "replica/1: r1"), id="unhealthy before waiting"),
         pytest.param(SWARM, tasks(W, F, router=R), ("STARTING", 0, 2, "replica/1: r1"), id="failed before all"),
-        pytest.param(SWARM, tasks(W, W, router=W), ("PENDING", 0, 2, "replica/0: r0"), id="all wait"),
+        pytest.param(SWARM, tasks(W, W, router=W), ("WAITING", 0, 2, "replica/0: r0"), id="all wait"),
+        pytest.param(SWARM, tasks(W, P, router=W), ("PENDING", 0, 2, "replica/0: r0"), id="one is in the queue"),
+        pytest.param(NONE, tasks(), ("PENDING", 0, 0, ""), id="nobody wants a replica"),
+        pytest.param(SWARM, tasks(W, router=W), ("PENDING", 0, 2, "replica/0: r0"), id="one was never submitted"),
         pytest.param(ALONE, tasks(R, R), ("RUNNING", 2, 2, ""), id="no endpoint, all ready"),
         pytest.param(ALONE, tasks(R, T), ("STARTING", 1, 2, "replica/1: r1"), id="no endpoint, one ready"),
         pytest.param(DOWN, tasks(E, X, router=E), ("STOPPING", 0, 0, "2 tasks still end"), id="ending"),
@@ -82,10 +86,30 @@ def test_summary(wanted: Want, seen: dict[TaskKey, Task], expected: tuple[str, i
     assert summary.is_up == (expected[0] in ("RUNNING", "DEGRADED"))
 
 
-@pytest.mark.parametrize(("phase", "expected"), [(D, "DONE"), (R, "RUNNING"), (F, "FAILED"), (W, "PENDING")])
+@pytest.mark.parametrize(("phase", "expected"), [(D, "DONE"), (R, "RUNNING"), (F, "FAILED"), (W, "WAITING")])
 def test_where_nothing_serves_every_task_counts(phase: Phase, expected: str) -> None:
-    script = Task(key(0, "script"), "fake", phase)
+    script = Task(key(0, "script"), "fake", phase, attempt=1)
     assert summarise(SCRIPT, {script.key: script}).phase == expected
+
+
+def test_what_was_never_submitted_is_pending() -> None:
+    script = Task(key(0, "script"), "fake", W)
+    assert summarise(SCRIPT, {script.key: script}).phase == "PENDING"
+
+
+@pytest.mark.parametrize(("phase", "expected"), [(U, "UNHEALTHY"), (E, "RESTARTING"), (P, "PENDING"), (T, "STARTING")])
+def test_a_run_is_what_its_task_is(phase: Phase, expected: str) -> None:
+    run = replace(SCRIPT, workload=SCRIPT.workload.model_copy(update={"kind": Kind.RUN}))
+    script = Task(key(0, "script"), "fake", phase, attempt=1)
+    assert summarise(run, {script.key: script}).phase == expected
+
+
+@pytest.mark.parametrize("phase", [D, F, X])
+def test_what_has_ended_has_no_count_of_what_is_ready(phase: Phase) -> None:
+    script = Task(key(0, "script"), "fake", phase, attempt=1, cause=Cause.USER)
+    first = explain(SCRIPT, {script.key: script}, [], [], "", NOW)[0]
+    assert first == f"w is {phase.value.upper()}"
+    assert explain(replace(SCRIPT, running=False), {script.key: script}, [], [], "", NOW)[0] == "w is DOWN"
 
 
 def test_scaled_up_it_is_not_complete_yet() -> None:

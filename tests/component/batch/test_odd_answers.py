@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import shutil
+import threading
+from contextlib import suppress
+from socketserver import StreamRequestHandler, ThreadingTCPServer
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -314,3 +317,51 @@ def test_what_an_older_version_stored_is_written(
     assert [row["completion_tokens"] for row in found] == [None, None, None, 2]
     assert [row["finish_reason"] for row in found] == ["7", '{"x":1}', "", "stop"]
     assert stub.stats()["requests"] == 4
+
+
+@pytest.fixture
+def announcing() -> Iterator[Callable[[int], str]]:
+    """Start a server that says so often that each answer to a POST will come, 0: for ever; returns its address."""
+    servers: list[ThreadingTCPServer] = []
+    answer = b'{"choices": [{"message": {"content": "fine"}}]}'
+
+    def start(times: int) -> str:
+        class Handler(StreamRequestHandler):
+            def handle(self) -> None:
+                length = often = 0
+                with suppress(OSError):
+                    while line := self.rfile.readline():
+                        often = times if line.startswith(b"POST") else often
+                        if line.lower().startswith(b"content-length:"):
+                            length = int(line.split(b":")[1])
+                        if line == b"\r\n":
+                            self.rfile.read(length)
+                            self.wfile.write(b"HTTP/1.1 103 Early Hints\r\n\r\n" * often)
+                            while length and not times:
+                                self.wfile.write(b"HTTP/1.1 103 Early Hints\r\n\r\n" * 1000)
+                            self.wfile.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(answer), answer))
+
+        made = ThreadingTCPServer(("127.0.0.1", 0), Handler)
+        made.daemon_threads = True
+        threading.Thread(target=made.serve_forever, daemon=True).start()
+        servers.append(made)
+        return f"http://127.0.0.1:{made.server_address[1]}"
+
+    yield start
+    for made in servers:
+        made.shutdown()
+        made.server_close()
+
+
+def test_eight_announcements_before_each_answer_are_passed_over(
+    announcing: Callable[[int], str], prompts: Prompts, run: Run
+) -> None:
+    assert run(announcing(8), prompts(["a", "b", "c"]), max_concurrency=1).failed == 0
+
+
+@pytest.mark.parametrize("times", [9, 0])
+def test_who_announces_an_answer_without_end_does_not_hold_a_row(
+    announcing: Callable[[int], str], prompts: Prompts, run: Run, rows: Rows, times: int
+) -> None:
+    assert run(announcing(times), prompts(["a"]), retries=0, timeout_s=60.0).failed == 1
+    assert "more than 8 times that its answer will come" in rows()[0]["error"]

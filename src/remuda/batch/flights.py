@@ -173,10 +173,12 @@ class _Answers(ResponseHandler):
 
     def feed_data(self, data: Any, size: int = 0) -> None:
         """See `aiohttp.streams.DataQueue.feed_data`."""
+        if self._early > _MOST_EARLY or self.transport is None:
+            return
         self._early = self._early + 1 if 100 <= data[0].code < 200 else 0
         if self._early <= _MOST_EARLY:
             super().feed_data(data, size)
-        elif self._early == _MOST_EARLY + 1 and self.transport is not None:
+        else:
             why = f"the server said more than {_MOST_EARLY} times that its answer will come"
             self.set_exception(aiohttp.ClientConnectionError(why))
             self.transport.abort()

@@ -319,27 +319,30 @@ def test_what_an_older_version_stored_is_written(
     assert stub.stats()["requests"] == 4
 
 
-@pytest.fixture
-def announcing() -> Iterator[Callable[[int], str]]:
-    """Start a server that says so often that each answer to a POST will come, 0: for ever; returns its address."""
-    servers: list[ThreadingTCPServer] = []
-    answer = b'{"choices": [{"message": {"content": "fine"}}]}'
+ANSWER = b'{"choices": [{"message": {"content": "fine"}}]}'
+WHOLE = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(ANSWER), ANSWER)
+EARLY = b"HTTP/1.1 103 Early Hints\r\n\r\n"
+HEAD = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
 
-    def start(times: int) -> str:
+
+@pytest.fixture
+def saying() -> Iterator[Callable[..., str]]:
+    """Start a server that says this to each POST, and then something over and over if it is to; returns its address."""
+    servers: list[ThreadingTCPServer] = []
+
+    def start(first: bytes, then: bytes = b"") -> str:
         class Handler(StreamRequestHandler):
             def handle(self) -> None:
-                length = often = 0
+                length = 0
                 with suppress(OSError):
                     while line := self.rfile.readline():
-                        often = times if line.startswith(b"POST") else often
                         if line.lower().startswith(b"content-length:"):
                             length = int(line.split(b":")[1])
                         if line == b"\r\n":
                             self.rfile.read(length)
-                            self.wfile.write(b"HTTP/1.1 103 Early Hints\r\n\r\n" * often)
-                            while length and not times:
-                                self.wfile.write(b"HTTP/1.1 103 Early Hints\r\n\r\n" * 1000)
-                            self.wfile.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(answer), answer))
+                            self.wfile.write(first if length else WHOLE)
+                            while length and then:
+                                self.wfile.write(then)
 
         made = ThreadingTCPServer(("127.0.0.1", 0), Handler)
         made.daemon_threads = True
@@ -354,14 +357,26 @@ def announcing() -> Iterator[Callable[[int], str]]:
 
 
 def test_eight_announcements_before_each_answer_are_passed_over(
-    announcing: Callable[[int], str], prompts: Prompts, run: Run
+    saying: Callable[..., str], prompts: Prompts, run: Run
 ) -> None:
-    assert run(announcing(8), prompts(["a", "b", "c"]), max_concurrency=1).failed == 0
+    assert run(saying(EARLY * 8 + WHOLE), prompts(["a", "b", "c"]), max_concurrency=1).failed == 0
 
 
-@pytest.mark.parametrize("times", [9, 0])
+@pytest.mark.parametrize("said", [(EARLY * 9 + WHOLE,), (b"", EARLY * 1000)], ids=["nine", "without end"])
 def test_who_announces_an_answer_without_end_does_not_hold_a_row(
-    announcing: Callable[[int], str], prompts: Prompts, run: Run, rows: Rows, times: int
+    saying: Callable[..., str], prompts: Prompts, run: Run, rows: Rows, said: tuple[bytes, ...]
 ) -> None:
-    assert run(announcing(times), prompts(["a"]), retries=0, timeout_s=60.0).failed == 1
+    assert run(saying(*said), prompts(["a"]), retries=0, timeout_s=60.0).failed == 1
     assert "more than 8 times that its answer will come" in rows()[0]["error"]
+
+
+@pytest.mark.parametrize(
+    ("first", "then"),
+    [(HEAD, b"1\r\na\r\n" * 100), (HEAD + b"1;", b"a=b;" * 1000), (b"", b"\r\n" * 1000)],
+    ids=["chunks", "an extension", "empty lines"],
+)
+def test_an_answer_without_end_ends_with_the_timeout(
+    saying: Callable[..., str], prompts: Prompts, run: Run, rows: Rows, first: bytes, then: bytes
+) -> None:
+    assert run(saying(first, then), prompts(["a"]), retries=0, timeout_s=0.5).failed == 1
+    assert rows()[0]["error"].startswith("no answer within 0.5 s")

@@ -16,8 +16,8 @@ class Case:
     """Statuses that it is told, in order; ()s: it is waited for."""
     seen: tuple[bytes, ...]
     """Targets and bodies of what the router gets."""
-    early: int = 0
-    """100 Continue comes so often."""
+    later: bytes = b""
+    """What it says when the first was answered."""
 
     @property
     def closes(self) -> bool:
@@ -33,7 +33,7 @@ TE: Final = b"Transfer-Encoding: chunked\r\n"
 
 
 def post(*lines: bytes, body: bytes = b"", version: bytes = b"1.1", after: bytes = NEXT) -> bytes:
-    """A POST to `/p`, and the next request behind it."""
+    """A POST to `/p`, and what stands behind it."""
     return b"POST /p HTTP/" + version + END + H + b"".join(line + END for line in lines) + END + body + after
 
 
@@ -52,8 +52,10 @@ def _bad(name: str, data: bytes, status: int = 400) -> Case:
     return Case(name, data, (status,), ())
 
 
-def _good(name: str, data: bytes, *seen: bytes, early: int = 0) -> Case:
-    return Case(name, data, (200,) * len(seen), seen, early)
+def _good(name: str, data: bytes, *seen: bytes) -> Case:
+    """Whoever keeps the connection says the next request when the first was answered."""
+    later = NEXT if len(seen) > 1 else b""
+    return Case(name, data.removesuffix(later), (200,) * len(seen), seen, later)
 
 
 _FRAMING: Final = (
@@ -134,6 +136,18 @@ _HEADS: Final = (
     _bad("many headers", get(*[b"A: b"] * 14_000), 431),
     _bad("no host", b"GET /p HTTP/1.1\r\n\r\n"),
     _bad("two hosts", get(b"Host: i")),
+    _bad("two hosts of HTTP/1.0", get(b"Host: i", first=b"GET /p HTTP/1.0")),
+    *(_bad(f"host {host!r}", b"GET /p HTTP/1.1\r\nHost: " + host + b"\r\n\r\n") for host in (
+        b"h i", b"h, i", b"http://h", b"h/p", b"me@h", b"h:80a", b"h:1:2", b"[::1", b"::1", b"%zz", b"h\xc3\xa9",
+    )),
+    _bad("host of HTTP/1.0 malformed", b"GET /p HTTP/1.0\r\nHost: h/p\r\n\r\n"),
+    *(_good(f"host {host!r}", b"GET /p HTTP/1.1\r\nHost:" + host + b"\r\n\r\n" + NEXT, b"/p", b"/n") for host in (
+        b"", b"h:", b" h:80 ", b"10.0.0.1:9000", b"[::1]:80", b"[fe80::1%25eth0]", b"my_node.x-y.z", b"a%20b", b"H.",
+    )),
+    _bad("RTSP", get(first=b"GET /p RTSP/1.0"), 505),
+    _bad("RTSP/1.1", get(first=b"OPTIONS * RTSP/1.1"), 505),
+    _bad("RTSP with a target of HTTP", get(first=b"GET /HTTP/1.1 RTSP/1.0"), 505),
+    _bad("ICE", get(first=b"SOURCE /p ICE/1.0"), 505),
     _bad("HTTP/0.9", b"GET /p\r\n\r\n"),
     _bad("HTTP/1.2", get(first=b"GET /p HTTP/1.2")),
     _bad("HTTP/2", b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 505),
@@ -155,8 +169,8 @@ _HEADS: Final = (
           b"/p abc", b"/n"),
     _good("upgrade with chunks", chunks(b"1\r\na\r\n0\r\n\r\n", b"Connection: Upgrade", b"Upgrade: h2c"),
           b"/p a", b"/n"),
-    Case("garbage after a request", get(after=b"\x00\x00"), (200, 400), (b"/p",)),
-    Case("bad second", get(after=post(b"Content-Length: x")), (200, 400), (b"/p",)),
+    Case("garbage after an answer", get(after=b""), (200, 400), (b"/p",), b"\x00\x00"),
+    Case("bad second", get(after=b""), (200, 400), (b"/p",), post(b"Content-Length: x")),
     Case("half a head", b"GET /p HTTP/1.1\r\nHo", (), ()),
     Case("half a body", post(b"Content-Length: 9", body=b"abc", after=b""), (), ()),
 )  # fmt: skip

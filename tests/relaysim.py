@@ -231,7 +231,7 @@ class Sim:
         self.pool, self.counters, self.budget = _Pool(), Counters(), Budget()
         router = RouterAt("http://127.0.0.1:1", "1")
         self.pool.take(Routers(router, frozenset({"1"})))
-        self.room = Room(self.counters, (self.pool,), 1024)
+        self.room = Room(self.counters, self.pool, 1024)
         self.client = Client(self.pool, self.counters, self.room, "here", self.budget)
         self.room.comes(self.client)
         self.wire = Wire()

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakSet
 
 import aiohttp
+from aiohttp.client_proto import ResponseHandler
 
 from remuda.batch.answer import Transient
 from remuda.batch.hearing import SOONEST_S, Silence, silence_of
@@ -19,6 +21,8 @@ if TYPE_CHECKING:
     from remuda.batch.transport import Reply
 
 _LOOK_S: Final = 0.25
+#: Answers before the answer (1xx), for one question. HTTP has no bound, and aiohttp reads on for ever.
+_MOST_EARLY: Final = 8
 #: Second questions under way at the same time where no connection is free for them.
 _NEW_COPIES: Final = 2
 
@@ -162,6 +166,24 @@ class NotOurs(Exception):
     """Somebody else has the port of an endpoint that is the user's own; aiohttp would replace an OSError."""
 
 
+class _Answers(ResponseHandler):
+    """One connection, which breaks off when an answer is only announced, again and again."""
+
+    _early = 0
+
+    def feed_data(self, data: Any, size: int = 0) -> None:
+        """See `aiohttp.streams.DataQueue.feed_data`."""
+        if self._early > _MOST_EARLY or self.transport is None:
+            return
+        self._early = self._early + 1 if 100 <= data[0].code < 200 else 0
+        if self._early <= _MOST_EARLY:
+            super().feed_data(data, size)
+        else:
+            why = f"the server said more than {_MOST_EARLY} times that its answer will come"
+            self.set_exception(aiohttp.ClientConnectionError(why))
+            self.transport.abort()
+
+
 class Connector(aiohttp.TCPConnector):
     """Tells each question which connection it got.
 
@@ -172,6 +194,8 @@ class Connector(aiohttp.TCPConnector):
 
     def __init__(self, flights: Flights, *, is_own: bool = False) -> None:
         super().__init__(limit=0, ttl_dns_cache=300)
+        answers: type[ResponseHandler] = _Answers
+        self._factory = partial(answers, loop=self._loop)
         self._flights = flights
         self._is_own = is_own
         self._known: WeakSet[asyncio.BaseTransport] = WeakSet()

@@ -13,11 +13,8 @@ from remuda.backends.base import Handle, Log, TaskKey, make_token
 from remuda.backends.logs import Logs, until_dead
 from remuda.backends.rundir import allocation_dir
 from remuda.base.errors import InputError, NotFound
-<<<<<<< HEAD
-from remuda.control.forgotten import note
-=======
 from remuda.base.text import brief, did_you_mean
->>>>>>> h3
+from remuda.control.forgotten import note
 from remuda.control.views import (
     ExplainView,
     LineView,
@@ -255,17 +252,9 @@ class Lookout:
     def _want(self, name: str) -> Want:
         want = self.supervisor.wants.get(name)
         if want is None:
-<<<<<<< HEAD
-            import difflib
-
-            near = difflib.get_close_matches(name, self.supervisor.wants, 3)
-            hint = f"did you mean {', '.join(near)}?" if near else "`remuda status` lists what there is"
-            hint = note([name]) if name in self.forgotten else hint
-            raise NotFound(f"nothing is called {name!r}", hint=hint)
-=======
             hint = did_you_mean(name, self.supervisor.wants, "`remuda status` lists what there is", most=3)
+            hint = note([name]) if name in self.forgotten else hint
             raise NotFound(f"nothing is called {brief(name)!r}", hint=hint)
->>>>>>> h3
         return want
 
 

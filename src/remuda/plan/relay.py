@@ -12,8 +12,8 @@ if TYPE_CHECKING:
 RELAY: Final = "relay"
 EVERYWHERE: Final = "0.0.0.0"  # noqa: S104 - only with an API key, which the router behind it asks for
 PROBE: Final = Probe(
-    path="/-/relay/health", interval_s=2.0, timeout_s=2.0, startup_timeout_s=60.0, stall_s=0.0,
-    unhealthy_restart_after_s=15.0,
+    path="/-/relay/health", interval_s=2.0, timeout_s=10.0, startup_timeout_s=60.0, stall_s=0.0,
+    unhealthy_restart_after_s=60.0,
 )  # fmt: skip
 #: It keeps nothing, and everybody waits for it: begun again at once, for ever.
 RESTART: Final = NodeRestart(

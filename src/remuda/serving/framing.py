@@ -18,6 +18,8 @@ HEAD_LIMIT: Final = 64 << 10
 QUIET_LIMIT: Final = 16 << 10
 """Bytes of a chunked body in a row that are none of its content: sizes, their extensions, the trailer."""
 VERSIONS: Final = {"1.0": 0, "1.1": 1}
+_HOST: Final = re.compile(rb"(\[[\w:.%~-]+\]|([\w.~!$&'()*+,;=-]|%[0-9A-Fa-f]{2})*)(:[0-9]*)?")
+"""A name or an address, which may be empty, and a port (RFC 9110, 7.2)."""
 _REASON: Final = re.compile(rb"[^\x00-\x08\x0a-\x1f\x7f]*")
 _HOP: Final = frozenset(
     {b"connection", b"keep-alive", b"proxy-connection", b"proxy-authenticate", b"te", b"upgrade", b"transfer-encoding"}
@@ -110,8 +112,9 @@ def make_request(method: bytes, target: bytes, version: str, headers: Sequence[H
         raise Malformed("CONNECT is not for this address", 405)
     minor = VERSIONS[version]
     found = _by_name(headers)
-    if minor and len(found.get(b"host", ())) != 1:
-        raise Malformed("an HTTP/1.1 request has one Host header")
+    hosts = found.get(b"host", [])
+    if len(hosts) > 1 or (minor and not hosts) or not all(map(_HOST.fullmatch, hosts)):
+        raise Malformed("a request has one Host header, which names a host; it may have none in HTTP/1.0")
     framing = _framing(found, minor) or NO_BODY
     waits = minor > 0 and b"expect" in found and framing.ends is not Ends.AT_ONCE
     expects = waits and b"100-continue" in _words(found[b"expect"])

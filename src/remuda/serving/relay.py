@@ -26,8 +26,6 @@ from remuda.wire.accepting import Acceptor
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Sequence
 
-    from remuda.serving.guard import Door
-
 LOOK_S: Final = 0.05
 """Between two looks at the file."""
 SWEEP_S: Final = 5.0
@@ -73,18 +71,15 @@ class Relay:
     Args:
         pool: where to.
         hold_s: how long a request waits for a router.
-        door: who may come in; None: everybody.
         room: of how many clients at once; None: what this process may open.
     """
 
-    def __init__(self, pool: Pool, hold_s: float, door: Door | None = None, room: int = 0) -> None:
+    def __init__(self, pool: Pool, hold_s: float, room: int = 0) -> None:
         self.pool = pool
         self.counters = Counters()
-        pools = (pool, door.metrics) if door is not None else (pool,)
-        self.room = Room(self.counters, pools, room or descriptors.limit())
+        self.room = Room(self.counters, pool, room or descriptors.limit())
         self._hold_s = hold_s
         self._budget = Budget()
-        self._door = door
         self._coming: set[asyncio.Task[Any]] = set()
 
     async def listen(self, stop: asyncio.Event, listener: socket.socket) -> None:
@@ -105,7 +100,7 @@ class Relay:
 
     def _take(self, connection: socket.socket, address: str) -> None:
         """A new client."""
-        client = Client(self.pool, self.counters, self.room, address, self._budget, self._hold_s, self._door)
+        client = Client(self.pool, self.counters, self.room, address, self._budget, self._hold_s)
         if not self.room.comes(client):
             connection.close()
             return
@@ -144,7 +139,7 @@ class FollowingRelay(Relay):
     """Passes requests on to the router that a file names at that moment."""
 
     def __init__(self, file: Path, hold_s: float, room: int = 0) -> None:
-        super().__init__(Pool(), hold_s, room=room)
+        super().__init__(Pool(), hold_s, room)
         self._file = Watched(file)
 
     def look(self) -> None:

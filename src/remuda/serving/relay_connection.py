@@ -7,26 +7,25 @@ import json
 import socket
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from remuda.serving.framing import HEAD_LIMIT, Ends, Malformed, Request
+from remuda.serving.framing import Ends, Malformed, Request
 from remuda.serving.near import is_own
 from remuda.serving.relay_exchange import HOLD_S, Counters, Exchange
 from remuda.serving.relay_reading import Event, RequestReader
 from remuda.serving.relay_upstream import watch_line
 
 if TYPE_CHECKING:
-    from remuda.serving.guard import Door
     from remuda.serving.relay_replay import Budget
     from remuda.serving.relay_room import Room
     from remuda.serving.relay_upstream import Pool
 
 LINGER_S: Final = 2.0
-"""An answer that came before the end of its request is read by the client before the connection is closed."""
+"""For the client to read its answer: closing on what is not read of it would take that away."""
 OWN: Final = b"/-/relay/"
 PROBE_S: Final = 1.0
 """After so long, whoever has ended its own side and waits is asked whether it still does."""
 LOOKS: Final = frozenset({b"GET", b"HEAD"})
 REASONS: Final = {
-    200: "OK", 400: "Bad Request", 401: "Unauthorized", 404: "Not Found", 405: "Method Not Allowed",
+    200: "OK", 400: "Bad Request", 404: "Not Found", 405: "Method Not Allowed",
     431: "Request Header Fields Too Large",
     501: "Not Implemented", 502: "Bad Gateway", 503: "Service Unavailable", 505: "HTTP Version Not Supported",
 }  # fmt: skip
@@ -42,18 +41,10 @@ class Client(asyncio.Protocol):
         address: that it comes from.
         budget: for what is kept of its requests.
         hold_s: how long a request waits for a router.
-        door: who may come in; None: everybody.
     """
 
     def __init__(
-        self,
-        pool: Pool,
-        counters: Counters,
-        room: Room,
-        address: str,
-        budget: Budget,
-        hold_s: float = HOLD_S,
-        door: Door | None = None,
+        self, pool: Pool, counters: Counters, room: Room, address: str, budget: Budget, hold_s: float = HOLD_S
     ) -> None:
         self.pool = pool
         self.counters = counters
@@ -61,12 +52,9 @@ class Client(asyncio.Protocol):
         self.budget = budget
         self.hold_s = hold_s
         self.is_known = False
-        """Whether it has asked for something; where there is a door, with a key."""
-        self._door = door
+        """Whether it has asked for something."""
         self._room = room
         self._transport: asyncio.Transport | None = None
-        self._buffer = bytearray()
-        """What is not read yet."""
         self._reader = RequestReader()
         self._exchange: Exchange | None = None
         self._lingers = False
@@ -81,7 +69,7 @@ class Client(asyncio.Protocol):
     def owes(self) -> bool:
         """Whether the rest of what it began to say is waited for."""
         if self._exchange is None:
-            return self._reader.in_head or bool(self._buffer or self._reader.events)
+            return self._reader.in_head
         return not (self._exchange.request_done or self._exchange.is_answered or self._is_held)
 
     @property
@@ -113,12 +101,11 @@ class Client(asyncio.Protocol):
             exchange.drop()
 
     def eof_received(self) -> bool:
-        """It says no more; whether it may wait for answers to what it has said, or is gone."""
+        """It says no more; whether it may wait for an answer to what it has said, or is gone."""
         exchange = self._exchange
-        is_complete = exchange.request_done if exchange is not None else self._is_full
-        if self._lingers or not is_complete:
+        if self._lingers or exchange is None or not exchange.request_done:
             return False
-        self._has_ended = True
+        exchange.keeps, self._has_ended = False, True
         if self._watching is None and self._transport is not None:
             watch_line(self._transport.get_extra_info("socket"), unsent=False)
             self._watch_half(told=False)
@@ -154,89 +141,59 @@ class Client(asyncio.Protocol):
         self._is_full = False
         if self._exchange is not None:
             self._exchange.hold_answer(hold=False)
-        elif not self._lingers:
-            self.pause(pause=False)
-            self.advance()
 
     def data_received(self, data: bytes) -> None:
-        """Bytes of requests."""
-        if self._lingers:
-            return
-        waits = self._is_full if self._exchange is None else self._exchange.request_done
-        if not waits and not self._buffer and len(data) <= self._reader.step:
-            self._reader.feed(data)
-        else:
-            self._buffer += data
-        self.advance()
+        """Bytes of a request. What comes before the last answer was read is thrown away: that answer is the last."""
+        if self._exchange is None and self._is_full and not self._lingers:
+            self.close()
+        at = 0
+        while at < len(data) and not self._lingers:
+            if self._exchange is not None and self._exchange.request_done:
+                self._exchange.keeps = False
+                return
+            step = self._reader.step
+            self._reader.feed(data[at : at + step])
+            at += step
+            self._advance()
 
-    def advance(self) -> None:
-        """Do what can be done with the bytes that are there."""
-        while self._transport is not None and not self._lingers:
+    def _advance(self) -> None:
+        """Do what can be done with what was read."""
+        events = self._reader.events
+        while events and not self._lingers:
             if self._exchange is None:
-                if self._is_full:  # answers to more requests would pile up here
-                    self.pause(pause=True)
-                    return
-                if not self._begin():
-                    return
-            elif self._exchange.request_done:
-                # What comes after the end of a request is the next one's, which waits.
-                if len(self._buffer) > HEAD_LIMIT:
-                    self.pause(pause=True)
-                return
-            elif (event := self._next()) is not None:
-                self._feed(self._exchange, event)
+                self._begin(events.popleft())
             else:
-                if self.owes:
-                    self._room.tells(self, anew=True)
-                return
+                self._feed(self._exchange, events.popleft())
+            if self._exchange is not None and self._exchange.request_done:
+                # Only the connection's end counts until it is answered, and that is seen by reading on.
+                self._exchange.keeps &= not self._has_more()
+                events.clear()
+                self.pause(pause=False)
+        if self._lingers or not self.owes:
+            return
+        self._room.tells(self, anew=self._exchange is not None)
 
-    def _next(self) -> Event | None:
-        """What it says next; None when that is not whole yet."""
-        reader = self._reader
-        while self._buffer and not reader.events:
-            step = reader.step
-            reader.feed(bytes(self._buffer[:step]))
-            del self._buffer[:step]
-        return reader.events.popleft() if reader.events else None
+    def _has_more(self) -> bool:
+        return bool(self._reader.events) or self._reader.in_head
 
-    def _begin(self) -> bool:
-        """Read a head; False when it is not whole yet, or the connection is over."""
-        event = self._next()
-        if event is None:
-            if self._has_ended:
-                self.close(linger=False)
-            elif self._reader.in_head:
-                self._room.tells(self, anew=False)
-            return False
+    def _begin(self, event: Event) -> None:
+        """Begin to answer."""
         if isinstance(event, Malformed):
             self.refuse(event.status, str(event), head_only=self._reader.method == b"HEAD")
-            return False
+            return
         assert isinstance(event, Request)
-        return self._take(event)
-
-    def _take(self, request: Request) -> bool:
-        """Begin to answer; whether the connection goes on."""
-        first = not self.is_known
-        if self._door is not None:
-            if not self._door.lets_in(request):
-                self.refuse(401, "the API key is missing or wrong: send it as `Authorization: Bearer KEY`",
-                            head_only=request.method == b"HEAD")  # fmt: skip
-                return False
-            self.is_known = not first or self._door.knows(request)
-            self.pool, request = self._door.leads(request)
-        elif request.path.startswith(OWN):
-            return self._answer_own(request)
-        else:
-            self.is_known = True
-        if not self._room.asks(self, looks=request.method in LOOKS, first=first):
+        if event.path.startswith(OWN):
+            self._answer_own(event)
+            return
+        first, self.is_known = not self.is_known, True
+        if not self._room.asks(self, looks=event.method in LOOKS, first=first):
             self.refuse(503, "as many requests are under way as the limit of open files allows; ask again", "busy",
-                        head_only=request.method == b"HEAD")  # fmt: skip
-            return False
-        if request.expects_continue and not self._buffer and not self._reader.events:
+                        head_only=event.method == b"HEAD")  # fmt: skip
+            return
+        if event.expects_continue and not self._reader.events:
             self.write(b"HTTP/1.1 100 Continue\r\n\r\n")
-        self._exchange = Exchange(self, request)
+        self._exchange = Exchange(self, event)
         self._exchange.start()
-        return True
 
     def _feed(self, exchange: Exchange, event: Event) -> None:
         if isinstance(event, bytes):
@@ -251,9 +208,10 @@ class Client(asyncio.Protocol):
             else:
                 self.refuse(event.status, str(event), head_only=exchange.request.method == b"HEAD")
 
-    def _answer_own(self, request: Request) -> bool:
-        """The relay's own paths; whether the connection goes on."""
-        keep, bare = request.keep_alive and request.framing.ends is Ends.AT_ONCE, request.method == b"HEAD"
+    def _answer_own(self, request: Request) -> None:
+        """The relay's own paths."""
+        keep = request.keep_alive and request.framing.ends is Ends.AT_ONCE and not self._has_more()
+        bare = request.method == b"HEAD"
         name = request.path.removeprefix(OWN)
         if name == b"health":
             self._say(200, {"status": "ok"}, keep=keep, head_only=bare)
@@ -264,7 +222,6 @@ class Client(asyncio.Protocol):
         else:
             self._say(404, _error("the relay has no such path", 404), keep=keep, head_only=bare)
         self._room.rests(self)
-        return keep
 
     def _is_near(self) -> bool:
         """Whether the client is a program of this user on this machine."""
@@ -287,27 +244,21 @@ class Client(asyncio.Protocol):
         )
         self.write(head.encode() + (b"" if head_only else data))
         if not keep:
-            self.close(linger=True)
+            self.close()
 
     def fail(self, exchange: Exchange, status: int, why: str) -> None:
         """The request gets no answer from a router."""
         self._exchange = None
-        keep = exchange.request.keep_alive and exchange.request_done
+        keep = exchange.keeps and exchange.request_done
         self._say(status, _error(why, status), keep=keep, head_only=exchange.request.method == b"HEAD")
-        self._go_on(keep=keep)
+        self._room.rests(self)
 
-    def finished(self, *, keep: bool, linger: bool = False) -> None:
+    def finished(self, *, keep: bool) -> None:
         """The answer is written; `keep`: the next request may come."""
         self._exchange = None
         if not keep:
-            self.close(linger=linger)
-        self._go_on(keep=keep)
-
-    def _go_on(self, *, keep: bool) -> None:
+            self.close()
         self._room.rests(self)
-        if keep:
-            self.pause(pause=False)
-            self.advance()
 
     def cut(self) -> None:
         """Break the connection off, so that the client sees that its answer is not whole."""
@@ -331,6 +282,7 @@ class Client(asyncio.Protocol):
 
     def pause(self, *, pause: bool) -> None:
         """Read no more of the request for now, or go on."""
+        pause = pause and self._exchange is not None and not self._exchange.request_done
         if pause is self._is_held or self._has_ended or self._transport is None or self._transport.is_closing():
             return
         self._is_held = pause
@@ -345,23 +297,23 @@ class Client(asyncio.Protocol):
         elif pause:
             self._room.waits(self)
 
-    def close(self, *, linger: bool) -> None:
-        """Close it when everything is written; with `linger` what the client still sends is read and thrown away."""
+    def close(self) -> None:
+        """Close it when everything is written and the client has read it; what that still sends is thrown away."""
         transport = self._transport
         if transport is None:
             return
         self._lingers = True
         self._room.rests(self)
-        if not linger or not transport.can_write_eof():
+        if self._has_ended or not transport.can_write_eof():
             transport.close()
             return
         self.pause(pause=False)
         transport.write_eof()
-        asyncio.get_running_loop().call_later(LINGER_S, transport.close)
+        self._watching = asyncio.get_running_loop().call_later(LINGER_S, transport.close)
 
 
 def _error(why: str, status: int, code: str = "") -> dict[str, Any]:
     """As OpenAI's servers say it."""
     kind = "invalid_request_error" if status < 500 else "server_error"
-    code = code or {401: "invalid_api_key", 502: "router_lost", 503: "no_router"}.get(status, "")
+    code = code or {502: "router_lost", 503: "no_router"}.get(status, "")
     return {"error": {"message": why, "type": kind, "param": None, "code": code or None}}

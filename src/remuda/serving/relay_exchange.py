@@ -65,8 +65,8 @@ class Exchange:
         self._why = "there is no router"
         self._finding: asyncio.Task[None] | None = None
         self._is_over = False
-        self._keeps = False
-        """Whether the client was told that it may send its next request on this connection."""
+        self.keeps = request.keep_alive
+        """Whether the client may send its next request on this connection, and is told so."""
 
     @property
     def is_answered(self) -> bool:
@@ -201,8 +201,8 @@ class Exchange:
         self._answer = answer
         self._replay.drop()
         # What is said now holds, even if the rest of the request comes before the end of the answer.
-        self._keeps = self.request.keep_alive and self.request_done and answer.framing.ends is not Ends.CLOSE
-        return answer_head(answer, minor=self.request.minor, close=not self._keeps)
+        self.keeps = self.keeps and self.request_done and answer.framing.ends is not Ends.CLOSE
+        return answer_head(answer, minor=self.request.minor, close=not self.keeps)
 
     def _limit_head(self, *, is_under_way: bool) -> None:
         """Who has begun to answer has some time for the rest of the head."""
@@ -221,7 +221,7 @@ class Exchange:
         upstream, self._upstream = self._upstream, None
         if upstream is not None:
             upstream.release(keep=clean and self.request_done and self._answer.keep_alive and self.request.minor > 0)
-        self.client.finished(keep=self._keeps, linger=not self.request_done)
+        self.client.finished(keep=self.keeps)
 
     def answer_lost(self, *, clean: bool) -> None:
         """The connection to the router is gone before the answer was whole."""

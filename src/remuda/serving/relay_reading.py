@@ -14,6 +14,7 @@ import httptools
 from remuda.serving.framing import (
     HEAD_LIMIT,
     QUIET_LIMIT,
+    VERSIONS,
     Answer,
     Ends,
     Framing,
@@ -29,7 +30,9 @@ from remuda.serving.framing import (
 
 FRAMING: Final = frozenset({b"content-length", b"transfer-encoding"})
 STEP: Final = 4 << 10
-"""Bytes that are read at once where requests may follow each other: small ones take more memory read than unread."""
+"""Bytes that are read at once where another request may follow: little is read that nobody answers."""
+
+_LINE_END: Final = len(b" HTTP/1.1\r\n")
 
 
 class End:
@@ -118,6 +121,8 @@ class RequestReader(_Reader):
         self._left = 0
         """Bytes of a body of known length that are still to come."""
         self._target = b""
+        self._line = b""
+        """The last bytes of the request line, up to its end."""
         self._request: Request | None = None
         """Whose body is under way."""
         self._is_over = self._is_again = False
@@ -138,11 +143,19 @@ class RequestReader(_Reader):
         if self._is_over:
             return
         anew = self._request is None and not self.in_head
+        self._note_line(data, anew=anew)
         try:
             self._parse(data)
         except httptools.HttpParserError as error:
             self._refuse(self._unread(error))
         self._spend(len(data), anew=anew)
+
+    def _note_line(self, data: bytes, *, anew: bool) -> None:
+        """The parser takes RTSP and ICE for HTTP, and does not tell. No request counts that begins behind another."""
+        self._line = b"" if anew else self._line
+        if not self._line.endswith(b"\n"):
+            line, end, _ = (data if self._line else data.lstrip(b"\r\n")).partition(b"\n")
+            self._line = (self._line + line + end)[-_LINE_END:]
 
     def close(self) -> None:
         """Nothing is read any more: the parser knows this reader, which knows the parser."""
@@ -205,7 +218,10 @@ class RequestReader(_Reader):
             return
         try:
             self._end_head()
-            request = make_request(self.method, self._target, self._parser.get_http_version(), self._headers)
+            version = self._parser.get_http_version()
+            if version in VERSIONS and not self._line.startswith(b" HTTP/"):
+                version = "of another protocol"
+            request = make_request(self.method, self._target, version, self._headers)
         except Malformed as error:
             self._refuse(error)
             return

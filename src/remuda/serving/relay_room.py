@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from remuda.serving.crowd import Crowd
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
     from remuda.serving.relay_connection import Client
     from remuda.serving.relay_exchange import Counters
@@ -31,22 +31,18 @@ class Room:
 
     Args:
         counters: know what is under way.
-        pools: connections to routers.
+        pool: connections to routers.
         descriptors: that the process may have.
         clock: seconds that only grow.
     """
 
     def __init__(
-        self,
-        counters: Counters,
-        pools: Sequence[Pool],
-        descriptors: int,
-        clock: Callable[[], float] = time.monotonic,
+        self, counters: Counters, pool: Pool, descriptors: int, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self.clients: set[Client] = set()
         self.most = max(FOR_LOOKS * 2, min(MOST, descriptors - RESERVE))
         self._counters = counters
-        self._pools = pools
+        self._pool = pool
         self._clock = clock
         self._crowd: Crowd[Client] = Crowd()
         self._told_at = -TELL_EVERY_S
@@ -60,7 +56,7 @@ class Room:
         return True
 
     def asks(self, client: Client, *, looks: bool, first: bool) -> bool:
-        """It has sent a whole head, its `first` or of no key; whether there is room for its request."""
+        """It has sent a whole head, maybe its `first`; whether there is room for its request."""
         if first:
             self._crowd.leaves(client)
         return self._make(self.most if looks else self.most - FOR_LOOKS, requests=1)
@@ -102,14 +98,12 @@ class Room:
     def _make(self, limit: int, *, clients: int = 0, requests: int = 0) -> bool:
         """Whether so many more have room below `limit`; idle ones go for them."""
         while True:
-            asked, held = self._counters.in_flight + requests, 0
-            for pool in self._pools:
-                held += pool.size
+            asked, held = self._counters.in_flight + requests, self._pool.size
             if len(self.clients) + clients + max(asked, held) <= limit:
                 return True
             self._tell()
             victim = self._crowd.stranger()
-            if victim is None and held > asked and any(pool.shed() for pool in self._pools):
+            if victim is None and held > asked and self._pool.shed():
                 continue
             victim = victim or self._crowd.longest(self._clock())
             if victim is None:

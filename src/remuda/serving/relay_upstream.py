@@ -14,9 +14,7 @@ from urllib.parse import urlsplit
 from remuda.wire import peer
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping
-
-    Dial = Callable[[str, int], Awaitable[socket.socket]]
+    from collections.abc import Mapping
 
 CONNECT_S: Final = 2.0
 """For one connection to a router; longer than any network of a cluster takes."""
@@ -205,9 +203,7 @@ def _refuse_strangers(upstream: Upstream) -> None:
 class Pool:
     """All connections to all routers."""
 
-    def __init__(self, dial: Dial | None = None) -> None:
-        """`dial`: opens a connection to a host and port, where that is not done as usual."""
-        self._dial = dial
+    def __init__(self) -> None:
         self.routers = Routers()
         self.changed = asyncio.Event()
         """Set, and replaced by a new one, whenever the routers change."""
@@ -243,12 +239,8 @@ class Pool:
         host, port = router.address
         loop = asyncio.get_running_loop()
         async with asyncio.timeout(CONNECT_S):
-            if self._dial is None:
-                _, upstream = await loop.create_connection(lambda: Upstream(self, router), host, port)
-                _refuse_strangers(upstream)
-            else:
-                line = await self._dial(host, port)
-                _, upstream = await loop.create_connection(lambda: Upstream(self, router), sock=line)
+            _, upstream = await loop.create_connection(lambda: Upstream(self, router), host, port)
+        _refuse_strangers(upstream)
         return upstream
 
     def drop_idle(self, router: RouterAt) -> None:

@@ -22,7 +22,10 @@ CONTROL_KEY_ENV: Final = "REMUDA_ROUTER_CONTROL_KEY"
 
 #: A router starts in 0.3 s and is the one part that must be back at once, for ever. One that was well for ten seconds
 #: is in no crash loop.
-PROBE: Final = Probe(interval_s=2.0, timeout_s=2.0, startup_timeout_s=60.0, stall_s=0.0, unhealthy_restart_after_s=10.0)
+#: One that is busy answers late: a restart would cut all that it works on.
+PROBE: Final = Probe(
+    interval_s=2.0, timeout_s=10.0, startup_timeout_s=60.0, stall_s=0.0, unhealthy_restart_after_s=60.0
+)
 RESTART: Final = NodeRestart(
     policy="always", max_restarts=20, backoff_initial_s=0.2, backoff_max_s=5.0, heal_after_s=60.0
 )

@@ -121,15 +121,13 @@ class SmgRouter:
         addresses = [str(worker["labels"][METRICS_LABEL]) for worker in everyone if is_waiting_room(worker)]
         samples: Samples = ()
         if addresses:
-            answer = await call("GET", beside(base_url, addresses[0]), key=keys.control or keys.api)
+            answer = await call("GET", beside(base_url, addresses[0]))
             samples = parse(answer.body.decode(errors="replace"))
         return summarize([worker for worker in everyone if not is_waiting_room(worker)], samples)
 
 
 def beside(base_url: str, address: str) -> str:
-    """`address` as it is reached from where the router is `base_url`: the launcher knows loopback, or a path only."""
-    if address.startswith("/"):
-        return base_url + address
+    """`address` as it is reached from where the router is `base_url`: the launcher knows loopback only."""
     host = urlsplit(base_url).hostname or ""
     parts = urlsplit(address)
     return parts._replace(netloc=f"{f'[{host}]' if ':' in host else host}:{parts.port}").geturl()

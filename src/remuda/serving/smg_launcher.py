@@ -24,14 +24,12 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 from urllib.parse import urlsplit
 
 from remuda.base import descriptors
-from remuda.serving.guard import METRICS, Inside, serve
-from remuda.serving.relay import open_listener
-from remuda.serving.signed import LOOPBACK, close_to_others, make_key
 from remuda.wire import peer
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+LOOPBACK: Final = "127.0.0.1"
 POLL_S: Final = 0.2
 INSTALL: Final = "pip install 'remuda[router]'"
 LABEL: Final = "remuda"
@@ -140,37 +138,6 @@ def end_with_parent(parent: int) -> None:
         os._exit(0)
 
 
-def set_door(host: str, port: int, keys: frozenset[str]) -> tuple[str, int, int]:
-    """Start the process that asks for the key at `host` and `port`; where smg and its metrics listen instead.
-
-    Raises:
-        SystemExit: the port is taken.
-    """
-    try:
-        listener = open_listener(host, port)
-    except OSError as error:
-        parser().exit(1, f"smg_launcher: cannot listen on {host}:{port}: {error.strerror or error}\n")
-    inside = Inside(free_port(LOOPBACK), free_port(LOOPBACK), make_key())
-    if not inside.line_key:
-        sys.stderr.write("smg_launcher: this kernel signs no connections: others on this machine reach smg itself\n")
-    ready, tell = os.pipe()
-    parent = os.getpid()
-    if os.fork() == 0:
-        os.close(tell)
-        end_with_parent(parent)
-        serve(listener, keys, inside, ready)
-        os._exit(0)
-    os.close(ready)
-    listener.close()
-
-    def close_up() -> None:
-        close_to_others(frozenset({inside.port, inside.metrics_port}), inside.line_key)
-        os.write(tell, b"1")
-
-    threading.Thread(target=close_up, daemon=True).start()
-    return LOOPBACK, inside.port, inside.metrics_port
-
-
 class WaitingRoomServer(ThreadingHTTPServer):
     """Serves it on a free port, so that one who connects and says nothing keeps smg from nothing."""
 
@@ -272,17 +239,13 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
         args.control_plane_api_keys = [("remuda", "remuda", control_key, "admin")]
     # Removed members leave the list at once; requests in flight there run on. There is no flag for it.
     args.drain_settle_secs = 0
-    local = "127.0.0.1" if args.host == "0.0.0.0" else args.host  # noqa: S104 - compared, not bound
+    local = LOOPBACK if args.host == "0.0.0.0" else args.host  # noqa: S104 - compared, not bound
     netloc = f"[{local}]" if ":" in local else local
     base_url = f"http://{netloc}:{args.port}"
-    if api_key:
-        args.host, args.port, args.prometheus_port = set_door(args.host, args.port, frozenset({api_key, control_key}))
-        metrics = METRICS
-    else:
-        args.prometheus_port = free_port(args.host)
-        metrics = f"http://{netloc}:{args.prometheus_port}/metrics"
-    args.prometheus_host = args.host
+    # Where smg itself listens, as the host asks for both from where it is: on a cluster, from another machine.
+    args.prometheus_host, args.prometheus_port = args.host, free_port(args.host)
     if options.model:
+        metrics = f"http://{netloc}:{args.prometheus_port}/metrics"
         open_waiting_room(base_url, options.model, control_key or api_key, metrics)
     launch_router(args)
     sys.exit(0)

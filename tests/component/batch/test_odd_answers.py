@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import shutil
+import threading
+from contextlib import suppress
+from socketserver import StreamRequestHandler, ThreadingTCPServer
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -314,3 +317,66 @@ def test_what_an_older_version_stored_is_written(
     assert [row["completion_tokens"] for row in found] == [None, None, None, 2]
     assert [row["finish_reason"] for row in found] == ["7", '{"x":1}', "", "stop"]
     assert stub.stats()["requests"] == 4
+
+
+ANSWER = b'{"choices": [{"message": {"content": "fine"}}]}'
+WHOLE = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(ANSWER), ANSWER)
+EARLY = b"HTTP/1.1 103 Early Hints\r\n\r\n"
+HEAD = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+
+
+@pytest.fixture
+def saying() -> Iterator[Callable[..., str]]:
+    """Start a server that says this to each POST, and then something over and over if it is to; returns its address."""
+    servers: list[ThreadingTCPServer] = []
+
+    def start(first: bytes, then: bytes = b"") -> str:
+        class Handler(StreamRequestHandler):
+            def handle(self) -> None:
+                length = 0
+                with suppress(OSError):
+                    while line := self.rfile.readline():
+                        if line.lower().startswith(b"content-length:"):
+                            length = int(line.split(b":")[1])
+                        if line == b"\r\n":
+                            self.rfile.read(length)
+                            self.wfile.write(first if length else WHOLE)
+                            while length and then:
+                                self.wfile.write(then)
+
+        made = ThreadingTCPServer(("127.0.0.1", 0), Handler)
+        made.daemon_threads = True
+        threading.Thread(target=made.serve_forever, daemon=True).start()
+        servers.append(made)
+        return f"http://127.0.0.1:{made.server_address[1]}"
+
+    yield start
+    for made in servers:
+        made.shutdown()
+        made.server_close()
+
+
+def test_eight_announcements_before_each_answer_are_passed_over(
+    saying: Callable[..., str], prompts: Prompts, run: Run
+) -> None:
+    assert run(saying(EARLY * 8 + WHOLE), prompts(["a", "b", "c"]), max_concurrency=1).failed == 0
+
+
+@pytest.mark.parametrize("said", [(EARLY * 9 + WHOLE,), (b"", EARLY * 1000)], ids=["nine", "without end"])
+def test_who_announces_an_answer_without_end_does_not_hold_a_row(
+    saying: Callable[..., str], prompts: Prompts, run: Run, rows: Rows, said: tuple[bytes, ...]
+) -> None:
+    assert run(saying(*said), prompts(["a"]), retries=0, timeout_s=60.0).failed == 1
+    assert "more than 8 times that its answer will come" in rows()[0]["error"]
+
+
+@pytest.mark.parametrize(
+    ("first", "then"),
+    [(HEAD, b"1\r\na\r\n" * 100), (HEAD + b"1;", b"a=b;" * 1000), (b"", b"\r\n" * 1000)],
+    ids=["chunks", "an extension", "empty lines"],
+)
+def test_an_answer_without_end_ends_with_the_timeout(
+    saying: Callable[..., str], prompts: Prompts, run: Run, rows: Rows, first: bytes, then: bytes
+) -> None:
+    assert run(saying(first, then), prompts(["a"]), retries=0, timeout_s=0.5).failed == 1
+    assert rows()[0]["error"].startswith("no answer within 0.5 s")

@@ -6,17 +6,15 @@ import resource
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.component.serving.conftest import Server, status_of
 from tests.component.serving.crowding import END, FEW, HALF, in_the_crowd, limits, stream
 from tests.component.serving.test_relay_process import name, start
-from tests.component.serving.test_smg import ask, sync, urls
-
-from remuda.serving.router import Keys
+from tests.component.serving.test_smg import ask
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    from tests.component.serving.conftest import Server
     from tests.component.serving.crowding import Crowd
 
     Start = Callable[..., Server]
@@ -36,18 +34,6 @@ def test_the_relay_answers_all_who_ask(serve: Start, engine: Start, tmp_path: Pa
     assert list(words)[-2:] == END
     assert server.process is not None
     assert server.process.poll() is None
-
-
-@pytest.mark.parametrize("text", [b"", HALF], ids=["silent", "half a head"])
-async def test_the_door_of_a_router_with_a_key(router: Start, engine: Start, crowd: Crowd, text: bytes) -> None:
-    server, replica = router(api_key="s3cr3t", control_key="c0ntr0l", descriptors=FEW), engine("--token-s", "0.05")
-    await sync(server.url, urls(replica), Keys(api="s3cr3t", control="c0ntr0l"))
-    words = stream(server.url, "s3cr3t")
-    assert next(words).startswith(b"data: ")
-    crowd(server, text)
-    assert [in_the_crowd(lambda: ask(server.url, key="s3cr3t")[0]) for _ in range(10)] == [200] * 10
-    assert in_the_crowd(lambda: status_of(f"{server.url}/health")) == 200, "as the watchdog asks"
-    assert list(words)[-2:] == END
 
 
 def test_what_stands_in_front_takes_all_that_it_may_open(router: Start) -> None:

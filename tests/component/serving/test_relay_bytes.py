@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from tests.component.serving.relaying import ScriptedRouter, Talk, on_both_loops, relaying
+from tests.component.serving.relaying import ScriptedRouter, Talk, on_both_loops, relaying, until
 from tests.relaycases import REQUESTS
 from tests.relaysim import Message, read_answers, read_requests, say_ok
 
@@ -45,6 +45,9 @@ async def test_all_requests_of_the_table(tmp_path: Path) -> None:
             recording.seen.clear()
             talk = await bench.client()
             await talk.say(case.data)
+            if case.later:
+                await until(lambda: recording.seen and not bench.counters.in_flight)
+                await talk.say(case.later)
             await talk.end()
             said = await talk.rest()
             answers = read_answers(said, [request.first[0] for request in recording.seen])

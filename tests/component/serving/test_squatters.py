@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -11,10 +13,11 @@ from tests.component.serving.relaying import on_both_loops, post, relaying
 
 from remuda.base.errors import Unavailable
 from remuda.control import swarms
-from remuda.serving import signed, smg_launcher
+from remuda.serving import smg_launcher
 from remuda.serving.nginx import NginxRouter
 from remuda.serving.router import Keys
 from remuda.serving.smg import SmgRouter
+from remuda.serving.smg_launcher import LABEL, METRICS_LABEL
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -67,11 +70,24 @@ def test_the_launcher_tells_no_key(squatter: Squatter, lets_go: bool) -> None:
     refused(squatter)
 
 
-@both
-async def test_the_door_passes_nothing_on_where_the_kernel_signs_nothing(squatter: Squatter, lets_go: bool) -> None:
-    squatter.takes(lets_go=lets_go)
-    with pytest.raises(OSError, match="another user"):
-        await signed.connect(squatter.port, b"")
+async def test_metrics_of_somebody_else_are_not_believed(squatter: Squatter) -> None:
+    squatter.takes(answer=ANSWER)
+    room = {LABEL: "waiting-room", METRICS_LABEL: f"http://127.0.0.1:{squatter.port}/metrics"}
+
+    class Router(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(json.dumps({"workers": [{"url": "http://127.0.0.1:1", "labels": room}]}).encode())
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Router) as router:
+        threading.Thread(target=router.serve_forever, daemon=True).start()
+        with pytest.raises(Unavailable, match="another user"):
+            await smg_stats(f"http://127.0.0.1:{router.server_port}")
+        router.shutdown()
     refused(squatter)
 
 

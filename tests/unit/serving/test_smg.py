@@ -12,11 +12,12 @@ import pytest
 
 from remuda.base.errors import InputError
 from remuda.base.prometheus import parse, quantile, total
+from remuda.node.machine import ENDING, UNHEALTHY, Life, Probed, Spawned, Start, Tick, step
 from remuda.plan.model import HOST_MARK, PORT_MARK, Endpoint, Group, Role, Secret
 from remuda.serving.router import NO_KEYS, Keys, RouterSettings, router_named
-from remuda.serving.signed import LOOPBACK
 from remuda.serving.smg import SmgRouter, beside, summarize
-from remuda.serving.smg_launcher import LABEL, WaitingRoom, WaitingRoomServer, parser
+from remuda.serving.smg_launcher import LABEL, LOOPBACK, WaitingRoom, WaitingRoomServer, parser
+from remuda.wire.child import ChildSpec, HealthProbe
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -66,6 +67,32 @@ def test_it_holds_the_port_of_the_endpoint() -> None:
     assert (flag(made, "--host"), flag(made, "--port")) == (HOST_MARK, PORT_MARK)
     assert made.probe is not None
     assert made.probe.path == "/health"
+
+
+def probed(seconds: int, *, answers_at: int = 0) -> Life:
+    """A router that was ready, and answered once after so many seconds if at all."""
+    made = group()
+    assert made.probe is not None
+    said = {name: value for name, value in made.probe.model_dump().items() if name != "bearer"}
+    spec = ChildSpec(
+        token="t", workload="w", task="router/0", attempt=1, argv=["smg"], run_dir="/r", probe=HealthProbe(**said)
+    )
+    life, _ = step(spec, Life(), Start(), 0.0)
+    for event in (Spawned(), Probed(200)):
+        life, _ = step(spec, life, event, 0.0)
+    for now in range(1, seconds + 1):
+        life, _ = step(spec, life, Probed(200) if now == answers_at else Probed(0, "late"), float(now))
+        life, _ = step(spec, life, Tick(), float(now))
+    return life
+
+
+def test_a_router_is_begun_again_when_it_does_not_answer_for_a_minute_and_not_when_it_is_busy() -> None:
+    assert probed(60).phase == UNHEALTHY
+    assert probed(62).phase == ENDING
+    assert probed(100, answers_at=50).phase == UNHEALTHY
+    probe = group().probe
+    assert probe is not None
+    assert probe.timeout_s == 10.0, "a late answer is one"
 
 
 def test_keys_go_by_reference() -> None:
@@ -160,6 +187,16 @@ def waiting_room() -> Iterator[int]:
     yield server.server_port
     server.shutdown()
     server.server_close()
+
+
+def test_the_waiting_room_tells_nobody_but_smg_which_model_it_is(
+    waiting_room: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(WaitingRoom, "key", "of smg")
+    for key, status in (("", 401), ("Bearer wrong", 401), ("Bearer of smg", 200)):
+        with closing(http.client.HTTPConnection(LOOPBACK, waiting_room, timeout=90)) as line:
+            line.request("GET", "/v1/models", headers={"authorization": key})
+            assert line.getresponse().status == status
 
 
 def test_who_says_nothing_keeps_smg_out_of_no_waiting_room(waiting_room: int, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,15 +18,13 @@ if TYPE_CHECKING:
     from remuda.bench.crew import Live
     from remuda.bench.load import Load
     from remuda.bench.point import Point
-    from remuda.control.bench import Measured
+    from remuda.control.bench import Measured, Plan
     from remuda.specs.resolve import Override
 
-#: What a shell sees of a verdict.
-INVALID, SUSPECT = 10, 11
 _COLUMNS: Final = (
     "point", "load", "requests", "ttft p50", "ttft p99", "tpot p50", "tpot p99", "out tok/s", "req/s", "verdict",
 )  # fmt: skip
-_OURS: Final = frozenset({"file", "as_json", "again", "allow_suspect", "allow_changed_rules"})
+_OURS: Final = frozenset({"file", "as_json", "again", "allow_suspect", "allow_changed_rules", "detach"})
 _PAIRS: Final = frozenset({"headers", "meta", "validity"})
 
 
@@ -62,6 +60,7 @@ def _load_options(command: Any) -> Any:
         click.option("--validity", multiple=True, metavar="RULE=VALUE", help="Another threshold, e.g. V12.window=5s."),
         click.option("--repeats", help="Measure each point so often."),
         click.option("--again", is_flag=True, help="Measure also what was measured before."),
+        click.option("--detach", is_flag=True, help="Return at once; it goes on as a job: remuda job wait."),
         click.option("--allow-suspect", is_flag=True, help="Exit code 0 for suspect points."),
         click.option("--allow-changed-rules", is_flag=True, help="Exit code 0 for points valid under changed rules."),
         click.option("--json", "as_json", is_flag=True, help="Print the points as JSON."),
@@ -105,11 +104,13 @@ def run(file: Path | None, **options: Any) -> int:
 
 def _run(file: Path | None, options: dict[str, Any]) -> int:
     from remuda.base.errors import Interrupted
-    from remuda.bench.verdict import INVALID as IS_INVALID
     from remuda.control import bench as control
+    from remuda.control.benchjob import exit_code
 
     kept = control.store()
     plan = control.plan(control.read(file, _overrides(options)), say)
+    if options["detach"]:
+        return _detach(plan, options)
     found: list[Measured] = []
     try:
         with _progress() as show:
@@ -122,12 +123,30 @@ def _run(file: Path | None, options: dict[str, Any]) -> int:
         words = f"{len(found)} points are kept; the one under way was cut short and does not count"
         raise Interrupted(words, hint="type it again: what is kept is not measured again") from None
     _show_table(found, as_json=options["as_json"])
-    points = [one.point for one in found]
-    if any(point.verdict == IS_INVALID for point in points):
-        return INVALID
-    suspect = any(point.verdict != "valid" for point in points) and not options["allow_suspect"]
-    changed = any(point.changed for point in points) and not options["allow_changed_rules"]
-    return SUSPECT if suspect or changed else 0
+    return exit_code([one.point for one in found], **_allowed(options))
+
+
+def _allowed(options: dict[str, Any]) -> dict[str, bool]:
+    return {"allow_suspect": options["allow_suspect"], "allow_changed": options["allow_changed_rules"]}
+
+
+def _detach(plan: Plan, options: dict[str, Any]) -> int:
+    from remuda.base.paths import state_paths
+    from remuda.cli.submitting import left
+    from remuda.control import benchjob, drivers, jobs
+    from remuda.control.client import connect
+
+    spec, client = plan.spec, connect()
+    place = drivers.place_of(client, spec.name) if spec.name else None
+    folder = jobs.JobFolder(state_paths(), jobs.new_id(f"bench-{spec.name or 'endpoint'}"))
+    folder.create({
+        "kind": "benchmark", "what": f"{len(plan.loads)} loads on {plan.sources[0].base}", "input": "", "output": "",
+        "swarm": spec.name, "detached": True, "progress": "", "backend": place.swarm.backend if place else "local",
+    })  # fmt: skip
+    with drivers.accepted(folder):
+        benchjob.write(folder, plan, endpoint_file=place.endpoint_file if place else "", **_allowed(options))
+        drivers.send_driver(client, folder, [source.key_env for source in plan.sources], place)
+    return left(folder, place)
 
 
 def _overrides(options: dict[str, Any]) -> list[Override]:

@@ -251,13 +251,15 @@ def logs(job_id: str, follow: bool, tail: int, raw: bool) -> None:
 @click.argument("job_id")
 @click.option("--json", "as_json", is_flag=True, help="Print the last state as JSON.")
 def wait(job_id: str, as_json: bool) -> int:
-    """Wait until the job has ended. Exit code 0: done, and no row has an error."""
+    """Wait until the job has ended. Exit code 0: done, and no row has an error; of a benchmark, its verdict's."""
     from remuda.base.paths import state_paths
     from remuda.control import jobs
 
     state = jobs.ended(state_paths(), _host(), job_id)
     show_state(state, as_json=as_json)
-    return 0 if state.state == jobs.DONE and not state.summary.get("failed") else 1
+    if state.state != jobs.DONE:
+        return 1
+    return int(state.summary.get("exit_code", 1 if state.summary.get("failed") else 0))
 
 
 @job.command()

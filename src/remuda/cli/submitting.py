@@ -53,7 +53,7 @@ def submit(job_class: str, options: dict[str, Any]) -> int:
         with drivers.accepted(folder):
             drivers.send_job(connect(), folder, request, place)
         if options["detach"]:
-            return _left(folder, place)
+            return left(folder, place)
         return following.follow_job(folder, as_json=options["as_json"])
 
 
@@ -74,7 +74,8 @@ def _backend(place: Beside | None) -> str:
     return place.swarm.backend if place is not None else "local"
 
 
-def _left(folder: JobFolder, place: Beside | None) -> int:
+def left(folder: JobFolder, place: Beside | None) -> int:
+    """Say where a job runs that nobody waits for."""
     where = "runs under the host" if place is None else f"runs on {place.swarm.backend}, beside {place.swarm.name}"
     say(f"job {folder.id} {where}: remuda job status {folder.id}")
     echo(folder.id)
@@ -186,5 +187,5 @@ def submit_script(script: Path, args: Sequence[str], options: dict[str, Any]) ->
         with drivers.accepted(folder):
             drivers.send_script(connect(), folder, wanted, max_failures=options["retries"] + 1, place=place)
         if options["detach"]:
-            return _left(folder, place)
+            return left(folder, place)
         return following.follow_script(folder)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import orjson
 
@@ -35,13 +35,45 @@ if TYPE_CHECKING:
     from remuda.specs.load import Loaded
 
 
+#: What a point says of the job that measured it.
+JOB: Final = "job"
+
+
+@dataclass(frozen=True)
+class Source:
+    """Who is measured, without keys: a job's driver reads it elsewhere.
+
+    Attributes:
+        base: URL.
+        model: name of the model; empty for the only one that is served.
+        key_env: variable with the key.
+        key_file: file with the key.
+        swarm: its name, where its host can be asked how many replicas are ready.
+        is_own: it is a swarm of this user.
+        engines: addresses of its replicas.
+        replicas: asked for.
+    """
+
+    base: str
+    model: str
+    key_env: str = ""
+    key_file: str = ""
+    swarm: str = ""
+    is_own: bool = False
+    engines: tuple[str, ...] = ()
+    replicas: int = 0
+
+
 @dataclass(frozen=True)
 class Plan:
     """What a benchmark measures: every load on every target, `repeats` times."""
 
     spec: BenchmarkSpec
+    sources: list[Source]
     sessions: list[Session]
     loads: list[Load]
+    job: str = ""
+    """Of which this is the driver."""
 
 
 @dataclass(frozen=True)
@@ -90,14 +122,24 @@ def plan(loaded: Loaded[BenchmarkSpec], say: Callable[[str], None]) -> Plan:
             hint = "write --endpoint http://HOST:PORT, and --api chat or completions for the path"
             raise InputError(f"{url!r} is a path, not the URL of an endpoint", hint=hint, where="--endpoint")
     try:
-        terms = Terms(read_thresholds(spec.validity), spec.slo, spec.goodput, spec.meta)
+        read_thresholds(spec.validity)
     except InputError as error:
         raise loaded.locate(error) from error
-    found = loads_of(spec)
-    for load in found:
+    for load in loads_of(spec):
         loads.check(load)
-    ours = [_of_swarm(spec, say)] if spec.name else [_of_endpoint(spec, url) for url in spec.endpoint]
-    return Plan(spec, [Session(target, terms) for target in ours], found)
+    return plan_of(spec, [_of_swarm(spec, say)] if spec.name else [_of_endpoint(spec, url) for url in spec.endpoint])
+
+
+def plan_of(spec: BenchmarkSpec, sources: list[Source], *, job: str = "") -> Plan:
+    """The same for sources that are known.
+
+    Raises:
+        InputError: a key is missing, or a header is none.
+    """
+    meta = {**spec.meta, **({JOB: job} if job else {})}
+    terms = Terms(read_thresholds(spec.validity), spec.slo, spec.goodput, meta)
+    sessions = [Session(_target(spec, source), terms) for source in sources]
+    return Plan(spec, sources, sessions, loads_of(spec), job)
 
 
 def loads_of(spec: BenchmarkSpec) -> list[Load]:
@@ -119,35 +161,44 @@ def _headers(spec: BenchmarkSpec) -> tuple[tuple[str, str], ...]:
     return tuple(spec.headers.items())
 
 
-def _of_endpoint(spec: BenchmarkSpec, url: str) -> Target:
-    secret = spec.api_key.reference() if spec.api_key else None
-    key_env = secret.env if secret else ""
-    target = targets.of_endpoint(url, spec.model, key_env)
-    key = secret.read() if secret else ""
-    if not secret and target.api_key_env:
-        key = SecretRef(env=target.api_key_env).read()
-    hardware = Hardware(spec.gpus, spec.gpu_type)
-    return Target(Place(target.endpoint, key, _headers(spec)), target.model, hardware=hardware)
+def _target(spec: BenchmarkSpec, source: Source) -> Target:
+    key = SecretRef(file=source.key_file, env=source.key_env).read() if source.key_file or source.key_env else ""
+    engines = tuple(Place(base, key, is_own=True) for base in source.engines)
+
+    def ready() -> int:
+        return int(connect().get(api_path(source.swarm))["ready"])
+
+    return Target(
+        Place(source.base, key, _headers(spec), is_own=source.is_own), source.model, engines,
+        Hardware(spec.gpus, spec.gpu_type, source.replicas), ready if source.swarm else None,
+    )  # fmt: skip
 
 
-def _of_swarm(spec: BenchmarkSpec, say: Callable[[str], None]) -> Target:
+def _of_endpoint(spec: BenchmarkSpec, url: str) -> Source:
+    secret = spec.api_key
+    target = targets.of_endpoint(url, spec.model, secret.env if secret else "")
+    key_file = secret.file if secret else ""
+    return Source(target.endpoint, target.model, target.api_key_env if not key_file else "", key_file)
+
+
+def _of_swarm(spec: BenchmarkSpec, say: Callable[[str], None]) -> Source:
     target = targets.of_swarm(spec.name, spec.model, "", say)
-    key = SecretRef(file=target.api_key_file).read() if target.api_key_file else ""
-    client = connect()
-    view = client.get(api_path(spec.name))
+    view = connect().get(api_path(spec.name))
     engines = tuple(
-        Place(task["url"].rstrip("/").removesuffix("/v1"), key, is_own=True)
+        task["url"].rstrip("/").removesuffix("/v1")
         for task in view["tasks"] if task["role"] == "replica" and task["url"]
     )  # fmt: skip
-    hardware = Hardware(spec.gpus, spec.gpu_type, int(view["wanted"]))
-    place = Place(target.endpoint, key, _headers(spec), is_own=True)
-    return Target(place, target.model, engines, hardware, lambda: int(client.get(api_path(spec.name))["ready"]))
+    return Source(
+        target.endpoint, target.model, key_file=target.api_key_file, swarm=spec.name, is_own=True, engines=engines,
+        replicas=int(view["wanted"]),
+    )  # fmt: skip
 
 
 def run(plan: Plan, kept: Store, show: Callable[[Load, Live], None], *, again: bool = False) -> Iterator[Measured]:
     """Measure all points, one after the other; yields each when it is stored.
 
-    Points that were measured before and count are not measured again, unless `again`.
+    Points that were measured before and count are not measured again, unless `again`. A job counts its own points only,
+    whatever their verdict.
 
     Raises:
         RemudaError: a point cannot be measured.
@@ -157,7 +208,11 @@ def run(plan: Plan, kept: Store, show: Callable[[Load, Live], None], *, again: b
     for repeat in range(plan.spec.repeats):
         for load in plan.loads:
             for session in plan.sessions:
-                known = [point for point in kept.of(session.address(load)) if point.verdict != INVALID]
+                known = [
+                    point
+                    for point in kept.of(session.address(load))
+                    if (point.meta.get(JOB) == plan.job if plan.job else point.verdict != INVALID)
+                ]
                 if len(known) > repeat and not again:
                     yield Measured(known[repeat], is_stored=True)
                     continue

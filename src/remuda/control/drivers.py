@@ -175,6 +175,19 @@ def send_script(
     _send(client, folder, new_suffix(8), argv, env, secrets, max_failures=max_failures, place=place)
 
 
+def send_driver(
+    client: HostClient, folder: JobFolder, variables: Sequence[str] = (), place: Beside | None = None
+) -> None:
+    """Hand a driver to the host that finds in its folder what to do, and keys in those variables.
+
+    Raises:
+        InputError: a secret is missing, or the cluster cannot be asked for such a job.
+    """
+    secrets = {name: Secret(env=name) for name in variables if name}
+    argv, env = _driver_argv(folder), _driver_env(folder)
+    _send(client, folder, new_suffix(8), argv, env, secrets, max_failures=5, place=place)
+
+
 def script_env(script: Script, endpoint: str, *, has_key: bool) -> dict[str, str]:
     """What a script finds in its environment, the key aside."""
     env = {"ENDPOINT": endpoint, "MODEL": script.model, "OPENAI_BASE_URL": f"{endpoint}/v1"}
@@ -235,6 +248,10 @@ def drive(path: Path, paths: StatePaths) -> int:
     folder = JobFolder(paths, path.name)
     if (folder.path / SCRIPT).exists():
         return _drive_script(folder)
+    if (folder.path / "bench.json").exists():
+        from remuda.control import benchjob
+
+        return benchjob.drive(folder)
     from remuda.batch.address import EndpointGone
     from remuda.batch.request import JobRequest
     from remuda.batch.show import ProgressView, summary_lines

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
 import time
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -31,14 +33,21 @@ LOOSE = [
 SMALL = ["--isl", "40", "--osl", "8", "--requests", "24", *LOOSE, "--allow-changed-rules"]
 
 
-@pytest.fixture
-def engine() -> Iterator[str]:
-    words = [sys.executable, "-m", "remuda.testing.engine", "--port", "0", "--token-s", "0.002"]
-    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as process:
+@contextmanager
+def serving(*flags: str, env: dict[str, str] | None = None) -> Iterator[str]:
+    """A server process with those flags; its URL."""
+    words = [sys.executable, "-m", "remuda.testing.engine", "--port", "0", "--token-s", "0.002", *flags]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True, env={**os.environ, **(env or {})}) as process:
         assert process.stdout is not None
         port = process.stdout.readline().split()[-1].rpartition(":")[2].strip("/")
         yield f"http://127.0.0.1:{port}"
         process.kill()
+
+
+@pytest.fixture
+def engine() -> Iterator[str]:
+    with serving() as url:
+        yield url
 
 
 def bench(home: Home, *words: str, code: int | Sequence[int] = 0) -> subprocess.CompletedProcess[str]:

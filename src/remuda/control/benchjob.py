@@ -1,0 +1,139 @@
+"""A benchmark as a job: sent to the supervisor, and driven here or beside a swarm on a cluster."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from contextlib import suppress
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from remuda.base.errors import InputError, NotFound, Rejected, RemudaError
+from remuda.base.files import write_atomic
+from remuda.bench.verdict import INVALID, VALID
+from remuda.control import bench
+from remuda.control.jobs import DONE, OUTCOME, failure
+from remuda.specs.benchmark import BenchmarkSpec
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from remuda.bench.crew import Live
+    from remuda.bench.load import Load
+    from remuda.bench.point import Point
+    from remuda.control.bench import Plan
+    from remuda.control.jobs import JobFolder
+
+BENCH: Final = "bench.json"
+_PROGRESS_FILE: Final = "REMUDA_PROGRESS_FILE"
+"""Where a task says how far it is; the node program sets it."""
+_CODES: Final = {"invalid": 10, "suspect": 11}
+_TELL_S: Final = 5.0
+_ENDPOINT_WAIT_S: Final = 600.0
+#: What another attempt would meet again.
+_LASTING: Final = (InputError, NotFound, Rejected)
+
+
+def exit_code(points: Sequence[Point], *, allow_suspect: bool = False, allow_changed: bool = False) -> int:
+    """What a shell sees of verdicts: 10 when one is invalid, 11 when one is suspect or valid under changed rules."""
+    if any(point.verdict == INVALID for point in points):
+        return _CODES["invalid"]
+    suspect = any(point.verdict != VALID for point in points) and not allow_suspect
+    changed = any(point.changed for point in points) and not allow_changed
+    return _CODES["suspect"] if suspect or changed else 0
+
+
+def write(folder: JobFolder, plan: Plan, *, endpoint_file: str = "", **allowed: bool) -> None:
+    """Put what the driver needs into the job's folder; keys stay where they are.
+
+    Args:
+        folder: of the job.
+        plan: what to measure.
+        endpoint_file: where the driver finds the endpoint, if it runs on a cluster beside its swarm.
+        allowed: see `exit_code`.
+    """
+    folder.write(BENCH, {
+        "spec": json.loads(plan.spec.model_dump_json()), "sources": [asdict(source) for source in plan.sources],
+        "endpoint_file": endpoint_file, "allowed": allowed,
+    })  # fmt: skip
+
+
+def drive(folder: JobFolder) -> int:
+    """Measure what the folder says, and leave the verdict in it.
+
+    Points that this job has measured are neither measured again nor judged again: a driver that is started again goes
+    on behind them, whatever their verdict is.
+
+    Returns:
+        0 when the job has ended, well or not: its folder says how; else the error's own code.
+    """
+    told = folder.read(BENCH)
+    try:
+        found = _measure(folder, told)
+    except _LASTING as error:
+        _say(f"{error}\n{error.hint}".strip())
+        folder.write(OUTCOME, failure(error))
+        return 0
+    except RemudaError as error:
+        _say(f"{error}\n{error.hint}".strip())
+        return error.exit_code
+    counts = {word: sum(1 for point in found if point.verdict == word) for word in (VALID, "suspect", INVALID)}
+    words = ", ".join(f"{count} {word}" for word, count in counts.items() if count)
+    numbers = {"points": len(found), **counts, "exit_code": exit_code(found, **told["allowed"])}
+    folder.write(OUTCOME, {"state": DONE, "reason": words, "summary": numbers})
+    return 0
+
+
+def _measure(folder: JobFolder, told: dict[str, Any]) -> list[Point]:
+    spec = BenchmarkSpec.model_validate(told["spec"])
+    sources = [bench.Source(**source) for source in told["sources"]]
+    if told["endpoint_file"]:
+        # Beside its swarm: the host is on another machine, and the router is where the file says.
+        sources = [replace(sources[0], base=_address(told["endpoint_file"]), swarm="")]
+    plan = bench.plan_of(spec, sources, job=folder.id)
+    found: list[Point] = []
+    for one in bench.run(plan, bench.store(), _Teller(found)):
+        found.append(one.point)
+        _say(f"{one.point.name} {one.point.load.label}: {one.point.verdict}")
+        for check in one.point.reasons:
+            _say(f"  {check.code} {check.name}: {check.text}")
+    return found
+
+
+def _address(file: str) -> str:
+    from remuda.batch.address import Address
+
+    address = Address(file)
+    deadline = time.monotonic() + _ENDPOINT_WAIT_S
+    while not (base := address.read()):
+        if gone := address.gone():
+            raise NotFound(gone)
+        if time.monotonic() > deadline and not address.is_coming():
+            raise RemudaError(f"{file} has not said where the endpoint is for {_ENDPOINT_WAIT_S:.0f} s")
+        time.sleep(0.5)
+    return base
+
+
+class _Teller:
+    """Tells the supervisor that it gets on: a driver that does is not given up."""
+
+    def __init__(self, found: list[Point]) -> None:
+        self._found = found
+        self._file = os.environ.get(_PROGRESS_FILE, "")
+        self._told = 0.0
+
+    def __call__(self, load: Load, live: Live) -> None:
+        """A load is under way."""
+        if not self._file or time.monotonic() - self._told < _TELL_S:
+            return
+        self._told = time.monotonic()
+        with suppress(OSError):
+            step = {"step": len(self._found), "requests": len(live.rows), "load": load.concurrency}
+            write_atomic(Path(self._file), json.dumps(step), sync=False)
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)  # noqa: T201 - the driver's log

@@ -55,7 +55,7 @@ def test_what_cannot_be_measured_ends_the_job(home: Home) -> None:
         assert state["state"] == "FAILED"
         assert state["reason"] == f"{url} refuses the API key (HTTP 401)"
         assert points(home, "list") == []
-        env = {"MY_KEY": "secret"}
+        flags, env = ["--api-key-env", "MY_KEY", "--detach"], {"MY_KEY": "secret"}
         job = home.run(
             "bench", "--endpoint", url, *SMALL, "--api-key-env", "MY_KEY", "--detach", env=env
         ).stdout.strip()

@@ -10,8 +10,15 @@ PATHS: Final = {"chat": "/v1/chat/completions", "completions": "/v1/completions"
 
 
 def body(
-    api: str, model: str, text: str, osl: int, *, stream: bool = True, forced: bool = True, extra: dict[str, Any] | None = None
-) -> bytes:  # fmt: skip
+    api: str,
+    model: str,
+    text: str,
+    osl: int,
+    *,
+    stream: bool = True,
+    forced: bool = True,
+    extra: dict[str, Any] | None = None,
+) -> bytes:
     """The JSON of one request.
 
     Args:

@@ -1,4 +1,4 @@
-"""What an engine itself has counted, out of its `/metrics`: read when nothing of ours is in flight. Pure but for nothing.
+"""What an engine itself has counted, out of its `/metrics`: read when nothing of ours is in flight. Pure.
 
 Names are those of vLLM 0.32, SGLang 0.5, llama.cpp, and Dynamo 1.6.
 """

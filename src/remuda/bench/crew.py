@@ -149,7 +149,7 @@ class Crew:
             process = await asyncio.create_subprocess_exec(
                 sys.executable, "-P", "-m", "remuda.bench.process", stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE, start_new_session=True, limit=1 << 26,
-                env={**os.environ, "PYTHONPATH": os.pathsep.join(p for p in (_HOME, os.environ.get("PYTHONPATH", "")) if p)},
+                env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, (_HOME, os.environ.get("PYTHONPATH"))))},
             )  # fmt: skip
             self._found.append(process)
             assert process.stdin is not None
@@ -247,10 +247,10 @@ class Crew:
 
     def _client(self, added: Pressure) -> Client:
         wall = max(1e-9, *(item["wall_s"] for item in self._done), 1e-9)
-        lags = [item["lag"] for item in self._done]
+        cpu = [item["cpu_s"] for item in self._done]
+        p50, p99, most = (max(item["lag"][key] for item in self._done) for key in ("p50", "p99", "max"))
         return Client(
-            self._count, cores(), max(item["cpu_s"] for item in self._done) / wall,
-            sum(item["cpu_s"] for item in self._done), *(max(lag[key] for lag in lags) for key in ("p50", "p99", "max")),
+            self._count, cores(), max(cpu) / wall, sum(cpu), p50, p99, most,
             added.throttled_us / 1e6 if added.throttled_us >= 0 else -1.0,
             added.waited_us / 1e6 / wall if added.waited_us >= 0 else -1.0, sum(item["opened"] for item in self._done),
         )  # fmt: skip

@@ -17,6 +17,10 @@ from remuda.wire import peer
 _CONNECT_S: Final = 10.0
 #: An answer that is longer is none; what came is dropped.
 _LARGEST: Final = 64 << 20
+#: Reads of an answer in chunks that are parsed together: one by one, each would begin with cold caches.
+_TOGETHER: Final = 16
+#: What the end of an answer in chunks ends with, and a piece of a stream of events seldom does.
+_BLANK: Final = b"\r\n\r\n"
 #: Informational answers (HTTP 1xx) before the real one.
 _MOST_HINTS: Final = 8
 
@@ -85,6 +89,8 @@ class Line(asyncio.Protocol):
         self._size = 0
         self._hints = 0
         self._coding = b""
+        self._is_chunked = False
+        self._unparsed: list[tuple[int, bytes]] = []
         self._timer: asyncio.TimerHandle | None = None
 
     @classmethod
@@ -104,11 +110,11 @@ class Line(asyncio.Protocol):
         port = parts.port or (443 if secure else 80)
         try:
             async with asyncio.timeout(_CONNECT_S):
-                _, line = await loop.create_connection(cls, parts.hostname, port, ssl=secure)
+                transport, line = await loop.create_connection(cls, parts.hostname or "", port, ssl=secure)
         except TimeoutError:
             raise OSError(f"no connection within {_CONNECT_S:.0f} s") from None
-        if place.is_own and line._transport is not None:
-            words = peer.refusal(line._transport.get_extra_info("socket"))
+        if place.is_own:
+            words = peer.refusal(transport.get_extra_info("socket"))
             if words:
                 line.close()
                 raise OSError(words)
@@ -120,8 +126,8 @@ class Line(asyncio.Protocol):
         answer = self._answer = Answer()
         done = self._done = loop.create_future()
         self._size = self._hints = 0
-        self._coding = b""
-        self._timer = loop.call_later(timeout_s, self._fail, f"no whole answer within {timeout_s:g} s")
+        self._coding, self._is_chunked = b"", False
+        self._timer = loop.call_later(timeout_s, self._expire, f"no whole answer within {timeout_s:g} s")
         answer.sent = monotonic_ns()
         if self._transport is None or not self.is_open:
             self._fail("the connection was closed")
@@ -143,19 +149,26 @@ class Line(asyncio.Protocol):
         self.is_open = True
 
     def data_received(self, data: bytes) -> None:
-        """A read."""
-        self._now = monotonic_ns()
-        if self._answer is None:  # Nobody asked for this.
-            self.close()
-            return
-        try:
-            self._parser.feed_data(data)
-        except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
-            self._fail(f"the answer is not HTTP: {str(error)[:200]}")
+        """A read: stamped now. Where it cannot be the end of an answer it is parsed later, together with others."""
+        self._unparsed.append((monotonic_ns(), data))
+        if not self._is_chunked or len(data) < 4 or data.endswith(_BLANK) or len(self._unparsed) >= _TOGETHER:
+            self._parse()
+
+    def _parse(self) -> None:
+        reads, self._unparsed = self._unparsed, []
+        for self._now, data in reads:
+            if self._answer is None:  # Nobody asked for this.
+                self.close()
+                return
+            try:
+                self._parser.feed_data(data)
+            except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
+                self._fail(f"the answer is not HTTP: {str(error)[:200]}")
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The other side has ended it, or we have."""
         self.is_open = False
+        self._parse()
         if self._answer is None:
             return
         if self._answer.status and exc is None:  # A body without a length ends with its connection.
@@ -169,8 +182,11 @@ class Line(asyncio.Protocol):
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """One header."""
-        if name.lower() == b"content-encoding":
+        name = name.lower()
+        if name == b"content-encoding":
             self._coding = value.lower()
+        elif name == b"transfer-encoding":
+            self._is_chunked = value.lower().endswith(b"chunked")
 
     def on_headers_complete(self) -> None:
         """The head is there."""
@@ -205,6 +221,10 @@ class Line(asyncio.Protocol):
                 f"the answer is compressed ({self._coding.decode('latin-1')[:20]}) although that was not asked for"
             )
         self._end(answer, done, keep=self._parser.should_keep_alive())
+
+    def _expire(self, words: str) -> None:
+        self._parse()
+        self._fail(words)
 
     def _fail(self, words: str) -> None:
         answer, done = self._answer, self._done

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from remuda.bench.load import Cache
+if TYPE_CHECKING:
+    from remuda.bench.load import Cache
 
 #: Most tokenizers have each of these, with the space before it, as one token.
 _TEXT: Final = (

@@ -55,7 +55,7 @@ SCENES = (
 
 def bodies(load: Load) -> list[bytes]:
     """What ours would send, made beforehand."""
-    prompts = Prompts(load.seed, Cache())
+    prompts = Prompts(str(load.seed), Cache())
     words = Fit(TEMPLATE).words(ISL)
     return [asking.body("chat", "truth", prompts.text(index, words), load.osl) for index in range(load.requests)]
 
@@ -139,7 +139,7 @@ def child(what: str, url: str, load: Load) -> dict[str, Any]:
 
 def errors(rows: list[list[int]], load: Load, records: list[Record]) -> dict[str, list[float]]:
     """Ours minus true, request by request: ttft in ms, tpot as a share; sorted."""
-    prompts = Prompts(load.seed, Cache())
+    prompts = Prompts(str(load.seed), Cache())
     known = {record.key: record for record in records}
     found: dict[str, list[float]] = {"ttft": [], "tpot": []}
     for index, sent, first, last in rows:

@@ -34,6 +34,8 @@ class Answer:
     status: int = 0
     error: str = ""
     """Why there is no whole answer; empty when there is."""
+    is_unheard: bool = False
+    """The connection was closed before a byte of it came."""
     stamps: list[int] = field(default_factory=list)
     pieces: list[bytes] = field(default_factory=list)
     """The body, as it was read; `stamps[i]` is when `pieces[i]` came."""
@@ -89,7 +91,7 @@ class Line(asyncio.Protocol):
         self._size = 0
         self._hints = 0
         self._coding = b""
-        self._is_chunked = False
+        self._is_chunked = self._is_heard = False
         self._unparsed: list[tuple[int, bytes]] = []
         self._timer: asyncio.TimerHandle | None = None
 
@@ -126,7 +128,7 @@ class Line(asyncio.Protocol):
         answer = self._answer = Answer()
         done = self._done = loop.create_future()
         self._size = self._hints = 0
-        self._coding, self._is_chunked = b"", False
+        self._coding, self._is_chunked, self._is_heard = b"", False, False
         self._timer = loop.call_later(timeout_s, self._expire, f"no whole answer within {timeout_s:g} s")
         answer.sent = monotonic_ns()
         if self._transport is None or not self.is_open:
@@ -151,6 +153,7 @@ class Line(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         """A read: stamped now. Where it cannot be the end of an answer it is parsed later, together with others."""
         self._unparsed.append((monotonic_ns(), data))
+        self._is_heard = True
         if not self._is_chunked or len(data) < 4 or data.endswith(_BLANK) or len(self._unparsed) >= _TOGETHER:
             self._parse()
 
@@ -175,7 +178,8 @@ class Line(asyncio.Protocol):
             with contextlib.suppress(httptools.HttpParserError):
                 self._parser.feed_data(b"")
         if self._answer is not None:
-            words = "the answer broke off" if self._answer.stamps else "the server closed it without an answer"
+            self._answer.is_unheard = not self._is_heard
+            words = "the answer broke off" if self._is_heard else "the server closed it without an answer"
             self._fail(f"{words}: {exc}" if exc and str(exc) else words)
 
     # What the parser calls.

@@ -2,8 +2,8 @@
 
 It is told a plan (one line of JSON), opens its connections, warms up, says `ready`, waits for `go NANOSECONDS` (of
 CLOCK_MONOTONIC, which all processes of a machine share), and sends requests until their number, their schedule or
-`stop` ends them. What it measures goes to standard output in frames: four bytes of length, then JSON. When its standard input
-ends it ends at once, so nothing is left of a client that was killed.
+`stop` ends them. What it measures goes to standard output in frames: four bytes of length, then JSON. When its standard
+input ends it ends at once, so nothing is left of a client that was killed.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Process:
             place["base"], place["key"], tuple((k, v) for k, v in place["headers"]), place["is_own"], place["verify"]
         )
         self._fit = Fit(**plan["fit"])
-        self._prompts = Prompts(self.load.seed, Cache.parse(self.load.cache), common=max(1, self.load.warmups))
+        self._prompts = Prompts(plan["prompts"], Cache.parse(self.load.cache), common=max(1, self.load.warmups))
         self._arrivals: list[float] = plan["arrivals"]
         self._extra = orjson.loads(self.load.extra_body)
         self._path = asking.PATHS[self.load.api]
@@ -64,6 +64,7 @@ class Process:
         self._active = 0
         self._issued = 0
         self._opened = 0
+        self._resent = 0
         self._lags: list[float] = []
         self._ticking: asyncio.TimerHandle
         self._kept = False
@@ -84,18 +85,35 @@ class Process:
         head = b"%sContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % (self._head, len(body))
         return head + body, Row(index, self.number, asked_in=isl, asked_out=osl)
 
-    async def _line(self) -> Line:
-        while self._idle:
+    async def _line(self, *, fresh: bool = False) -> tuple[Line, bool]:
+        """A connection, and whether it has been kept."""
+        while self._idle and not fresh:
             line = self._idle.pop()
             if line.is_open:
-                return line
+                return line, True
         self._opened += 1
-        return await Line.connect(self._place)
+        return await Line.connect(self._place), False
+
+    async def _exchange(self, request: bytes, row: Row) -> Answer:
+        line, is_kept = await self._line()
+        answer = await line.start(request, self.load.timeout_s)
+        if is_kept and answer.is_unheard:
+            # The server closed the connection in the moment when this was sent on it, as it may close any that it keeps.
+            # Its time runs from the first try.
+            self._resent += 1
+            row.sched = row.sched or answer.sent
+            line, _ = await self._line(fresh=True)
+            answer = await line.start(request, self.load.timeout_s)
+        if line.is_open:
+            self._idle.append(line)
+        return answer
 
     async def _send(self, request: bytes, row: Row) -> bool:
         """Send it and wait for its answer, which is read a little later; False where nobody answers."""
+        self._issued += 1
+        self._active += 1
         try:
-            line = await self._line()
+            answer = await self._exchange(request, row)
         except OSError as error:
             now = monotonic_ns()
             row.sent = row.ended = now
@@ -103,14 +121,8 @@ class Process:
             row.error = f"no connection: {error.strerror or error}"
             self._rows.append(row)
             return False
-        self._issued += 1
-        self._active += 1
-        try:
-            answer = await line.start(request, self.load.timeout_s)
         finally:
             self._active -= 1
-        if line.is_open:
-            self._idle.append(line)
         self._chores.add(lambda: self._read(answer, row))
         return answer.status > 0
 
@@ -136,7 +148,7 @@ class Process:
 
         await asyncio.gather(*(warm() for _ in range(self._slots or 8)))
         await self._chores.settle()
-        self._opened = 0
+        self._opened = self._resent = 0
         self._next = self.number
         for _ in range(self._slots):
             self._make()
@@ -234,10 +246,9 @@ class Process:
             return {"p50": 0.0, "p99": 0.0, "max": 0.0}
         return {"p50": lags[len(lags) // 2], "p99": lags[min(len(lags) - 1, int(len(lags) * 0.99))], "max": lags[-1]}
 
-    @property
-    def opened(self) -> int:
-        """Connections that were opened while the load ran."""
-        return self._opened
+    def connections(self) -> dict[str, int]:
+        """How many were opened while the load ran, and how many requests were sent again for one that was closed."""
+        return {"opened": self._opened, "resent": self._resent}
 
 
 _FIELDS: Final = (
@@ -287,7 +298,7 @@ async def _work(process: Process, go: asyncio.Future[int]) -> None:
         telling.cancel()
     wall = (monotonic_ns() - start) / 1e9
     process.tell(done={
-        "cpu_s": time.process_time() - cpu, "wall_s": wall, "lag": process.lag(), "opened": process.opened,
+        "cpu_s": time.process_time() - cpu, "wall_s": wall, "lag": process.lag(), **process.connections(),
     })  # fmt: skip
 
 

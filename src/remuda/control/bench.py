@@ -156,11 +156,13 @@ def run(plan: Plan, kept: Store, show: Callable[[Load, Live], None], *, again: b
     for repeat in range(plan.spec.repeats):
         for load in plan.loads:
             for session in plan.sessions:
-                known = [point for point in kept.of(session.address(load)) if point.verdict != INVALID]
+                tried = kept.of(session.address(load))
+                known = [point for point in tried if point.verdict != INVALID]
                 if len(known) > repeat and not again:
                     yield Measured(known[repeat], is_stored=True)
                     continue
-                point, rows = asyncio.run(session.measure(load, lambda live, load=load: show(load, live)))
+                measuring = session.measure(load, lambda live, load=load: show(load, live), repeat=len(tried))
+                point, rows = asyncio.run(measuring)
                 yield Measured(kept.write(point, rows))
 
 

@@ -53,6 +53,7 @@ class Client:
         throttled_s: held back by its control group; -1 where that is not known.
         waiting_share: of the time in which something on this machine waited for a CPU; -1 where that is not known.
         opened: connections opened while the load ran.
+        resent: requests sent once more, because the server closed the kept connection that they were sent on.
     """
 
     processes: int = 1
@@ -65,6 +66,7 @@ class Client:
     throttled_s: float = -1.0
     waiting_share: float = -1.0
     opened: int = 0
+    resent: int = 0
 
 
 @dataclass
@@ -120,13 +122,23 @@ def check_descriptors(load: Load, count: int) -> None:
 
 
 class Crew:
-    """Starts the processes, listens, and collects."""
+    """Starts the processes, listens, and collects.
 
-    def __init__(self, load: Load, place: Place, model: str, fit: Fit, *, forced: bool, count: int = 0) -> None:
+    Args:
+        load: what they offer.
+        place: the endpoint.
+        model: as it names it.
+        fit: words to tokens.
+        forced: whether output lengths are forced.
+        prompts: seed of the prompts; empty for the load's own.
+    """
+
+    def __init__(self, load: Load, place: Place, model: str, fit: Fit, *, forced: bool, prompts: str = "") -> None:
         self._load = load
-        self._count = count or processes_for(load)
+        self._count = processes_for(load)
         self._plan = {
             "load": load.to_json(), "model": model, "forced": forced, "processes": self._count,
+            "prompts": prompts or str(load.seed),
             "fit": {"base": fit.base, "slope": fit.slope},
             "place": {
                 "base": place.base, "key": place.key, "headers": place.headers, "is_own": place.is_own,
@@ -263,4 +275,5 @@ class Crew:
             throttled_s=added.throttled_us / 1e6 if added.throttled_us >= 0 else -1.0,
             waiting_share=min(1.0, added.waited_us / 1e6 / wall) if added.waited_us >= 0 else -1.0,
             opened=sum(item["opened"] for item in self._done),
+            resent=sum(item["resent"] for item in self._done),
         )

@@ -17,6 +17,10 @@ from remuda.wire import peer
 _CONNECT_S: Final = 10.0
 #: An answer that is longer is none; what came is dropped.
 _LARGEST: Final = 64 << 20
+#: Reads of an answer in chunks that are parsed together: one by one, each would begin with cold caches.
+_TOGETHER: Final = 16
+#: What the end of an answer in chunks ends with, and a piece of a stream of events seldom does.
+_BLANK: Final = b"\r\n\r\n"
 #: Informational answers (HTTP 1xx) before the real one.
 _MOST_HINTS: Final = 8
 
@@ -30,6 +34,8 @@ class Answer:
     status: int = 0
     error: str = ""
     """Why there is no whole answer; empty when there is."""
+    is_unheard: bool = False
+    """The connection was closed before a byte of it came."""
     stamps: list[int] = field(default_factory=list)
     pieces: list[bytes] = field(default_factory=list)
     """The body, as it was read; `stamps[i]` is when `pieces[i]` came."""
@@ -85,6 +91,8 @@ class Line(asyncio.Protocol):
         self._size = 0
         self._hints = 0
         self._coding = b""
+        self._is_chunked = self._is_heard = False
+        self._unparsed: list[tuple[int, bytes]] = []
         self._timer: asyncio.TimerHandle | None = None
 
     @classmethod
@@ -118,8 +126,8 @@ class Line(asyncio.Protocol):
         answer = self._answer = Answer()
         done = self._done = loop.create_future()
         self._size = self._hints = 0
-        self._coding = b""
-        self._timer = loop.call_later(timeout_s, self._fail, f"no whole answer within {timeout_s:g} s")
+        self._coding, self._is_chunked, self._is_heard = b"", False, False
+        self._timer = loop.call_later(timeout_s, self._expire, f"no whole answer within {timeout_s:g} s")
         answer.sent = monotonic_ns()
         if self._transport is None or not self.is_open:
             self._fail("the connection was closed")
@@ -141,34 +149,46 @@ class Line(asyncio.Protocol):
         self.is_open = True
 
     def data_received(self, data: bytes) -> None:
-        """A read."""
-        self._now = monotonic_ns()
-        if self._answer is None:  # Nobody asked for this.
-            self.close()
-            return
-        try:
-            self._parser.feed_data(data)
-        except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
-            self._fail(f"the answer is not HTTP: {str(error)[:200]}")
+        """A read: stamped now. Where it cannot be the end of an answer it is parsed later, together with others."""
+        self._unparsed.append((monotonic_ns(), data))
+        self._is_heard = True
+        if not self._is_chunked or len(data) < 4 or data.endswith(_BLANK) or len(self._unparsed) >= _TOGETHER:
+            self._parse()
+
+    def _parse(self) -> None:
+        reads, self._unparsed = self._unparsed, []
+        for self._now, data in reads:
+            if self._answer is None:  # Nobody asked for this.
+                self.close()
+                return
+            try:
+                self._parser.feed_data(data)
+            except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
+                self._fail(f"the answer is not HTTP: {str(error)[:200]}")
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The other side has ended it, or we have."""
         self.is_open = False
+        self._parse()
         if self._answer is None:
             return
         if self._answer.status and exc is None:  # A body without a length ends with its connection.
             with contextlib.suppress(httptools.HttpParserError):
                 self._parser.feed_data(b"")
         if self._answer is not None:
-            words = "the answer broke off" if self._answer.stamps else "the server closed it without an answer"
+            self._answer.is_unheard = not self._is_heard
+            words = "the answer broke off" if self._is_heard else "the server closed it without an answer"
             self._fail(f"{words}: {exc}" if exc and str(exc) else words)
 
     # What the parser calls.
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """One header."""
-        if name.lower() == b"content-encoding":
+        name = name.lower()
+        if name == b"content-encoding":
             self._coding = value.lower()
+        elif name == b"transfer-encoding":
+            self._is_chunked = value.lower().endswith(b"chunked")
 
     def on_headers_complete(self) -> None:
         """The head is there."""
@@ -203,6 +223,10 @@ class Line(asyncio.Protocol):
                 f"the answer is compressed ({self._coding.decode('latin-1')[:20]}) although that was not asked for"
             )
         self._end(answer, done, keep=self._parser.should_keep_alive())
+
+    def _expire(self, words: str) -> None:
+        self._parse()
+        self._fail(words)
 
     def _fail(self, words: str) -> None:
         answer, done = self._answer, self._done

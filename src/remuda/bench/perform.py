@@ -91,8 +91,16 @@ class Session:
             load, self.target.place.base, self.target.model, self._seen.identity, self.target.hardware, rules
         )
 
-    async def measure(self, load: Load, show: Callable[[Live], None] = lambda _: None) -> tuple[Point, list[Row]]:
+    async def measure(
+        self, load: Load, show: Callable[[Live], None] = lambda _: None, *, repeat: int = 0
+    ) -> tuple[Point, list[Row]]:
         """Run one load.
+
+        Args:
+            load: what is offered. Its prompts are drawn from its seed, its address and `repeat`: those of two points
+                on one engine differ, or the second would find the first one's in its cache.
+            show: called while it runs.
+            repeat: how often it was measured before.
 
         Raises:
             InputError: the load cannot be offered.
@@ -104,7 +112,8 @@ class Session:
         began = time.time()
         fitted, spent = await self._fit(load)
         workers = target.ready() if target.ready else None
-        async with Crew(load, target.place, target.model, fitted.fit, forced=fitted.forced) as crew:
+        prompts = f"{load.seed}/{self.address(load)}/{repeat}"
+        async with Crew(load, target.place, target.model, fitted.fit, forced=fitted.forced, prompts=prompts) as crew:
             run = await crew.run(enough=_enough(load), show=show)
         after = await self._look_after(before)
         self._learn(load, run.rows)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import secrets
 from dataclasses import dataclass, replace
 from time import monotonic_ns
 from typing import TYPE_CHECKING, Any, Final
@@ -185,11 +186,12 @@ def refit(known: Fit, seen: Sequence[tuple[int, int]]) -> Fit:
 
 
 class _Probe:
-    """Asks, one request after the other; each prompt begins with other words."""
+    """Asks, one request after the other; each prompt is new to every cache."""
 
     def __init__(self, place: Place, load: Load, model: str) -> None:
         self._place, self._load, self._model = place, load, model
-        self._prompts = Prompts(load.seed, Cache())
+        # Nobody has ever sent these before: what a cache knows of them is known of any prompt.
+        self._prompts = Prompts(secrets.token_hex(8), Cache())
         self._count = 0
         self._forced = True
         self.out = 0

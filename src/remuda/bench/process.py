@@ -15,19 +15,22 @@ import signal
 import struct
 import sys
 import time
+from binascii import a2b_base64, b2a_base64
+from collections import deque
 from time import monotonic_ns
 from typing import Any, Final
 
 import orjson
 
 from remuda.bench import asking
+from remuda.bench.chores import Chores
 from remuda.bench.line import Answer, Line, Place
 from remuda.bench.load import Cache, Load
 from remuda.bench.prompts import Fit, Prompts
 from remuda.bench.reading import Row, read
 
-#: Between two looks at the own lag.
-_TICK_S: Final = 0.005
+#: Between two looks at the own lag: each costs as much as a token.
+_TICK_S: Final = 0.01
 #: Between two frames.
 _TELL_S: Final = 0.25
 #: Connections opened before the start of an open loop without a bound.
@@ -46,7 +49,7 @@ class Process:
             place["base"], place["key"], tuple((k, v) for k, v in place["headers"]), place["is_own"], place["verify"]
         )
         self._fit = Fit(**plan["fit"])
-        self._prompts = Prompts(self.load.seed, Cache.parse(self.load.cache), common=max(1, self.load.warmups))
+        self._prompts = Prompts(plan["prompts"], Cache.parse(self.load.cache), common=max(1, self.load.warmups))
         self._arrivals: list[float] = plan["arrivals"]
         self._extra = orjson.loads(self.load.extra_body)
         self._path = asking.PATHS[self.load.api]
@@ -56,10 +59,14 @@ class Process:
         self._rows: list[Row] = []
         self._began = 0
         self._next = 0
+        self._made: deque[tuple[bytes, Row]] = deque()
+        self._chores = Chores()
         self._active = 0
         self._issued = 0
         self._opened = 0
+        self._resent = 0
         self._lags: list[float] = []
+        self._ticking: asyncio.TimerHandle
         self._kept = False
         self.stopped = asyncio.Event()
 
@@ -78,38 +85,52 @@ class Process:
         head = b"%sContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % (self._head, len(body))
         return head + body, Row(index, self.number, asked_in=isl, asked_out=osl)
 
-    async def _line(self) -> Line:
-        while self._idle:
+    async def _line(self, *, fresh: bool = False) -> tuple[Line, bool]:
+        """A connection, and whether it has been kept."""
+        while self._idle and not fresh:
             line = self._idle.pop()
             if line.is_open:
-                return line
+                return line, True
         self._opened += 1
-        return await Line.connect(self._place)
+        return await Line.connect(self._place), False
 
-    async def _send(self, request: bytes, row: Row) -> None:
+    async def _exchange(self, request: bytes, row: Row) -> Answer:
+        line, is_kept = await self._line()
+        answer = await line.start(request, self.load.timeout_s)
+        if is_kept and answer.is_unheard:
+            # The server closed the connection in the moment when this was sent on it, as it may close any that it keeps.
+            # Its time runs from the first try.
+            self._resent += 1
+            row.sched = row.sched or answer.sent
+            line, _ = await self._line(fresh=True)
+            answer = await line.start(request, self.load.timeout_s)
+        if line.is_open:
+            self._idle.append(line)
+        return answer
+
+    async def _send(self, request: bytes, row: Row) -> bool:
+        """Send it and wait for its answer, which is read a little later; False where nobody answers."""
+        self._issued += 1
+        self._active += 1
         try:
-            line = await self._line()
+            answer = await self._exchange(request, row)
         except OSError as error:
             now = monotonic_ns()
             row.sent = row.ended = now
             row.sched = row.sched or now
             row.error = f"no connection: {error.strerror or error}"
-            return
-        self._issued += 1
-        self._active += 1
-        done = line.start(request, self.load.timeout_s)
-        try:
-            answer = await done
+            self._rows.append(row)
+            return False
         finally:
             self._active -= 1
-        self._read(answer, row)
-        if line.is_open:
-            self._idle.append(line)
+        self._chores.add(lambda: self._read(answer, row))
+        return answer.status > 0
 
     def _read(self, answer: Answer, row: Row) -> None:
         keep = not self._kept and not answer.error and answer.status == 200 and row.index >= 0
         read(answer, row, stream=self.load.stream, keep_text=keep)
         self._kept = self._kept or (keep and row.is_ok)
+        self._rows.append(row)
 
     # The three phases.
 
@@ -123,48 +144,45 @@ class Process:
 
         async def warm() -> None:
             while todo:
-                request, row = self._request(-1 - todo.pop())
-                await self._send(request, row)
-                self._rows.append(row)
+                await self._send(*self._request(-1 - todo.pop()))
 
         await asyncio.gather(*(warm() for _ in range(self._slots or 8)))
-        self._opened = 0
+        await self._chores.settle()
+        self._opened = self._resent = 0
+        self._next = self.number
+        for _ in range(self._slots):
+            self._make()
 
     async def measure(self, start: int) -> None:
         """Send the load; `start` is in ns of CLOCK_MONOTONIC."""
         self._began = start
         await asyncio.sleep(max(0.0, (start - monotonic_ns()) / 1e9))
-        ticks = asyncio.create_task(self._watch_lag())
-        self._next = self.number
+        self._watch_lag(0)
         try:
             await (self._open_loop() if self.load.is_open else self._closed_loop())
+            await self._chores.settle()
         finally:
-            ticks.cancel()
+            self._ticking.cancel()
 
-    def _has_next(self) -> bool:
-        return not self.stopped.is_set() and (not self.load.requests or self._next < self.load.requests)
+    def _make(self) -> None:
+        """Make the next request of a closed loop, if there is to be one."""
+        if not self.load.is_open and (not self.load.requests or self._next < self.load.requests):
+            index, self._next = self._next, self._next + self.count
+            self._made.append(self._request(index))
 
     async def _closed_loop(self) -> None:
         until = self._began + int(self.load.duration_s * 1e9) if self.load.duration_s else 0
 
-        def take() -> tuple[bytes, Row] | None:
-            if not self._has_next():
-                return None
-            index, self._next = self._next, self._next + self.count
-            return self._request(index)
-
         async def slot() -> None:
-            ready = take()
-            while ready and not self.stopped.is_set() and not (until and monotonic_ns() >= until):
-                request, row = ready
-                sending = asyncio.ensure_future(self._send(request, row))
-                await asyncio.sleep(0)
-                # The next one is made while this one is under way.
-                ready = take()
-                await sending
-                self._rows.append(row)
-                if row.status == 0:  # Nobody answers: no tight loop.
-                    await asyncio.sleep(0.05)
+            while not self.stopped.is_set() and not (until and monotonic_ns() >= until):
+                if not self._made:
+                    self._make()
+                if not self._made:
+                    return
+                # Its successor is made while it is under way.
+                self._chores.add(self._make)
+                if not await self._send(*self._made.popleft()):
+                    await asyncio.sleep(0.05)  # Nobody answers: no tight loop.
 
         await asyncio.gather(*(slot() for _ in range(self._slots)))
 
@@ -175,17 +193,13 @@ class Process:
         async def one(request: bytes, row: Row) -> None:
             async with gate or contextlib.nullcontext():
                 await self._send(request, row)
-            self._rows.append(row)
 
         for index in range(self.number, len(self._arrivals), self.count):
             if self.stopped.is_set():
                 break
             request, row = self._request(index)
             row.sched = self._began + int(self._arrivals[index] * 1e9)
-            rest = (row.sched - monotonic_ns()) / 1e9
-            if rest > 0:
-                with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(self.stopped.wait(), rest)
+            await self._until(row.sched)
             if self.stopped.is_set():
                 break
             task = asyncio.create_task(one(request, row))
@@ -193,12 +207,21 @@ class Process:
             task.add_done_callback(tasks.discard)
         await asyncio.gather(*tasks)
 
-    async def _watch_lag(self) -> None:
+    async def _until(self, due: int) -> None:
+        """Wait for a moment, or for `stop`. A timer of uvloop has whole milliseconds and may come one early."""
+        while (rest := (due - monotonic_ns()) / 1e9) > 0 and not self.stopped.is_set():
+            if rest > _TICK_S:
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(self.stopped.wait(), rest - 0.001)
+            else:
+                await asyncio.sleep(rest)
+
+    def _watch_lag(self, due: int) -> None:
         """How late the event loop is, as it stamps late what comes meanwhile."""
-        while True:
-            due = monotonic_ns() + int(_TICK_S * 1e9)
-            await asyncio.sleep(_TICK_S)
-            self._lags.append((monotonic_ns() - due) / 1e9)
+        now = monotonic_ns()
+        if due:
+            self._lags.append((now - due) / 1e9)
+        self._ticking = asyncio.get_running_loop().call_later(_TICK_S, self._watch_lag, now + int(_TICK_S * 1e9))
 
     # What is told.
 
@@ -223,10 +246,9 @@ class Process:
             return {"p50": 0.0, "p99": 0.0, "max": 0.0}
         return {"p50": lags[len(lags) // 2], "p99": lags[min(len(lags) - 1, int(len(lags) * 0.99))], "max": lags[-1]}
 
-    @property
-    def opened(self) -> int:
-        """Connections that were opened while the load ran."""
-        return self._opened
+    def connections(self) -> dict[str, int]:
+        """How many were opened while the load ran, and how many requests were sent again for one that was closed."""
+        return {"opened": self._opened, "resent": self._resent}
 
 
 _FIELDS: Final = (
@@ -237,13 +259,13 @@ _FIELDS: Final = (
 
 def to_list(row: Row) -> list[Any]:
     """A row for a frame."""
-    return [*(getattr(row, name) for name in _FIELDS), row.chunks.tolist()]
+    return [*(getattr(row, name) for name in _FIELDS), b2a_base64(row.chunks.tobytes(), newline=False).decode()]
 
 
 def from_list(values: list[Any]) -> Row:
     """The row of a frame."""
     row = Row(**dict(zip(_FIELDS, values[:-1], strict=True)))
-    row.chunks.extend(values[-1])
+    row.chunks.frombytes(a2b_base64(values[-1]))
     return row
 
 
@@ -288,7 +310,7 @@ async def _work(process: Process, go: asyncio.Future[int]) -> None:
         telling.cancel()
     wall = (monotonic_ns() - start) / 1e9
     process.tell(done={
-        "cpu_s": time.process_time() - cpu, "wall_s": wall, "lag": process.lag(), "opened": process.opened,
+        "cpu_s": time.process_time() - cpu, "wall_s": wall, "lag": process.lag(), **process.connections(),
     })  # fmt: skip
 
 

@@ -54,12 +54,12 @@ class Prompts:
     """Texts by index; the same seed gives the same texts.
 
     Args:
-        seed: any number.
+        seed: any text.
         cache: what they share.
         common: how many different ones there are when all were sent before (`warm`).
     """
 
-    def __init__(self, seed: int, cache: Cache, *, common: int = 1) -> None:
+    def __init__(self, seed: str, cache: Cache, *, common: int = 1) -> None:
         self._seed = seed
         self._cache = cache
         self._common = max(1, common)

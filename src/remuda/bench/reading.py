@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from array import array
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
@@ -12,6 +13,7 @@ if TYPE_CHECKING:
     from remuda.bench.line import Answer
 
 _DONE: Final = b"[DONE]"
+_FAILED: Final = re.compile(rb"(?:^|\n)event: ?error")
 _CONTENT: Final = ("content", "reasoning_content", "reasoning", "tool_calls", "text")
 
 
@@ -39,7 +41,7 @@ class Row:
     finish: str = ""
     error: str = ""
     """Why it failed; empty when it did not."""
-    chunks: array[int] = field(default_factory=lambda: array("I"))
+    chunks: array[int] = field(default_factory=lambda: array("q"))
     """When each piece with content came, microseconds after `sent`."""
     text: str = ""
     """What was answered; of one request a process only."""
@@ -105,24 +107,42 @@ def _read_stream(answer: Answer, body: bytes, row: Row, *, keep_text: bool) -> N
     first, last = 0, len(events) - 1
     while first <= last and not _has_content(_look(events[first][1], row)):
         first += 1
-    while last > first and not _has_content(_look(events[last][1], row)):
+    while last > first and not _has_content(_json(_data(events[last][1]))):
         last -= 1
+    for _, event in events[max(first + 1, last) :]:  # In their order, as the newest usage counts.
+        _look(event, row)
     told = events[first : last + 1]
     if told:
         row.first, row.last = told[0][0], told[-1][0]
-        row.chunks = array("I", [max(0, stamp - row.sent) // 1000 for stamp, _ in told])
+        sent = row.sent
+        row.chunks = array("q", [(stamp - sent) // 1000 for stamp, _ in told])
     if keep_text or b'"error"' in body:
-        row.text = "".join(_content(_look(data, row) or {}) for _, data in told)
-    if not keep_text:
-        row.text = ""
-    if b"event: error" in body and not row.error:
-        row.error = f"error in the stream: {_message(events[-1][1])}"
-    elif not row.error and not row.finish and not any(data.startswith(_DONE) for _, data in events[-2:]):
+        text = "".join(_content(_look(event, row) or {}) for _, event in told)
+        row.text = text if keep_text else ""
+    if b"event:" in body and _FAILED.search(body) and not row.error:
+        row.error = f"error in the stream: {_message(_data(events[-1][1]))}"
+    elif not row.error and not row.finish and not any(_data(event).startswith(_DONE) for _, event in events[-2:]):
         row.error = "the stream was cut short: neither finish_reason nor [DONE]"
 
 
 def _events(answer: Answer, body: bytes) -> list[tuple[int, bytes]]:
-    """(when its line was whole, data) of each event."""
+    """(when its line was whole, from `data:` on) of each event."""
+    if _is_one_each(answer.pieces, body):
+        return list(zip(answer.stamps, answer.pieces, strict=True))
+    return _searched(answer, body)
+
+
+def _is_one_each(pieces: list[bytes], body: bytes) -> bool:
+    """Whether each piece is one event: most servers write so, and then nothing has to be searched for."""
+    count = len(pieces)
+    return (
+        body.count(b"\ndata:") + 1 == count
+        and [piece[:5] for piece in pieces].count(b"data:") == count
+        and [piece[-1:] for piece in pieces].count(b"\n") == count
+    )
+
+
+def _searched(answer: Answer, body: bytes) -> list[tuple[int, bytes]]:
     found: list[tuple[int, bytes]] = []
     stamps, sizes = answer.stamps, [len(piece) for piece in answer.pieces]
     piece, upto = 0, sizes[0] if sizes else 0
@@ -136,9 +156,13 @@ def _events(answer: Answer, body: bytes) -> list[tuple[int, bytes]]:
         while upto <= end and piece < len(sizes) - 1:
             piece += 1
             upto += sizes[piece]
-        found.append((stamps[piece], body[at + 5 : end + 1].strip()))
+        found.append((stamps[piece], body[at : end + 1]))
         at = body.find(b"\ndata:", end) + 1
     return found
+
+
+def _data(event: bytes) -> bytes:
+    return event[5:].partition(b"\n")[0].strip()
 
 
 def _json(data: bytes) -> dict[str, Any] | None:
@@ -149,8 +173,9 @@ def _json(data: bytes) -> dict[str, Any] | None:
     return found if isinstance(found, dict) else None
 
 
-def _look(data: bytes, row: Row) -> dict[str, Any] | None:
+def _look(event: bytes, row: Row) -> dict[str, Any] | None:
     """One event's JSON; what it says of usage, finish and errors goes into the row."""
+    data = _data(event)
     if data.startswith(_DONE):
         return None
     found = _json(data)

@@ -130,5 +130,5 @@ def table_of(rows: Sequence[Row]) -> pa.Table:
         "error": pa.string(), "text": pa.string(),
     }  # fmt: skip
     arrays = {name: pa.array([getattr(row, name) for row in rows], kind) for name, kind in columns.items()}
-    arrays["chunks"] = pa.array([row.chunks for row in rows], pa.list_(pa.uint32()))
+    arrays["chunks"] = pa.array([row.chunks for row in rows], pa.list_(pa.int64()))
     return pa.table(arrays)

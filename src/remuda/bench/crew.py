@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from remuda.bench.line import Place
-    from remuda.bench.load import Load
+    from remuda.bench.load import Auto, Load
     from remuda.bench.prompts import Fit
     from remuda.bench.reading import Row
 
@@ -90,9 +90,9 @@ class Run:
     client: Client
 
 
-def processes_for(load: Load) -> int:
+def processes_for(load: Load, auto: Auto = loads.DEFAULT_AUTO) -> int:
     """How many processes carry a load."""
-    streams = load.concurrency or min(len(loads.arrivals(load)), 4 * _STREAMS)
+    streams = load.concurrency or min(len(loads.arrivals(load, auto)), 4 * _STREAMS)
     return max(1, min(_MOST, cores() - 1, -(-streams // _STREAMS)))
 
 
@@ -118,9 +118,12 @@ def check_descriptors(load: Load, count: int) -> None:
 class Crew:
     """Starts the processes, listens, and collects."""
 
-    def __init__(self, load: Load, place: Place, model: str, fit: Fit, *, forced: bool, count: int = 0) -> None:
+    def __init__(
+        self, load: Load, place: Place, model: str, fit: Fit, *, forced: bool, auto: Auto = loads.DEFAULT_AUTO,
+        count: int = 0,
+    ) -> None:  # fmt: skip
         self._load = load
-        self._count = count or processes_for(load)
+        self._count = count or processes_for(load, auto)
         self._plan = {
             "load": load.to_json(), "model": model, "forced": forced, "processes": self._count,
             "fit": {"base": fit.base, "slope": fit.slope},
@@ -128,7 +131,7 @@ class Crew:
                 "base": place.base, "key": place.key, "headers": place.headers, "is_own": place.is_own,
                 "verify": place.verify,
             },
-            "arrivals": loads.arrivals(load) if load.is_open else [],
+            "arrivals": loads.arrivals(load, auto) if load.is_open else [],
         }  # fmt: skip
         self._found: list[asyncio.subprocess.Process] = []
         self._warm: list[Row] = []
@@ -149,7 +152,7 @@ class Crew:
             process = await asyncio.create_subprocess_exec(
                 sys.executable, "-P", "-m", "remuda.bench.process", stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE, start_new_session=True, limit=1 << 26,
-                env={**os.environ, "PYTHONPATH": os.pathsep.join(p for p in (_HOME, os.environ.get("PYTHONPATH", "")) if p)},
+                env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, (_HOME, os.environ.get("PYTHONPATH"))))},
             )  # fmt: skip
             self._found.append(process)
             assert process.stdin is not None
@@ -247,10 +250,10 @@ class Crew:
 
     def _client(self, added: Pressure) -> Client:
         wall = max(1e-9, *(item["wall_s"] for item in self._done), 1e-9)
-        lags = [item["lag"] for item in self._done]
+        p50, p99, longest = (max(item["lag"][key] for item in self._done) for key in ("p50", "p99", "max"))
         return Client(
             self._count, cores(), max(item["cpu_s"] for item in self._done) / wall,
-            sum(item["cpu_s"] for item in self._done), *(max(lag[key] for lag in lags) for key in ("p50", "p99", "max")),
+            sum(item["cpu_s"] for item in self._done), p50, p99, longest,
             added.throttled_us / 1e6 if added.throttled_us >= 0 else -1.0,
             added.waited_us / 1e6 / wall if added.waited_us >= 0 else -1.0, sum(item["opened"] for item in self._done),
         )  # fmt: skip

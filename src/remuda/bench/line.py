@@ -104,11 +104,11 @@ class Line(asyncio.Protocol):
         port = parts.port or (443 if secure else 80)
         try:
             async with asyncio.timeout(_CONNECT_S):
-                _, line = await loop.create_connection(cls, parts.hostname, port, ssl=secure)
+                transport, line = await loop.create_connection(cls, parts.hostname or "", port, ssl=secure)
         except TimeoutError:
             raise OSError(f"no connection within {_CONNECT_S:.0f} s") from None
-        if place.is_own and line._transport is not None:
-            words = peer.refusal(line._transport.get_extra_info("socket"))
+        if place.is_own:
+            words = peer.refusal(transport.get_extra_info("socket"))
             if words:
                 line.close()
                 raise OSError(words)

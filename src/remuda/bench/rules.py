@@ -327,7 +327,9 @@ def _changed_engine(seen: Evidence) -> Check:
     if before.instances != after.instances or after.output < before.output:
         return Check("V13", INVALID, "an engine was restarted while it was measured", "look at its log; measure again")
     if after.preempted > before.preempted:
-        text = f"the engine put {show_counted(after.preempted - before.preempted, 'request')} back for want of memory"
+        text = (
+            f"the engine put {show_counted(int(after.preempted - before.preempted), 'request')} back for want of memory"
+        )
         return Check("V13", SUSPECT, text, "give it more KV cache, or less load")
     return Check("V13", OK)
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from remuda.cli import bench_search
 from remuda.cli.lazy import NearGroup, examples
 from remuda.cli.show import console, echo, is_terminal, pairs, print_json, say, table
 
@@ -81,7 +82,7 @@ def _load_options(command: Any) -> Any:
 )
 @_load_options
 @click.pass_context
-def bench(context: click.Context, **options: Any) -> int:
+def bench(context: click.Context, /, **options: Any) -> int:
     """Put an endpoint under load; say how fast it is, and whether that number counts.
 
     Every load is a point with a verdict: valid, suspect or invalid, with the reasons. Points are kept: `bench list`.
@@ -269,12 +270,12 @@ def show(point: str, as_json: bool) -> None:
     if as_json:
         print_json({**found.to_json(), "folder": str(kept.folder(found))})
         return
-    load = found.load
+    load, numbers = found.load, found.metrics
+    requests = f"{numbers.get('measured', 0)} of {numbers.get('requests', 0)} requests"
     pairs([
         ("point", f"{found.name}: {_verdict(found)}"), ("model", f"{found.model} at {found.endpoint}"),
         ("engine", found.engine), ("load", f"{load.label}, {load.isl} in, {load.osl} out, cache {load.cache}"),
-        ("measured", f"{found.metrics.get('measured', 0)} of {found.metrics.get('requests', 0)} requests "
-         f"in {found.metrics.get('window_s', 0.0):.1f} s"),
+        ("measured", f"{requests} in {numbers.get('window_s', 0.0):.1f} s"),
         ("when", datetime.fromtimestamp(found.started_at).astimezone().strftime("%Y-%m-%d %H:%M")),
         ("files", str(kept.folder(found))),
     ])  # fmt: skip
@@ -288,3 +289,6 @@ def show(point: str, as_json: bool) -> None:
         for check in found.checks
     ]
     table(("rule", "", "state", "why"), rows)
+
+
+bench.add_command(bench_search.command(_load_options))

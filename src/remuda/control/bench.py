@@ -160,8 +160,17 @@ def run(plan: Plan, kept: Store, show: Callable[[Load, Live], None], *, again: b
                 if len(known) > repeat and not again:
                     yield Measured(known[repeat], is_stored=True)
                     continue
-                point, rows = asyncio.run(session.measure(load, lambda live, load=load: show(load, live)))
-                yield Measured(kept.write(point, rows))
+                yield measure(session, load, kept, show)
+
+
+def measure(session: Session, load: Load, kept: Store, show: Callable[[Load, Live], None]) -> Measured:
+    """Measure one load, and store the point.
+
+    Raises:
+        RemudaError: it cannot be measured, or not be stored.
+    """
+    point, rows = asyncio.run(session.measure(load, lambda live: show(load, live)))
+    return Measured(kept.write(point, rows))
 
 
 def to_json(found: Sequence[Measured]) -> list[dict[str, Any]]:

@@ -17,8 +17,11 @@ SUSPECT: Final = "suspect"
 INVALID: Final = "invalid"
 NOT_ASKED: Final = "not asked"
 VALID: Final = "valid"
+#: The verdict over another tool's point, whose load nobody here saw. It never counts: to others it is a suspect one.
+IMPORTED: Final = "imported"
 
-#: What each rule measures against, stored in each point that was judged by it; lengths of time in seconds, shares between 0 and 1.
+#: What each rule measures against, stored in each point that was judged by it; lengths of time in seconds, shares
+#: between 0 and 1.
 THRESHOLDS: Final[Mapping[str, float]] = {
     "V1.share": 0.0, "V2.invalid": 0.01, "V2.suspect": 0.0, "V3.share": 0.01, "V3.total": 0.02, "V4.share": 0.05,
     "V5.share": 0.01, "V6.lag": 0.002, "V6.itl": 0.05, "V6.ttft": 0.02, "V7.cpu": 0.8, "V7.throttled": 0.0,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from remuda.cli import bench_search
+from remuda.cli import bench_files, bench_search
 from remuda.cli.lazy import NearGroup, examples
 from remuda.cli.show import console, echo, is_terminal, pairs, print_json, say, table
 
@@ -197,9 +197,13 @@ def _number(value: float | None) -> str:
     return f"{value:,.0f}" if value >= 100 else f"{value:.2f}"
 
 
+def _count(value: float | None) -> str:
+    return "–" if value is None else f"{value:,.0f}"
+
+
 def _row(point: Point) -> list[str]:
     return [
-        point.name, point.load.label, f"{point.metrics.get('measured', 0):,}", _ms(point.of("ttft")),
+        point.name, point.load.label, _count(point.metrics.get("measured")), _ms(point.of("ttft")),
         _ms(point.of("ttft", "p99")), _ms(point.of("tpot")), _ms(point.of("tpot", "p99")),
         _number(point.of("output_tok_s")), _number(point.of("req_s")), _verdict(point),
     ]  # fmt: skip
@@ -273,7 +277,8 @@ def show(point: str, as_json: bool) -> None:
     load, numbers = found.load, found.metrics
     requests = f"{numbers.get('measured', 0)} of {numbers.get('requests', 0)} requests"
     pairs([
-        ("point", f"{found.name}: {_verdict(found)}"), ("model", f"{found.model} at {found.endpoint}"),
+        ("point", f"{found.name}: {_verdict(found)}"), ("model", found.model), ("endpoint", found.endpoint),
+        ("source", found.source if found.source != "remuda" else ""),
         ("engine", found.engine), ("load", f"{load.label}, {load.isl} in, {load.osl} out, cache {load.cache}"),
         ("measured", f"{requests} in {numbers.get('window_s', 0.0):.1f} s"),
         ("when", datetime.fromtimestamp(found.started_at).astimezone().strftime("%Y-%m-%d %H:%M")),
@@ -292,3 +297,5 @@ def show(point: str, as_json: bool) -> None:
 
 
 bench.add_command(bench_search.command(_load_options))
+bench.add_command(bench_files.export)
+bench.add_command(bench_files.import_)

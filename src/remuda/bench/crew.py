@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from remuda.bench.line import Place
-    from remuda.bench.load import Load
+    from remuda.bench.load import Auto, Load
     from remuda.bench.prompts import Fit
     from remuda.bench.reading import Row
 
@@ -96,9 +96,9 @@ def _search_path() -> str:
     return os.pathsep.join(path for path in (_HOME, os.environ.get("PYTHONPATH", "")) if path)
 
 
-def processes_for(load: Load) -> int:
+def processes_for(load: Load, auto: Auto = loads.DEFAULT_AUTO) -> int:
     """How many processes carry a load."""
-    streams = load.concurrency or min(len(loads.arrivals(load)), 4 * _STREAMS)
+    streams = load.concurrency or min(len(loads.arrivals(load, auto)), 4 * _STREAMS)
     return max(1, min(_MOST, cores() - 1, -(-streams // _STREAMS)))
 
 
@@ -131,11 +131,15 @@ class Crew:
         fit: words to tokens.
         forced: whether output lengths are forced.
         prompts: seed of the prompts; empty for the load's own.
+        auto: how much is measured where the load says nothing of it.
     """
 
-    def __init__(self, load: Load, place: Place, model: str, fit: Fit, *, forced: bool, prompts: str = "") -> None:
+    def __init__(
+        self, load: Load, place: Place, model: str, fit: Fit, *, forced: bool, prompts: str = "",
+        auto: Auto = loads.DEFAULT_AUTO,
+    ) -> None:  # fmt: skip
         self._load = load
-        self._count = processes_for(load)
+        self._count = processes_for(load, auto)
         self._plan = {
             "load": load.to_json(), "model": model, "forced": forced, "processes": self._count,
             "prompts": prompts or str(load.seed),
@@ -144,7 +148,7 @@ class Crew:
                 "base": place.base, "key": place.key, "headers": place.headers, "is_own": place.is_own,
                 "verify": place.verify,
             },
-            "arrivals": loads.arrivals(load) if load.is_open else [],
+            "arrivals": loads.arrivals(load, auto) if load.is_open else [],
         }  # fmt: skip
         self._found: list[asyncio.subprocess.Process] = []
         self._warm: list[Row] = []

@@ -14,11 +14,35 @@ if TYPE_CHECKING:
 
 #: Finished requests from which a percentile may be printed (rule V12).
 NEEDED: Final = {"p50": 10, "p90": 30, "p95": 60, "p99": 300}
-#: A point without a bound of its own ends when its window is this long and holds enough requests ...
-AUTO_WINDOW_S: Final = 30.0
-AUTO_REQUESTS: Final = NEEDED["p99"]
-#: ... or after this long.
+#: A point without a bound of its own ends after this long, whatever it has measured.
 AUTO_LIMIT_S: Final = 300.0
+
+
+@dataclass(frozen=True)
+class Auto:
+    """When a point without a bound of its own has measured enough. No part of the load: it asks for the same.
+
+    Attributes:
+        window_s: least length of its window, seconds.
+        e2e_times: the same, in median latencies of a request.
+        requests: least number of measured requests.
+    """
+
+    window_s: float = 30.0
+    e2e_times: float = 10.0
+    requests: int = NEEDED["p99"]
+
+    @property
+    def limit_s(self) -> float:
+        """When it ends at the latest, seconds after its start."""
+        return max(AUTO_LIMIT_S, 2 * self.window_s)
+
+    def open_seconds(self, load: Load) -> float:
+        """How long an open loop issues requests: its arrivals are drawn before it starts."""
+        return min(self.limit_s, max(self.window_s * 1.5, 1.2 * self.requests / load.rate))
+
+
+DEFAULT_AUTO: Final = Auto()
 
 
 @dataclass(frozen=True)
@@ -71,7 +95,7 @@ class Load:
         arrival: `poisson`, `constant`, or `burst:N` (N at once, at the same mean rate).
         requests: how many are issued; 0 where time decides.
         duration_s: how long requests are issued, seconds; 0 where their number decides. Both 0: until the window is
-            long enough and holds enough requests (`AUTO_…`).
+            long enough and holds enough requests (`Auto`).
         warmup: requests before the measured ones; -1 for as many as are in flight.
         timeout_s: bound of one request.
         cache: see `Cache`.
@@ -143,12 +167,12 @@ class Load:
         return tuple(max(1, draw.randint(math.ceil(full * self.range_ratio), full)) for full in (self.isl, self.osl))  # type: ignore[return-value]
 
 
-def arrivals(load: Load) -> list[float]:
+def arrivals(load: Load, auto: Auto = DEFAULT_AUTO) -> list[float]:
     """When each request of an open loop is due, seconds from the start, ascending; drawn before the start."""
     total = load.requests
     if math.isinf(load.rate):
-        return [0.0] * (total or AUTO_REQUESTS)
-    until = load.duration_s or (0.0 if total else auto_seconds(load))
+        return [0.0] * (total or auto.requests)
+    until = load.duration_s or (0.0 if total else auto.open_seconds(load))
     draw = random.Random(f"{load.seed}/arrivals")
     batch = int(load.arrival.partition(":")[2] or 1) if load.arrival.startswith("burst") else 1
     times: list[float] = []
@@ -158,11 +182,6 @@ def arrivals(load: Load) -> list[float]:
         gap = batch / load.rate
         at += draw.expovariate(1.0 / gap) if load.arrival == "poisson" else gap
     return times[:total] if total else times
-
-
-def auto_seconds(load: Load) -> float:
-    """How long an open loop without a bound of its own issues requests."""
-    return min(AUTO_LIMIT_S, max(AUTO_WINDOW_S * 1.5, 1.2 * AUTO_REQUESTS / load.rate))
 
 
 def check(load: Load) -> None:

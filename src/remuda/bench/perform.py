@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+import math
 import time
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from remuda.bench import load as loads
 from remuda.bench import probe
 from remuda.bench.crew import Crew, Live
-from remuda.bench.load import Cache, Load
+from remuda.bench.load import NEEDED, Auto, Cache, Load
 from remuda.bench.measures import is_measured, measure, window_of
-from remuda.bench.point import Hardware, Point, address
+from remuda.bench.point import Hardware, Point, address, split_bound
 from remuda.bench.rules import Evidence, judge
 from remuda.bench.verdict import THRESHOLDS, loosened, verdict_of
 
@@ -69,6 +69,7 @@ class Session:
         self.terms = terms
         self._seen: probe.Seen | None = None
         self._fitted: dict[tuple[str, bool, str, int], probe.Fitted] = {}
+        self.auto = auto_of(terms)
 
     async def open(self) -> None:
         """Ask the endpoint what it is.
@@ -112,9 +113,12 @@ class Session:
         began = time.time()
         fitted, spent = await self._fit(load)
         workers = target.ready() if target.ready else None
-        prompts = f"{load.seed}/{self.address(load)}/{repeat}"
-        async with Crew(load, target.place, target.model, fitted.fit, forced=fitted.forced, prompts=prompts) as crew:
-            run = await crew.run(enough=_enough(load), show=show)
+        crew = Crew(
+            load, target.place, target.model, fitted.fit, forced=fitted.forced, auto=self.auto,
+            prompts=f"{load.seed}/{self.address(load)}/{repeat}",
+        )  # fmt: skip
+        async with crew:
+            run = await crew.run(enough=_enough(load, self.auto), show=show)
         after = await self._look_after(before)
         self._learn(load, run.rows)
         window, metrics = measure(run.rows, load, self.terms.goodput)
@@ -170,24 +174,31 @@ def _key(load: Load) -> tuple[str, bool, str, int]:
     return load.api, load.stream, load.extra_body, load.isl
 
 
-def _enough(load: Load) -> Callable[[Live], bool]:
+def auto_of(terms: Terms) -> Auto:
+    """How much a point measures whose load says nothing of it: what rule V12 and the SLO's percentiles need."""
+    needed = [NEEDED[statistic] for name in terms.slo if (statistic := split_bound(name)[1]) in NEEDED]
+    limits = terms.thresholds
+    return Auto(limits["V12.window"], limits["V12.e2e"], max(2, math.ceil(limits["V12.requests"]), *needed))
+
+
+def _enough(load: Load, auto: Auto) -> Callable[[Live], bool]:
     """Whether a load without a bound of its own has measured what it has to."""
     if not load.is_auto or load.is_open:
         return lambda _: False
     looked: dict[str, float] = {"at": 0.0}
 
     def enough(live: Live) -> bool:
-        if live.seconds > loads.AUTO_LIMIT_S:
+        if live.seconds > auto.limit_s:
             return True
-        if live.seconds < loads.AUTO_WINDOW_S or live.seconds - looked["at"] < _LOOK_S:
+        if live.seconds < auto.window_s or live.seconds - looked["at"] < _LOOK_S:
             return False
         looked["at"] = live.seconds
         window = window_of(live.rows, load)
         mine = [row for row in live.rows if row.is_ok and is_measured(row, window)]
         took = sorted(row.ended - row.sched for row in mine)
-        needed = max(loads.AUTO_WINDOW_S, 10 * took[len(took) // 2] / 1e9) if took else loads.AUTO_WINDOW_S
+        needed = max(auto.window_s, auto.e2e_times * took[len(took) // 2] / 1e9) if took else auto.window_s
         # A little more than needed, as what is under way at the end does not count.
-        return len(mine) >= 1.02 * loads.AUTO_REQUESTS and window.seconds >= needed + 0.5
+        return len(mine) >= 1.02 * auto.requests and window.seconds >= needed + 0.5
 
     return enough
 

@@ -48,7 +48,7 @@ class Point:
         load: what was asked.
         metrics: numbers, see `measures.DEFINITIONS`.
         checks: all rules.
-        verdict: `valid`, `suspect` or `invalid`.
+        verdict: `valid`, `suspect` or `invalid`; `imported` for another tool's that is not invalid.
         thresholds: that it was judged by.
         changed: thresholds that demand less than ours.
         slo: bounds by percentile, `ttft_p99` to seconds.

@@ -78,6 +78,22 @@ class Store:
         """Where its files are."""
         return self.root / f"{point.id[:_DIGITS]}-{point.repeat}"
 
+    def rows(self, point: Point) -> list[Row]:
+        """The requests of a point; none where they were not kept, as of a point that was imported."""
+        import pyarrow.parquet as pq
+
+        from remuda.bench.reading import Row
+
+        try:
+            table = pq.read_table(self.folder(point) / REQUESTS)
+        except (OSError, ValueError):  # Arrow's own errors are of these.
+            return []
+        names = [name for name in table.column_names if name not in ("n_first", "chunks")]
+        found = [Row(**values) for values in table.select(names).to_pylist()]
+        for row, chunks in zip(found, table["chunks"].to_pylist(), strict=True):
+            row.chunks.extend(chunks)
+        return found
+
     def write(self, point: Point, rows: Sequence[Row]) -> Point:
         """Store it as the next repeat of its address; returns it with that number.
 

@@ -17,6 +17,8 @@ SUSPECT: Final = "suspect"
 INVALID: Final = "invalid"
 NOT_ASKED: Final = "not asked"
 VALID: Final = "valid"
+#: The verdict over another tool's point, whose load nobody here saw. It never counts: to others it is a suspect one.
+IMPORTED: Final = "imported"
 
 #: What each rule measures against, stored in each point that was judged by it. Durations are seconds, shares are
 #: between 0 and 1.

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from remuda.cli import bench_files, bench_search
 from remuda.cli.lazy import NearGroup, examples
 from remuda.cli.show import console, echo, is_terminal, pairs, print_json, say, table
 
@@ -215,9 +216,13 @@ def _number(value: float | None) -> str:
     return f"{value:,.0f}" if value >= 100 else f"{value:.2f}"
 
 
+def _count(value: float | None) -> str:
+    return "–" if value is None else f"{value:,.0f}"
+
+
 def _row(point: Point) -> list[str]:
     return [
-        point.name, point.load.label, f"{point.metrics.get('measured', 0):,}", _ms(point.of("ttft")),
+        point.name, point.load.label, _count(point.metrics.get("measured")), _ms(point.of("ttft")),
         _ms(point.of("ttft", "p99")), _ms(point.of("tpot")), _ms(point.of("tpot", "p99")),
         _number(point.of("output_tok_s")), _number(point.of("req_s")), _verdict(point),
     ]  # fmt: skip
@@ -288,11 +293,13 @@ def show(point: str, as_json: bool) -> None:
     if as_json:
         print_json({**found.to_json(), "folder": str(kept.folder(found))})
         return
-    load, seconds = found.load, float(found.metrics.get("window_s", 0.0))
+    load, numbers = found.load, found.metrics
+    requests = f"{numbers.get('measured', 0)} of {numbers.get('requests', 0)} requests"
     pairs([
-        ("point", f"{found.name}: {_verdict(found)}"), ("model", f"{found.model} at {found.endpoint}"),
+        ("point", f"{found.name}: {_verdict(found)}"), ("model", found.model), ("endpoint", found.endpoint),
+        ("source", found.source if found.source != "remuda" else ""),
         ("engine", found.engine), ("load", f"{load.label}, {load.isl} in, {load.osl} out, cache {load.cache}"),
-        ("measured", f"{found.metrics['measured']} of {found.metrics['requests']} requests in {seconds:.1f} s"),
+        ("measured", f"{requests} in {numbers.get('window_s', 0.0):.1f} s"),
         ("when", datetime.fromtimestamp(found.started_at).astimezone().strftime("%Y-%m-%d %H:%M")),
         ("files", str(kept.folder(found))),
     ])  # fmt: skip
@@ -306,3 +313,8 @@ def show(point: str, as_json: bool) -> None:
         for check in found.checks
     ]
     table(("rule", "", "state", "why"), rows)
+
+
+bench.add_command(bench_search.command(_load_options))
+bench.add_command(bench_files.export)
+bench.add_command(bench_files.import_)

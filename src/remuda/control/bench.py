@@ -217,8 +217,19 @@ def run(plan: Plan, kept: Store, show: Callable[[Load, Live], None], *, again: b
                 if len(known) > repeat and not again:
                     yield Measured(known[repeat], is_stored=True)
                     continue
-                point, rows = asyncio.run(session.measure(load, partial(show, load), repeat=len(tried)))
-                yield Measured(kept.write(point, rows))
+                yield measure(session, load, kept, show, repeat=len(tried))
+
+
+def measure(
+    session: Session, load: Load, kept: Store, show: Callable[[Load, Live], None], *, repeat: int = 0
+) -> Measured:
+    """Measure one load, and store the point.
+
+    Raises:
+        RemudaError: it cannot be measured, or not be stored.
+    """
+    point, rows = asyncio.run(session.measure(load, partial(show, load), repeat=repeat))
+    return Measured(kept.write(point, rows))
 
 
 def to_json(found: Sequence[Measured]) -> list[dict[str, Any]]:

@@ -1,0 +1,85 @@
+"""`bench export | import`: points in the formats of other tools."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from remuda.cli.lazy import examples
+from remuda.cli.show import echo, print_json, say, table
+
+
+@click.command(
+    epilog=examples(
+        "remuda bench export 3f9a01c2 --format vllm -o result.json",
+        "remuda bench export 3f9a 77b0 --format inferencex --set precision=fp8 --set tp=8",
+        "remuda bench export 3f9a 77b0 --format csv > points.csv",
+    )
+)
+@click.argument("points", nargs=-1, required=True, metavar="POINT…")
+@click.option("--format", "kind", type=click.Choice(["vllm", "inferencex", "csv"]), required=True, help="Whose format.")
+@click.option("-o", "--output", "file", type=click.Path(path_type=Path), help="Write this file; default: print it.")
+@click.option(
+    "--set",
+    "said",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="What inferencex needs and nobody measured, e.g. hw=h200.",
+)
+def export(points: tuple[str, ...], kind: str, file: Path | None, said: tuple[str, ...]) -> None:
+    """Write points in the format of another tool.
+
+    vllm is what `vllm bench serve` saves; several points are a line each. inferencex is InferenceX's aggregate; it
+    needs hw, image, framework, precision and tp, from `--meta` of the points or from --set. csv has a row for each.
+    """
+    from remuda.base.errors import InputError, Unwritable
+    from remuda.base.files import write_atomic
+    from remuda.control import bench as control
+    from remuda.control import bench_files
+
+    pairs = {name: text for name, mark, text in (item.partition("=") for item in said) if mark and name}
+    if len(pairs) != len(said):
+        raise InputError(f"{', '.join(said)} must be NAME=VALUE, each name once", where="--set")
+    kept = control.store()
+    found = [kept.find(name) for name in points]
+    text = bench_files.export(kept, found, kind, pairs)
+    for point in found:
+        if not point.counts:
+            say(f"{point.name} is {point.verdict}: {', '.join(c.code for c in point.reasons) or point.source}")
+    if file is None:
+        echo(text, nl=False, exact=True)
+        return
+    try:
+        write_atomic(file, text)
+    except OSError as error:
+        raise Unwritable(f"{file} cannot be written: {error.strerror or error}", hint="name another with -o") from error
+
+
+@click.command(name="import", epilog=examples("remuda bench import results/*.json", "remuda bench import sglang.jsonl"))
+@click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="FILE…")
+@click.option("--json", "as_json", is_flag=True, help="Print the points as JSON.")
+def import_(files: tuple[Path, ...], as_json: bool) -> int:
+    """Keep results of vllm bench serve, sglang.bench_serving, sa-bench or InferenceX as points.
+
+    They are never valid, as nobody here saw the load: `imported`, or invalid where the file itself tells of failed
+    requests or of answers without a token. Importing a result twice changes nothing.
+
+    Exit code 10: a result is invalid.
+    """
+    from remuda.bench.verdict import INVALID as IS_INVALID
+    from remuda.cli.bench import _COLUMNS, INVALID, _reasons, _row
+    from remuda.control import bench as control
+    from remuda.control import bench_files
+
+    found = bench_files.take_in(control.store(), files)
+    if as_json:
+        print_json(control.to_json(found))
+    else:
+        table((*_COLUMNS, "source"), [[*_row(one.point), one.point.source] for one in found])
+        for one in found:
+            for line in _reasons(one.point):
+                echo(line)
+        if old := sum(one.is_stored for one in found):
+            say(f"{old} of {len(found)} were imported before")
+    return INVALID if any(one.point.verdict == IS_INVALID for one in found) else 0

@@ -1,0 +1,91 @@
+"""`remuda bench search` against a server that lets only so many streams run at once."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from remuda.cli import main
+from remuda.testing.engine import Behaviour, Engine
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+PLACES = 5
+LATE_S = 0.4
+BOUND = "ttft_p50=200ms"
+#: Points of half a second, and nothing that depends on how busy this machine is.
+LOOSE = (
+    "V12.window=0.5s", "V12.requests=12", "V12.e2e=0", "V6.lag=10s", "V7.cpu=100", "V7.throttled=1000",
+    "V7.waiting=100", "V9.share=0", "V10.share=100", "V11.slope=100", "V11.first=100", "V16.times=1000",
+)  # fmt: skip
+
+
+class Crowded(Engine):
+    """Only so many streams run at once; one more has to wait, and is in the way of others while it does."""
+
+    async def _serve(self, *args: Any) -> None:
+        if self.running >= PLACES:
+            self.running += 1
+            await asyncio.sleep(LATE_S)
+            self.running -= 1
+        await super()._serve(*args)
+
+
+@pytest.fixture
+def endpoint() -> Iterator[str]:
+    loop = asyncio.new_event_loop()
+    engine = Crowded("tiny", Behaviour(token_s=0.005))
+    server = loop.run_until_complete(asyncio.start_server(engine.converse, "127.0.0.1", 0))
+    thread = threading.Thread(target=loop.run_forever)
+    thread.start()
+    yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    loop.call_soon_threadsafe(loop.stop)
+    thread.join()
+    server.close()
+    for task in asyncio.all_tasks(loop):
+        task.cancel()
+    loop.run_until_complete(asyncio.sleep(0.01))
+    loop.close()
+
+
+@pytest.fixture
+def words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, endpoint: str) -> list[str]:
+    monkeypatch.setenv("REMUDA_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("NO_COLOR", "1")
+    loosened = [word for rule in LOOSE for word in ("--validity", rule)]
+    load = ["--isl", "40", "--osl", "8", "--warmup", "2", "--slo", BOUND]
+    return ["bench", "search", "--endpoint", endpoint, *load, *loosened, "--allow-changed-rules"]
+
+
+def test_the_number_of_places_is_found_and_what_was_measured_is_used_again(
+    words: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    words += ["--maximise", "concurrency", "--min", "2", "--max", "16", "--allow-suspect"]
+    assert main([*words, "--json"]) == 0
+    out, err = capsys.readouterr()
+    first = json.loads(out)
+    assert "each point takes at least 0.5 s, at most 5 min; about 5 points" in err
+    assert (first["end"], first["met"], first["missed"]) == ("found", PLACES, PLACES + 1)
+    assert [point["load"]["concurrency"] for point in first["points"]] == [2, 4, 8, 6, 5]
+    assert {point["verdict"] for point in first["points"]} <= {"valid", "suspect"}
+    assert main(words) == 0
+    out, err = capsys.readouterr()
+    assert err.count("measured before") == len(first["points"])
+    assert out.startswith(
+        f"c={first['met']} is the largest load that meets ttft p50 ≤ 200 ms; c={first['missed']} misses"
+    )
+    assert f"{first['point']}: ttft p50 " in out
+
+
+def test_an_slo_that_needs_more_requests_gets_them_once(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    few = [*words, "--maximise", "concurrency", "--max", "2", "--requests", "5", "--allow-suspect", "--json"]
+    assert main(few) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["end"] == "all met"
+    assert [point["load"]["requests"] for point in found["points"]] == [5, 26, 5, 28]

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from remuda.bench import load as loads
 from remuda.bench import probe
+from remuda.bench.cost import Price, cost_of
 from remuda.bench.crew import Crew, Live
 from remuda.bench.load import Cache, Load
 from remuda.bench.measures import is_measured, measure, window_of
@@ -53,12 +54,14 @@ class Terms:
         slo: bounds by percentile, seconds.
         goodput: bounds of each request, seconds.
         meta: of the user.
+        price: of its GPUs; None: nothing is said of money.
     """
 
     thresholds: Mapping[str, float] = field(default_factory=lambda: THRESHOLDS)
     slo: Mapping[str, float] = field(default_factory=dict)
     goodput: Mapping[str, float] = field(default_factory=dict)
     meta: Mapping[str, str] = field(default_factory=dict)
+    price: Price | None = None
 
 
 class Session:
@@ -90,6 +93,11 @@ class Session:
         return address(
             load, self.target.place.base, self.target.model, self._seen.identity, self.target.hardware, rules
         )
+
+    def priced(self, point: Point) -> Point:
+        """A point with its cost at the price of today; one measured before had another, or none."""
+        cost = cost_of(point.metrics, point.hardware.gpus, self.terms.price)
+        return replace(point, cost=cost) if cost else point
 
     async def measure(self, load: Load, show: Callable[[Live], None] = lambda _: None) -> tuple[Point, list[Row]]:
         """Run one load.
@@ -129,7 +137,7 @@ class Session:
                 "after": after.counters.to_json() if after.counters else None,
             },
         )  # fmt: skip
-        return point, run.rows
+        return self.priced(point), run.rows
 
     async def _fit(self, load: Load) -> tuple[probe.Fitted, int]:
         """The fit for this load, and the output tokens that finding it cost."""

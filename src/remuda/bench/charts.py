@@ -22,8 +22,8 @@ _LEFT: Final = 58
 _LETTER: Final = 6.9
 _LINE: Final = 16.0
 _SIZE: Final = 4.2
-#: Names at the ends of lines that a picture has room for.
-_NAMES: Final = 12
+#: Names beside lines that a picture has room for; with more, the key has them all.
+NAMES: Final = 12
 _LOADS: Final = 24
 #: Places of a line that are tried for its name.
 _TRIED: Final = 12
@@ -120,8 +120,9 @@ class Scale:
 
 def draw(chart: Chart, width: int, height: int, *, with_tips: bool = True, kind: str = "") -> str:
     """The picture; `kind` is a class of its own."""
-    named = sorted((line for line in chart.lines if line.name and line.path), key=lambda line: -len(line.path))
-    named = [line for line in chart.lines if line in named[:_NAMES]]
+    named = [line for line in chart.lines if line.name]
+    if len(named) > NAMES:
+        named = []
     room = min(max((len(line.name) for line in named), default=0), int(width * 0.24 / _LETTER))
     right = width - 14 - (room * _LETTER + 14 if named and not chart.is_named_inside else 0)
     x = _scale([mark.x for line in chart.lines for mark in line.marks], _LEFT, right, is_log=chart.is_log_x, tight=True)
@@ -148,6 +149,11 @@ def draw(chart: Chart, width: int, height: int, *, with_tips: bool = True, kind:
 def escape(text: str) -> str:
     """For HTML, inside and outside of attributes."""
     return html.escape(text, quote=True)
+
+
+def shape_of(number: int) -> int:
+    """Which of four shapes the marks of a series have; series of the same colour have different ones."""
+    return (number + number // COLOURS) % 4
 
 
 def swatch(number: int) -> str:
@@ -245,12 +251,12 @@ def _mark(line: Line, mark: Mark, x: Scale, y: Scale, *, with_tip: bool) -> str:
 def _shape(number: int, x: float, y: float, kind: str, tip: str = "") -> str:
     """A circle, square, diamond or triangle."""
     title = f"<title>{escape(tip)}</title>" if tip else ""
-    size = _SIZE
-    if number % 4 == 0:
+    size, form = _SIZE, shape_of(number)
+    if form == 0:
         return f'<circle class="{kind}" cx="{x:.1f}" cy="{y:.1f}" r="{size}">{title}</circle>'
-    if number % 4 == 1:
+    if form == 1:
         path = f"M{x - size:.1f} {y - size:.1f}h{2 * size:.1f}v{2 * size:.1f}h-{2 * size:.1f}z"
-    elif number % 4 == 2:
+    elif form == 2:
         far = size * 1.35
         path = f"M{x:.1f} {y - far:.1f}l{far:.1f} {far:.1f}l-{far:.1f} {far:.1f}l-{far:.1f} -{far:.1f}z"
     else:
@@ -317,7 +323,10 @@ def beside(
             left, base, hops = place
             box = (left, base - high * 0.8, left + wide, base + high * 0.2)
             is_off = box[0] < paper[0] or box[1] < paper[1] or box[2] > paper[2] or box[3] > paper[3]
-            covered = sum(1 for px, py in inked if box[0] <= px <= box[2] and box[1] <= py <= box[3])
+            covered = sum(
+                1 for px, py in inked
+                if box[0] - _SIZE < px < box[2] + _SIZE and box[1] - _SIZE < py < box[3] + _SIZE
+            )  # fmt: skip
             crossed = sum(1 for other in taken if _touch(box, other))
             return 1000.0 * is_off + 100.0 * crossed + covered + 0.5 * hops
 

@@ -152,7 +152,7 @@ def compare(a: Sequence[Point], b: Sequence[Point], floor: float = FLOOR, *, wit
 def _by_load(points: Sequence[Point]) -> dict[Load, list[Point]]:
     """Repeats of a load belong together, also under another seed."""
     found: dict[Load, list[Point]] = defaultdict(list)
-    for point in {(point.id, point.repeat): point for point in points}.values():
+    for _, point in sorted({(point.id, point.repeat): point for point in points}.items()):
         found[replace(point.load, seed=0)].append(point)
     return found
 

@@ -123,17 +123,18 @@ def _throughput(axis: Axis, series: Sequence[Series]) -> Graph | None:
 
 
 def _money(axis: Axis, series: Sequence[Series]) -> Graph | None:
-    known = [point.cost for one in series for point in one.points if point.cost and point.per_million is not None]
+    known = [point for one in series for point in one.points if point.per_million is not None]
     if not known:
         return None
-    currency = Counter(str(cost["currency"]) for cost in known).most_common(1)[0][0]
+    currency = Counter(point.currency for point in known).most_common(1)[0][0]
 
     def y(point: Point) -> float | None:
-        return point.per_million if point.cost and point.cost["currency"] == currency else None
+        return point.per_million if point.currency == currency else None
 
     lines = _lines(series, axis.of, y)
-    prices = sorted({f"{cost['gpu_type'] or 'a GPU'} {cost['per_gpu_hour']:g} {cost['currency']}" for cost in known})
-    sources = sorted({str(cost["source"]) for cost in known if cost["source"]})
+    costs = [point.cost or {} for point in known if point.currency == currency]
+    prices = sorted({f"{cost.get('gpu_type') or 'a GPU'} {cost.get('per_gpu_hour', 0):g} {currency}" for cost in costs})
+    sources = sorted({str(cost["source"]) for cost in costs if cost.get("source")})
     values = [mark.y for line in lines for mark in line.marks]
     is_log_y = min(values) > 0 and max(values) / min(values) > _WIDE
     chart = Chart("Money for a million output tokens", axis.label, currency, lines, _is_log(lines), is_log_y)

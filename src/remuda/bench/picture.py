@@ -73,7 +73,7 @@ def picture(graphs: Graphs, title: str) -> bytes:
 def _draw(axes: Any, chart: Chart, *, is_small: bool = False) -> None:
     from matplotlib.ticker import FuncFormatter, NullLocator
 
-    from remuda.bench.charts import COLOURS, show
+    from remuda.bench.charts import COLOURS, shape_of, show
 
     if chart.is_log_x:
         axes.set_xscale("log", base=2)
@@ -89,7 +89,7 @@ def _draw(axes: Any, chart: Chart, *, is_small: bool = False) -> None:
     if len(chart.frontier) > 1:
         axes.plot(*zip(*chart.frontier, strict=True), color=_FRONT, linewidth=11, solid_capstyle="round", zorder=1)
     for line in chart.lines:
-        colour, mark = _COLOURS[line.number % COLOURS], _MARKS[line.number % 4]
+        colour, mark = _COLOURS[line.number % COLOURS], _MARKS[shape_of(line.number)]
         axes.plot(*zip(*line.path, strict=True), color=colour, linewidth=1.3 if line.is_dashed else 1.8,
                   linestyle="--" if line.is_dashed else "-", zorder=2)  # fmt: skip
         for is_hollow in (False, True):
@@ -110,10 +110,12 @@ def _name(axes: Any, chart: Chart, dpi: float) -> None:
     """Each line's name beside it, in its colour."""
     from matplotlib.patheffects import withStroke
 
-    from remuda.bench.charts import COLOURS, beside
+    from remuda.bench.charts import COLOURS, NAMES, beside
 
     scale = 72 / dpi
-    lines = [line for line in chart.lines if line.name][:12]
+    lines = [line for line in chart.lines if line.name]
+    if len(lines) > NAMES:
+        return
     names = [line.name if len(line.name) <= 40 else f"{line.name[:39]}…" for line in lines]
     paths = [[(px * scale, -py * scale) for px, py in axes.transData.transform(line.path)] for line in lines]
     (left, bottom), (right, top) = (axes.transAxes.transform(corner) * scale for corner in ((0, 0), (1, 1)))

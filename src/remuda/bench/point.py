@@ -121,6 +121,11 @@ class Point:
         value = (self.cost or {}).get("per_m_output")
         return float(value) if isinstance(value, (int, float)) else None
 
+    @property
+    def currency(self) -> str:
+        """Of its cost; empty without."""
+        return str((self.cost or {}).get("currency", ""))
+
     def slo_met(self) -> bool | None:
         """Whether every bound is met; None without bounds, or where a percentile has too few samples."""
         if not self.slo:

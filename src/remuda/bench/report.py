@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Final
 
 from remuda import __version__
 from remuda.base.errors import InputError
-from remuda.base.text import clean
 from remuda.bench.charts import draw, escape, swatch
 from remuda.bench.graphs import graphs_of
 from remuda.bench.measures import DEFINITIONS
@@ -67,7 +66,7 @@ def page(points: Sequence[Point], *, title: str = "", group: str = "", now: floa
 
 
 def _said(text: str, length: int = 120) -> str:
-    return escape(short(clean(text[: 8 * length], one_line=True), length))
+    return escape(short(text, length))
 
 
 def _day(at: float) -> str:
@@ -78,7 +77,7 @@ def _several(words: Iterable[str], most: int = 4) -> str:
     """Each once, in the order of appearance; the rest is counted."""
     found = list(dict.fromkeys(word for word in words if word))
     rest = f" and {len(found) - most} more" if len(found) > most else ""
-    return ", ".join(_said(word, 90) for word in found[:most]) + rest
+    return "; ".join(_said(word, 90) for word in found[:most]) + rest
 
 
 def title_of(points: Sequence[Point]) -> str:
@@ -131,8 +130,8 @@ def _tiles(graphs: Graphs) -> str:
         ("Fastest for a user", "tok/s", lambda point: point.of("tok_s_user")),
         ("Shortest median TTFT", "ms", ttft),
     ]
-    if len({point.cost["currency"] for point in best if point.cost}) == 1:
-        asked.append(("Cheapest million tokens out", next(p.cost["currency"] for p in best if p.cost), money))
+    if len(currencies := {point.currency for point in best if point.per_million is not None}) == 1:
+        asked.append(("Cheapest million tokens out", currencies.pop(), money))
     tiles = []
     for what, unit_, of in asked:
         known = [(value, point) for point in best if (value := of(point)) is not None]
@@ -226,11 +225,7 @@ def _columns(points: Sequence[Point], names: Mapping[str, str]) -> list[tuple[st
 
 
 def _money(point: Point) -> str:
-    return (
-        "–"
-        if point.per_million is None
-        else f"{point.per_million:,.2f} {_said(str((point.cost or {})['currency']), 8)}"
-    )
+    return "–" if point.per_million is None else f"{point.per_million:,.2f} {_said(point.currency, 8)}"
 
 
 def _verdict(point: Point) -> str:

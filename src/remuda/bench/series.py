@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from remuda.base.errors import InputError
+from remuda.base.text import clean
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -104,7 +105,7 @@ def _sorted(found: dict[str, list[Point]]) -> list[Series]:
 
 def short(text: str, length: int = _LONGEST) -> str:
     """One line of at most that many characters: names come from strangers, and may be a book."""
-    line = " ".join(text[: 4 * length].split())
+    line = " ".join(clean(text[: 4 * length], one_line=True).split())
     return line if len(line) <= length and len(text) <= 4 * length else f"{line[: length - 1]}…"
 
 

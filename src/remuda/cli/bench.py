@@ -218,8 +218,7 @@ def _rows(points: Sequence[Point]) -> tuple[tuple[str, ...], list[list[str]]]:
 
 
 def _money(point: Point) -> str:
-    currency = (point.cost or {}).get("currency", "")
-    return "–" if point.per_million is None else f"{point.per_million:,.2f} {currency}"
+    return "–" if point.per_million is None else f"{point.per_million:,.2f} {point.currency}"
 
 
 def _verdict(point: Point) -> str:
@@ -261,7 +260,7 @@ def _cost(point: Point) -> str:
     if point.per_million is None:
         return ""
     said = ", ".join(word for word in (cost["source"], f"as of {cost['as_of']}" if cost["as_of"] else "") if word)
-    price = f"{cost['gpus']} GPUs at {cost['per_gpu_hour']:g} {cost['currency']} an hour"
+    price = f"{cost['gpus']} GPUs at {cost['per_gpu_hour']:g} {point.currency} an hour"
     return f"{_money(point)} for 1M output tokens: {price}" + (f" ({said})" if said else "")
 
 

@@ -44,6 +44,8 @@ def compare(a: str, b: str, floor: str, allow_invalid: bool, fail_on_regression:
             if number:
                 echo()
             _show(pair)
+        if any(one.by == "blocks" for pair in found.pairs for one in pair.metrics):
+            echo("\nblocks: within runs only; what differs between runs shows with three repeats on each side")
         if found.alone:
             echo(f"only on one side: {', '.join(found.alone)}")
     return 1 if fail_on_regression and found.has_regression else 0
@@ -94,12 +96,13 @@ def report(points: tuple[str, ...], output: Path, group: str, title: str, png: P
     POINTS are names or beginnings of ids; all that are kept if none is named. Invalid points are not drawn; the page
     says which, and why.
     """
+    from remuda.base.units import show_counted
     from remuda.control import bench as control
     from remuda.control import points as kept
 
     found = kept.write_report(control.store(), points, output, title=title, group=group, png=png)
     drawn = sum(1 for point in found if point.verdict != "invalid")
-    say(f"{len(found):,} points, {drawn:,} drawn")
+    say(f"{show_counted(len(found), 'point')}, {drawn:,} drawn")
     echo(str(output))
     if png is not None:
         echo(str(png))

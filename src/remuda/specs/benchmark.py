@@ -131,7 +131,7 @@ class BenchmarkSpec(Strict):
             raise contradiction("duration", "cannot be given beside `requests`", "a point has one bound, or none")
         if self.price and self.prices:
             raise contradiction("price", "cannot be given beside `prices`", "a GPU has one price")
-        if (self.price or self.prices) and not self.gpus:
+        if (self.price or self.prices) and self.endpoint and not self.gpus:
             said = "price" if self.price else "prices"
             raise contradiction(said, "says nothing without the number of GPUs", "say it: gpus: 8, or --gpus 8")
         for name in self.slo:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 import random
 from dataclasses import asdict, dataclass, fields
 from typing import TYPE_CHECKING, Any, Final, Self
+
+import orjson
 
 from remuda.base.errors import InputError
 
@@ -133,6 +136,11 @@ class Load:
             return f"c={self.concurrency}"
         rate = "inf" if math.isinf(self.rate) else f"{self.rate:g}/s"
         return f"{rate} c≤{self.concurrency}" if self.concurrency else rate
+
+    @property
+    def digest(self) -> str:
+        """Of all that it says: the same load sends the same prompts to any endpoint."""
+        return hashlib.sha256(orjson.dumps(self.to_json(), option=orjson.OPT_SORT_KEYS)).hexdigest()
 
     @property
     def is_auto(self) -> bool:

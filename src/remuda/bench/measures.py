@@ -42,6 +42,7 @@ DEFINITIONS: Final = {
 }
 _RESAMPLES: Final = 1000
 _MOST_PICKS: Final = 3_000_000
+_MOST_BLOCKS: Final = 200
 
 
 @dataclass(frozen=True)
@@ -187,6 +188,47 @@ def delivered(rows: Sequence[Row], window: Window) -> float:
     return total
 
 
+def rate_intervals(
+    rows: Sequence[Row], window: Window, block_ns: int, goodput: Mapping[str, float]
+) -> dict[str, list[float]]:
+    """95 % intervals of what comes a second, by bootstrap over blocks of time.
+
+    Tokens are spread evenly between the first and the last piece of their answer, which is exact enough for a block.
+
+    Returns:
+        Lower and upper bound by name; nothing with fewer than five blocks.
+    """
+    length = window.end - window.start
+    count = min(_MOST_BLOCKS, length // max(1, block_ns))
+    if count < 5:
+        return {}
+    width = length / count
+    found: dict[str, list[float]] = {name: [0.0] * count for name in ("output_tok_s", "req_s")}
+    if goodput:
+        found["goodput_req_s"] = [0.0] * count
+    for row in rows:
+        if not row.ended:
+            continue
+        at = int((row.ended - window.start) / width)
+        if row.is_ok and 0 <= at < count:
+            found["req_s"][at] += 1
+            if goodput and is_measured(row, window) and meets(row, goodput):
+                found["goodput_req_s"][at] += 1
+        if row.n_out > 0:
+            begin, end = (row.first, max(row.last, row.first + 1)) if row.chunks else (row.ended, row.ended + 1)
+            begin_at, end_at = (begin - window.start) / width, (end - window.start) / width
+            for block in range(max(0, math.floor(begin_at)), min(count, math.floor(end_at) + 1)):
+                part = min(end_at, block + 1) - max(begin_at, block)
+                found["output_tok_s"][block] += row.n_out * part / (end_at - begin_at)
+    return {name: _interval_of_mean(sums, width / 1e9) for name, sums in found.items()}
+
+
+def _interval_of_mean(sums: Sequence[float], seconds: float) -> list[float]:
+    draw = random.Random(0)
+    means = sorted(statistics.fmean(draw.choices(sums, k=len(sums))) / seconds for _ in range(_RESAMPLES))
+    return [rank(means, 0.025), rank(means, 0.975)]
+
+
 def in_flight(rows: Sequence[Row], window: Window) -> float:
     """Mean number of requests in flight inside the window, weighted by time."""
     if window.seconds <= 0:
@@ -236,6 +278,7 @@ def measure(rows: Sequence[Row], load: Load, goodput: Mapping[str, float]) -> tu
             asked = sum(1 for row in due if is_measured(row, window) or not row.is_ok)
             found["goodput_req_s"] = good / seconds
             found["goodput_share"] = good / asked if asked else 0.0
+        found["ci95"] = rate_intervals(rows, window, block, goodput)
     middle = found["tpot"]["p50"]
     found["intvty"] = 1.0 / middle if middle else None
     return window, found

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from remuda.bench import probe
+from remuda.bench.cost import Price, cost_of
 from remuda.bench.crew import Crew, Live
 from remuda.bench.load import NEEDED, Auto, Cache, Load
 from remuda.bench.measures import is_measured, measure, window_of
@@ -53,12 +54,14 @@ class Terms:
         slo: bounds by percentile, seconds.
         goodput: bounds of each request, seconds.
         meta: of the user.
+        price: of its GPUs; None: nothing is said of money.
     """
 
     thresholds: Mapping[str, float] = field(default_factory=lambda: THRESHOLDS)
     slo: Mapping[str, float] = field(default_factory=dict)
     goodput: Mapping[str, float] = field(default_factory=dict)
     meta: Mapping[str, str] = field(default_factory=dict)
+    price: Price | None = None
 
 
 class Session:
@@ -92,14 +95,19 @@ class Session:
             load, self.target.place.base, self.target.model, self._seen.identity, self.target.hardware, rules
         )
 
+    def priced(self, point: Point) -> Point:
+        """A point with its cost at the price of today; one measured before had another, or none."""
+        cost = cost_of(point.metrics, point.hardware.gpus, self.terms.price)
+        return replace(point, cost=cost) if cost else point
+
     async def measure(
         self, load: Load, show: Callable[[Live], None] = lambda _: None, *, repeat: int = 0
     ) -> tuple[Point, list[Row]]:
         """Run one load.
 
         Args:
-            load: what is offered. Its prompts are drawn from its seed, its address and `repeat`: those of two points
-                on one engine differ, or the second would find the first one's in its cache.
+            load: what is offered. Its prompts are drawn from all that it says and from `repeat`: those of two points on
+                one engine differ, or the second would find the first one's in its cache.
             show: called while it runs.
             repeat: how often it was measured before.
 
@@ -115,7 +123,7 @@ class Session:
         workers = target.ready() if target.ready else None
         crew = Crew(
             load, target.place, target.model, fitted.fit, forced=fitted.forced, auto=self.auto,
-            prompts=f"{load.seed}/{self.address(load)}/{repeat}",
+            prompts=f"{load.digest}/{repeat}",
         )  # fmt: skip
         async with crew:
             run = await crew.run(enough=_enough(load, self.auto), show=show)
@@ -143,7 +151,7 @@ class Session:
                 "after": after.counters.to_json() if after.counters else None,
             },
         )  # fmt: skip
-        return point, run.rows
+        return self.priced(point), run.rows
 
     async def _fit(self, load: Load) -> tuple[probe.Fitted, int]:
         """The fit for this load, and the output tokens that finding it cost just now."""

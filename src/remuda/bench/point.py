@@ -109,6 +109,23 @@ class Point:
             value = value.get(statistic)
         return float(value) if isinstance(value, (int, float)) else None
 
+    @property
+    def output_per_gpu(self) -> float | None:
+        """Output tokens a second of each allocated GPU; None where nobody says how many there are."""
+        rate = self.of("output_tok_s")
+        return rate / self.hardware.gpus if rate is not None and self.hardware.gpus > 0 else None
+
+    @property
+    def per_million(self) -> float | None:
+        """Money for a million output tokens, in the currency of `cost`; None without a price."""
+        value = (self.cost or {}).get("per_m_output")
+        return float(value) if isinstance(value, (int, float)) else None
+
+    @property
+    def currency(self) -> str:
+        """Of its cost; empty without."""
+        return str((self.cost or {}).get("currency", ""))
+
     def slo_met(self) -> bool | None:
         """Whether every bound is met; None without bounds, or where a percentile has too few samples."""
         if not self.slo:

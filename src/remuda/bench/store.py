@@ -63,16 +63,7 @@ class Store:
             NotFound: there is none.
             InputError: several begin like that.
         """
-        stem, dash, repeat = name.rpartition("-")
-        begin = stem if dash else name
-        found = [point for point in self.points() if begin and point.id.startswith(begin)]
-        if dash:
-            found = [point for point in found if str(point.repeat) == repeat]
-        if not found:
-            raise NotFound(f"there is no point {name!r}", hint="see `remuda bench list`")
-        if len({point.id for point in found}) > 1:
-            raise InputError(f"{name!r} is the beginning of several points", hint="write more of it: remuda bench list")
-        return found[-1]
+        return named(self.points(), name)[-1]
 
     def folder(self, point: Point) -> Path:
         """Where its files are."""
@@ -127,6 +118,25 @@ class Store:
             ) from error
         finally:
             shutil.rmtree(part, ignore_errors=True)
+
+
+def named(points: Sequence[Point], name: str) -> list[Point]:
+    """The points that a name means: `3f9a01c2-2` that one, the beginning of an id all its repeats, the oldest first.
+
+    Raises:
+        NotFound: there is none.
+        InputError: several ids begin like that.
+    """
+    stem, dash, repeat = name.rpartition("-")
+    begin = stem if dash else name
+    found = [point for point in points if begin and point.id.startswith(begin)]
+    if dash:
+        found = [point for point in found if str(point.repeat) == repeat]
+    if not found:
+        raise NotFound(f"there is no point {name!r}", hint="see `remuda bench list`")
+    if len({point.id for point in found}) > 1:
+        raise InputError(f"{name!r} is the beginning of several points", hint="write more of it: remuda bench list")
+    return found
 
 
 def _write_rows(path: Path, rows: Sequence[Row]) -> None:

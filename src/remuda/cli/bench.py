@@ -1,4 +1,4 @@
-"""`bench [run] | list | show`: put an endpoint under load, and say whether the numbers count."""
+"""`bench [run] | list | show | compare | report`: put an endpoint under load, and say whether the numbers count."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import click
 
 from remuda.cli import bench_files, bench_search
 from remuda.cli.lazy import NearGroup, examples
+from remuda.cli.points import compare, report
 from remuda.cli.show import console, echo, is_terminal, pairs, print_json, say, table
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from remuda.specs.resolve import Override
 
 _COLUMNS: Final = (
-    "point", "load", "requests", "ttft p50", "ttft p99", "tpot p50", "tpot p99", "out tok/s", "req/s", "verdict",
+    "point", "load", "requests", "ttft p50", "ttft p99", "tpot p50", "tpot p99", "out tok/s", "req/s",
 )  # fmt: skip
 _OURS: Final = frozenset({"file", "as_json", "again", "allow_suspect", "allow_changed_rules", "detach"})
 _PAIRS: Final = frozenset({"headers", "meta", "validity"})
@@ -56,7 +57,9 @@ def _load_options(command: Any) -> Any:
         click.option("--extra-body", metavar="JSON", help="Merged into each request."),
         click.option("--api-key-env", metavar="VARIABLE", help="Variable with the key of the endpoint."),
         click.option("--gpus", help="GPUs behind a bare endpoint."),
-        click.option("--gpu-type", help="Their type."),
+        click.option("--gpu-type", help="Their type, e.g. 'H100 SXM'."),
+        click.option("--price", help="What an hour of one GPU costs, in USD (default: list price of the type)."),
+        click.option("--prices", metavar="FILE", help="Your own list of prices (YAML)."),
         click.option("--meta", multiple=True, metavar="KEY=VALUE", help="Kept beside the points."),
         click.option("--validity", multiple=True, metavar="RULE=VALUE", help="Another threshold, e.g. V12.window=5s."),
         click.option("--repeats", help="Measure each point so often."),
@@ -220,12 +223,26 @@ def _count(value: float | None) -> str:
     return "–" if value is None else f"{value:,.0f}"
 
 
-def _row(point: Point) -> list[str]:
-    return [
-        point.name, point.load.label, _count(point.metrics.get("measured")), _ms(point.of("ttft")),
-        _ms(point.of("ttft", "p99")), _ms(point.of("tpot")), _ms(point.of("tpot", "p99")),
-        _number(point.of("output_tok_s")), _number(point.of("req_s")), _verdict(point),
+def _rows(points: Sequence[Point]) -> tuple[tuple[str, ...], list[list[str]]]:
+    """Columns and rows of a table of points; GPUs and money only where a point knows them."""
+    shown: dict[str, Callable[[Point], str]] = {}
+    if any(point.output_per_gpu is not None for point in points):
+        shown["out tok/s/GPU"] = lambda point: _number(point.output_per_gpu)
+    if any(point.per_million is not None for point in points):
+        shown["cost/1M out"] = _money
+    shown["verdict"] = _verdict
+    rows = [
+        [
+            point.name, point.load.label, _count(point.metrics.get("measured")), _ms(point.of("ttft")),
+            _ms(point.of("ttft", "p99")), _ms(point.of("tpot")), _ms(point.of("tpot", "p99")),
+            _number(point.of("output_tok_s")), _number(point.of("req_s")), *(of(point) for of in shown.values()),
+        ] for point in points
     ]  # fmt: skip
+    return (*_COLUMNS, *shown), rows
+
+
+def _money(point: Point) -> str:
+    return "–" if point.per_million is None else f"{point.per_million:,.2f} {point.currency}"
 
 
 def _verdict(point: Point) -> str:
@@ -249,10 +266,26 @@ def _show_table(found: Sequence[Measured], *, as_json: bool) -> None:
         print_json(control.to_json(found))
         return
     points = [one.point for one in found]
-    table(_COLUMNS, [_row(point) for point in points], empty="nothing was measured")
+    columns, rows = _rows(points)
+    table(columns, rows, empty="nothing was measured")
     for point in points:
         for line in _reasons(point):
             echo(line)
+
+
+def _measured(point: Point) -> str:
+    counts = f"{point.metrics.get('measured', 0)} of {point.metrics.get('requests', 0)} requests"
+    return f"{counts} in {point.metrics.get('window_s', 0.0):.1f} s"
+
+
+def _cost(point: Point) -> str:
+    """What it cost, and by which price; empty without."""
+    cost = point.cost or {}
+    if point.per_million is None:
+        return ""
+    said = ", ".join(word for word in (cost["source"], f"as of {cost['as_of']}" if cost["as_of"] else "") if word)
+    price = f"{cost['gpus']} GPUs at {cost['per_gpu_hour']:g} {point.currency} an hour"
+    return f"{_money(point)} for 1M output tokens: {price}" + (f" ({said})" if said else "")
 
 
 def _reasons(point: Point) -> list[str]:
@@ -276,8 +309,9 @@ def list_(as_json: bool) -> None:
     if as_json:
         print_json([point.to_json() for point in points])
         return
-    rows = [[*_row(point), point.model, point.endpoint] for point in points]
-    table((*_COLUMNS, "model", "endpoint"), rows, empty="no points yet; measure: remuda bench --endpoint URL")
+    columns, rows = _rows(points)
+    rows = [[*row, point.model, point.endpoint] for row, point in zip(rows, points, strict=True)]
+    table((*columns, "model", "endpoint"), rows, empty="no points yet; measure: remuda bench --endpoint URL")
 
 
 @bench.command()
@@ -299,7 +333,8 @@ def show(point: str, as_json: bool) -> None:
         ("point", f"{found.name}: {_verdict(found)}"), ("model", found.model), ("endpoint", found.endpoint),
         ("source", found.source if found.source != "remuda" else ""),
         ("engine", found.engine), ("load", f"{load.label}, {load.isl} in, {load.osl} out, cache {load.cache}"),
-        ("measured", f"{requests} in {numbers.get('window_s', 0.0):.1f} s"),
+        ("measured", _measured(found)),
+        ("cost", _cost(found)),
         ("when", datetime.fromtimestamp(found.started_at).astimezone().strftime("%Y-%m-%d %H:%M")),
         ("files", str(kept.folder(found))),
     ])  # fmt: skip
@@ -318,3 +353,5 @@ def show(point: str, as_json: bool) -> None:
 bench.add_command(bench_search.command(_load_options))
 bench.add_command(bench_files.export)
 bench.add_command(bench_files.import_)
+bench.add_command(compare)
+bench.add_command(report)

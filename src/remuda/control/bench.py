@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast
 
 import orjson
@@ -13,7 +14,9 @@ from remuda.base.errors import InputError
 from remuda.base.ids import api_path
 from remuda.base.paths import state_paths
 from remuda.base.secrets import SecretRef
+from remuda.bench import cost
 from remuda.bench import load as loads
+from remuda.bench.cost import Price, find_price, read_prices
 from remuda.bench.line import Place
 from remuda.bench.load import Load
 from remuda.bench.perform import Session, Target, Terms
@@ -28,11 +31,13 @@ from remuda.specs.resolve import Override
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
-    from pathlib import Path
 
     from remuda.bench.crew import Live
     from remuda.bench.point import Point
     from remuda.specs.load import Loaded
+
+#: Prices of common GPUs, for those who give none.
+OUR_PRICES: Final = Path(cost.__file__).with_name("prices.yaml")
 
 
 #: What a point says of the job that measured it.
@@ -121,6 +126,7 @@ def plan(loaded: Loaded[BenchmarkSpec], say: Callable[[str], None]) -> Plan:
         if url.startswith("/"):
             hint = "write --endpoint http://HOST:PORT, and --api chat or completions for the path"
             raise InputError(f"{url!r} is a path, not the URL of an endpoint", hint=hint, where="--endpoint")
+    price_of(spec)
     try:
         read_thresholds(spec.validity)
     except InputError as error:
@@ -137,7 +143,7 @@ def plan_of(spec: BenchmarkSpec, sources: list[Source], *, job: str = "") -> Pla
         InputError: a key is missing, or a header is none.
     """
     meta = {**spec.meta, **({JOB: job} if job else {})}
-    terms = Terms(read_thresholds(spec.validity), spec.slo, spec.goodput, meta)
+    terms = Terms(read_thresholds(spec.validity), spec.slo, spec.goodput, meta, price_of(spec))
     sessions = [Session(_target(spec, source), terms) for source in sources]
     return Plan(spec, sources, sessions, loads_of(spec), job)
 
@@ -152,6 +158,29 @@ def loads_of(spec: BenchmarkSpec) -> list[Load]:
     if spec.rate:
         return [replace(base, rate=rate, concurrency=bound) for rate in spec.rate for bound in spec.concurrency or (0,)]
     return [replace(base, concurrency=count) for count in spec.concurrency or (1,)]
+
+
+def price_of(spec: BenchmarkSpec) -> Price | None:
+    """What an hour of a GPU of this benchmark costs; None where nobody says.
+
+    Raises:
+        InputError: the list of prices cannot be read, or does not have the type.
+    """
+    if spec.price:
+        return Price(spec.gpu_type, spec.price, source="said by the user")
+    if not spec.prices:
+        return find_price(read_prices(OUR_PRICES.read_text(), OUR_PRICES.name), spec.gpu_type)
+    try:
+        prices = read_prices(Path(spec.prices).expanduser().read_text(), spec.prices)
+    except (OSError, UnicodeDecodeError) as error:
+        said = (getattr(error, "strerror", "") or "it is no text").lower()
+        raise InputError(f"{spec.prices} cannot be read: {said}", where="--prices") from error
+    found = find_price(prices, spec.gpu_type)
+    if found is None:
+        hint = f"it has {', '.join(price.type for price in prices)}; name one with --gpu-type"
+        of = repr(spec.gpu_type) if spec.gpu_type else "a GPU without a type"
+        raise InputError(f"{spec.prices} has no price of {of}", hint=hint, where="--prices")
+    return found
 
 
 def _headers(spec: BenchmarkSpec) -> tuple[tuple[str, str], ...]:
@@ -215,7 +244,7 @@ def run(plan: Plan, kept: Store, show: Callable[[Load, Live], None], *, again: b
                     if (point.meta.get(JOB) == plan.job if plan.job else point.verdict != INVALID)
                 ]
                 if len(known) > repeat and not again:
-                    yield Measured(known[repeat], is_stored=True)
+                    yield Measured(session.priced(known[repeat]), is_stored=True)
                     continue
                 yield measure(session, load, kept, show, repeat=len(tried))
 

@@ -105,7 +105,11 @@ class BenchmarkSpec(Strict):
     gpus: int = Field(default=0, ge=0)
     """GPUs behind a bare endpoint; a swarm says so itself. Without, nothing is said per GPU."""
     gpu_type: Text = ""
-    """Their type, as in the list of prices."""
+    """Their type, as in the list of prices: `H100 SXM`."""
+    price: float = Field(default=0.0, ge=0, allow_inf_nan=False)
+    """What an hour of one GPU costs, in USD; 0: as the list of prices says of their type."""
+    prices: Text = ""
+    """A list of your own, YAML: `[{type: H100 SXM, currency: EUR, per_gpu_hour: 2.50, source: contract}]`."""
     slo: Bounds = Field(default_factory=dict)
     """What a point has to keep: `ttft_p99: 500ms`, `tpot_p99: 30ms`, `e2e_p95: 10s`."""
     goodput: Bounds = Field(default_factory=dict)
@@ -123,6 +127,11 @@ class BenchmarkSpec(Strict):
             raise contradiction("endpoint", "cannot be given beside `name`", "a benchmark is of one of them")
         if self.requests and self.duration:
             raise contradiction("duration", "cannot be given beside `requests`", "a point has one bound, or none")
+        if self.price and self.prices:
+            raise contradiction("price", "cannot be given beside `prices`", "a GPU has one price")
+        if (self.price or self.prices) and self.endpoint and not self.gpus:
+            said = "price" if self.price else "prices"
+            raise contradiction(said, "says nothing without the number of GPUs", "say it: gpus: 8, or --gpus 8")
         for name in self.slo:
             metric, _, statistic = name.rpartition("_")
             if metric not in (*_BOUNDED, "icl") or statistic not in _STATISTICS:

@@ -56,9 +56,7 @@ def test_what_cannot_be_measured_ends_the_job(home: Home) -> None:
         assert state["reason"] == f"{url} refuses the API key (HTTP 401)"
         assert points(home, "list") == []
         flags, env = ["--api-key-env", "MY_KEY", "--detach"], {"MY_KEY": "secret"}
-        job = home.run(
-            "bench", "--endpoint", url, *SMALL, "--api-key-env", "MY_KEY", "--detach", env=env
-        ).stdout.strip()
+        job = home.run("bench", "--endpoint", url, *SMALL, *flags, env=env).stdout.strip()
         assert home.run("job", "wait", job, check=False).returncode == 0, outcome(home, job)
     kept = home.paths.root / "bench"
     texts = [path.read_text() for root in (kept, home.paths.jobs) for path in root.rglob("*.json")]

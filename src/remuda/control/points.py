@@ -1,0 +1,78 @@
+"""What is done with points that are kept: they are compared, and shown on a page."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from remuda.base.errors import InputError, NotFound
+from remuda.base.files import write_atomic
+from remuda.bench import picture
+from remuda.bench.compare import compare, read_floor
+from remuda.bench.graphs import graphs_of
+from remuda.bench.report import page, title_of
+from remuda.bench.store import named
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from remuda.bench.compare import Comparison
+    from remuda.bench.point import Point
+    from remuda.bench.store import Store
+
+
+def chosen(points: Sequence[Point], names: Sequence[str]) -> list[Point]:
+    """Points by name or the beginning of their id, each once; commas separate several in one word.
+
+    Raises:
+        NotFound: there is none of a name.
+        InputError: a name is the beginning of several.
+    """
+    words = [word.strip() for name in names for word in name.split(",")]
+    if not all(words):
+        raise InputError("a name of a point is empty", hint="write 3f9a01c2-1,3f9a01c2-2")
+    found = [point for word in words for point in named(points, word)]
+    return list({(point.id, point.repeat): point for point in found}.values())
+
+
+def compared(kept: Store, a: str, b: str, floor: str, *, with_invalid: bool) -> Comparison:
+    """A against B.
+
+    Raises:
+        NotFound: a point is not there.
+        InputError: a name or the floor is wrong, a point does not count, or the loads have nothing in common.
+    """
+    share = read_floor(floor)
+    points = kept.points()
+    return compare(chosen(points, [a]), chosen(points, [b]), share, with_invalid=with_invalid)
+
+
+def write_report(
+    kept: Store, names: Sequence[str], out: Path, *, title: str = "", group: str = "", png: Path | None = None
+) -> list[Point]:
+    """Write the page, and the picture where one is wanted; returns what is on it.
+
+    Raises:
+        NotFound: there is no point, or none of a name.
+        InputError: nothing can be grouped by that, or a file cannot be written.
+    """
+    if png is not None:
+        picture.check_picture()
+    points = kept.points()
+    if names:
+        points = chosen(points, names)
+    if not points:
+        raise NotFound("there are no points yet", hint="measure: remuda bench --endpoint URL")
+    now = time.time()
+    _write(out, page(points, title=title, group=group, now=now).encode(errors="replace"))
+    if png is not None:
+        _write(png, picture.picture(graphs_of(points, group), title or title_of(points)))
+    return points
+
+
+def _write(path: Path, data: bytes) -> None:
+    try:
+        write_atomic(path, data)
+    except OSError as error:
+        raise InputError(f"cannot be written: {(error.strerror or str(error)).lower()}", where=str(path)) from error

@@ -327,8 +327,7 @@ def show(point: str, as_json: bool) -> None:
     if as_json:
         print_json({**found.to_json(), "folder": str(kept.folder(found))})
         return
-    load, numbers = found.load, found.metrics
-    requests = f"{numbers.get('measured', 0)} of {numbers.get('requests', 0)} requests"
+    load = found.load
     pairs([
         ("point", f"{found.name}: {_verdict(found)}"), ("model", found.model), ("endpoint", found.endpoint),
         ("source", found.source if found.source != "remuda" else ""),

@@ -67,19 +67,22 @@ def import_(files: tuple[Path, ...], as_json: bool) -> int:
 
     Exit code 10: a result is invalid.
     """
-    from remuda.bench.verdict import INVALID as IS_INVALID
-    from remuda.cli.bench import _COLUMNS, INVALID, _reasons, _row
+    from remuda.bench.verdict import INVALID
+    from remuda.cli.bench import _reasons, _rows
     from remuda.control import bench as control
     from remuda.control import bench_files
+    from remuda.control.benchjob import IS_INVALID
 
     found = bench_files.take_in(control.store(), files)
     if as_json:
         print_json(control.to_json(found))
     else:
-        table((*_COLUMNS, "source"), [[*_row(one.point), one.point.source] for one in found])
+        columns, rows = _rows([one.point for one in found])
+        sources = [one.point.source for one in found]
+        table((*columns, "source"), [[*row, source] for row, source in zip(rows, sources, strict=True)])
         for one in found:
             for line in _reasons(one.point):
                 echo(line)
         if old := sum(one.is_stored for one in found):
             say(f"{old} of {len(found)} were imported before")
-    return INVALID if any(one.point.verdict == IS_INVALID for one in found) else 0
+    return IS_INVALID if any(one.point.verdict == INVALID for one in found) else 0

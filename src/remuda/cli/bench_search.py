@@ -83,17 +83,17 @@ def _run(file: Path | None, options: dict[str, Any], maximise: str, low: float, 
 
 def _exit_code(outcome: Outcome, *, allow_suspect: bool, allow_changed: bool) -> int:
     from remuda.bench.search import End
-    from remuda.cli.bench import INVALID, SUSPECT
+    from remuda.control.benchjob import IS_INVALID, IS_SUSPECT
 
     if outcome.found.end is End.INVALID:
-        return INVALID
+        return IS_INVALID
     suspect = any(point.verdict != "valid" for point in outcome.grounds) and not allow_suspect
     changed = any(point.changed for point in outcome.grounds) and not allow_changed
-    return SUSPECT if outcome.found.end is End.UNKNOWN or suspect or changed else 0
+    return IS_SUSPECT if outcome.found.end is End.UNKNOWN or suspect or changed else 0
 
 
 def _show(hunt: Hunt, outcome: Outcome, tried: list[Measured]) -> None:
-    from remuda.cli.bench import _COLUMNS, _reasons, _row
+    from remuda.cli.bench import _reasons, _rows
 
     echo(_result(hunt, outcome))
     for smaller, larger in outcome.found.contradictions:
@@ -102,7 +102,7 @@ def _show(hunt: Hunt, outcome: Outcome, tried: list[Measured]) -> None:
         echo(_numbers(outcome.points[outcome.found.met]))
     echo()
     ordered = sorted(tried, key=lambda one: hunt.value(one.point.load))
-    table(_COLUMNS, [_row(one.point) for one in ordered])
+    table(*_rows([one.point for one in ordered]))
     for point in outcome.grounds:
         for line in _reasons(point):
             echo(line)

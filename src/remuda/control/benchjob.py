@@ -30,7 +30,8 @@ if TYPE_CHECKING:
 BENCH: Final = "bench.json"
 _PROGRESS_FILE: Final = "REMUDA_PROGRESS_FILE"
 """Where a task says how far it is; the node program sets it."""
-_CODES: Final = {"invalid": 10, "suspect": 11}
+#: What a shell sees of a verdict.
+IS_INVALID, IS_SUSPECT = 10, 11
 _TELL_S: Final = 5.0
 _ENDPOINT_WAIT_S: Final = 600.0
 #: What another attempt would meet again.
@@ -40,10 +41,10 @@ _LASTING: Final = (InputError, NotFound, Rejected)
 def exit_code(points: Sequence[Point], *, allow_suspect: bool = False, allow_changed: bool = False) -> int:
     """What a shell sees of verdicts: 10 when one is invalid, 11 when one is suspect or valid under changed rules."""
     if any(point.verdict == INVALID for point in points):
-        return _CODES["invalid"]
+        return IS_INVALID
     suspect = any(point.verdict != VALID for point in points) and not allow_suspect
     changed = any(point.changed for point in points) and not allow_changed
-    return _CODES["suspect"] if suspect or changed else 0
+    return IS_SUSPECT if suspect or changed else 0
 
 
 def write(folder: JobFolder, plan: Plan, *, endpoint_file: str = "", **allowed: bool) -> None:

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING, Any
 
-import pyarrow.parquet as pq
 import pytest
-from tests.component.bench.conftest import LOOSE, STEADY, point_of, words
-from tests.conftest import at_once, until
+from tests.component.bench.conftest import point_of, words
 
 if TYPE_CHECKING:
     from collections.abc import Callable

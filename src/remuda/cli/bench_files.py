@@ -60,10 +60,11 @@ def export(points: tuple[str, ...], kind: str, file: Path | None, said: tuple[st
 @click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="FILE…")
 @click.option("--json", "as_json", is_flag=True, help="Print the points as JSON.")
 def import_(files: tuple[Path, ...], as_json: bool) -> int:
-    """Keep results of vllm bench serve, sglang.bench_serving, sa-bench or InferenceX as points.
+    """Keep results of other tools as points.
 
-    They are never valid, as nobody here saw the load: `imported`, or invalid where the file itself tells of failed
-    requests or of answers without a token. Importing a result twice changes nothing.
+    Read are results of `vllm bench serve`, sglang.bench_serving and sa-bench, and InferenceX's aggregates. They are
+    never valid, as nobody here saw the load: `imported`, or invalid where the file itself tells of failed requests or
+    of answers without a token. Importing a result twice changes nothing.
 
     Exit code 10: a result is invalid.
     """

@@ -10,7 +10,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from remuda.base.errors import InputError
-from remuda.bench.search import RESOLUTION, Answer, Bounds, End, Found, Try, drive, points_for, search
+from remuda.bench.load import Auto, Load
+from remuda.bench.point import Point
+from remuda.bench.search import (
+    RESOLUTION,
+    Answer,
+    Bounds,
+    End,
+    Found,
+    Try,
+    answer_of,
+    drive,
+    longer,
+    points_for,
+    search,
+)
+from remuda.bench.verdict import NAMES, Check
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -176,3 +191,46 @@ def test_whatever_is_answered_it_ends_and_the_answer_was_measured(
 def test_bounds_that_cannot_be_searched(bounds: Bounds, words: str) -> None:
     with pytest.raises(InputError, match=words.replace(".", r"\.")):
         bounds.check()
+
+
+def point(load: Load, p99: float | None, *broken: str) -> Point:
+    return Point(
+        id="0" * 64, repeat=1, source="remuda", endpoint="", model="m", engine="", load=load,
+        checks=tuple(Check(code, "invalid" if code in broken else "ok") for code in NAMES),
+        verdict="invalid" if broken else "valid", slo={"ttft_p99": 0.5}, metrics={"ttft": {"p99": p99}},
+    )  # fmt: skip
+
+
+CLOSED, OPEN = Load(concurrency=8), Load(rate=4.0, concurrency=0)
+
+
+@pytest.mark.parametrize(
+    ("seen", "expected"),
+    [
+        (point(CLOSED, 0.4), MET),
+        (point(CLOSED, 0.6), MISSED),
+        (point(CLOSED, None), UNKNOWN),
+        (point(CLOSED, 0.6, "V6"), INVALID),
+        # Arrivals that outrun the answers: no steady state, and a miss all the same.
+        (point(OPEN, 0.6, "V11"), MISSED),
+        (point(OPEN, 0.4, "V11"), INVALID),
+        (point(OPEN, 0.6, "V8", "V11"), INVALID),
+        (point(CLOSED, 0.6, "V11"), INVALID),
+    ],
+)
+def test_what_a_point_answers(seen: Point, expected: Answer) -> None:
+    assert answer_of(seen) is expected
+
+
+@pytest.mark.parametrize(
+    ("load", "requests", "duration_s"),
+    [
+        (CLOSED, 2 * 308, 0.0),
+        (Load(concurrency=8, requests=100), 2 * 308, 0.0),
+        (Load(concurrency=8, requests=1000), 2000, 0.0),
+        (Load(concurrency=8, duration_s=5.0), 0, 10.0),
+    ],
+)
+def test_the_second_try_has_more_requests(load: Load, requests: int, duration_s: float) -> None:
+    more = longer(load, Auto())
+    assert (more.requests, more.duration_s) == (requests, duration_s)

@@ -24,17 +24,15 @@ from remuda.bench.point import Hardware
 from remuda.bench.store import Store
 from remuda.bench.verdict import INVALID, read_thresholds
 from remuda.control import targets
-from remuda.control.client import connect
-from remuda.specs.benchmark import BenchmarkSpec
-from remuda.specs.load import load as load_document
-from remuda.specs.resolve import Override
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from remuda.bench.crew import Live
     from remuda.bench.point import Point
+    from remuda.specs.benchmark import BenchmarkSpec
     from remuda.specs.load import Loaded
+    from remuda.specs.resolve import Override
 
 #: Prices of common GPUs, for those who give none.
 OUR_PRICES: Final = Path(cost.__file__).with_name("prices.yaml")
@@ -102,6 +100,10 @@ def read(file: Path | None, overrides: Sequence[Override]) -> Loaded[BenchmarkSp
     Raises:
         InputError: something is wrong; says where.
     """
+    from remuda.specs.benchmark import BenchmarkSpec
+    from remuda.specs.load import load as load_document
+    from remuda.specs.resolve import Override
+
     said = overrides if file is not None else [Override("kind", "benchmark", "remuda bench"), *overrides]
     loaded = load_document(file, said, expect="benchmark")
     if not loaded.resolved.says(("kind",)):
@@ -195,6 +197,8 @@ def _target(spec: BenchmarkSpec, source: Source) -> Target:
     engines = tuple(Place(base, key, is_own=True) for base in source.engines)
 
     def ready() -> int:
+        from remuda.control.client import connect
+
         return int(connect().get(api_path(source.swarm))["ready"])
 
     return Target(
@@ -211,6 +215,8 @@ def _of_endpoint(spec: BenchmarkSpec, url: str) -> Source:
 
 
 def _of_swarm(spec: BenchmarkSpec, say: Callable[[str], None]) -> Source:
+    from remuda.control.client import connect
+
     target = targets.of_swarm(spec.name, spec.model, "", say)
     view = connect().get(api_path(spec.name))
     engines = tuple(

@@ -13,9 +13,6 @@ from remuda.base.errors import InputError
 from remuda.base.ids import api_path
 from remuda.base.secrets import SecretRef
 from remuda.base.settings import variable
-from remuda.control import swarms
-from remuda.control.client import connect
-from remuda.control.endpoint_file import ENDPOINT_FILE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -40,7 +37,7 @@ class Target:
     @property
     def swarm_dir(self) -> str:
         """Run directory of the swarm; empty for other endpoints."""
-        return self.endpoint_file.removesuffix(f"/{ENDPOINT_FILE}")
+        return self.endpoint_file.rpartition("/")[0]
 
 
 def of_endpoint(url: str, model: str, key_env: str) -> Target:
@@ -68,6 +65,11 @@ def of_swarm(name: str, model: str, key_env: str, say: Callable[[str], None]) ->
         InputError: the workload has no endpoint.
         RemudaError: it failed, or does not come up.
     """
+    # Planning is what costs the time of a start, and an endpoint that is no swarm needs none of it.
+    from remuda.control import swarms
+    from remuda.control.client import connect
+    from remuda.control.endpoint_file import ENDPOINT_FILE
+
     client = connect()
     view = client.get(api_path(name))
     if not view["endpoint"] and view["kind"] != "swarm":

@@ -58,6 +58,16 @@ def guard_on(node: Node) -> int:
     return 0
 
 
+def kill_guard(runs: Runs, name: str) -> int:
+    """kill -9 to the guard on that node, once it has called; its pid."""
+    node, folder = runs.bed.nodes[name], runs.home.paths.workload("train") / "script-0"
+    runs.wait(lambda: any(folder.glob(f"attempt-1-*/guards/{name}.here")) and guard_on(node) > 0, "the guard is there")
+    pid = guard_on(node)
+    assert pid
+    os.kill(pid, signal.SIGKILL)
+    return pid
+
+
 def node_log(runs: Runs) -> str:
     (path,) = (runs.home.paths.workload("train") / "script-0").glob("attempt-1-*/node.log")
     return path.read_text()
@@ -65,12 +75,9 @@ def node_log(runs: Runs) -> str:
 
 def test_a_guard_that_was_killed_is_started_again_and_ends_its_rank_behind_a_cut_cable(runs: Runs) -> None:
     second = begin(runs)["1"]
-    node = runs.bed.nodes[second]
-    killed = guard_on(node)
-    assert killed
-    os.kill(killed, signal.SIGKILL)
+    killed = kill_guard(runs, second)
     runs.wait(lambda: f"node {second} is guarded again" in node_log(runs), "another guard has called")
-    assert guard_on(node) not in (0, killed)
+    assert guard_on(runs.bed.nodes[second]) not in (0, killed)
     assert runs.task()["attempt"] == 1
     assert runs.phase() == "RUNNING"
     if not runs.bed.layout.isolated:
@@ -99,7 +106,7 @@ def test_a_run_whose_guards_are_refused_says_so_wherever_it_is_looked_at(runs: R
 def test_where_no_guard_is_to_be_had_again_the_job_ends_with_all_that_ran_there(runs: Runs) -> None:
     second = begin(runs, *refusing(runs, "--nodelist="))["1"]
     job = runs.job_id()
-    os.kill(guard_on(runs.bed.nodes[second]), signal.SIGKILL)
+    kill_guard(runs, second)
     why = f"node {second} is not guarded any more, because its guard died: another could not be started: srun: error: "
     runs.wait(lambda: why in runs.told(), "it is told why")
     runs.wait(lambda: job not in {found for found, _, _ in runs.jobs()}, "the job is over, on all of its nodes")

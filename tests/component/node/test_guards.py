@@ -109,15 +109,19 @@ class Nodes:
         return 0
 
     def kill_guard(self) -> int:
-        """kill -9; its pid."""
+        """kill -9 to one that has called; its pid."""
+        until(self.ended.with_suffix(".here").exists)
         guard = self.helper("guard")
         os.kill(guard, signal.SIGKILL)
         return guard
 
     def refuse(self, why: str) -> None:
         """From now on `srun` starts nothing."""
+        self.put_srun(f"echo 'srun: error: {why}' >&2\nexit 1\n")
+
+    def put_srun(self, text: str) -> None:
         srun = self.allocation.home / "bin" / "srun"
-        srun.with_suffix(".new").write_text(f"#!/bin/sh\necho 'srun: error: {why}' >&2\nexit 1\n")
+        srun.with_suffix(".new").write_text(f"#!/bin/sh\n{text}")
         srun.with_suffix(".new").chmod(0o755)
         srun.with_suffix(".new").replace(srun)  # a shell may still read the old one
 
@@ -225,8 +229,7 @@ def test_without_guards_it_starts_all_the_same_and_says_so(nodes: Nodes) -> None
 
 
 def test_guards_that_do_not_come_in_time_are_told_too(nodes: Nodes) -> None:
-    srun = nodes.allocation.home / "bin" / "srun"
-    srun.write_text("#!/bin/sh\nexec sleep 600\n")
+    nodes.put_srun("exec sleep 600\n")
     assert "guarded (those of 1 of them have not come within 0.5 s)" in nodes.begin(meet_s=0.5).reason
     assert nodes.allocation.stop() == codes.STOPPED
 
@@ -254,7 +257,7 @@ def test_a_node_that_cannot_be_guarded_any_more_ends_the_job_while_it_can_be_rea
         nodes.kill_guard()
         why = "another could not be started: srun: error: the node is away"
     elif how == "never there":
-        (nodes.allocation.home / "bin" / "srun").write_text("#!/bin/sh\nexec sleep 600\n")
+        nodes.put_srun("exec sleep 600\n")
         nodes.kill_guard()
         why = "another did not call within 2 s"
     else:
@@ -288,7 +291,9 @@ def test_a_new_attempt_begins_nothing_before_the_guards_of_the_one_before_have_e
     nodes.allocation.run_dir = attempts / "attempt-2-abcd1234"
     begun = nodes.allocation.home / "begun"
     nodes.start(f"#!/bin/sh\n[ -e {ended} ] && echo after > {begun} || echo before > {begun}\n")
-    nodes.allocation.state("starting", reason="waits until nothing of an earlier attempt is left on n2")
+    waits = "waits until nothing of an earlier attempt is left on n2"
+    until(lambda: begun.exists() or ((report := nodes.allocation.report()) and report.reason == waits))
+    assert not begun.exists()
     ended.write_text("")
     assert nodes.allocation.code() == 0
     assert begun.read_text() == "after\n"

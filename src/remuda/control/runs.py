@@ -195,7 +195,7 @@ class Planner:
             if not spec.partitions:
                 raise BackendUnreachable(
                     f"the cluster does not answer, so no partition can be chosen: {cluster}",
-                    hint="name them: --partitions a,b",
+                    hint="name them: --partitions a,b; to run on this machine: --backend local",
                 )
             from remuda.plan.model import Pool
 

@@ -186,6 +186,7 @@ def test_no_partition_can_be_chosen_while_nobody_answers(planner: Planner) -> No
     with pytest.raises(BackendUnreachable) as caught:
         plan(planner, ("backend", "slurm"))
     assert str(caught.value) == "the cluster does not answer, so no partition can be chosen: squeue: timeout"
+    assert caught.value.hint == "name them: --partitions a,b; to run on this machine: --backend local"
     planned = plan(planner, ("backend", "slurm"), ("partitions", "a,b"))
     assert [pool.name for pool in planned.workload.groups[0].pools] == ["a", "b"]
     assert planned.notes == ("the cluster does not answer, so the partitions are taken unchecked: squeue: timeout",)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, cast
 
@@ -161,7 +162,7 @@ def run(plan: Plan, kept: Store, show: Callable[[Load, Live], None], *, again: b
                 if len(known) > repeat and not again:
                     yield Measured(known[repeat], is_stored=True)
                     continue
-                measuring = session.measure(load, lambda live, load=load: show(load, live), repeat=len(tried))
+                measuring = session.measure(load, functools.partial(show, load), repeat=len(tried))
                 point, rows = asyncio.run(measuring)
                 yield Measured(kept.write(point, rows))
 

@@ -42,7 +42,9 @@ def truth(program: Path, tmp_path: Path) -> Iterator[Callable[..., Truth]]:
         one.close()
 
 
-def words(url: str, *more: str, rules: tuple[str, ...] = (*LOOSE, *STEADY), load: str = "-C 4 --requests 40") -> list[str]:
+def words(
+    url: str, *more: str, rules: tuple[str, ...] = (*LOOSE, *STEADY), load: str = "-C 4 --requests 40"
+) -> list[str]:
     """A small benchmark as it is typed."""
     lengths = [] if "--isl" in more else ["--isl", "64"]
     return [

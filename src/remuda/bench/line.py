@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import ssl
 from dataclasses import dataclass, field
 from time import monotonic_ns
@@ -91,7 +90,7 @@ class Line(asyncio.Protocol):
         self._size = 0
         self._hints = 0
         self._coding = b""
-        self._is_chunked = self._is_heard = False
+        self._is_chunked = self._is_bounded = self._is_heard = False
         self._unparsed: list[tuple[int, bytes]] = []
         self._timer: asyncio.TimerHandle | None = None
 
@@ -126,7 +125,7 @@ class Line(asyncio.Protocol):
         answer = self._answer = Answer()
         done = self._done = loop.create_future()
         self._size = self._hints = 0
-        self._coding, self._is_chunked, self._is_heard = b"", False, False
+        self._coding, self._is_chunked, self._is_bounded, self._is_heard = b"", False, False, False
         self._timer = loop.call_later(timeout_s, self._expire, f"no whole answer within {timeout_s:g} s")
         answer.sent = monotonic_ns()
         if self._transport is None or not self.is_open:
@@ -165,6 +164,7 @@ class Line(asyncio.Protocol):
                 self._parser.feed_data(data)
             except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
                 self._fail(f"the answer is not HTTP: {str(error)[:200]}")
+                self.close()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The other side has ended it, or we have."""
@@ -172,15 +172,19 @@ class Line(asyncio.Protocol):
         self._parse()
         if self._answer is None:
             return
-        if self._answer.status and exc is None:  # A body without a length ends with its connection.
-            with contextlib.suppress(httptools.HttpParserError):
-                self._parser.feed_data(b"")
-        if self._answer is not None:
-            self._answer.is_unheard = not self._is_heard
-            words = "the answer broke off" if self._is_heard else "the server closed it without an answer"
-            self._fail(f"{words}: {exc}" if exc and str(exc) else words)
+        if self._answer.status >= 200 and not self._is_bounded and exc is None:
+            self.on_message_complete()  # A body without a length ends with its connection.
+            return
+        self._answer.is_unheard = not self._is_heard
+        words = "the answer broke off" if self._is_heard else "the server closed it without an answer"
+        self._fail(f"{words}: {exc}" if exc and str(exc) else words)
 
     # What the parser calls.
+
+    def on_message_begin(self) -> None:
+        """The first byte of an answer."""
+        if self._answer is None:  # Nobody asked for this one.
+            self.close()
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """One header."""
@@ -188,7 +192,9 @@ class Line(asyncio.Protocol):
         if name == b"content-encoding":
             self._coding = value.lower()
         elif name == b"transfer-encoding":
-            self._is_chunked = value.lower().endswith(b"chunked")
+            self._is_bounded = self._is_chunked = value.lower().endswith(b"chunked")
+        elif name == b"content-length":
+            self._is_bounded = True
 
     def on_headers_complete(self) -> None:
         """The head is there."""

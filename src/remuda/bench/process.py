@@ -98,8 +98,8 @@ class Process:
         line, is_kept = await self._line()
         answer = await line.start(request, self.load.timeout_s)
         if is_kept and answer.is_unheard:
-            # The server closed the connection in the moment when this was sent on it, as it may close any that it
-            # keeps. Its time runs from the first try.
+            # A server may close a connection that it keeps, also in the moment when this was sent on it.
+            # Time runs from the first try.
             self._resent += 1
             row.sched = row.sched or answer.sent
             line, _ = await self._line(fresh=True)

@@ -75,13 +75,14 @@ def read(answer: Answer, row: Row, *, stream: bool, keep_text: bool = False) -> 
 
 
 def _message(body: bytes) -> str:
-    try:
-        data = orjson.loads(body)
-        error = data.get("error", data)
-        words = error if isinstance(error, str) else error.get("message") or error.get("detail") or ""
-    except (ValueError, AttributeError):
-        words = body[:200].decode(errors="replace")
-    return " ".join(str(words).split())[:200] or "no words"
+    data = _json(body)
+    return (_words(data) if data else " ".join(body[:200].decode(errors="replace").split())) or "no words"
+
+
+def _words(data: dict[str, Any]) -> str:
+    error = data.get("error") or data
+    words = error.get("message") or error.get("detail") if isinstance(error, dict) else error
+    return " ".join(str(words or "").split())[:200]
 
 
 def _read_whole(answer: Answer, body: bytes, row: Row, *, keep_text: bool) -> None:
@@ -103,7 +104,25 @@ def _read_stream(answer: Answer, body: bytes, row: Row, *, keep_text: bool) -> N
     if not events:
         row.error = row.error or ("the answer is no stream of events" if body.strip() else "the stream is empty")
         return
-    # Every event in between has content: only the first (the role) and the last ones (finish, usage) may have none.
+    told = _told(events, row)
+    if told:
+        row.first, row.last = told[0][0], told[-1][0]
+        sent = row.sent
+        row.chunks = array("q", [(stamp - sent) // 1000 for stamp, _ in told])
+    if keep_text:
+        row.text = "".join(_content(_json(_data(event)) or {}) for _, event in told)
+    if b'"error"' in body:
+        for _, event in told:
+            _blame(_json(_data(event)), row)
+    if b"event:" in body and _FAILED.search(body) and not row.error:
+        row.error = f"error in the stream: {_message(_data(events[-1][1]))}"
+    elif not row.error and not row.finish and not any(_data(event).startswith(_DONE) for _, event in events[-2:]):
+        row.error = "the stream was cut short: neither finish_reason nor [DONE]"
+
+
+def _told(events: list[tuple[int, bytes]], row: Row) -> list[tuple[int, bytes]]:
+    """The events with content; what the others say goes into the row."""
+    # Only the first events (the role) and the last ones (finish, usage) may have no content.
     first, last = 0, len(events) - 1
     while first <= last and not _has_content(_look(events[first][1], row)):
         first += 1
@@ -111,18 +130,7 @@ def _read_stream(answer: Answer, body: bytes, row: Row, *, keep_text: bool) -> N
         last -= 1
     for _, event in events[max(first + 1, last) :]:  # In their order, as the newest usage counts.
         _look(event, row)
-    told = events[first : last + 1]
-    if told:
-        row.first, row.last = told[0][0], told[-1][0]
-        sent = row.sent
-        row.chunks = array("q", [(stamp - sent) // 1000 for stamp, _ in told])
-    if keep_text or b'"error"' in body:
-        text = "".join(_content(_look(event, row) or {}) for _, event in told)
-        row.text = text if keep_text else ""
-    if b"event:" in body and _FAILED.search(body) and not row.error:
-        row.error = f"error in the stream: {_message(_data(events[-1][1]))}"
-    elif not row.error and not row.finish and not any(_data(event).startswith(_DONE) for _, event in events[-2:]):
-        row.error = "the stream was cut short: neither finish_reason nor [DONE]"
+    return events[first : last + 1]
 
 
 def _events(answer: Answer, body: bytes) -> list[tuple[int, bytes]]:
@@ -182,10 +190,14 @@ def _look(event: bytes, row: Row) -> dict[str, Any] | None:
     if found is None:
         row.error = row.error or "an event of the stream is not JSON"
         return None
-    if found.get("error"):
-        row.error = row.error or f"error in the stream: {_message(data)}"
+    _blame(found, row)
     _note(found, row)
     return found
+
+
+def _blame(data: dict[str, Any] | None, row: Row) -> None:
+    if data and data.get("error"):
+        row.error = row.error or f"error in the stream: {_words(data)}"
 
 
 def _note(data: dict[str, Any], row: Row) -> None:

@@ -25,6 +25,9 @@ if TYPE_CHECKING:
     from remuda.bench.measures import Window
     from remuda.bench.reading import Row
 
+#: A time of an open loop that grows by more than itself over the window is that of a queue.
+_PILES_UP: Final = 1.0
+
 
 @dataclass(frozen=True)
 class Evidence:
@@ -253,48 +256,62 @@ def _little(seen: Evidence) -> Check:
 
 
 def _unsteady(seen: Evidence) -> Check:
-    parts = _fifths(seen)
+    rows = _arrived(seen)
+    parts = _fifths(rows)
     if parts is None:
         return Check("V11", NOT_ASKED, "too few requests")
     for name, values in parts.items():
         middle = statistics.median(values)
         slopes = [(values[j] - values[i]) / (j - i) for i in range(5) for j in range(i + 1, 5)]
         drift = statistics.median(slopes) * 4 / middle if middle else 0.0
-        if abs(drift) > seen.limit("V11.slope") and _beyond_noise(seen, name, drift, middle):
-            rising = seen.load.is_open and drift > 0 and name == "ttft" and drift > 1.0
+        if abs(drift) > seen.limit("V11.slope") and _beyond_noise(rows, name, drift, middle):
             text = f"{name} changed by {drift * 100:+.0f} % over the window"
-            if rising:
+            if seen.load.is_open and drift > _PILES_UP:
                 return Check(
                     "V11", INVALID, f"{text}: requests arrive faster than they are answered", "ask for a lower rate"
                 )
             return Check("V11", SUSPECT, text, "warm up longer, or measure longer")
         first = values[0] / middle - 1 if middle else 0.0
-        if abs(first) > seen.limit("V11.first") and _beyond_noise(seen, name, first, middle):
+        if abs(first) > seen.limit("V11.first") and _beyond_noise(rows, name, first, middle):
             text = f"{name} differs by {first * 100:+.0f} % in the first fifth of the window"
             return Check("V11", SUSPECT, text, "warm up longer")
     return Check("V11", OK)
 
 
-def _fifths(seen: Evidence) -> dict[str, list[float]] | None:
-    mine = seen.mine
-    width = (seen.window.end - seen.window.start) / 5
-    if len(mine) < 50 or width <= 0:
+def _arrived(seen: Evidence) -> list[Row]:
+    """Answered requests that were due in the window.
+
+    Of an open loop also those that ended after it: the more pile up, the fewer of the late ones would be left.
+    """
+    if not seen.load.is_open:
+        return seen.mine
+    return [row for row in seen.answered if seen.window.holds(row.sched)]
+
+
+_TIMES: Final = {"ttft": ttft, "e2e": e2e}
+
+
+def _fifths(rows: Sequence[Row]) -> dict[str, list[float]] | None:
+    """Median times of five stretches of arrivals, of equal length."""
+    if len(rows) < 50:
         return None
+    start = min(row.sched for row in rows)
+    width = (max(row.sched for row in rows) - start) / 5
     parts: list[list[Row]] = [[] for _ in range(5)]
-    for row in mine:
-        parts[min(4, int((row.sched - seen.window.start) / width))].append(row)
+    for row in rows:
+        parts[min(4, int((row.sched - start) / width)) if width else 0].append(row)
     if min(map(len, parts)) < 5:
         return None
-    found = {"e2e": [statistics.median(value for row in part if (value := e2e(row))) for part in parts]}
-    if all(row.first for row in mine):
-        found["ttft"] = [statistics.median(value for row in part if (value := ttft(row)) is not None) for part in parts]
-    return found
+    return {
+        name: [statistics.median(value for row in part if (value := of(row)) is not None) for part in parts]
+        for name, of in _TIMES.items()
+        if all(of(row) is not None for row in rows)
+    }
 
 
-def _beyond_noise(seen: Evidence, name: str, share: float, middle: float) -> bool:
+def _beyond_noise(rows: Sequence[Row], name: str, share: float, middle: float) -> bool:
     """Whether a change is larger than medians of so many samples differ by chance (about three standard errors)."""
-    of = {"e2e": e2e, "ttft": ttft}[name]
-    values = sorted(value for row in seen.mine if (value := of(row)) is not None)
+    values = sorted(value for row in rows if (value := _TIMES[name](row)) is not None)
     width = values[int(len(values) * 0.75)] - values[int(len(values) * 0.25)]
     # A median's standard error is 1.25 sigma / sqrt(n), sigma is width / 1.35; of a fifth of them, and of a difference.
     error = 0.93 * width / math.sqrt(len(values) / 5) * math.sqrt(2)

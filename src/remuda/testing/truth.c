@@ -388,7 +388,7 @@ static void ask(int fd, const char *body, bool is_chat)
     tokens_in += one->input;
     if (flag.cache > 0)
         one->cached = cached_of(text, end);
-    for (long n = 0; n < (long)flag.hints; n++)
+    for (long n = 0; n < (long)flag.hints && requests >= (long)flag.after; n++)
         if (!say(fd, "HTTP/1.1 103 Early Hints\r\n\r\n", 28))
             return;
     line->have = 0;

@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+import json
+import urllib.request
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.component.bench.conftest import point_of, words
+from tests.component.bench.conftest import LOOSE, point_of, words
+from tests.conftest import until
+
+from remuda.base.prometheus import parse, total
+from remuda.bench.load import Cache
+from remuda.bench.prompts import Prompts
+from remuda.testing.truth import KEY
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -18,6 +26,12 @@ if TYPE_CHECKING:
 
 #: Probes and warm-up are spared.
 AFTER = 12
+
+
+def tokens_of(server: Truth) -> float:
+    """What it has made so far."""
+    with urllib.request.urlopen(f"{server.url}/metrics") as answer:
+        return total(parse(answer.read().decode()), "vllm:generation_tokens_total")
 
 
 def why(point: dict[str, Any]) -> list[str]:
@@ -51,7 +65,7 @@ def test_what_is_in_order_is_valid(shared_home: Home, truth: Start, flags: dict[
         pytest.param({"half": 0.2}, "V2", "invalid", id="half answers"),
         pytest.param({"error": 0.2}, "V2", "invalid", id="an error inside a stream"),
         pytest.param({"stall": 0.2}, "V2", "invalid", id="streams without an end"),
-        pytest.param({"hints": 20, "after": 0}, "V2", "invalid", id="hints without an answer"),
+        pytest.param({"hints": 20}, "V2", "invalid", id="hints without an answer"),
         pytest.param({"empty": 0.2}, "V1", "invalid", id="no token"),
         pytest.param({"cut": 0.2}, "V3", "invalid", id="fewer tokens"),
         pytest.param({"usage": 0}, "V5", "invalid", id="no usage"),
@@ -66,3 +80,88 @@ def test_faults_speak_against_a_point(
     point = point_of(shared_home, words(truth(**{"after": AFTER, **flags}).url))
     assert point["states"][code] == state, why(point)
     assert point["verdict"] == "invalid"
+
+
+def test_an_engine_that_gets_slower_is_unsteady(shared_home: Home, truth: Start) -> None:
+    server = truth(after=AFTER, slower=0.03)
+    point = point_of(shared_home, words(server.url, rules=LOOSE, load="-C 4 --requests 120"))
+    assert point["states"]["V11"] == "suspect", why(point)
+    assert point["verdict"] == "suspect"
+
+
+def test_more_arrivals_than_an_engine_can_answer_are_no_steady_state(shared_home: Home, truth: Start) -> None:
+    server = truth(slots=2, first=20, period=2)  # about 47 requests a second
+    load = "--rate 120 --arrival constant --requests 200"
+    point = point_of(shared_home, words(server.url, rules=LOOSE, load=load))
+    assert point["states"]["V11"] == "invalid", why(point)
+
+
+def test_a_rate_that_an_engine_can_answer_is_valid(shared_home: Home, truth: Start) -> None:
+    server = truth(slots=16)
+    point = point_of(shared_home, words(server.url, load="--rate 40 --requests 60"))
+    assert point["verdict"] == "valid", why(point)
+
+
+def test_a_restart_is_seen(shared_home: Home, truth: Start) -> None:
+    server = truth(first=20, period=5)
+    process = shared_home.start(*words(server.url, load="-C 4 --requests 60"))
+    with process:
+        until(lambda: tokens_of(server) > 400, "the load is half way")
+        server.restart()
+        out, err = process.communicate(timeout=120)
+    assert process.returncode == 10, err
+    (point,) = json.loads(out)
+    states = {check["code"]: check["state"] for check in point["checks"]}
+    assert states["V13"] == "invalid", why(point)
+
+
+def test_prompts_that_a_cache_has_seen_are_not_cold(home: Home, shared_home: Home, truth: Start) -> None:
+    server = truth(cache=1)
+    assert point_of(shared_home, words(server.url))["verdict"] == "valid"
+    again = point_of(shared_home, words(server.url, "--again"))
+    assert again["verdict"] == "valid", why(again)
+    # Elsewhere nobody knows that it was measured before, so the same prompts are drawn.
+    same = point_of(home, words(server.url))
+    assert same["states"]["V15"] == "invalid", why(same)
+
+
+def test_points_of_one_command_share_no_prompts(shared_home: Home, truth: Start) -> None:
+    done = shared_home.run(*words(truth(cache=1).url, load="-C 2,4 --requests 20 --repeats 2"), check=False)
+    points = json.loads(done.stdout)
+    assert [point["verdict"] for point in points] == ["valid"] * 4, [why(point) for point in points]
+
+
+def test_a_common_beginning_is_found_in_the_cache(shared_home: Home, truth: Start) -> None:
+    url = truth(cache=1).url
+    argv = words(url, "--isl", "328", "--cache", "shared:0.5", load="-C 4 --requests 40 --warmup 8")
+    point = point_of(shared_home, argv)
+    assert point["verdict"] == "valid", why(point)
+    warm = point_of(shared_home, words(url, "--isl", "328", "--cache", "warm", load="-C 4 --requests 40 --warmup 8"))
+    assert warm["verdict"] == "valid", why(warm)
+
+
+def test_times_are_those_of_the_server(shared_home: Home, truth: Start) -> None:
+    """The role is no token, and a piece of four tokens is four."""
+    server = truth(first=60, period=10, role=1, pack=4)
+    point = point_of(shared_home, words(server.url, load="-C 2 --requests 20"))
+    assert point["verdict"] == "valid", why(point)
+    server.close()
+    true = {record.key: record for record in server.records()}
+    prompts = Prompts(f"0/{point['id']}/0", Cache())
+    (folder,) = (shared_home.paths.root / "bench").glob(f"{point['id'][:16]}-*")
+    rows = pq.read_table(folder / "requests.parquet").to_pylist()
+    assert len(rows) == 20
+    for row in rows:
+        record = true[prompts.text(row["index"], 56)[:KEY]]
+        # The server reads after we send, and we read after it sends; how long after depends on the machine.
+        assert row["sent"] <= record.read
+        assert row["first"] - row["sent"] >= record.first - record.read - 1_000_000
+        assert row["n_out"] == 12 == record.tokens
+        assert row["n_first"] % 4 == 0
+        assert len(row["chunks"]) == 3
+
+
+def test_whole_answers(shared_home: Home, truth: Start) -> None:
+    point = point_of(shared_home, words(truth().url, "--no-stream", "--api", "completions"))
+    assert point["verdict"] == "valid", why(point)
+    assert point["metrics"]["ttft"]["p50"] is None

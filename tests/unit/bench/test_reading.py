@@ -1,0 +1,185 @@
+"""What is read out of an answer, whatever pieces it came in."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from remuda.bench.line import Answer
+from remuda.bench.reading import Row, read
+
+SENT = 1_000_000
+ROLE = {"choices": [{"delta": {"role": "assistant", "content": ""}, "finish_reason": None}]}
+END = {"choices": [{"delta": {}, "finish_reason": "length"}]}
+COUNTS = {"prompt_tokens": 9, "completion_tokens": 3, "total_tokens": 12}
+USAGE = {"choices": [], "usage": COUNTS}
+DONE = "[DONE]"
+
+
+def word(text: str, key: str = "content", **more: Any) -> dict[str, Any]:
+    return {"choices": [{"delta": {key: text}, "finish_reason": None}], **more}
+
+
+def events(*items: Any, end: str = "\n") -> list[bytes]:
+    return [
+        f"data: {item if isinstance(item, str) else json.dumps(item, ensure_ascii=False)}{end}{end}".encode()
+        for item in items
+    ]
+
+
+def answer_of(pieces: list[bytes], *, status: int = 200, error: str = "") -> Answer:
+    """One piece a millisecond, the first a millisecond after sending."""
+    stamps = [SENT + (n + 1) * 1_000_000 for n in range(len(pieces))]
+    return Answer(SENT, stamps[-1] if stamps else SENT, status, error, stamps=stamps, pieces=pieces)
+
+
+def row_of(pieces: list[bytes], *, stream: bool = True, status: int = 200, error: str = "") -> Row:
+    row = Row(0)
+    read(answer_of(pieces, status=status, error=error), row, stream=stream, keep_text=True)
+    return row
+
+
+THREE = [word("a"), word("b"), word("c")]
+WHOLE = [ROLE, *THREE, END, USAGE, DONE]
+JOINED = b"".join(events(*WHOLE))
+
+
+@pytest.mark.parametrize(
+    ("pieces", "chunks", "text"),
+    [
+        pytest.param(events(*WHOLE), [2, 3, 4], "abc", id="an event a piece"),
+        pytest.param(events(*THREE, END, USAGE, DONE), [1, 2, 3], "abc", id="no role"),
+        pytest.param(events(*WHOLE, end="\r\n"), [2, 3, 4], "abc", id="CRLF"),
+        pytest.param([JOINED], [1, 1, 1], "abc", id="all in one piece"),
+        pytest.param([b": hello\n\n", *events(*WHOLE)], [3, 4, 5], "abc", id="a comment first"),
+        pytest.param([b"".join(events(ROLE, word("a"))), *events(*WHOLE[2:])], [1, 2, 3], "abc", id="two and one each"),
+        pytest.param(events(*THREE[:2], word("c", usage=COUNTS), DONE), [1, 2, 3], "abc", id="usage in the last"),
+        pytest.param(
+            events(*(word(text, usage=COUNTS | {"completion_tokens": n}) for n, text in enumerate("abc")), USAGE, DONE),
+            [1, 2, 3],
+            "abc",
+            id="usage in each, the newest counts",
+        ),
+        pytest.param(
+            events(word("a", "reasoning_content"), word("b"), USAGE, DONE), [1, 2], "ab", id="reasoning is content"
+        ),
+        pytest.param(
+            events({"choices": [{"text": "a"}]}, {"choices": [{"text": "b", "finish_reason": "stop"}]}, USAGE),
+            [1, 2],
+            "ab",
+            id="completions, without [DONE]",
+        ),
+        pytest.param(
+            events(word('"error"'), word("event: error"), USAGE, DONE), [1, 2], '"error"event: error', id="words"
+        ),
+        pytest.param([JOINED[:-1]], [1, 1, 1], "abc", id="no newline at the end"),
+    ],
+)
+def test_streams(pieces: list[bytes], chunks: list[int], text: str) -> None:
+    row = row_of(pieces)
+    assert (row.error, row.n_in, row.n_out, row.text) == ("", 9, 3, text)
+    assert row.chunks.tolist() == [n * 1000 for n in chunks]
+    assert (row.first, row.last) == (SENT + chunks[0] * 1_000_000, SENT + chunks[-1] * 1_000_000)
+
+
+@pytest.mark.parametrize(
+    ("pieces", "says"),
+    [
+        pytest.param(events(*WHOLE[:3]), "cut short", id="no end"),
+        pytest.param(events(*THREE, {"error": {"message": "fell over"}}, DONE), "fell over", id="an error as data"),
+        pytest.param(events(word("a"), {"error": "fell over"}, word("b"), END, DONE), "fell over", id="in the middle"),
+        pytest.param(
+            [*events(word("a")), b'event: error\ndata: {"message": "fell over"}\n\n', *events(DONE)],
+            "error in the stream",
+            id="an event error",
+        ),
+        pytest.param([b"event:error\ndata: {}\n\n"], "error in the stream", id="an event error alone"),
+        pytest.param(events("{", DONE), "not JSON", id="no JSON"),
+        pytest.param([b"<html>"], "no stream of events", id="no events"),
+        pytest.param([], "empty", id="nothing"),
+    ],
+)
+def test_streams_that_fail(pieces: list[bytes], says: str) -> None:
+    assert says in row_of(pieces).error
+
+
+def test_a_stream_without_a_token_is_whole_and_says_so() -> None:
+    row = row_of(events(ROLE, END, {"choices": [], "usage": {"prompt_tokens": 9, "completion_tokens": 0}}, DONE))
+    assert (row.error, row.first, row.n_out, row.n_first) == ("", 0, 0, 0)
+
+
+def test_what_came_of_a_stream_that_broke_off_is_kept() -> None:
+    row = row_of([*events(*WHOLE[:3]), b'data: {"choi'], error="the answer broke off")
+    assert row.error == "the answer broke off"
+    assert row.chunks.tolist() == [2000, 3000]
+
+
+def test_tokens_of_the_first_read() -> None:
+    first, rest = b"".join(events(*THREE[:2])), events(word("c"), word("d"), END, DONE)
+    row = row_of([first, *rest])
+    row.n_out = 8
+    assert row.n_first == 4
+
+
+@pytest.mark.parametrize(
+    ("body", "says"),
+    [
+        pytest.param(
+            {"choices": [{"message": {"content": "abc"}, "finish_reason": "stop"}], "usage": COUNTS}, "", id="chat"
+        ),
+        pytest.param({"error": {"message": "fell over"}}, "fell over", id="an error with 200"),
+        pytest.param([], "not a JSON object", id="a list"),
+    ],
+)
+def test_whole_answers(body: Any, says: str) -> None:
+    raw = json.dumps(body).encode()
+    row = row_of([raw[:5], raw[5:]], stream=False)
+    assert says in row.error
+    if not says:
+        assert (row.n_in, row.n_out, row.finish, row.text, row.first) == (9, 3, "stop", "abc", 0)
+
+
+@pytest.mark.parametrize(
+    ("body", "says"),
+    [
+        (b'{"error": {"message": "too\\nlong"}}', "HTTP 400: too long"),
+        (b'{"detail": "no"}', "HTTP 400: no"),
+        (b'{"error": "no"}', "HTTP 400: no"),
+        (b'{"error": null}', "HTTP 400: no words"),
+        (b"", "HTTP 400: no words"),
+        (b"<html>no</html>", "HTTP 400: <html>no</html>"),
+        (b"[1]", "HTTP 400: [1]"),
+    ],
+)
+def test_refusals(body: bytes, says: str) -> None:
+    assert row_of([body], status=400).error == says
+
+
+@pytest.mark.parametrize("count", [True, -1, 1 << 50, "3", 2.5, None, {}])
+def test_counts_that_are_none(count: object) -> None:
+    assert row_of(events(*THREE, {"choices": [], "usage": {"completion_tokens": count}}, DONE)).n_out == -1
+
+
+TEXT = st.text(st.sampled_from('aé漢🐎"\n\\ data:'), min_size=1, max_size=6)
+
+
+@given(st.lists(TEXT, min_size=1, max_size=8), st.sampled_from(["\n", "\r\n"]), st.data())
+def test_pieces_change_nothing_but_times(words: list[str], end: str, data: st.DataObject) -> None:
+    body = b"".join(events(ROLE, *map(word, words), END, USAGE, DONE, end=end))
+    cuts = sorted(data.draw(st.sets(st.integers(1, len(body) - 1), max_size=12)))
+    pieces = [body[a:b] for a, b in zip([0, *cuts], [*cuts, len(body)], strict=True)]
+    row, aligned = row_of(pieces), row_of(events(ROLE, *map(word, words), END, USAGE, DONE, end=end))
+    same = ("error", "n_in", "n_out", "finish", "text")
+    assert [getattr(row, name) for name in same] == [getattr(aligned, name) for name in same]
+    assert len(row.chunks) == len(words)
+    assert row.chunks.tolist() == sorted(row.chunks)
+    # A piece has come when its line has: in which read that was, counted from the beginning of the body.
+    upto, ends = 0, []
+    for event in events(ROLE, *map(word, words), END, USAGE, DONE, end=end):
+        ends.append(upto + event.index(b"\n"))
+        upto += len(event)
+    assert row.chunks.tolist() == [(sum(cut <= at for cut in cuts) + 1) * 1000 for at in ends[1 : len(words) + 1]]

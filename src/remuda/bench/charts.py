@@ -309,43 +309,43 @@ def beside(
         names: of lines.
         paths: their places, y downwards.
         paper: what names have to stay on: left, top, right, bottom.
-        letter: its width; a name is two and a half of it high.
+        letter: its width.
 
     Returns:
         Left end of the base line of each.
     """
     inked = [place for path in paths for place in _along(path)]
     taken: list[Box] = []
-    found: list[tuple[float, float]] = []
     for name, path in zip(names, paths, strict=True):
-        wide, high = letter * len(name), 1.8 * letter
-        tried = [
-            (left, base, hops)
-            for hops, (px, py) in enumerate(reversed(path[-_TRIED:]))
-            for left, base in ((px + letter, py - letter), (px + letter, py + high * 1.2),
-                               (px - letter - wide, py - letter), (px - letter - wide, py + high * 1.2))
-        ]  # fmt: skip
+        tried = _around(path, letter * len(name), letter)
+        costs = [
+            1000.0 * _is_off(box, paper) + 100.0 * sum(_touch(box, other) for other in taken) + _covered(box, inked)
+            for box in tried
+        ]
+        # Of equal ones the first: at the end of the line, above it, to its right.
+        costs = [cost + 0.2 * number for number, cost in enumerate(costs)]
+        taken.append(tried[costs.index(min(costs))])
+    return [(box[0], box[3] - 0.36 * letter) for box in taken]
 
-        def cost(
-            place: tuple[float, float, int],
-            wide: float = wide,
-            high: float = high,
-            path: Sequence[tuple[float, float]] = path,
-        ) -> float:
-            left, base, hops = place
-            box = (left, base - high * 0.8, left + wide, base + high * 0.2)
-            is_off = box[0] < paper[0] or box[1] < paper[1] or box[2] > paper[2] or box[3] > paper[3]
-            covered = sum(
-                1 for px, py in inked
-                if box[0] - _SIZE < px < box[2] + _SIZE and box[1] - _SIZE < py < box[3] + _SIZE
-            )  # fmt: skip
-            crossed = sum(1 for other in taken if _touch(box, other))
-            return 1000.0 * is_off + 100.0 * crossed + covered + 0.5 * hops + 0.2 * (left < path[-1][0])
 
-        left, base, _ = min(tried, key=cost)
-        taken.append((left, base - high * 0.8, left + wide, base + high * 0.2))
-        found.append((left, base))
+def _around(path: Sequence[tuple[float, float]], wide: float, letter: float) -> list[Box]:
+    """Where a name could stand: right and left of the last places of a line, above and below."""
+    found: list[Box] = []
+    for x, y in reversed(path[-_TRIED:]):
+        for left in (x + letter, x - letter - wide):
+            found += [
+                (left, bottom - 1.8 * letter, left + wide, bottom) for bottom in (y - 0.64 * letter, y + 2.5 * letter)
+            ]
     return found
+
+
+def _is_off(box: Box, paper: Box) -> bool:
+    return box[0] < paper[0] or box[1] < paper[1] or box[2] > paper[2] or box[3] > paper[3]
+
+
+def _covered(box: Box, inked: Sequence[tuple[float, float]]) -> int:
+    left, top, right, bottom = box[0] - _SIZE, box[1] - _SIZE, box[2] + _SIZE, box[3] + _SIZE
+    return sum(1 for x, y in inked if left < x < right and top < y < bottom)
 
 
 def _touch(one: Box, other: Box) -> bool:

@@ -19,7 +19,9 @@ COLOURS: Final = 8
 _TOP: Final = 14
 _BOTTOM: Final = 44
 _LEFT: Final = 58
-_LETTER: Final = 6.9
+#: Of names in a column, and of the larger ones beside lines; where the font is a wide one.
+_LETTER: Final = 7.5
+_WIDE_LETTER: Final = 8.0
 _LINE: Final = 16.0
 _SIZE: Final = 4.2
 #: Names beside lines that a picture has room for; with more, the key has them all.
@@ -123,7 +125,7 @@ def draw(chart: Chart, width: int, height: int, *, with_tips: bool = True, kind:
     named = [line for line in chart.lines if line.name]
     if len(named) > NAMES:
         named = []
-    room = min(max((len(line.name) for line in named), default=0), int(width * 0.24 / _LETTER))
+    room = min(max((len(line.name) for line in named), default=0), int(width * 0.3 / _LETTER))
     right = width - 14 - (room * _LETTER + 14 if named and not chart.is_named_inside else 0)
     x = _scale([mark.x for line in chart.lines for mark in line.marks], _LEFT, right, is_log=chart.is_log_x, tight=True)
     y = _scale(
@@ -184,7 +186,7 @@ def ticks(scale: Scale, most: int) -> list[float]:
     if not scale.is_log:
         raw = (scale.high - scale.low) / max(1, most)
         size = 10.0 ** math.floor(math.log10(raw))
-        step = next(size * part for part in (1, 2, 2.5, 5, 10) if size * part >= raw * 0.999)
+        step = next(size * part for part in (1, 2, 5, 10) if size * part >= raw * 0.999)
         return [step * number for number in range(int(scale.high / step) + 1)]
     for steps in ((1, 2, 5), (1, 3), (1,)):
         first, last = math.floor(math.log10(scale.low)), math.ceil(math.log10(scale.high))
@@ -223,7 +225,7 @@ def _axes(chart: Chart, x: Scale, y: Scale, width: int) -> list[str]:
         at = y.at(value)
         parts.append(f'<path class="grid" d="M{_LEFT} {at:.1f}H{right:.0f}"/>')
         parts.append(f'<text class="tick" x="{_LEFT - 8}" y="{at + 4:.1f}" text-anchor="end">{show(value)}</text>')
-    most = max(4, int((right - _LEFT) / 52))
+    most = max(4, int((right - _LEFT) / 70))
     for value in doublings(x, [place for line in chart.lines for place, _ in line.path], most):
         at = x.at(value)
         parts.append(f'<path class="axis" d="M{at:.1f} {bottom:.0f}v4"/>')
@@ -276,9 +278,10 @@ def _ends(named: Sequence[Line], x: Scale, y: Scale, room: int) -> list[str]:
     for (line, from_x, from_y), at in zip(ends, places, strict=True):
         if x.end + 6 - from_x > 14 or abs(at - from_y) > 5:
             parts.append(f'<path class="leader" d="M{from_x + 7:.1f} {from_y:.1f}L{x.end + 6:.1f} {at:.1f}"/>')
-        name = line.name if len(line.name) <= room else f"{line.name[: max(1, room - 1)]}…"
         kind = f"name c{line.number % COLOURS}"
-        parts.append(f'<text class="{kind}" x="{x.end + 10:.1f}" y="{at + 4:.1f}">{escape(name)}</text>')
+        parts.append(
+            f'<text class="{kind}" x="{x.end + 10:.1f}" y="{at + 4:.1f}">{escape(_cut(line.name, room))}</text>'
+        )
     return parts
 
 
@@ -286,11 +289,15 @@ def _beside(named: Sequence[Line], x: Scale, y: Scale) -> list[str]:
     """Names next to their lines."""
     paths = [[(x.at(px), y.at(py)) for px, py in line.path] for line in named]
     paper = (x.start, y.end - 16, x.end, y.start)
-    places = beside([line.name for line in named], paths, paper, 7.8)
+    names = [_cut(line.name, int((x.end - x.start) * 0.6 / _WIDE_LETTER)) for line in named]
     return [
-        f'<text class="name halo c{line.number % COLOURS}" x="{left:.1f}" y="{base:.1f}">{escape(line.name)}</text>'
-        for line, (left, base) in zip(named, places, strict=True)
+        f'<text class="name halo c{line.number % COLOURS}" x="{left:.1f}" y="{base:.1f}">{escape(name)}</text>'
+        for line, name, (left, base) in zip(named, names, beside(names, paths, paper, _WIDE_LETTER), strict=True)
     ]
+
+
+def _cut(name: str, room: int) -> str:
+    return name if len(name) <= room else f"{name[: max(1, room - 1)]}…"
 
 
 def beside(
@@ -302,38 +309,43 @@ def beside(
         names: of lines.
         paths: their places, y downwards.
         paper: what names have to stay on: left, top, right, bottom.
-        letter: its width; a name is two and a half of it high.
+        letter: its width.
 
     Returns:
         Left end of the base line of each.
     """
     inked = [place for path in paths for place in _along(path)]
     taken: list[Box] = []
-    found: list[tuple[float, float]] = []
     for name, path in zip(names, paths, strict=True):
-        wide, high = letter * len(name), 2.0 * letter
-        tried = [
-            (left, base, hops)
-            for hops, (px, py) in enumerate(reversed(path[-_TRIED:]))
-            for left, base in ((px + letter, py - letter / 2), (px + letter, py + high),
-                               (px - letter - wide, py - letter / 2), (px - letter - wide, py + high))
-        ]  # fmt: skip
+        tried = _around(path, letter * len(name), letter)
+        costs = [
+            1000.0 * _is_off(box, paper) + 100.0 * sum(_touch(box, other) for other in taken) + _covered(box, inked)
+            for box in tried
+        ]
+        # Of equal ones the first: at the end of the line, above it, to its right.
+        costs = [cost + 0.2 * number for number, cost in enumerate(costs)]
+        taken.append(tried[costs.index(min(costs))])
+    return [(box[0], box[3] - 0.36 * letter) for box in taken]
 
-        def cost(place: tuple[float, float, int], wide: float = wide, high: float = high) -> float:
-            left, base, hops = place
-            box = (left, base - high * 0.8, left + wide, base + high * 0.2)
-            is_off = box[0] < paper[0] or box[1] < paper[1] or box[2] > paper[2] or box[3] > paper[3]
-            covered = sum(
-                1 for px, py in inked
-                if box[0] - _SIZE < px < box[2] + _SIZE and box[1] - _SIZE < py < box[3] + _SIZE
-            )  # fmt: skip
-            crossed = sum(1 for other in taken if _touch(box, other))
-            return 1000.0 * is_off + 100.0 * crossed + covered + 0.5 * hops
 
-        left, base, _ = min(tried, key=cost)
-        taken.append((left, base - high * 0.8, left + wide, base + high * 0.2))
-        found.append((left, base))
+def _around(path: Sequence[tuple[float, float]], wide: float, letter: float) -> list[Box]:
+    """Where a name could stand: right and left of the last places of a line, above and below."""
+    found: list[Box] = []
+    for x, y in reversed(path[-_TRIED:]):
+        for left in (x + letter, x - letter - wide):
+            found += [
+                (left, bottom - 1.8 * letter, left + wide, bottom) for bottom in (y - 0.64 * letter, y + 2.5 * letter)
+            ]
     return found
+
+
+def _is_off(box: Box, paper: Box) -> bool:
+    return box[0] < paper[0] or box[1] < paper[1] or box[2] > paper[2] or box[3] > paper[3]
+
+
+def _covered(box: Box, inked: Sequence[tuple[float, float]]) -> int:
+    left, top, right, bottom = box[0] - _SIZE, box[1] - _SIZE, box[2] + _SIZE, box[3] + _SIZE
+    return sum(1 for x, y in inked if left < x < right and top < y < bottom)
 
 
 def _touch(one: Box, other: Box) -> bool:

@@ -203,10 +203,8 @@ def difference(metric: str, a: Sequence[Point], b: Sequence[Point], floor: float
     if one is None or other is None or one <= 0:
         return Difference(metric, one, other)
     change = other / one - 1
-    if min(len(ours), len(theirs)) >= REPEATS:
-        found, by = _over_repeats(ours, theirs), "repeats"
-    else:
-        found, by = _over_blocks(metric, a, b), "blocks"
+    by = "repeats" if min(len(ours), len(theirs)) >= REPEATS else "blocks"
+    found = _over_repeats(ours, theirs) if by == "repeats" else _over_blocks(metric, a, b)
     if found is None:
         return Difference(metric, one, other, change)
     word = judge(change, found, floor, more_is_better=METRICS[metric])

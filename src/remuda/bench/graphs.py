@@ -65,15 +65,15 @@ def graphs_of(points: Sequence[Point], group: str = "") -> Graphs:
     shown = [point for one in series for point in one.points]
     per_gpu = bool(shown) and all(point.output_per_gpu is not None for point in shown)
     axis = axis_of(shown)
-    others = (
+    graphs = (
         _times("ttft", "Time to first token", axis, series),
         _times("tpot", "Time per output token", axis, series),
         _throughput(axis, series),
         _money(axis, series),
     )
-    kept = tuple(graph for graph in others if graph is not None)
+    others = tuple(graph for graph in graphs if graph is not None)
     names = {point.name: one.name for one in every for point in one.points}
-    return Graphs(series, _tradeoff(series, per_gpu=per_gpu), kept, per_gpu, names)
+    return Graphs(series, _tradeoff(series, per_gpu=per_gpu), others, per_gpu, names)
 
 
 def _tradeoff(series: Sequence[Series], *, per_gpu: bool) -> Graph | None:

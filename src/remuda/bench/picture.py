@@ -42,21 +42,22 @@ def picture(graphs: Graphs, title: str) -> bytes:
     check_picture()
     import matplotlib as mpl
     from matplotlib.figure import Figure
+    from matplotlib.layout_engine import ConstrainedLayoutEngine
 
     every = [graph.chart for graph in (graphs.first, *graphs.others) if graph is not None]
     if not every:
         raise InputError("there is nothing to draw: no point counts", hint="see why: remuda bench list", where="--png")
-    style = {
+    style: Any = {
         "font.size": 9, "text.color": _INK, "axes.labelcolor": _SOFT, "xtick.color": _SOFT, "ytick.color": _SOFT,
         "axes.edgecolor": _SOFT, "text.parse_math": False,
     }  # fmt: skip
     with mpl.rc_context(style):
-        figure = Figure(figsize=(13.33, 7.5), layout="constrained")
-        figure.get_layout_engine().set(w_pad=0.12, h_pad=0.12)
+        figure = Figure(figsize=(13.33, 7.5), layout=ConstrainedLayoutEngine(w_pad=0.12, h_pad=0.12))
         figure.suptitle(
             title if len(title) <= 90 else f"{title[:89]}…", fontsize=17, fontweight="bold", x=0.012, ha="left"
         )
-        left, right = figure.subfigures(1, 2, width_ratios=[1.25, 1])
+        halves: Any = figure.subfigures(1, 2, width_ratios=[1.25, 1])
+        left, right = halves
         first = left.subplots()
         _draw(first, every[0])
         others = every[1:4]

@@ -225,7 +225,8 @@ def _columns(points: Sequence[Point], names: Mapping[str, str]) -> list[tuple[st
 
 
 def _money(point: Point) -> str:
-    return "–" if point.per_million is None else f"{point.per_million:,.2f} {_said(point.currency, 8)}"
+    value = point.per_million
+    return "–" if value is None else f"{value:{',.2f' if value >= 1 else '.2g'}} {_said(point.currency, 8)}"
 
 
 def _verdict(point: Point) -> str:

@@ -21,7 +21,7 @@ h2{font-size:18px;line-height:1.3;margin:0 0 2px;font-weight:650;letter-spacing:
 section{margin-top:44px}
 p{margin:0 0 10px;max-width:72ch}.soft,figcaption{color:var(--soft)}
 figcaption{font-size:14px;margin-bottom:10px;max-width:110ch}
-figure{margin:0;min-width:0}
+figure{margin:0;min-width:0;display:flex;flex-direction:column}figure svg.chart{margin-top:auto}
 dl.facts{display:grid;grid-template-columns:max-content minmax(0,1fr);gap:4px 20px;margin:20px 0 0;font-size:14px}
 dl.facts dt{color:var(--soft)}dl.facts dd{margin:0}
 .tiles{display:grid;grid-template-columns:repeat(auto-fit,minmax(170px,1fr));gap:12px;margin:28px 0 0;padding:0;

@@ -242,7 +242,8 @@ def _rows(points: Sequence[Point]) -> tuple[tuple[str, ...], list[list[str]]]:
 
 
 def _money(point: Point) -> str:
-    return "–" if point.per_million is None else f"{point.per_million:,.2f} {point.currency}"
+    value = point.per_million
+    return "–" if value is None else f"{value:{',.2f' if value >= 1 else '.2g'}} {point.currency}"
 
 
 def _verdict(point: Point) -> str:

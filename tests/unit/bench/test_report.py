@@ -5,7 +5,7 @@ import re
 import sys
 import time
 from html.parser import HTMLParser
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.unit.bench.invented import keep, point
@@ -32,14 +32,14 @@ BAD = (Check("V3", INVALID, "12 % of the answers are too short"),)
 
 
 def sweep(
-    price: Price | None = H100, gpus: int = 4, counts: tuple[int, ...] = (1, 2, 4, 8, 16, 32), **said: object
+    price: Price | None = H100, gpus: int = 4, counts: tuple[int, ...] = (1, 2, 4, 8, 16, 32), **said: Any
 ) -> list[Point]:
     """One line of a chart."""
     return [
         point(f"{price}{said}{count}", load=Load(concurrency=count), ttft=0.05 * count, tpot=0.01 * (1 + count / 8),
               rate=400.0 * count / (1 + count / 8), gpus=gpus, price=price, **said)
         for count in counts
-    ]  # type: ignore[arg-type]  # fmt: skip
+    ]  # fmt: skip
 
 
 class Page(HTMLParser):
@@ -128,7 +128,7 @@ def test_it_loads_nothing() -> None:
     ],
 )  # fmt: skip
 def test_what_others_wrote_is_only_text(name: str) -> None:
-    said = {
+    said: dict[str, Any] = {
         "model": name,
         "endpoint": f"http://{name}",
         "engine": name,

@@ -6,12 +6,13 @@ import json
 import urllib.request
 from typing import TYPE_CHECKING, Any
 
+import pyarrow.parquet as pq
 import pytest
 from tests.component.bench.conftest import LOOSE, point_of, words
 from tests.conftest import until
 
 from remuda.base.prometheus import parse, total
-from remuda.bench.load import Cache
+from remuda.bench.load import Cache, Load
 from remuda.bench.prompts import Prompts
 from remuda.testing.truth import KEY
 
@@ -147,7 +148,7 @@ def test_times_are_those_of_the_server(shared_home: Home, truth: Start) -> None:
     assert point["verdict"] == "valid", why(point)
     server.close()
     true = {record.key: record for record in server.records()}
-    prompts = Prompts(f"0/{point['id']}/0", Cache())
+    prompts = Prompts(f"{Load.from_json(point['load']).digest}/0", Cache())
     (folder,) = (shared_home.paths.root / "bench").glob(f"{point['id'][:16]}-*")
     rows = pq.read_table(folder / "requests.parquet").to_pylist()
     assert len(rows) == 20

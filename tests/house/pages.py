@@ -27,10 +27,10 @@ The table below has every move that is allowed; a move that it lacks is a bug th
 the moves of a workload with their reasons.
 """
 STATES_SUMMARY = """
-The phase of a whole workload is a summary, one in all commands: PENDING, WAITING (between two attempts), STARTING,
-RUNNING, DEGRADED (it serves with less than it should), FAILED (what is left of it is ended), STOPPING, DOWN; DONE for
-what reached its goal, PAUSED when nothing runs and nothing is to be started, and STOPPED for what a person ended with
-the scheduler's own tools. A run is also UNHEALTHY (no heartbeat) or RESTARTING.
+The phase of a whole workload is a summary, the same in every command: PENDING, WAITING (for the next attempt of all
+its tasks), STARTING, RUNNING, DEGRADED (it serves with less than it should), FAILED (what is left of it is ended),
+STOPPING, DOWN; DONE for what reached its goal, PAUSED when nothing runs and nothing is to be started, and STOPPED for
+what a person ended with the scheduler's own tools. A run is also UNHEALTHY (no heartbeat) or RESTARTING.
 """
 CLI_INTRO = """\
 Every command takes `-h` and `--help`. Results go to standard output, what is said about them to standard error. Tables

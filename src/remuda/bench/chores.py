@@ -22,16 +22,23 @@ class Chores:
         self._task: asyncio.Task[None] | None = None
 
     def add(self, work: Callable[[], None]) -> None:
-        """Do it soon."""
+        """Do it soon.
+
+        Raises:
+            BaseException: what a piece of work raised before.
+        """
         self._todo.append(work)
-        if self._task is None or self._task.done():
+        if self._task is not None and self._task.done():
+            self._task.result()
+            self._task = None
+        if self._task is None:
             self._task = asyncio.create_task(self._run())
 
     async def settle(self) -> None:
         """Wait until all of it is done.
 
         Raises:
-            BaseException: what a piece of it raised.
+            BaseException: what a piece of work raised.
         """
         if self._task is not None:
             await self._task
@@ -40,5 +47,6 @@ class Chores:
         while self._todo:
             await asyncio.sleep(0)  # What has come meanwhile goes first.
             until = monotonic_ns() + _SLICE_NS
+            self._todo.popleft()()
             while self._todo and monotonic_ns() < until:
                 self._todo.popleft()()

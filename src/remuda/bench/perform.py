@@ -134,7 +134,7 @@ class Session:
             load=load, rows=run.rows, warm=run.warm, window=window, metrics=metrics, client=run.client,
             model=target.model, served=(before.models, after.models), forced=fitted.forced,
             cache=Cache.parse(load.cache), counters=(before.counters, after.counters), probed_out=spent,
-            template=fitted.template,
+            template=fitted.template, base=max(0.0, fitted.fit.base),
             workers=None if workers is None or target.ready is None
             else (target.hardware.replicas, workers, target.ready()),
             identity=(before.identity, after.identity), thresholds=self.terms.thresholds,

@@ -51,7 +51,7 @@ static const struct { const char *name; double *value; } known[] = {
     {"stall", &flag.stall},       /* share that ends in the middle, properly for HTTP, without a finish and without [DONE] */
     {"usage", &flag.usage},       /* told completion tokens / true ones; 0: no usage */
     {"prompt", &flag.prompt},     /* told prompt tokens / true ones */
-    {"cache", &flag.cache},       /* 1: remembers prompts by blocks of words, and tells how many tokens it knew */
+    {"cache", &flag.cache},       /* 1: remembers prompts by blocks of words, and tells how many tokens it knew; 2: only counts them */
     {"slower", &flag.slower},     /* each request takes this share longer than the one before */
     {"tenant", &flag.tenant},     /* tokens a second that somebody else has made here */
     {"close", &flag.close},       /* closes a kept connection on its next request after so many answers */
@@ -81,7 +81,7 @@ static struct connection *connections[CONNECTIONS];
 static int64_t due[CONNECTIONS]; /* apart from the rest: all of them are looked through on each turn */
 static int top, poller, waiting[1 << 16];
 static unsigned from_waiting, upto_waiting;
-static long requests, active, tokens_out, tokens_in;
+static long requests, active, tokens_out, tokens_in, hits;
 static double born;
 static int64_t born_ns;
 static uint64_t blocks[TABLE];
@@ -210,7 +210,7 @@ static int put_usage(char *into, size_t room, const struct exchange *one)
         return snprintf(into, room, "null");
     long in = lround((double)one->input * flag.prompt), out = lround((double)one->made * flag.usage);
     int size = snprintf(into, room, "{\"prompt_tokens\":%ld,\"completion_tokens\":%ld,\"total_tokens\":%ld", in, out, in + out);
-    if (flag.cache > 0)
+    if (flag.cache == 1)
         size += snprintf(into + size, room - (size_t)size, ",\"prompt_tokens_details\":{\"cached_tokens\":%ld}", one->cached);
     return size + snprintf(into + size, room - (size_t)size, "}");
 }
@@ -340,6 +340,8 @@ static void metrics(int fd)
              "vllm:prompt_tokens_total{model_name=\"truth\"} %ld\nvllm:num_preemptions_total{model_name=\"truth\"} 0\n"
              "process_start_time_seconds %.3f\n",
              (double)tokens_out + others, tokens_in, born);
+    if (flag.cache > 0)
+        snprintf(body + strlen(body), sizeof body - strlen(body), "vllm:prefix_cache_hits_total{model_name=\"truth\"} %ld\n", hits);
     answer(fd, 200, "text/plain", body);
 }
 
@@ -387,7 +389,7 @@ static void ask(int fd, const char *body, bool is_chat)
         one->input += *at == ' ';
     tokens_in += one->input;
     if (flag.cache > 0)
-        one->cached = cached_of(text, end);
+        hits += one->cached = cached_of(text, end);
     for (long n = 0; n < (long)flag.hints && requests >= (long)flag.after; n++)
         if (!say(fd, "HTTP/1.1 103 Early Hints\r\n\r\n", 28))
             return;

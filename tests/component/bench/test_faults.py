@@ -116,8 +116,9 @@ def test_a_restart_is_seen(shared_home: Home, truth: Start) -> None:
     assert states["V13"] == "invalid", why(point)
 
 
-def test_prompts_that_a_cache_has_seen_are_not_cold(home: Home, shared_home: Home, truth: Start) -> None:
-    server = truth(cache=1)
+@pytest.mark.parametrize("cache", [pytest.param(1, id="each answer says so"), pytest.param(2, id="a counter says so")])
+def test_prompts_that_a_cache_has_seen_are_not_cold(home: Home, shared_home: Home, truth: Start, cache: int) -> None:
+    server = truth(cache=cache)
     assert point_of(shared_home, words(server.url))["verdict"] == "valid"
     again = point_of(shared_home, words(server.url, "--again"))
     assert again["verdict"] == "valid", why(again)

@@ -183,3 +183,21 @@ def test_pieces_change_nothing_but_times(words: list[str], end: str, data: st.Da
         ends.append(upto + event.index(b"\n"))
         upto += len(event)
     assert row.chunks.tolist() == [(sum(cut <= at for cut in cuts) + 1) * 1000 for at in ends[1 : len(words) + 1]]
+
+
+KEYS = st.sampled_from(
+    ["choices", "delta", "message", "content", "text", "usage", "completion_tokens", "error", "finish_reason", "detail"]
+)
+PLAIN = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=3),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(KEYS, inner, max_size=4),
+    max_leaves=8,
+)
+
+
+@given(st.lists(PLAIN | st.just(DONE), max_size=5), st.booleans(), st.sampled_from([200, 400]))
+def test_no_answer_breaks_the_reader(items: list[Any], stream: bool, status: int) -> None:
+    row = row_of(events(*items), stream=stream, status=status)
+    assert isinstance(row.error, str)
+    for item in items:
+        row_of([json.dumps(item).encode()], stream=False, status=status)

@@ -144,6 +144,29 @@ def test_the_first_requests_took_long() -> None:
     assert states(evidence([*slow, *rows[4:]]))["V16"] == "invalid"
 
 
+COUNTED = 1200 * 100
+
+
+@pytest.mark.parametrize(
+    ("cached", "hits", "cache", "state"),
+    [
+        pytest.param(-1, 0, Cache(), "ok", id="nothing"),
+        pytest.param(-1, 8 * 1200, Cache(), "ok", id="the template"),
+        pytest.param(-1, COUNTED / 10, Cache(), "ok", id="no more than the template has"),
+        pytest.param(-1, COUNTED / 2, Cache(), "invalid", id="half"),
+        pytest.param(0, COUNTED / 2, Cache(), "invalid", id="half, and answers say 0"),
+        pytest.param(-1, COUNTED * 0.95, Cache("warm", 1.0), "ok", id="warm"),
+        pytest.param(-1, COUNTED / 2, Cache("warm", 1.0), "invalid", id="half warm"),
+        pytest.param(-1, COUNTED * 0.35, Cache("shared", 0.3), "ok", id="shared"),
+        pytest.param(-1, -1, Cache(), "not asked", id="not counted"),
+    ],
+)
+def test_hits_that_an_engine_counts(cached: int, hits: float, cache: Cache, state: str) -> None:
+    counters = (Counters("e", 0, hits=min(hits, 0)), Counters("e", 9, hits=hits))
+    seen = evidence(changed(closed(), 1.0, cached=cached), counters=counters, cache=cache, base=10.0)
+    assert states(seen)["V15"] == state
+
+
 def test_nothing_was_answered() -> None:
     rows = [replace(row, error="HTTP 500: no", n_out=-1, first=0, last=0) for row in closed(20)]
     seen = states(evidence(rows))

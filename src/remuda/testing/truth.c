@@ -30,7 +30,7 @@ static const int64_t NEVER = INT64_MAX;
 static struct {
     double port, first, period, length, template, after, pack, role, slots;
     double fail, half, cut, error, empty, stall;
-    double usage, prompt, cache, slower, tenant, close, hints;
+    double usage, prompt, cache, slower, tenant, close, hints, freeze;
 } flag = {.first = 20, .period = 2, .length = 16, .template = 8, .pack = 1, .usage = 1, .prompt = 1};
 
 static const struct { const char *name; double *value; } known[] = {
@@ -55,6 +55,7 @@ static const struct { const char *name; double *value; } known[] = {
     {"slower", &flag.slower},     /* each request takes this share longer than the one before */
     {"tenant", &flag.tenant},     /* tokens a second that somebody else has made here */
     {"close", &flag.close},       /* closes a kept connection on its next request after so many answers */
+    {"freeze", &flag.freeze},     /* so many requests are answered, and then none */
     {"hints", &flag.hints},       /* informational answers (103) before the real one */
 };
 
@@ -397,6 +398,10 @@ static void ask(int fd, const char *body, bool is_chat)
     if (!befall(fd, one))
         return;
     line->is_busy = true;
+    if (flag.freeze > 0 && requests > (long)flag.freeze) {
+        one->is_waiting = true;
+        return;
+    }
     if (flag.slots > 0 && active >= (long)flag.slots) {
         one->is_waiting = true;
         waiting[upto_waiting++ % (sizeof waiting / sizeof *waiting)] = fd;

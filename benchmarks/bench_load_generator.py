@@ -1,7 +1,7 @@
 """How true and how cheap the load generator is, against a server that keeps an exact schedule and records what it did.
 
-Each request's times are held against the moments when the server had read its last byte and had sent its first and
-last content, so they are errors of the client (and of the kernel between the two) however slow the machine is. CPU is
+The moment when the first content of an answer came here is held against the moment when the server had sent it, on
+the one clock of this machine, request by request: what lies between is the client's error, and the kernel's. CPU is
 that of all processes of a client. Beside ours run a lean loop of aiohttp and a bare protocol of the same event loop.
 Both of these only count bytes: the second is what this machine asks for reading at all. Rounds alternate, and the
 median counts.
@@ -70,7 +70,7 @@ async def ours(url: str, load: Load) -> dict[str, Any]:
         cpu = time.process_time() - cpu
     failed = [row.error for row in run.rows if not row.is_ok or row.n_out != load.osl]
     assert not failed, failed[:3]
-    rows = [[row.index, row.sent, row.first, row.last] for row in run.rows]
+    rows = [[row.index, row.first, row.last] for row in run.rows]
     return {"cpu_s": run.client.cpu_s + cpu, "rows": rows, "lag_p99_ms": run.client.lag_p99_s * 1e3}
 
 
@@ -138,13 +138,13 @@ def child(what: str, url: str, load: Load) -> dict[str, Any]:
 
 
 def errors(rows: list[list[int]], load: Load, records: list[Record]) -> dict[str, list[float]]:
-    """Ours minus true, request by request: ttft in ms, tpot as a share; sorted."""
+    """Ours minus true, request by request: the first content in ms, tpot as a share; sorted."""
     prompts = Prompts(str(load.seed), Cache())
     known = {record.key: record for record in records}
     found: dict[str, list[float]] = {"ttft": [], "tpot": []}
-    for index, sent, first, last in rows:
+    for index, first, last in rows:
         record = known[prompts.text(index, Fit(TEMPLATE).words(ISL))[:KEY]]
-        found["ttft"].append(((first - sent) - (record.first - record.read)) / 1e6)
+        found["ttft"].append((first - record.first) / 1e6)
         if last > first:
             found["tpot"].append((last - first) / (record.last - record.first) - 1.0)
     return {name: sorted(values) for name, values in found.items()}

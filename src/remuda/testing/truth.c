@@ -4,7 +4,7 @@
    request was read, token n `period` ms after token n - 1, on an absolute schedule: being late once delays nothing later.
    A line of JSON per answer holds the moments, in ns of CLOCK_MONOTONIC, when the request was whole and when send() of
    the first and of the last content had returned. So a client's figures can be held against what really happened, on a
-   machine of any speed. A token is a word; faults are switched on by flags, see `known` below.
+   machine of any speed. A token is a word; faults are switched on by flags, see `known` in truth.h.
 
    It is for clients on this machine that write JSON without spaces; what it cannot read it drops. */
 
@@ -24,50 +24,10 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { CONNECTIONS = 4096, REQUEST = 1 << 18, KEY = 64, BLOCK = 16, TABLE = 1 << 20 };
+#include "truth.h"
+
+enum { CONNECTIONS = 4096, REQUEST = 1 << 18, BLOCK = 16, TABLE = 1 << 20 };
 static const int64_t NEVER = INT64_MAX;
-
-static struct {
-    double port, first, period, length, template, after, pack, role, slots;
-    double fail, half, cut, error, empty, stall;
-    double usage, prompt, cache, slower, tenant, close, hints;
-} flag = {.first = 20, .period = 2, .length = 16, .template = 8, .pack = 1, .usage = 1, .prompt = 1};
-
-static const struct { const char *name; double *value; } known[] = {
-    {"port", &flag.port},         /* 0: a free one */
-    {"first", &flag.first},       /* ms until the first token */
-    {"period", &flag.period},     /* ms between tokens */
-    {"length", &flag.length},     /* tokens, where the request does not force `max_tokens` */
-    {"template", &flag.template}, /* input tokens beside the words of the prompt */
-    {"after", &flag.after},       /* requests without faults, before the others */
-    {"pack", &flag.pack},         /* tokens a piece */
-    {"role", &flag.role},         /* 1: the role is sent at once, in a piece without content */
-    {"slots", &flag.slots},       /* answers at the same time; the others wait in the order of their arrival */
-    {"fail", &flag.fail},         /* share answered with HTTP 500 */
-    {"half", &flag.half},         /* share whose connection is closed in the middle of the answer */
-    {"cut", &flag.cut},           /* share that ends properly after half its tokens */
-    {"error", &flag.error},       /* share with an `event: error` in the middle of the stream */
-    {"empty", &flag.empty},       /* share without any token */
-    {"stall", &flag.stall},       /* share that ends in the middle, properly for HTTP, without a finish and without [DONE] */
-    {"usage", &flag.usage},       /* told completion tokens / true ones; 0: no usage */
-    {"prompt", &flag.prompt},     /* told prompt tokens / true ones */
-    {"cache", &flag.cache},       /* 1: remembers prompts by blocks of words, and tells how many tokens it knew; 2: only counts them */
-    {"slower", &flag.slower},     /* each request takes this share longer than the one before */
-    {"tenant", &flag.tenant},     /* tokens a second that somebody else has made here */
-    {"close", &flag.close},       /* closes a kept connection on its next request after so many answers */
-    {"hints", &flag.hints},       /* informational answers (103) before the real one */
-};
-
-enum ending { WHOLE, CLOSED, FAILED, STALLED };
-
-struct exchange {
-    bool is_chat, is_stream, is_waiting, has_head;
-    enum ending ending;
-    long total, upto, made, input, cached;
-    int64_t read, start, first, last, late;
-    double pace;
-    char key[KEY + 1];
-};
 
 struct connection {
     bool is_open, is_busy;
@@ -87,8 +47,6 @@ static int64_t born_ns;
 static uint64_t blocks[TABLE];
 static FILE *records;
 static volatile sig_atomic_t is_ending;
-static const char *const words[] = {" alpha", " bravo", " delta", " hotel", " india", " kilo", " lima", " oscar"};
-
 static int64_t now_ns(void)
 {
     struct timespec at;
@@ -202,42 +160,6 @@ static void finish_waiting(void)
         if (connections[fd]->is_busy && connections[fd]->now.is_waiting)
             begin(fd, now_ns());
     }
-}
-
-static int put_usage(char *into, size_t room, const struct exchange *one)
-{
-    if (flag.usage <= 0)
-        return snprintf(into, room, "null");
-    long in = lround((double)one->input * flag.prompt), out = lround((double)one->made * flag.usage);
-    int size = snprintf(into, room, "{\"prompt_tokens\":%ld,\"completion_tokens\":%ld,\"total_tokens\":%ld", in, out, in + out);
-    if (flag.cache == 1)
-        size += snprintf(into + size, room - (size_t)size, ",\"prompt_tokens_details\":{\"cached_tokens\":%ld}", one->cached);
-    return size + snprintf(into + size, room - (size_t)size, "}");
-}
-
-/* One event as a chunk of HTTP; `count` words from the `at`-th on, or a finish. */
-static size_t put_event(char *into, size_t room, const struct exchange *one, const char *inner, const char *finish)
-{
-    char body[4096];
-    int size = snprintf(body, sizeof body,
-                        "data: {\"id\":\"truth-1\",\"object\":\"%s\",\"created\":1,\"model\":\"truth\",\"choices\":[{\"index\":0,"
-                        "%s,\"logprobs\":null,\"finish_reason\":%s}]}\n\n",
-                        one->is_chat ? "chat.completion.chunk" : "text_completion", inner, finish);
-    return (size_t)snprintf(into, room, "%x\r\n%s\r\n", (unsigned)size, body);
-}
-
-static size_t put_head(char *into, size_t room)
-{
-    return (size_t)snprintf(into, room, "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream; charset=utf-8\r\n"
-                                        "Transfer-Encoding: chunked\r\n\r\n");
-}
-
-static void put_words(char *into, size_t room, long from, long count)
-{
-    size_t at = 0;
-    *into = 0;
-    for (long n = from; n < from + count && at + 16 < room; n++)
-        at += (size_t)snprintf(into + at, room - at, "%s", words[n % 8]);
 }
 
 static void done(int fd, int status)
@@ -397,6 +319,10 @@ static void ask(int fd, const char *body, bool is_chat)
     if (!befall(fd, one))
         return;
     line->is_busy = true;
+    if (flag.freeze > 0 && requests > (long)flag.freeze) {
+        one->is_waiting = true;
+        return;
+    }
     if (flag.slots > 0 && active >= (long)flag.slots) {
         one->is_waiting = true;
         waiting[upto_waiting++ % (sizeof waiting / sizeof *waiting)] = fd;

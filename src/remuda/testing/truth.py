@@ -67,7 +67,7 @@ class Truth:
     Args:
         program: what `build` returned.
         records: file that it appends a line per answer to.
-        flags: see `known` in `truth.c`.
+        flags: see `known` in `truth.h`.
     """
 
     def __init__(self, program: Path, records: Path | None = None, **flags: float) -> None:

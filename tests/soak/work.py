@@ -100,6 +100,8 @@ class Work:
         return name
 
     def _begin_job(self, name: str) -> str:
+        # It waits until the swarm answers, and what is left of a cluster without its crashed node may be too small.
+        self.place.mend()
         self.type(
             "job", "submit", "completion", "--name", "herd", "-i", "in.jsonl", "-o", f"{name}.jsonl", "--job-id", name,
             "--detach", "--max-concurrency", "8", "--checkpoint-interval", "8", *self.place.job(),

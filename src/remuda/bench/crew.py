@@ -34,6 +34,8 @@ _MOST: Final = 4
 _HOME: Final = str(Path(__file__).parents[2])
 #: Descriptors of a process beside its connections.
 _SPARE: Final = 64
+#: In which a process ends that was told to.
+_END_S: Final = 5.0
 #: Between saying `go` and the start.
 _LEAD_S: Final = 0.1
 #: Beyond the bound of a request: then a process is hung.
@@ -177,13 +179,17 @@ class Crew:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        """End what still runs."""
+        """They end when their standard input does; what does not is killed."""
         for process in self._found:
-            with contextlib.suppress(ProcessLookupError):
-                process.kill()
-            await process.wait()
             if process.stdin is not None:
                 process.stdin.close()
+        for process in self._found:
+            try:
+                async with asyncio.timeout(_END_S):
+                    await process.wait()
+            except TimeoutError:
+                process.kill()
+                await process.wait()
 
     async def run(self, *, enough: Callable[[Live], bool], show: Callable[[Live], None]) -> Run:
         """Warm up, run the load, and wait for what is under way at its end.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -131,8 +132,15 @@ class Nodes:
 
     def close(self) -> None:
         for rank in self._ranks:
-            rank.kill()
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(rank.pid, signal.SIGKILL)
             rank.wait()
+        # What the node program and `srun` started has the home of the test, also when its parent was killed.
+        home = f"HOME={self.allocation.home}".encode()
+        for path in Path("/proc").glob("[0-9]*/environ"):
+            with contextlib.suppress(OSError):
+                if home in path.read_bytes().split(b"\0"):
+                    os.kill(int(path.parent.name), signal.SIGKILL)
 
 
 @pytest.fixture

@@ -165,10 +165,9 @@ def _overrides(options: dict[str, Any]) -> list[Override]:
         if key in _OURS or value in (None, (), False):
             continue
         if key in _PAIRS:
-            pairs_ = {name: text for name, mark, text in (item.partition("=") for item in value) if mark and name}
-            if len(pairs_) != len(value):
-                raise InputError(f"{', '.join(value)} is no NAME=VALUE", where=flag)
-            found.append(Override(key, pairs_, flag))
+            if bad := next((item for item in value if item.find("=") < 1), ""):
+                raise InputError(f"{bad} is no NAME=VALUE", where=flag)
+            found.append(Override(key, dict(item.split("=", 1) for item in value), flag))
         elif key == "no_stream":
             found.append(Override("stream", value=False, origin="--no-stream"))
         elif key == "api_key_env":

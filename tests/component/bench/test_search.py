@@ -72,11 +72,13 @@ def test_the_number_of_places_is_found_and_what_was_measured_is_used_again(
     first = json.loads(out)
     assert "each point takes at least 0.5 s, at most 5 min; about 5 points" in err
     assert (first["end"], first["met"], first["missed"]) == ("found", PLACES, PLACES + 1)
-    assert [point["load"]["concurrency"] for point in first["points"]] == [2, 4, 8, 6, 5]
-    assert {point["verdict"] for point in first["points"]} <= {"valid", "suspect"}
+    # On a busy machine one is measured twice.
+    last = {point["load"]["concurrency"]: point["verdict"] for point in first["points"]}
+    assert list(last) == [2, 4, 8, 6, 5]
+    assert set(last.values()) <= {"valid", "suspect"}
     assert main(words) == 0
     out, err = capsys.readouterr()
-    assert err.count("measured before") == len(first["points"])
+    assert err.count("measured before") >= len(last)
     assert out.startswith(
         f"c={first['met']} is the largest load that meets ttft p50 ≤ 200 ms; c={first['missed']} misses"
     )

@@ -37,6 +37,7 @@ GROUPS = {
         "unpause": ("remuda.cli.runs:unpause", "Resume restarting a paused run."),
         "stop": ("remuda.cli.runs:stop", "Stop runs and wait until they are gone."),
         "restart": ("remuda.cli.runs:restart", "Restart a run, or whatever failed in a swarm."),
+        "gang": ("remuda.cli.gang:gang", "Train with several ranks; one that fails joins the others again."),
         "set": ("remuda.cli.settings:set_", "Show or change the settings of a live run."),
     },
     "Look": {

@@ -24,7 +24,7 @@ from remuda.supervise.loop import Supervisor, all_ended, with_group_count
 from remuda.supervise.model import LIVE, TAKEN_DOWN, Line, Want
 from remuda.supervise.records import want_of
 from remuda.supervise.succession import HEIR, takes_turns
-from remuda.supervise.summary import summarise
+from remuda.supervise.summary import ENDED, summarise
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -143,9 +143,9 @@ class Service(Lookout):
                     hint=f"give the {kind.value} a name of its own: {flag}",
                 )
             hint = f"take it down first (remuda down {name}), or choose another name"
-            if kind is Kind.RUN:
+            if kind in (Kind.RUN, Kind.GANG):
                 hint = f"stop it first (remuda stop {name}), or give the new one a name of its own: --name"
-            settings = "" if kind is Kind.RUN else ", with other settings"
+            settings = "" if kind in (Kind.RUN, Kind.GANG) else ", with other settings"
             raise Conflict(f"{old.workload.kind.value} {name!r} is up already{settings}", hint=hint)
         if not all_ended(self.supervisor.tasks(name).values()):
             raise Conflict(f"{name!r} still ends", hint=f"wait for that: remuda down {name}")
@@ -189,15 +189,34 @@ class Service(Lookout):
         return with_port(workload, others, self.ports, self.address)
 
     def _gpus_of(self, wants: Sequence[Want]) -> dict[str, str]:
-        """GPU id -> workload that has it; a task that is surplus has its GPUs until it has ended."""
+        """GPU id -> workload that has it; a task that is surplus, or what is over, has its GPUs until it has ended."""
         taken: dict[str, str] = {}
         for want in wants:
             tasks = self.supervisor.tasks(want.workload.name)
-            for key, devices in devices_by_task(want.workload).items():
+            given = devices_by_task(want.workload)
+            is_over = bool(given) and summarise(want, tasks).phase in ENDED
+            for key, devices in given.items():
                 task = tasks.get(key)
-                if key.index < want.count(key.group) or (task is not None and task.phase in LIVE):
+                is_wanted = key.index < want.count(key.group) and not is_over
+                if is_wanted or (task is not None and task.phase in LIVE):
                     taken |= dict.fromkeys(devices, want.workload.name)
         return taken
+
+    def _with_gpus(self, want: Want) -> Want:
+        """The same with GPUs that are its own: those it had may have been given to others since it ended.
+
+        Raises:
+            Conflict: there are not enough; says who has them.
+        """
+        others = [item for item in self.supervisor.wants.values() if item is not want and self._holds(item)]
+        taken = self._gpus_of(others)
+        had = {device for devices in devices_by_task(want.workload).values() for device in devices}
+        if not had & taken.keys():
+            return want
+        place = {key: value for key, value in want.workload.place.items() if key != "devices"}
+        bare = want.workload.model_copy(update={"place": place})
+        return replace(want, workload=with_devices(bare, taken, {group.name: want.planned(group.name)
+                                                                 for group in bare.groups}))  # fmt: skip
 
     def _holds(self, want: Want) -> bool:
         return want.running or not all_ended(self.supervisor.tasks(want.workload.name).values())
@@ -294,10 +313,10 @@ class Service(Lookout):
     def restart(self, name: str) -> WorkloadView:
         """Ask for a workload again: what failed or ended gets a new attempt.
 
-        What runs is left alone, but for a run: that is begun again, without counting a failure.
+        What runs is left alone, but for a run or a gang: that is begun again, without counting a failure.
         """
-        want = self._want(name)
-        if want.workload.kind is Kind.RUN:
+        want = self._with_gpus(self._want(name))
+        if want.workload.kind in (Kind.RUN, Kind.GANG):
             begun = replace(want, running=True, paused=False, restart_mark=want.restart_mark + 1)
             self._change(begun, "restarted on request" + (", and no longer paused" if want.paused else ""))
         else:

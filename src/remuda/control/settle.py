@@ -97,7 +97,7 @@ def with_devices(workload: Workload, taken: Mapping[str, str], counts: Mapping[s
     own = {device: workload.name for tasks in kept.values() for ids in tasks for device in ids}
     chosen = workload.place.get("gpus")
     present = [str(item) for item in chosen] if isinstance(chosen, list) else list(present_gpus())
-    without = "--gpus 0" if workload.kind is Kind.RUN else "gpus_per_replica: 0"
+    without = "gpus_per_replica: 0" if workload.kind is Kind.SWARM else "--gpus 0"
     more = assign(needs, present, {**taken, **own}, without)
     devices = {group: [*kept.get(group, []), *more.get(group, [])] for group in needs}
     return workload.model_copy(update={"place": {**workload.place, "devices": devices}})

@@ -32,7 +32,7 @@ GROUPS = {
     },
     "Train": {
         "run": ("remuda.cli.run:run", "Run a script and restart it until it finishes."),
-        "list": ("remuda.cli.runs:list_", "List your runs."),
+        "list": ("remuda.cli.runs:list_", "List your runs and gangs."),
         "pause": ("remuda.cli.runs:pause", "Stop restarting a run; what is running keeps running."),
         "unpause": ("remuda.cli.runs:unpause", "Resume restarting a paused run."),
         "stop": ("remuda.cli.runs:stop", "Stop runs and wait until they are gone."),

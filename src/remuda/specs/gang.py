@@ -19,7 +19,7 @@ _RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 
 
 class GangResources(Strict):
-    """What each rank needs."""
+    """What one rank needs."""
 
     gpus: int = Field(default=0, ge=0)
     """GPUs of each rank. All ranks get theirs in one step, or the gang is refused."""

@@ -122,10 +122,10 @@ def _announce(planned: PlannedGang) -> None:
 
 
 def _ended(view: dict[str, Any], *, wait: bool, as_json: bool) -> int:
-    from remuda.control import runs
+    from remuda.control import gangs
 
     if wait:
-        view = runs.ended([view["name"]])[0]
+        view = gangs.ended(view["name"])
     if as_json:
         print_json(view)
     elif wait:

@@ -78,6 +78,8 @@ def show_workload(view: dict[str, Any]) -> None:
         ("model", view["model"]),
         ("router", _router(view)),
         ("load", taskview.load(view["load"])),
+        ("rendezvous", view["labels"].get("rendezvous", "")),
+        ("run id", view["labels"].get("run_id", "")),
         ("age", age(view["created_at"])),
         ("lifetime", _lifetime(view)),
         ("files", view["run_dir"]),

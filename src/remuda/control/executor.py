@@ -160,8 +160,8 @@ class Executor:
         Returns:
             `rank`, `status` (as `poll`), `exit_code` (of the last attempt; None where it did not end by itself),
             `error` (a sentence; None for one that succeeded), `job_name` and `result`: what the replica wrote as JSON
-            into the file that `REMUDA_RESULT_FILE` names, else the last line of its output that is an object or a list in
-            JSON, else None.
+            into the file that `REMUDA_RESULT_FILE` names, else the last line of its output that is an object or a list
+            in JSON, else None.
 
         Raises:
             NotFound: a gang was removed.

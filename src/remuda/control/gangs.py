@@ -10,20 +10,20 @@ from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from queue import SimpleQueue
-from threading import Thread
+from threading import Event, Thread
 from typing import TYPE_CHECKING, Any, cast
 
 from remuda.backends.local.devices import present_gpus
-from remuda.base.errors import InputError, RemudaError
+from remuda.base.errors import InputError, RemudaError, TimedOut
 from remuda.base.files import remove_empty
 from remuda.base.ids import api_path, check_name, new_suffix
 from remuda.base.paths import state_paths
 from remuda.base.private import make_private
-from remuda.control import again, planning, runs
+from remuda.control import ending, planning, runs
 from remuda.control.client import HostClient, connect
 from remuda.control.runs import PlannedScript, Said
 from remuda.control.scripts import find_script, read_script
-from remuda.plan.gang import RENDEZVOUS, RUN_ID, gang_name, plan_gang, rendezvous_of
+from remuda.plan.gang import RENDEZVOUS, RUN_ID, gang_name, plan_gang
 from remuda.plan.model import Kind
 from remuda.plan.run import RunSite
 from remuda.specs.gang import GangSpec
@@ -35,9 +35,10 @@ if TYPE_CHECKING:
     from remuda.plan.model import Workload
     from remuda.specs.resolve import Override
 
-_BEGUN = frozenset({"starting", "ready", "unhealthy", "waiting", "stopping", "stopped", "failed", "done"})
-"""Phases of a task with an attempt whose output may be read."""
+_LOOK_AGAIN_S = 0.2
 INSTALL = "pip install 'remuda[gang]'"
+_LEFT_S = 120.0
+"""How long the ranks of a gang that has failed are waited for; the host ends them, whoever looks."""
 
 
 @dataclass(frozen=True)
@@ -144,50 +145,79 @@ def start(planned: PlannedGang, client: HostClient | None = None) -> dict[str, A
         raise
 
 
+def ended(name: str, client: HostClient | None = None) -> dict[str, Any]:
+    """Wait until a gang has ended, and until nothing is left of the ranks that one which failed has let down."""
+    host = client or connect()
+    view = runs.ended([name], host)[0]
+    if view["phase"] == "FAILED":
+        with suppress(TimedOut):
+            ending.wait_down(name, _LEFT_S, host)
+    return view
+
+
 def follow(name: str, client: HostClient | None = None) -> Iterator[Said]:
     """Output of all ranks over all of their attempts, each line with its rank, and what becomes of each of them.
 
     Ends when the gang has ended.
     """
-    host = client or connect()
-    lines: SimpleQueue[Said | Exception | None] = SimpleQueue()
-    Thread(target=_watch, args=(host, name, lines), daemon=True).start()
-    while (said := lines.get()) is not None:
+    follower = _Follower(client or connect(), name)
+    Thread(target=follower.watch, daemon=True).start()
+    while (said := follower.lines.get()) is not None:
         if isinstance(said, Exception):
             raise said
         yield said
 
 
-def _watch(host: HostClient, name: str, lines: SimpleQueue[Said | Exception | None]) -> None:
-    """Tell what becomes of the ranks, and begin to read the output of each that has begun."""
-    readers: dict[str, Thread] = {}
-    told: dict[str, str] = {}
-    try:
-        for views in runs.wait_ended([name], host):
-            for task in views[0]["tasks"]:
-                rank = str(task["task"])
-                if (news := _news(task)) != told.get(rank):
-                    told[rank] = news
-                    lines.put(Said(news, is_output=False))
-                if rank not in readers and (task["attempt"] > 1 or task["phase"] in _BEGUN) and task["attempt"]:
-                    readers[rank] = Thread(target=_read, args=(host, name, rank, lines), daemon=True)
-                    readers[rank].start()
-        for reader in readers.values():
-            reader.join()
-    except Exception as error:  # noqa: BLE001 - told by whoever reads the lines
-        lines.put(error)
-    lines.put(None)
+class _Follower:
+    """One thread that looks at the gang, and one for each rank that reads its output."""
+
+    def __init__(self, host: HostClient, name: str) -> None:
+        self._host = host
+        self._name = name
+        self.lines: SimpleQueue[Said | Exception | None] = SimpleQueue()
+        """What there is to show; None at the end."""
+        self._begun: dict[str, int] = {}
+        """Attempts of each rank that have begun."""
+        self._over = Event()
+
+    def watch(self) -> None:
+        """Tell what becomes of the ranks, and begin to read each of them."""
+        readers: dict[str, Thread] = {}
+        told: dict[str, str] = {}
+        try:
+            for views in runs.wait_ended([self._name], self._host):
+                for task in views[0]["tasks"]:
+                    rank = str(task["task"])
+                    self._begun[rank] = runs.begun_of(task)
+                    if (news := _news(task)) != told.get(rank):
+                        told[rank] = news
+                        self.lines.put(Said(news, is_output=False))
+                    if rank not in readers:
+                        readers[rank] = Thread(target=self._read, args=(rank,), daemon=True)
+                        readers[rank].start()
+            ended(self._name, self._host)
+            self._over.set()
+            for reader in readers.values():
+                reader.join()
+        except Exception as error:  # noqa: BLE001 - told by whoever reads the lines
+            self._over.set()
+            self.lines.put(error)
+        self.lines.put(None)
+
+    def _read(self, rank: str) -> None:
+        """The output of a rank, one attempt after the other."""
+        shown = 0
+        with suppress(RemudaError):
+            while shown < self._begun[rank] or not self._over.wait(_LOOK_AGAIN_S):
+                if shown < self._begun[rank]:
+                    shown += 1
+                    for text in runs.output(self._host, self._name, shown, rank):
+                        self.lines.put(Said(f"{rank}: {text}"))
 
 
 def _news(task: dict[str, Any]) -> str:
     attempt = f", attempt {task['attempt']}" if task["attempt"] > 1 else ""
     return f"{task['task']}: {task['phase']}{attempt}" + (f": {task['reason']}" if task["reason"] else "")
-
-
-def _read(host: HostClient, name: str, rank: str, lines: SimpleQueue[Said | Exception | None]) -> None:
-    with suppress(RemudaError):
-        for text in again.follow(host, api_path(name, "logs"), task=rank, tail=0):
-            lines.put(Said(f"{rank}: {text}"))
 
 
 def rounds(target: str, run_id: str = "", client: HostClient | None = None) -> dict[str, Any]:
@@ -216,8 +246,3 @@ def rounds(target: str, run_id: str = "", client: HostClient | None = None) -> d
     except ImportError as error:
         raise InputError(f"rounds cannot be read without numpy and obstore ({error})", hint=INSTALL) from error
     return dict(reader.summary(url, run_id).to_json())
-
-
-def rendezvous(planned: PlannedGang) -> str:
-    """Where the ranks of a planned gang meet."""
-    return rendezvous_of(planned.spec, planned.workload.run_dir)

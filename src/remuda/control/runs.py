@@ -407,18 +407,21 @@ def follow(name: str, client: HostClient | None = None) -> Iterator[Said]:
         if line != told:
             told = line
             yield Said(line, is_output=False)
-        idle = task["phase"] in ("waiting", "submitting", "pending")
-        begun = task["attempt"] - (1 if idle and task["phase"] != "waiting" else 0)
-        while shown < begun:
+        while shown < begun_of(task):
             shown += 1
-            yield from _output(host, name, shown)
+            for text in output(host, name, shown):
+                yield Said(text)
 
 
-def _output(host: HostClient, name: str, attempt: int) -> Iterator[Said]:
-    """What an attempt writes until it ends; nothing of one that was never begun."""
+def begun_of(task: Mapping[str, Any]) -> int:
+    """How many attempts of a task have begun."""
+    return int(task["attempt"]) - (task["phase"] in ("submitting", "pending"))
+
+
+def output(host: HostClient, name: str, attempt: int, task: str = "") -> Iterator[str]:
+    """What an attempt of a task writes until it ends; nothing of one that was never begun."""
     with suppress(NotFound):
-        for text in again.follow(host, api_path(name, "logs"), tail=0, attempt=attempt):
-            yield Said(text)
+        yield from again.follow(host, api_path(name, "logs"), task=task, tail=0, attempt=attempt)
 
 
 def shown(planner: Planner, planned: Sequence[PlannedRun]) -> list[dict[str, Any]]:

@@ -34,11 +34,6 @@ def gang_name(spec: GangSpec) -> str:
     return slug(next((word.stem for word in words if word.suffix in _SCRIPTS), words[0].name))
 
 
-def rendezvous_of(spec: GangSpec, run_dir: str) -> str:
-    """Where the ranks meet."""
-    return spec.rendezvous or PurePosixPath(run_dir, "rendezvous").as_uri()
-
-
 def plan_gang(
     spec: GangSpec, site: RunSite, *, name: str, uid: str, run_dir: str, now: float, spec_file: str = ""
 ) -> Workload:
@@ -53,7 +48,8 @@ def plan_gang(
         now: seconds since the epoch; `timeout` counts from here.
         spec_file: where the user wrote the spec, for messages.
     """
-    url, run_id = rendezvous_of(spec, run_dir), spec.run_id or name
+    url = spec.rendezvous or PurePosixPath(run_dir, "rendezvous").as_uri()
+    run_id = spec.run_id or name
     command = Command(
         argv=(*((site.copy,) if site.copy else spec.command), *spec.args),
         env={
@@ -65,7 +61,7 @@ def plan_gang(
             **({"REMUDA_QUORUM": str(spec.quorum)} if spec.quorum else {}),
         },
         secret_env={key: Secret(file=source.file, env=source.env) for key, source in spec.secret_env.items()},
-        cwd=spec.workdir or site.cwd,
+        cwd=str(PurePosixPath(site.cwd, spec.workdir or "")),
     )
     return Workload(
         name=name,

@@ -65,6 +65,11 @@ def test_one_group_of_ranks() -> None:
     assert group.command.argv == ("python", "train.py", "--lr", "0.1")
 
 
+@pytest.mark.parametrize(("workdir", "cwd"), [(None, "/here"), ("a/b", "/here/a/b"), ("/there", "/there")])
+def test_where_ranks_start(workdir: str | None, cwd: str) -> None:
+    assert child(plan(workdir=workdir), 1)["cwd"] == cwd
+
+
 def test_a_script_is_run_from_its_copy() -> None:
     workload = plan(script="train.py", command=(), args=("x",), copy="/h/workloads/g/scripts/u1/train.py")
     assert child(workload, 0)["argv"] == ["/h/workloads/g/scripts/u1/train.py", "x"]

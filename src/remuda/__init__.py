@@ -5,12 +5,19 @@ from __future__ import annotations
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from remuda.batch.job import SwarmJob as SwarmJob
+    from remuda.control.executor import Executor as Executor
+    from remuda.control.executor import ReplicaHandle as ReplicaHandle
     from remuda.control.swarm import Swarm as Swarm
 
 __version__ = "0.1.0"
-__all__ = ["Swarm", "SwarmJob", "__version__"]
+__all__ = ["Executor", "ReplicaHandle", "Swarm", "SwarmJob", "__version__"]
 
-_LAZY = {"Swarm": "remuda.control.swarm", "SwarmJob": "remuda.batch.job"}
+_LAZY = {
+    "Executor": "remuda.control.executor",
+    "ReplicaHandle": "remuda.control.executor",
+    "Swarm": "remuda.control.swarm",
+    "SwarmJob": "remuda.batch.job",
+}
 
 
 def __getattr__(name: str) -> object:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from remuda.backends.base import TaskKey, make_token, read_token
-from remuda.wire.child import BEAT_S, REPORT_EVERY_S, ChildSpec, HealthProbe, RestartRule, RunWatch
+from remuda.wire.child import BEAT_S, INDEX_MARK, REPORT_EVERY_S, ChildSpec, HealthProbe, RestartRule, RunWatch
 from remuda.wire.spread import Spread
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ def child_spec(
         attempt=request.attempt,
         argv=list(group.command.argv),
         run_dir=str(folder),
-        env=env,
+        env={name: text.replace(INDEX_MARK, str(request.key.index)) for name, text in env.items()},
         secret_env={
             name: {"file": ref.file} if ref.file else {"env": ref.env} for name, ref in group.command.secret_env.items()
         },

@@ -32,11 +32,12 @@ GROUPS = {
     },
     "Train": {
         "run": ("remuda.cli.run:run", "Run a script and restart it until it finishes."),
-        "list": ("remuda.cli.runs:list_", "List your runs."),
+        "list": ("remuda.cli.runs:list_", "List your runs and gangs."),
         "pause": ("remuda.cli.runs:pause", "Stop restarting a run; what is running keeps running."),
         "unpause": ("remuda.cli.runs:unpause", "Resume restarting a paused run."),
         "stop": ("remuda.cli.runs:stop", "Stop runs and wait until they are gone."),
         "restart": ("remuda.cli.runs:restart", "Restart a run, or whatever failed in a swarm."),
+        "gang": ("remuda.cli.gang:gang", "Train with several ranks; one that fails joins the others again."),
         "set": ("remuda.cli.settings:set_", "Show or change the settings of a live run."),
     },
     "Look": {

@@ -32,13 +32,15 @@ def check(files: tuple[Path, ...]) -> None:
 def _notes(file: Path) -> Sequence[str]:
     """What a document's author may want to know, once it was planned as its kind."""
     from remuda.base.paths import state_paths
-    from remuda.control import pool, runs, swarms
+    from remuda.control import gangs, pool, runs, swarms
     from remuda.specs.load import load
     from remuda.specs.pooling import load_pool
 
     match load(file, expect="swarm").kind:
         case "run":
             return runs.Planner().plan(str(file)).notes
+        case "gang":
+            return gangs.plan(str(file)).notes
         case "pool":
             members = pool.plan_pool(load_pool(file), state_paths())
             return [f"{one.entry.name}: {note}" for one in members for note in one.planned.notes]

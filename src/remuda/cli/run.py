@@ -11,9 +11,9 @@ from remuda.cli.show import echo, print_json, say
 from remuda.specs.run import ALIASES, FLAGS, SWITCHES, RunSpec
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
-    from remuda.control.runs import PlannedRun
+    from remuda.control.runs import PlannedRun, Said
     from remuda.specs.resolve import Override
 
 _REPEATED = frozenset({"modules", "preamble", "partitions"})
@@ -59,8 +59,16 @@ def _metavar(key: str) -> str:
     return "N" if int in kinds else "TIME" if float in kinds else "TEXT"
 
 
-class _WithArguments(click.Command):
-    """Everything after `--` belongs to the script."""
+class WithArguments(click.Command):
+    """Everything after `--` belongs to the script, or is the command itself.
+
+    Args:
+        own: what stands behind `--` when it is more than arguments.
+    """
+
+    def __init__(self, *args: Any, own: str = "", **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.own = own
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Put the script's own arguments aside."""
@@ -70,11 +78,11 @@ class _WithArguments(click.Command):
 
     def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
         """`SCRIPT... [-- ARGS]`."""
-        return [*super().collect_usage_pieces(ctx), "[-- ARGS]"]
+        return [*super().collect_usage_pieces(ctx), f"-- {self.own}" if self.own else "[-- ARGS]"]
 
 
 @click.command(
-    cls=_WithArguments,
+    cls=WithArguments,
     epilog=examples("remuda run train.sh --gpus 4 --min-vram 40", "remuda run train.sh --follow -- --lr 0.1"),
 )
 @click.argument("scripts", nargs=-1, required=True, metavar="SCRIPT...")
@@ -111,7 +119,7 @@ def run(
     if not as_json:
         _announce(planned, views)
     if follow:
-        return _follow(names[0])
+        return stay(names[0], runs.follow)
     if wait:
         views = runs.ended(names)
     if as_json:
@@ -176,12 +184,12 @@ def _announce(planned: Sequence[PlannedRun], views: Sequence[dict[str, Any]]) ->
         echo(view["name"])
 
 
-def _follow(name: str) -> int:
-    """Show what the run writes until it ends; Ctrl-C leaves it running."""
+def stay(name: str, follow: Callable[[str], Iterable[Said]]) -> int:
+    """Show what it writes until it ends; Ctrl-C leaves it running. Returns the exit code."""
     from remuda.control import runs
 
     try:
-        for line in runs.follow(name):
+        for line in follow(name):
             echo(line.text, err=not line.is_output)
     except KeyboardInterrupt:
         say(f"{name} keeps running; stop it with: remuda stop {name}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -16,11 +17,12 @@ if TYPE_CHECKING:
 @click.option("-a", "--all", "everything", is_flag=True, help="Those that were stopped, too.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def list_(everything: bool, as_json: bool) -> None:
-    """List your runs."""
+    """List your runs and gangs."""
     from remuda.control.client import connect
 
     client = connect()
-    views = client.get("/workloads", kind="run", everything=str(everything).lower())
+    found = (client.get("/workloads", kind=kind, everything=str(everything).lower()) for kind in ("run", "gang"))
+    views = sorted((view for views in found for view in views), key=itemgetter("name"))
     if note := client.get("/host").get("note"):
         say(note)
     if as_json:
@@ -31,16 +33,27 @@ def list_(everything: bool, as_json: bool) -> None:
 
 
 def _row(view: dict[str, Any]) -> list[str]:
-    run = view["run"]
+    run = view["run"] or _of_gang(view)
     return [
         view["name"], _state(view), run["job_id"] or "-", run["node"] or "-", run["pool"] or "-", str(run["restarts"]),
         age(run["heartbeat_at"]), progress(run["progress"]), age(view["created_at"]), view["reason"][:60],
     ]  # fmt: skip
 
 
+def _of_gang(view: dict[str, Any]) -> dict[str, Any]:
+    """A gang in the columns of a run: the oldest sign of life of its ranks, and all of their restarts."""
+    tasks = view["tasks"]
+    nodes = sorted({task["node"] for task in tasks if task["node"]})
+    signs = [task["last_seen"] for task in tasks if task["phase"] in ("starting", "ready", "unhealthy")]
+    return {
+        "job_id": "", "node": ",".join(nodes), "pool": "", "heartbeat_at": min(signs, default=0.0), "progress": {},
+        "restarts": sum(max(0, task["attempt"] - 1) for task in tasks),
+    }  # fmt: skip
+
+
 def _state(view: dict[str, Any]) -> str:
     """Its state, and whether it is paused although something runs."""
-    state = str(view["run"]["state"])
+    state = str(view["phase"])
     return f"{state} (paused)" if view["paused"] and state != "PAUSED" else state
 
 

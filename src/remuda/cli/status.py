@@ -78,6 +78,8 @@ def show_workload(view: dict[str, Any]) -> None:
         ("model", view["model"]),
         ("router", _router(view)),
         ("load", taskview.load(view["load"])),
+        ("rendezvous", view["labels"].get("rendezvous", "")),
+        ("run id", view["labels"].get("run_id", "")),
         ("age", age(view["created_at"])),
         ("lifetime", _lifetime(view)),
         ("files", view["run_dir"]),
@@ -119,6 +121,11 @@ def _router(view: dict[str, Any]) -> str:
     return text
 
 
+def _numbered(_ctx: click.Context, option: click.Parameter, number: int | None) -> str:
+    """The task that `--replica 1` or `--rank 1` means."""
+    return "" if number is None else f"{option.name}/{number}"
+
+
 @click.command(epilog=examples("remuda logs train -f", "remuda logs chat --task router/0 -n 20"))
 @click.argument("name")
 @click.option("-f", "--follow", is_flag=True, help="Go on with new lines until the task ends.")
@@ -127,20 +134,20 @@ def _router(view: dict[str, Any]) -> str:
 )
 @click.option("--stderr", is_flag=True, help="Standard error, of scripts.")
 @click.option("--attempt", default=0, type=click.IntRange(min=0), help="Of an earlier attempt; default: the newest.")
-@click.option("--replica", type=click.IntRange(min=0), help="Number of the replica (default 0).")
-@click.option("--task", default="", help="Any task, as group/index: router/0, replica/1, driver/0.")
+@click.option("--replica", type=click.IntRange(min=0), callback=_numbered, help="Number of the replica (default 0).")
+@click.option("--rank", type=click.IntRange(min=0), callback=_numbered, help="Number of a gang's rank (default 0).")
+@click.option("--task", default="", help="Any task, as group/index: router/0, replica/1, driver/0, rank/3.")
 @click.option("--raw", "form", flag_value="raw", help="As it was written, with colours and all that a terminal obeys.")
 @click.option("--json", "form", flag_value="json", help="Print each line as a JSON object of its own.")
-def logs(
-    name: str, follow: bool, tail: int, stderr: bool, attempt: int, replica: int | None, task: str, form: str | None
-) -> None:
+def logs(name: str, follow: bool, tail: int, stderr: bool, attempt: int, form: str | None, **named: Any) -> None:
     """Print or follow the output of a task of NAME, of its newest attempt by default."""
     from remuda.control import again
     from remuda.control.client import connect
 
-    if replica is not None and task:
-        raise click.UsageError("give --replica or --task, not both")
-    chosen = task or (f"replica/{replica}" if replica is not None else "")
+    given = [text for text in named.values() if text]
+    if len(given) > 1:
+        raise click.UsageError("give one of --replica, --rank and --task")
+    chosen = "".join(given)
     asked = {"task": chosen, "stderr": str(stderr).lower(), "tail": tail, "attempt": attempt}
     client, path = connect(), api_path(name, "logs")
     for line in again.follow(client, path, **asked) if follow else client.lines(path, **asked):

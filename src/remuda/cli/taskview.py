@@ -16,6 +16,7 @@ MIDDLE: Final = 96
 _ENDED: Final = ("DONE", "FAILED", "STOPPED", "DOWN")
 _ALL: Final = ("task", "phase", "node", "address", "http", "attempt", "restarts", "for", "seen", "queue", "tok/s")
 _SOME: Final = ("task", "phase", "node", "restarts", "for", "queue", "tok/s")
+_OF_GANG: Final = ("task", "phase", "node", "attempt", "for", "seen", "progress", "reason")
 
 
 def ready(view: Mapping[str, Any], between: str = "/") -> str:
@@ -25,6 +26,8 @@ def ready(view: Mapping[str, Any], between: str = "/") -> str:
 
 def columns(view: Mapping[str, Any], width: int) -> tuple[str, ...]:
     """Names of the columns of a workload's tasks for lines of `width` characters; 0: as many as there are."""
+    if view.get("kind") == "gang":
+        return _OF_GANG
     is_remote = view["backend"] != "local"
     if not width or width >= WIDE:
         return (*_ALL, *(("job", "ends in") if is_remote else ()), "reason")
@@ -49,10 +52,11 @@ def cell(task: Mapping[str, Any], column: str, now: float) -> str:
             return _ago(task["since"], now)
         case "seen":
             return _ago(task["last_seen"], now)
-        case "queue":
-            return queue(task["metrics"]) if task["phase"] == "ready" else ""
-        case "tok/s":
-            return rate(task["metrics"]) if task["phase"] == "ready" else ""
+        case "queue" | "tok/s":
+            show = queue if column == "queue" else rate
+            return show(task["metrics"]) if task["phase"] == "ready" else ""
+        case "progress":
+            return steps(task["metrics"])
         case "job":
             return str(task["native"])
         case "ends in":
@@ -67,6 +71,14 @@ def queue(numbers: Mapping[str, float]) -> str:
         return ""
     waiting = f" +{numbers['waiting']:.0f}" if numbers.get("waiting") else ""
     return f"{numbers.get('running', 0):.0f}{waiting}"
+
+
+def steps(numbers: Mapping[str, float]) -> str:
+    """How many steps a rank told of, and of how many."""
+    if "progress_step" not in numbers:
+        return ""
+    total = f"/{numbers['progress_total']:g}" if numbers.get("progress_total") else ""
+    return f"{numbers['progress_step']:g}{total}"
 
 
 def rate(numbers: Mapping[str, float]) -> str:

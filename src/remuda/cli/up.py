@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -11,6 +11,9 @@ from remuda.base.ids import api_path
 from remuda.base.units import show_counted
 from remuda.cli.lazy import examples
 from remuda.cli.show import echo, print_json, say
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 _USUAL = Path("swarm.yaml")
 
@@ -103,8 +106,14 @@ def _document(document: Path | None, file: Path | None) -> Path:
     return found
 
 
-def show_dry_run(planned: Any, *, as_json: bool) -> None:
-    """Print what bringing a planned swarm up would start."""
+def show_dry_run(planned: Any, *, as_json: bool, asked: Iterable[str] = ()) -> None:
+    """Print what bringing up a planned swarm or gang would start.
+
+    Args:
+        planned: with its workload.
+        as_json: with every file and variable.
+        asked: names of variables that are shown besides those of the document.
+    """
     from remuda.base.shell import show_command
     from remuda.control import swarms
 
@@ -120,7 +129,7 @@ def show_dry_run(planned: Any, *, as_json: bool) -> None:
         is_here = True
         for path, text in item.files.items():
             if text.startswith("{"):
-                echo(swarms.described(text, planned.spec.env), exact=True)
+                echo(swarms.described(text, dict.fromkeys([*planned.spec.env, *asked])), exact=True)
                 continue
             is_here = False
             echo(f"# {path}:\n{text}", exact=True)

@@ -133,7 +133,7 @@ class Lookout:
         Args:
             name: of the workload.
             task: `group/index`; empty: the first of its main group.
-            follow: go on with new lines while the attempt lives; of a run or a job, over all attempts that come.
+            follow: go on with new lines while the attempt lives; of a run, gang or job, over all attempts.
             tail: only the last so many of what is there; 0: all.
             stderr: the other stream.
             attempt: number of the attempt; 0: the newest.
@@ -152,7 +152,7 @@ class Lookout:
             names = ", ".join(f"{key.group}/{key.index}" for key in sorted(known))
             raise NotFound(f"{name!r} has no task {group}/{index} that ever ran", hint=f"it has: {names or 'none yet'}")
         part = _Part(stderr=stderr, follow=follow, tail=0 if after else tail, after=after)
-        if follow and not attempt and want.workload.kind in (Kind.RUN, Kind.JOB):
+        if follow and not attempt and want.workload.kind in (Kind.RUN, Kind.GANG, Kind.JOB):
             return self._over_attempts(found.key, part)
         return self._of(want, found, attempt or (after.attempt if after else 0), part)
 

@@ -62,7 +62,7 @@ class Reaper:
         if not want.running:
             self._known.pop(workload.name, None)
             return None
-        if workload.kind is Kind.SWARM:
+        if workload.kind in (Kind.SWARM, Kind.GANG):
             summary = summarise(want, tasks)
             if summary.phase == "FAILED":
                 # What failed as a whole must not go on holding nodes, GPUs and ports with the parts that did not.

@@ -29,7 +29,7 @@ from remuda.control import again, planning, wiring
 from remuda.control.client import HostClient, connect
 from remuda.control.follow import secret_folder
 from remuda.control.reach import check_cluster
-from remuda.control.scripts import read_script
+from remuda.control.scripts import find_script, read_script
 from remuda.control.settle import with_devices
 from remuda.plan.pools import Found, find_pools
 from remuda.plan.run import RunSite, notes_of, plan_run, refuse_local, run_name
@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from remuda.specs.load import Setting
     from remuda.specs.run import RunSpec
     from remuda.specs.sbatch_options import Table, Takes
+    from remuda.specs.strict import Strict
 
 _LOOK_AGAIN_S = 0.2
 _DOCUMENTS = frozenset({".yaml", ".yml", ".json"})
@@ -60,16 +61,23 @@ _AT_ONCE = 8
 
 
 @dataclass(frozen=True)
-class PlannedRun:
-    """A run as it would be started."""
+class PlannedScript:
+    """A script or command as it would be started."""
 
     workload: Workload
-    spec: RunSpec
+    spec: Strict
     text: str
-    """Of the script."""
-    copy: Path
-    """Where the text goes: what runs is this copy, whatever becomes of the original."""
+    """Of the script; empty for a command."""
+    copy: Path | None
+    """Where the text goes: what runs is this copy, whatever becomes of the original. None for a command."""
     notes: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class PlannedRun(PlannedScript):
+    """A run as it would be started."""
+
+    spec: RunSpec
 
 
 @dataclass
@@ -257,11 +265,7 @@ def _script_of(document: Document | None, said: Sequence[Override]) -> Path:
     script = resolve([*layers, override_layer(said)]).data.get("script")
     if not isinstance(script, str) or not script:
         raise InputError("`script` is required", hint="the file to run", where=document.name if document else "")
-    path = Path(script).expanduser()
-    if document is not None and not path.is_absolute():
-        beside = Path(document.name).expanduser().parent / path
-        return path if path.exists() else beside
-    return path
+    return find_script(script, document.name if document else "")
 
 
 def _see_workdir(spec: RunSpec, backend: str) -> Iterator[str]:
@@ -277,8 +281,8 @@ def _see_workdir(spec: RunSpec, backend: str) -> Iterator[str]:
     yield f"the working directory {spec.workdir} is not to be seen here; the nodes need it"
 
 
-def start(planned: Sequence[PlannedRun], client: HostClient | None = None) -> list[dict[str, Any]]:
-    """Hand runs to the host, all or none; returns their views at once.
+def start(planned: Sequence[PlannedScript], client: HostClient | None = None) -> list[dict[str, Any]]:
+    """Hand runs or gangs to the host, all or none; returns their views at once.
 
     Raises:
         Conflict: one of them is up already, or the host asks another cluster.
@@ -296,15 +300,15 @@ def start(planned: Sequence[PlannedRun], client: HostClient | None = None) -> li
         raise
 
 
-def discard(run: PlannedRun) -> None:
+def discard(run: PlannedScript) -> None:
     """Remove what `deliver` wrote, with the folders that were made for it."""
-    secrets = secret_folder(run.workload.run_dir, run.workload.uid)
-    for folder in (run.copy.parent, secrets):
+    folders = [secret_folder(run.workload.run_dir, run.workload.uid), *([run.copy.parent] if run.copy else [])]
+    for folder in folders:
         shutil.rmtree(folder, ignore_errors=True)
-    remove_empty(run.copy.parent.parent, secrets.parent, Path(run.workload.run_dir))
+    remove_empty(*(folder.parent for folder in folders), Path(run.workload.run_dir))
 
 
-def deliver_all(planned: Sequence[PlannedRun]) -> list[dict[str, Any]]:
+def deliver_all(planned: Sequence[PlannedScript]) -> list[dict[str, Any]]:
     """`deliver` each, several at a time: making directories is waiting for the file system.
 
     Raises:
@@ -314,23 +318,28 @@ def deliver_all(planned: Sequence[PlannedRun]) -> list[dict[str, Any]]:
         return list(pool.map(deliver, planned))
 
 
-def deliver(run: PlannedRun) -> dict[str, Any]:
+def deliver(run: PlannedScript) -> dict[str, Any]:
     """Write the script's copy and the secrets; what is sent to the host.
 
     Raises:
         InputError: it cannot be written, or a secret is missing.
     """
-    try:
-        make_private(run.copy.parents[1], below=Path(run.workload.run_dir).parent)
-        run.copy.parent.mkdir(mode=0o700)
-        run.copy.write_text(run.text, encoding="utf-8", newline="")
-        run.copy.chmod(0o700)
-    except OSError as error:
-        raise InputError(f"{run.copy} cannot be written: {error.strerror}") from error
+    if run.copy is not None:
+        _write_copy(run.copy, run)
     has_secrets = any(group.command.secret_env for group in run.workload.groups)
     workload = planning.deliver_secrets(run.workload) if has_secrets else run.workload
     spec = json.dumps(run.spec.model_dump(mode="json", exclude_none=True))
     return {"workload": workload.model_dump(mode="json"), "spec": spec}
+
+
+def _write_copy(copy: Path, run: PlannedScript) -> None:
+    try:
+        make_private(copy.parents[1], below=Path(run.workload.run_dir).parent)
+        copy.parent.mkdir(mode=0o700)
+        copy.write_text(run.text, encoding="utf-8", newline="")
+        copy.chmod(0o700)
+    except OSError as error:
+        raise InputError(f"{copy} cannot be written: {error.strerror}") from error
 
 
 def change(verb: str, names: Sequence[str], client: HostClient | None = None) -> list[dict[str, Any]]:
@@ -398,18 +407,21 @@ def follow(name: str, client: HostClient | None = None) -> Iterator[Said]:
         if line != told:
             told = line
             yield Said(line, is_output=False)
-        idle = task["phase"] in ("waiting", "submitting", "pending")
-        begun = task["attempt"] - (1 if idle and task["phase"] != "waiting" else 0)
-        while shown < begun:
+        while shown < begun_of(task):
             shown += 1
-            yield from _output(host, name, shown)
+            for text in output(host, name, shown):
+                yield Said(text)
 
 
-def _output(host: HostClient, name: str, attempt: int) -> Iterator[Said]:
-    """What an attempt writes until it ends; nothing of one that was never begun."""
+def begun_of(task: Mapping[str, Any]) -> int:
+    """How many attempts of a task have begun."""
+    return int(task["attempt"]) - (task["phase"] in ("submitting", "pending"))
+
+
+def output(host: HostClient, name: str, attempt: int, task: str = "") -> Iterator[str]:
+    """What an attempt of a task writes until it ends; nothing of one that was never begun."""
     with suppress(NotFound):
-        for text in again.follow(host, api_path(name, "logs"), tail=0, attempt=attempt):
-            yield Said(text)
+        yield from again.follow(host, api_path(name, "logs"), task=task, tail=0, attempt=attempt)
 
 
 def shown(planner: Planner, planned: Sequence[PlannedRun]) -> list[dict[str, Any]]:

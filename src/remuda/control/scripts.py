@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import errno
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from remuda.base.errors import InputError
 from remuda.base.files import read_whole
 from remuda.base.text import did_you_mean
 from remuda.plan.run import interpreter_of
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
 _MAX_SCRIPT_BYTES = 16 * 1024 * 1024
 _STARTER = "write a script that starts it: two lines, `#!/bin/bash` and `exec ./program`"
 _INTERPRETERS = frozenset({"python", "python3", "bash", "sh", "torchrun", "accelerate", "deepspeed", "srun", "mpirun"})
 """What people type before their script elsewhere."""
+
+
+def find_script(name: str, document: str = "") -> Path:
+    """The file that is meant: relative to here, else to the document that names it."""
+    path = Path(name).expanduser()
+    if not document or path.is_absolute() or path.exists():
+        return path
+    return Path(document).expanduser().parent / path
 
 
 def read_script(path: Path) -> str:

@@ -15,13 +15,21 @@ from remuda.base.ids import check_name, check_uid
 from remuda.control import rundirs
 from remuda.control.lookout import Lookout
 from remuda.control.ports import Reserved
-from remuda.control.settle import check_count, devices_by_task, is_same, with_devices, with_port
+from remuda.control.settle import (
+    check_alone,
+    check_count,
+    is_same,
+    taken_gpus,
+    with_devices,
+    with_free_devices,
+    with_port,
+)
 from remuda.control.sweep import EndingView, StrayView, endings, sweep
 from remuda.plan.model import Kind, Role, Workload
 from remuda.store import ops
 from remuda.store.rows import WorkloadRow
 from remuda.supervise.loop import Supervisor, all_ended, with_group_count
-from remuda.supervise.model import LIVE, TAKEN_DOWN, Line, Want
+from remuda.supervise.model import TAKEN_DOWN, Line, Want
 from remuda.supervise.records import want_of
 from remuda.supervise.succession import HEIR, takes_turns
 from remuda.supervise.summary import summarise
@@ -129,6 +137,7 @@ class Service(Lookout):
                 raise InputError(f"this host has no backend {backend!r}", hint=f"known: {known}")
         for group in workload.groups:
             check_count(workload, group.name, group.count)
+        self._check_alone(workload)
         old = self.supervisor.wants.get(workload.name)
         if old is not None:
             self._check_replaceable(old, workload.kind)
@@ -143,9 +152,9 @@ class Service(Lookout):
                     hint=f"give the {kind.value} a name of its own: {flag}",
                 )
             hint = f"take it down first (remuda down {name}), or choose another name"
-            if kind is Kind.RUN:
+            if kind in (Kind.RUN, Kind.GANG):
                 hint = f"stop it first (remuda stop {name}), or give the new one a name of its own: --name"
-            settings = "" if kind is Kind.RUN else ", with other settings"
+            settings = "" if kind in (Kind.RUN, Kind.GANG) else ", with other settings"
             raise Conflict(f"{old.workload.kind.value} {name!r} is up already{settings}", hint=hint)
         if not all_ended(self.supervisor.tasks(name).values()):
             raise Conflict(f"{name!r} still ends", hint=f"wait for that: remuda down {name}")
@@ -189,15 +198,23 @@ class Service(Lookout):
         return with_port(workload, others, self.ports, self.address)
 
     def _gpus_of(self, wants: Sequence[Want]) -> dict[str, str]:
-        """GPU id -> workload that has it; a task that is surplus has its GPUs until it has ended."""
-        taken: dict[str, str] = {}
-        for want in wants:
-            tasks = self.supervisor.tasks(want.workload.name)
-            for key, devices in devices_by_task(want.workload).items():
-                task = tasks.get(key)
-                if key.index < want.count(key.group) or (task is not None and task.phase in LIVE):
-                    taken |= dict.fromkeys(devices, want.workload.name)
-        return taken
+        return taken_gpus((want, self.supervisor.tasks(want.workload.name)) for want in wants)
+
+    def _begun_anew(self, want: Want) -> Want:
+        """The same with GPUs that are its own: those it had may have been given to others since it ended.
+
+        Raises:
+            Conflict: there are not enough, or another gang trains what it did.
+        """
+        self._check_alone(want.workload)
+        others = [item for item in self.supervisor.wants.values() if item is not want and self._holds(item)]
+        return with_free_devices(want, self._gpus_of(others))
+
+    def _check_alone(self, workload: Workload) -> None:
+        """Two gangs in one place would be taken for one, with two ranks of each number."""
+        if workload.kind is Kind.GANG:
+            others = [want for name, want in self.supervisor.wants.items() if name != workload.name]
+            check_alone(workload, ((want, self.supervisor.tasks(want.workload.name)) for want in others))
 
     def _holds(self, want: Want) -> bool:
         return want.running or not all_ended(self.supervisor.tasks(want.workload.name).values())
@@ -294,10 +311,10 @@ class Service(Lookout):
     def restart(self, name: str) -> WorkloadView:
         """Ask for a workload again: what failed or ended gets a new attempt.
 
-        What runs is left alone, but for a run: that is begun again, without counting a failure.
+        What runs is left alone, but for a run or a gang: that is begun again, without counting a failure.
         """
-        want = self._want(name)
-        if want.workload.kind is Kind.RUN:
+        want = self._begun_anew(self._want(name))
+        if want.workload.kind in (Kind.RUN, Kind.GANG):
             begun = replace(want, running=True, paused=False, restart_mark=want.restart_mark + 1)
             self._change(begun, "restarted on request" + (", and no longer paused" if want.paused else ""))
         else:

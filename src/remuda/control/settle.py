@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
 
 from remuda.backends.base import TaskKey
 from remuda.backends.local.devices import assign, present_gpus
-from remuda.base.errors import InputError
+from remuda.base.errors import Conflict, InputError
 from remuda.control.ports import Reserved, choose_port
+from remuda.plan.gang import RENDEZVOUS, RUN_ID
 from remuda.plan.model import Group, Kind, Listen, Workload
 from remuda.plan.relay import EVERYWHERE
 from remuda.specs.bounds import too_many
-from remuda.supervise.summary import front_group
+from remuda.supervise.model import LIVE
+from remuda.supervise.summary import ENDED, front_group, summarise
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
-    from remuda.supervise.model import Want
+    from remuda.supervise.model import Task, Want
 
-
+MEETING: Final = (RENDEZVOUS, RUN_ID)
+"""Labels that say what a gang trains, and where."""
 _FOUND = frozenset({"env", "gpus", "devices", "home", "python"})
 """What of a `place` was found or chosen where the command was typed, not asked for."""
 
@@ -97,10 +101,64 @@ def with_devices(workload: Workload, taken: Mapping[str, str], counts: Mapping[s
     own = {device: workload.name for tasks in kept.values() for ids in tasks for device in ids}
     chosen = workload.place.get("gpus")
     present = [str(item) for item in chosen] if isinstance(chosen, list) else list(present_gpus())
-    without = "--gpus 0" if workload.kind is Kind.RUN else "gpus_per_replica: 0"
+    without = "gpus_per_replica: 0" if workload.kind is Kind.SWARM else "--gpus 0"
     more = assign(needs, present, {**taken, **own}, without)
     devices = {group: [*kept.get(group, []), *more.get(group, [])] for group in needs}
     return workload.model_copy(update={"place": {**workload.place, "devices": devices}})
+
+
+def taken_gpus(wants: Iterable[tuple[Want, Mapping[TaskKey, Task]]]) -> dict[str, str]:
+    """GPU id -> workload that has it; a task that is surplus, or of what is over, has its GPUs until it has ended.
+
+    Args:
+        wants: workloads with their tasks.
+    """
+    taken: dict[str, str] = {}
+    for want, tasks in wants:
+        given = devices_by_task(want.workload)
+        is_over = bool(given) and summarise(want, tasks).phase in ENDED
+        for key, devices in given.items():
+            task = tasks.get(key)
+            is_wanted = key.index < want.count(key.group) and not is_over
+            if is_wanted or (task is not None and task.phase in LIVE):
+                taken |= dict.fromkeys(devices, want.workload.name)
+    return taken
+
+
+def with_free_devices(want: Want, taken: Mapping[str, str]) -> Want:
+    """The same, with other GPUs where others have one of those that it had.
+
+    Raises:
+        Conflict: there are not enough.
+    """
+    had = {device for devices in devices_by_task(want.workload).values() for device in devices}
+    if not had & taken.keys():
+        return want
+    place = {key: value for key, value in want.workload.place.items() if key != "devices"}
+    bare = want.workload.model_copy(update={"place": place})
+    counts = {group.name: want.planned(group.name) for group in bare.groups}
+    return replace(want, workload=with_devices(bare, taken, counts))
+
+
+def check_alone(gang: Workload, others: Iterable[tuple[Want, Mapping[TaskKey, Task]]]) -> None:
+    """Refuse a gang that would meet where another one trains the same.
+
+    Args:
+        gang: that is to begin.
+        others: other workloads with their tasks.
+
+    Raises:
+        Conflict: one of them does, or still ends.
+    """
+    for want, tasks in others:
+        labels = want.workload.labels
+        meets = want.workload.kind is Kind.GANG and all(labels.get(key) == gang.labels[key] for key in MEETING)
+        if meets and (summarise(want, tasks).phase not in ENDED or any(task.phase in LIVE for task in tasks.values())):
+            run_id, url = gang.labels[RUN_ID], gang.labels[RENDEZVOUS]
+            raise Conflict(
+                f"the gang {want.workload.name!r} trains {run_id!r} at {url} now",
+                hint=f"end it first (remuda down {want.workload.name}), or train another: -s run_id=OTHER",
+            )
 
 
 def with_port(workload: Workload, others: Sequence[Want], reserved: Reserved, address: str = "127.0.0.1") -> Workload:

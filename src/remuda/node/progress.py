@@ -17,6 +17,9 @@ from remuda.node import private
 
 FILE = "progress.json"
 VARIABLE = "REMUDA_PROGRESS_FILE"
+RESULT_FILE = "result.json"
+RESULT_VARIABLE = "REMUDA_RESULT_FILE"
+"""Where a script may leave what it came to, as JSON; nobody but its user reads it."""
 MAX_BYTES = 65536
 MAX_METRICS = 32
 MAX_NAME = 64
@@ -141,6 +144,7 @@ def environment(run_dir: Path, env: dict[str, str], tools: Path | None = None) -
     modules = env.get("PYTHONPATH", "")
     return {
         VARIABLE: str(run_dir / FILE),
+        RESULT_VARIABLE: str(run_dir / RESULT_FILE),
         "PATH": f"{bin_dir}{os.pathsep}{path}",
         "PYTHONPATH": f"{modules}{os.pathsep}{module_dir}" if modules else module_dir,
     }

@@ -11,11 +11,12 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from remuda.wire.child import CONTAINER_MARK, HOST_MARK, NODE_MARK, PORT_MARK
+from remuda.wire.child import CONTAINER_MARK, HOST_MARK, INDEX_MARK, NODE_MARK, PORT_MARK
 
 __all__ = [
     "CONTAINER_MARK",
     "HOST_MARK",
+    "INDEX_MARK",
     "NODE_MARK",
     "PORT_MARK",
     "Command",
@@ -78,7 +79,8 @@ class Secret(Frozen):
 class Command(Frozen):
     """A program to run, exactly as it is started.
 
-    In `argv` and `env` values `PORT_MARK` and `HOST_MARK` stand for the port and address that are chosen on the node.
+    In `argv` and `env` values `PORT_MARK` and `HOST_MARK` stand for the port and address that are chosen on the node,
+    in `env` values `INDEX_MARK` stands for the task's number in its group.
     """
 
     argv: tuple[str, ...]
@@ -278,6 +280,8 @@ class Group(Frozen):
     """None: a task is on one node, or starts its own processes on the others."""
     succession: Succession | None = None
     """None: an allocation that its time limit ends is replaced after its end."""
+    quorum: int = 0
+    """Of a gang: with so many ranks it goes on, degraded, while others come back. 0: with all of them."""
 
 
 class Endpoint(Frozen):

@@ -124,21 +124,29 @@ def plan_run(
         secret_env={key: Secret(file=source.file, env=source.env) for key, source in spec.secret_env.items()},
         cwd=cwd,
     )
-    place = _slurm_place(spec, site, cwd) if site.backend == "slurm" else _local_place(site)
+    place = _slurm_place(spec, site, cwd) if site.backend == "slurm" else local_place(site)
     return Workload(
         name=name,
         kind=Kind.RUN,
         uid=uid,
         backend=site.backend,
         place=place,
-        groups=(_group(spec, command, pools, now),),
+        groups=(script_group(spec, command, pools, now),),
         run_dir=run_dir,
         spec_file=spec_file or spec.script,
         labels={MODE: spec.mode, SOURCE: site.script, **({KEEP: f"{spec.keep_alive:g}"} if spec.keep_alive else {})},
     )
 
 
-def _group(spec: RunSpec, command: Command, pools: Sequence[Pool], now: float) -> Group:
+def script_group(spec: RunSpec, command: Command, pools: Sequence[Pool], now: float) -> Group:
+    """The only group of a run: `command` once, with all that is done for it.
+
+    Args:
+        spec: of the run.
+        command: what is started.
+        pools: where it may run, best first.
+        now: seconds since the epoch; `keep_alive` counts from here.
+    """
     warn_signal, warn_before = spec.warning()
     return Group(
         name=SCRIPT,
@@ -185,7 +193,7 @@ def with_settings(
         keys: fields that were changed; what no other field follows from stays as it is.
     """
     old = workload.group(SCRIPT)
-    new = _group(spec, old.command, old.pools if pools is None else pools, now)
+    new = script_group(spec, old.command, old.pools if pools is None else pools, now)
     until = new.replace.until if "keep_alive" in keys else old.replace.until
     resources = {"time_limit_s": new.resources.time_limit_s, "mem_bytes": new.resources.mem_bytes,
                  "cpus": new.resources.cpus}  # fmt: skip
@@ -251,7 +259,8 @@ def _slurm_place(spec: RunSpec, site: RunSite, cwd: str) -> dict[str, object]:
     return dict(place.model_dump(mode="json", exclude_defaults=True))
 
 
-def _local_place(site: RunSite) -> dict[str, object]:
+def local_place(site: RunSite) -> dict[str, object]:
+    """What a workload needs to know of this machine."""
     gpus: dict[str, object] = {"gpus": list(site.gpus)} if site.gpus else {}
     return {**gpus, "env": dict(site.env), "home": site.home}
 

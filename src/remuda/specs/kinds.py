@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from remuda.base.text import did_you_mean
 from remuda.specs.benchmark import BenchmarkSpec
 from remuda.specs.document import Problem, fail
+from remuda.specs.gang import GangSpec
 from remuda.specs.pool import PoolSpec
 from remuda.specs.run import RunSpec
 from remuda.specs.swarm import SwarmSpec
@@ -53,6 +54,7 @@ KINDS: dict[str, DocumentKind] = {
         DocumentKind("run", RunSpec, _is_run),
         DocumentKind("pool", PoolSpec, _is_pool),
         DocumentKind("benchmark", BenchmarkSpec, _is_never_guessed),
+        DocumentKind("gang", GangSpec, _is_never_guessed),
     )
 }
 

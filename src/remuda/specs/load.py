@@ -92,7 +92,8 @@ def load_swarm(path: FilePath | str | None, overrides: Sequence[Override] = ()) 
     """
     loaded = load(path, overrides, expect="swarm")
     if not isinstance(loaded.spec, SwarmSpec):
-        raise InputError(f"is a {loaded.kind}, and a swarm is needed here", where=loaded.file)
+        hint = f"remuda gang up {loaded.file}" if loaded.kind == "gang" else ""
+        raise InputError(f"is a {loaded.kind}, and a swarm is needed here", hint=hint, where=loaded.file)
     return cast("Loaded[SwarmSpec]", loaded)
 
 

@@ -193,11 +193,7 @@ class RunSpec(Strict):
         if self.keep_alive and self.mode != "indefinite":
             sentence = "`keep_alive` is for `mode: indefinite`; this run ends when its script does"
             raise contradiction("keep_alive", sentence, "add --mode indefinite, or leave it out")
-        if self.backoff_max < self.backoff_base:
-            sentence = (
-                f"`backoff_max` is {self.backoff_max:g} s, less than the {self.backoff_base:g} s of `backoff_base`"
-            )
-            raise contradiction("backoff_max", sentence)
+        check_backoff(self.backoff_base, self.backoff_max)
         before = float(self.signal.partition("@")[2])
         if "signal" in self.model_fields_set and 0 < self.time_limit <= before:
             sentence = (
@@ -216,6 +212,14 @@ class RunSpec(Strict):
         before = float(text)
         is_asked = "signal" in self.model_fields_set
         return name, 0.0 if not is_asked and 0 < self.time_limit <= before + EARLY_S else before
+
+
+def check_backoff(base_s: float, max_s: float) -> None:
+    """Refuse a longest wait that is shorter than the first one."""
+    if max_s < base_s:
+        raise contradiction(
+            "backoff_max", f"`backoff_max` is {max_s:g} s, less than the {base_s:g} s of `backoff_base`"
+        )
 
 
 def _signal_name(word: str) -> str:

@@ -29,6 +29,9 @@ _NO_FAULT_OF_SERVER = frozenset({Cause.NODE, Cause.SCHEDULER, Cause.PREEMPTION})
 _CLOCKS_DIFFER_S = 60.0
 """So far others' words of when something began and ended are believed beyond what this host saw itself."""
 
+_TELLING = frozenset({Role.SCRIPT, Role.RANK})
+"""Roles whose numbers say how far the work is."""
+
 _OF_FIRST = frozenset({"no-gpu", "gpu-broken"})
 _WORDS = re.compile(r"[^\w.-]+")
 
@@ -60,8 +63,8 @@ def after_end(task: Task, group: Group, seen: Observed, now: float) -> Task:
 
 
 def _last_numbers(task: Task, group: Group, seen: Observed) -> Mapping[str, float]:
-    """How far a script was. What others counted says nothing once they have ended."""
-    return (seen.metrics or task.metrics) if group.role is Role.SCRIPT else {}
+    """How far a script or rank was. What others counted says nothing once they have ended."""
+    return (seen.metrics or task.metrics) if group.role in _TELLING else {}
 
 
 def _too_short(task: Task, group: Group, verdict: Verdict, seen: Observed) -> str:

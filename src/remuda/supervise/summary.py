@@ -54,19 +54,16 @@ def summarise(want: Want, tasks: Mapping[TaskKey, Task]) -> Summary:
     members = [one for group in serving for one in _members(want, group, tasks)]
     mine = [member[0] for member in members]
     ready = _count_ready(members)
-    over = _over(mine, wanted)
+    over = _over(want, mine, wanted)
     if over is not None:
         return over
     if want.paused and not any(task.phase in LIVE for task in tasks.values()):
         return Summary("PAUSED", 0, wanted, _why(mine) or "nothing is started until it is unpaused")
     fronts = _fronts(want, tasks)
-    for front in fronts:
-        if front.phase is Phase.FAILED:
-            role = want.workload.group(front.key.group).role
-            return Summary("FAILED", ready, wanted, f"the {role} failed: {front.reason}")
-    failed = [task for task in mine if task.phase is Phase.FAILED]
-    if failed and len(failed) >= wanted:
-        return Summary("FAILED", ready, wanted, failed[0].reason)
+    if failure := _failure(want, mine, fronts, wanted):
+        return Summary("FAILED", ready, wanted, failure)
+    if want.workload.kind is Kind.GANG and (going := _training(want.workload.groups[0], mine, ready, wanted)):
+        return going
     enough = min(1, wanted) if is_first_enough(want) else wanted
     unready = next((front for front in fronts if front.phase is not Phase.READY), None)
     if ready >= enough and unready is None and ready:
@@ -78,6 +75,26 @@ def summarise(want: Want, tasks: Mapping[TaskKey, Task]) -> Summary:
         return Summary("STARTING", ready, wanted, _why(mine) or (unready.reason if unready else ""))
     waits = len(mine) >= wanted > 0 and all(task.phase is Phase.WAITING and task.attempt for task in mine)
     return Summary("WAITING" if waits else "PENDING", ready, wanted, _why(mine))
+
+
+def _failure(want: Want, mine: list[Task], fronts: list[Task], wanted: int) -> str:
+    """Why nothing can come of it any more; empty where something can. A gang needs each of its ranks."""
+    for front in fronts:
+        if front.phase is Phase.FAILED:
+            return f"the {want.workload.group(front.key.group).role} failed: {front.reason}"
+    failed = [task for task in mine if task.phase is Phase.FAILED]
+    if want.workload.kind is Kind.GANG:
+        return _sentence(failed[0]) if failed else ""
+    return failed[0].reason or "it failed" if failed and len(failed) >= wanted else ""
+
+
+def _training(ranks: Group, mine: list[Task], ready: int, wanted: int) -> Summary | None:
+    """The summary of a gang that trains: who is done is not missed, and a quorum goes on without the others."""
+    done = sum(task.phase is Phase.DONE for task in mine)
+    missing = wanted - done - ready
+    if not ready or ready + done < (ranks.quorum or wanted):
+        return None
+    return Summary("DEGRADED" if missing else "RUNNING", ready, wanted, _why(mine) if missing else "")
 
 
 def _unwanted(want: Want, tasks: Mapping[TaskKey, Task]) -> Summary:
@@ -115,7 +132,7 @@ def is_first_enough(want: Want) -> bool:
     return endpoint is not None and (endpoint.ready == "first" or want.announced)
 
 
-def _over(mine: list[Task], wanted: int) -> Summary | None:
+def _over(want: Want, mine: list[Task], wanted: int) -> Summary | None:
     """The summary of what has ended by itself, by the clock or by a person's hand, though it is still wanted."""
     if not wanted or len(mine) < wanted:
         return None
@@ -127,7 +144,8 @@ def _over(mine: list[Task], wanted: int) -> Summary | None:
         if by_person:
             return Summary("STOPPED", 0, wanted, _sentence(by_person[0]))
         if all(task.reason.startswith(TIME_OVER) for task in stopped):
-            return Summary("DONE", 0, wanted, _sentence(stopped[0]))
+            phase = "FAILED" if want.workload.kind is Kind.GANG else "DONE"  # a gang has a goal besides the time
+            return Summary(phase, 0, wanted, _sentence(stopped[0]))
     return None
 
 

@@ -21,6 +21,8 @@ HOST_MARK = "__REMUDA_HOST__"
 NODE_MARK = "__REMUDA_NODE__"
 #: As first word of `argv`: replaced by Apptainer or Singularity, whichever the node has.
 CONTAINER_MARK = "__REMUDA_CONTAINER__"
+#: In values of `env`, replaced by the task's number in its group before the document is written.
+INDEX_MARK = "__REMUDA_INDEX__"
 VERSION = 1
 BEAT_S = 2.0
 """Between two signs of life of a task that is listened for."""

@@ -162,7 +162,7 @@ def test_the_version(capsys: pytest.CaptureFixture[str]) -> None:
         (["up"], "name the swarm's document: there is no swarm.yaml here"),
         (["down"], "name what to take down, or give --all"),
         (["scale", "herd", "0"], "0 is not in the range x>=1"),
-        (["logs", "herd", "--task", "a/0", "--replica", "1"], "give --replica or --task, not both"),
+        (["logs", "herd", "--task", "a/0", "--replica", "1"], "give one of --replica, --rank and --task"),
         (["completion", "tcsh"], "'tcsh' is not one of"),
     ],
 )

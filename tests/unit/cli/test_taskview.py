@@ -128,3 +128,12 @@ def test_what_has_ended_shows_no_count_of_what_is_ready(phase: str) -> None:
     view = {"phase": "RUNNING", "ready": 1, "wanted": 2}
     assert (taskview.ready(view), taskview.ready(view, " of ")) == ("1/2", "1 of 2")
     assert taskview.ready({**view, "phase": phase}) == ""
+
+
+def test_a_rank_has_steps_and_no_address() -> None:
+    shown = taskview.columns({"kind": "gang", "backend": "local"}, 0)
+    assert not {"address", "http", "queue", "tok/s"} & set(shown)
+    rank = {**TASK, "task": "rank/3", "metrics": {"progress_step": 120.0, "progress_total": 500.0}}
+    assert taskview.cell(rank, "progress", NOW) == "120/500"
+    assert taskview.cell({**rank, "metrics": {"progress_step": 1.0}}, "progress", NOW) == "1"
+    assert taskview.cell({**rank, "metrics": {}}, "progress", NOW) == ""

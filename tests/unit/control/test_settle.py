@@ -10,10 +10,10 @@ from tests.unit.supervise.build import group, workload
 from remuda.backends.base import TaskKey
 from remuda.base.errors import Conflict, InputError
 from remuda.control.ports import Reserved
-from remuda.control.settle import check_count, devices_by_task, is_same, with_devices, with_port
+from remuda.control.settle import check_count, devices_by_task, is_same, taken_gpus, with_devices, with_port
 from remuda.plan.model import Command, Endpoint, Group, Kind, Listen, Resources, Role, Secret, Workload
 from remuda.plan.relay import relay_group
-from remuda.supervise.model import Want
+from remuda.supervise.model import Phase, Task, Want
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -173,3 +173,23 @@ def test_nobody_carries_any_number_of_tasks() -> None:
     asked = workload(group("replica", 1)).model_copy(update={"backend": "slurm"})
     with pytest.raises(InputError, match=r"^'w' cannot have 100000000 tasks 'replica': 100000 at most$"):
         check_count(asked, "replica", 100_000_000)
+
+
+@pytest.mark.parametrize(
+    ("running", "count", "phases", "taken"),
+    [
+        pytest.param(True, 2, (), "01", id="not begun yet"),
+        pytest.param(True, 2, (Phase.READY, Phase.DONE), "01", id="one has ended, and may be begun again"),
+        pytest.param(True, 2, (Phase.DONE, Phase.DONE), "", id="it is over"),
+        pytest.param(True, 1, (Phase.READY, Phase.STOPPING), "01", id="a surplus one still ends"),
+        pytest.param(True, 1, (Phase.READY, Phase.STOPPED), "0", id="a surplus one has ended"),
+        pytest.param(False, 2, (Phase.STOPPING, Phase.STOPPED), "0", id="taken down, and one still ends"),
+        pytest.param(False, 2, (Phase.STOPPED, Phase.STOPPED), "", id="down"),
+    ],
+)
+def test_who_holds_gpus(running: bool, count: int, phases: tuple[Phase, ...], taken: str) -> None:
+    placed = with_devices(on(["0", "1"], gpu_group()), {})
+    keys = [TaskKey("w", "replica", index) for index in range(len(phases))]
+    tasks = {key: Task(key, "local", phase, attempt=1) for key, phase in zip(keys, phases, strict=True)}
+    want = Want(placed, running=running, counts={"replica": count})
+    assert taken_gpus([(want, tasks)]) == dict.fromkeys(taken, "w")

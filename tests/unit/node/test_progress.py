@@ -79,6 +79,7 @@ def test_the_environment_keeps_what_was_there() -> None:
     folder = Path("/r")
     assert environment(folder, {"PATH": "/bin", "PYTHONPATH": "/mine"}) == {
         "REMUDA_PROGRESS_FILE": "/r/progress.json",
+        "REMUDA_RESULT_FILE": "/r/result.json",
         "PATH": "/r/bin:/bin",
         "PYTHONPATH": "/mine:/r/python",
     }

@@ -10,7 +10,7 @@ from tests.unit.supervise.build import group, key, want
 
 from remuda.plan.model import Endpoint, Kind, Role
 from remuda.supervise.explain import explain
-from remuda.supervise.model import Allocation, Cause, Line, Phase, Task
+from remuda.supervise.model import TIME_OVER, Allocation, Cause, Line, Phase, Task
 from remuda.supervise.summary import current, summarise
 
 if TYPE_CHECKING:
@@ -176,3 +176,44 @@ def relayed(router: Phase, relay: Phase) -> dict[TaskKey, Task]:
 def test_the_relay_is_part_of_the_way(seen: dict[TaskKey, Task], expected: tuple[str, str]) -> None:
     summary = summarise(RELAYED, seen)
     assert (summary.phase, summary.reason) == expected
+
+
+RANKS = group("rank", 4, role=Role.RANK)
+GANG = replace(want(RANKS), workload=want(RANKS).workload.model_copy(update={"kind": Kind.GANG}))
+QUORUM = replace(GANG, workload=GANG.workload.model_copy(update={
+    "groups": (RANKS.model_copy(update={"quorum": 2}),),
+}))  # fmt: skip
+
+
+def ranks(*phases: Phase, over: bool = False) -> dict[TaskKey, Task]:
+    why = f"{TIME_OVER}; ended" if over else ""
+    made = [
+        Task(key(index, "rank"), "fake", phase, attempt=1, reason=why or f"r{index}")
+        for index, phase in enumerate(phases)
+    ]
+    return {task.key: task for task in made}
+
+
+@pytest.mark.parametrize(
+    ("wanted", "seen", "expected"),
+    [
+        pytest.param(GANG, ranks(), ("PENDING", 0, 4, ""), id="nothing yet"),
+        pytest.param(GANG, ranks(R, R, T, R), ("STARTING", 3, 4, "rank/2: r2"), id="one starts"),
+        pytest.param(GANG, ranks(R, R, R, R), ("RUNNING", 4, 4, ""), id="all run"),
+        pytest.param(GANG, ranks(R, R, W, R), ("STARTING", 3, 4, "rank/2: r2"), id="one is begun again"),
+        pytest.param(GANG, ranks(R, D, D, R), ("RUNNING", 2, 4, ""), id="who is done is not missed"),
+        pytest.param(GANG, ranks(D, D, W, D), ("PENDING", 0, 4, "rank/2: r2"), id="only one is not done, and waits"),
+        pytest.param(GANG, ranks(D, D, D, D), ("DONE", 0, 4, ""), id="all done"),
+        pytest.param(GANG, ranks(R, R, F, R), ("FAILED", 3, 4, "rank/2: r2"), id="one is enough to fail"),
+        pytest.param(GANG, ranks(D, D, F, D), ("FAILED", 0, 4, "rank/2: r2"), id="one failed, the others are done"),
+        pytest.param(QUORUM, ranks(R, R, T, W), ("DEGRADED", 2, 4, "rank/3: r3"), id="a quorum goes on"),
+        pytest.param(QUORUM, ranks(R, W, W, W), ("STARTING", 1, 4, "rank/1: r1"), id="less than a quorum"),
+        pytest.param(QUORUM, ranks(R, D, W, R), ("DEGRADED", 2, 4, "rank/2: r2"), id="a quorum, and one is done"),
+        pytest.param(
+            GANG, ranks(X, X, D, X, over=True), ("FAILED", 0, 4, "rank/0: its time is over; ended"), id="late"
+        ),
+    ],
+)
+def test_a_gang(wanted: Want, seen: dict[TaskKey, Task], expected: tuple[str, int, int, str]) -> None:
+    found = summarise(wanted, seen)
+    assert (found.phase, found.ready, found.wanted, found.reason) == expected

@@ -1,0 +1,160 @@
+"""`gang`: ranks that train together."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from remuda.base.units import show_counted
+from remuda.cli.lazy import NearGroup, examples
+from remuda.cli.run import WithArguments, stay
+from remuda.cli.show import echo, pairs, print_json, say, table
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from remuda.control.gangs import PlannedGang
+    from remuda.specs.resolve import Override
+
+
+@click.group(cls=NearGroup)
+def gang() -> None:
+    """Train with several ranks that meet in an object store; one that fails joins the others again."""
+
+
+def _how(command: Callable[..., Any]) -> Callable[..., Any]:
+    """The options that both ways to start a gang have."""
+    options = (
+        click.option("--name", default="", help="Name of the gang."),
+        click.option("-s", "--set", "settings", multiple=True, metavar="KEY=VALUE",
+                     help="Any other field of a document, e.g. max_retries=3 (repeatable)."),
+        click.option("--env", multiple=True, metavar="NAME[=VALUE]",
+                     help="NAME=VALUE for the ranks, or NAME for the value here; secrets travel as files."),
+        click.option("--dry-run", is_flag=True, help="Show exactly what would be started, and start nothing."),
+        click.option("-f", "--follow", is_flag=True, help="Stay, and show the output of all ranks until they end."),
+        click.option("--wait", is_flag=True, help="Stay until it ends; exit code 1 when it failed."),
+        click.option("--json", "as_json", is_flag=True, help="Print the result as JSON."),
+    )  # fmt: skip
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+@gang.command(
+    cls=WithArguments,
+    own="COMMAND",
+    epilog=examples("remuda gang run -n 4 --gpus 1 -- python train.py", "remuda gang run -n 2 -f -- ./train.sh --lr 1"),
+)
+@click.option("-n", "--ranks", type=click.IntRange(min=1), required=True, help="How many ranks.")
+@click.option("--gpus", type=click.IntRange(min=0), default=0, show_default=True, help="GPUs of each rank.")
+@click.option("--rendezvous", default="", metavar="URL", help="Where ranks meet; default: a folder of the gang's own.")
+@_how
+@click.pass_context
+def run(ctx: click.Context, /, ranks: int, gpus: int, rendezvous: str, **given: Any) -> int:
+    """Start COMMAND as so many ranks on this machine, and restart each that fails.
+
+    Each rank has REPLICA_RANK, REPLICA_COUNT, RUN_ID and REMUDA_RENDEZVOUS in its environment. All ranks get their GPUs
+    in one step, or none does.
+    """
+    from remuda.specs.resolve import Override
+
+    command = list(ctx.meta["remuda.args"])
+    if not command:
+        raise click.UsageError("say what each rank runs, behind --: remuda gang run -n 4 -- python train.py")
+    said = [
+        Override("kind", "gang", "gang run"),
+        Override("ranks", ranks, "--ranks"),
+        Override("resources.gpus", gpus, "--gpus"),
+        Override("command", command, "--"),
+        *([Override("rendezvous", rendezvous, "--rendezvous")] if rendezvous else []),
+    ]
+    return _start("", said, **given)
+
+
+@gang.command(epilog=examples("remuda gang up gang.yaml", "remuda gang up gang.yaml --dry-run"))
+@click.argument("document", required=False)
+@click.option("-c", "--config", "file", help="The same: document of kind gang (YAML).")
+@_how
+def up(document: str | None, file: str | None, **given: Any) -> int:
+    """Start the gang that DOCUMENT describes."""
+    if (document is None) == (file is None):
+        raise click.UsageError("name the gang's document once: with -c or without it")
+    return _start(document or file or "", [], **given)
+
+
+def _start(
+    file: str, said: list[Override], *, dry_run: bool, follow: bool, wait: bool, as_json: bool, **given: Any
+) -> int:
+    from remuda.control import gangs
+
+    planned = gangs.plan(file, [*said, *_overrides(**given)])
+    for note in planned.notes:
+        say(f"note: {note}")
+    if dry_run:
+        from remuda.cli.up import show_dry_run
+
+        show_dry_run(planned, as_json=as_json, asked=planned.workload.groups[0].command.env)
+        return 0
+    view = gangs.start(planned)
+    if not as_json:
+        _announce(planned)
+    if follow:
+        return stay(str(view["name"]), gangs.follow)
+    return _ended(view, wait=wait, as_json=as_json)
+
+
+def _overrides(name: str, settings: Sequence[str], env: Sequence[str]) -> list[Override]:
+    from remuda.control.runs import kept_variable
+    from remuda.specs.load import assignment
+    from remuda.specs.resolve import Override
+
+    named = [Override("name", name, "--name")] if name else []
+    return [*named, *map(assignment, settings), *map(kept_variable, env)]
+
+
+def _announce(planned: PlannedGang) -> None:
+    name, spec = planned.workload.name, planned.spec
+    gpus = f", each with {show_counted(spec.resources.gpus, 'GPU')}" if spec.resources.gpus else ""
+    say(f"{name} is accepted on {planned.workload.backend}: {show_counted(spec.ranks, 'rank')}{gpus}")
+    say(f"  remuda status {name} · remuda logs {name} --rank 0 -f · remuda explain {name} · remuda stop {name}")
+    echo(name)
+
+
+def _ended(view: dict[str, Any], *, wait: bool, as_json: bool) -> int:
+    from remuda.control import gangs
+
+    if wait:
+        view = gangs.ended(view["name"])
+    if as_json:
+        print_json(view)
+    elif wait:
+        say(f"{view['name']} is {view['phase']}" + (f": {view['reason']}" if view["reason"] else ""))
+    return 1 if wait and view["phase"] != "DONE" else 0
+
+
+@gang.command(epilog=examples("remuda gang rounds train", "remuda gang rounds s3://bucket/train --run-id train"))
+@click.argument("target", metavar="NAME|URL")
+@click.option("--run-id", default="", help="Of what is trained there; default: the gang's own.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def rounds(target: str, run_id: str, as_json: bool) -> None:
+    """Show the rounds that the ranks of NAME, or those who meet at URL, have committed together."""
+    from remuda.control import gangs
+
+    found = gangs.rounds(target, run_id)
+    if as_json:
+        print_json(found)
+        return
+    lists = {key: value for key, value in found.items() if _is_table(value)}
+    pairs([(key.replace("_", " "), _text(value)) for key, value in found.items() if key not in lists])
+    for rows in lists.values():
+        echo("")
+        table([*rows[0]], [[_text(value) for value in row.values()] for row in rows], empty="")
+
+
+def _is_table(value: object) -> bool:
+    return isinstance(value, list) and bool(value) and all(isinstance(row, dict) for row in value)
+
+
+def _text(value: object) -> str:
+    return " ".join(map(str, value)) if isinstance(value, (list, tuple)) else "" if value is None else str(value)

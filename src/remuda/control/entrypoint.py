@@ -1,0 +1,38 @@
+"""Calls the function that a rank is to run: `python -m remuda.control.entrypoint MODULE:NAME` in the rank's process.
+
+Its keyword arguments come from the environment, and what it returns goes into the rank's result file.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import sys
+from operator import attrgetter
+from pathlib import Path
+
+ARGUMENTS = "REMUDA_ARGS"
+"""Variable with the keyword arguments, as a JSON object."""
+RESULT = "REMUDA_RESULT_FILE"
+
+
+def main(target: str) -> None:
+    """Call `target` and keep its result, if it has one.
+
+    Raises:
+        TypeError: the result cannot be written as JSON.
+    """
+    module, _, name = target.partition(":")
+    function = attrgetter(name)(importlib.import_module(module))
+    result = function(**json.loads(os.environ.get(ARGUMENTS) or "{}"))
+    if result is not None:
+        text = json.dumps(result)
+        path = Path(os.environ[RESULT])
+        draft = path.with_suffix(".draft")
+        draft.write_text(text, encoding="utf-8")
+        draft.replace(path)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

@@ -1,0 +1,136 @@
+"""A gang: ranks of one script that train together, each of them started, watched and restarted for itself."""
+
+from __future__ import annotations
+
+import re
+from typing import Final, Literal
+from urllib.parse import urlsplit
+
+from pydantic import Field, field_validator, model_validator
+
+from remuda.specs.run import RunName, check_backoff
+from remuda.specs.strict import Env, Seconds, SecretEnv, Strict, Text, Words, contradiction, wrong
+
+STORES: Final = ("file", "s3", "gs", "az")
+"""Schemes of a rendezvous that every rank reaches."""
+OF_RANKS: Final = frozenset({"REPLICA_RANK", "REPLICA_COUNT", "RUN_ID", "REMUDA_RENDEZVOUS", "REMUDA_QUORUM"})
+"""Variables that each rank is given."""
+_RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
+
+
+class GangResources(Strict):
+    """What one rank needs."""
+
+    gpus: int = Field(default=0, ge=0)
+    """GPUs of each rank. All ranks get theirs in one step, or the gang is refused."""
+
+
+class GangSpec(Strict):
+    """Ranks that train together over an object store. A document says `kind: gang`: nothing else tells."""
+
+    kind: Literal["gang"] = "gang"
+    """Kind of document."""
+    name: RunName = Field(default=None, json_schema_extra={"derived": "from the script's name"})
+    """Name of the gang; other commands find it by this."""
+    ranks: int = Field(ge=1)
+    """How many ranks there are."""
+    script: Text | None = Field(default=None, min_length=1)
+    """File that each rank runs. Its first line says with what (`#!/usr/bin/env python3`). A copy of it is kept."""
+    command: Words = ()
+    """Instead of `script`: a command, as it would be typed. What it names is read anew by each attempt."""
+    args: Words = ()
+    """Arguments of the script or command."""
+    env: Env = Field(default_factory=dict)
+    """Environment variables of each rank."""
+    secret_env: SecretEnv = Field(default_factory=dict)
+    """Environment variables whose values are secrets: name to `{file: PATH}` or `{env: NAME}`."""
+    workdir: Text | None = Field(default=None, json_schema_extra={"derived": "where the command was typed"})
+    """Directory in which each rank starts."""
+    resources: GangResources = GangResources()
+    """What each rank needs."""
+    rendezvous: Text | None = Field(
+        default=None, json_schema_extra={"derived": "`file://` and the folder `rendezvous` of the run directory"}
+    )
+    """Where the ranks meet: the URL of a folder or bucket that all of them reach (`file://`, `s3://`, `gs://`, `az://`)."""
+    run_id: Text | None = Field(default=None, json_schema_extra={"derived": "the name"})
+    """Name of what is trained, in the rendezvous. Another gang with the same one goes on where that came to."""
+    quorum: int | None = Field(default=None, ge=1, json_schema_extra={"derived": "all ranks"})
+    """With so many ranks the others are not waited for: the gang is degraded until they are back."""
+    mode: Literal["elastic", "rigid"] = "elastic"
+    """`elastic`: a rank that fails is started again and joins the others. `rigid` cannot be chosen yet."""
+    backend: Literal["local", "slurm", "kubernetes"] = "local"
+    """Where it runs: `local`, which is this machine. The others cannot be chosen yet."""
+    timeout: Seconds = 0.0
+    """All ranks are ended so long after the gang was accepted, and it has failed. 0: never."""
+
+    max_retries: int = Field(default=10, ge=0)
+    """Restarts of a rank after failures; one more, and the gang has failed."""
+    heal_after: Seconds = 86400.0
+    """A rank that went well for so long gets its retries back."""
+    quick_failure: Seconds = 120.0
+    """The crash-loop brake: a rank that fails three times in a row, so soon after its start, is given up. 0: off."""
+    heartbeat_interval: Seconds = 30.0
+    """Between two signs of life of a rank."""
+    heartbeat_grace: Seconds = 90.0
+    """A rank without a heartbeat for the interval and this is restarted. 0: never for this reason."""
+    progress_stall: Seconds = 0.0
+    """The same for a rank without progress (its progress file; where there is none, its output). 0: never."""
+    backoff_base: Seconds = 10.0
+    """Wait before the first new attempt of a rank after a failure; it doubles each time."""
+    backoff_max: Seconds = 300.0
+    """Longest such wait."""
+    kill_grace: Seconds = 60.0
+    """Between asking a rank to end and killing it."""
+    gpu_check: bool = True
+    """Look before the start whether the GPUs work."""
+
+    @field_validator("rendezvous")
+    @classmethod
+    def _reachable(cls, url: str | None) -> str | None:
+        if url is None:
+            return None
+        parts = urlsplit(url)
+        if "://" not in url or parts.scheme not in STORES:
+            known = ", ".join(f"{scheme}://" for scheme in STORES)
+            hint = f"write file://{url}" if url.startswith("/") else f"it begins with one of {known}"
+            raise wrong(f"must be the URL of a store, not {url.partition('@')[2] or url!r}", hint)
+        if parts.password or parts.query:
+            raise wrong(
+                "must not have a secret in it", "keys of a store travel by `secret_env`, e.g. AWS_SECRET_ACCESS_KEY"
+            )
+        if parts.scheme == "file" and (parts.netloc or not parts.path.startswith("/")):
+            raise wrong(f"must name a folder with its whole path, not {url!r}", "write file:///folder")
+        return url
+
+    @field_validator("run_id")
+    @classmethod
+    def _one_word(cls, text: str | None) -> str | None:
+        if text is not None and _RUN_ID.fullmatch(text) is None:
+            raise wrong(f"cannot be {text!r}", "use 1 to 128 of A-Z a-z 0-9 . _ - and begin with a letter or digit")
+        return text
+
+    @field_validator("env", "secret_env")
+    @classmethod
+    def _not_of_ranks(cls, env: dict[str, object]) -> dict[str, object]:
+        for name in env:
+            if name in OF_RANKS:
+                raise wrong(f"has {name}, which is set for each rank")
+        return env
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> GangSpec:
+        if self.mode != "elastic":
+            sentence = "a gang that is `rigid`, in which all ranks restart when one fails, cannot be run yet"
+            raise contradiction("mode", sentence, "leave `mode` out: a rank that fails joins the others again")
+        if self.backend != "local":
+            sentence = f"a gang cannot be run on {self.backend} yet"
+            raise contradiction("backend", sentence, "leave `backend` out: it runs on this machine")
+        if (self.script is None) == (not self.command):
+            said = "command" if self.command else "kind"
+            raise contradiction(said, "a gang needs one of `script` (a file) and `command` (what would be typed)")
+        if self.quorum is not None and self.quorum > self.ranks:
+            raise contradiction("quorum", f"`quorum` is {self.quorum}, and there are {self.ranks} ranks")
+        if twice := sorted(self.env.keys() & self.secret_env.keys()):
+            raise contradiction("secret_env", f"{twice[0]} is in `env` and in `secret_env`", "leave it out of `env`")
+        check_backoff(self.backoff_base, self.backoff_max)
+        return self

@@ -1,0 +1,123 @@
+"""Gangs as workloads: who runs what, and who gets which GPU."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from remuda.backends.base import Request, TaskKey, make_token
+from remuda.backends.local.render import LocalSite, render
+from remuda.base.errors import Conflict
+from remuda.control.settle import devices_by_task, with_devices
+from remuda.plan.gang import gang_name, plan_gang
+from remuda.plan.model import Kind, Role, Workload
+from remuda.plan.run import RunSite
+from remuda.specs.gang import GangSpec
+
+SITE = LocalSite(Path("/h/workloads"), Path("/h/node.pyz"), "python3", Path("/h/host.json"), Path("/ports"))
+
+
+def plan(name: str = "g", gpus: tuple[str, ...] = (), copy: str = "", now: float = 1000.0, **fields: Any) -> Workload:
+    spec = GangSpec(**{"ranks": 2, "command": ("python", "train.py"), **fields})
+    site = RunSite(
+        cwd="/here", script="", copy=copy, backend="local", python="python3", env={"PATH": "/bin"}, gpus=gpus
+    )
+    return plan_gang(spec, site, name=name, uid="u1", run_dir=f"/h/workloads/{name}", now=now)
+
+
+def child(workload: Workload, rank: int, attempt: int = 1) -> dict[str, Any]:
+    """What the node program of a rank reads."""
+    key = TaskKey(workload.name, "rank", rank)
+    token = make_token(key, attempt, workload.uid)
+    rendered = render(Request(key, attempt, token, workload, workload.groups[0]), SITE)
+    (text,) = rendered.files.values()
+    found: dict[str, Any] = json.loads(text)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("fields", "name"),
+    [
+        pytest.param({"name": "mine"}, "mine", id="as said"),
+        pytest.param({"script": "a/Train It.py", "command": ()}, "train-it", id="script"),
+        pytest.param({"command": ("python", "-u", "x/fit.py", "--lr", "1")}, "fit", id="script in a command"),
+        pytest.param({"command": ("./trainer", "--x")}, "trainer", id="program"),
+        pytest.param({"command": ("bash", "-c", "echo $X")}, "bash", id="no script"),
+    ],
+)
+def test_names(fields: dict[str, Any], name: str) -> None:
+    assert gang_name(GangSpec(**{"ranks": 1, "command": ("x",), **fields})) == name
+
+
+def test_one_group_of_ranks() -> None:
+    workload = plan(ranks=3, args=("--lr", "0.1"), quorum=2, timeout=60.0, max_retries=4)
+    (group,) = workload.groups
+    assert (workload.kind, workload.labels) == (Kind.GANG, {"rendezvous": "file:///h/workloads/g/rendezvous",
+                                                            "run_id": "g"})  # fmt: skip
+    assert (group.name, group.role, group.count, group.quorum) == ("rank", Role.RANK, 3, 2)
+    assert (group.replace.policy, group.replace.max_failures, group.replace.until) == ("on-failure", 5, 1060.0)
+    assert group.restart.policy == "never", "a rank is begun again by the supervisor, so that its GPUs are looked at"
+    assert group.command.argv == ("python", "train.py", "--lr", "0.1")
+
+
+@pytest.mark.parametrize(("workdir", "cwd"), [(None, "/here"), ("a/b", "/here/a/b"), ("/there", "/there")])
+def test_where_ranks_start(workdir: str | None, cwd: str) -> None:
+    assert child(plan(workdir=workdir), 1)["cwd"] == cwd
+
+
+def test_a_script_is_run_from_its_copy() -> None:
+    workload = plan(script="train.py", command=(), args=("x",), copy="/h/workloads/g/scripts/u1/train.py")
+    assert child(workload, 0)["argv"] == ["/h/workloads/g/scripts/u1/train.py", "x"]
+
+
+def test_what_a_rank_is_told() -> None:
+    workload = plan(ranks=3, env={"A": "1"}, secret_env={"K": {"file": "/k"}}, run_id="r7", rendezvous="s3://b/x")
+    told = child(workload, 2)
+    assert told["env"] == {
+        "PATH": "/bin", "A": "1", "REPLICA_RANK": "2", "REPLICA_COUNT": "3", "RUN_ID": "r7",
+        "REMUDA_RENDEZVOUS": "s3://b/x",
+    }  # fmt: skip
+    assert told["secret_env"] == {"K": {"file": "/k"}}
+    assert told["cwd"] == "/here"
+
+
+@given(ranks=st.integers(1, 40), attempt=st.integers(1, 5))
+def test_every_rank_is_another(ranks: int, attempt: int) -> None:
+    told = [child(plan(ranks=ranks), rank, attempt) for rank in range(ranks)]
+    assert [item["env"]["REPLICA_RANK"] for item in told] == [str(rank) for rank in range(ranks)]
+    assert {item["env"]["REPLICA_COUNT"] for item in told} == {str(ranks)}
+    assert len({item["run_dir"] for item in told}) == len({item["token"] for item in told}) == ranks
+
+
+gangs = st.lists(st.tuples(st.integers(1, 5), st.integers(0, 3), st.booleans()), max_size=8)
+
+
+@given(present=st.integers(0, 10), asked=gangs)
+def test_no_gpu_is_given_twice_and_a_refused_gang_has_none(present: int, asked: list[tuple[int, int, bool]]) -> None:
+    machine = tuple(str(device) for device in range(present))
+    taken: dict[str, str] = {}
+    for number, (ranks, gpus, ends) in enumerate(asked):
+        name = f"g{number}"
+        free = [device for device in machine if device not in taken]
+        workload = plan(name, machine, ranks=ranks, resources={"gpus": gpus})
+        if ranks * gpus > len(free):
+            with pytest.raises(Conflict) as caught:
+                with_devices(workload, taken)
+            sentence = f"{ranks * gpus} GPUs are needed and {len(free)} of this machine's {present} are free"
+            holders = ", ".join(sorted(set(taken.values())))
+            assert caught.value.message == sentence
+            assert caught.value.hint == (f"in use by: {holders}" if holders else "to run without GPUs: --gpus 0")
+            continue
+        placed = with_devices(workload, taken)
+        given_out = [device for devices in devices_by_task(placed).values() for device in devices]
+        assert len(given_out) == len(set(given_out)) == ranks * gpus
+        assert not set(given_out) & taken.keys()
+        for rank in range(ranks if gpus else 0):
+            assert child(placed, rank)["env"]["CUDA_VISIBLE_DEVICES"].count(",") == gpus - 1
+        if not ends:
+            taken |= dict.fromkeys(given_out, name)

@@ -6,5 +6,6 @@ Loads the standard library, numpy and obstore only, so that it can be put into a
 from __future__ import annotations
 
 from remuda.gang.allreduce import ObjectStoreAllReduce
+from remuda.gang.diloco import DiLoCo
 
-__all__ = ["ObjectStoreAllReduce"]
+__all__ = ["DiLoCo", "ObjectStoreAllReduce"]

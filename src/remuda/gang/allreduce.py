@@ -54,7 +54,7 @@ class ObjectStoreAllReduce:
         sleep: how to wait, for tests.
 
     Attributes:
-        round: number of the next round.
+        round: number of the next round, once the run is open.
         took_part: whether the last round has this copy's contribution in it.
 
     Raises:
@@ -97,6 +97,7 @@ class ObjectStoreAllReduce:
         self._follower: Follower | None = None
         self._residual: Floats | None = None
         self._stored: Octets | None = None
+        self._unfinished: Round | None = None
         self._errors: dict[int, Floats] = {}
 
     @property
@@ -106,8 +107,8 @@ class ObjectStoreAllReduce:
 
     @property
     def has_open_round(self) -> bool:
-        """Whether this rank's contribution to the next round lies in the store, from before it was started again."""
-        return self._stored is not None
+        """Whether this rank has given already to the next round: before it was started again, or before an error."""
+        return self._stored is not None or self._unfinished is not None
 
     @property
     def residual(self) -> Floats | None:
@@ -115,7 +116,7 @@ class ObjectStoreAllReduce:
         return self._residual
 
     def open(self, layout: Layout, follower: Follower | None = None) -> None:
-        """Join the run, or begin it. `allreduce` does so itself.
+        """Join the run, or begin it; `round` is right afterwards. `allreduce` does so itself.
 
         Args:
             layout: of the vectors; must be that of the run.
@@ -192,7 +193,8 @@ class ObjectStoreAllReduce:
         """One round: the mean of all contributions, weighted.
 
         The first call of a worker that was started again, and that finds its contribution to this round in the store,
-        gives that one and not `vector`, which is the same work done twice.
+        gives that one and not `vector`, which is the same work done twice. A call after one that raised goes on with
+        what that one gave.
 
         Args:
             vector: (n,) float32, n the same in all calls and ranks; left unchanged.
@@ -235,12 +237,12 @@ class ObjectStoreAllReduce:
             one = self._next(run, pending)
             seen = one.look_all()
             if seen.newest >= self.round and not one.contributed:
-                try:
-                    self._catch_up(run, seen)
-                except FileNotFoundError:
-                    self._jump(run)
+                self._unfinished = None
+                self._pass_over(run, seen)
                 continue
-            if isinstance(self._finish(one), machine.Behind):
+            step = self._finish(one)
+            self._unfinished = None
+            if isinstance(step, machine.Behind):
                 self._fall_back(run, one, pending)
                 continue
             if self._follower is not None:
@@ -263,11 +265,15 @@ class ObjectStoreAllReduce:
         return self._residual
 
     def _next(self, run: Run, pending: Floats) -> Round:
+        """The round that an error interrupted, or a new one."""
+        if self._unfinished is not None:
+            return self._unfinished
         terms = machine.Terms(self.rank, run.world_size, self._quorum, self._grace, self._take_over)
         stored, self._stored = self._stored, None
-        return Round(
+        self._unfinished = Round(
             run, terms, self.round, pending, weight=self.weight, errors=self._errors, clock=self._clock, stored=stored
         )
+        return self._unfinished
 
     def _finish(self, one: Round) -> machine.Done | machine.Behind:
         """Take part in a round until it is over."""
@@ -301,14 +307,27 @@ class ObjectStoreAllReduce:
         )
 
     def _fall_back(self, run: Run, one: Round, pending: Floats) -> None:
-        """The round was cleared away while this rank slept. What of it is still there is owed, else it is in a sum."""
-        is_owed = self.rank in run.look(one.number).of(one.number).contributions
-        if one.contributed and one.manifest is None and not is_owed:
+        """The round was cleared away while this rank slept; its COMMIT says whether what was given is in the sum."""
+        if not one.contributed:
+            return
+        given = run.bucket.find(run.in_round(one.number, "c", self.rank))
+        commit = run.document(run.in_round(one.number, "COMMIT"))
+        is_summed = given is None if commit is None else self.rank in commit["ranks"]
+        is_taken = one.manifest is not None and self.rank in one.manifest
+        if is_summed and not is_taken:
             pending[:] = 0
+        elif not is_summed and is_taken and given is not None:
+            # That manifest was written after the round was over: by this rank, or by another that slept, too.
+            for place, piece in run.decoded(given):
+                pending[place] += piece
 
-    def _jump(self, run: Run) -> None:
-        if self._follower is not None:
-            self._load(run, self._follower)
+    def _pass_over(self, run: Run, seen: RunSeen) -> None:
+        """Go to the open round, past those that others finished, whether or not these are still there."""
+        try:
+            self._catch_up(run, seen)
+        except FileNotFoundError:
+            if self._follower is not None:
+                self._load(run, self._follower)
 
     def _afterwards(self, run: Run, one: Round) -> None:
         """One rank of each round writes the state when it is due, and clears away what nobody needs."""
@@ -318,12 +337,12 @@ class ObjectStoreAllReduce:
         if self._follower is not None and is_due:
             history.write_state(run, one.number, self._follower.state())
         seen = run.look()
-        manifests = {}
+        takers = {}
         for number in history.unsettled(seen, self.keep):
-            said = run.document(run.in_round(number, "manifest"))
-            if said is not None:
-                manifests[number] = said["ranks"]
-        run.bucket.delete([run.key(name) for name in history.garbage(seen, self.keep, manifests)])
+            commit = run.document(run.in_round(number, "COMMIT"))
+            if commit is not None:
+                takers[number] = commit["ranks"]
+        run.bucket.delete([run.key(name) for name in history.garbage(seen, self.keep, takers)])
 
     def close(self, *, leave: bool = True) -> None:
         """End; nothing can be averaged afterwards.

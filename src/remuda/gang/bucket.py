@@ -225,7 +225,7 @@ class Bucket:
         try:
             again = self._put(key, b"second", "create")
             found = self.find(key)
-            part = bytes(self.read(key, 1, 3, lambda raw: raw))
+            part = bytes(self.read(key, 1, 3, _two_or_more))
         finally:
             self.delete([key])
         if again or found is None or bytes(found) != b"first":
@@ -255,6 +255,12 @@ class Bucket:
                     raise Unavailable(f"the store did not {what}: {_line(error)}") from error
             self.sleep(FIRST_PAUSE_S * 2**attempt * (0.5 + random.random()))
         raise AssertionError(what)
+
+
+def _two_or_more(raw: Octets) -> Octets:
+    if len(raw) < 2:
+        raise Damaged("less than was asked for")
+    return raw
 
 
 def _octets(data: Octets | bytes) -> Octets:

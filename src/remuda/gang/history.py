@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 START: Final = -1
 """The round of the state that everybody begins with."""
+COMMITS: Final = 200
+"""Rounds whose COMMIT stays when the rest is cleared away: it says to a copy that slept what became of its update."""
 _CODEC: Final = "fp32"
 
 
@@ -108,7 +110,7 @@ def floor(seen: RunSeen, keep: int) -> int:
 
 
 def unsettled(seen: RunSeen, keep: int) -> dict[int, set[int]]:
-    """Rounds below the floor whose manifest says whether a contribution may go, and the ranks it is about. Pure.
+    """Rounds below the floor whose COMMIT says whether a contribution may go, and the ranks it is about. Pure.
 
     A contribution carries all that its rank was owed before, so only the newest of each rank can still be owed.
     """
@@ -121,30 +123,29 @@ def unsettled(seen: RunSeen, keep: int) -> dict[int, set[int]]:
     return found
 
 
-def garbage(seen: RunSeen, keep: int, manifests: Mapping[int, Sequence[int]]) -> list[str]:
+def garbage(seen: RunSeen, keep: int, takers: Mapping[int, Sequence[int]]) -> list[str]:
     """Names below the run of what nobody needs any more. Pure.
 
     Args:
         seen: the whole run.
         keep: newest rounds that stay whole.
-        manifests: who took part, of the rounds that `unsettled` names; one that is absent is kept.
+        takers: who took part, of the rounds that `unsettled` names; all of one that is absent are kept.
     """
     owed = unsettled(seen, keep)
     state = seen.newest_state()
     names: list[str] = []
     for number in sorted(number for number in seen.rounds if number < floor(seen, keep)):
         of = seen.of(number)
-        kept = owed.get(number, set()) - set(manifests.get(number, ()))
-        gone = _objects(of, kept, with_state=number != state, with_frame=number != state and not kept)
+        kept = owed.get(number, set()) - set(takers.get(number, ()))
+        gone = _objects(of, kept, with_state=number != state, with_commit=number < seen.newest - COMMITS and not kept)
         names += [f"r{number}/{name}" for name in gone]
     return names
 
 
-def _objects(of: RoundSeen, kept: set[int], *, with_state: bool, with_frame: bool) -> list[str]:
+def _objects(of: RoundSeen, kept: set[int], *, with_state: bool, with_commit: bool) -> list[str]:
     names = [f"c/{rank}" for rank in sorted(set(of.contributions) - kept)]
     names += [f"m/{shard}" for shard in sorted(of.shards)] + [f"join/{rank}" for rank in sorted(of.joining)]
     if with_state:
         names += [f"s/{part}" for part in of.parts] + (["state"] if of.state else [])
-    if with_frame:
-        names += (["manifest"] if of.manifest else []) + (["COMMIT"] if of.committed else [])
-    return names
+    names += ["manifest"] if of.manifest else []
+    return names + (["COMMIT"] if with_commit and of.committed else [])

@@ -90,10 +90,9 @@ def owed(run: Run, rank: int, number: int) -> tuple[Floats | None, Octets | None
     raw = run.bucket.find(key)
     if raw is None or not run.is_whole(raw, key):
         return None, None
-    if newest != number:
-        manifest = run.document(run.in_round(newest, "manifest"))
-        if manifest is None or rank in manifest["ranks"]:
-            return None, None
+    commit = run.document(run.in_round(newest, "COMMIT"))
+    if commit is not None and rank in commit["ranks"]:
+        return None, None
     values = np.empty(run.elements, np.float32)
     for place, piece in run.decoded(raw):
         values[place] = piece

@@ -44,7 +44,7 @@ class View:
         shards: reduced shards that are there.
         held: of those, the ones that this rank has taken.
         committed: whether the round is over.
-        behind: whether a later round is over although this one is not: it was cleared away.
+        behind: whether a later round is over and this one is not there any more: it was cleared away.
         looked: whether this rank looked at the whole run since it learned of the manifest.
         quorum_s: seconds since a quorum was seen.
         quiet_s: seconds since anything new was seen in the round.

@@ -53,7 +53,8 @@ class Round:
         self.weight, self.clock = weight, clock
         self.mean: Floats = np.empty(0, np.float32)
         self.manifest: tuple[int, ...] | None = None
-        self.contributed = stored is not None
+        self.contributed = stored is not None  # Or may have been: the answer of the store is not there yet.
+        self._answered = stored is not None
         self.seen = RoundSeen()
         self._encoded = stored
         self._errors = errors
@@ -74,7 +75,9 @@ class Round:
         of = (seen or self.run.look(self.number)).of(self.number)
         if seen is not None:
             self._expected = seen.expected(self.run.world_size)
-            self._behind = seen.newest > self.number and not of.committed
+            # What stays of a round with a state is its COMMIT; its shards go.
+            is_there = of.committed and len(of.shards) == self.run.world_size
+            self._behind = seen.newest > self.number and not is_there
         before = (set(self.seen.contributions), set(self.seen.shards), self.seen.manifest, self.seen.committed)
         if before != (set(of.contributions), set(of.shards), of.manifest, of.committed):
             self._changed_at = now
@@ -108,9 +111,13 @@ class Round:
         )
 
     def _here(self) -> frozenset[int]:
-        """Ranks whose contribution has the bytes that it should have."""
-        size = self.run.contribution_bytes
-        return frozenset(rank for rank, there in self.seen.contributions.items() if there == size)
+        """Ranks whose contribution has the bytes that it should have.
+
+        The own one that is gone has been cleared away with its round. It must not be given again.
+        """
+        size, own = self.run.contribution_bytes, self.terms.rank
+        here = {rank for rank, there in self.seen.contributions.items() if there == size}
+        return frozenset(here | {own} if self._answered and own not in self.seen.contributions else here)
 
     def advance(self) -> Step:
         """Do one step and say which. After `Wait` somebody must look before the next call makes sense."""
@@ -148,6 +155,7 @@ class Round:
         key = self.run.in_round(self.number, "c", self.terms.rank)
         if self._encoded is None:
             self._encoded = self.run.encode(self.pending, self.number, self.terms.rank, self.weight)
+        self.contributed = True
         if not self.run.bucket.create(key, self._encoded):
             lying = self.run.bucket.find(key)
             if lying is not None and self.run.is_whole(lying, key):
@@ -156,7 +164,7 @@ class Round:
                     hint="give each copy its own REPLICA_RANK, and end the older process",
                 )
             self.run.bucket.replace(key, self._encoded)
-        self.contributed = True
+        self._answered = True
         self.seen.contributions[self.terms.rank] = len(self._encoded)
 
     def _propose(self, step: machine.Propose) -> None:

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from remuda.gang import ObjectStoreAllReduce
+from remuda.gang.layout import of_vector
 
 
 def vector(rank: int, number: int, elements: int) -> Any:
@@ -47,6 +48,7 @@ def main() -> None:
     )
     if int(die):
         store._bucket.raw = Dying(store._bucket.raw, int(die))
+    store.open(of_vector(int(elements)))
     while store.round < int(rounds):
         number = store.round
         mean = store.allreduce(vector(int(rank), number, int(elements)))

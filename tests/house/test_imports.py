@@ -57,3 +57,16 @@ RUN = "from remuda.cli import main\nassert main(['{0}']) == 0"
 )
 def test_light_commands_stay_light(code: str) -> None:
     assert loaded_by(code) & HEAVY == set()
+
+
+def test_a_gang_loads_numpy_obstore_and_nothing_else() -> None:
+    code = (
+        "import sys\nbefore = set(sys.modules)\nimport remuda.gang\n"
+        "remuda.gang.ObjectStoreAllReduce('memory://x', run_id='r', rank=0, world_size=1)"
+    )
+    program = f"{code}\nprint(*sorted(set(sys.modules) - before))"
+    answer = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    loaded = answer.stdout.split()
+    assert {name.split(".")[0] for name in loaded} - set(sys.stdlib_module_names) == {"numpy", "obstore", "remuda"}
+    rooms = {name for name in loaded if name.startswith("remuda.") and not name.startswith("remuda.gang")}
+    assert rooms <= {"remuda.base", "remuda.base.errors"}

@@ -1,0 +1,152 @@
+"""A store that is busy, loses answers, gives less or flips bits; and one that keeps no first writer."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from obstore.exceptions import GenericError
+from obstore.store import MemoryStore
+from tests.unit.gang.copies import new_url, store, together
+
+from remuda.base.errors import InputError, Rejected, Unavailable
+from remuda.gang.bucket import TRIES, Bucket, open_store
+from remuda.gang.errors import AnotherRun, Damaged, RankMissing
+from remuda.gang.layout import of_vector
+from remuda.gang.machine import Terms
+from remuda.gang.round import Round
+from remuda.gang.rounds import summary
+
+VECTOR = np.arange(700, dtype=np.float32)
+
+
+class Faulty:
+    """A store in memory of which a verb fails some times: before it did its work, or after."""
+
+    def __init__(self, verb: str, times: int, *, after: bool = False) -> None:
+        self.raw, self.verb, self.left, self.after = MemoryStore(), verb, times, after
+
+    def __getattr__(self, verb: str) -> Any:
+        act = getattr(self.raw, verb)
+
+        def tried(*args: Any, **options: Any) -> Any:
+            if verb != self.verb or self.left == 0:
+                return act(*args, **options)
+            self.left -= 1
+            if self.after:
+                act(*args, **options)
+            raise GenericError("503 SlowDown")
+
+        return tried
+
+
+def bucket(raw: Any) -> Bucket:
+    return Bucket(raw, sleep=lambda _: None)
+
+
+def test_a_put_whose_answer_was_lost_is_ones_own() -> None:
+    assert bucket(Faulty("put", 1, after=True)).create("k", b"mine")
+    raw = Faulty("put", 1, after=True)
+    raw.raw.put("k", b"hers")
+    assert not bucket(raw).create("k", b"mine")
+
+
+def test_a_busy_store_is_asked_again_and_not_for_ever() -> None:
+    assert bucket(Faulty("put", TRIES - 1)).create("k", b"mine")
+    with pytest.raises(Unavailable, match="503"):
+        bucket(Faulty("put", TRIES)).create("k", b"mine")
+
+
+def test_a_store_that_lets_the_second_writer_win_is_refused() -> None:
+    class Careless(Faulty):
+        def put(self, path: str, file: Any, **_: Any) -> Any:
+            return self.raw.put(path, file)
+
+    with pytest.raises(Rejected, match="If-None-Match"):
+        bucket(Careless("", 0)).probe("run")
+
+
+def test_a_store_that_ignores_ranges_is_refused() -> None:
+    class Whole(Faulty):
+        def get_range(self, path: str, *, start: int, end: int) -> Any:
+            return self.raw.get(path).bytes()
+
+    with pytest.raises(Rejected, match="range"):
+        bucket(Whole("", 0)).probe("run")
+
+
+def test_no_url_of_a_store() -> None:
+    with pytest.raises(InputError, match="no URL of an object store"):
+        open_store("http://example.org/x")
+
+
+@pytest.mark.parametrize("cut", [True, False], ids=["cut off", "flipped"])
+@pytest.mark.parametrize("name", ["c/0", "m/1", "manifest", "COMMIT"])
+def test_existence_is_not_completeness(name: str, cut: bool) -> None:
+    """A damaged object is refused by whoever reads it; a contribution that is cut off is not counted as one."""
+    url = new_url()
+    first = store(url, 0, 2, quorum=1, grace=0.0, take_over=0.0)
+    first.allreduce(VECTOR)
+    raw = open_store(url)
+    data = bytearray(raw.get(f"run/r0/{name}").bytes())
+    if cut:
+        del data[len(data) // 2 :]
+    else:
+        data[-70] ^= 1
+    raw.put(f"run/r0/{name}", bytes(data))
+    late = store(url, 1, 2)
+    late.open(of_vector(len(VECTOR)))
+    run = late._run
+    assert run
+    if name == "c/0":
+        assert not run.is_whole(np.frombuffer(bytes(data), np.uint8), name)
+        assert cut == (len(data) != run.contribution_bytes)
+        return
+    reads = {"m/1": lambda: run.read_shard(0, 1)}
+    with pytest.raises((Damaged, Unavailable)):
+        reads.get(name, lambda: run.document(f"run/r0/{name}"))()
+
+
+def test_ranks_that_do_not_come_are_named() -> None:
+    url = new_url()
+    seen_once = store(url, 1, 3)
+    seen_once.open(of_vector(len(VECTOR)))
+    waiting = store(url, 0, 3, timeout=0.01)
+    with pytest.raises(RankMissing, match=r"rank 1 \(last seen 20.*Z\), rank 2 \(never seen\)") as caught:
+        waiting.allreduce(VECTOR)
+    assert caught.value.last_seen[2] is None
+    told = summary(url, "run")
+    assert (told.committed, list(told.waits_for)) == (0, [1, 2])
+    assert told.rounds[0].state == "open"
+    # What was given stays given: a call after the error goes on with the same round.
+    waiting.timeout = 60.0
+    copies = [waiting, seen_once, store(url, 2, 3)]
+    means = together(lambda rank: copies[rank].allreduce(VECTOR), 3)
+    assert all(np.array_equal(mean, VECTOR) for mean in means)
+
+
+def test_another_layout_codec_or_process_is_refused() -> None:
+    url = new_url()
+    store(url, 0, 1).allreduce(VECTOR)
+    with pytest.raises(AnotherRun, match="has layout"):
+        store(url, 0, 1).allreduce(VECTOR[:5])
+    with pytest.raises(AnotherRun, match="codec"):
+        store(url, 0, 1, codec="int8").allreduce(VECTOR)
+    one, twin = store(url, 0, 2), store(url, 0, 2)
+    one.open(of_vector(len(VECTOR)))
+    twin.open(of_vector(len(VECTOR)))
+    one.allreduce(VECTOR)
+    late = Round(twin._run, Terms(0, 1), 1, VECTOR + 1, weight=1.0, errors={}, clock=lambda: 0.0)  # type: ignore[arg-type]
+    with pytest.raises(AnotherRun, match="another process has rank 0"):
+        late.advance()
+
+
+def test_weights_and_a_summary() -> None:
+    url = new_url()
+    means = together(lambda rank: store(url, rank, 2, weight=1.0 + 2 * rank).allreduce(VECTOR * (rank + 1)), 2)
+    np.testing.assert_allclose(means[0], VECTOR * 1.75, rtol=1e-6)
+    assert np.array_equal(means[0], means[1])
+    told = summary(url, "run").to_json()
+    assert (told["committed"], told["rounds"][0]["ranks"], told["rounds"][0]["left_out"]) == (1, [0, 1], {})
+    assert told["rounds"][0]["size_bytes"] > 3 * VECTOR.nbytes

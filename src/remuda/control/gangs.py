@@ -7,7 +7,6 @@ import sys
 import time
 from contextlib import suppress
 from dataclasses import dataclass
-from importlib import import_module
 from pathlib import Path
 from queue import SimpleQueue
 from threading import Event, Thread
@@ -242,7 +241,7 @@ def rounds(target: str, run_id: str = "", client: HostClient | None = None) -> d
             raise InputError(f"{target!r} is a {view['kind']}, which has no rounds", where="NAME")
         url, run_id = view["labels"][RENDEZVOUS], run_id or view["labels"][RUN_ID]
     try:
-        reader = import_module("remuda.gang.rounds")
+        from remuda.gang.rounds import summary
     except ImportError as error:
         raise InputError(f"rounds cannot be read without numpy and obstore ({error})", hint=INSTALL) from error
-    return dict(reader.summary(url, run_id).to_json())
+    return summary(url, run_id).to_json()

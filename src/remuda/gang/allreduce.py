@@ -84,6 +84,7 @@ class ObjectStoreAllReduce:
         self.rank = environment.number(rank, environment.RANK, "the rank", 0)
         self.world_size = environment.number(world_size, environment.WORLD_SIZE, "the number of copies", 1)
         self.codec = codecs.check(codec)
+        quorum = environment.quorum(quorum)
         if quorum is not None and not 1 <= quorum <= self.world_size:
             raise InputError(f"a quorum of {quorum} of {self.world_size} copies", hint="from 1 to all of them")
         if keep < 1 or state_every < 1:

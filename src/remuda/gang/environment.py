@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 RANK: Final = ("REPLICA_RANK", "REPLICA_GROUP_ID", "RANK")
 WORLD_SIZE: Final = ("REPLICA_COUNT", "NUM_REPLICA_GROUPS", "WORLD_SIZE")
 RUN_ID: Final = ("RUN_ID",)
+QUORUM: Final = ("REMUDA_QUORUM",)
 URL: Final = ("REMUDA_RENDEZVOUS", "RENDEZVOUS")
 
 
@@ -47,3 +48,14 @@ def number(
     if value < least:
         raise InputError(f"{what} is {value}, and must be at least {least}")
     return value
+
+
+def quorum(given: int | None, environ: Mapping[str, str] = os.environ) -> int | None:
+    """Copies that suffice for a round; None: all of them.
+
+    Raises:
+        InputError: the variable has no whole number of at least 1.
+    """
+    if given is None and any(environ.get(name) for name in QUORUM):
+        return number(None, QUORUM, "the quorum", 1, environ)
+    return given

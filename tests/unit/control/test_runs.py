@@ -240,6 +240,7 @@ def test_a_refused_run_leaves_what_others_of_its_name_have_written(planner: Plan
     runs.deliver(first)
     planner.taken.clear()
     runs.discard(plan(planner))
+    assert first.copy is not None
     assert first.copy.exists()
 
 

@@ -107,7 +107,7 @@ def test_a_restart_is_seen(shared_home: Home, truth: Start) -> None:
     server = truth(freeze=40)
     process = shared_home.start(*words(server.url, load="-C 4 --requests 60"))
     with process:
-        until(lambda: tokens_of(server) > 440, "the load is half way, and stands still")
+        until(lambda: tokens_of(server) > 400, "the load is half way, and stands still")
         server.restart()
         out, err = process.communicate(timeout=120)
     assert process.returncode == 10, err

@@ -27,6 +27,19 @@ _LOOK_S: Final = 1.0
 
 
 @dataclass(frozen=True)
+class Watched:
+    """What its supervisor knows of a swarm.
+
+    Attributes:
+        ready: replicas that answer.
+        retries: requests that its router has sent twice, since it was started; -1 where it does not count them.
+    """
+
+    ready: int
+    retries: int = -1
+
+
+@dataclass(frozen=True)
 class Target:
     """Who is measured.
 
@@ -35,14 +48,14 @@ class Target:
         model: name of the model; empty for the only one that it lists.
         engines: the replicas themselves, where they are known: their counters are read.
         hardware: what serves.
-        ready: replicas that are ready now; None where nobody says.
+        watch: says how its swarm is, as counted no earlier than a moment (seconds since 1970); None where nobody knows.
     """
 
     place: Place
     model: str = ""
     engines: tuple[Place, ...] = ()
     hardware: Hardware = field(default_factory=Hardware)
-    ready: Callable[[], int] | None = None
+    watch: Callable[[float], Watched] | None = None
 
 
 @dataclass(frozen=True)
@@ -120,7 +133,7 @@ class Session:
         before = await probe.look(target.place, target.engines)
         began = time.time()
         fitted, spent = await self._fit(load)
-        workers = target.ready() if target.ready else None
+        swarm = target.watch(began) if target.watch else None
         crew = Crew(
             load, target.place, target.model, fitted.fit, forced=fitted.forced, auto=self.auto,
             prompts=f"{load.digest}/{repeat}",
@@ -128,6 +141,7 @@ class Session:
         async with crew:
             run = await crew.run(enough=_enough(load, self.auto), show=show)
         after = await self._look_after(before)
+        end = target.watch(time.time()) if target.watch else None
         self._learn(load, run.rows)
         window, metrics = measure(run.rows, load, self.terms.goodput)
         evidence = Evidence(
@@ -135,8 +149,8 @@ class Session:
             model=target.model, served=(before.models, after.models), forced=fitted.forced,
             cache=Cache.parse(load.cache), counters=(before.counters, after.counters), probed_out=spent,
             template=fitted.template, base=max(0.0, fitted.fit.base),
-            workers=None if workers is None or target.ready is None
-            else (target.hardware.replicas, workers, target.ready()),
+            workers=(target.hardware.replicas, swarm.ready, end.ready) if swarm and end else None,
+            retries=end.retries - swarm.retries if swarm and end and min(swarm.retries, end.retries) >= 0 else -1,
             identity=(before.identity, after.identity), thresholds=self.terms.thresholds,
         )  # fmt: skip
         checks = judge(evidence)

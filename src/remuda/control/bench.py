@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -19,14 +20,14 @@ from remuda.bench import load as loads
 from remuda.bench.cost import Price, find_price, read_prices
 from remuda.bench.line import Place
 from remuda.bench.load import Load
-from remuda.bench.perform import Session, Target, Terms
+from remuda.bench.perform import Session, Target, Terms, Watched
 from remuda.bench.point import Hardware
 from remuda.bench.store import Store
 from remuda.bench.verdict import INVALID, read_thresholds
 from remuda.control import targets
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from remuda.bench.crew import Live
     from remuda.bench.point import Point
@@ -38,6 +39,8 @@ if TYPE_CHECKING:
 OUR_PRICES: Final = Path(cost.__file__).with_name("prices.yaml")
 
 
+#: How long counters of a router are waited for.
+_COUNT_S: Final = 15.0
 #: What a point says of the job that measured it.
 JOB: Final = "job"
 
@@ -196,15 +199,27 @@ def _target(spec: BenchmarkSpec, source: Source) -> Target:
     key = SecretRef(file=source.key_file, env=source.key_env).read() if source.key_file or source.key_env else ""
     engines = tuple(Place(base, key, is_own=True) for base in source.engines)
 
-    def ready() -> int:
+    def watch(since: float) -> Watched:
         from remuda.control.client import connect
 
-        return int(connect().get(api_path(source.swarm))["ready"])
+        return watched(lambda: connect().get(api_path(source.swarm)), since)
 
     return Target(
         Place(source.base, key, _headers(spec), is_own=source.is_own), source.model, engines,
-        Hardware(spec.gpus, spec.gpu_type, source.replicas), ready if source.swarm else None,
+        Hardware(spec.gpus, spec.gpu_type, source.replicas), watch if source.swarm else None,
     )  # fmt: skip
+
+
+def watched(view_of: Callable[[], Mapping[str, Any]], since: float, *, wait_s: float = _COUNT_S) -> Watched:
+    """How a swarm is. Its router's counters are read now and then: those from before `since` are waited out."""
+    until = time.monotonic() + wait_s
+    while True:
+        view = view_of()
+        router = view.get("router") or {}
+        retries = int(router.get("stats", {}).get("retries", -1))
+        if retries < 0 or router.get("counted_at", 0.0) >= since or time.monotonic() > until:
+            return Watched(int(view["ready"]), retries)
+        time.sleep(0.5)
 
 
 def _of_endpoint(spec: BenchmarkSpec, url: str) -> Source:

@@ -13,7 +13,7 @@ WORKERS := $(shell echo $$((3 * $$(nproc))))
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help install compile demo bench-demo test flakes check lint types contracts format lock bench proof soak vllm clean
+.PHONY: help install compile demo bench-demo gang test flakes check lint types contracts format lock bench proof soak vllm clean
 
 help:  ## Show this help
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -41,6 +41,9 @@ $(MODEL): model.lock $(STAMP)
 
 bench-demo: $(STAMP) $(MODEL)  ## Serve a small model on this machine and measure it: points, a search, a report
 	@$(BIN)/python benchmarks/demo_endpoint.py
+
+gang: $(STAMP)  ## Train a small model over an S3 server on this machine with four ranks, of which one is killed
+	@$(BIN)/python benchmarks/demo_gang.py
 
 test: $(STAMP)  ## Run all tests (installs the Debian packages that they need, where it may)
 	@.ci/packages

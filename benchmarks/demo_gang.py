@@ -83,6 +83,8 @@ with DiLoCo(model, None, ObjectStoreAllReduce(codec="int8"), sync_every=20) as d
 
 def main() -> int:
     """Run it; 0 when all ranks ended with what they should."""
+    import logging
+
     import boto3
     from moto.server import ThreadedMotoServer
 
@@ -90,6 +92,7 @@ def main() -> int:
     FOLDER.mkdir(parents=True)
     os.chdir(FOLDER)
     Path("train.py").write_text(TRAIN)
+    logging.getLogger("werkzeug").setLevel(logging.ERROR)
     server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
     server.start()
     host, port = server.get_host_and_port()
@@ -101,7 +104,7 @@ def main() -> int:
     }  # fmt: skip
     boto3.client("s3", endpoint_url=url).create_bucket(Bucket="demo")
     kept = [flag for name in ("AWS_ENDPOINT_URL", "AWS_REGION", "OUT", "STEPS") for flag in ("--env", name)]
-    secret = [f"{name}={{env: {name}}}" for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY")]
+    secret = [f"{name}.env={name}" for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY")]
     flags = [*kept, *(flag for text in secret for flag in ("-s", f"secret_env.{text}")), "-s", "backoff_base=0.5"]
     try:
         begin = time.monotonic()
@@ -120,8 +123,8 @@ def main() -> int:
         remuda("explain", "demo")
         done = view()["phase"] == "DONE"
     finally:
-        remuda("down", "demo")
-        remuda("host", "stop")
+        for words in (["down", "demo"], ["host", "stop"]):
+            subprocess.run([sys.executable, "-m", "remuda", *words], check=False)
         server.stop()
     subprocess.run([sys.executable, "train.py", "alone"], check=True)
     draw()

@@ -220,7 +220,8 @@ def _enough(load: Load, auto: Auto) -> Callable[[Live], bool]:
         took = sorted(row.ended - row.sched for row in mine)
         needed = max(auto.window_s, auto.e2e_times * took[len(took) // 2] / 1e9) if took else auto.window_s
         # A little more than needed, as what is under way at the end does not count.
-        return len(mine) >= 1.02 * auto.requests and window.seconds >= needed + 0.5
+        # A window that is all of the load holds ramps: it only stands in for one that has not begun.
+        return window.is_steady and len(mine) >= 1.02 * auto.requests and window.seconds >= needed + 0.5
 
     return enough
 

@@ -267,18 +267,20 @@ def run(plan: Plan, kept: Store, show: Callable[[Load, Live], None], *, again: b
                 if len(known) > repeat and not again:
                     yield Measured(session.priced(known[repeat]), is_stored=True)
                     continue
-                yield measure(session, load, kept, show, repeat=len(tried))
+                yield measure(session, load, kept, show)
 
 
-def measure(
-    session: Session, load: Load, kept: Store, show: Callable[[Load, Live], None], *, repeat: int = 0
-) -> Measured:
+def measure(session: Session, load: Load, kept: Store, show: Callable[[Load, Live], None]) -> Measured:
     """Measure one load, and store the point.
+
+    Its prompts are none that this endpoint has seen for the same load, also where that was judged by other rules.
 
     Raises:
         RemudaError: it cannot be measured, or not be stored.
     """
-    point, rows = asyncio.run(session.measure(load, partial(show, load), repeat=repeat))
+    base = session.target.place.base
+    seen = sum(1 for point in kept.points() if point.load == load and point.endpoint == base)
+    point, rows = asyncio.run(session.measure(load, partial(show, load), repeat=seen))
     return Measured(kept.write(point, rows))
 
 

@@ -127,6 +127,13 @@ def test_prompts_that_a_cache_has_seen_are_not_cold(home: Home, shared_home: Hom
     assert same["states"]["V15"] == "invalid", why(same)
 
 
+def test_a_load_that_is_judged_by_other_rules_has_other_prompts(shared_home: Home, truth: Start) -> None:
+    url = truth(cache=1).url
+    assert point_of(shared_home, words(url))["verdict"] == "valid"
+    again = point_of(shared_home, words(url, "--slo", "ttft_p50=60s"))
+    assert again["verdict"] == "valid", why(again)
+
+
 def test_points_of_one_command_share_no_prompts(shared_home: Home, truth: Start) -> None:
     done = shared_home.run(*words(truth(cache=1).url, load="-C 2,4 --requests 20 --repeats 2"), check=False)
     points = json.loads(done.stdout)

@@ -6,8 +6,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from remuda.bench.crew import Live
 from remuda.bench.load import Auto, Load, arrivals
-from remuda.bench.perform import Terms, auto_of
+from remuda.bench.perform import Terms, _enough, auto_of
+from remuda.bench.reading import Row
 from remuda.bench.verdict import read_thresholds
 
 if TYPE_CHECKING:
@@ -38,3 +40,13 @@ def test_arrivals_of_an_open_loop_last_as_long_as_that_takes() -> None:
     assert len(arrivals(Load(rate=0.1, arrival="constant"))) == 30, "five minutes, whatever was measured"
     assert len(arrivals(Load(rate=float("inf")), Auto(requests=7))) == 7
     assert len(arrivals(Load(rate=10.0, requests=5), Auto(2.0, 10.0, 100))) == 5
+
+
+def test_a_load_whose_ramp_has_not_ended_is_not_enough() -> None:
+    """As many as are in flight end together: there is no window yet, and all of the load stands in for one."""
+    load, second = Load(concurrency=16), 10**9
+    rows = [Row(n, sched=1 + n // 16 * 10 * second, ended=(1 + n // 16) * 10 * second) for n in range(32)]
+    enough = _enough(load, Auto(5.0, 1.0, 30))
+    assert not enough(Live(seconds=20.0, rows=rows))
+    rows += [Row(n, sched=1 + n // 16 * 10 * second, ended=(1 + n // 16) * 10 * second) for n in range(32, 96)]
+    assert enough(Live(seconds=60.0, rows=rows))

@@ -38,8 +38,8 @@ _SPARE: Final = 64
 _END_S: Final = 5.0
 #: Between saying `go` and the start.
 _LEAD_S: Final = 0.1
-#: Beyond the bound of a request: then a process is hung.
-_GRACE_S: Final = 15.0
+#: Turns of a quarter of a second in which a process may say nothing.
+_SILENT_TURNS: Final = 80
 
 
 @dataclass(frozen=True)
@@ -156,6 +156,7 @@ class Crew:
         self._warm: list[Row] = []
         self._done: list[dict[str, Any]] = []
         self._counts: dict[int, tuple[int, int]] = {}
+        self._silent: dict[int, int] = {}
         self._ready = asyncio.Semaphore(0)
         self.live = Live()
 
@@ -203,22 +204,20 @@ class Crew:
         """
         readers = [asyncio.create_task(self._listen(number, process)) for number, process in enumerate(self._found)]
         try:
-            bound = self._load.timeout_s * 2 + _GRACE_S
-            await self._all_ready(readers, show, bound)
+            await self._all_ready(readers, show)
             before, start = pressure(), monotonic_ns() + int(_LEAD_S * 1e9)
             self._say(b"go %d\n" % start)
             self.live.is_warming = False
-            is_stopped, stopped_at = False, 0
+            is_stopped = False
             while not all(task.done() for task in readers):
                 await asyncio.wait(readers, timeout=0.25, return_when=asyncio.FIRST_EXCEPTION)
                 self._raise(readers)
+                self._listen_for_life(readers)
                 self.live.seconds = max(0.0, (monotonic_ns() - start) / 1e9)
                 show(self.live)
                 if not is_stopped and enough(self.live):
                     self._say(b"stop\n")
-                    is_stopped, stopped_at = True, monotonic_ns()
-                if stopped_at and monotonic_ns() - stopped_at > bound * 1e9:
-                    raise Unavailable("a process of the load generator hangs")
+                    is_stopped = True
             self._raise(readers)
             return Run(start, self.live.rows, self._warm, self._client(pressure().since(before)))
         finally:
@@ -226,8 +225,20 @@ class Crew:
                 task.cancel()
             await asyncio.gather(*readers, return_exceptions=True)
 
-    async def _all_ready(self, readers: list[asyncio.Task[None]], show: Callable[[Live], None], bound: float) -> None:
-        until = monotonic_ns() + int(bound * 1e9)
+    def _listen_for_life(self, readers: list[asyncio.Task[None]]) -> None:
+        """Notice a process that stands still: it reports four times a second, whatever the endpoint does.
+
+        Turns are counted, not seconds: who is stopped together with its processes has missed nothing.
+
+        Raises:
+            Unavailable: one has said nothing for `_SILENT_TURNS` turns.
+        """
+        for number, task in enumerate(readers):
+            self._silent[number] = 0 if task.done() else self._silent.get(number, 0) + 1
+            if self._silent[number] > _SILENT_TURNS:
+                raise Unavailable("a process of the load generator hangs", hint="measure again; this point is not kept")
+
+    async def _all_ready(self, readers: list[asyncio.Task[None]], show: Callable[[Live], None]) -> None:
         ready = 0
         while ready < self._count:
             with contextlib.suppress(TimeoutError):
@@ -235,9 +246,8 @@ class Crew:
                     await self._ready.acquire()
                     ready += 1
             self._raise(readers)
+            self._listen_for_life(readers)
             show(self.live)
-            if monotonic_ns() > until:
-                raise Unavailable("the warm-up has not ended", hint="see that the endpoint answers; or --warmup 0")
 
     def _raise(self, readers: list[asyncio.Task[None]]) -> None:
         for task in readers:
@@ -259,6 +269,7 @@ class Crew:
                 code = await process.wait()
                 words = f"was killed by signal {-code}" if code < 0 else f"ended with code {code}"
                 raise Unavailable(f"a process of the load generator {words}") from None
+            self._silent[number] = 0
             for values in frame["rows"]:
                 row = from_list(values)
                 (self.live.rows if row.index >= 0 else self._warm).append(row)

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from remuda.cli import bench_files, bench_search
+from remuda.cli.bench_points import compare, report
 from remuda.cli.lazy import NearGroup, examples
-from remuda.cli.points import compare, report
 from remuda.cli.show import console, echo, is_terminal, pairs, print_json, say, table
 
 if TYPE_CHECKING:
@@ -109,7 +109,7 @@ def run(file: Path | None, **options: Any) -> int:
 def _run(file: Path | None, options: dict[str, Any]) -> int:
     from remuda.base.errors import Interrupted
     from remuda.control import bench as control
-    from remuda.control.benchjob import exit_code
+    from remuda.control.bench_job import exit_code
 
     kept = control.store()
     plan = control.plan(control.read(file, _overrides(options)), say)
@@ -137,7 +137,7 @@ def _allowed(options: dict[str, Any]) -> dict[str, bool]:
 def _detach(plan: Plan, options: dict[str, Any]) -> int:
     from remuda.base.paths import state_paths
     from remuda.cli.submitting import left
-    from remuda.control import benchjob, drivers, jobs
+    from remuda.control import bench_job, drivers, jobs
     from remuda.control.client import connect
 
     spec, client = plan.spec, connect()
@@ -148,7 +148,7 @@ def _detach(plan: Plan, options: dict[str, Any]) -> int:
         "swarm": spec.name, "detached": True, "progress": "", "backend": place.swarm.backend if place else "local",
     })  # fmt: skip
     with drivers.accepted(folder):
-        benchjob.write(folder, plan, endpoint_file=place.endpoint_file if place else "", **_allowed(options))
+        bench_job.write(folder, plan, endpoint_file=place.endpoint_file if place else "", **_allowed(options))
         drivers.send_driver(client, folder, [source.key_env for source in plan.sources], place)
     return left(folder, place)
 

@@ -72,7 +72,7 @@ def import_(files: tuple[Path, ...], as_json: bool) -> int:
     from remuda.cli.bench import _reasons, _rows
     from remuda.control import bench as control
     from remuda.control import bench_files
-    from remuda.control.benchjob import IS_INVALID
+    from remuda.control.bench_job import IS_INVALID
 
     found = bench_files.take_in(control.store(), files)
     if as_json:

@@ -83,7 +83,7 @@ def _run(file: Path | None, options: dict[str, Any], maximise: str, low: float, 
 
 def _exit_code(outcome: Outcome, *, allow_suspect: bool, allow_changed: bool) -> int:
     from remuda.bench.search import End
-    from remuda.control.benchjob import IS_INVALID, IS_SUSPECT
+    from remuda.control.bench_job import IS_INVALID, IS_SUSPECT
 
     if outcome.found.end is End.INVALID:
         return IS_INVALID

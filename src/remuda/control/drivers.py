@@ -249,9 +249,9 @@ def drive(path: Path, paths: StatePaths) -> int:
     if (folder.path / SCRIPT).exists():
         return _drive_script(folder)
     if (folder.path / "bench.json").exists():
-        from remuda.control import benchjob
+        from remuda.control import bench_job
 
-        return benchjob.drive(folder)
+        return bench_job.drive(folder)
     from remuda.batch.address import EndpointGone
     from remuda.batch.request import JobRequest
     from remuda.batch.show import ProgressView, summary_lines

@@ -14,7 +14,7 @@ from remuda.bench.load import Load
 from remuda.bench.reading import Row
 from remuda.bench.verdict import INVALID, SUSPECT, Check
 from remuda.cli import main
-from remuda.control.points import chosen
+from remuda.control.bench_points import chosen
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -34,9 +34,8 @@ def compare(a: str, b: str, floor: str, allow_invalid: bool, fail_on_regression:
     fewer it is the points' own, which says nothing of what varies between runs.
     """
     from remuda.control import bench as control
-    from remuda.control import points
 
-    found = points.compared(control.store(), a, b, floor, with_invalid=allow_invalid)
+    found = bench_points.compared(control.store(), a, b, floor, with_invalid=allow_invalid)
     if as_json:
         print_json(found.to_json())
     else:
@@ -98,7 +97,7 @@ def report(points: tuple[str, ...], output: Path, group: str, title: str, png: P
     """
     from remuda.base.units import show_counted
     from remuda.control import bench as control
-    from remuda.control import points as kept
+    from remuda.control import bench_points as kept
 
     found = kept.write_report(control.store(), points, output, title=title, group=group, png=png)
     drawn = sum(1 for point in found if point.verdict != "invalid")

@@ -1,0 +1,37 @@
+"""The load generator's processes, seen by who started them."""
+
+from __future__ import annotations
+
+import os
+import signal
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.component.bench.test_command import engine
+
+from remuda.base.errors import Unavailable
+from remuda.bench import crew
+from remuda.bench.line import Place
+from remuda.bench.load import Load
+from remuda.bench.prompts import Fit
+
+if TYPE_CHECKING:
+    from remuda.bench.crew import Live
+
+__all__ = ["engine"]
+
+
+async def test_a_process_that_stands_still_is_not_waited_for(engine: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(crew, "_SILENT_TURNS", 8)
+    stopped: list[int] = []
+
+    def stop(live: Live) -> None:
+        if live.rows and not stopped:
+            stopped.append(made._found[0].pid)
+            os.kill(stopped[0], signal.SIGSTOP)
+
+    async with crew.Crew(Load(40, 8, requests=10**6), Place(engine), "tiny", Fit(), forced=True) as made:
+        with pytest.raises(Unavailable, match="a process of the load generator hangs"):
+            await made.run(enough=lambda _: False, show=stop)
+    assert stopped
+    assert made._found[0].returncode == -signal.SIGKILL

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import ssl
 from dataclasses import dataclass, field
 from time import monotonic_ns
@@ -22,6 +23,11 @@ _TOGETHER: Final = 16
 _BLANK: Final = b"\r\n\r\n"
 #: Informational answers (HTTP 1xx) before the real one.
 _MOST_HINTS: Final = 8
+
+
+def words_of(error: OSError) -> str:
+    """What went wrong, in the system's words: asyncio puts an address into its own."""
+    return os.strerror(error.errno) if error.errno else str(error)
 
 
 @dataclass(slots=True)

@@ -15,7 +15,7 @@ from remuda.base.endpoint import pick_model, redirected, refused
 from remuda.base.errors import InputError, Rejected, Unavailable
 from remuda.bench import asking
 from remuda.bench.counters import Counters, read_counters
-from remuda.bench.line import Line
+from remuda.bench.line import Line, words_of
 from remuda.bench.load import Cache
 from remuda.bench.prompts import Fit, Prompts
 from remuda.bench.reading import Row, read
@@ -113,7 +113,7 @@ async def _patient(place: Place, path: str) -> Answer:
             if not answer.error and answer.status not in {502, 503, 504}:
                 return answer
         except OSError as error:
-            reason = str(error.strerror or error)
+            reason = words_of(error)
         if monotonic_ns() > until:
             raise Unavailable(
                 f"endpoint {place.base} does not answer: {reason}",
@@ -225,7 +225,7 @@ class _Probe:
         try:
             line = await Line.connect(self._place)
         except OSError as error:
-            raise Unavailable(f"endpoint {self._place.base} does not answer: {error.strerror or error}") from error
+            raise Unavailable(f"endpoint {self._place.base} does not answer: {words_of(error)}") from error
         try:
             answer = await line.start(self._place.request(asking.PATHS[self._load.api], body), self._load.timeout_s)
         finally:

@@ -24,7 +24,7 @@ import orjson
 
 from remuda.bench import asking
 from remuda.bench.chores import Chores
-from remuda.bench.line import Answer, Line, Place
+from remuda.bench.line import Answer, Line, Place, words_of
 from remuda.bench.load import Cache, Load
 from remuda.bench.prompts import Fit, Prompts
 from remuda.bench.reading import Row, read
@@ -118,7 +118,7 @@ class Process:
             now = monotonic_ns()
             row.sent = row.ended = now
             row.sched = row.sched or now
-            row.error = f"no connection: {error.strerror or error}"
+            row.error = f"no connection: {words_of(error)}"
             self._rows.append(row)
             return False
         finally:

@@ -34,6 +34,7 @@ def compare(a: str, b: str, floor: str, allow_invalid: bool, fail_on_regression:
     fewer it is the points' own, which says nothing of what varies between runs.
     """
     from remuda.control import bench as control
+    from remuda.control import bench_points
 
     found = bench_points.compared(control.store(), a, b, floor, with_invalid=allow_invalid)
     if as_json:

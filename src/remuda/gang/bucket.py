@@ -10,12 +10,13 @@ import random
 import time
 from contextlib import suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 import numpy as np
 
-from remuda.base.errors import InputError, Rejected, Unavailable
+from remuda.base.errors import InputError, NotFound, Rejected, Unavailable
 from remuda.gang.errors import Damaged
 
 if TYPE_CHECKING:
@@ -85,11 +86,12 @@ class Counts:
         return self.puts + self.gets + self.lists + self.deletes
 
 
-def open_store(url: str) -> Raw:
+def open_store(url: str, *, make: bool = True) -> Raw:
     """The store behind a URL.
 
     Raises:
         InputError: it is no URL of a store, or the store's settings are wrong.
+        NotFound: it is a folder that is not there, and none is to be made.
     """
     scheme = urlsplit(url).scheme
     if scheme not in _SCHEMES:
@@ -102,8 +104,10 @@ def open_store(url: str) -> Raw:
         # One store a URL and process, as a bucket is: threads of one process meet in it.
         return _MEMORIES.setdefault(url.rstrip("/"), MemoryStore())  # type: ignore[no-any-return]
     try:
+        if scheme == "file" and not make and not Path(unquote(urlsplit(url).path)).is_dir():
+            raise NotFound(f"there is no folder {url}")
         if scheme == "file":
-            return from_url(url, mkdir=True, automatic_cleanup=True)
+            return from_url(url, mkdir=make, automatic_cleanup=make)
         options = {"timeout": _REQUEST_TIMEOUT, "allow_http": True}
         return from_url(url, client_options=options)  # type: ignore[call-overload,no-any-return]
     except (BaseError, OSError, ValueError) as error:

@@ -73,7 +73,7 @@ def summary(url: str, run_id: str, *, last: int = 20) -> RunSummary:
         NotFound: there is no such run.
         Unavailable: the store does not answer.
     """
-    bucket = Bucket(open_store(url))
+    bucket = Bucket(open_store(url, make=False))
     check_run_id(run_id)
     raw = bucket.find(f"{run_id}/RUN.json")
     if raw is None:

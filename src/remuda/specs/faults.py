@@ -90,7 +90,10 @@ def _sentence(kind: str, path: Path, value: object, context: Mapping[str, Any]) 
         choices = str(context.get("expected") or context.get("expected_tags")).replace(" or ", ", ").replace("'", "")
         known = choices.split(", ")
         return f"`{name}` must be one of {', '.join(known)}, not {given}", _nearest(str(value), known)
-    bounds = {"greater_than_equal": ("ge", "at least"), "less_than_equal": ("le", "at most")}
+    bounds = {
+        "greater_than_equal": ("ge", "at least"), "less_than_equal": ("le", "at most"),
+        "greater_than": ("gt", "more than"), "less_than": ("lt", "less than"),
+    }  # fmt: skip
     if kind in bounds:
         key, words = bounds[kind]
         return f"`{name}` must be {words} {context[key]}, not {given}", ""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
@@ -10,13 +10,16 @@ from obstore.exceptions import GenericError
 from obstore.store import MemoryStore
 from tests.unit.gang.copies import new_url, store, together
 
-from remuda.base.errors import InputError, Rejected, Unavailable
+from remuda.base.errors import InputError, NotFound, Rejected, Unavailable
 from remuda.gang.bucket import TRIES, Bucket, open_store
 from remuda.gang.errors import AnotherRun, Damaged, RankMissing
 from remuda.gang.layout import of_vector
 from remuda.gang.machine import Terms
 from remuda.gang.round import Round
 from remuda.gang.rounds import summary
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 VECTOR = np.arange(700, dtype=np.float32)
 
@@ -150,3 +153,9 @@ def test_weights_and_a_summary() -> None:
     told = summary(url, "run").to_json()
     assert (told["committed"], told["rounds"][0]["ranks"], told["rounds"][0]["left_out"]) == (1, [0, 1], {})
     assert told["rounds"][0]["size_bytes"] > 3 * VECTOR.nbytes
+
+
+def test_who_only_looks_makes_no_folder(tmp_path: Path) -> None:
+    with pytest.raises(NotFound, match="there is no folder file://"):
+        summary(f"file://{tmp_path}/nowhere", "a")
+    assert list(tmp_path.iterdir()) == []

@@ -7,7 +7,7 @@ import logging
 import os
 import subprocess
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,13 +27,22 @@ class Place:
 
     url: str
     env: dict[str, str]
+    started: list[subprocess.Popen[str]] = field(default_factory=list)
 
     def start(self, script: str, *arguments: object) -> subprocess.Popen[str]:
         """One copy."""
-        return subprocess.Popen(
+        copy = subprocess.Popen(
             [sys.executable, str(HERE / script), self.url, *map(str, arguments)],
             env={**os.environ, **self.env}, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         )  # fmt: skip
+        self.started.append(copy)
+        return copy
+
+    def end(self) -> None:
+        """Kill what a failed test left, so that no later test is asked for it."""
+        for copy in self.started:
+            copy.kill()
+            copy.communicate()
 
 
 def said(process: subprocess.Popen[str], expected: int = 0) -> list[dict[str, Any]]:
@@ -60,10 +69,13 @@ def server() -> Iterator[dict[str, str]]:
 
 
 @pytest.fixture(params=["file", "s3"])
-def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
     """Each kind of store, empty."""
     if request.param == "file":
-        return Place(f"file://{tmp_path}/store", {})
+        at = Place(f"file://{tmp_path}/store", {})
+        yield at
+        at.end()
+        return
     import boto3
 
     env = request.getfixturevalue("server")
@@ -74,4 +86,6 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
     )  # fmt: skip
     client.create_bucket(Bucket=name)
     client.close()
-    return Place(f"s3://{name}/some/folder", env)
+    at = Place(f"s3://{name}/some/folder", env)
+    yield at
+    at.end()

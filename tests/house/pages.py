@@ -13,12 +13,16 @@ import click
 
 from remuda.base.settings import KNOWN
 from remuda.cli import cli
+from remuda.specs.recipe import cluster
+from remuda.specs.recipe.words import VERSION_1, VERSION_2, Fate
 from remuda.supervise import model
 from remuda.supervise.model import FINAL, LIVE, MOVES, RUNNING, Event, Phase
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from enum import StrEnum
+
+    from remuda.specs.recipe.words import Word
 
 ROOT = Path(__file__).parents[2]
 STATES_INTRO = """\
@@ -39,6 +43,21 @@ are drawn on a terminal and plain when piped; `--json` prints data for programs;
 commands and options, with `zsh` and `fish`, too.
 
 [Settings](configuration.md#environment) from the environment: {settings}.
+"""
+RECIPES_INTRO = """\
+Recipes of srtctl are read as they are, of either version and without a step that rewrites them. `remuda resolve` prints
+what a recipe says here, with the line of each value:
+
+    remuda resolve recipe.yaml
+    remuda resolve 'recipe.yaml:override_tp*' --set resources.decode_nodes=4
+
+A key that no version knows is an error with file, line, column and the nearest known key; one that is known and not
+used is named in a note with the reason. `base`, `override_NAME` and `zip_override_NAME` are read; without a selector
+all recipes of a file but its base are meant. Deployments can be read and checked; they cannot be brought up yet.
+"""
+RECIPES_CLUSTER = """\
+Found by SRTSLURM_CONFIG, else as `srtslurm.yaml` in the current folder or two above, else as `cluster.yaml` in the
+state directory. What a recipe says counts more. All layouts are read; a key that none of them has is an error.
 """
 HOW = "<!-- Written by `python -m tests.house.pages` from {source}. -->"
 
@@ -157,7 +176,27 @@ def _cell(text: str) -> str:
     return re.sub(r"\s+", " ", text).replace("|", "\\|")
 
 
-PAGES: dict[str, Callable[[], str]] = {"states.md": render_states, "cli.md": render_cli}
+def render_recipes() -> str:
+    """`docs/srtctl.md`: every key of their recipes and of their cluster file."""
+    parts = ["# Coming from srtctl\n", HOW.format(source="`specs/recipe`") + "\n", RECIPES_INTRO]
+    for title, words in (("Recipes without `schema`, and those before them", VERSION_1),
+                         ("Recipes that say `schema: 2`", VERSION_2)):  # fmt: skip
+        parts += [f"## {title}\n", "| key | here | |", "|---|---|---|"]
+        parts += [f"| `{'.'.join(word.path)}` | {_place(word)} | {_cell(word.why)} |" for word in words]
+        parts += [""]
+    parts += ["## The cluster file\n", RECIPES_CLUSTER, "| key | here | |", "|---|---|---|"]
+    parts += [f"| `{key}` | `{'.'.join(map(str, to))}` | |" for key, to in cluster.USED.items()]
+    parts += [f"| `cluster.{key}` | `{'.'.join(map(str, to))}` | |" for key, to in cluster.NESTED.items()]
+    parts += ["| `model_paths` | names for `model.path` | |", "| `containers` | names for `container` | |"]
+    parts += [f"| `{key}` | ignored | {_cell(why)} |" for key, why in cluster.IGNORED.items()]
+    return "\n".join([*parts, ""])
+
+
+def _place(word: Word) -> str:
+    return f"`{'.'.join(word.to)}`" if word.fate is Fate.USED else str(word.fate)
+
+
+PAGES: dict[str, Callable[[], str]] = {"states.md": render_states, "cli.md": render_cli, "srtctl.md": render_recipes}
 
 
 def main() -> None:

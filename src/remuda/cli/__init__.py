@@ -56,6 +56,7 @@ GROUPS = {
         "rehearse": ("remuda.cli.rehearse:rehearse", "Simulate a month of failures and compare policies."),
     },
     "Set up": {
+        "resolve": ("remuda.cli.recipes:resolve", "Print a deployment's recipe with where each value came from."),
         "config": ("remuda.cli.config:config", "Validate config files and show where each value comes from."),
         "init": ("remuda.cli.config:init", "Create a file with your personal defaults."),
         "import": ("remuda.cli.import_:import_", "Import runs and bans from Shepherd."),

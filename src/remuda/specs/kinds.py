@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from remuda.base.text import did_you_mean
 from remuda.specs.benchmark import BenchmarkSpec
+from remuda.specs.deployment import DeploymentSpec
 from remuda.specs.document import Problem, fail
 from remuda.specs.gang import GangSpec
 from remuda.specs.pool import PoolSpec
@@ -55,6 +56,7 @@ KINDS: dict[str, DocumentKind] = {
         DocumentKind("pool", PoolSpec, _is_pool),
         DocumentKind("benchmark", BenchmarkSpec, _is_never_guessed),
         DocumentKind("gang", GangSpec, _is_never_guessed),
+        DocumentKind("deployment", DeploymentSpec, _is_never_guessed),
     )
 }
 

@@ -1,0 +1,81 @@
+"""`resolve`: a recipe or deployment with every value filled in."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from remuda.cli.lazy import examples
+from remuda.cli.show import echo, print_json, say, table
+
+if TYPE_CHECKING:
+    from remuda.specs.recipe.load import Recipe
+
+
+@click.command(
+    epilog=examples(
+        "remuda resolve recipe.yaml",
+        "remuda resolve 'recipe.yaml:override_tp*' --set resources.decode_nodes=4",
+        "remuda resolve recipe.yaml --backend local --json",
+    )
+)
+@click.argument("targets", nargs=-1, required=True, metavar="FILE[:SELECTOR]...")
+@click.option(
+    "-s", "--set", "settings", multiple=True, metavar="KEY=VALUE", help="Change a value; keys as in the file."
+)
+@click.option("--unset", multiple=True, metavar="KEY", help="Take a key out.")
+@click.option("--backend", type=click.Choice(["local", "slurm"]), help="Where it runs, in place of what the file says.")
+@click.option("--cluster", "cluster_file", type=click.Path(path_type=Path), help="Cluster file; else it is looked for.")
+@click.option("-a", "--all", "everything", is_flag=True, help="Also the values that nobody said.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def resolve(
+    targets: tuple[str, ...],
+    settings: tuple[str, ...],
+    unset: tuple[str, ...],
+    backend: str | None,
+    cluster_file: Path | None,
+    *,
+    everything: bool,
+    as_json: bool,
+) -> None:
+    """Print a deployment with where each value came from. Reads recipes of srtctl as they are.
+
+    FILE is a recipe of srtctl (version 1 or 2) or a document of kind deployment. SELECTOR names one of the recipes that
+    a file with a base and overrides holds; it may have * and ?.
+    """
+    from remuda.control import recipes
+
+    found = [
+        recipe
+        for target in targets
+        for recipe in recipes.resolve(target, settings, unset, backend=backend or "", cluster_file=cluster_file)
+    ]
+    if as_json:
+        print_json([_as_data(recipe) for recipe in found])
+        return
+    for recipe in found:
+        for note in recipe.notes:
+            say(f"note: {note}")
+        if len(found) > 1:
+            echo(f"{recipe.loaded.file}:{recipe.selector}" if recipe.selector else recipe.loaded.file)
+        rows = [[item.path, _text(item.value), item.origin] for item in recipe.loaded.show(derived=recipe.derived)
+                if everything or item.origin != "built-in"]  # fmt: skip
+        table(["key", "value", "origin"], rows)
+
+
+def _as_data(recipe: Recipe) -> dict[str, Any]:
+    shown = recipe.loaded.show(derived=recipe.derived)
+    return {
+        "file": recipe.loaded.file,
+        "selector": recipe.selector,
+        "notes": list(recipe.notes),
+        "values": [{"key": item.path, "value": item.value, "origin": item.origin} for item in shown],
+    }
+
+
+def _text(value: Any) -> str:
+    if value is None:
+        return "-"
+    return " ".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)

@@ -1,0 +1,43 @@
+"""Recipes and deployments, read and resolved: what every value is, and who said it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from remuda.base.errors import InputError
+from remuda.base.paths import state_paths
+from remuda.specs.load import assignment
+from remuda.specs.recipe import cluster as clusters
+from remuda.specs.recipe.load import Recipe, load_recipes
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+def resolve(
+    target: str,
+    settings: Sequence[str] = (),
+    unset: Sequence[str] = (),
+    *,
+    backend: str = "",
+    cluster_file: Path | None = None,
+) -> list[Recipe]:
+    """The deployments that a file says, checked.
+
+    Args:
+        target: `FILE` or `FILE:SELECTOR`.
+        settings: `KEY=VALUE` in the words of the file; they win.
+        unset: keys to take out of it.
+        backend: `local` or `slurm`, in place of what the file says.
+        cluster_file: instead of the one that is found.
+
+    Raises:
+        InputError: something is wrong; says where.
+    """
+    file = cluster_file or clusters.find(Path.cwd(), state_paths().root)
+    if file is not None and not file.is_file():
+        said = "--cluster" if cluster_file is not None else "SRTSLURM_CONFIG"
+        raise InputError(f"there is no cluster file {str(file)!r}, which {said} names")
+    overrides = [assignment(text) for text in settings]
+    return load_recipes(target, overrides, unset, cluster=clusters.read(file), backend=backend)

@@ -1,0 +1,189 @@
+"""The cluster file: what every recipe of a cluster would say again. All three layouts of srtctl, and no key dropped."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path as FilePath
+from typing import TYPE_CHECKING, Any, Final
+
+from remuda.base.settings import variable
+from remuda.base.text import did_you_mean
+from remuda.specs.document import Problem, fail
+from remuda.specs.load import read_document
+from remuda.specs.resolve import Layer, Resolved, Source, document_layer
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from remuda.specs.document import Document, Path
+    from remuda.specs.resolve import Origin
+
+NAME: Final = "srtslurm.yaml"
+_PARENTS: Final = 2
+
+USED: Final[dict[str, Path]] = {
+    "default_account": ("backend", "account"),
+    "default_partition": ("backend", "partition"),
+    "default_qos": ("backend", "qos"),
+    "default_time_limit": ("backend", "time_limit"),
+    "network_interface": ("backend", "network_interface"),
+    "default_sbatch_directives": ("backend", "sbatch_directives"),
+    "gpus_per_node": ("gpus_per_node",),
+    "default_gpu_type": ("gpu_type",),
+    "default_health_check": ("health_check",),
+    "default_mounts": ("mounts",),
+    "default_container": ("container",),
+    "srtctl_root": ("home_directory",),
+    "output_dir": ("home_directory",),
+}
+"""Key -> the field of a deployment; of two for one field the later counts."""
+NESTED: Final[dict[str, Path]] = {
+    "account": ("backend", "account"),
+    "partition": ("backend", "partition"),
+    "network_interface": ("backend", "network_interface"),
+    "gpus_per_node": ("gpus_per_node",),
+    "default_time_limit": ("backend", "time_limit"),
+    "time_limit": ("backend", "time_limit"),
+    "default_container": ("container",),
+}
+"""The same below `cluster:` in the oldest layout."""
+ALIASES: Final = ("model_paths", "containers")
+IGNORED: Final[dict[str, str]] = {
+    "cluster": "a name for tables",
+    "visible_devices_env": "each worker sees its own GPUs",
+    "use_gpus_per_node_directive": "each worker asks for its own GPUs",
+    "use_segment_sbatch_directive": "each worker is a job of its own",
+    "use_exclusive_sbatch_directive": "say `exclusive` in `default_sbatch_directives`",
+    "use_het_jobs": "each worker is a job of its own",
+    "cloud": "results stay where they are",
+    "default_bash_preamble": "workers are started without a shell",
+    "default_host_setup": "commands on each node cannot be run yet",
+    "reporting": "status, events and results are always kept",
+    "telemetry": "every task is watched and reported",
+    "nginx_raise_ulimit": "limits are raised where they may be",
+    "preflight": "a recipe is always checked",
+    "launcher": "the backend is chosen with `--backend`",
+}
+"""Keys that are read and not used, and why."""
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """What a cluster file says.
+
+    Args:
+        name: of the file; empty without one.
+        layer: below every recipe, in the words of a deployment.
+        models: alias -> path of a model.
+        containers: alias -> image.
+        notes: what was read and is not used, a sentence each.
+    """
+
+    name: str = ""
+    layer: Layer = field(default_factory=lambda: Layer({}))
+    models: Mapping[str, str] = field(default_factory=dict)
+    containers: Mapping[str, str] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+
+
+def find(start: FilePath, state: FilePath) -> FilePath | None:
+    """The cluster file: what SRTSLURM_CONFIG names, else in `start` or two folders above, else in the state directory.
+
+    Args:
+        start: where the command was typed.
+        state: the state directory.
+    """
+    named, _ = variable("SRTSLURM_CONFIG")
+    if named:
+        return FilePath(named).expanduser()
+    folders = [start, *list(start.parents)[:_PARENTS]]
+    for file in [*(folder / NAME for folder in folders), state / "cluster.yaml"]:
+        if file.is_file():
+            return file
+    return None
+
+
+def read(file: FilePath | None) -> Cluster:
+    """What a cluster file says.
+
+    Raises:
+        InputError: it cannot be read, or has a key that is not known; says where.
+    """
+    return of_document(read_document(file)) if file is not None else Cluster()
+
+
+def of_document(document: Document) -> Cluster:
+    """The same from what was read already. Pure.
+
+    Raises:
+        InputError: a key is not known, or has no mapping; names all of them.
+    """
+    source = document_layer(document, Source.DEFAULTS)
+    reading = _Reading(Resolved(document.data, (source,)))
+    for key, value in document.data.items():
+        reading.take(key, value)
+    if reading.problems:
+        raise fail(reading.problems)
+    layer = Layer(reading.data, reading.values, reading.keys)
+    return Cluster(document.name, layer, reading.aliases["model_paths"], reading.aliases["containers"],
+                   tuple(reading.notes))  # fmt: skip
+
+
+class _Reading:
+    def __init__(self, resolved: Resolved) -> None:
+        self.resolved = resolved
+        self.data: dict[str, Any] = {}
+        self.values: dict[Path, Origin] = {}
+        self.keys: dict[Path, Origin] = {}
+        self.aliases: dict[str, dict[str, str]] = {name: {} for name in ALIASES}
+        self.notes: list[str] = []
+        self.problems: list[Problem] = []
+
+    def take(self, key: str, value: Any) -> None:
+        if key == "cluster" and isinstance(value, dict):
+            for inner, below in value.items():
+                if inner in NESTED:
+                    self.put(NESTED[inner], ("cluster", inner), below)
+                else:
+                    self.refuse(("cluster", inner), list(NESTED))
+        elif key in ALIASES:
+            self.alias(key, value)
+        elif key in USED:
+            self.put(USED[key], (key,), value)
+        elif key in IGNORED:
+            if key != "cluster":
+                self.notes.append(f"{self.resolved.key((key,)).text}: `{key}` is not used: {IGNORED[key]}")
+        else:
+            self.refuse((key,), [*USED, *ALIASES, *IGNORED])
+
+    def refuse(self, at: Path, known: list[str]) -> None:
+        origin = self.resolved.key(at)
+        inside = f" in `{at[0]}`" if len(at) > 1 else ""
+        hint = did_you_mean(str(at[-1]), known) or f"known: {', '.join(sorted(known))}"
+        self.problems.append(
+            Problem(origin.where, f"unknown key {str(at[-1])!r}{inside}", hint, (origin.line, origin.column))
+        )
+
+    def alias(self, key: str, value: Any) -> None:
+        origin = self.resolved.key((key,))
+        if not isinstance(value, dict):
+            self.problems.append(Problem(origin.where, f"`{key}` must be a mapping of names to paths", ""))
+            return
+        for name, path in value.items():
+            if isinstance(path, str) and path:
+                self.aliases[key][str(name)] = str(path)
+            else:
+                at = self.resolved.key((key, name))
+                self.problems.append(Problem(at.where, f"`{key}.{name}` must be a path", "", (at.line, at.column)))
+
+    def put(self, to: Path, at: Path, value: Any) -> None:
+        if value is None:
+            return
+        below = self.data
+        for part in to[:-1]:
+            below = below.setdefault(str(part), {})
+        below[str(to[-1])] = value
+        size = len(at)
+        for layer in self.resolved.layers:
+            for marks, own in ((layer.values, self.values), (layer.keys, self.keys)):
+                own.update({(*to, *path[size:]): origin for path, origin in marks.items() if path[:size] == at})

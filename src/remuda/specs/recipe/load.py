@@ -1,0 +1,187 @@
+"""From a recipe, or a deployment of our own, and the cluster file to checked deployments."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path as FilePath
+from typing import TYPE_CHECKING, Any
+
+from pydantic import ValidationError
+
+from remuda.base.errors import InputError
+from remuda.specs.deployment import DeploymentSpec
+from remuda.specs.document import fail
+from remuda.specs.faults import problems_of
+from remuda.specs.load import Loaded, read_document
+from remuda.specs.recipe import normal
+from remuda.specs.recipe.cluster import Cluster
+from remuda.specs.recipe.variants import Variant, lay, variants
+from remuda.specs.resolve import Layer, Resolved, Source, document_layer, override_layer
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from remuda.specs.document import Document
+    from remuda.specs.resolve import Override
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """One deployment of a file, checked.
+
+    Args:
+        loaded: the spec, and where each value came from.
+        selector: what names it in its file; empty where the file holds one.
+        notes: what was read and is not used, a sentence each.
+        derived: dotted path -> why, for values that nobody said.
+    """
+
+    loaded: Loaded[DeploymentSpec]
+    selector: str = ""
+    notes: tuple[str, ...] = ()
+    derived: dict[str, str] | None = None
+
+
+def split_target(target: str) -> tuple[FilePath, str]:
+    """File and selector of `recipe.yaml:selector`; a file whose name has a colon is a file."""
+    file = FilePath(target).expanduser()
+    if ":" not in file.name or file.exists():
+        return file, ""
+    name, _, selector = target.rpartition(":")
+    return FilePath(name).expanduser(), selector
+
+
+def load_recipes(
+    target: str,
+    overrides: Sequence[Override] = (),
+    unset: Sequence[str] = (),
+    *,
+    cluster: Cluster | None = None,
+    backend: str = "",
+) -> list[Recipe]:
+    """All deployments that `target` names.
+
+    Args:
+        target: `FILE` or `FILE:SELECTOR`.
+        overrides: from the command line, in the words of the file.
+        unset: dotted paths to take out of it.
+        cluster: what the cluster file says.
+        backend: type of the backend, where the command line chooses it.
+
+    Raises:
+        InputError: something is wrong; says where, and names all problems of the first recipe that has any.
+    """
+    file, selector = split_target(target)
+    return build(read_document(file), selector, overrides, unset, cluster=cluster, backend=backend)
+
+
+def build(
+    document: Document,
+    selector: str = "",
+    overrides: Sequence[Override] = (),
+    unset: Sequence[str] = (),
+    *,
+    cluster: Cluster | None = None,
+    backend: str = "",
+) -> list[Recipe]:
+    """The same from what was read already. Pure.
+
+    Raises:
+        InputError: as for `load_recipes`.
+    """
+    said = document_layer(document, Source.FILE)
+    try:
+        chosen = variants(said, selector)
+    except InputError as error:
+        raise InputError(error.message, hint=error.hint, where=error.where or document.name) from error
+    return [_one(document.name, one, overrides, unset, cluster or Cluster(), backend) for one in chosen]
+
+
+def _one(
+    name: str, variant: Variant, overrides: Sequence[Override], unset: Sequence[str], cluster: Cluster, backend: str
+) -> Recipe:
+    resolved = _changed(variant.resolved, overrides, unset, name)
+    is_ours = str(resolved.data.get("kind", "")) == "deployment"
+    read = normal.Normal(Layer(resolved.data)) if is_ours else normal.normalise(resolved)
+    own = [*resolved.layers] if is_ours else [read.layer]
+    data = resolved.data if is_ours else read.layer.data
+    low = _fitting(cluster.layer, data, backend, is_ours=is_ours)
+    full = _with_backend(lay(low.data, data), backend, is_ours=is_ours)
+    final = Resolved(full, (low, *own))
+    try:
+        spec = DeploymentSpec.model_validate(full)
+    except ValidationError as error:
+        problems = problems_of(error, DeploymentSpec, final)
+        raise fail([read.in_their_words(problem) for problem in problems]) from error
+    spec, derived = with_aliases(spec, cluster)
+    loaded = Loaded(spec, "deployment", name, final)
+    return Recipe(loaded, variant.selector, (*cluster.notes, *read.notes), derived)
+
+
+def _changed(resolved: Resolved, overrides: Sequence[Override], unset: Sequence[str], name: str) -> Resolved:
+    layer = override_layer(overrides)
+    data = lay(resolved.data, layer.data)
+    for text in unset:
+        path = text.split(".")
+        inner: Any = data
+        for part in path[:-1]:
+            inner = inner.get(part) if isinstance(inner, dict) else None
+        if not isinstance(inner, dict) or path[-1] not in inner:
+            raise InputError(f"--unset {text}: {name} does not say {text!r}", hint="keys are written with dots between")
+        del inner[path[-1]]
+    return Resolved(data, (*resolved.layers, layer))
+
+
+def _fitting(low: Layer, data: dict[str, Any], backend: str, *, is_ours: bool) -> Layer:
+    """What the cluster file says, without its Slurm where the deployment runs on this machine."""
+    said = data.get("backend")
+    kind = backend or (str(said.get("type", "local")) if isinstance(said, dict) else str(said or "local"))
+    if (is_ours or backend) and kind == "local":
+        return Layer({key: value for key, value in low.data.items() if key != "backend"}, low.values, low.keys)
+    return low
+
+
+def _with_backend(data: dict[str, Any], backend: str, *, is_ours: bool) -> dict[str, Any]:
+    said = data.get("backend")
+    if isinstance(said, str):
+        said = {"type": said}
+    kind = backend or (str((said or {}).get("type", "local" if is_ours else "slurm")))
+    if kind == "local" and (backend or said is None):
+        endpoint = said if isinstance(said, dict) and said.get("type") == "local" else {}
+        return {**data, "backend": {**endpoint, "type": "local"}}
+    return {**data, "backend": {**(said or {}), "type": kind}}
+
+
+def with_aliases(spec: DeploymentSpec, cluster: Cluster) -> tuple[DeploymentSpec, dict[str, str]]:
+    """The spec with paths in place of the cluster file's names for them, and which name each was."""
+    derived: dict[str, str] = {}
+
+    def meant(path: str, value: str | None, names: Any, what: str) -> str | None:
+        if value is None or value not in names:
+            return value
+        derived[path] = f"{cluster.name}, {what} {value!r}"
+        return str(names[value])
+
+    model = spec.model.model_copy(
+        update={"path": meant("model.path", spec.model.path, cluster.models, "model"),
+                "name": spec.model.name or _model_name(spec.model.path)}
+    )  # fmt: skip
+    if spec.model.name is None:
+        derived["model.name"] = "derived from model.path"
+    update: dict[str, Any] = {
+        "model": model,
+        "container": meant("container", spec.container, cluster.containers, "container"),
+        "roles": spec.roles.model_copy(
+            update={
+                name: role.model_copy(
+                    update={"container": meant(f"roles.{name}.container", role.container, cluster.containers, "image")}
+                )
+                for name, role in spec.by_name().items()
+            }
+        ),
+    }
+    return spec.model_copy(update=update), derived
+
+
+def _model_name(path: str) -> str:
+    return path.removeprefix("hf:").rstrip("/").rpartition("/")[2] or path

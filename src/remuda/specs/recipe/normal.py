@@ -1,0 +1,218 @@
+"""A recipe as a deployment: its keys moved to where ours are, each with the place where the user wrote it. Pure."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Final
+
+from remuda.base.text import did_you_mean
+from remuda.specs.document import Problem, fail
+from remuda.specs.fields import dotted, lookup
+from remuda.specs.recipe.words import Fate, Word, words_of
+from remuda.specs.resolve import Layer
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from remuda.specs.document import Path
+    from remuda.specs.resolve import Origin, Resolved
+
+_ROUTERS: Final = {"sglang": "sglang-router", "vllm": "vllm-router"}
+"""Frontends whose name means their router in version 1."""
+
+
+@dataclass(frozen=True)
+class Normal:
+    """A recipe in our words.
+
+    Args:
+        layer: values, and where each was written.
+        theirs: our path -> the recipe's, where they differ.
+        notes: what was read and is not used, a sentence each.
+    """
+
+    layer: Layer
+    theirs: Mapping[Path, Path] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+
+    def in_their_words(self, problem: Problem) -> Problem:
+        """The same problem with the keys as the user wrote them."""
+
+        def translated(match: re.Match[str]) -> str:
+            path: Path = tuple(match.group(1).split("."))
+            for end in range(len(path), 0, -1):
+                if path[:end] in self.theirs:
+                    return f"`{dotted((*self.theirs[path[:end]], *path[end:]))}`"
+            return match.group(0)
+
+        return replace(problem, message=re.sub(r"`([\w.]+)`", translated, problem.message))
+
+
+def version_of(resolved: Resolved) -> int:
+    """The version of a recipe: 2 where it says so, else 1.
+
+    Raises:
+        InputError: it says another.
+    """
+    said = resolved.data.get("schema")
+    if said is None or str(said) in ("1", "2"):
+        return int(str(said or 1))
+    origin = resolved.origin(("schema",))
+    raise fail([Problem(origin.where, f"`schema` must be 1 or 2, not {said!r}", "")])
+
+
+def normalise(resolved: Resolved) -> Normal:
+    """A recipe of either version in our words.
+
+    Raises:
+        InputError: keys that no recipe has, or that cannot be used; says where, and names all of them.
+    """
+    version = version_of(resolved)
+    reading = _Reading(resolved, words_of(version))
+    reading.read(resolved.data, ())
+    if reading.problems:
+        raise fail(reading.problems)
+    if version == 1:
+        _older_meanings(reading)
+    plane = lookup(reading.data, ("dynamo", "request_plane"))
+    if str(plane) == "http":
+        reading.data["dynamo"]["request_plane"] = "tcp"
+        reading.notes.append("dynamo.request_plane is http, which Dynamo has no more: tcp is used")
+    return Normal(Layer(reading.data, reading.values, reading.keys), reading.theirs, tuple(reading.notes))
+
+
+class _Reading:
+    """Moves keys one by one."""
+
+    def __init__(self, resolved: Resolved, words: tuple[Word, ...]) -> None:
+        self.resolved, self.words = resolved, words
+        self.by_path = {word.path: word for word in words}
+        self.data: dict[str, Any] = {"kind": "deployment"}
+        self.values: dict[Path, Origin] = {}
+        self.keys: dict[Path, Origin] = {}
+        self.theirs: dict[Path, Path] = {}
+        self.notes: list[str] = []
+        self.problems: list[Problem] = []
+
+    def read(self, data: Mapping[str, Any], path: Path) -> None:
+        for key, value in data.items():
+            at = (*path, key)
+            word = self.by_path.get(tuple(map(str, at)))
+            is_inner = any(word.path[: len(at)] == at and len(word.path) > len(at) for word in self.words)
+            if is_inner and isinstance(value, dict) and (word is None or word.fate is not Fate.USED):
+                self.read(value, at)
+            elif word is None:
+                self.refuse(at, is_inner=is_inner)
+            else:
+                self.take(word, at, value)
+
+    def refuse(self, at: Path, *, is_inner: bool) -> None:
+        origin = self.resolved.key(at)
+        size = len(at)
+        if is_inner:
+            sentence, hint = f"`{dotted(at)}` must be a mapping", ""
+        else:
+            known = sorted({word.path[size - 1] for word in self.words if word.path[: size - 1] == at[:-1]
+                            and len(word.path) >= size})  # fmt: skip
+            inside = f" in `{dotted(at[:-1])}`" if at[:-1] else ""
+            sentence = f"unknown key {str(at[-1])!r}{inside}"
+            hint = did_you_mean(str(at[-1]), known) or f"known: {', '.join(known)}"
+        self.problems.append(Problem(origin.where, sentence, hint, (origin.line, origin.column)))
+
+    def take(self, word: Word, at: Path, value: Any) -> None:
+        origin = self.resolved.key(at)
+        if word.fate is Fate.REFUSED:
+            sentence = f"`{dotted(at)}` cannot be used: {word.why}"
+            self.problems.append(Problem(origin.where, sentence, "", (origin.line, origin.column)))
+        elif word.fate is Fate.IGNORED:
+            if at != ("schema",):
+                self.notes.append(f"{origin.text}: `{dotted(at)}` is not used: {word.why}")
+        elif value is not None:
+            self.put(word.to, at, value)
+
+    def put(self, to: Path, at: Path, value: Any) -> None:
+        """A value, and what is below it, at its new place."""
+        if at == ("extra_mount",):
+            value = self.mounts(at, value)
+        below = self.data
+        for part in to[:-1]:
+            inner = below.get(str(part))
+            if not isinstance(inner, dict):
+                inner = below[str(part)] = {}
+            below = inner
+        old = below.get(str(to[-1]))
+        below[str(to[-1])] = {**old, **value} if isinstance(old, dict) and isinstance(value, dict) else value
+        if to != at:
+            self.theirs[to] = at
+        size = len(at)
+        for layer in self.resolved.layers:
+            for marks, own in ((layer.values, self.values), (layer.keys, self.keys)):
+                own.update({(*to, *path[size:]): origin for path, origin in marks.items() if path[:size] == at})
+
+    def mounts(self, at: Path, value: Any) -> dict[str, str]:
+        """`[host:container]` as a mapping."""
+        found: dict[str, str] = {}
+        for index, item in enumerate(value if isinstance(value, list) else [value]):
+            host, colon, inside = str(item).partition(":")
+            if not colon or not host or not inside:
+                origin = self.resolved.origin((*at, index))
+                sentence = f"`{dotted(at)}` has {str(item)!r}, which is no mount"
+                self.problems.append(Problem(origin.where, sentence, "write /on/the/node:/inside"))
+            found[host] = inside
+        return found
+
+
+def _older_meanings(reading: _Reading) -> None:
+    """What version 1 says by values that mean something else here."""
+    data = reading.data
+    engine = data.setdefault("engine", {})
+    if isinstance(engine, dict):
+        engine.setdefault("type", "sglang")
+        _only_own_flags(reading, str(engine["type"]))
+        if _says_null(reading.resolved, ("backend", "connector")):
+            engine["connector"] = "none"
+            reading.values["engine", "connector"] = reading.resolved.key(("backend", "connector"))
+    roles = data.get("roles", {})
+    decode, prefill = roles.get("decode"), roles.get("prefill")
+    if isinstance(decode, dict) and isinstance(prefill, dict) and str(decode.get("nodes")) == "0":
+        decode["nodes"] = "colocate"
+    _apart_or_together(roles)
+    frontend = data.get("frontend")
+    if isinstance(frontend, dict):
+        kind = str(frontend.get("type", ""))
+        if kind in _ROUTERS:
+            frontend["type"] = _ROUTERS[kind]
+        extra = frontend.get("replicas")
+        if extra is not None and str(extra).isdigit():
+            several = lookup(reading.resolved.data, ("frontend", "enable_multiple_frontends"))
+            frontend["replicas"] = 1 if str(several).lower() == "false" else int(str(extra)) + 1
+
+
+def _apart_or_together(roles: dict[str, Any]) -> None:
+    """A recipe may name flags of roles that have no nodes: such a role does not work."""
+    apart = any("nodes" in roles.get(name, {}) for name in ("prefill", "decode"))
+    for name in ("agg",) if apart else ("prefill", "decode"):
+        role = roles.get(name)
+        if isinstance(role, dict) and not role.keys() & {"nodes", "workers", "gpus"}:
+            del roles[name]
+
+
+def _only_own_flags(reading: _Reading, engine: str) -> None:
+    backend = reading.resolved.data.get("backend")
+    for key in backend if isinstance(backend, dict) else ():
+        other = str(key).removesuffix("_config")
+        if str(key).endswith("_config") and key != "kv_events_config" and other != engine:
+            origin = reading.resolved.key(("backend", key))
+            sentence = f"`backend.{key}` has flags of {other}, and the engine is {engine}"
+            raise fail([Problem(origin.where, sentence, f"say backend.type: {other}, or call it {engine}_config")])
+
+
+def _says_null(resolved: Resolved, path: Path) -> bool:
+    for layer in reversed(resolved.layers):
+        found: Any = layer.data
+        for part in path[:-1]:
+            found = found.get(part) if isinstance(found, dict) else None
+        if isinstance(found, dict) and path[-1] in found:
+            return found[path[-1]] is None
+    return False

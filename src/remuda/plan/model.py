@@ -282,6 +282,8 @@ class Group(Frozen):
     """None: an allocation that its time limit ends is replaced after its end."""
     quorum: int = 0
     """Of a gang: with so many ranks it goes on, degraded, while others come back. 0: with all of them."""
+    after: tuple[str, ...] = ()
+    """Groups that must be ready before a task of this one has its first attempt, and that end after it."""
 
 
 class Endpoint(Frozen):
@@ -327,6 +329,8 @@ class Workload(Frozen):
     """Successors follow each other for so long after it was brought up; then it is taken down. 0: no successors."""
     idle_timeout_s: float = 0.0
     """It is taken down when nothing was asked of its endpoint for so long. 0: never."""
+    ends_with: str | None = None
+    """Name of the group whose end, well or not, is the end of the workload; it is never replaced."""
 
     def group(self, name: str) -> Group:
         """The group of that name.

@@ -91,6 +91,12 @@ class Command(Frozen):
     """Absolute paths that must be there on the node -> what each is: without them nothing is started."""
     outside: bool = False
     """The server is started by the scheduler, so it is no descendant of the node program."""
+    image: str = ""
+    """Container image that it runs in, a file or a registry's; its backend starts it there. Empty: none."""
+    mounts: tuple[str, ...] = ()
+    """Absolute paths that are in the image what they are outside."""
+    workdir: str = ""
+    """Where it starts in the image; empty: where the image says."""
 
 
 class Listen(Frozen):

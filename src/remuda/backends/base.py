@@ -21,16 +21,10 @@ if TYPE_CHECKING:
 class Feature(StrEnum):
     """What a backend can do beyond the common verbs; listed, never guessed."""
 
-    GPUS = auto()
-    """Hands out GPUs."""
     EXCLUDE_NODES = auto()
     """Can be told where not to run."""
-    ARRAYS = auto()
-    """Many tasks in one call."""
     POOLS = auto()
     """Has several places to choose from."""
-    REPORTS_BY_FILE = auto()
-    """Run directories are on a file system that the host sees."""
 
 
 @dataclass(frozen=True, order=True)

@@ -1,12 +1,17 @@
-"""Lists of hosts as Slurm writes them, `node[001-003,7],gpu5`, taken apart. Pure."""
+"""Lists of hosts as Slurm writes them, `node[001-003,7],gpu5`: taken apart, and written short. Pure."""
 
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from itertools import product
 from math import prod
+from typing import TYPE_CHECKING
 
 from remuda.base.errors import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 MOST = 100_000
 """More names than any cluster has: a slip of the pen must not fill the memory."""
@@ -15,6 +20,7 @@ _ITEM = re.compile(r"(?:[\w.-]+|\[[\d,\s-]+\])+", re.ASCII)
 _PART = re.compile(r"\[([^\]]*)\]|([^\[]+)")
 _RANGE = re.compile(r"(\d+)(?:-(\d+))?", re.ASCII)
 _COMMA = re.compile(r",(?![^\[]*\])")
+_LAST_NUMBER = re.compile(r"^(.*?)(\d+)(\D*)$")
 
 
 def expand(text: str) -> tuple[str, ...]:
@@ -36,6 +42,43 @@ def expand(text: str) -> tuple[str, ...]:
     if not names:
         raise InputError("the list of nodes is empty", hint=_HINT)
     return tuple(names)
+
+
+def compress(names: Iterable[str]) -> str:
+    """The short form of a set of names, as Slurm writes it: sorted, ranges where numbers follow each other."""
+    groups: dict[tuple[str, str, int], set[int]] = defaultdict(set)
+    plain: set[str] = set()
+    for name in names:
+        match = _LAST_NUMBER.match(name)
+        if match is None:
+            plain.add(name)
+            continue
+        prefix, digits, suffix = match.groups()
+        # A number without leading zeros is of no width: 9 and 10 are one range, 09 and 010 are none.
+        width = len(digits) if digits.startswith("0") and len(digits) > 1 else 0
+        groups[prefix, suffix, width].add(int(digits))
+    written = [(name, name) for name in plain]
+    for (prefix, suffix, width), numbers in groups.items():
+        written.append((f"{prefix}{suffix}", f"{prefix}{_ranges(sorted(numbers), width)}{suffix}"))
+    return ",".join(text for _, text in sorted(written))
+
+
+def compress_numbers(numbers: Iterable[int]) -> str:
+    """`0-7,9` of a set of numbers, as array indices are written."""
+    return _ranges(sorted(set(numbers)), 0, brackets=False)
+
+
+def _ranges(numbers: list[int], width: int, *, brackets: bool = True) -> str:
+    spans: list[list[int]] = []
+    for number in numbers:
+        if spans and number == spans[-1][1] + 1:
+            spans[-1][1] = number
+        else:
+            spans.append([number, number])
+    texts = [f"{low:0{width}}" if low == high else f"{low:0{width}}-{high:0{width}}" for low, high in spans]
+    if not brackets or (len(texts) == 1 and "-" not in texts[0]):
+        return ",".join(texts)
+    return f"[{','.join(texts)}]"
 
 
 def _numbers(inside: str, text: str) -> list[str]:

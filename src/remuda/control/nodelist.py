@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from remuda.backends.slurm.hostlist import compress
 from remuda.base.errors import InputError
-from remuda.base.hostlist import expand
+from remuda.base.hostlist import compress, expand
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

@@ -25,6 +25,7 @@ from remuda.control.settle import (
     with_port,
 )
 from remuda.control.sweep import EndingView, StrayView, endings, sweep
+from remuda.plan import order
 from remuda.plan.model import Kind, Role, Workload
 from remuda.store import ops
 from remuda.store.rows import WorkloadRow
@@ -135,6 +136,7 @@ class Service(Lookout):
             if backend and backend not in self.supervisor.backends:
                 known = ", ".join(sorted(self.supervisor.backends))
                 raise InputError(f"this host has no backend {backend!r}", hint=f"known: {known}")
+        order.check(workload)
         for group in workload.groups:
             check_count(workload, group.name, group.count)
         self._check_alone(workload)

@@ -1,19 +1,29 @@
-"""Where the members of a replica call its first node: everybody who reaches the port may knock, few know the key."""
+"""Where the other nodes call the first one, and how: everybody who reaches the port may knock, few know the key."""
 
 from __future__ import annotations
 
+import contextlib
 import itertools
+import json
+import os
 import secrets
+import select
 import socket
+import time
 from typing import TYPE_CHECKING, Any
 
+from remuda.node import private
 from remuda.node.gang import Line
+from remuda.node.launch import node_name, own_address
 from remuda.wire.gate import ACCEPTS, OUT_OF_DESCRIPTORS, PAUSE_S, Gate, Limits
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
 LIMITS = Limits(number=64, seconds=10.0, bytes=4096)
+MEET_S = 60.0
+"""How long the first node is looked for."""
 
 
 class Door:
@@ -39,6 +49,18 @@ class Door:
     def port(self) -> int:
         """That it listens on."""
         return int(self._listener.getsockname()[1])
+
+    def announce(self, file: Path, host_file: str, **more: Any) -> None:
+        """Write where to call and with which key into a file that its owner alone can read, see `call`.
+
+        Raises:
+            OSError: it cannot be written.
+        """
+        hosts = [own_address(host_file), os.uname().nodename]
+        draft = file.with_name(f".{file.name}.{os.getpid()}")
+        with private.open_new(draft) as opened:
+            opened.write(json.dumps({"port": self.port, "key": self.key, "hosts": hosts, **more}))
+        draft.replace(file)
 
     def waits_for(self, now: float) -> list[int]:
         """Descriptors that may have news."""
@@ -96,3 +118,45 @@ class Door:
         self._listener.close()
         for line in self._gate.everybody():
             self._send_away(line)
+
+
+def call(file: Path, **more: Any) -> tuple[Line, dict[str, Any]] | None:
+    """The line to the first node that `announce` wrote of, and all that it wrote; None when it cannot be had.
+
+    Args:
+        file: may appear, and change, while this waits.
+        more: is said with the key.
+    """
+    until = time.monotonic() + MEET_S
+    while time.monotonic() < until:
+        try:
+            told: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+            for host in dict.fromkeys([os.environ.get("SLURM_LAUNCH_NODE_IPADDR", ""), *told["hosts"]]):
+                line = _dial(host, int(told["port"])) if host else None
+                if line is not None:
+                    line.say({"key": told["key"], "node": node_name(os.environ), **more})
+                    if _is_taken_in(line, until):
+                        return line, told
+        except (OSError, ValueError, KeyError):
+            pass  # the file system may be behind
+        time.sleep(0.2)
+    return None
+
+
+def _dial(host: str, port: int) -> Line | None:
+    try:
+        return Line(socket.create_connection((host, port), timeout=5))
+    except OSError:
+        return None
+
+
+def _is_taken_in(line: Line, until: float) -> bool:
+    """Whether the first node has said something; it may hang up instead, where strangers crowd its door."""
+    poll = select.poll()
+    poll.register(line.socket, select.POLLIN)
+    if line.is_open and poll.poll(max(0.0, until - time.monotonic()) * 1000):
+        with contextlib.suppress(OSError):
+            if line.socket.recv(1, socket.MSG_PEEK):
+                return True
+    line.close()
+    return False

@@ -7,18 +7,16 @@ nothing on it for a while looks by himself whether another allocation counts, an
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import select
-import socket
 import sys
 import threading
 import time
 from pathlib import Path
-from typing import Any
 
 from remuda.node import gang
 from remuda.node.claim import CLAIM
+from remuda.node.door import call
 from remuda.node.fence import Fence
 from remuda.node.jobs import Job
 from remuda.node.launch import node_name
@@ -30,7 +28,6 @@ GUARDS = "guards"
 """Directory in the run directory: `NODE.here`, `NODE.lost`, `NODE.ended`."""
 MEETING = "guards.json"
 """In the run directory, readable for its owner only: where the first node listens, the key, and who counts there."""
-MEET_S = 60.0
 WORRY_S = 8.0
 """A silence after which a guard looks at the fence file by itself. Not earlier: a thousand guards would keep the file
 system busy."""
@@ -165,24 +162,5 @@ class Watch:
 
 def meet(folder: Path) -> tuple[gang.Line, ProcessId] | None:
     """The line to the first node and the process that counts there; None when it cannot be had."""
-    until = time.monotonic() + MEET_S
-    while time.monotonic() < until:
-        try:
-            told: dict[str, Any] = json.loads((folder / MEETING).read_text(encoding="utf-8"))
-            own = ProcessId(**told["process"])
-            for host in dict.fromkeys([os.environ.get("SLURM_LAUNCH_NODE_IPADDR", ""), *told["hosts"]]):
-                line = _dial(host, int(told["port"])) if host else None
-                if line is not None:
-                    line.say({"key": told["key"], "node": node_name(os.environ)})
-                    return line, own
-        except (OSError, ValueError, KeyError, TypeError):
-            pass  # the file system may be behind
-        time.sleep(0.2)
-    return None
-
-
-def _dial(host: str, port: int) -> gang.Line | None:
-    try:
-        return gang.Line(socket.create_connection((host, port), timeout=5))
-    except OSError:
-        return None
+    met = call(folder / MEETING)
+    return (met[0], ProcessId(**met[1]["process"])) if met is not None else None

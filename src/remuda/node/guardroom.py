@@ -9,17 +9,15 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import secrets
 import select
-import socket
 import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from remuda.node import gang
+from remuda.node.door import Door
 from remuda.node.guard import MEETING
-from remuda.node.launch import own_address
 from remuda.node.process import adopt_orphans
 from remuda.node.signals import ENDING, Signals
 from remuda.wire.child import ChildSpec
@@ -32,8 +30,6 @@ FAREWELL_S = 5.0
 """So long the guards have to say that nothing is left."""
 REPLACEMENTS = 3
 """So often a guard that died is started again on one node: each is a step of the scheduler's."""
-STRANGERS, STRANGER_S, GREETING_BYTES = 64, 10.0, 1024
-"""What is borne of those that have not said the key: how many, how long, how much."""
 _USERS = ("SLURM_MEM_PER", "SLURM_CPUS_PER", "SLURM_NTASKS", "SLURM_GPUS", "SLURM_GPU_", "SLURM_TRES", "SLURM_GRES",
           "SLURM_DISTRIBUTION", "SLURM_CPU_BIND", "SLURM_MEM_BIND", "SLURM_HINT", "SLURM_THREADS", "SLURM_EXCLUSIVE",
           "SLURM_STEP", "SLURM_OVERCOMMIT", "SLURM_WHOLE", "SLURM_EXACT", "SLURM_CORE_SPEC")  # fmt: skip
@@ -55,38 +51,6 @@ def step_words(nodes: int, only: str = "") -> list[str]:
     ]  # fmt: skip
 
 
-class _Stranger:
-    """Who has called and not said the key yet."""
-
-    def __init__(self, connection: socket.socket) -> None:
-        connection.setblocking(False)
-        self.socket = connection
-        self.until = time.monotonic() + STRANGER_S
-        self.is_over = False
-        self._said = b""
-
-    def greeting(self) -> dict[str, object] | None:
-        """The first line, once it is there. Over: it said too much, too late, or hung up."""
-        try:
-            data = self.socket.recv(GREETING_BYTES)
-        except BlockingIOError:
-            self.is_over = time.monotonic() > self.until
-            return None
-        except OSError:
-            data = b""
-        self._said += data
-        line, ends, _ = self._said.partition(b"\n")
-        self.is_over = not data or len(self._said) > GREETING_BYTES or (not ends and time.monotonic() > self.until)
-        if not ends:
-            return None
-        try:
-            told = json.loads(line)
-        except ValueError:
-            told = None
-        self.is_over = not isinstance(told, dict)
-        return told if isinstance(told, dict) else None
-
-
 class Guardroom:
     """The lines to all guards of one attempt.
 
@@ -102,10 +66,7 @@ class Guardroom:
             raise ValueError("the child document has no guards")
         self._guard, self._host_file = spec.guard, spec.host_file
         self._signals, self._cleanup = Signals(), adopt_orphans()
-        self._key = secrets.token_hex(16)
-        self._listener = socket.create_server(("0.0.0.0", 0))  # noqa: S104 - the other nodes must reach it
-        self._listener.setblocking(False)
-        self._strangers: list[_Stranger] = []
+        self._door = Door("0.0.0.0")  # noqa: S104 - the other nodes must reach it
         self._lines: dict[str, gang.Line] = {}
         self._steps: list[subprocess.Popen[bytes]] = []
         self._died: dict[str, int] = {}
@@ -117,7 +78,7 @@ class Guardroom:
 
     def run(self) -> int:
         """Until it is asked to end, or the step of the guards has ended and none of them is left."""
-        self._write_meeting()
+        self._door.announce(self._folder / MEETING, self._host_file, process=vars(identify(os.getppid())))
         for name in [name for name in os.environ if name.startswith(_USERS)]:
             del os.environ[name]
         if why := self._start(step_words(self._nodes)):
@@ -139,24 +100,14 @@ class Guardroom:
             return f"cannot start srun: {error}"
         return ""
 
-    def _write_meeting(self) -> None:
-        hosts = [own_address(self._host_file), os.uname().nodename]
-        port = self._listener.getsockname()[1]
-        told = {"port": port, "key": self._key, "hosts": hosts, "process": vars(identify(os.getppid()))}
-        draft = self._folder / f".{MEETING}.{os.getpid()}"
-        with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
-            file.write(json.dumps(told))
-        draft.replace(self._folder / MEETING)
-
     def _turn(self) -> None:
         poll = select.poll()
-        callers = [one.socket for one in self._strangers] + [line.socket for line in self._lines.values()]
-        for fd in (self._signals.fd, *(one.fileno() for one in (self._listener, *callers))):
+        lines = [line.socket.fileno() for line in self._lines.values()]
+        for fd in (self._signals.fd, *self._door.waits_for(time.monotonic()), *lines):
             poll.register(fd, select.POLLIN)
         poll.poll(500)
-        self._accept()
-        self._greet()
         now = time.monotonic()
+        self._greet(now)
         stood_still = now - self._turned_at > self._guard.silence_s / 4
         self._turned_at = now
         for name, line in list(self._lines.items()):
@@ -175,28 +126,15 @@ class Guardroom:
             for line in self._lines.values():
                 line.say({})
 
-    def _accept(self) -> None:
-        """Take in who calls; more than can be borne wait in the kernel's queue, or are sent away by it."""
-        # Nobody is there, or there are no descriptors left: those that are here go on.
-        with contextlib.suppress(OSError):
-            while len(self._strangers) < STRANGERS:
-                self._strangers.append(_Stranger(self._listener.accept()[0]))
-
-    def _greet(self) -> None:
-        waiting: list[_Stranger] = []
-        for one in self._strangers:
-            told = one.greeting()
-            if told is not None and secrets.compare_digest(str(told.get("key", "")).encode(), self._key.encode()):
-                name = str(told.get("node", ""))
-                if name in self._lines:
-                    self._lines.pop(name).close()
-                self._lines[name] = gang.Line(one.socket)
-                self._say({"here": name})
-            elif told is not None or one.is_over:
-                one.socket.close()
-            else:
-                waiting.append(one)
-        self._strangers = waiting
+    def _greet(self, now: float) -> None:
+        """Take in the guards that have called, and answer: who hears nothing was crowded out, and calls again."""
+        for line, told in self._door.newcomers(now):
+            name = str(told.get("node", ""))
+            if name in self._lines:
+                self._lines.pop(name).close()
+            self._lines[name] = line
+            line.say({})
+            self._say({"here": name})
 
     def _lose(self, name: str, why: str) -> None:
         """Nothing more is said to it, so that it ends what it has not ended yet."""

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
-import json
 import os
 import select
-import socket
 import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from remuda.node import gang, scratch
-from remuda.node.launch import NotHere, node_name
+from remuda.node.door import call
+from remuda.node.launch import NotHere
 from remuda.node.ports import PortClaim, PortTaken, UnsafeDirectory
 from remuda.node.process import adopt_orphans
 from remuda.node.signals import ENDING, Signals
@@ -25,8 +23,6 @@ if TYPE_CHECKING:
 
     from remuda.node.process import Cleanup
 
-MEET_S = 60.0
-"""How long the first node is looked for."""
 GRACE_S = 5.0
 
 
@@ -64,40 +60,8 @@ def main(arguments: list[str]) -> int:
 
 def meet(folder: Path) -> gang.Line | None:
     """The line to the first node; None when it cannot be had."""
-    until = time.monotonic() + MEET_S
-    while time.monotonic() < until:
-        try:
-            told: dict[str, Any] = json.loads((folder / gang.MEETING).read_text(encoding="utf-8"))
-            for host in dict.fromkeys([os.environ.get("SLURM_LAUNCH_NODE_IPADDR", ""), *told["hosts"]]):
-                line = _dial(host, int(told["port"])) if host else None
-                if line is not None:
-                    rank = int(os.environ.get("SLURM_PROCID", "0")) + 1
-                    line.say({"key": told["key"], "node": node_name(os.environ), "rank": rank})
-                    if _is_taken_in(line, until):
-                        return line
-        except (OSError, ValueError, KeyError):
-            pass  # the file system may be behind
-        time.sleep(0.2)
-    return None
-
-
-def _dial(host: str, port: int) -> gang.Line | None:
-    try:
-        return gang.Line(socket.create_connection((host, port), timeout=5))
-    except OSError:
-        return None
-
-
-def _is_taken_in(line: gang.Line, until: float) -> bool:
-    """Whether the first node has said something; it may hang up instead, where strangers crowd its door."""
-    poll = select.poll()
-    poll.register(line.socket, select.POLLIN)
-    if line.is_open and poll.poll(max(0.0, until - time.monotonic()) * 1000):
-        with contextlib.suppress(OSError):
-            if line.socket.recv(1, socket.MSG_PEEK):
-                return True
-    line.close()
-    return False
+    met = call(folder / gang.MEETING, rank=int(os.environ.get("SLURM_PROCID", "0")) + 1)
+    return met[0] if met is not None else None
 
 
 def _wait(fd: int, line: gang.Line) -> None:

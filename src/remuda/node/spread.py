@@ -6,8 +6,6 @@ members are here ─▶ (Ray's head) ─▶ members are told what to run ─▶ 
 from __future__ import annotations
 
 import contextlib
-import json
-import os
 import select
 import socket
 import subprocess
@@ -19,7 +17,7 @@ from typing import TYPE_CHECKING
 from remuda.node import gang, private, records, scratch
 from remuda.node.door import Door
 from remuda.node.labelled import Labelled
-from remuda.node.launch import NotHere, own_address
+from remuda.node.launch import NotHere
 from remuda.node.ports import PortTaken, port_claim
 from remuda.node.process import adopt_orphans
 from remuda.node.ray import FIRST_WITH_TOKEN, RayView, guard
@@ -114,13 +112,7 @@ class Gang:
 
     def _gather(self) -> None:
         """Start the members and wait until all have called."""
-        meeting = Path(self._spec.run_dir) / gang.MEETING
-        hosts = [own_address(self._spec.host_file), os.uname().nodename]
-        text = json.dumps({"port": self._door.port, "key": self._door.key, "hosts": hosts})
-        draft = meeting.with_name(f".{gang.MEETING}.{os.getpid()}")
-        with private.open_new(draft) as file:
-            file.write(text)
-        draft.replace(meeting)
+        self._door.announce(Path(self._spec.run_dir) / gang.MEETING, self._spec.host_file)
         argv = [*step_words(self._spread), *self._spread.launcher, "member", self._spec.run_dir]
         step = gang.start(argv, {}, self._cleanup, own_group=True, pipe=True, with_errors=True)
         self._beside["the step of the other nodes"] = step

@@ -43,6 +43,7 @@ def slurm_place(backend: SlurmBackend, *, in_image: bool = False) -> dict[str, o
         preamble=(*backend.preamble, *(activate if venv else ())),
         mail_user=backend.mail_user or "",
         log_directory=(backend.log_directory or "").rstrip("/"),
+        container=(backend.container or "") if in_image else "",
     )
     return dict(place.model_dump(mode="json", exclude_defaults=True))
 

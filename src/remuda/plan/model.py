@@ -91,6 +91,12 @@ class Command(Frozen):
     """Absolute paths that must be there on the node -> what each is: without them nothing is started."""
     outside: bool = False
     """The server is started by the scheduler, so it is no descendant of the node program."""
+    image: str = ""
+    """Container image that it runs in, a file or a registry's; its backend starts it there. Empty: none."""
+    mounts: tuple[str, ...] = ()
+    """Absolute paths that are in the image what they are outside."""
+    workdir: str = ""
+    """Where it starts in the image; empty: where the image says."""
 
 
 class Listen(Frozen):
@@ -282,6 +288,8 @@ class Group(Frozen):
     """None: an allocation that its time limit ends is replaced after its end."""
     quorum: int = 0
     """Of a gang: with so many ranks it goes on, degraded, while others come back. 0: with all of them."""
+    after: tuple[str, ...] = ()
+    """Groups that must be ready before a task of this one has its first attempt, and that end after it."""
 
 
 class Endpoint(Frozen):
@@ -327,6 +335,8 @@ class Workload(Frozen):
     """Successors follow each other for so long after it was brought up; then it is taken down. 0: no successors."""
     idle_timeout_s: float = 0.0
     """It is taken down when nothing was asked of its endpoint for so long. 0: never."""
+    ends_with: str | None = None
+    """Name of the group whose end, well or not, is the end of the workload; it is never replaced."""
 
     def group(self, name: str) -> Group:
         """The group of that name.

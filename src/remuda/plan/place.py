@@ -57,6 +57,8 @@ class SlurmPlace(Frozen):
     env: dict[str, str] = Field(default_factory=dict)
     """What is kept of the user's environment. Nothing else reaches the job (`--export=NONE`)."""
     home: str = ""
+    container: str = ""
+    """What starts images: `singularity`, `apptainer`, `enroot` or `pyxis`; empty: by name, and what the node has."""
 
 
 def asked_partitions(place: Mapping[str, object], pools: Sequence[Pool]) -> tuple[str, ...]:

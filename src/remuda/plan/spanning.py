@@ -10,7 +10,6 @@ from remuda.specs.backend import SlurmBackend
 from remuda.wire.spread import DASHBOARD_MARK, HEAD_MARK, HEAD_PORT_MARK, OWN_MARK, RANK_MARK, SCRATCH_MARK
 
 if TYPE_CHECKING:
-    from remuda.plan.container import Container
     from remuda.specs.swarm import SwarmSpec
 
 RAY: Final = ("-m", "ray.scripts.scripts", "start", "--block", "--disable-usage-stats")
@@ -64,13 +63,12 @@ def server_args(spec: SwarmSpec) -> tuple[str, ...]:
                      where="gpus_per_replica")  # fmt: skip
 
 
-def spread_of(spec: SwarmSpec, server: tuple[str, ...], image: Container, python: str) -> Spread | None:
+def spread_of(spec: SwarmSpec, server: tuple[str, ...], python: str) -> Spread | None:
     """How a replica spans nodes; None when it is on one.
 
     Args:
         spec: without gaps.
-        server: words of the server on the first node, without the image.
-        image: that everything runs in.
+        server: words of the server on the first node.
         python: interpreter that has the engine, and Ray where it is used.
     """
     count, backend = nodes_of(spec), spec.backend
@@ -78,7 +76,7 @@ def spread_of(spec: SwarmSpec, server: tuple[str, ...], image: Container, python
         return None
     if not uses_ray(spec):
         own = (*server, "--headless") if spec.engine == "vllm" else server
-        return Spread(nodes=count, member=image.command(own), cpus=spec.cpus_per_task or 0)
+        return Spread(nodes=count, member=own, cpus=spec.cpus_per_task or 0)
     watch = spec.watchdog.ray
     gpus = watch.expected_tp if watch.expected_tp is not None else count * spec.gpus_per_node
     each = (f"--num-gpus={spec.gpus_per_node}", f"--num-cpus={spec.cpus_per_task or 1}")
@@ -89,9 +87,9 @@ def spread_of(spec: SwarmSpec, server: tuple[str, ...], image: Container, python
     ask = (python, "-c", ASK, ADDRESS, str(count), str(gpus), str(watch.probe_interval_s))
     return Spread(
         nodes=count,
-        member=image.command(member),
-        head=image.command(head),
-        ask=image.command(ask),
+        member=member,
+        head=head,
+        ask=ask,
         gpus=gpus,
         env={"RAY_ADDRESS": ADDRESS},
         head_port=backend.ray_port,

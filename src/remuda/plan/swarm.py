@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from remuda.base.errors import InputError
 from remuda.plan.cluster import engine_python, model_needs, replica_resources, router_resources, slurm_place
-from remuda.plan.container import container_of
 from remuda.plan.derive import ENDPOINT_PORT, derive, served_name
 from remuda.plan.engines import engine_of
 from remuda.plan.engines.base import secret
@@ -124,22 +123,21 @@ def replica_group(spec: SwarmSpec, python: str, listen: Listen | None = None, ru
     interpreter = engine_python(spec, python)
     engine = engine_of(spec).render(spec, interpreter)
     server = (*engine.argv, *server_args(spec))
-    image = container_of(spec, engine.env, engine.secret_env, run_dir)
     watchdog = spec.watchdog
     return Group(
         name=REPLICA,
         role=Role.REPLICA,
         count=spec.replicas,
         command=Command(
-            argv=image.command(server),
-            env={**image.env, **engine.env},
-            secret_env={**image.secret_env, **engine.secret_env},
+            argv=server,
+            env=dict(engine.env),
+            secret_env=dict(engine.secret_env),
             cwd=spec.cwd or "",
-            needs={**image.needs, **model_needs(spec)},
-            outside=image.outside,
+            needs={**image_needs(spec), **model_needs(spec)},
+            **image_of(spec, run_dir),
         ),
         resources=replica_resources(spec),
-        spread=spread_of(spec, server, image, interpreter),
+        spread=spread_of(spec, server, interpreter),
         listen=listen or Listen(port=spec.port, public=spec.backend.type == "slurm"),
         probe=probe(watchdog, engine.probe_path, engine.key_env),
         restart=node_restart(watchdog),
@@ -154,6 +152,31 @@ def replica_group(spec: SwarmSpec, python: str, listen: Listen | None = None, ru
         scan_log=True,
         metrics_path=engine.metrics_path,
     )
+
+
+def image_of(spec: SwarmSpec, run_dir: str) -> dict[str, Any]:
+    """The image of the engine and what is seen in it, as fields of its command; empty where it runs in none.
+
+    Raises:
+        InputError: nothing in an image starts this engine.
+    """
+    if not _has_image(spec):
+        return {}
+    if spec.engine == "llamacpp" and not spec.engine_path:
+        raise InputError("llamacpp in an image needs the path of its server there",
+                         hint="set `engine_path: /app/llama-server`, or what it is called in the image",
+                         where="engine_path")  # fmt: skip
+    paths = [path for path in (spec.cwd, spec.model, run_dir) if path and path.startswith("/")]
+    return {"image": spec.image, "mounts": tuple(dict.fromkeys(paths)), "workdir": spec.cwd or ""}
+
+
+def image_needs(spec: SwarmSpec) -> dict[str, str]:
+    """The image's file, where it is one that must be there on the node."""
+    return {spec.image: "image"} if spec.image and spec.image.startswith("/") and _has_image(spec) else {}
+
+
+def _has_image(spec: SwarmSpec) -> bool:
+    return bool(spec.image) and isinstance(spec.backend, SlurmBackend)
 
 
 def probe(watchdog: Watchdog, path: str, bearer: str = "") -> Probe | None:

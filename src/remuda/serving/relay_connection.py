@@ -8,10 +8,10 @@ import socket
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from remuda.serving.framing import Ends, Malformed, Request
-from remuda.serving.near import is_own
 from remuda.serving.relay_exchange import HOLD_S, Counters, Exchange
 from remuda.serving.relay_reading import Event, RequestReader
 from remuda.serving.relay_upstream import watch_line
+from remuda.wire import peer
 
 if TYPE_CHECKING:
     from remuda.serving.relay_replay import Budget
@@ -225,10 +225,8 @@ class Client(asyncio.Protocol):
 
     def _is_near(self) -> bool:
         """Whether the client is a program of this user on this machine."""
-        if self._transport is None:
-            return False
-        peer, here = self._transport.get_extra_info("peername"), self._transport.get_extra_info("sockname")
-        return bool(peer and here) and is_own(peer[:2], here[:2])
+        line = self._transport.get_extra_info("socket") if self._transport is not None else None
+        return line is not None and peer.of(line) is peer.Whose.OURS
 
     def refuse(self, status: int, why: str, code: str = "", *, head_only: bool = False) -> None:
         """Answer with an error and close: where the next request begins is not known."""

@@ -80,7 +80,7 @@ class SlurmBackend(Strict):
     """Port of Ray's head in replicas that span nodes, or the next that is free there."""
     ray_dashboard_port: Port = 8265
     """Port of Ray's dashboard on loopback of the replica's first node, or the next that is free there."""
-    container: Literal["singularity", "apptainer", "pyxis"] | None = Field(
+    container: Literal["singularity", "apptainer", "enroot", "pyxis"] | None = Field(
         default=None,
         json_schema_extra={
             "derived": "`pyxis` for `docker://…` and `*.sqsh`, else Apptainer or Singularity, whichever the node has"

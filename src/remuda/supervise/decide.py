@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, assert_never
 
 from remuda.backends.base import TaskKey, make_token
 from remuda.policy.failover import Standing, next_pool
-from remuda.supervise import succession
+from remuda.supervise import rules, succession
 from remuda.supervise.model import (
     AVOIDS_ALL,
     AVOIDS_NOTHING,
@@ -78,17 +78,18 @@ def decide(want: Want, tasks: Mapping[TaskKey, Task], now: float) -> tuple[Actio
     Returns:
         At most one action for a task, surplus ones first. Empty when nothing is due.
     """
-    casts = {group.name: succession.parts(want, group, tasks, now) for group in want.workload.groups}
+    casts, over, outlasting = rules.parts(want, tasks, now), rules.over(want, tasks), rules.outlasting(want, tasks)
     surplus = [
         action
         for key in sorted(tasks)
         if key.index not in casts.get(key.group, ())
-        for action in _remove(want, tasks[key], now)
+        if key.group not in outlasting or tasks[key].phase not in RUNNING
+        for action in _remove(want, tasks[key], now, over)
     ]
     due = [
         action
         for group in want.workload.groups
-        for index, cast in casts[group.name].items()
+        for index, cast in casts.get(group.name, {}).items()
         for action in _play(want, group, index, tasks, cast, now)
     ]
     return (*surplus, *due)
@@ -100,11 +101,13 @@ def _play(
     """What follows from a task's part; `cast.why` becomes its reason."""
     key = TaskKey(want.workload.name, group.name, index)
     task = tasks.get(key)
-    if task is None or cast.part is Part.KEEP:
+    if cast.part is Part.KEEP or (task is None and cast.part is not Part.HOLD):
         return _keep(want, group, key, task, now, cast.why)
+    if task is None or cast.part is Part.HOLD:
+        return _hold(want, group, key, task, now, cast.why)
     match cast.part:
         case Part.BEGIN:
-            return (Note(_revive(want, task, now, cast.why)),)
+            return (Note(_revive(want, group, task, now, cast.why)),)
         case Part.YIELD:
             return (Note(replace(task, yields_at=now, reason=cast.why)),)
         case Part.RETURN:
@@ -129,6 +132,16 @@ def _keep(want: Want, group: Group, key: TaskKey, task: Task | None, now: float,
     if task.phase in RUNNING or task.phase is Phase.PENDING:
         return _keep_live(want, group, task, now)
     return _keep_idle(want, group, task, now)
+
+
+def _hold(want: Want, group: Group, key: TaskKey, task: Task | None, now: float, why: str) -> Sequence[Action]:
+    """It must not begin yet, and says why; all else goes on."""
+    if 0 < group.replace.until <= now:
+        return _keep(want, group, key, task, now)
+    if task is not None and task.phase is Phase.STOPPED:
+        return (Note(_revive(want, group, task, now, why)),)
+    task, said = task or _fresh(want, group, key, now), f"{PAUSED}{why}" if want.paused else why
+    return () if task.reason == said else (Note(replace(task, reason=said)),)
 
 
 def _fresh(want: Want, group: Group, key: TaskKey, now: float) -> Task:
@@ -169,7 +182,7 @@ def _keep_idle(want: Want, group: Group, task: Task, now: float) -> Sequence[Act
             return _insist(task, now)
         case Phase.STOPPED | Phase.FAILED | Phase.DONE:
             why = "wanted again" if task.phase is Phase.STOPPED else "restarted on request"
-            return (Note(_revive(want, task, now, why)),) if task.generation < want.generation else ()
+            return (Note(_revive(want, group, task, now, why)),) if task.generation < want.generation else ()
         case Phase.PENDING | Phase.STARTING | Phase.READY | Phase.UNHEALTHY:
             return ()
         case _:
@@ -236,11 +249,11 @@ def _choose_pool(group: Group, task: Task, now: float) -> tuple[Standing, str]:
     )
 
 
-def _revive(want: Want, task: Task, now: float, reason: str) -> Task:
+def _revive(want: Want, group: Group, task: Task, now: float, reason: str) -> Task:
     return move(
-        task, Event.REVIVE, now, reason, failures=0, not_before=0.0, generation=want.generation, ready_since=0.0,
-        quick_failures=0, pool_refusals=0, pool_failures=0, pool_nevers=0, progress=0.0, metrics={},
-        may_avoid=AVOIDS_ALL,
+        task, Event.REVIVE, now, reason, failures=0, not_before=rules.revived_at(group, task, now),
+        generation=want.generation, ready_since=0.0, quick_failures=0, pool_refusals=0, pool_failures=0, pool_nevers=0,
+        progress=0.0, metrics={}, may_avoid=AVOIDS_ALL,
     )  # fmt: skip
 
 
@@ -279,11 +292,10 @@ def next_due(tasks: Mapping[TaskKey, Task], now: float, want: Want | None = None
     """
     is_paused = want is not None and want.paused and want.running
     phases = (Phase.STOPPING, Phase.SUBMITTING) if is_paused else (Phase.STOPPING, Phase.SUBMITTING, Phase.WAITING)
-    times = [
-        task.kill_at if task.phase is Phase.STOPPING else task.not_before
-        for task in tasks.values()
-        if task.phase in phases
-    ]
+    moving = [task for task in tasks.values() if task.phase in phases]
+    if want is not None and (gates := rules.held(want, tasks)):
+        moving = [task for task in moving if not rules.is_held(want, task.key, tasks, gates)]
+    times = [task.kill_at if task.phase is Phase.STOPPING else task.not_before for task in moving]
     if want is not None and want.running:
         times += _ends_of_time(want, tasks)
         change = succession.next_change(want, tasks, now)

@@ -6,7 +6,7 @@ import time
 from typing import TYPE_CHECKING
 
 from remuda.base.units import show_duration
-from remuda.supervise import succession
+from remuda.supervise import rules, succession
 from remuda.supervise.model import LIVE, RUNNING, Allocation, Line, Phase, Task, Want
 from remuda.supervise.summary import ENDED, PAUSED, current, summarise
 
@@ -59,7 +59,8 @@ def explain(
         )
     for key in sorted(current(want, tasks)):
         text += _about(want, tasks[key], now)
-        text += [f"  {line}" for line in succession.tell(want, tasks[key], tasks, now)]
+        told = [*succession.tell(want, tasks[key], tasks, now), *rules.tell(want, tasks[key], tasks)]
+        text += [f"  {line}" for line in told]
     text += _about_nodes(want, story, evidence, now)
     past = [end for end in ends if end.ended_at][-_LAST_ENDS:]
     if past:

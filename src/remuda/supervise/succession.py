@@ -53,6 +53,8 @@ class Part(Enum):
     """It yields, and finishes what it has begun."""
     END = "end"
     """It is not wanted."""
+    HOLD = "hold"
+    """It must not begin yet, see `rules`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from remuda.backends.base import TaskKey
 from remuda.plan.model import Kind, Role
-from remuda.supervise import succession
+from remuda.supervise import rules, succession
 from remuda.supervise.model import GIVEN_UP, LIVE, TAKEN_DOWN, TIME_OVER, Cause, Phase, Task, Want
 
 if TYPE_CHECKING:
@@ -50,6 +50,8 @@ def summarise(want: Want, tasks: Mapping[TaskKey, Task]) -> Summary:
         return _unwanted(want, tasks)
     serving = _serving(want)
     wanted = sum(want.count(group.name) for group in serving)
+    if (ender := rules.ender(want, tasks)) is not None:
+        return _ended_with(want, tasks, ender, wanted)
     tasks = current(want, tasks)
     members = [one for group in serving for one in _members(want, group, tasks)]
     mine = [member[0] for member in members]
@@ -75,6 +77,14 @@ def summarise(want: Want, tasks: Mapping[TaskKey, Task]) -> Summary:
         return Summary("STARTING", ready, wanted, _why(mine) or (unready.reason if unready else ""))
     waits = len(mine) >= wanted > 0 and all(task.phase is Phase.WAITING and task.attempt for task in mine)
     return Summary("WAITING" if waits else "PENDING", ready, wanted, _why(mine))
+
+
+def _ended_with(want: Want, tasks: Mapping[TaskKey, Task], ender: Task, wanted: int) -> Summary:
+    """The summary of what ends, or has ended, with one of its groups."""
+    if left := sum(task.phase in LIVE for task in tasks.values()):
+        return Summary("STOPPING", 0, wanted, f"{rules.over(want, tasks)}; {_still(left)}")
+    phase = {Phase.DONE: "DONE", Phase.STOPPED: "STOPPED"}.get(ender.phase, "FAILED")
+    return Summary(phase, 0, wanted, "" if phase == "DONE" else _sentence(ender))
 
 
 def _failure(want: Want, mine: list[Task], fronts: list[Task], wanted: int) -> str:
@@ -106,9 +116,12 @@ def _unwanted(want: Want, tasks: Mapping[TaskKey, Task]) -> Summary:
         planned = sum(want.planned(group.name) for group in _serving(want))
         return Summary("FAILED", ready, planned, want.note.removeprefix(GIVEN_UP))
     why = "" if want.note == TAKEN_DOWN else want.note
-    ends = "1 task still ends" if left == 1 else f"{left} tasks still end"
-    said = [why, ends if left else ""]
+    said = [why, _still(left) if left else ""]
     return Summary("STOPPING" if left else "DOWN", ready, 0, "; ".join(filter(None, said)))
+
+
+def _still(left: int) -> str:
+    return "1 task still ends" if left == 1 else f"{left} tasks still end"
 
 
 def _serving(want: Want) -> list[Group]:

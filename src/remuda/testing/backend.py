@@ -50,7 +50,7 @@ class FakeBackend:
         home: state directory that `list_all` tells of each.
     """
 
-    features = frozenset({Feature.ARRAYS})
+    features: frozenset[Feature] = frozenset()
     poll_s = 1.0
     hurry_s = 1.0
 

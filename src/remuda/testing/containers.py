@@ -1,8 +1,8 @@
-"""Stand-ins for Apptainer and for `srun` with Pyxis, strict about the words that the real ones take.
+"""Stand-ins for Apptainer, enroot and `srun` with Pyxis, strict about the words that the real ones take.
 
 `python containers.py apptainer exec …`: what they are asked is noted as one line of JSON in the file `$ASKED`, then the
-command is run without an image. Of Apptainer: only what the real program passes on reaches the command. Of Pyxis: the
-real `srun` runs the rest. Standard library only; it is run as a file.
+command is run without an image. Of Apptainer and enroot: only what the real program passes on reaches the command. Of
+Pyxis: the real `srun` runs the rest. Standard library only; it is run as a file.
 """
 
 from __future__ import annotations
@@ -47,6 +47,29 @@ def apptainer(words: list[str]) -> None:
     os.execvpe(command[0], command, env)  # noqa: S606
 
 
+def enroot(words: list[str]) -> None:
+    """`enroot start [options] IMAGE COMMAND…`: nothing of the environment gets in but what is named."""
+    if not words or words[0] != "start":
+        sys.exit(f"[ERROR] Invalid argument: {words[0] if words else ''}")
+    rest, env, mounts, rc = words[1:], {"PATH": os.environ["PATH"], "HOME": "/root"}, [], ""
+    while rest and rest[0].startswith("-"):
+        word = rest.pop(0)
+        if word == "--env" and rest:
+            name, sign, value = rest.pop(0).partition("=")
+            env[name] = value if sign else os.environ.get(name, "")
+        elif word == "--mount" and rest:
+            mounts.append(rest.pop(0))
+        elif word == "--rc" and rest:
+            rc = rest.pop(0)
+        elif word != "--rw":
+            sys.exit(f"[ERROR] Invalid argument: {word}")
+    for path in (rest[0], rc, *(mount.split(":")[0] for mount in mounts)):
+        if not os.path.exists(path):  # noqa: PTH110
+            sys.exit(f"[ERROR] No such file or directory: {path}")
+    note({"program": "enroot", "mounts": mounts, "image": rest[0], "env": sorted(env), "command": rest[1:]})
+    os.execve("/bin/sh", ["sh", rc, *rest[1:]], env)  # noqa: S606
+
+
 def srun(words: list[str]) -> None:
     """`srun` of a cluster with Pyxis: takes its options away and passes the others on to the real one."""
     options: list[str] = []
@@ -69,4 +92,4 @@ def note(asked: dict[str, object]) -> None:
 
 
 if __name__ == "__main__":
-    {"apptainer": apptainer, "srun": srun}[sys.argv[1]](sys.argv[2:])
+    {"apptainer": apptainer, "enroot": enroot, "srun": srun}[sys.argv[1]](sys.argv[2:])

@@ -308,7 +308,7 @@ def test_a_new_attempt_begins_nothing_before_the_guards_of_the_one_before_have_e
 
 
 def test_strangers_at_its_door_keep_no_guard_out(nodes: Nodes) -> None:
-    """Idle ones, one that talks without an end, and one that does not know the key."""
+    """A hundred idle ones, one that talks without an end, and one that does not know the key."""
     srun = nodes.allocation.home / "bin" / "srun"
     go = nodes.allocation.home / "go"
     srun.write_text(SRUN.replace("echo", f"while [ ! -e {go} ]; do sleep 0.05; done; echo", 1))
@@ -319,7 +319,7 @@ def test_strangers_at_its_door_keep_no_guard_out(nodes: Nodes) -> None:
         if not meeting.exists():
             return False
         port = json.loads(meeting.read_text())["port"]
-        kept.extend(socket.create_connection(("127.0.0.1", port), timeout=60) for _ in range(20))
+        kept.extend(socket.create_connection(("127.0.0.1", port), timeout=60) for _ in range(100))
         for one, words in zip(kept, (b"x" * 100_000, b'{"key": "wrong", "node": "n2"}\n', b"[1]\n"), strict=False):
             with suppress(OSError):  # it may be hung up on in the middle of its speech
                 one.sendall(words)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import urllib.request
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from tests.component.serving.conftest import Server, status_of
 from tests.component.serving.test_smg import ask, until
@@ -19,6 +20,18 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     Start = Callable[..., Server]
+
+ASK: Final = """
+import os, socket, sys
+if os.getuid() == 0:
+    os.setgroups([]); os.setgid(65534); os.setuid(65534)
+for path in sys.argv[2:]:
+    line = socket.socket()
+    line.settimeout(60)
+    line.connect(("127.0.0.1", int(sys.argv[1])))
+    line.sendall(f"GET {path} HTTP/1.0\\r\\n\\r\\n".encode())
+    print(line.recv(12).decode().split()[1])
+"""
 
 
 def start(serve: Start, folder: Path, *, descriptors: int = 0) -> Server:
@@ -65,3 +78,13 @@ def test_a_port_that_is_taken_is_one_sentence(serve: Start, tmp_path: Path) -> N
     assert done.returncode == 1
     assert done.stderr.startswith(f"relay: cannot listen on 127.0.0.1:{port}: ")
     assert done.stderr.count("\n") == 1
+
+
+def test_it_tells_its_counters_to_programs_of_its_own_user(serve: Start, tmp_path: Path) -> None:
+    server = start(serve, tmp_path)
+    paths = ["/-/relay/health", "/-/relay/stats"]
+    assert [status_of(server.url + path) for path in paths] == [200, 200]
+    port = server.url.rpartition(":")[2]
+    done = subprocess.run([sys.executable, "-c", ASK, port, *paths], capture_output=True, text=True, check=True)
+    # Only root can become somebody else.
+    assert done.stdout.split() == ["200", "404" if os.getuid() == 0 else "200"]

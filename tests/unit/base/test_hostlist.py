@@ -7,8 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from remuda.base.errors import InputError
-from remuda.base.hostlist import expand
+from remuda.base.hostlist import compress, compress_numbers, expand
 
+NAMES = st.from_regex(r"[a-z]{1,4}-?[0-9]{0,4}[a-z]{0,2}", fullmatch=True)
 HINT = "write names and ranges: node001, node[001-003,7],gpu5"
 
 
@@ -22,6 +23,8 @@ HINT = "write names and ranges: node001, node[001-003,7],gpu5"
         ("rack[1-2]-node[1-2].site", ["rack1-node1.site", "rack1-node2.site", "rack2-node1.site", "rack2-node2.site"]),
         ("n[1, 3]", ["n1", "n3"]),
         ("a,", ["a"]),
+        ("r[1-2]n[01-02],x", ["r1n01", "r1n02", "r2n01", "r2n02", "x"]),
+        ("gpu-a100-[1-2]-ib", ["gpu-a100-1-ib", "gpu-a100-2-ib"]),
     ],
 )
 def test_a_list_is_taken_apart(text: str, names: list[str]) -> None:
@@ -67,3 +70,33 @@ def test_any_text_is_a_list_or_a_clear_sentence(text: str) -> None:
         names = expand(text)
         assert names
     assert len(set(names)) == len(names)
+    assert sorted(expand(compress(names))) == sorted(names) if names else compress(names) == ""
+
+
+@pytest.mark.parametrize(
+    ("names", "text"),
+    [
+        ([], ""),
+        (["b", "a"], "a,b"),
+        (["n1", "n2", "n3", "n7", "n3"], "n[1-3,7]"),
+        (["n08", "n09", "n10", "n11"], "n[08-09],n[10-11]"),
+        (["n9", "n10"], "n[9-10]"),
+        (["cpu-1"], "cpu-1"),
+    ],
+)
+def test_compress(names: list[str], text: str) -> None:
+    assert compress(names) == text
+
+
+@given(st.sets(NAMES, min_size=1, max_size=40))
+@settings(deadline=None)
+def test_what_is_compressed_can_be_expanded(names: set[str]) -> None:
+    expanded = expand(compress(names))
+    assert sorted(expanded) == sorted(names)
+
+
+@given(st.sets(st.integers(0, 10**6), min_size=1, max_size=50))
+@settings(deadline=None)
+def test_array_indices(numbers: set[int]) -> None:
+    text = compress_numbers(numbers)
+    assert {int(name) for name in expand(f"[{text}]")} == numbers

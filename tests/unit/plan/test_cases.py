@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from remuda.backends.container import in_image
 from remuda.base.errors import InputError
 from remuda.plan.model import Command, Group, Role, Workload
 from remuda.plan.placement import MachineFacts
@@ -50,7 +51,11 @@ def test_plan(file: Path) -> None:
             planned(file, case)
         assert str(caught.value) == case["error"]
         return
-    data = planned(file, case).model_dump(mode="json")
+    plan = planned(file, case)
+    data = plan.model_dump(mode="json")
+    program = str(plan.place.get("container", ""))
+    started, _ = in_image(plan.groups[0], Path("/run/s"), program, has_steps=True)  # as Slurm's backend does
+    data["groups"][0] = started.model_dump(mode="json")
     actual = {"group": data["groups"][0], "endpoint": data["endpoint"], "place": data["place"]}
     expected = {key: case[key] for key in actual if key in case}
     assert expected

@@ -100,7 +100,12 @@ class Bed:
         return self.host
 
     def up(
-        self, *groups: Group, name: str = "w", backend: str = "fake", place: dict[str, object] | None = None
+        self,
+        *groups: Group,
+        name: str = "w",
+        backend: str = "fake",
+        place: dict[str, object] | None = None,
+        ends_with: str | None = None,
     ) -> Want:
         """Record a workload that shall run, and tell the host."""
         groups = groups or (make_group(),)
@@ -112,6 +117,7 @@ class Bed:
             groups=groups,
             run_dir=f"/run/{name}",
             place=place or {},
+            ends_with=ends_with,
         )
         row = WorkloadRow(name, workload.uid, "swarm", backend, workload.model_dump_json())
         self.store.add_workload(self.journal.fence, row)

@@ -9,6 +9,7 @@ import pytest
 from tests.unit.supervise.bed import Killed
 from tests.unit.supervise.build import group
 
+from remuda.plan.model import Replace
 from remuda.supervise.model import FINAL, Phase
 
 if TYPE_CHECKING:
@@ -170,3 +171,43 @@ async def test_a_host_that_was_stopped_adopts_everything(bed: Bed) -> None:
     await bed.go(60)
     assert bed.tasks() == before
     assert bed.backend.count("submit") == 1
+
+
+async def deployment(bed: Bed) -> None:
+    """Groups that begin after each other, one that is replaced, and the end of all with the last."""
+    await bed.all_ready()
+    await bed.all_ready()
+    await bed.all_ready()
+    bed.backend.end(next(token for token in bed.backend.living() if token.startswith("w.worker.1.")), 1)
+    await bed.go(30)
+    bed.backend.end(next(token for token in bed.backend.living() if token.startswith("w.generator.")), 3)
+    await bed.go(60)
+
+
+async def test_killed_at_every_step_of_groups_that_wait_for_each_other(make_bed: Callable[[str], Bed]) -> None:
+    groups = [group(name, count).model_copy(update={"after": names}) for name, count, names in
+              (("service", 1, ()), ("worker", 2, ("service",)), ("generator", 1, ("worker",)))]  # fmt: skip
+    groups[-1] = groups[-1].model_copy(update={"replace": Replace(policy="never")})
+    for at in itertools.count(1):
+        bed = make_bed(f"deployment{at}")
+        bed.up(*groups, ends_with="generator")
+        killer = Killer(bed, at)
+        was_killed = await killer.run(lambda bed=bed: deployment(bed))  # type: ignore[misc]
+        if was_killed:
+            bed.new_host()
+            for _ in range(3):
+                await bed.all_ready()
+            for token in [token for token in bed.backend.living() if token.startswith("w.generator.")]:
+                bed.backend.end(token, 3)
+            await bed.go(60)
+        assert bed.twins() == [], killer.moment
+        assert bed.backend.living() == [], killer.moment
+        assert bed.task(0, "generator").exit_code == 3
+        assert [token for token in bed.backend.made if token.startswith("w.generator.")] == ["w.generator.0.1.u1"]
+        began = list(dict.fromkeys(token.split(".")[1] for token in bed.backend.made))
+        assert began == ["service", "worker", "generator"]
+        cancelled = [token for verb, tokens in bed.backend.calls if verb == "cancel" for token in tokens]
+        assert [token.split(".")[1] for token in cancelled][-1] == "service", killer.moment
+        if not was_killed:
+            break
+    assert at > 12

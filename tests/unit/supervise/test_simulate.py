@@ -129,6 +129,24 @@ def test_a_job_waits_for_repaired_nodes() -> None:
     assert outcome.spent[Hours.QUEUE] == 3 * H - 120
 
 
+def test_a_run_that_begins_after_a_service_and_ends_with_its_script() -> None:
+    plain = scenario(8, 1.0, replace(PLAIN, people_h=4.0, queue_s=600.0))
+    script = plain.workload.groups[0]
+    never = script.replace.model_copy(update={"policy": "never"})
+    groups = (
+        script.model_copy(update={"after": ("service",), "replace": never}),
+        script.model_copy(update={"name": "service"}),
+    )
+    workload = plain.workload.model_copy(update={"groups": groups, "ends_with": "script"})
+    assert simulate(plain, [], "remuda", 1).spent[Hours.BACKOFF] == 0
+    waited_s = simulate(replace(plain, workload=workload), [], "remuda", 1).spent[Hours.BACKOFF]
+    assert waited_s > 0, "it waits until the service is out of the queue"
+    fails = [Strike(6 * H, 0, Kind.SOFTWARE)]
+    again = simulate(replace(plain, workload=workload), fails, "remuda", 1)
+    assert (again.attempts, again.given_up) == (2, 1)
+    assert again.spent[Hours.PEOPLE] > 0, "a person begins all of it again, and in the same order"
+
+
 # Sums and luck
 
 KINDS = st.sampled_from([kind for kind in Kind if kind is not Kind.TIME_LIMIT])

@@ -26,7 +26,7 @@ class LocalBackend:
     """Runs allocations as processes of this machine."""
 
     name = "local"
-    features = frozenset({Feature.GPUS, Feature.REPORTS_BY_FILE})
+    features: frozenset[Feature] = frozenset()
     poll_s = 1.0
     hurry_s = 0.05
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from remuda.backends.base import Rendered, Request
+from remuda.backends.container import in_image
 from remuda.backends.rundir import OWN_LOCKS, allocation_dir, child_spec, text_map
 from remuda.base.errors import InputError
 
@@ -33,9 +34,11 @@ def render(request: Request, site: LocalSite) -> Rendered:
     """Say what starts `request`: the child document, and the node program's command line.
 
     Raises:
-        InputError: more GPUs than the workload was given.
+        InputError: more GPUs than the workload was given, or an image that nothing here starts.
     """
     folder = allocation_dir(site.workloads, request.token)
+    group, files = in_image(request.group, folder)
+    request = replace(request, group=group)
     env = text_map(request.workload.place.get("env")) | dict(request.group.command.env) | _devices(request)
     listen = request.group.listen
     child = child_spec(
@@ -51,7 +54,7 @@ def render(request: Request, site: LocalSite) -> Rendered:
     return Rendered(
         token=request.token,
         argv=(site.python, "-I", "-S", str(site.node_program), "child", str(spec)),
-        files={str(spec): child.to_json()},
+        files={**files, str(spec): child.to_json()},
         env={"REMUDA_TOKEN": request.token},
     )
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from remuda.backends.base import Rendered, read_token
-from remuda.backends.slurm.hostlist import compress_numbers
+from remuda.base.hostlist import compress_numbers
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -42,7 +42,7 @@ class SlurmBackend:
     """
 
     name = "slurm"
-    features = frozenset({Feature.GPUS, Feature.EXCLUDE_NODES, Feature.ARRAYS, Feature.POOLS, Feature.REPORTS_BY_FILE})
+    features = frozenset({Feature.EXCLUDE_NODES, Feature.POOLS})
 
     def __init__(
         self,

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING
 
 from remuda.backends.base import CHILD_ENDED, Ending, Life, Observed
 from remuda.backends.slurm.arrays import array_index, array_name
-from remuda.backends.slurm.hostlist import expand
 from remuda.backends.slurm.reasons import HELD_BY_USER, explain
 from remuda.backends.slurm.states import STATES, read_state
+from remuda.base.errors import InputError
+from remuda.base.hostlist import expand
 from remuda.wire.exit import NO_ROOM, STOPPED, meaning
 from remuda.wire.fault import Fault
 
@@ -329,10 +330,9 @@ def first_node(nodes: str) -> str:
     if "[" not in nodes and "," not in nodes:
         return "" if nodes in ("(null)", "None assigned", "n/a", "N/A") else nodes
     try:
-        names = expand(nodes)
-    except ValueError:
+        return expand(nodes)[0]
+    except InputError:
         return nodes
-    return names[0] if names else ""
 
 
 def several(nodes: str) -> tuple[str, ...]:
@@ -340,8 +340,8 @@ def several(nodes: str) -> tuple[str, ...]:
     if "[" not in nodes and "," not in nodes:
         return ()
     try:
-        names = tuple(expand(nodes))
-    except ValueError:
+        names = expand(nodes)
+    except InputError:
         return ()
     return names if len(names) > 1 else ()
 

@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING
 from pydantic import ValidationError
 
 from remuda.backends.base import Rendered, Request, Together, make_token
+from remuda.backends.container import in_image
 from remuda.backends.rundir import OWN_LOCKS, allocation_dir, child_spec
 from remuda.backends.slurm.arrays import BATCHES, array_index, array_name, batch_of
-from remuda.backends.slurm.hostlist import compress, expand
 from remuda.backends.slurm.options import check_directives, check_words, joined_gres, names_gres
 from remuda.backends.slurm.script import INDEX, env_text, script_text
 from remuda.base.errors import InputError
+from remuda.base.hostlist import compress, expand
 from remuda.plan.place import SlurmPlace
 from remuda.wire.guard import Guard
 
@@ -73,8 +74,10 @@ def render(request: Request, site: SlurmSite) -> Rendered:
     """
     place = place_of(request)
     folder = allocation_dir(site.workloads, request.token)
+    group, files = in_image(request.group, folder, place.container, has_steps=True)
+    request = replace(request, group=group)
     child, login_env = _child(request, place, site, folder)
-    files = {str(folder / "child.json"): child.to_json()}
+    files[str(folder / "child.json")] = child.to_json()
     if child.fence_file:
         files[child.fence_file] = json.dumps({"token": request.token}) + "\n"
     if login_env:
@@ -335,9 +338,10 @@ def _shared_token(request: Request) -> str:
 
 def _excluded(request: Request, place: SlurmPlace) -> str:
     try:
-        return compress([*expand(place.exclude_nodes), *request.exclude_nodes])
-    except ValueError as error:
-        raise InputError(f"place.exclude_nodes: {error}") from error
+        own = expand(place.exclude_nodes) if place.exclude_nodes else ()
+    except InputError as error:
+        raise InputError(f"place.exclude_nodes: {error.message}", hint=error.hint) from error
+    return compress([*own, *request.exclude_nodes])
 
 
 def duration(seconds: float) -> str:

@@ -108,14 +108,32 @@ class _Run:
         """Decide, and do what is decided."""
         self.tasks = self._seen(now)
         for action in deciding.decide(self.want, self.tasks, now):
-            self.tasks[self.key] = action.task
-            if isinstance(action, deciding.Submit):
+            self.tasks[action.task.key] = action.task
+            if action.task.key != self.key:
+                self._beside(action, now)
+            elif isinstance(action, deciding.Submit):
                 self._submit(action.task, now)
         task = self.tasks.get(self.key)
         if task is not None and task.phase in FINAL and self.waits is not Hours.PEOPLE:
             self.outcome.given_up += task.phase is Phase.FAILED
             self.waits = Hours.PEOPLE
             self._at(now + self.throws.wait_s("people", self.scenario.assumptions.people_h * HOUR_S), self._revive)
+
+    def _beside(self, action: deciding.Action, now: float) -> None:
+        """A task of another group: it is ready after its time in the queue, and nothing ever happens to it."""
+        key, group = action.task.key, self.want.workload.group(action.task.key.group)
+        if isinstance(action, deciding.Cancel):
+            self.tasks[key] = facts.observed(action.task, group, Observed(Life.ENDED, exit_code=0), now)
+        elif isinstance(action, deciding.Submit):
+            self.tasks[key] = facts.accepted(action.task, f"job-{key}-{action.task.attempt}", now)
+            ready = look_at(now + self.throws.wait_s("queue", self.scenario.assumptions.queue_s),
+                            self.scenario.assumptions.poll_s)  # fmt: skip
+            self._at(ready, lambda at: self._serves(action.task, at))
+
+    def _serves(self, submitted: Task, now: float) -> None:
+        task = self.tasks[submitted.key]
+        if task.token == submitted.token:
+            self.tasks[task.key] = facts.reported(task, _ready(task, "n0", now), now)
 
     def _revive(self, now: float) -> None:
         del now
@@ -167,11 +185,7 @@ class _Run:
         task = self.tasks[self.key]
         node = f"n{taken.first}"
         task = facts.observed(task, self.group, Observed(Life.RUNNING, native=task.native, node=node), now)
-        report = Report(
-            token=task.token, attempt=task.attempt, seq=task.seq + 1, at=now, state="ready", node=node, url="", pid=1,
-            reason="runs",
-        )  # fmt: skip
-        self.tasks[self.key] = facts.reported(task, report, now)
+        self.tasks[self.key] = facts.reported(task, _ready(task, node, now), now)
         if fate.kind is Kind.CRASH and fate.node == taken.first:
             self._silent_from = max(now, fate.at)
             unheard = self._silent_from + self.scenario.job.heartbeat_s + _SHORTEST_S
@@ -189,6 +203,13 @@ class _Run:
             self.evidence.append(replace(known, workload=self.key.workload, token=task.token))
         self.tasks[self.key] = facts.observed(task, self.group, seen, now)
         self._silent_from = math.inf
+
+
+def _ready(task: Task, node: str, now: float) -> Report:
+    return Report(
+        token=task.token, attempt=task.attempt, seq=task.seq + 1, at=now, state="ready", node=node, url="", pid=1,
+        reason="runs",
+    )  # fmt: skip
 
 
 def _answer(task: Task, taken: Taken, fate: Fate, end: End, *, ran_s: float) -> Observed:

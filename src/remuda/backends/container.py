@@ -1,0 +1,124 @@
+"""A group's commands in their image: Apptainer or Singularity, enroot, or Pyxis where Slurm itself starts it. Pure."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from remuda.base.errors import InputError
+from remuda.plan.model import CONTAINER_MARK, NODE_MARK
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from remuda.plan.model import Group, Spread
+
+T = TypeVar("T")
+INHERITED: Final = {"PYTHONPATH": "", "VIRTUAL_ENV": ""}
+"""Variables that point to programs of the machine outside, which do not help in an image."""
+PREFIXES: Final = ("APPTAINERENV_", "SINGULARITYENV_")
+"""A variable with one of these before its name reaches the container whatever the site or the image sets."""
+RC: Final = "enroot.rc"
+"""In the run directory: what enroot runs instead of the image's own entrypoint, as the others do."""
+_OURS: Final = ("REMUDA_PORT", "REMUDA_HOST", "REMUDA_TOKEN", "REMUDA_TASK", "REMUDA_ATTEMPT", "REMUDA_WORKLOAD",
+                "REMUDA_RUN_DIR", "PYTHONUNBUFFERED")  # fmt: skip
+_REGISTRY = re.compile(r"^(localhost|[^/]*[.:][^/]*)/(.+)$")
+
+
+def in_image(group: Group, folder: Path, program: str = "", *, has_steps: bool = False) -> tuple[Group, dict[str, str]]:
+    """The group with all that it runs as it is started in its image, and the files that this needs.
+
+    Args:
+        group: as it was planned; itself where it has no image.
+        folder: run directory of the allocation.
+        program: `apptainer`, `singularity`, `enroot` or `pyxis`; empty: by the image's name, and what the node has.
+        has_steps: whether the scheduler starts processes of a job, which is what Pyxis needs.
+
+    Raises:
+        InputError: the program cannot start this image.
+    """
+    command = group.command
+    if not command.image:
+        return group, {}
+    files: dict[str, str] = {}
+    env, secret_env, program = (
+        dict(command.env),
+        dict(command.secret_env),
+        program or _by_name(command.image, has_steps),
+    )
+    if program == "pyxis":
+        prefix, env = _pyxis(group), {**INHERITED, **env}
+    elif program == "enroot":
+        prefix = _enroot(group, folder)
+        files[str(folder / RC)] = f'cd {shlex.quote(command.workdir or "/")} || exit 1\nexec "$@"\n'
+    else:
+        prefix, env = _singularity(group, program), {**INHERITED, **_prefixed(env), **env}
+        secret_env = {**_prefixed(secret_env), **secret_env}
+    started = command.model_copy(update={
+        "argv": (*prefix, *command.argv), "env": env, "secret_env": secret_env, "outside": program == "pyxis",
+        "image": "", "mounts": (), "workdir": "",
+    })  # fmt: skip
+    return group.model_copy(update={"command": started, "spread": _spread(group.spread, prefix)}), files
+
+
+def _by_name(image: str, has_steps: bool) -> str:
+    if has_steps and (image.startswith("docker://") or image.endswith(".sqsh")):
+        return "pyxis"
+    return "enroot" if image.endswith(".sqsh") else ""
+
+
+def _prefixed(values: Mapping[str, T]) -> dict[str, T]:
+    """Values reach the container by the environment, never by arguments."""
+    return {f"{prefix}{name}": value for prefix in PREFIXES for name, value in values.items()}
+
+
+def _spread(spread: Spread | None, prefix: tuple[str, ...]) -> Spread | None:
+    if spread is None:
+        return None
+    words = {name: getattr(spread, name) for name in ("member", "head", "ask")}
+    return spread.model_copy(update={name: (*prefix, *argv) for name, argv in words.items() if argv})
+
+
+def _singularity(group: Group, program: str) -> tuple[str, ...]:
+    command = group.command
+    gpus = ["--nv"] if group.resources.gpus else []
+    binds = (word for path in command.mounts for word in ("--bind", path))
+    return (program or CONTAINER_MARK, "exec", *gpus, *binds, command.image)
+
+
+def _enroot(group: Group, folder: Path) -> tuple[str, ...]:
+    """Only variables that are named get into the container, their values from the environment."""
+    command, gpus = group.command, bool(group.resources.gpus)
+    if not (command.image.startswith("/") and command.image.endswith(".sqsh")):
+        raise InputError(f"enroot starts files, and {command.image!r} is none",
+                         hint=f"enroot import -o engine.sqsh {command.image}, and `image: /path/of/engine.sqsh`",
+                         where="image")  # fmt: skip
+    names = [*command.env, *command.secret_env, *_OURS, *(["CUDA_VISIBLE_DEVICES"] if gpus else [])]
+    words = ["--rw", "--rc", str(folder / RC), "--env", f"NVIDIA_VISIBLE_DEVICES={'all' if gpus else 'void'}"]
+    words += [word for name in dict.fromkeys(names) for word in ("--env", name)]
+    words += [word for path in command.mounts for word in ("--mount", f"{path}:{path}")]
+    return ("enroot", "start", *words, command.image)
+
+
+def _pyxis(group: Group) -> tuple[str, ...]:
+    """`srun` on the node itself, inside the job; `--overlap` shares what the job has."""
+    command, cpus = group.command, group.resources.cpus
+    words = ["srun", "--overlap", "--nodes=1", "--ntasks=1", f"--nodelist={NODE_MARK}", "--export=ALL", "--mpi=none"]
+    words += [f"--cpus-per-task={cpus}"] if cpus else []
+    words.append(f"--container-image={enroot_name(command.image)}")
+    if command.mounts:
+        words.append(f"--container-mounts={','.join(f'{path}:{path}' for path in command.mounts)}")
+    if command.workdir:
+        words.append(f"--container-workdir={command.workdir}")
+    return tuple(words)
+
+
+def enroot_name(image: str) -> str:
+    """A registry's image as Pyxis writes it: `docker://nvcr.io/nvidia/x:1` is `nvcr.io#nvidia/x:1`."""
+    name = image.removeprefix("docker://")
+    if image.startswith("/") or "#" in name:
+        return name
+    found = _REGISTRY.match(name)
+    return f"{found[1]}#{found[2]}" if found else name

@@ -1,0 +1,96 @@
+"""The words that start a command in its image, for each program that can."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from tests.unit.supervise.build import group
+
+from remuda.backends.container import RC, enroot_name, in_image
+from remuda.base.errors import InputError
+from remuda.plan.model import CONTAINER_MARK, Command, Group, Resources, Secret, Spread
+
+FOLDER = Path("/run/w/a 1")
+KEY = Secret(file="/keys/hf")
+
+
+def planned(image: str, *, gpus: int = 0, cpus: int = 0, workdir: str = "/my work") -> Group:
+    command = Command(argv=("serve", "m"), env={"A": "1"}, secret_env={"HF_TOKEN": KEY}, image=image,
+                      mounts=("/models", "/run"), workdir=workdir)  # fmt: skip
+    return group().model_copy(update={"command": command, "resources": Resources(gpus=gpus, cpus=cpus)})
+
+
+def words(image: str, program: str = "", *, has_steps: bool = False, **asked: int) -> list[str]:
+    """Before the command itself."""
+    argv = in_image(planned(image, **asked), FOLDER, program, has_steps=has_steps)[0].command.argv  # type: ignore[arg-type]
+    assert argv[-2:] == ("serve", "m")
+    return list(argv[:-2])
+
+
+@pytest.mark.parametrize(
+    ("image", "program", "has_steps", "first"),
+    [
+        ("/i/e.sif", "", True, CONTAINER_MARK),
+        ("/i/e.sif", "", False, CONTAINER_MARK),
+        ("/i/e.sif", "singularity", True, "singularity"),
+        ("/i/e.sqsh", "", True, "srun"),
+        ("/i/e.sqsh", "", False, "enroot"),
+        ("/i/e.sqsh", "enroot", True, "enroot"),
+        ("docker://a/b", "", True, "srun"),
+        ("docker://a/b", "", False, CONTAINER_MARK),
+        ("docker://a/b", "apptainer", True, "apptainer"),
+    ],
+)
+def test_which_program_starts_an_image(image: str, program: str, has_steps: bool, first: str) -> None:
+    assert words(image, program, has_steps=has_steps)[0] == first
+
+
+def test_apptainer() -> None:
+    said = ["apptainer", "exec", "--nv", "--bind", "/models", "--bind", "/run", "/i/e.sif"]
+    assert words("/i/e.sif", "apptainer", gpus=1) == said
+    assert "--nv" not in words("/i/e.sif", "apptainer")
+    command = in_image(planned("/i/e.sif"), FOLDER)[0].command
+    assert (command.env["A"], command.env["APPTAINERENV_A"], command.env["SINGULARITYENV_A"]) == ("1", "1", "1")
+    assert (command.env["PYTHONPATH"], command.secret_env["APPTAINERENV_HF_TOKEN"]) == ("", KEY)
+    assert (command.image, command.mounts, command.outside) == ("", (), False)
+
+
+def test_enroot() -> None:
+    said = words("/i/e.sqsh", gpus=1)
+    names = [after for before, after in pairwise(said) if before == "--env"]
+    assert names[:3] == ["NVIDIA_VISIBLE_DEVICES=all", "A", "HF_TOKEN"]
+    assert "CUDA_VISIBLE_DEVICES" in names
+    assert said[:5] == ["enroot", "start", "--rw", "--rc", f"{FOLDER}/{RC}"]
+    assert said[-5:] == ["--mount", "/models:/models", "--mount", "/run:/run", "/i/e.sqsh"]
+    assert "NVIDIA_VISIBLE_DEVICES=void" in words("/i/e.sqsh")
+    assert "CUDA_VISIBLE_DEVICES" not in words("/i/e.sqsh"), "an empty one would hide all GPUs"
+    made, files = in_image(planned("/i/e.sqsh"), FOLDER)
+    assert files == {f"{FOLDER}/{RC}": "cd '/my work' || exit 1\nexec \"$@\"\n"}
+    assert (made.command.env, made.command.secret_env) == ({"A": "1"}, {"HF_TOKEN": KEY})
+    with pytest.raises(InputError, match=r"^image: enroot starts files, and 'docker://a/b' is none$"):
+        words("docker://a/b", "enroot")
+
+
+def test_pyxis() -> None:
+    said = words("/i/e.sqsh", "pyxis", cpus=4)
+    assert said[0] == "srun"
+    assert said[-4:] == ["--cpus-per-task=4", "--container-image=/i/e.sqsh",
+                         "--container-mounts=/models:/models,/run:/run", "--container-workdir=/my work"]  # fmt: skip
+    assert in_image(planned("/i/e.sqsh"), FOLDER, "pyxis")[0].command.outside
+    assert enroot_name("docker://nvcr.io/nvidia/x:1") == "nvcr.io#nvidia/x:1"
+
+
+def test_what_other_nodes_run_is_in_the_image_too() -> None:
+    spread = Spread(nodes=2, member=("member",), head=("head",))
+    wide = planned("/i/e.sif").model_copy(update={"spread": spread})
+    made = in_image(wide, FOLDER, "apptainer")[0]
+    prefix = made.command.argv[:-2]
+    assert made.spread is not None
+    assert (made.spread.member, made.spread.head, made.spread.ask) == ((*prefix, "member"), (*prefix, "head"), ())
+
+
+def test_without_an_image_nothing_changes() -> None:
+    plain = group()
+    assert in_image(plain, FOLDER) == (plain, {})

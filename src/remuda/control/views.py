@@ -11,7 +11,7 @@ from remuda.plan.model import Kind
 from remuda.plan.run import MODE, SOURCE
 from remuda.supervise.model import LIVE, Phase, Task
 from remuda.supervise.succession import holder
-from remuda.supervise.summary import PAUSED, SERVING, current, front_group, summarise
+from remuda.supervise.summary import PAUSED, current, front_group, summarise
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -246,7 +246,7 @@ def workload_view(want: Want, tasks: Mapping[TaskKey, Task], *, created_at: floa
 
 def load_of(want: Want, tasks: Iterable[Task]) -> dict[str, float]:
     """What its replicas do together, those that answer."""
-    serving = {group.name for group in want.workload.groups if group.role in SERVING}
+    serving = {group.name for group in want.workload.groups if group.role.serves}
     found: dict[str, float] = {}
     for task in tasks:
         if task.key.group in serving and task.phase is Phase.READY:

@@ -68,6 +68,26 @@ class Role(StrEnum):
     DECODE = "decode"
     RANK = "rank"
 
+    @property
+    def serves(self) -> bool:
+        """The model runs in it, and a router sends it requests, or its part of them."""
+        return self in (Role.REPLICA, Role.PREFILL, Role.DECODE)
+
+    @property
+    def answers(self) -> bool:
+        """It answers a whole request, so it can be asked without a router."""
+        return self is Role.REPLICA
+
+    @property
+    def routes(self) -> bool:
+        """It passes requests on to others."""
+        return self in (Role.ROUTER, Role.RELAY)
+
+    @property
+    def works(self) -> bool:
+        """It does what the workload is for: it is what a user counts, scales and restarts."""
+        return not self.routes
+
 
 class Secret(Frozen):
     """Where a secret is, never its value."""

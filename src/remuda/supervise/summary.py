@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from remuda.backends.base import TaskKey
-from remuda.plan.model import Kind, Role
+from remuda.plan.model import Kind
 from remuda.supervise import succession
 from remuda.supervise.model import GIVEN_UP, LIVE, TAKEN_DOWN, TIME_OVER, Cause, Phase, Task, Want
 
@@ -22,7 +22,6 @@ ENDED = frozenset({"DONE", "FAILED", "STOPPED", "DOWN"})
 """Phases in which nothing is ready any more, nor will be."""
 _OF_A_RUN = {Phase.UNHEALTHY: "UNHEALTHY", Phase.STOPPING: "RESTARTING"}
 """A run is one task, so it is shown to be what that is."""
-SERVING = frozenset({Role.REPLICA, Role.PREFILL, Role.DECODE})
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +112,7 @@ def _unwanted(want: Want, tasks: Mapping[TaskKey, Task]) -> Summary:
 
 def _serving(want: Want) -> list[Group]:
     groups = want.workload.groups
-    return [group for group in groups if group.role in SERVING] or list(groups)
+    return [group for group in groups if group.role.serves] or list(groups)
 
 
 def _count_ready(members: Iterable[Sequence[Task]]) -> int:
@@ -176,7 +175,7 @@ def front_group(workload: Workload) -> Group:
     """The group that has the endpoint's address: the relay, else the router, else the only replica."""
     endpoint = workload.endpoint
     name = (endpoint.relay or endpoint.router) if endpoint else ""
-    return workload.group(name or next(group.name for group in workload.groups if group.role in SERVING))
+    return workload.group(name or next(group.name for group in workload.groups if group.role.serves))
 
 
 def _why(tasks: list[Task]) -> str:

@@ -63,6 +63,8 @@ class TaskView(View):
     limit_at: float
     never: str
     """Why it will never start as it is, empty otherwise."""
+    ports: dict[str, int] = {}
+    """Further ports that it asked for, by name."""
     yields_at: float = 0.0
     """Since when it only finishes what it has begun, because its successor serves; 0 if it does not yield."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from remuda.serving.router import Member
 from remuda.supervise.model import Phase
@@ -12,6 +12,9 @@ if TYPE_CHECKING:
 
     from remuda.plan.model import Workload
     from remuda.supervise.model import Task
+
+BOOTSTRAP: Final = "bootstrap"
+"""Name of the port at which a prefill server hands its cache over."""
 
 
 def members(workload: Workload, tasks: Iterable[Task]) -> frozenset[Member]:
@@ -23,7 +26,7 @@ def members(workload: Workload, tasks: Iterable[Task]) -> frozenset[Member]:
     """
     roles = {group.name: group.role for group in workload.groups if group.role.serves}
     return frozenset(
-        Member(task.url.rstrip("/"), roles[task.key.group])
+        Member(task.url.rstrip("/"), roles[task.key.group], task.ports.get(BOOTSTRAP, 0))
         for task in tasks
         if task.phase is Phase.READY
         and task.url

@@ -42,7 +42,7 @@ def after_end(task: Task, group: Group, seen: Observed, now: float) -> Task:
     over: dict[str, Any] = {
         "ready_since": 0.0, "url": "", "pid": 0, "http_status": 0, "restarts": 0, "not_before": 0.0, "limit_at": 0.0,
         "yields_at": 0.0, "never": "", "ending": Cause.NONE, "exit_code": exit_code, "cause": verdict.cause,
-        "metrics": _last_numbers(task, group, seen),
+        "metrics": _last_numbers(task, group, seen), "ports": {},
     }  # fmt: skip
     if task.phase is Phase.STOPPING and task.ending is Cause.NONE:
         return move(task, Event.ENDED_OK, now, f"{task.reason}; ended" if task.reason else "ended", **over)

@@ -169,6 +169,8 @@ class Task:
     """One sentence: why it is in this phase."""
     node: str = ""
     url: str = ""
+    ports: Mapping[str, int] = field(default_factory=dict)
+    """Its further ports by name."""
     http_status: int = 0
     pid: int = 0
     restarts: int = 0

@@ -116,6 +116,7 @@ def test_prefill_and_decode_are_members_as_such_and_answer_for_nobody() -> None:
     )
     apart = WORKLOAD.model_copy(update={"groups": groups, "endpoint": Endpoint(port=8000, model="tiny")})
     url = "http://127.0.0.1:9"
-    seen = [Task(TaskKey("herd", role, 0), "local", Phase.READY, url=url) for role in ("prefill", "decode")]
-    assert members(apart, seen) == {Member(url, Role.PREFILL), Member(url, Role.DECODE)}
+    ports = {"prefill": {"bootstrap": 8998}, "decode": {"other": 1}}
+    seen = [Task(TaskKey("herd", role, 0), "local", Phase.READY, url=url, ports=ports[role]) for role in ports]
+    assert members(apart, seen) == {Member(url, Role.PREFILL, 8998), Member(url, Role.DECODE)}
     assert front(apart, seen) is None

@@ -186,6 +186,7 @@ def want_of(row: WorkloadRow) -> Want:
         row.ends_at,
         row.note,
         row.phase == ANNOUNCED,
+        json.loads(row.group_marks),
     )
 
 

@@ -111,9 +111,11 @@ def test_an_intent_survives_its_row(counts: Mapping[str, int], running: bool) ->
     plan = workload()
     row = WorkloadRow(
         "w", plan.uid, "swarm", "fake", plan.model_dump_json(), "", running, 4, json.dumps(counts),
-        paused=not running, restart_mark=7,
+        paused=not running, restart_mark=7, group_marks=json.dumps(counts),
     )  # fmt: skip
-    assert want_of(row) == Want(plan, running, 4, dict(counts), paused=not running, restart_mark=7)
+    expected = Want(plan, running, 4, dict(counts), paused=not running, restart_mark=7, group_marks=dict(counts))
+    assert want_of(row) == expected
+    assert (expected.mark("replica"), expected.mark("other")) == (7 + counts.get("replica", 0), 7)
 
 
 def test_when_it_is_to_be_killed_is_no_news_of_its_own() -> None:

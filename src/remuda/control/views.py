@@ -11,7 +11,7 @@ from remuda.plan.model import Kind
 from remuda.plan.run import MODE, SOURCE
 from remuda.supervise.model import LIVE, Phase, Task
 from remuda.supervise.succession import holder
-from remuda.supervise.summary import PAUSED, current, front_group, summarise
+from remuda.supervise.summary import PAUSED, by_role, current, front_group, summarise
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -86,6 +86,14 @@ class RouterView(View):
         return any(view.url == url and view.members for view in (self, *self.beside))
 
 
+class RoleView(View):
+    """How many tasks of one role there are."""
+
+    role: str
+    ready: int
+    wanted: int
+
+
 class WorkloadView(View):
     """One workload."""
 
@@ -120,6 +128,8 @@ class WorkloadView(View):
     """Its endpoint was up since it was brought up."""
     load: dict[str, float] = {}
     """Of all replicas that answer: `running`, `waiting` requests, `tokens_per_s`; each where one of them tells."""
+    roles: list[RoleView] = []
+    """Of each role that works; `ready` and `wanted` above are of those that serve."""
     router: RouterView | None = None
     run: RunView | None = None
     """Only of a supervised run."""
@@ -242,6 +252,10 @@ def workload_view(want: Want, tasks: Mapping[TaskKey, Task], *, created_at: floa
         paused=want.paused,
         announced=want.announced,
         load=load_of(want, tasks.values()),
+        roles=[
+            RoleView(role=role.value, ready=ready, wanted=wanted)
+            for role, (ready, wanted) in by_role(want, tasks).items()
+        ],
         run=run_view(want, tasks, summary.phase),
     )
 

@@ -13,7 +13,7 @@ from remuda.supervise.model import GIVEN_UP, LIVE, TAKEN_DOWN, TIME_OVER, Cause,
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from remuda.plan.model import Group, Workload
+    from remuda.plan.model import Group, Role, Workload
 
 PAUSED = "paused: what runs keeps running, nothing is restarted until `remuda unpause`"
 UP = frozenset({"RUNNING", "DEGRADED"})
@@ -63,9 +63,10 @@ def summarise(want: Want, tasks: Mapping[TaskKey, Task]) -> Summary:
         return Summary("FAILED", ready, wanted, failure)
     if want.workload.kind is Kind.GANG and (going := _training(want.workload.groups[0], mine, ready, wanted)):
         return going
-    enough = min(1, wanted) if is_first_enough(want) else wanted
+    by_role = _counted(want, serving, tasks).values()
+    enough = ready >= wanted or (is_first_enough(want) and all(one or not all_ for one, all_ in by_role))
     unready = next((front for front in fronts if front.phase is not Phase.READY), None)
-    if ready >= enough and unready is None and ready:
+    if enough and unready is None and ready:
         phase = "RUNNING" if ready >= wanted else "DEGRADED"
         return Summary(phase, ready, wanted, "" if ready >= wanted else _why(mine))
     if want.workload.kind is Kind.RUN and mine and mine[0].phase in _OF_A_RUN:
@@ -108,6 +109,20 @@ def _unwanted(want: Want, tasks: Mapping[TaskKey, Task]) -> Summary:
     ends = "1 task still ends" if left == 1 else f"{left} tasks still end"
     said = [why, ends if left else ""]
     return Summary("STOPPING" if left else "DOWN", ready, 0, "; ".join(filter(None, said)))
+
+
+def by_role(want: Want, tasks: Mapping[TaskKey, Task]) -> dict[Role, tuple[int, int]]:
+    """Of each role that works: how many tasks are ready, and how many shall be, in the order of the groups."""
+    return _counted(want, [group for group in want.workload.groups if group.role.works], current(want, tasks))
+
+
+def _counted(want: Want, groups: Iterable[Group], tasks: Mapping[TaskKey, Task]) -> dict[Role, tuple[int, int]]:
+    found: dict[Role, tuple[int, int]] = {}
+    for group in groups:
+        ready, wanted = found.get(group.role, (0, 0))
+        more = _count_ready(_members(want, group, tasks))
+        found[group.role] = (ready + more, wanted + want.count(group.name))
+    return found
 
 
 def _serving(want: Want) -> list[Group]:

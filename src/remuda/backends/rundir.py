@@ -84,6 +84,8 @@ def child_spec(
         spread=Spread(**{**group.spread.model_dump(), **_lists(group.spread)}) if group.spread else None,
         port=(listen.port or 20000) if listen else 0,
         port_fixed=bool(listen and listen.fixed),
+        ports=dict(group.ports),
+        files=dict(group.command.files),
         port_locks=port_locks,
         port_locks_own=port_locks_own,
         bind_host=bind_host,

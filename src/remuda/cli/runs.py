@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from remuda.cli.lazy import examples
 from remuda.cli.show import age, pairs, print_json, say, table
 
 if TYPE_CHECKING:
@@ -132,12 +133,22 @@ def unpause(names: tuple[str, ...], as_json: bool) -> None:
     _verb("unpause", names, "is no longer paused", as_json=as_json)
 
 
-@click.command()
-@click.argument("names", nargs=-1, required=True)
+@click.command(epilog=examples("remuda restart train", "remuda restart chat prefill"))
+@click.argument("names", nargs=-1, required=True, metavar="NAMES... | NAME GROUP")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def restart(names: tuple[str, ...], as_json: bool) -> None:
-    """Restart NAMES: a run at once, without counting a failure; of a swarm, whatever failed or ended."""
-    _verb("restart", names, "is being restarted", as_json=as_json)
+    """Restart NAMES: a run at once, without counting a failure; of a swarm, whatever failed or ended.
+
+    With NAME and one of its groups, such as replica or prefill, what runs in that group, too, and nothing else.
+    """
+    from remuda.control.restart import names_group, restart_group
+
+    if not names_group(names):
+        _verb("restart", names, "is being restarted", as_json=as_json)
+        return
+    name, group = names
+    view = restart_group(name, group)
+    print_json(view) if as_json else say(f"{group} of {name} is being restarted (remuda status {name})")
 
 
 @click.command()

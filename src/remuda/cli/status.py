@@ -126,7 +126,11 @@ def _numbered(_ctx: click.Context, option: click.Parameter, number: int | None) 
     return "" if number is None else f"{option.name}/{number}"
 
 
-@click.command(epilog=examples("remuda logs train -f", "remuda logs chat --task router/0 -n 20"))
+@click.command(
+    epilog=examples(
+        "remuda logs train -f", "remuda logs chat --task router/0 -n 20", "remuda logs chat --role decode -f"
+    )
+)
 @click.argument("name")
 @click.option("-f", "--follow", is_flag=True, help="Go on with new lines until the task ends.")
 @click.option(
@@ -137,6 +141,7 @@ def _numbered(_ctx: click.Context, option: click.Parameter, number: int | None) 
 @click.option("--replica", type=click.IntRange(min=0), callback=_numbered, help="Number of the replica (default 0).")
 @click.option("--rank", type=click.IntRange(min=0), callback=_numbered, help="Number of a gang's rank (default 0).")
 @click.option("--task", default="", help="Any task, as group/index: router/0, replica/1, driver/0, rank/3.")
+@click.option("--role", default="", help="All tasks of a role, such as decode; each line begins with its task.")
 @click.option("--raw", "form", flag_value="raw", help="As it was written, with colours and all that a terminal obeys.")
 @click.option("--json", "form", flag_value="json", help="Print each line as a JSON object of its own.")
 def logs(name: str, follow: bool, tail: int, stderr: bool, attempt: int, form: str | None, **named: Any) -> None:
@@ -146,15 +151,27 @@ def logs(name: str, follow: bool, tail: int, stderr: bool, attempt: int, form: s
 
     given = [text for text in named.values() if text]
     if len(given) > 1:
-        raise click.UsageError("give one of --replica, --rank and --task")
-    chosen = "".join(given)
-    asked = {"task": chosen, "stderr": str(stderr).lower(), "tail": tail, "attempt": attempt}
-    client, path = connect(), api_path(name, "logs")
+        raise click.UsageError("give one of --replica, --rank, --task and --role")
+    asked = {"stderr": str(stderr).lower(), "tail": tail, "attempt": attempt}
+    if named["role"]:
+        from remuda.control.rolelogs import lines_of_role
+
+        for task, line in lines_of_role(connect(), name, named["role"], follow=follow, **asked):
+            _print_line(line, form, task)
+        return
+    client, path, asked = connect(), api_path(name, "logs"), {**asked, "task": "".join(given)}
     for line in again.follow(client, path, **asked) if follow else client.lines(path, **asked):
-        if form == "json":
-            click.echo(clean_json(json.dumps({"line": line}, ensure_ascii=False)))
-        else:
-            click.echo(line, color=True) if form == "raw" else echo(line)
+        _print_line(line, form)
+
+
+def _print_line(line: str, form: str | None, task: str = "") -> None:
+    """One line of output, and with `task` who wrote it."""
+    if form == "json":
+        who = {"task": task} if task else {}
+        click.echo(clean_json(json.dumps({**who, "line": line}, ensure_ascii=False)))
+        return
+    text = f"{task}: {line}" if task else line
+    click.echo(text, color=True) if form == "raw" else echo(text)
 
 
 @click.command(epilog=examples("remuda explain train", "remuda explain train --json"))

@@ -20,8 +20,13 @@ _OF_GANG: Final = ("task", "phase", "node", "attempt", "for", "seen", "progress"
 
 
 def ready(view: Mapping[str, Any], between: str = "/") -> str:
-    """How many tasks are ready, of how many; empty for a workload that has ended."""
-    return "" if view["phase"] in _ENDED else f"{view['ready']}{between}{view['wanted']}"
+    """How many tasks are ready, of how many, by role where there are several; empty for a workload that has ended."""
+    if view["phase"] in _ENDED:
+        return ""
+    roles = view.get("roles", ())
+    if len(roles) > 1:
+        return ", ".join(f"{one['role']} {one['ready']}/{one['wanted']}" for one in roles)
+    return f"{view['ready']}{between}{view['wanted']}"
 
 
 def columns(view: Mapping[str, Any], width: int) -> tuple[str, ...]:

@@ -157,12 +157,28 @@ def down(names: tuple[str, ...], everything: bool, remove: bool, wait: bool, tim
         say(f"{name} is down" if wait else f"{name} is being taken down")
 
 
-@click.command(context_settings={"ignore_unknown_options": True})
+def _count(text: str) -> tuple[str, int]:
+    """Name of the group, empty without one, and its number: `4`, or `decode=4`."""
+    group, _, number = text.rpartition("=")
+    return group, int(click.IntRange(min=1)(number))
+
+
+@click.command(
+    context_settings={"ignore_unknown_options": True},
+    epilog=examples("remuda scale chat 3", "remuda scale chat decode=4 prefill=2"),
+)
 @click.argument("name")
-@click.argument("replicas", type=click.IntRange(min=1))
-def scale(name: str, replicas: int) -> None:
-    """Change how many replicas the running swarm NAME has."""
+@click.argument("counts", nargs=-1, required=True, type=_count, metavar="[GROUP=]COUNT...")
+def scale(name: str, counts: tuple[tuple[str, int], ...]) -> None:
+    """Change how many replicas the running swarm NAME has, or how many tasks of a group."""
+    from remuda.cli import taskview
     from remuda.control.client import connect
 
-    view = connect().post(api_path(name, "scale"), {"replicas": replicas})
+    groups = dict(counts)
+    if len(groups) < len(counts) or ("" in groups and len(groups) > 1):
+        raise click.UsageError("give one number, or one for each group: decode=4 prefill=2")
+    view = connect().post(api_path(name, "scale"), {"replicas": groups.pop("", None), "groups": groups})
+    if len(view["roles"]) > 1:
+        say(f"scaling {name}: {taskview.ready(view)} are ready (remuda status {name})")
+        return
     say(f"scaling {name} to {show_counted(view['wanted'], 'replica')} ({view['ready']} ready; remuda status {name})")

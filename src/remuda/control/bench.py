@@ -231,12 +231,13 @@ def _of_endpoint(spec: BenchmarkSpec, url: str) -> Source:
 
 def _of_swarm(spec: BenchmarkSpec, say: Callable[[str], None]) -> Source:
     from remuda.control.client import connect
+    from remuda.plan.model import Role
 
     target = targets.of_swarm(spec.name, spec.model, "", say)
     view = connect().get(api_path(spec.name))
     engines = tuple(
         task["url"].rstrip("/").removesuffix("/v1")
-        for task in view["tasks"] if task["role"] == "replica" and task["url"]
+        for task in view["tasks"] if Role(task["role"]).answers and task["url"]
     )  # fmt: skip
     return Source(
         target.endpoint, target.model, key_file=target.api_key_file, swarm=spec.name, is_own=True, engines=engines,

@@ -13,7 +13,7 @@ from remuda.base.errors import RemudaError
 from remuda.control.views import RouterView
 from remuda.plan.model import Secret, Workload
 from remuda.serving.membership import members, ready_fronts
-from remuda.serving.router import Changes, Keys, Router, router_named
+from remuda.serving.router import Changes, Keys, Member, Router, router_named
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -39,10 +39,10 @@ class Target:
     """What a router shall have. A restarted router is another target."""
 
     base_url: str
-    urls: frozenset[str]
+    members: frozenset[Member]
     token: str
-    leaving: frozenset[str] = frozenset()
-    """Replicas that yield. They stay until the others serve: better one that leaves than none."""
+    leaving: frozenset[Member] = frozenset()
+    """Servers that yield. They stay until the others serve: better one that leaves than none."""
     is_leaving: bool = False
     """The router itself yields."""
 
@@ -139,7 +139,7 @@ class RouterFollower:
             return _AGAIN_S
         if changes:
             _LOG.info("router of %s: +%s -%s", name[0], sorted(changes.added), sorted(changes.removed))
-        has = sorted(target.urls - changes.pending)
+        has = sorted({member.url for member in target.members} - changes.pending)
         empty = before or RouterView(url=target.base_url, members=[], stats={})
         self._seen[name] = empty.model_copy(update={"members": has})
         self._show(name[0])
@@ -198,13 +198,13 @@ async def _tell_members(router: Router, target: Target, keys: Keys, had: Sequenc
     Raises:
         RemudaError: the router does not answer, or refuses.
     """
-    if target.leaving and not target.urls <= set(had):
-        workers = (await router.stats(target.base_url, keys)).workers
-        stay = target.leaving & {worker.url.rstrip("/") for worker in workers}
-        changes = await router.sync(target.base_url, target.urls | stay, keys)
-        if changes.pending or not target.urls:
+    if target.leaving and not {member.url for member in target.members} <= set(had):
+        known = {worker.url.rstrip("/") for worker in (await router.stats(target.base_url, keys)).workers}
+        stay = frozenset(member for member in target.leaving if member.url in known)
+        changes = await router.sync(target.base_url, target.members | stay, keys)
+        if changes.pending or not target.members:
             return changes
-    return await router.sync(target.base_url, target.urls, keys)
+    return await router.sync(target.base_url, target.members, keys)
 
 
 def _targets(want: Want, tasks: Mapping[TaskKey, Task]) -> dict[Name, Target]:
@@ -212,11 +212,11 @@ def _targets(want: Want, tasks: Mapping[TaskKey, Task]) -> dict[Name, Target]:
     workload = want.workload
     if workload.endpoint is None or not workload.endpoint.router:
         return {}
-    urls = members(workload, tasks.values())
+    serving = members(workload, tasks.values())
     leaving = members(workload, (replace(task, yields_at=0.0) for task in tasks.values() if task.yields_at))
     return {
         (workload.name, f"{router.token}/{router.restarts}/{router.pid}"): Target(
-            router.url, urls, router.token, leaving - urls, is_leaving=router.yields_at > 0
+            router.url, serving, router.token, leaving - serving, is_leaving=router.yields_at > 0
         )
         for router in ready_fronts(workload, tasks.values())
     }

@@ -28,7 +28,7 @@ from remuda.plan.model import Kind, Workload
 from remuda.supervise.explain import explain
 from remuda.supervise.model import FINAL, LIVE, Phase, Task, Want
 from remuda.supervise.succession import holder
-from remuda.supervise.summary import SERVING, is_first_enough
+from remuda.supervise.summary import is_first_enough
 from remuda.wire.place import Place
 
 if TYPE_CHECKING:
@@ -274,6 +274,6 @@ def _with_router(view: WorkloadView, want: Want, router: RouterView | None) -> W
 def main_task(want: Want, tasks: Mapping[TaskKey, Task]) -> str:
     """The first task that serves, as `group/index`."""
     groups = want.workload.groups
-    group = next((group for group in groups if group.role in SERVING), groups[0])
+    group = next((group for group in groups if group.role.serves), groups[0])
     task = holder(want.workload, group, 0, tasks)
     return f"{group.name}/{task.key.index if task is not None else 0}"

@@ -25,7 +25,7 @@ from remuda.control.settle import with_devices
 from remuda.control.wiring import backends, slurm_backend
 from remuda.plan.cluster import engine_python, of_nginx
 from remuda.plan.derive import derive, name_base
-from remuda.plan.model import Group, Role, Secret, Workload
+from remuda.plan.model import Group, Secret, Workload
 from remuda.plan.notes import notes
 from remuda.plan.placement import MachineFacts
 from remuda.plan.swarm import ROUTER, plan_front, plan_swarm
@@ -74,7 +74,7 @@ class Planned:
             replicas = self.workload.groups[0]
             if self.workload.backend != "slurm":
                 preflight.check_files(self.spec, replicas.command.needs, paths.root)
-                routers = [group.command for group in self.workload.groups if group.role is Role.ROUTER]
+                routers = [group.command for group in self.workload.groups if group.role.routes]
                 preflight.check_here(self.spec, engine_python(self.spec, sys.executable), routers)
                 return
             preflight.check_files(self.spec, replicas.command.needs, paths.root)

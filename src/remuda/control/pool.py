@@ -26,6 +26,7 @@ from remuda.control import drivers, jobs, planning, swarms, targets
 from remuda.control.client import HostClient, connect
 from remuda.control.jobs import JobFolder
 from remuda.control.poolplan import Action, Entry, Outcome, Seen, Step, Verb, is_over, moved, plan
+from remuda.plan.model import Role
 from remuda.specs.pooling import Pool, build_inline
 
 if TYPE_CHECKING:
@@ -348,7 +349,7 @@ class PoolRun:
 def _has_begun(view: Mapping[str, Any]) -> bool:
     """Whether a replica has left the queue; routers and relays, which start sooner, say nothing of that."""
     return any(
-        task["role"] == "replica" and task["phase"] in ("starting", "ready", "unhealthy")
+        Role(task["role"]).serves and task["phase"] in ("starting", "ready", "unhealthy")
         for task in view.get("tasks", ())
     )
 

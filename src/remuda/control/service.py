@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from remuda.base.errors import Conflict, InputError, RemudaError, Unwritable
 from remuda.base.ids import check_name, check_uid
 from remuda.control import rundirs
+from remuda.control.grouping import begun_again, counted, group_named
 from remuda.control.lookout import Lookout
 from remuda.control.ports import Reserved
 from remuda.control.settle import (
@@ -26,23 +27,20 @@ from remuda.control.settle import (
 )
 from remuda.control.sweep import EndingView, StrayView, endings, sweep
 from remuda.plan import order
-from remuda.plan.model import Kind, Role, Workload
+from remuda.plan.model import Kind, Workload
 from remuda.store import ops
 from remuda.store.rows import WorkloadRow
-from remuda.supervise.loop import Supervisor, all_ended, with_group_count
+from remuda.supervise.loop import Supervisor, all_ended
 from remuda.supervise.model import TAKEN_DOWN, Line, Want
 from remuda.supervise.records import want_of
-from remuda.supervise.succession import HEIR, takes_turns
 from remuda.supervise.summary import summarise
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from remuda.base.clock import Clock
     from remuda.base.paths import StatePaths
-    from remuda.control.views import (
-        WorkloadView,
-    )
+    from remuda.control.views import WorkloadView
     from remuda.supervise.records import StoreJournal
 
 
@@ -310,12 +308,23 @@ class Service(Lookout):
                     return
             self._unrecorded.pop(name, None)
 
-    def restart(self, name: str) -> WorkloadView:
+    def restart(self, name: str, group: str = "") -> WorkloadView:
         """Ask for a workload again: what failed or ended gets a new attempt.
 
-        What runs is left alone, but for a run or a gang: that is begun again, without counting a failure.
+        What runs is left alone, but for a run, a gang or a `group` that is named: that is begun again, without counting
+        a failure.
+
+        Raises:
+            NotFound: there is no such workload or group.
+            Conflict: there are not enough GPUs; a group of what is down or paused cannot be begun again alone.
         """
-        want = self._begun_anew(self._want(name))
+        want = self._want(name)
+        only = group_named(want.workload, group) if group else None
+        if only is not None and want.workload.kind not in (Kind.RUN, Kind.GANG):  # they have one group
+            begun = begun_again(want, only)
+            self._amend(begun, f"{group} restarted on request", group_marks=json.dumps(dict(begun.group_marks)))
+            return self.view(name)
+        want = self._begun_anew(want)
         if want.workload.kind in (Kind.RUN, Kind.GANG):
             begun = replace(want, running=True, paused=False, restart_mark=want.restart_mark + 1)
             self._change(begun, "restarted on request" + (", and no longer paused" if want.paused else ""))
@@ -323,6 +332,16 @@ class Service(Lookout):
             ends_at = want.ends_at if want.running else self._end_of_life(want)
             self._change(replace(want, running=True, ends_at=ends_at), "restarted on request")
         return self.view(name)
+
+    def _amend(self, want: Want, note: str, **changes: Any) -> None:
+        """Record a change of an intent without a new generation: that would revive what ended meanwhile."""
+        name, now = want.workload.name, self.clock.now()
+        with self.journal.transaction():
+            row = self.journal.store.workload(name)
+            changed = replace(row, changed_at=now, note=note, **changes)
+            self.journal.store.replace_workload(self.journal.fence, changed)
+            self.journal.record(lines=[Line(now, name, "intent", note)])
+            self.journal.then(partial(self.supervisor.adopt, replace(want, note=note)))
 
     def pause(self, name: str, *, paused: bool) -> WorkloadView:
         """Leave alone what runs and begin nothing new, or go on doing so. Asking again is fine.
@@ -336,14 +355,7 @@ class Service(Lookout):
             verb = "paused" if paused else "unpaused"
             raise Conflict(f"{name!r} is {phase} and cannot be {verb}", hint=f"begin it again: remuda restart {name}")
         if want.paused is not paused:
-            note, now = "paused" if paused else "unpaused", self.clock.now()
-            with self.journal.transaction():
-                row = self.journal.store.workload(name)
-                # Not a new generation: that would revive what ended meanwhile.
-                changed = replace(row, paused=paused, changed_at=now, note=note)
-                self.journal.store.replace_workload(self.journal.fence, changed)
-                self.journal.record(lines=[Line(now, name, "intent", note)])
-                self.journal.then(partial(self.supervisor.adopt, replace(want, paused=paused, note=note)))
+            self._amend(replace(want, paused=paused), "paused" if paused else "unpaused", paused=paused)
         return self.view(name)
 
     def change_many(self, verb: Verb, names: Sequence[str]) -> list[WorkloadView]:
@@ -369,30 +381,22 @@ class Service(Lookout):
                 verbs[verb](name)
         return [self.view(name) for name in names]
 
-    def scale(self, name: str, count: int) -> WorkloadView:
-        """Record another number of replicas.
+    def scale(self, name: str, asked: Mapping[str, int]) -> WorkloadView:
+        """Record another number of tasks of some groups, see `grouping.counted`.
 
         Raises:
-            InputError: the workload has no replicas, the number is below 1, or its router is missing.
+            NotFound: there is no such group.
+            InputError: a group cannot be scaled, the number is below 1, or the router is missing.
             Conflict: the GPUs are taken.
         """
         want = self._want(name)
-        group = next((group for group in want.workload.groups if group.role is Role.REPLICA), None)
-        if group is None:
-            raise InputError(f"{name!r} is a {want.workload.kind.value}, which has no replicas to scale")
-        if count < 1:
-            raise InputError(f"{name!r} needs at least 1 replica, not {count}", hint=f"to end it: remuda down {name}")
-        check_count(want.workload, group.name, count)
-        if takes_turns(want.workload, group) and count > HEIR:
-            raise InputError(f"{name!r} has a lifetime, and cannot have more than {HEIR} replicas")
-        endpoint = want.workload.endpoint
-        if count > 1 and endpoint is not None and not endpoint.router:
-            raise InputError(f"{name!r} was brought up without a router", hint="bring it up again with --reverse-proxy")
+        counts = counted(want.workload, asked)
         others = [item for item in self.supervisor.wants.values() if item is not want and self._holds(item)]
         workload = want.workload
         if workload.backend == "local":
-            workload = with_devices(workload, self._gpus_of(others), {group.name: count})
-        self._change(with_group_count(replace(want, workload=workload), group.name, count), f"scaled to {count}")
+            workload = with_devices(workload, self._gpus_of(others), {**want.counts, **counts})
+        told = " and ".join(f"{group} scaled to {count}".lstrip() for group, count in asked.items())
+        self._change(replace(want, workload=workload, counts={**want.counts, **counts}), told)
         return self.view(name)
 
     def _change(self, want: Want, note: str) -> None:

@@ -102,6 +102,7 @@ def described(child: str, asked: Iterable[str]) -> str:
     facts = [f"port {port}" if spec["port_fixed"] else f"port {port} or the next that is free"] if port else []
     if gpus := env.get(_GPUS, ""):
         facts.append(f"GPUs {gpus}")
+    facts += [f"port {name} {number}" for name, number in spec["ports"].items() if number]
     argv = [word.replace(PORT_MARK, str(port)).replace(HOST_MARK, spec["bind_host"]) for word in spec["argv"]]
     shown = {name: env[name] for name in (*asked, _GPUS) if name in env}
     head = [f"# {', '.join(facts)}"] if facts else []

@@ -90,8 +90,9 @@ def _slots(view: Mapping[str, Any], key_env: str, key_file: str) -> int:
 
     from remuda.batch.endpoint import ask_slots
     from remuda.batch.transport import AiohttpTransport
+    from remuda.plan.model import Role
 
-    urls = [task["url"] for task in view["tasks"] if task["role"] == "replica" and task["url"]]
+    urls = [task["url"] for task in view["tasks"] if Role(task["role"]).answers and task["url"]]
     key = SecretRef(env=key_env, file=key_file).read() if key_env or key_file else ""
 
     async def ask() -> int | None:

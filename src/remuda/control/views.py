@@ -11,7 +11,7 @@ from remuda.plan.model import Kind
 from remuda.plan.run import MODE, SOURCE
 from remuda.supervise.model import LIVE, Phase, Task
 from remuda.supervise.succession import holder
-from remuda.supervise.summary import PAUSED, SERVING, current, front_group, summarise
+from remuda.supervise.summary import PAUSED, by_role, current, front_group, summarise
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -63,6 +63,8 @@ class TaskView(View):
     limit_at: float
     never: str
     """Why it will never start as it is, empty otherwise."""
+    ports: dict[str, int] = {}
+    """Further ports that it asked for, by name."""
     yields_at: float = 0.0
     """Since when it only finishes what it has begun, because its successor serves; 0 if it does not yield."""
 
@@ -82,6 +84,14 @@ class RouterView(View):
     def told(self, url: str) -> bool:
         """Whether the router at that address was told of a replica."""
         return any(view.url == url and view.members for view in (self, *self.beside))
+
+
+class RoleView(View):
+    """How many tasks of one role there are."""
+
+    role: str
+    ready: int
+    wanted: int
 
 
 class WorkloadView(View):
@@ -118,6 +128,8 @@ class WorkloadView(View):
     """Its endpoint was up since it was brought up."""
     load: dict[str, float] = {}
     """Of all replicas that answer: `running`, `waiting` requests, `tokens_per_s`; each where one of them tells."""
+    roles: list[RoleView] = []
+    """Of each role that works; `ready` and `wanted` above are of those that serve."""
     router: RouterView | None = None
     run: RunView | None = None
     """Only of a supervised run."""
@@ -240,13 +252,17 @@ def workload_view(want: Want, tasks: Mapping[TaskKey, Task], *, created_at: floa
         paused=want.paused,
         announced=want.announced,
         load=load_of(want, tasks.values()),
+        roles=[
+            RoleView(role=role.value, ready=ready, wanted=wanted)
+            for role, (ready, wanted) in by_role(want, tasks).items()
+        ],
         run=run_view(want, tasks, summary.phase),
     )
 
 
 def load_of(want: Want, tasks: Iterable[Task]) -> dict[str, float]:
     """What its replicas do together, those that answer."""
-    serving = {group.name for group in want.workload.groups if group.role in SERVING}
+    serving = {group.name for group in want.workload.groups if group.role.serves}
     found: dict[str, float] = {}
     for task in tasks:
         if task.key.group in serving and task.phase is Phase.READY:

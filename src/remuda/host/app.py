@@ -80,9 +80,12 @@ class EndingsBody(NamesBody):
 
 
 class ScaleBody(BaseModel):
-    """Another number of replicas."""
+    """Another number of tasks."""
 
-    replicas: int
+    replicas: int | None = None
+    """Of the group that serves, where there is one only."""
+    groups: dict[str, int] = {}
+    """By name of the group."""
 
 
 class SettingsBody(BaseModel):
@@ -217,9 +220,12 @@ class App:
         async def sweep(name: str, force: bool = False) -> list[StrayView]:
             return await service.sweep(name, force=force)
 
-        @router.post("/workloads/{name}/restart", summary="Give what failed or ended a new attempt; begin a run again")
-        async def restart(name: str) -> WorkloadView:
-            return service.restart(name)
+        @router.post(
+            "/workloads/{name}/restart",
+            summary="Give what failed or ended a new attempt; begin a run, or a group, again",
+        )
+        async def restart(name: str, group: str = "") -> WorkloadView:
+            return service.restart(name, group)
 
         @router.post("/workloads/{name}/pause", summary="Leave alone what runs, begin nothing new")
         async def pause(name: str) -> WorkloadView:
@@ -237,9 +243,9 @@ class App:
         async def change(name: str, body: SettingsBody) -> list[SettingView]:
             return await change_settings(service, name, body.changes, by=body.by)
 
-        @router.post("/workloads/{name}/scale", summary="Change the number of replicas")
+        @router.post("/workloads/{name}/scale", summary="Change the number of replicas, or of tasks in groups")
         async def scale(name: str, body: ScaleBody) -> WorkloadView:
-            return service.scale(name, body.replicas)
+            return service.scale(name, body.groups | ({} if body.replicas is None else {"": body.replicas}))
 
     def _add_stories(self, router: APIRouter) -> None:
         service = self.service

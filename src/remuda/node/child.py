@@ -19,7 +19,7 @@ from remuda.node.journal import Journal
 from remuda.node.launch import Launch, NotHere, SecretMissing, prepare, probe_host, url
 from remuda.node.lived import LivedTime
 from remuda.node.owner import PortOwner
-from remuda.node.ports import PortTaken, UnsafeDirectory, port_claim
+from remuda.node.ports import ChildPorts, PortTaken, UnsafeDirectory
 from remuda.node.process import (
     Child,
     adopt_orphans,
@@ -78,7 +78,7 @@ class Supervisor:
         self._logs = tuple(CappedFile(self._dir / name, spec.log_max_bytes) for name in names)
         self._second = CappedFile(Path(spec.copy_to), spec.log_max_bytes, 0o644) if spec.copy_to else None
         self._uplink = Uplink(spec.host_file, self._dir / KEY_FILE, spec.token)
-        self._ports = port_claim(spec, spec.bind_host)
+        self._ports = ChildPorts(spec)
         self._cleanup = adopt_orphans()
         self._child: Child | None = None
         self._child_code: int | None = None
@@ -229,15 +229,15 @@ class Supervisor:
 
     def _spawn(self, action: machine.Spawn) -> machine.Event:
         try:
-            port = self._choose_port(move=action.move_port)
-            self._launch = prepare(self.spec, port, os.environ)
+            self._ports.choose(move=action.move_port)
+            self._launch = prepare(self.spec, self._ports.port, os.environ, self._ports.named)
         except PortTaken as error:
             return machine.CannotStart(codes.PORT_TAKEN, str(error))
         except (NotHere, SecretMissing, UnsafeDirectory) as error:
             return machine.CannotStart(codes.CANNOT_START, str(error))
         except OSError as error:
             return machine.CannotStart(codes.CANNOT_START, f"cannot choose a port on {self.spec.bind_host}: {error}")
-        self._address = url(self.spec, port)
+        self._address = url(self.spec, self._ports.port)
         self._owner = PortOwner(descendants, is_watched=not self.spec.outside)
         self._metrics, self._scraped_at = {}, 0.0
         looks = self._watch or self._server
@@ -261,14 +261,6 @@ class Supervisor:
         self._output = streams
         self._started_at = self._now()
         return machine.Spawned()
-
-    def _choose_port(self, *, move: bool) -> int:
-        spec = self.spec
-        if not spec.listens():
-            return 0
-        if spec.port_fixed:
-            return self._ports.take_fixed(spec.port)
-        return self._ports.take_free(spec.port, spec.token, avoid=self._ports.port if move else 0)
 
     def _reap(self) -> None:
         for pid, code in reap():
@@ -451,6 +443,7 @@ class Supervisor:
             start=self._start,
             reason=reason[:MAX_REASON],
             metrics=numbers,
+            ports=self._ports.named,
         )
         if changed:
             well = life.state in ("starting", "ready", "stopping", "exited")

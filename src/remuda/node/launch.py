@@ -7,15 +7,22 @@ import os
 import shutil
 import socket
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
 from remuda.node import progress
-from remuda.wire.child import CONTAINER_MARK, HOST_MARK, NODE_MARK, PORT_MARK
+from remuda.node.private import open_new
+from remuda.wire.child import CONTAINER_MARK, FILES_MARK, HOST_MARK, NODE_MARK, PORT_MARK, named_mark
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from remuda.wire.child import ChildSpec
+
+FILES = "files"
+"""In the allocation's directory: what is written for the child to read."""
+PORTS_VARIABLE = "REMUDA_PORTS"
+"""JSON object: the child's ports by name, where it has any."""
 
 
 class SecretMissing(Exception):
@@ -37,13 +44,16 @@ class Launch(NamedTuple):
     """Token for probes, empty for none."""
 
 
-def prepare(spec: ChildSpec, port: int, environ: Mapping[str, str]) -> Launch:
+def prepare(
+    spec: ChildSpec, port: int, environ: Mapping[str, str], ports: Mapping[str, int] = MappingProxyType({})
+) -> Launch:
     """Put together how the child is started on `port` (0: it has none).
 
     Args:
         spec: the document.
         port: chosen port.
         environ: environment of this program, the base of the child's.
+        ports: those that it asks for by name.
 
     Raises:
         SecretMissing: see there.
@@ -54,7 +64,9 @@ def prepare(spec: ChildSpec, port: int, environ: Mapping[str, str]) -> Launch:
         raise NotHere(f"there is no {missing[0]} on node {node_name(environ)}")
     secrets = {name: read_secret(name, source, environ) for name, source in spec.secret_env.items()}
     env = dict(environ)
-    env.update({name: _fill(value, spec, port) for name, value in spec.env.items()})
+    marks = {PORT_MARK: str(port), HOST_MARK: spec.bind_host, FILES_MARK: f"{spec.run_dir}/{FILES}"}
+    marks |= {named_mark(name): str(number) for name, number in ports.items()}
+    env.update({name: _fill(value, marks) for name, value in spec.env.items()})
     env.update(secrets)
     env.update(
         REMUDA_PORT=str(port) if port else "",
@@ -66,12 +78,14 @@ def prepare(spec: ChildSpec, port: int, environ: Mapping[str, str]) -> Launch:
         REMUDA_RUN_DIR=spec.run_dir,
         PYTHONUNBUFFERED="1",
     )
+    env.update({PORTS_VARIABLE: json.dumps(dict(ports))} if ports else {})
     if spec.watch is not None:
         env.update(progress.environment(Path(spec.run_dir), env))
     elif not spec.listens():  # a program of ours, which needs no tools to tell how far it is
         env[progress.VARIABLE] = str(Path(spec.run_dir) / progress.FILE)
     bearer = secrets.get(spec.probe.bearer, "") if spec.probe is not None else ""
-    argv = [_fill(word, spec, port) for word in spec.argv]
+    argv = [_fill(word, marks) for word in spec.argv]
+    _write({name: _fill(text, marks) for name, text in spec.files.items()}, Path(spec.run_dir, FILES))
     if argv[0] == CONTAINER_MARK:
         argv[0] = container_program(env)
     if spec.spread is not None:
@@ -79,10 +93,27 @@ def prepare(spec: ChildSpec, port: int, environ: Mapping[str, str]) -> Launch:
     return Launch(argv, env, tuple(secrets.values()), bearer)
 
 
-def _fill(text: str, spec: ChildSpec, port: int) -> str:
+def _fill(text: str, marks: Mapping[str, str]) -> str:
     if NODE_MARK in text:
         text = text.replace(NODE_MARK, node_name(os.environ))
-    return text.replace(PORT_MARK, str(port)).replace(HOST_MARK, spec.bind_host)
+    for mark, value in marks.items():
+        text = text.replace(mark, value)
+    return text
+
+
+def _write(files: Mapping[str, str], folder: Path) -> None:
+    """Write what the child reads when it starts.
+
+    Raises:
+        NotHere: it cannot be written.
+    """
+    try:
+        for name, text in files.items():
+            folder.mkdir(mode=0o700, exist_ok=True)
+            with open_new(folder / name) as file:
+                file.write(text)
+    except OSError as error:
+        raise NotHere(f"a file of the child cannot be written: {error}") from error
 
 
 def node_name(environ: Mapping[str, str]) -> str:

@@ -60,6 +60,16 @@ def owner_of(host: str, port: int, pids: Pids, *, is_known: bool = False) -> Who
     return whose
 
 
+def who_listens(host: str, port: int) -> str:
+    """Who has a port, in words. Reads all of /proc, so it is for telling why something was refused."""
+    found = peer.listeners({"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host), port) or []  # noqa: S104 - read
+    inodes = {str(one.inode) for one in found}
+    for pid in (int(name) for name in os.listdir("/proc") if name.isdigit()) if inodes else ():  # noqa: PTH208
+        if (_sockets(pid) or set()) & inodes:
+            return f"process {pid}"
+    return f"a process of user {found[0].uid}" if found else "another process"
+
+
 def _holder(inodes: set[str], pids: Iterable[int]) -> Whose:
     """Whether one of `pids` holds a socket that listens; UNKNOWN where we may not look."""
     whose = Whose.FOREIGN

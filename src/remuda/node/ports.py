@@ -7,8 +7,11 @@ import errno
 import fcntl
 import os
 import socket
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from remuda.node.owner import who_listens
 
 if TYPE_CHECKING:
     from remuda.wire.child import ChildSpec
@@ -16,6 +19,8 @@ if TYPE_CHECKING:
 FIRST, LAST = 20000, 32767
 """Where ports are taken from when none is preferred: below the range that the kernel gives to outgoing connections."""
 MAX_TRIES = 2000
+_SERVED = ""
+"""Where names stand: the port that a child serves on, which needs none."""
 
 
 class PortTaken(Exception):
@@ -33,10 +38,15 @@ class PortClaim:
         locks: directory of lock files, local to the machine; None for none.
         host: address that the child will bind.
         own: see `lock_folder`; None: there is no other place.
+        holder: who it is for, to be told to others that ask for it.
+        name: that the child has for the port; empty: it is the one that it serves on.
     """
 
-    def __init__(self, locks: Path | None, host: str, own: Path | None = None) -> None:
+    def __init__(
+        self, locks: Path | None, host: str, own: Path | None = None, *, holder: str = "", name: str = ""
+    ) -> None:
         self.port = 0
+        self._holder, self._name = holder, name
         self._fd = -1
         self._locks = locks
         self._own = own
@@ -50,12 +60,15 @@ class PortClaim:
             UnsafeDirectory: see there.
             OSError: the address is not one of this machine, or the lock directory cannot be used.
         """
+        called = f"port {port} ({self._name})" if self._name else f"port {port}"
+        if self._name and (home := self._promised(port)):
+            raise PortTaken(f"{called} is kept for a workload of {home}")
         if port != self.port and not self._hold(port):
-            raise PortTaken(f"port {port} is held by another allocation on this machine")
+            raise PortTaken(f"{called} is held by another allocation{self._held_by(port)} on this machine")
         # The child's last connections may linger (TIME_WAIT), which does not hinder a server: hence the reuse.
         if not is_free(self._host, port, reuse=True):
             self.release()
-            raise PortTaken(f"port {port} on {self._host} is in use by another process")
+            raise PortTaken(f"{called} on {self._host} is in use by {who_listens(self._host, port)}")
         return port
 
     def take_free(self, preferred: int, key: str, *, avoid: int = 0) -> int:
@@ -76,7 +89,7 @@ class PortClaim:
         if self.port and self.port != avoid and is_free(self._host, self.port, reuse=True):
             return self.port
         for port in _candidates(preferred, key):
-            if port in (avoid, self.port) or self._is_promised(port) or not self._hold(port):
+            if port in (avoid, self.port) or self._promised(port) or not self._hold(port):
                 continue
             # Without reuse this also finds servers that are bound and do not listen yet, as big engines do for minutes.
             if is_free(self._host, port, reuse=False):
@@ -90,8 +103,17 @@ class PortClaim:
             os.close(self._fd)
         self._fd, self.port = -1, 0
 
-    def _is_promised(self, port: int) -> bool:
-        return self._locks is not None and bool(promised_to(lock_folder(self._locks, self._own), port))
+    def _promised(self, port: int) -> str:
+        return promised_to(lock_folder(self._locks, self._own), port) if self._locks is not None else ""
+
+    def _held_by(self, port: int) -> str:
+        """Token of the allocation that holds a port, as its lock file tells, in brackets; empty where it does not."""
+        try:
+            assert self._locks is not None
+            told = (lock_folder(self._locks, self._own) / f"{port}.lock").read_text(encoding="ascii")
+        except (OSError, ValueError):
+            return ""
+        return f" ({told[:200]})" if told else ""
 
     def _hold(self, port: int) -> bool:
         """Exchange the held port for `port`, unless another program holds that."""
@@ -107,15 +129,63 @@ class PortClaim:
             except BaseException:
                 os.close(fd)
                 raise
+            with suppress(OSError):  # a full disk keeps nobody from a port
+                os.ftruncate(fd, 0)
+                os.write(fd, self._holder.encode("ascii", "replace"))
         self.release()
         self._fd, self.port = fd, port
         return True
 
 
-def port_claim(spec: ChildSpec, host: str) -> PortClaim:
+class ChildPorts:
+    """All ports of one child: the one that it serves on, and those that it asks for by name."""
+
+    def __init__(self, spec: ChildSpec) -> None:
+        everywhere = "::" if ":" in spec.bind_host else "0.0.0.0"  # noqa: S104 - nobody knows where it will bind these
+        self._spec = spec
+        served = {_SERVED: spec.port if spec.port_fixed else 0} if spec.listens() else {}
+        self._wanted = {**served, **spec.named_ports()}
+        self._claims = {name: port_claim(spec, everywhere if name else spec.bind_host, name) for name in self._wanted}
+
+    @property
+    def port(self) -> int:
+        """The one that it serves on; 0 if it has none."""
+        return self._claims[_SERVED].port if _SERVED in self._claims else 0
+
+    @property
+    def named(self) -> dict[str, int]:
+        """Those that it asks for by name."""
+        return {name: claim.port for name, claim in self._claims.items() if name}
+
+    def choose(self, *, move: bool) -> None:
+        """Hold all of them; those that must have a number come first.
+
+        Args:
+            move: others than those before, as far as they may be others.
+
+        Raises:
+            PortTaken: one that must have a number is taken, or none is free.
+            UnsafeDirectory: the directory of lock files is not the user's alone.
+            OSError: the address is not one of this machine, or the lock directory cannot be used.
+        """
+        for name in sorted(self._claims, key=lambda name: not self._wanted[name]):
+            claim, number = self._claims[name], self._wanted[name]
+            if number:
+                claim.take_fixed(number)
+            else:
+                preferred, key = (0, f"{self._spec.token} {name}") if name else (self._spec.port, self._spec.token)
+                claim.take_free(preferred, key, avoid=claim.port if move else 0)
+
+    def release(self) -> None:
+        """Give all of them back."""
+        for claim in self._claims.values():
+            claim.release()
+
+
+def port_claim(spec: ChildSpec, host: str, name: str = "") -> PortClaim:
     """No port yet, of a child that will listen on `host`."""
     own = Path(spec.port_locks_own) if spec.port_locks_own else None
-    return PortClaim(Path(spec.port_locks) if spec.port_locks else None, host, own)
+    return PortClaim(Path(spec.port_locks) if spec.port_locks else None, host, own, holder=spec.token, name=name)
 
 
 def promised_to(folder: Path, port: int) -> str:

@@ -119,7 +119,7 @@ def _resources(swarm: Workload, spec: SlurmJob, asked: Asked) -> Resources:
     limit = _seconds(asked.time, "--time") if asked.time else 0.0
     if not limit and spec.wall_time:
         limit = _seconds(spec.wall_time, "backend.job.wall_time")
-    replicas = next((group for group in swarm.groups if group.role is Role.REPLICA), None)
+    replicas = next((group for group in swarm.groups if group.role.serves), None)
     return Resources(
         cpus=asked.cpus or spec.cpus_per_task,
         mem_bytes=_bytes(asked.mem) if asked.mem else parse_size(spec.mem),
@@ -143,8 +143,8 @@ def _seconds(text: str, where: str) -> float:
 
 def _pools(swarm: Workload) -> tuple[Pool, ...]:
     """Those of the router, else of the replicas, without what they say of GPUs."""
-    routers = [group for group in swarm.groups if group.role is Role.ROUTER]
-    groups = [*routers, *(group for group in swarm.groups if group.role is Role.REPLICA)]
+    routers = [group for group in swarm.groups if group.role.routes]
+    groups = [*routers, *(group for group in swarm.groups if group.role.serves)]
     pools = next((group.pools for group in groups if group.pools), ())
     return tuple(
         pool.model_copy(update={"place": {name: text for name, text in pool.place.items() if name in _OF_SWARM}})

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from remuda.base.errors import InputError
 from remuda.base.units import show_duration
-from remuda.plan.model import Group, Role, Succession
+from remuda.plan.model import Group, Succession
 
 if TYPE_CHECKING:
     from remuda.specs.swarm import SwarmSpec
@@ -15,7 +15,6 @@ LEAD_MAX_S: Final = 7200.0
 LEAD_SHARE: Final = 0.25
 MOST_SLOTS: Final = 500
 """As `supervise.succession.HEIR`: the other index of a member is so much higher."""
-_TURNS: Final = frozenset({Role.REPLICA, Role.ROUTER})
 
 
 def with_succession(spec: SwarmSpec, groups: tuple[Group, ...]) -> tuple[Group, ...]:
@@ -31,7 +30,7 @@ def with_succession(spec: SwarmSpec, groups: tuple[Group, ...]) -> tuple[Group, 
 
 def _lasting(spec: SwarmSpec, group: Group) -> Group:
     limit_s = group.resources.time_limit_s
-    if group.role not in _TURNS or not limit_s:
+    if not limit_s:
         return group
     if group.count > MOST_SLOTS:
         raise InputError(

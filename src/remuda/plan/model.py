@@ -11,10 +11,11 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from remuda.wire.child import CONTAINER_MARK, HOST_MARK, INDEX_MARK, NODE_MARK, PORT_MARK
+from remuda.wire.child import CONTAINER_MARK, FILES_MARK, HOST_MARK, INDEX_MARK, NODE_MARK, PORT_MARK, named_mark
 
 __all__ = [
     "CONTAINER_MARK",
+    "FILES_MARK",
     "HOST_MARK",
     "INDEX_MARK",
     "NODE_MARK",
@@ -37,6 +38,7 @@ __all__ = [
     "Succession",
     "Watch",
     "Workload",
+    "named_mark",
 ]
 
 
@@ -68,6 +70,26 @@ class Role(StrEnum):
     DECODE = "decode"
     RANK = "rank"
 
+    @property
+    def serves(self) -> bool:
+        """The model runs in it, and a router sends it requests, or its part of them."""
+        return self in (Role.REPLICA, Role.PREFILL, Role.DECODE)
+
+    @property
+    def answers(self) -> bool:
+        """It answers a whole request, so it can be asked without a router."""
+        return self is Role.REPLICA
+
+    @property
+    def routes(self) -> bool:
+        """It passes requests on to others."""
+        return self in (Role.ROUTER, Role.RELAY)
+
+    @property
+    def works(self) -> bool:
+        """It does what the workload is for: it is what a user counts, scales and restarts."""
+        return not self.routes
+
 
 class Secret(Frozen):
     """Where a secret is, never its value."""
@@ -80,13 +102,15 @@ class Command(Frozen):
     """A program to run, exactly as it is started.
 
     In `argv` and `env` values `PORT_MARK` and `HOST_MARK` stand for the port and address that are chosen on the node,
-    in `env` values `INDEX_MARK` stands for the task's number in its group.
+    `named_mark(NAME)` for further ports, in `env` values `INDEX_MARK` stands for the task's number in its group.
     """
 
     argv: tuple[str, ...]
     env: dict[str, str] = Field(default_factory=dict)
     secret_env: dict[str, Secret] = Field(default_factory=dict)
     cwd: str = ""
+    files: dict[str, str] = Field(default_factory=dict)
+    """Name -> text of what it reads when it starts, with the same marks; they lie where `FILES_MARK` says."""
     needs: dict[str, str] = Field(default_factory=dict)
     """Absolute paths that must be there on the node -> what each is: without them nothing is started."""
     outside: bool = False
@@ -261,6 +285,8 @@ class Group(Frozen):
     command: Command
     resources: Resources = Resources()
     listen: Listen | None = None
+    ports: dict[str, int] = Field(default_factory=dict)
+    """Of the ports that its command names, those that a document fixes: taken on the node, or it fails there."""
     probe: Probe | None = None
     """None: a task is ready as soon as it runs."""
     restart: NodeRestart = NodeRestart()

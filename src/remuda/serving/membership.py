@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from remuda.plan.model import Role
+from remuda.serving.router import Member
 from remuda.supervise.model import Phase
 
 if TYPE_CHECKING:
@@ -13,22 +13,25 @@ if TYPE_CHECKING:
     from remuda.plan.model import Workload
     from remuda.supervise.model import Task
 
+BOOTSTRAP: Final = "bootstrap"
+"""Name of the port at which a prefill server hands its cache over."""
 
-def members(workload: Workload, tasks: Iterable[Task]) -> frozenset[str]:
-    """Addresses of the replicas that answered their last probe.
+
+def members(workload: Workload, tasks: Iterable[Task]) -> frozenset[Member]:
+    """The servers that answered their last probe.
 
     One that yields to its successor is none any more: it only finishes what it has begun. A task that is stopping,
     starting again or silent is none: the router hears of it in the same step of the loop in which the supervisor does.
     A task of another workload or role never is one.
     """
-    replicas = {group.name for group in workload.groups if group.role is Role.REPLICA}
+    roles = {group.name: group.role for group in workload.groups if group.role.serves}
     return frozenset(
-        task.url.rstrip("/")
+        Member(task.url.rstrip("/"), roles[task.key.group], task.ports.get(BOOTSTRAP, 0))
         for task in tasks
         if task.phase is Phase.READY
         and task.url
         and not task.yields_at
-        and task.key.group in replicas
+        and task.key.group in roles
         and task.key.workload == workload.name
     )
 
@@ -52,7 +55,7 @@ def fronts(workload: Workload, tasks: Iterable[Task]) -> tuple[Task, ...]:
     endpoint = workload.endpoint
     if endpoint is None:
         return ()
-    groups = {group.name for group in workload.groups if group.role is Role.REPLICA}
+    groups = {group.name for group in workload.groups if group.role.answers}
     if endpoint.router:
         groups = {endpoint.router}
     return tuple(task for task in tasks if task.url and task.key.group in groups and task.key.workload == workload.name)

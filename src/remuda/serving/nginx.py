@@ -22,10 +22,11 @@ from remuda.serving.router import (
     Changes,
     RouterStats,
     WorkerStats,
+    check_roles,
 )
 
 if TYPE_CHECKING:
-    from remuda.serving.router import Keys, RouterSettings
+    from remuda.serving.router import Keys, Member, RouterSettings
 
 POLL_S: Final = 0.05
 SET_TIMEOUT_S: Final = 30.0
@@ -171,9 +172,11 @@ class NginxRouter:
 
     name = "nginx"
     policies = frozenset(POLICIES)
+    roles = frozenset({Role.REPLICA})
 
     def group(self, settings: RouterSettings) -> Group:
         """How it is started. Pure."""
+        check_roles(self, [Role.PREFILL] if settings.apart else [])
         endpoint = settings.endpoint
         policy = settings.policy or "least_conn"
         if policy not in self.policies:
@@ -200,9 +203,12 @@ class NginxRouter:
             kill_grace_s=8.0,
         )
 
-    async def sync(self, base_url: str, urls: frozenset[str], keys: Keys = NO_KEYS, *, wait_s: float = 2.0) -> Changes:
-        """Make the members exactly `urls`."""
-        key = keys.control or keys.api
+    async def sync(
+        self, base_url: str, members: frozenset[Member], keys: Keys = NO_KEYS, *, wait_s: float = 2.0
+    ) -> Changes:
+        """Make the members exactly `members`."""
+        check_roles(self, (member.role for member in members))
+        key, urls = keys.control or keys.api, frozenset(member.url for member in members)
         before, _ = await _members(base_url, key)
         if before == urls:
             return Changes()

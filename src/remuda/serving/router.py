@@ -11,9 +11,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Protocol
 
 from remuda.base.errors import InputError
-from remuda.plan.model import NodeRestart, Probe, Replace
+from remuda.plan.model import NodeRestart, Probe, Replace, Role
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from remuda.plan.model import Endpoint, Group, Secret
 
 NAMES: Final = ("smg", "nginx")
@@ -65,13 +67,31 @@ class RouterSettings:
     python: str = sys.executable
     log_level: str = "info"
     """`debug` makes the router talkative; otherwise it says what is not well."""
+    apart: bool = False
+    """Prefill and decode run in servers of their own."""
     extra_args: tuple[str, ...] = ()
     """Given to the router's own command line as they are, last."""
 
 
 @dataclass(frozen=True)
+class Member:
+    """One server that a router sends requests to."""
+
+    url: str
+    """Its base address."""
+    role: Role = Role.REPLICA
+    bootstrap_port: int = 0
+    """Where a prefill server hands its cache over; 0 if it has no such port."""
+
+
+def replicas(urls: Iterable[str]) -> frozenset[Member]:
+    """Members that answer whole requests."""
+    return frozenset(Member(url) for url in urls)
+
+
+@dataclass(frozen=True)
 class Changes:
-    """What one `sync` did."""
+    """What one `sync` did, by address of the member."""
 
     added: frozenset[str] = frozenset()
     removed: frozenset[str] = frozenset()
@@ -115,25 +135,30 @@ class Router(Protocol):
 
     name: str
     policies: frozenset[str]
+    roles: frozenset[Role]
+    """What its members may be."""
 
     def group(self, settings: RouterSettings) -> Group:
         """How it is started. Pure.
 
         Raises:
-            InputError: the router does not know the policy.
+            InputError: the router does not know the policy, or members that run apart.
         """
         ...
 
-    async def sync(self, base_url: str, urls: frozenset[str], keys: Keys = ..., *, wait_s: float = ...) -> Changes:
-        """Make the members exactly `urls`. May be called again at any time; without a difference it changes nothing.
+    async def sync(
+        self, base_url: str, members: frozenset[Member], keys: Keys = ..., *, wait_s: float = ...
+    ) -> Changes:
+        """Make the members exactly `members`. May be called again at any time; without a difference it changes nothing.
 
         Args:
             base_url: `http://host:port` of the router.
-            urls: base addresses of the replicas that shall be sent requests.
+            members: the servers that shall be sent requests.
             keys: `control` (else `api`) opens the router, `worker` is what it sends to the replicas.
             wait_s: how long to wait until new members serve.
 
         Raises:
+            InputError: the router does not know the role of one of them.
             Unavailable: the router does not answer, or not in a way that says anything.
             Rejected: the router refuses the key.
         """
@@ -147,6 +172,18 @@ class Router(Protocol):
             Rejected: the router refuses the key.
         """
         ...
+
+
+def check_roles(router: Router, roles: Iterable[Role]) -> None:
+    """Refuse members that a router does not know how to ask.
+
+    Raises:
+        InputError: says which.
+    """
+    unknown = sorted(set(roles) - router.roles)
+    if unknown:
+        known = " and ".join(sorted(router.roles))
+        raise InputError(f"{router.name} cannot send to a {unknown[0]} server", hint=f"it knows {known}; smg knows all")
 
 
 def router_named(name: str, model: str = "") -> Router:

@@ -19,8 +19,10 @@ from remuda.serving.router import (
     REPLACE,
     RESTART,
     Changes,
+    Member,
     RouterStats,
     WorkerStats,
+    check_roles,
 )
 from remuda.serving.smg_launcher import LABEL, METRICS_LABEL
 
@@ -65,6 +67,8 @@ class SmgRouter:
         }
     )
 
+    roles = frozenset(role for role in Role if role.serves)
+
     def __init__(self, model: str = "") -> None:
         """`model`: what the replicas serve, where they do not tell it themselves."""
         self._model = model
@@ -85,6 +89,7 @@ class SmgRouter:
             flags += ["--control-key-env", CONTROL_KEY_ENV]
         argv = [settings.python, "-m", "remuda.serving.smg_launcher", *flags, "--"]
         argv += ["--host", HOST_MARK, "--port", PORT_MARK, "--policy", policy]
+        argv += ["--pd-disaggregation"] if settings.apart else []
         argv += ["--log-level", "debug" if settings.log_level == "debug" else "warn"]
         argv += [*TUNED, "--request-timeout-secs", str(max(1, round(settings.request_timeout_s)))]
         return Group(
@@ -103,17 +108,24 @@ class SmgRouter:
             kill_grace_s=8.0,
         )
 
-    async def sync(self, base_url: str, urls: frozenset[str], keys: Keys = NO_KEYS, *, wait_s: float = 2.0) -> Changes:
-        """Make the members exactly `urls`."""
+    async def sync(
+        self, base_url: str, members: frozenset[Member], keys: Keys = NO_KEYS, *, wait_s: float = 2.0
+    ) -> Changes:
+        """Make the members exactly `members`. One whose role or port changed leaves first, and is added next time."""
+        check_roles(self, (member.role for member in members))
         key = keys.control or keys.api
         known = await _workers(base_url, key)
-        missing, surplus = urls - known.keys(), frozenset(known.keys() - urls)
-        await asyncio.gather(*(_add(base_url, url, keys, self._model) for url in missing))
-        await asyncio.gather(*(_remove(base_url, known[url]["id"], key) for url in surplus))
+        has = {member_of(worker): worker["id"] for worker in known.values()}
+        missing, surplus = members - has.keys(), has.keys() - members
+        new = frozenset(member.url for member in missing if member.url not in known)
+        later = frozenset(member.url for member in missing) - new
+        gone = frozenset(member.url for member in surplus)
+        await asyncio.gather(*(_add(base_url, one, keys, self._model) for one in missing if one.url in new))
+        await asyncio.gather(*(_remove(base_url, has[member], key) for member in surplus))
         if not missing and not surplus:
             return Changes()
-        pending = await _settle(base_url, missing, surplus, key, wait_s)
-        return Changes(missing - pending, surplus, pending)
+        pending = await _settle(base_url, new, gone, key, wait_s)
+        return Changes(new - pending, gone, pending | later)
 
     async def stats(self, base_url: str, keys: Keys = NO_KEYS) -> RouterStats:
         """What smg counted: its list of workers, and its metrics where the list says that they are."""
@@ -131,6 +143,13 @@ def beside(base_url: str, address: str) -> str:
     host = urlsplit(base_url).hostname or ""
     parts = urlsplit(address)
     return parts._replace(netloc=f"{f'[{host}]' if ':' in host else host}:{parts.port}").geturl()
+
+
+def member_of(worker: Mapping[str, Any]) -> Member:
+    """The member that smg lists as `worker`. Pure."""
+    kind = worker.get("worker_type")
+    role = Role(kind) if kind in (Role.PREFILL, Role.DECODE) else Role.REPLICA
+    return Member(str(worker["url"]), role, int(worker.get("bootstrap_port") or 0))
 
 
 def is_waiting_room(worker: Mapping[str, Any]) -> bool:
@@ -177,14 +196,18 @@ async def _workers(base_url: str, key: str) -> dict[str, dict[str, Any]]:
     return {worker["url"]: worker for worker in await _list(base_url, key) if not is_waiting_room(worker)}
 
 
-async def _add(base_url: str, url: str, keys: Keys, model: str) -> None:
-    spec: dict[str, Any] = {"url": url} | ({"api_key": keys.worker} if keys.worker else {})
+async def _add(base_url: str, member: Member, keys: Keys, model: str) -> None:
+    spec: dict[str, Any] = {"url": member.url} | ({"api_key": keys.worker} if keys.worker else {})
+    if member.role is not Role.REPLICA:
+        spec |= {"worker_type": member.role.value}
+    if member.bootstrap_port and member.role is Role.PREFILL:
+        spec |= {"bootstrap_port": member.bootstrap_port}
     if model:
         # With a kind of server that it knows smg asks it nothing; vLLM's paths are those of OpenAI.
         spec |= {"models": [{"id": model}], "runtime_type": "vllm"}
     answer = await call("POST", f"{base_url}/workers", body=spec, key=keys.control or keys.api)
     if answer.status not in (200, 201, 202, 409):  # 409: known, or being added
-        raise Unavailable(f"the router at {base_url} answered {answer.status} when {url} was added")
+        raise Unavailable(f"the router at {base_url} answered {answer.status} when {member.url} was added")
 
 
 async def _remove(base_url: str, worker_id: str, key: str) -> None:

@@ -6,7 +6,6 @@ import json
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from remuda.plan.model import Role
 from remuda.supervise.model import RUNNING, Phase
 
 if TYPE_CHECKING:
@@ -77,7 +76,7 @@ def by_router(counts: Mapping[str, tuple[float, float]], at: float, tasks: Itera
 
 def by_replicas(workload: Workload, tasks: Iterable[Task]) -> Reading | None:
     """What the replicas counted; None where one that is ready does not tell."""
-    names = {group.name for group in workload.groups if group.role is Role.REPLICA}
+    names = {group.name for group in workload.groups if group.role.serves}
     ready = [task for task in tasks if task.key.group in names and task.phase is Phase.READY]
     if not ready or any(not any(name in task.metrics for name in _TOKENS) for task in ready):
         return None

@@ -41,6 +41,8 @@ class WorkloadRow:
     """When its endpoint was last known to be used; it moves on while nobody could have used it."""
     usage: str = ""
     """What the counters said then, so that a later host knows whether it was used since."""
+    group_marks: str = "{}"
+    """JSON object: as `restart_mark`, by group that was asked for alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +94,8 @@ class TaskRow:
     progress: float = 0.0
     avoids: int = 0
     may_avoid: int = 2
+    ports: str = "{}"
+    """JSON object: number by name."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,7 @@ from sqlalchemy import (
 if TYPE_CHECKING:
     from sqlalchemy.engine import Dialect
 
-REVISION: Final = "0007"
+REVISION: Final = "0008"
 """Newest migration that this program knows."""
 VERSION_TABLE: Final = "remuda_revision"
 
@@ -103,6 +103,7 @@ WORKLOAD: Final = Table(
     _time("ends_at"),
     _time("used_at"),
     _text("usage"),
+    _text("group_marks", "{}"),
 )
 
 TASK: Final = Table(
@@ -152,6 +153,7 @@ TASK: Final = Table(
     Column("progress", Double, nullable=False, server_default="0"),
     _int("avoids"),
     _int("may_avoid", "2"),
+    _text("ports", "{}"),
 )
 
 ALLOCATION: Final = Table(

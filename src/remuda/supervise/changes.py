@@ -18,7 +18,7 @@ _MATERIAL = attrgetter(
     "phase", "attempt", "generation", "token", "native", "failures", "not_before", "ready_since",
     "cause", "reason", "node", "url", "pid", "restarts", "exit_code", "started_at", "released", "never", "limit_at",
     "requeues", "ending", "pool", "pool_refusals", "pool_failures", "pool_nevers", "pool_left_at", "quick_failures",
-    "restart_mark", "yields_at", "avoids", "may_avoid",
+    "restart_mark", "yields_at", "avoids", "may_avoid", "ports",
 )  # fmt: skip
 
 

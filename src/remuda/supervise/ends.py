@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 _AGAINST_POOL = frozenset({Cause.NODE, Cause.SCHEDULER, Cause.UNKNOWN, Cause.PREEMPTION})
 """Ends that may lie in the pool; the program's own, a person's and the time limit's are the same everywhere."""
 
-_SERVERS = frozenset({Role.REPLICA, Role.ROUTER, Role.RELAY})
 _NO_FAULT_OF_SERVER = frozenset({Cause.NODE, Cause.SCHEDULER, Cause.PREEMPTION})
 """Ends that say nothing against a server: another node may carry it, however often that is needed."""
 
@@ -43,7 +42,7 @@ def after_end(task: Task, group: Group, seen: Observed, now: float) -> Task:
     over: dict[str, Any] = {
         "ready_since": 0.0, "url": "", "pid": 0, "http_status": 0, "restarts": 0, "not_before": 0.0, "limit_at": 0.0,
         "yields_at": 0.0, "never": "", "ending": Cause.NONE, "exit_code": exit_code, "cause": verdict.cause,
-        "metrics": _last_numbers(task, group, seen),
+        "metrics": _last_numbers(task, group, seen), "ports": {},
     }  # fmt: skip
     if task.phase is Phase.STOPPING and task.ending is Cause.NONE:
         return move(task, Event.ENDED_OK, now, f"{task.reason}; ended" if task.reason else "ended", **over)
@@ -141,7 +140,8 @@ def _after_failure(
     has_run_long = ran_s >= rule.backoff_max_s > 0
     if healthy_since > 0 and now - healthy_since >= rule.heal_after_s:
         task = replace(task, failures=0, quick_failures=0, pool_failures=0)
-    counts = verdict.counts and (group.role not in _SERVERS or verdict.cause not in _NO_FAULT_OF_SERVER)
+    is_server = group.role.serves or group.role.routes
+    counts = verdict.counts and not (is_server and verdict.cause in _NO_FAULT_OF_SERVER)
     task = replace(
         task,
         failures=task.failures + counts,

@@ -207,6 +207,7 @@ def reported(task: Task, report: Report, now: float, *, since: float = 0.0) -> T
         last_seen=max(task.last_seen, since, min(report.at, now)),
         node=report.node or task.node,
         url=report.url,
+        ports=report.ports,
         pid=report.pid,
         http_status=report.http_status,
         restarts=report.restarts,

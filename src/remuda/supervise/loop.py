@@ -398,8 +398,3 @@ class Supervisor:
 def all_ended(tasks: Iterable[Task]) -> bool:
     """Whether no allocation can be left of these tasks."""
     return not any(task.phase in LIVE for task in tasks)
-
-
-def with_group_count(want: Want, group: str, count: int) -> Want:
-    """The intent with another count for one group."""
-    return replace(want, counts={**want.counts, group: count}, generation=want.generation + 1)

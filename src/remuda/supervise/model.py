@@ -169,6 +169,8 @@ class Task:
     """One sentence: why it is in this phase."""
     node: str = ""
     url: str = ""
+    ports: Mapping[str, int] = field(default_factory=dict)
+    """Its further ports by name."""
     http_status: int = 0
     pid: int = 0
     restarts: int = 0
@@ -203,7 +205,7 @@ class Task:
     quick_failures: int = 0
     """Failures soon after the start, one after the other: the crash-loop brake counts them."""
     restart_mark: int = 0
-    """Of `Want.restart_mark` when this attempt was begun."""
+    """Of `Want.mark` when this attempt was begun."""
     yields_at: float = 0.0
     """Since when it is sent nothing new because its successor serves, 0 if it does not yield."""
     avoids: int = 0
@@ -256,6 +258,8 @@ class Want:
     """Why the intent is as it is, for people."""
     announced: bool = False
     """Its endpoint was up since it was brought up: what it loses now makes it degraded, not starting."""
+    group_marks: Mapping[str, int] = field(default_factory=dict)
+    """As `restart_mark`, by group that the user asked for alone."""
 
     @property
     def has_failed(self) -> bool:
@@ -265,6 +269,10 @@ class Want:
     def count(self, group: str) -> int:
         """How many tasks of `group` shall run."""
         return self.planned(group) if self.running else 0
+
+    def mark(self, group: str) -> int:
+        """What of `group` has a lower `Task.restart_mark` is begun again, whether it runs or has ended."""
+        return self.restart_mark + self.group_marks.get(group, 0)
 
     def planned(self, group: str) -> int:
         """How many tasks of `group` there are while the workload is wanted."""

@@ -186,6 +186,7 @@ def want_of(row: WorkloadRow) -> Want:
         row.ends_at,
         row.note,
         row.phase == ANNOUNCED,
+        json.loads(row.group_marks),
     )
 
 
@@ -193,14 +194,16 @@ def task_of(row: TaskRow) -> Task:
     """The task in a row."""
     known = _copied(row, _TASK)
     known |= {"phase": Phase(row.phase), "cause": Cause(row.cause), "ending": Cause(row.ending)}
-    return Task(TaskKey(row.workload, row.group_name, row.idx), **known | {"metrics": json.loads(row.metrics)})
+    known |= {"metrics": json.loads(row.metrics), "ports": json.loads(row.ports)}
+    return Task(TaskKey(row.workload, row.group_name, row.idx), **known)
 
 
 def row_of(task: Task) -> TaskRow:
     """The row of a task."""
     key, known = task.key, _copied(task, _TASK)
     known |= {"phase": task.phase.value, "cause": task.cause.value, "ending": task.ending.value}
-    return TaskRow(key.workload, key.group, key.index, **known | {"metrics": json.dumps(dict(task.metrics))})
+    known |= {"metrics": json.dumps(dict(task.metrics)), "ports": json.dumps(dict(task.ports))}
+    return TaskRow(key.workload, key.group, key.index, **known)
 
 
 def _allocation_row(item: Allocation) -> AllocationRow:

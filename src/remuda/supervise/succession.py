@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Final
 
 from remuda.backends.base import TaskKey
 from remuda.base.units import show_duration
-from remuda.plan.model import Role
 from remuda.supervise.model import FINAL, RUNNING, Cause, Phase, Task, Want
 
 if TYPE_CHECKING:
@@ -266,11 +265,7 @@ def _leaving(turns: _Turns, first: Task, second: Task, now: float, *, passes_on:
         return Cast(Part.RETURN, f"keeps serving, because {_name(first)} does not serve")
     if turns.want.paused:
         return Cast(Part.DRAIN)
-    if (
-        now >= second.yields_at + SETTLE_S
-        and is_drained(second)
-        and not (passes_on and turns.group.role is Role.ROUTER)
-    ):
+    if now >= second.yields_at + SETTLE_S and is_drained(second) and not (passes_on and turns.group.role.routes):
         return Cast(Part.END, f"{_name(first)} has taken over, and nothing is left to be answered")
     if now >= _drain_until(turns, first, second):
         return Cast(Part.END, f"{_name(first)} has taken over")

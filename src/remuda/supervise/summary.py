@@ -6,14 +6,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from remuda.backends.base import TaskKey
-from remuda.plan.model import Kind, Role
+from remuda.plan.model import Kind
 from remuda.supervise import rules, succession
 from remuda.supervise.model import GIVEN_UP, LIVE, TAKEN_DOWN, TIME_OVER, Cause, Phase, Task, Want
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from remuda.plan.model import Group, Workload
+    from remuda.plan.model import Group, Role, Workload
 
 PAUSED = "paused: what runs keeps running, nothing is restarted until `remuda unpause`"
 UP = frozenset({"RUNNING", "DEGRADED"})
@@ -22,7 +22,6 @@ ENDED = frozenset({"DONE", "FAILED", "STOPPED", "DOWN"})
 """Phases in which nothing is ready any more, nor will be."""
 _OF_A_RUN = {Phase.UNHEALTHY: "UNHEALTHY", Phase.STOPPING: "RESTARTING"}
 """A run is one task, so it is shown to be what that is."""
-SERVING = frozenset({Role.REPLICA, Role.PREFILL, Role.DECODE})
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,9 +65,10 @@ def summarise(want: Want, tasks: Mapping[TaskKey, Task]) -> Summary:
         return Summary("FAILED", ready, wanted, failure)
     if want.workload.kind is Kind.GANG and (going := _training(want.workload.groups[0], mine, ready, wanted)):
         return going
-    enough = min(1, wanted) if is_first_enough(want) else wanted
+    by_role = _counted(want, serving, tasks).values()
+    enough = ready >= wanted or (is_first_enough(want) and all(one or not all_ for one, all_ in by_role))
     unready = next((front for front in fronts if front.phase is not Phase.READY), None)
-    if ready >= enough and unready is None and ready:
+    if enough and unready is None and ready:
         phase = "RUNNING" if ready >= wanted else "DEGRADED"
         return Summary(phase, ready, wanted, "" if ready >= wanted else _why(mine))
     if want.workload.kind is Kind.RUN and mine and mine[0].phase in _OF_A_RUN:
@@ -124,9 +124,23 @@ def _still(left: int) -> str:
     return "1 task still ends" if left == 1 else f"{left} tasks still end"
 
 
+def by_role(want: Want, tasks: Mapping[TaskKey, Task]) -> dict[Role, tuple[int, int]]:
+    """Of each role that works: how many tasks are ready, and how many shall be, in the order of the groups."""
+    return _counted(want, [group for group in want.workload.groups if group.role.works], current(want, tasks))
+
+
+def _counted(want: Want, groups: Iterable[Group], tasks: Mapping[TaskKey, Task]) -> dict[Role, tuple[int, int]]:
+    found: dict[Role, tuple[int, int]] = {}
+    for group in groups:
+        ready, wanted = found.get(group.role, (0, 0))
+        more = _count_ready(_members(want, group, tasks))
+        found[group.role] = (ready + more, wanted + want.count(group.name))
+    return found
+
+
 def _serving(want: Want) -> list[Group]:
     groups = want.workload.groups
-    return [group for group in groups if group.role in SERVING] or list(groups)
+    return [group for group in groups if group.role.serves] or list(groups)
 
 
 def _count_ready(members: Iterable[Sequence[Task]]) -> int:
@@ -189,7 +203,7 @@ def front_group(workload: Workload) -> Group:
     """The group that has the endpoint's address: the relay, else the router, else the only replica."""
     endpoint = workload.endpoint
     name = (endpoint.relay or endpoint.router) if endpoint else ""
-    return workload.group(name or next(group.name for group in workload.groups if group.role in SERVING))
+    return workload.group(name or next(group.name for group in workload.groups if group.role.serves))
 
 
 def _why(tasks: list[Task]) -> str:

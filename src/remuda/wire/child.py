@@ -6,6 +6,7 @@ Python 3.9, standard library only: this file travels to nodes inside the zipapp.
 from __future__ import annotations
 
 import json
+import re
 import signal
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,6 +16,10 @@ from remuda.wire.spread import Spread
 
 #: In `argv` and `env` values, replaced on the node by the port that was free there.
 PORT_MARK = "__REMUDA_PORT__"
+#: The same for a port that the child asks for by name: `__REMUDA_PORT_bootstrap__`. In `files`, too.
+NAMED_PORT = re.compile(r"__REMUDA_PORT_([a-z][a-z0-9_]*?)__")
+#: Replaced on the node by the directory that `files` are written to.
+FILES_MARK = "__REMUDA_FILES__"
 #: Replaced on the node by the address that the child shall listen on.
 HOST_MARK = "__REMUDA_HOST__"
 #: Replaced on the node by its name, as the scheduler calls it.
@@ -28,6 +33,11 @@ BEAT_S = 2.0
 """Between two signs of life of a task that is listened for."""
 REPORT_EVERY_S = 10.0
 """Between two reports in files, of such a task."""
+
+
+def named_mark(name: str) -> str:
+    """What stands for the port of that name."""
+    return f"__REMUDA_PORT_{name}__"
 
 
 @dataclass(frozen=True)
@@ -116,6 +126,11 @@ class ChildSpec:
     """Preferred port. 0: any free one if there is a probe or a `PORT_MARK`, else the child listens on none."""
     port_fixed: bool = False
     """Take `port` or fail; otherwise the first free one from `port` on."""
+    ports: dict[str, int] = field(default_factory=dict)
+    """Ports that the child asks for by name -> number: exactly that or failure; 0, and those that only a `NAMED_PORT`
+    names: any free one."""
+    files: dict[str, str] = field(default_factory=dict)
+    """Name -> text, written before each start with the same marks replaced as in `argv`."""
     port_locks: str = ""
     """Directory of lock files that keep two allocations on one machine from one port; local to the machine, made with
     mode 0700. Empty: no locks, only the bind test."""
@@ -175,6 +190,12 @@ class ChildSpec:
         texts = [*self.argv, *self.env.values()]
         return self.port > 0 or self.probe is not None or any(PORT_MARK in text for text in texts)
 
+    def named_ports(self) -> dict[str, int]:
+        """Every port that is asked for by name -> the number that it must have, 0 for any."""
+        spread = [*self.spread.member, *self.spread.head, *self.spread.ask] if self.spread is not None else []
+        texts = [*self.argv, *self.env.values(), *self.files.values(), *spread]
+        return {**dict.fromkeys((name for text in texts for name in NAMED_PORT.findall(text)), 0), **self.ports}
+
     def problem(self) -> str:
         """What makes the document unusable, in one sentence; empty when nothing does."""
         if not self.argv or not all(isinstance(word, str) for word in self.argv):
@@ -187,9 +208,23 @@ class ChildSpec:
             return f"port {self.port} is not between 0 and 65535"
         if self.port_fixed and not self.port:
             return "port_fixed needs a port"
+        if wrong := self._wrong_extra():
+            return wrong
         if self.watch is not None and self.watch.warn_signal and not self.watch.warn_number():
             return f"watch.warn_signal is {self.watch.warn_signal!r}, not the name of a signal, e.g. TERM or USR1"
         return ""
+
+    def _wrong_extra(self) -> str:
+        for name, number in self.ports.items():
+            if NAMED_PORT.findall(named_mark(name)) != [name]:
+                return f"port name {name!r} is not of small letters, digits and _"
+            if not 0 <= number < 65536:
+                return f"port {name} is {number}, which is not between 0 and 65535"
+        fixed = [number for number in (self.port if self.port_fixed else 0, *self.ports.values()) if number]
+        if len(fixed) > len(set(fixed)):
+            return "one port is asked for twice: " + ", ".join(map(str, fixed))
+        odd = [name for name in self.files if name in ("", ".", "..") or "/" in name or "\0" in name]
+        return f"{odd[0]!r} is not the plain name of a file" if odd else ""
 
     @classmethod
     def from_json(cls, text: str) -> ChildSpec:

@@ -49,6 +49,9 @@ class Report:
     metrics: dict[str, float] = field(default_factory=dict)
     """`running`, `waiting` (requests), `prompt_tokens`, `generated_tokens` (totals), where the child tells."""
 
+    ports: dict[str, int] = field(default_factory=dict)
+    """Ports that the child asked for by name -> number."""
+
     def to_json(self) -> str:
         """One line, without the newline."""
         return json.dumps(asdict(self), separators=(",", ":"))
@@ -153,6 +156,8 @@ def _wrong_field(report: Report) -> str:
         value = getattr(report, item.name)
         if item.name == "metrics":
             good = isinstance(value, dict) and all(_is_text(key) and is_number(value[key]) for key in value)
+        elif item.name == "ports":
+            good = isinstance(value, dict) and all(_is_text(key) and is_int(value[key]) for key in value)
         elif item.name == "exit_code":
             good = value is None or is_int(value)
         elif item.name == "at":

@@ -19,7 +19,8 @@ import pytest
 from tests.component.node.conftest import PATIENCE_S, until
 
 from remuda.node import gang, records
-from remuda.wire.child import ChildSpec
+from remuda.node.launch import PORTS_VARIABLE
+from remuda.wire.child import ChildSpec, named_mark
 from remuda.wire.spread import HEAD_PORT_MARK, Spread
 
 if TYPE_CHECKING:
@@ -150,5 +151,17 @@ def test_a_ray_that_is_too_old_for_a_token_is_said_loudly(tmp_path: Path, progra
         until(first.works)
         assert "warning: Ray 2.40.0 cannot ask for a token" in first.log.read_text()
         assert "install Ray 2.52 or newer" in records.warning(first.run_dir)
+    finally:
+        first.close()
+
+
+def test_all_nodes_are_told_the_ports_that_the_first_has_by_name(
+    tmp_path: Path, program: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(PORTS_VARIABLE, '{"bootstrap": 8998}')
+    prints = "import sys, time; print('works at', sys.argv[1], flush=True); time.sleep(9000)"
+    first = First(tmp_path, program, [sys.executable, "-c", prints, named_mark("bootstrap")])
+    try:
+        until(lambda: first.log.read_text().count("works at 8998") == 2)
     finally:
         first.close()

@@ -181,10 +181,11 @@ def router(serve: Callable[..., Server]) -> Callable[..., Server]:
         control_key: str = "",
         descriptors: int = 0,
         is_patient: bool = True,
+        apart: bool = False,
     ) -> Server:
         endpoint = Endpoint(port=1, router="router", model="tiny", api_key=Secret(env="A") if api_key else None)
         control = Secret(env="C") if control_key else None
-        settings = RouterSettings(endpoint, replicas, policy, control_key=control)
+        settings = RouterSettings(endpoint, replicas, policy, control_key=control, apart=apart)
         command = router_named(kind).group(settings).command
         argv = [part.replace(HOST_MARK, "127.0.0.1").replace(PORT_MARK, "{port}") for part in command.argv]
         if kind == "smg" and is_patient:

@@ -17,6 +17,7 @@ from tests.component.serving.conftest import status_of
 from tests.component.serving.crowding import wait
 from tests.component.serving.load import Outcome, chat, load
 
+from remuda.serving.router import replicas
 from remuda.serving.smg import SmgRouter
 from remuda.serving.tiny import make_tiny_model
 
@@ -144,7 +145,7 @@ def endless_stream(server: Server) -> Any:
 async def test_two_real_replicas_behind_the_router(llamacpp: Start, router: Start) -> None:
     first, second, gate = llamacpp(), llamacpp(), router()
     smg = SmgRouter()
-    assert len((await smg.sync(gate.url, frozenset({first.url, second.url}), wait_s=60.0)).added) == 2
+    assert len((await smg.sync(gate.url, replicas({first.url, second.url}), wait_s=60.0)).added) == 2
 
     def warm(outcome: Outcome) -> bool:
         return outcome.answers["ok"] >= 32

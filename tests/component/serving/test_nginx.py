@@ -21,7 +21,7 @@ from tests.ports import free_port
 
 from remuda.base.errors import Rejected, Unavailable
 from remuda.serving.nginx import NginxRouter, Site, render
-from remuda.serving.router import NO_KEYS, Changes, Keys
+from remuda.serving.router import NO_KEYS, Changes, Keys, replicas
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -38,7 +38,7 @@ pytestmark = pytest.mark.real
 
 async def sync(url: str, members: frozenset[str], keys: Keys = NO_KEYS) -> Changes:
     """Make them the members, and wait until they are in force, however busy the machine is."""
-    return await nginx.sync(url, members, keys, wait_s=60.0)
+    return await nginx.sync(url, replicas(members), keys, wait_s=60.0)
 
 
 async def test_members_follow_and_a_second_sync_changes_nothing(router: Start, engine: Start) -> None:
@@ -55,7 +55,7 @@ async def test_members_follow_and_a_second_sync_changes_nothing(router: Start, e
     assert (await sync(server.url, urls(first, second))).added == urls(first, second)
     assert ask(server.url)[0] == 200
     with pytest.raises(Unavailable):
-        await nginx.sync(f"http://127.0.0.1:{free_port()}", urls(first))
+        await nginx.sync(f"http://127.0.0.1:{free_port()}", replicas(urls(first)))
 
 
 async def test_a_replica_killed_under_load_fails_no_request(router: Start, engine: Start) -> None:

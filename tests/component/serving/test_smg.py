@@ -21,8 +21,9 @@ from tests.component.serving.load import Outcome, both_answer, chat, load
 from tests.ports import free_port
 
 from remuda.base.errors import Rejected, Unavailable
+from remuda.plan.model import Role
 from remuda.serving.client import call
-from remuda.serving.router import NO_KEYS, Changes, Keys
+from remuda.serving.router import NO_KEYS, Changes, Keys, Member, replicas
 from remuda.serving.smg import SmgRouter
 
 Start = Callable[..., Server]
@@ -77,7 +78,7 @@ async def until(check: Callable[[], bool], *, timeout_s: float) -> float:
 
 async def sync(url: str, members: frozenset[str], keys: Keys = NO_KEYS) -> Changes:
     """Make them the members, and wait until all of them serve, however busy the machine is."""
-    changes = await smg.sync(url, members, keys, wait_s=60.0)
+    changes = await smg.sync(url, replicas(members), keys, wait_s=60.0)
     assert not changes.pending
     return changes
 
@@ -131,9 +132,12 @@ class Mute(BaseHTTPRequestHandler):
         self._answer(200 if self.path == "/health" else 500, {})
 
     def do_POST(self) -> None:
-        self.rfile.read(int(self.headers["content-length"]))
+        self.hear(json.loads(self.rfile.read(int(self.headers["content-length"]))))
         choice = {"index": 0, "message": {"role": "assistant", "content": "yes"}, "finish_reason": "stop"}
         self._answer(200, {"id": "1", "object": "chat.completion", "created": 1, "model": "tiny", "choices": [choice]})
+
+    def hear(self, _: dict[str, Any]) -> None:
+        pass
 
     def _answer(self, status: int, document: dict[str, object]) -> None:
         data = json.dumps(document).encode()
@@ -153,18 +157,61 @@ async def test_a_member_that_does_not_name_its_model_is_named(router: Start) -> 
         threading.Thread(target=mute.serve_forever, daemon=True).start()
         member = frozenset({f"http://127.0.0.1:{mute.server_address[1]}"})
         await until(lambda: status_of(f"{server.url}/health") == 200, timeout_s=60)
-        changes = await SmgRouter("tiny").sync(server.url, member, wait_s=60)
+        changes = await SmgRouter("tiny").sync(server.url, replicas(member), wait_s=60)
         assert changes.added == member
         status, answer = await asyncio.to_thread(ask, server.url)
         assert (status, answer["choices"][0]["message"]["content"]) == (200, "yes")
-        assert not await SmgRouter("tiny").sync(server.url, member)
+        assert not await SmgRouter("tiny").sync(server.url, replicas(member))
         mute.shutdown()
+
+
+def half(heard: list[dict[str, Any]]) -> type[Mute]:
+    """A server that does its half of a request, and writes down what it was asked."""
+
+    class Half(Mute):
+        def do_GET(self) -> None:
+            # What else it would answer, smg would take it for another engine, whose halves meet in another way.
+            known = self.path in ("/health", "/v1/models")
+            self._answer(200 if known else 404, {"object": "list", "data": [{"id": "tiny", "object": "model"}]})
+
+        def hear(self, body: dict[str, Any]) -> None:
+            heard.append(body)
+
+    return Half
+
+
+async def test_prefill_and_decode_are_members_as_such(router: Start) -> None:
+    apart = router(apart=True)
+    first: list[dict[str, Any]] = []
+    second: list[dict[str, Any]] = []
+    with (
+        ThreadingHTTPServer(("127.0.0.1", 0), half(first)) as prefill,
+        ThreadingHTTPServer(("127.0.0.1", 0), half(second)) as decode,
+    ):
+        for server in (prefill, decode):
+            threading.Thread(target=server.serve_forever, daemon=True).start()
+        one, other = (f"http://127.0.0.1:{server.server_address[1]}" for server in (prefill, decode))
+
+        async def members(port: int) -> frozenset[str]:
+            both = frozenset({Member(one, Role.PREFILL, port), Member(other, Role.DECODE)})
+            while (changes := await smg.sync(apart.url, both, wait_s=60)).pending:
+                await asyncio.sleep(0.05)
+            assert not await smg.sync(apart.url, both)
+            return changes.added
+
+        for port, added in ((8998, {one, other}), (8999, {one})):  # begun again, it has another port
+            assert await members(port) == added
+            assert (await asyncio.to_thread(ask, apart.url))[0] == 200
+            assert first[-1]["bootstrap_port"] == port
+        assert [body["bootstrap_room"] for body in first] == [body["bootstrap_room"] for body in second]
+        for server in (prefill, decode):
+            server.shutdown()
 
 
 async def test_a_member_that_never_answers_stays_pending_and_harms_nobody(router: Start, engine: Start) -> None:
     server, good, deaf = router(), engine(), engine("--deaf", wait=False)
     await sync(server.url, urls(good))
-    assert await smg.sync(server.url, urls(good, deaf), wait_s=0.5) == Changes(pending=urls(deaf))
+    assert await smg.sync(server.url, replicas(urls(good, deaf)), wait_s=0.5) == Changes(pending=urls(deaf))
     assert {ask(server.url)[0] for _ in range(4)} == {200}
     assert await sync(server.url, urls(good)) == Changes()
 
@@ -263,7 +310,7 @@ async def test_a_restarted_router_is_filled_again(router: Start, engine: Start) 
     await sync(server.url, urls(first, second))
     server.restart()
     with pytest.raises(Unavailable):
-        await smg.sync(f"http://127.0.0.1:{free_port()}", urls(first))
+        await smg.sync(f"http://127.0.0.1:{free_port()}", replicas(urls(first)))
     changes = await sync(server.url, urls(first, second))
     assert changes.added == urls(first, second)
     assert ask(server.url)[0] == 200
@@ -274,7 +321,7 @@ async def test_keys_are_asked_for_and_are_in_no_argument(router: Start, engine: 
     keys = Keys(api=f"{mark}-of-clients", control=f"{mark}-of-control")
     server, first = router(api_key=keys.api, control_key=keys.control), engine()
     with pytest.raises(Rejected):
-        await smg.sync(server.url, urls(first), Keys(api=keys.api))
+        await smg.sync(server.url, replicas(urls(first)), Keys(api=keys.api))
     assert mark not in repr(keys)
     assert (await sync(server.url, urls(first), keys)).added == urls(first)
     assert ask(server.url)[0] == 401

@@ -15,7 +15,7 @@ from remuda.base.errors import Unavailable
 from remuda.control import swarms
 from remuda.serving import smg_launcher
 from remuda.serving.nginx import NginxRouter
-from remuda.serving.router import Keys
+from remuda.serving.router import Keys, replicas
 from remuda.serving.smg import SmgRouter
 from remuda.serving.smg_launcher import LABEL, METRICS_LABEL
 
@@ -38,11 +38,11 @@ def refused(squatter: Squatter) -> None:
 
 
 async def sync_smg(url: str) -> None:
-    await SmgRouter().sync(url, frozenset({"http://127.0.0.1:1"}), KEYS)
+    await SmgRouter().sync(url, replicas({"http://127.0.0.1:1"}), KEYS)
 
 
 async def sync_nginx(url: str) -> None:
-    await NginxRouter().sync(url, frozenset({"http://127.0.0.1:1"}), KEYS)
+    await NginxRouter().sync(url, replicas({"http://127.0.0.1:1"}), KEYS)
 
 
 async def smg_stats(url: str) -> None:

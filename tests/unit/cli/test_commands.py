@@ -162,7 +162,10 @@ def test_the_version(capsys: pytest.CaptureFixture[str]) -> None:
         (["up"], "name the swarm's document: there is no swarm.yaml here"),
         (["down"], "name what to take down, or give --all"),
         (["scale", "herd", "0"], "0 is not in the range x>=1"),
-        (["logs", "herd", "--task", "a/0", "--replica", "1"], "give one of --replica, --rank and --task"),
+        (["scale", "herd", "decode=none"], "'none' is not a valid integer range"),
+        (["scale", "herd", "decode=2", "decode=3"], "one for each group"),
+        (["scale", "herd", "2", "decode=3"], "one for each group"),
+        (["logs", "herd", "--task", "a/0", "--replica", "1"], "give one of --replica, --rank, --task and --role"),
         (["completion", "tcsh"], "'tcsh' is not one of"),
     ],
 )

@@ -47,6 +47,14 @@ def test_a_narrower_table_keeps_what_is_wanted_most() -> None:
     assert sum(len(text) + 2 for text in taskview.row(TASK, shown, NOW)) < taskview.MIDDLE
 
 
+def test_where_several_roles_work_each_is_counted() -> None:
+    one = {"role": "prefill", "ready": 2, "wanted": 2}
+    view = {"phase": "DEGRADED", "ready": 3, "wanted": 4, "roles": [one, {"role": "decode", "ready": 1, "wanted": 2}]}
+    assert taskview.ready(view) == "prefill 2/2, decode 1/2"
+    assert taskview.ready({**view, "roles": [one]}, " of ") == "3 of 4"
+    assert taskview.ready({**view, "phase": "DOWN"}) == ""
+
+
 @given(st.integers(8, 95), st.sampled_from([TASK, LOADS, WAITS]))
 def test_lines_fit(width: int, task: dict[str, Any]) -> None:
     assert all(len(line) <= width for line in taskview.lines(task, NOW, width))

@@ -168,7 +168,7 @@ async def test_brought_up_again_it_begins_anew(site: Site) -> None:
 async def test_scaling_is_a_sign_of_use(site: Site) -> None:
     await site.up()
     await site.live(IDLE_S - 60)
-    site.service.scale("w", 2)
+    site.service.scale("w", {"": 2})
     await site.live(IDLE_S - 60)
     assert site.is_wanted()
 
@@ -219,7 +219,7 @@ async def test_what_failed_is_ended_and_stays_failed_until_somebody_says_what_is
     assert any(line.reason == f"it failed: {said[1]}" for line in site.bed.story())
     site.restart_host()
     assert site.said == said, "the next host knows it, too"
-    site.service.scale("w", 2)
+    site.service.scale("w", {"": 2})
     assert site.said == said, "that is no wish to have it"
     (ending,) = await site.service.endings(["w"], swept=True)
     assert (ending.phase, ending.over) == ("DOWN", True), "nothing of it is left to wait for"

@@ -111,7 +111,7 @@ USES: dict[str, Callable[[Site], Any]] = {
     "begin a run again": lambda site: site.service.restart("up"),
     "pause": lambda site: site.service.pause("up", paused=True),
     "unpause": lambda site: site.service.pause("still", paused=False),
-    "scale": lambda site: site.service.scale("still", 3),
+    "scale": lambda site: site.service.scale("still", {"": 3}),
     "take many down": lambda site: site.service.change_many("down", ["up", "still"]),
     "restart many": lambda site: site.service.change_many("restart", ["up", "down"]),
     "pause many": lambda site: site.service.change_many("pause", ["up", "still"]),

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from remuda.backends.base import TaskKey
 from remuda.plan.model import Command, Endpoint, Group, Kind, Role, Workload
 from remuda.serving.membership import base_url, front, members, ready_fronts
+from remuda.serving.router import Member
 from remuda.supervise.model import Phase, Task
 
 WORKLOAD = Workload(
@@ -55,7 +56,7 @@ def tasks(draw: st.DrawFn) -> list[Task]:
 @given(tasks())
 def test_members_are_exactly_the_ready_replicas_with_an_address(seen: list[Task]) -> None:
     expected = {
-        task.url.rstrip("/")
+        Member(task.url.rstrip("/"))
         for task in seen
         if (task.key.workload, task.key.group, task.phase) == ("herd", "replica", Phase.READY) and task.url
         and not task.yields_at
@@ -73,7 +74,7 @@ def test_the_order_of_tasks_means_nothing(seen: list[Task], random: object) -> N
 @given(tasks())
 def test_a_router_never_sends_to_itself(seen: list[Task]) -> None:
     address = base_url(WORKLOAD, seen)
-    assert not address or address not in members(WORKLOAD, seen)
+    assert address not in {member.url for member in members(WORKLOAD, seen)}
 
 
 def test_the_router_is_asked_once_it_answers() -> None:
@@ -106,3 +107,16 @@ def test_while_routers_follow_each_other_the_older_one_is_in_front_until_it_yiel
     leaving = replace(old, yields_at=3.0)
     assert ready_fronts(WORKLOAD, [leaving, new]) == [new, leaving]
     assert front(WORKLOAD, [leaving, replace(new, phase=Phase.UNHEALTHY)]) == leaving
+
+
+def test_prefill_and_decode_are_members_as_such_and_answer_for_nobody() -> None:
+    groups = tuple(
+        Group(name=role.value, role=role, count=1, command=Command(argv=("engine",)))
+        for role in (Role.PREFILL, Role.DECODE)
+    )
+    apart = WORKLOAD.model_copy(update={"groups": groups, "endpoint": Endpoint(port=8000, model="tiny")})
+    url = "http://127.0.0.1:9"
+    ports = {"prefill": {"bootstrap": 8998}, "decode": {"other": 1}}
+    seen = [Task(TaskKey("herd", role, 0), "local", Phase.READY, url=url, ports=ports[role]) for role in ports]
+    assert members(apart, seen) == {Member(url, Role.PREFILL, 8998), Member(url, Role.DECODE)}
+    assert front(apart, seen) is None

@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from remuda.base.errors import InputError
-from remuda.plan.model import Endpoint, Secret
+from remuda.plan.model import Endpoint, Role, Secret
 from remuda.serving.nginx import NginxRouter, Site, connections, netloc, render
 from remuda.serving.nginx_launcher import parser
-from remuda.serving.router import RouterSettings
+from remuda.serving.router import Member, RouterSettings
 
 SITE = Site(host="127.0.0.1", port=8080, directory="/run/x")
 
@@ -98,3 +98,11 @@ def test_the_file_names_exactly_the_members(urls: frozenset[str], policy: str) -
     assert {f"http://{name}" for name in re.findall(r" server (\S+) max_fails", text)} == urls
     assert text.count("proxy_pass http://replicas;") == (1 if urls else 0)
     assert text.count("{") == text.count("}")
+
+
+async def test_a_server_that_only_prefills_is_refused_before_anybody_is_asked() -> None:
+    refusal = "nginx cannot send to a prefill server"
+    with pytest.raises(InputError, match=refusal):
+        NginxRouter().group(RouterSettings(Endpoint(port=1, router="router", model="m"), 2, apart=True))
+    with pytest.raises(InputError, match=refusal):
+        await NginxRouter().sync("http://127.0.0.1:1", frozenset({Member("http://127.0.0.1:2", Role.PREFILL)}))

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tests.unit.supervise.build import group
 
 from remuda.plan.model import Replace, Role
-from remuda.supervise.loop import all_ended, with_group_count
+from remuda.supervise.loop import all_ended
 from remuda.supervise.model import Phase
 from remuda.supervise.summary import current, summarise
 
@@ -171,9 +172,23 @@ async def test_a_workload_that_was_removed_is_not_followed(bed: Bed) -> None:
     assert bed.task().attempt == 1
 
 
-def test_another_count_is_a_newer_intent() -> None:
-    from tests.unit.supervise.build import want
-
-    old = want(group(count=2))
-    new = with_group_count(old, "replica", 5)
-    assert (new.count("replica"), new.generation) == (5, old.generation + 1)
+async def test_one_group_is_begun_again_and_the_others_are_left_alone(bed: Bed) -> None:
+    """What runs there is ended and begun again at once, what ended there too; what ended elsewhere stays so."""
+    once = Replace(max_failures=1)
+    bed.up(group("prefill", 2, role=Role.PREFILL, replace=once), group("decode", 2, role=Role.DECODE, replace=once))
+    await bed.all_ready()
+    for name in ("prefill", "decode"):
+        bed.backend.end(bed.task(1, name).token, 1)
+    await bed.go(30)
+    old = bed.host.wants["w"]
+    bed.host.adopt(replace(old, group_marks={"prefill": 1}))
+    await bed.go(5)
+    attempts = {str(task.key): (task.phase, task.attempt, task.failures) for task in bed.tasks()}
+    assert attempts == {
+        "w/decode/0": (Phase.READY, 1, 0), "w/decode/1": (Phase.FAILED, 1, 1),
+        "w/prefill/0": (Phase.STARTING, 2, 0), "w/prefill/1": (Phase.STARTING, 2, 0),
+    }  # fmt: skip
+    await bed.all_ready()
+    await bed.go(3600)
+    assert len(bed.backend.made) == 6, "once is enough"
+    assert bed.twins() == []

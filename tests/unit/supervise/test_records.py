@@ -38,7 +38,7 @@ tasks = st.builds(
     started_at=times, released=st.booleans(), never=texts, limit_at=times, requeues=numbers,
     ending=st.sampled_from(Cause), pool=texts, pool_refusals=numbers, pool_failures=numbers, pool_nevers=numbers,
     pool_left_at=times,
-    quick_failures=numbers, restart_mark=numbers,
+    quick_failures=numbers, restart_mark=numbers, ports=st.dictionaries(names, numbers, max_size=2),
 )  # fmt: skip
 
 
@@ -49,7 +49,7 @@ def test_a_task_survives_its_row(task: Task) -> None:
 
 def test_every_field_of_a_task_has_a_column() -> None:
     other = {"key": TaskKey("a", "b", 3), "phase": Phase.READY, "cause": Cause.NODE, "metrics": {"running": 2.0},
-             "ending": Cause.NODE, "released": True}  # fmt: skip
+             "ending": Cause.NODE, "released": True, "ports": {"bootstrap": 8998}}  # fmt: skip
     full = Task(TaskKey("a", "b", 3), "fake")
     for number, name in enumerate(Task.__slots__, 1):
         old = getattr(full, name)
@@ -111,9 +111,11 @@ def test_an_intent_survives_its_row(counts: Mapping[str, int], running: bool) ->
     plan = workload()
     row = WorkloadRow(
         "w", plan.uid, "swarm", "fake", plan.model_dump_json(), "", running, 4, json.dumps(counts),
-        paused=not running, restart_mark=7,
+        paused=not running, restart_mark=7, group_marks=json.dumps(counts),
     )  # fmt: skip
-    assert want_of(row) == Want(plan, running, 4, dict(counts), paused=not running, restart_mark=7)
+    expected = Want(plan, running, 4, dict(counts), paused=not running, restart_mark=7, group_marks=dict(counts))
+    assert want_of(row) == expected
+    assert (expected.mark("replica"), expected.mark("other")) == (7 + counts.get("replica", 0), 7)
 
 
 def test_when_it_is_to_be_killed_is_no_news_of_its_own() -> None:

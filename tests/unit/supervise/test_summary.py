@@ -11,7 +11,7 @@ from tests.unit.supervise.build import group, key, want
 from remuda.plan.model import Endpoint, Kind, Role
 from remuda.supervise.explain import explain
 from remuda.supervise.model import TIME_OVER, Allocation, Cause, Line, Phase, Task
-from remuda.supervise.summary import current, summarise
+from remuda.supervise.summary import by_role, current, summarise
 
 if TYPE_CHECKING:
     from remuda.backends.base import TaskKey
@@ -84,6 +84,29 @@ def test_summary(wanted: Want, seen: dict[TaskKey, Task], expected: tuple[str, i
     summary = summarise(wanted, seen)
     assert (summary.phase, summary.ready, summary.wanted, summary.reason) == expected
     assert summary.is_up == (expected[0] in ("RUNNING", "DEGRADED"))
+
+
+def apart(*prefill: Phase, decode: tuple[Phase, ...]) -> dict[TaskKey, Task]:
+    made = [Task(key(index, "prefill"), "fake", phase, attempt=1) for index, phase in enumerate(prefill)]
+    made += [Task(key(index, "decode"), "fake", phase, attempt=1) for index, phase in enumerate(decode)]
+    return {task.key: task for task in made}
+
+
+@pytest.mark.parametrize(
+    ("seen", "phase", "expected"),
+    [
+        (apart(R, R, decode=(R, R)), "RUNNING", "prefill 2/2, decode 2/2"),
+        (apart(R, R, decode=(R, T)), "DEGRADED", "prefill 2/2, decode 1/2"),
+        (apart(R, T, decode=(T, R)), "DEGRADED", "prefill 1/2, decode 1/2"),
+        (apart(T, T, decode=(R, R)), "STARTING", "prefill 0/2, decode 2/2"),
+    ],
+)
+def test_what_runs_apart_is_up_with_one_of_each_role(seen: dict[TaskKey, Task], phase: str, expected: str) -> None:
+    groups = [group(role.value, 2, role=role) for role in (Role.PREFILL, Role.DECODE)]
+    wanted = want(*groups, group("relay", 1, role=Role.RELAY), endpoint=Endpoint())
+    assert summarise(wanted, seen).phase == phase
+    counts = by_role(wanted, seen).items()
+    assert ", ".join(f"{role} {ready}/{of}" for role, (ready, of) in counts) == expected
 
 
 @pytest.mark.parametrize(("phase", "expected"), [(D, "DONE"), (R, "RUNNING"), (F, "FAILED"), (W, "WAITING")])

@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 
 from remuda.wire import exit as codes
-from remuda.wire.child import PORT_MARK, ChildSpec, HealthProbe, RestartRule
+from remuda.wire.child import PORT_MARK, ChildSpec, HealthProbe, RestartRule, named_mark
 from remuda.wire.process import ProcessId, identify, is_alive
+from remuda.wire.spread import Spread
 
 SPEC = ChildSpec(token="t", workload="w", task="replica/0", attempt=1, argv=["server"], run_dir="/run/t")
 
@@ -46,6 +47,12 @@ def test_child_document_survives_the_wire() -> None:
         ({"port_fixed": True}, "port_fixed"),
         ({"run_dir": ""}, "run_dir"),
         ({"surprise": 1}, "surprise"),
+        ({"ports": {"Boot": 1}}, "small letters"),
+        ({"ports": {"boot__": 1}}, "small letters"),
+        ({"ports": {"boot": -1}}, "boot is -1"),
+        ({"ports": {"boot": 7, "kv": 7}}, "twice"),
+        ({"port": 7, "port_fixed": True, "ports": {"kv": 7}}, "twice"),
+        ({"files": {"../x": ""}}, "plain name"),
     ],
 )
 def test_wrong_child_documents_are_refused(change: dict[str, Any], message: str) -> None:
@@ -68,6 +75,14 @@ def test_a_child_listens_if_it_is_given_a_port_or_asks_for_one() -> None:
     assert spec(port=8000).listens()
     assert spec(probe=HealthProbe()).listens()
     assert spec(env={"P": f"x{PORT_MARK}"}).listens()
+
+
+def test_ports_are_asked_for_by_name_wherever_marks_are_replaced() -> None:
+    texts = {"argv": ["s", f"{named_mark('a')}{named_mark('kv_events')}{PORT_MARK}"], "env": {"E": named_mark("b")}}
+    spread = Spread(nodes=2, member=[named_mark("d")])
+    spec = ChildSpec(**{**SPEC.__dict__, **texts, "files": {"f": named_mark("c")}, "spread": spread, "ports": {"b": 7}})
+    assert spec.named_ports() == {"a": 0, "kv_events": 0, "b": 7, "c": 0, "d": 0}
+    assert SPEC.named_ports() == {}
 
 
 def test_exit_record_survives_and_newer_fields_are_passed_over() -> None:

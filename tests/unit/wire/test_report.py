@@ -11,7 +11,17 @@ from hypothesis import strategies as st
 
 from remuda.wire.report import MAX_LINE_BYTES, Key, Malformed, Report, key_for, parse_line
 
-REPORT = Report(token="t", attempt=1, seq=4, at=12.5, state="ready", pid=7, http_status=200, metrics={"running": 2.0})
+REPORT = Report(
+    token="t",
+    attempt=1,
+    seq=4,
+    at=12.5,
+    state="ready",
+    pid=7,
+    http_status=200,
+    metrics={"running": 2.0},
+    ports={"bootstrap": 8998},
+)
 GOOD: dict[str, Any] = json.loads(REPORT.to_json())
 
 
@@ -48,6 +58,8 @@ def test_a_report_survives_the_wire() -> None:
         pytest.param(line(metrics={"running": "2"}), id="metric as text"),
         pytest.param(line(metrics={"running": float("inf")}), id="infinite metric"),
         pytest.param(line(exit_code="0"), id="exit code as text"),
+        pytest.param(line(ports={"bootstrap": "8998"}), id="port as text"),
+        pytest.param(line(ports=[8998]), id="ports without names"),
     ],
 )
 def test_malformed_lines(raw: bytes) -> None:

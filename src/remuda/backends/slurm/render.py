@@ -224,9 +224,11 @@ def _child(request: Request, place: SlurmPlace, site: SlurmSite, folder: Path) -
         env=late | dict(request.group.command.env),
         bind_host="0.0.0.0" if listen else "127.0.0.1",  # noqa: S104 - other nodes must reach it
         host_file=str(site.host_file),
-        port_locks=site.port_locks if listen else "",
-        port_locks_own=str(site.workloads.parent / OWN_LOCKS) if listen else "",
+        port_locks=site.port_locks,
+        port_locks_own=str(site.workloads.parent / OWN_LOCKS),
     )
+    if listen is None and not child.named_ports():
+        child = replace(child, port_locks="", port_locks_own="")
     if child.watch is not None and (place.output or place.error):
         child = replace(child, watch=replace(child.watch, tee=True))
     if child.spread is not None:

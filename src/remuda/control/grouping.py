@@ -1,0 +1,90 @@
+"""What may be done with the groups of a workload one by one: which are counted, and which are begun again. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from remuda.base.errors import Conflict, InputError, NotFound
+from remuda.control.settle import check_count
+from remuda.supervise.succession import HEIR, takes_turns
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from remuda.plan.model import Group, Workload
+    from remuda.supervise.model import Want
+
+
+def begun_again(want: Want, group: Group) -> Want:
+    """The intent that what runs in a group is begun again, and what failed or ended there gets a new attempt.
+
+    Raises:
+        Conflict: nothing of the workload is begun now.
+    """
+    name, only = want.workload.name, group.name
+    if not want.running:
+        raise Conflict(
+            f"{name!r} is down, so {only!r} cannot be restarted alone", hint=f"all of it: remuda restart {name}"
+        )
+    if want.paused:
+        raise Conflict(f"{name!r} is paused, so {only!r} is not restarted", hint=f"first: remuda unpause {name}")
+    marks = {**want.group_marks, group.name: want.group_marks.get(group.name, 0) + 1}
+    return replace(want, group_marks=marks)
+
+
+def group_named(workload: Workload, name: str) -> Group:
+    """One group.
+
+    Raises:
+        NotFound: there is none of that name.
+    """
+    found = next((group for group in workload.groups if group.name == name), None)
+    if found is None:
+        known = ", ".join(group.name for group in workload.groups)
+        raise NotFound(f"{workload.name!r} has no group {name!r}", hint=f"its groups: {known}")
+    return found
+
+
+def counted(workload: Workload, asked: Mapping[str, int]) -> dict[str, int]:
+    """Another number of tasks by group, checked.
+
+    Args:
+        workload: whose groups they are.
+        asked: number by name of a group; without a name: of the one that serves.
+
+    Raises:
+        NotFound: there is no such group.
+        InputError: the number of one is not for users to change, or wrong.
+    """
+    counts = {}
+    for name, count in asked.items():
+        group = group_named(workload, name) if name else _only_one_that_serves(workload)
+        _check(workload, group, count)
+        counts[group.name] = count
+    return counts
+
+
+def _only_one_that_serves(workload: Workload) -> Group:
+    serving = [group for group in workload.groups if group.role.serves]
+    if not serving:
+        raise InputError(f"{workload.name!r} is a {workload.kind.value}, which has no replicas to scale")
+    if len(serving) > 1:
+        names = ", ".join(group.name for group in serving)
+        hint = f"say which: remuda scale {workload.name} {serving[-1].name}=2"
+        raise InputError(f"{workload.name!r} has several groups to scale: {names}", hint=hint)
+    return serving[0]
+
+
+def _check(workload: Workload, group: Group, count: int) -> None:
+    name, word = workload.name, group.role.value
+    if not group.role.serves:
+        raise InputError(f"the {group.name} of {name!r} cannot be scaled: it is a {word}, whose number is fixed")
+    if count < 1:
+        raise InputError(f"{name!r} needs at least 1 {word}, not {count}", hint=f"to end it: remuda down {name}")
+    check_count(workload, group.name, count)
+    if takes_turns(workload, group) and count > HEIR:
+        raise InputError(f"{name!r} has a lifetime, and cannot have more than {HEIR} {word} tasks")
+    endpoint = workload.endpoint
+    if count > 1 and endpoint is not None and not endpoint.router:
+        raise InputError(f"{name!r} was brought up without a router", hint="bring it up again with --reverse-proxy")

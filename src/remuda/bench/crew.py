@@ -130,7 +130,7 @@ class Crew:
         load: what they offer.
         place: the endpoint.
         model: as it names it.
-        fit: words to tokens.
+        fit: what prompts are made of.
         forced: whether output lengths are forced.
         prompts: seed of the prompts; empty for the load's own.
         auto: how much is measured where the load says nothing of it.
@@ -145,7 +145,7 @@ class Crew:
         self._plan = {
             "load": load.to_json(), "model": model, "forced": forced, "processes": self._count,
             "prompts": prompts or str(load.seed),
-            "fit": {"base": fit.base, "slope": fit.slope},
+            "fit": fit.to_json(),
             "place": {
                 "base": place.base, "key": place.key, "headers": place.headers, "is_own": place.is_own,
                 "verify": place.verify,

@@ -159,7 +159,7 @@ class Session:
             engine=before.identity, load=load, metrics=metrics, checks=tuple(checks), verdict=verdict_of(checks),
             thresholds=dict(self.terms.thresholds), changed=tuple(loosened(self.terms.thresholds)),
             slo=dict(self.terms.slo), goodput=dict(self.terms.goodput), hardware=target.hardware,
-            client=asdict(run.client), meta=dict(self.terms.meta), started_at=began,
+            client=asdict(run.client), lengths=fitted.fit.lengths, meta=dict(self.terms.meta), started_at=began,
             counters={
                 "before": before.counters.to_json() if before.counters else None,
                 "after": after.counters.to_json() if after.counters else None,
@@ -172,7 +172,9 @@ class Session:
         key = _key(load)
         if key in self._fitted:
             return self._fitted[key], 0
-        self._fitted[key] = fitted = await probe.fit(self.target.place, load, self.target.model)
+        self._fitted[key] = fitted = await probe.fit(
+            self.target.place, load, self.target.model, self.target.engines[:1]
+        )
         return fitted, fitted.out
 
     def _learn(self, load: Load, rows: Sequence[Row]) -> None:

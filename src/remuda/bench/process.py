@@ -48,8 +48,10 @@ class Process:
         self._place = Place(
             place["base"], place["key"], tuple((k, v) for k, v in place["headers"]), place["is_own"], place["verify"]
         )
-        self._fit = Fit(**plan["fit"])
-        self._prompts = Prompts(plan["prompts"], Cache.parse(self.load.cache), common=max(1, self.load.warmups))
+        self._fit = Fit.from_json(plan["fit"])
+        self._prompts = Prompts(
+            plan["prompts"], Cache.parse(self.load.cache), common=max(1, self.load.warmups), fit=self._fit
+        )
         self._arrivals: list[float] = plan["arrivals"]
         self._extra = orjson.loads(self.load.extra_body)
         self._path = asking.PATHS[self.load.api]
@@ -78,9 +80,9 @@ class Process:
 
     def _request(self, index: int) -> tuple[bytes, Row]:
         isl, osl = self.load.lengths(index)
-        text = self._prompts.text(index, self._fit.words(isl))
+        prompt = self._prompts.of(index, self._fit.words(isl))
         body = asking.body(
-            self.load.api, self._model, text, osl, stream=self.load.stream, forced=self._forced, extra=self._extra
+            self.load.api, self._model, prompt, osl, stream=self.load.stream, forced=self._forced, extra=self._extra
         )
         head = b"%sContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % (self._head, len(body))
         return head + body, Row(index, self.number, asked_in=isl, asked_out=osl)

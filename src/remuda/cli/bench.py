@@ -332,6 +332,7 @@ def show(point: str, as_json: bool) -> None:
         ("point", f"{found.name}: {_verdict(found)}"), ("model", found.model), ("endpoint", found.endpoint),
         ("source", found.source if found.source != "remuda" else ""),
         ("engine", found.engine), ("load", f"{load.label}, {load.isl} in, {load.osl} out, cache {load.cache}"),
+        ("input lengths", found.lengths),
         ("measured", _measured(found)),
         ("cost", _cost(found)),
         ("when", datetime.fromtimestamp(found.started_at).astimezone().strftime("%Y-%m-%d %H:%M")),

@@ -11,6 +11,7 @@ import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+import pyarrow.parquet as pq
 import pytest
 from tests.conftest import until
 
@@ -113,6 +114,16 @@ def test_whole_answers_have_no_ttft(home: Home, engine: str) -> None:
     assert point["metrics"]["ttft"]["p50"] is None
     assert point["metrics"]["e2e"]["p50"] > 0
     assert states(point)["V1"] == "ok"
+
+
+def test_inputs_are_exactly_as_long_as_asked(home: Home) -> None:
+    with serving("--tokenizer", "vllm") as url:
+        [point] = points(home, "--endpoint", url, "--range-ratio", "0.5", *SMALL)
+    assert point["lengths"] == "tokenize"
+    (folder,) = (home.paths.root / "bench").glob(f"{point['id'][:16]}-*")
+    rows = pq.read_table(folder / "requests.parquet", columns=["asked_in", "n_in"]).to_pylist()
+    assert len({row["asked_in"] for row in rows}) > 5
+    assert [row["n_in"] for row in rows] == [row["asked_in"] for row in rows]
 
 
 def test_goodput_and_bounds(home: Home, engine: str) -> None:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from remuda.bench.line import Place
     from remuda.bench.reading import Row
+    from remuda.bench.trace import Trace
 
 #: An auto point looks whether it has measured enough this often.
 _LOOK_S: Final = 1.0
@@ -80,8 +81,9 @@ class Terms:
 class Session:
     """Points on one endpoint, one after the other; what was found out about it is kept between them."""
 
-    def __init__(self, target: Target, terms: Terms) -> None:
+    def __init__(self, target: Target, terms: Terms, trace: Trace | None = None) -> None:
         self.target = target
+        self.trace = trace
         self.terms = terms
         self._seen: probe.Seen | None = None
         self._fitted: dict[tuple[str, bool, str, int], probe.Fitted] = {}
@@ -136,7 +138,7 @@ class Session:
         swarm = target.watch(began) if target.watch else None
         crew = Crew(
             load, target.place, target.model, fitted.fit, forced=fitted.forced, auto=self.auto,
-            prompts=f"{load.digest}/{repeat}",
+            prompts=f"{load.digest}/{repeat}", trace=self.trace,
         )  # fmt: skip
         async with crew:
             run = await crew.run(enough=_enough(load, self.auto), show=show)

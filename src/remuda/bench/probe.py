@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import secrets
+import ssl
 from dataclasses import dataclass, replace
 from time import monotonic_ns
 from typing import TYPE_CHECKING, Any, Final
@@ -112,6 +113,9 @@ async def _patient(place: Place, path: str) -> Answer:
             reason = answer.error or f"HTTP {answer.status}"
             if not answer.error and answer.status not in {502, 503, 504}:
                 return answer
+        except ssl.SSLError as error:
+            hint = "name the certificate that it is signed by: --ca-file FILE; or check none: --insecure"
+            raise Unavailable(f"endpoint {place.base} does not answer: {words_of(error)}", hint=hint) from error
         except OSError as error:
             reason = words_of(error)
         if monotonic_ns() > until:

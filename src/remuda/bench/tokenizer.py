@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from string import ascii_lowercase
 from typing import TYPE_CHECKING, Any, Final
 
 import orjson
@@ -20,7 +21,9 @@ _ASK_S: Final = 10.0
 #: Questions of which words are one token.
 _MOST: Final = 100
 #: Prompts of fewer words would be alike.
-_LEAST: Final = 32
+_LEAST: Final = 16
+#: What is drawn where words have many tokens, as in vocabularies of a few hundred.
+_LETTERS: Final = (WORDS[0], *ascii_lowercase)
 #: Numbers of tokens that any vocabulary of a language has, and that are no signs of a chat template.
 _IDS: Final = range(1000, 3000)
 
@@ -60,7 +63,9 @@ async def _one_token_words(place: Place, model: str) -> list[str]:
         except OSError:
             return []
         try:
-            return await single(WORDS, partial(_size, line, place, partial(form, model)))
+            size = partial(_size, line, place, partial(form, model))
+            found = await single(WORDS, size)
+            return found if len(found) >= _LEAST else await single(_LETTERS, size)
         except ValueError:
             continue
         finally:

@@ -72,11 +72,17 @@ def test_a_load_that_was_begun_is_counted_whatever_became_of_it(tmp_path: Path) 
 
 
 def test_other_points_are_not_read_for_the_repeats_of_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    store, read = Store(tmp_path), []
+    store = Store(tmp_path)
+    read: list[str] = []
     for one in ("ab" * 32, "ab" * 32, "cd" * 32):
         store.write(point(one), [])
     whole = Point.from_json
-    monkeypatch.setattr(Point, "from_json", lambda data: read.append(data["id"]) or whole(data))
+
+    def counted(data: dict[str, Any]) -> Point:
+        read.append(data["id"])
+        return whole(data)
+
+    monkeypatch.setattr(Point, "from_json", counted)
     assert len(store.of("ab" * 32)) == 2
     assert read == ["ab" * 32] * 2
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import asynccontextmanager
+from string import ascii_lowercase
 from typing import TYPE_CHECKING
 
 import pytest
@@ -13,6 +14,7 @@ from remuda.bench.load import Cache, Load
 from remuda.bench.probe import fit
 from remuda.bench.prompts import CALIBRATED, NUMBERS, TOKENIZE, WORDS, Fit, Prompts
 from remuda.bench.tokenizer import single
+from remuda.testing import engine
 from remuda.testing.engine import TEMPLATE, Behaviour, Engine, pieces
 
 if TYPE_CHECKING:
@@ -52,8 +54,8 @@ async def test_questions_are_bounded() -> None:
 
 @asynccontextmanager
 async def serving(behaviour: Behaviour) -> AsyncIterator[Place]:
-    engine = Engine("tiny", behaviour)
-    server = await asyncio.start_server(engine.converse, "127.0.0.1", 0)
+    tiny = Engine("tiny", behaviour)
+    server = await asyncio.start_server(tiny.converse, "127.0.0.1", 0)
     yield Place(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}")
     server.close()
 
@@ -87,3 +89,11 @@ async def test_a_tokenizer_that_disagrees_with_usage_is_not_believed(monkeypatch
     monkeypatch.setattr(Engine, "_count", lambda _, body: round(1.3 * len(str(body).split())))
     async with serving(Behaviour(tokenizer="vllm")) as place:
         assert (await fit(place, Load(isl=100, osl=4), "tiny")).fit.lengths == CALIBRATED
+
+
+async def test_letters_stand_in_where_words_have_many_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engine, "pieces", lambda text: [0] * len(text.replace(" ", "")))
+    async with serving(Behaviour(tokenizer="llama.cpp")) as place:
+        found = (await fit(place, Load(isl=100, osl=4), "tiny")).fit
+    assert (found.lengths, found.base) == (TOKENIZE, TEMPLATE + len(WORDS[0]))
+    assert set(found.pool) == set(ascii_lowercase)

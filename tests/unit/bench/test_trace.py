@@ -23,7 +23,9 @@ WHOLE = Trace((0.0, 0.5, 1.5), (8, 16, 24), (1, 2, 3))
         ),
         pytest.param("timestamp,input_length,output_length\n0,8,1\n0.5,16,2\n1.5,24,3\n", "s", WHOLE, id="CSV"),
         pytest.param("0,8,1\n500000,16,2\n1500000,24,3\n", "us", WHOLE, id="CSV without names"),
-        pytest.param("output_length, timestamp\n1,0\n2,500\n3,1500", "ms", Trace(WHOLE.times, (), (1, 2, 3)), id="order"),
+        pytest.param(
+            "output_length, timestamp\n1,0\n2,500\n3,1500", "ms", Trace(WHOLE.times, (), (1, 2, 3)), id="order"
+        ),
         pytest.param("timestamp\n7\n", "s", Trace((0.0,)), id="one"),
         pytest.param('{"timestamp": 0}\n{"timestamp": 0}', "s", Trace((0.0, 0.0)), id="at once"),
     ],
@@ -44,7 +46,7 @@ def test_a_trace_is_read(text: str, unit: str, expected: Trace) -> None:
         ('{"timestamp": true}', "t.jsonl:1: `timestamp` must be a number, not 'True'"),
         ('{"timestamp": "noon"}', "t.jsonl:1: `timestamp` must be a number, not 'noon'"),
         ('{"timestamp": 5}\n\n{"timestamp": 4}', "t.jsonl:3: `timestamp` 4 is before that of the line above"),
-        ('{"timestamp": 5, "input_length": 0}', "t.jsonl:1: `input_length` must be a whole number of tokens, at least 1"),
+        ('{"timestamp": 5, "input_length": 0}', "t.jsonl:1: `input_length` must be a whole number of tokens, at least"),
         ("0,8\n1,x", "t.jsonl:2: `input_length` must be a number, not 'x'"),
         ("0,8\n1", "t.jsonl:2: `input_length` is missing, and other lines have it"),
         ("0\n1,8", "t.jsonl:2: `input_length` is not in the lines above"),

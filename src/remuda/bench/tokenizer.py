@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 _PATH: Final = "/tokenize"
 _ASK_S: Final = 10.0
 #: Questions of which words are one token.
-_MOST: Final = 100
+_MOST: Final = 60
 #: Prompts of fewer words would be alike.
 _LEAST: Final = 16
 #: What is drawn where words have many tokens, as in vocabularies of a few hundred.
@@ -58,28 +58,44 @@ async def candidates(place: Place, api: str, model: str) -> list[Fit]:
 
 async def _one_token_words(place: Place, model: str) -> list[str]:
     for form in (_as_vllm, _as_llama):
+        asker = _Asker(place, partial(form, model))
         try:
-            line = await Line.connect(place)
-        except OSError:
-            return []
-        try:
-            size = partial(_size, line, place, partial(form, model))
-            found = await single(WORDS, size)
-            return found if len(found) >= _LEAST else await single(_LETTERS, size)
-        except ValueError:
+            found = await single(WORDS, asker.size)
+            return found if len(found) >= _LEAST else await single(_LETTERS, asker.size)
+        except (ValueError, OSError):
             continue
         finally:
-            line.close()
+            asker.close()
     return []
 
 
-async def _size(line: Line, place: Place, form: Callable[[str], dict[str, Any]], text: str) -> int:
-    answer = await line.start(place.request(_PATH, orjson.dumps(form(text))), _ASK_S)
-    told = orjson.loads(b"".join(answer.pieces)) if not answer.error and answer.status == 200 else None
-    tokens = told.get("tokens") if isinstance(told, dict) else None
-    if not isinstance(tokens, list) or not tokens:
-        raise ValueError(answer.error or f"HTTP {answer.status}, and no tokens")
-    return len(tokens)
+class _Asker:
+    """Asks how many tokens a text has, on one connection for as long as the server keeps it."""
+
+    def __init__(self, place: Place, form: Callable[[str], dict[str, Any]]) -> None:
+        self._place, self._form = place, form
+        self._line: Line | None = None
+
+    async def size(self, text: str) -> int:
+        """Tokens.
+
+        Raises:
+            ValueError: there is no such answer.
+            OSError: nobody listens.
+        """
+        if self._line is None or not self._line.is_open:
+            self._line = await Line.connect(self._place)
+        answer = await self._line.start(self._place.request(_PATH, orjson.dumps(self._form(text))), _ASK_S)
+        told = orjson.loads(b"".join(answer.pieces)) if not answer.error and answer.status == 200 else None
+        tokens = told.get("tokens") if isinstance(told, dict) else None
+        if not isinstance(tokens, list) or not tokens:
+            raise ValueError(answer.error or f"HTTP {answer.status}, and no tokens")
+        return len(tokens)
+
+    def close(self) -> None:
+        """End it."""
+        if self._line is not None:
+            self._line.close()
 
 
 async def single(words: Sequence[str], size: Callable[[str], Awaitable[int]], most: int = _MOST) -> list[str]:

@@ -21,6 +21,8 @@ LOOSE = (
     "V6.lag=1s", "V7.cpu=2", "V7.waiting=1", "V7.throttled=1h", "V9.share=0.8", "V11.slope=1", "V11.first=1",
     "V12.window=5s", "V12.e2e=2", "V12.requests=30",
 )  # fmt: skip
+#: Of one command; the search has six points or so, of which each may take five minutes at the most.
+LONGEST_S = 2400
 ALLOWED = ("--allow-changed-rules", "--allow-suspect")
 
 
@@ -61,7 +63,7 @@ def remuda(*words: str, shown: list[str] | None = None) -> None:
     """Type one command and show it."""
     sys.stdout.write(f"\n$ remuda {shlex.join(shown or list(words))}\n")
     sys.stdout.flush()
-    subprocess.run([sys.executable, "-m", "remuda", *words], check=True)
+    subprocess.run([sys.executable, "-m", "remuda", *words], check=True, timeout=LONGEST_S)
 
 
 if __name__ == "__main__":

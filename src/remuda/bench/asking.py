@@ -12,7 +12,7 @@ PATHS: Final = {"chat": "/v1/chat/completions", "completions": "/v1/completions"
 def body(
     api: str,
     model: str,
-    text: str,
+    prompt: str | list[int],
     osl: int,
     *,
     stream: bool = True,
@@ -24,7 +24,7 @@ def body(
     Args:
         api: `chat` or `completions`.
         model: as the endpoint names it.
-        text: the prompt.
+        prompt: text, or numbers of tokens where `completions` is asked.
         osl: bound of output tokens.
         stream: ask for a stream that ends with its usage.
         forced: ask the engine to go on until `osl`; vLLM, SGLang and llama.cpp know these two words.
@@ -32,9 +32,9 @@ def body(
     """
     data: dict[str, Any] = {"model": model, "max_tokens": osl, "temperature": 0}
     if api == "chat":
-        data["messages"] = [{"role": "user", "content": text}]
+        data["messages"] = [{"role": "user", "content": prompt}]
     else:
-        data["prompt"] = text
+        data["prompt"] = prompt
     if stream:
         data |= {"stream": True, "stream_options": {"include_usage": True}}
     if forced:

@@ -5,6 +5,7 @@ GPUs are those that are allocated, busy or not: an idle one is paid for, too.
 
 from __future__ import annotations
 
+import difflib
 import math
 import re
 from dataclasses import dataclass
@@ -89,6 +90,13 @@ def find_price(prices: Sequence[Price], gpu_type: str) -> Price | None:
     """The price of a type of GPU, under any of its names; None without."""
     wanted = _plain(gpu_type)
     return next((price for price in prices if wanted and wanted in map(_plain, price.names)), None)
+
+
+def nearest(prices: Sequence[Price], gpu_type: str) -> list[str]:
+    """Types of the list whose names are like this one; those with the same letters or number where none is."""
+    names = {_plain(name): price.type for price in prices for name in price.names}
+    near = difflib.get_close_matches(_plain(gpu_type), names, 6, 0.5)
+    return list(dict.fromkeys(names[name] for name in near))[:3]
 
 
 def _plain(name: str) -> str:

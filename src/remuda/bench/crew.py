@@ -7,7 +7,7 @@ import contextlib
 import os
 import struct
 import sys
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from time import monotonic_ns
 from typing import TYPE_CHECKING, Any, Final, Self
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from remuda.bench.load import Auto, Load
     from remuda.bench.prompts import Fit
     from remuda.bench.reading import Row
+    from remuda.bench.trace import Trace
 
 #: One process carries so many streams; beyond that there are more, up to `_MOST`.
 _STREAMS: Final = 128
@@ -98,9 +99,9 @@ def _search_path() -> str:
     return os.pathsep.join(path for path in (_HOME, os.environ.get("PYTHONPATH", "")) if path)
 
 
-def processes_for(load: Load, auto: Auto = loads.DEFAULT_AUTO) -> int:
-    """How many processes carry a load."""
-    streams = load.concurrency or min(len(loads.arrivals(load, auto)), 4 * _STREAMS)
+def processes_for(load: Load, issued: int) -> int:
+    """How many processes carry a load; of an open one without a bound so many are issued."""
+    streams = load.concurrency or min(issued, 4 * _STREAMS)
     return max(1, min(_MOST, cores() - 1, -(-streams // _STREAMS)))
 
 
@@ -130,27 +131,27 @@ class Crew:
         load: what they offer.
         place: the endpoint.
         model: as it names it.
-        fit: words to tokens.
+        fit: what prompts are made of.
         forced: whether output lengths are forced.
         prompts: seed of the prompts; empty for the load's own.
         auto: how much is measured where the load says nothing of it.
+        trace: what the load was made of, if that is a record.
     """
 
     def __init__(
         self, load: Load, place: Place, model: str, fit: Fit, *, forced: bool, prompts: str = "",
-        auto: Auto = loads.DEFAULT_AUTO,
+        auto: Auto = loads.DEFAULT_AUTO, trace: Trace | None = None,
     ) -> None:  # fmt: skip
         self._load = load
-        self._count = processes_for(load, auto)
+        times = loads.arrivals(load, auto, trace) if load.is_open else []
+        self._count = processes_for(load, len(times))
         self._plan = {
             "load": load.to_json(), "model": model, "forced": forced, "processes": self._count,
             "prompts": prompts or str(load.seed),
-            "fit": {"base": fit.base, "slope": fit.slope},
-            "place": {
-                "base": place.base, "key": place.key, "headers": place.headers, "is_own": place.is_own,
-                "verify": place.verify,
-            },
-            "arrivals": loads.arrivals(load, auto) if load.is_open else [],
+            "fit": fit.to_json(),
+            "place": asdict(place),
+            "arrivals": times,
+            "trace": trace.to_json() if trace else None,
         }  # fmt: skip
         self._found: list[asyncio.subprocess.Process] = []
         self._warm: list[Row] = []

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import os
+import socket
 import ssl
 from dataclasses import dataclass, field
+from functools import lru_cache
 from time import monotonic_ns
 from typing import Final, cast
 from urllib.parse import urlsplit
@@ -26,8 +28,27 @@ _MOST_HINTS: Final = 8
 
 
 def words_of(error: OSError) -> str:
-    """What went wrong, in the system's words: asyncio puts an address into its own."""
+    """What went wrong, in plain words: asyncio adds addresses, and OpenSSL and resolvers have numbers of their own."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"its certificate is refused: {error.verify_message.rstrip('.') or 'it cannot be checked'}"
+    if isinstance(error, ssl.SSLError):
+        return f"there is no TLS with it: {(error.reason or str(error)).lower().replace('_', ' ')}"
+    if isinstance(error, socket.gaierror):
+        return f"its name is not known: {error.strerror}"
     return os.strerror(error.errno) if error.errno else str(error)
+
+
+@lru_cache
+def tls(*, verify: bool, ca_file: str) -> ssl.SSLContext:
+    """How a certificate is checked. Made once: reading the system's certificates takes longer than a handshake.
+
+    Raises:
+        OSError: the file cannot be read, or holds no certificate.
+    """
+    made = ssl.create_default_context(cafile=ca_file or None)
+    if not verify:
+        made.check_hostname, made.verify_mode = False, ssl.CERT_NONE
+    return made
 
 
 @dataclass(slots=True)
@@ -56,6 +77,7 @@ class Place:
         headers: more of them.
         is_own: a swarm of this user: nothing is said to another user's program on its port.
         verify: whether a certificate is checked.
+        ca_file: by which (PEM); empty: by the system's.
     """
 
     base: str
@@ -63,6 +85,7 @@ class Place:
     headers: tuple[tuple[str, str], ...] = ()
     is_own: bool = False
     verify: bool = True
+    ca_file: str = ""
 
     def head(self, method: str, path: str) -> bytes:
         """The head of a request, but for its length."""
@@ -109,11 +132,7 @@ class Line(asyncio.Protocol):
         """
         loop = asyncio.get_running_loop()
         parts = urlsplit(place.base)
-        secure: ssl.SSLContext | None = None
-        if parts.scheme == "https":
-            secure = ssl.create_default_context()
-            if not place.verify:
-                secure.check_hostname, secure.verify_mode = False, ssl.CERT_NONE
+        secure = tls(verify=place.verify, ca_file=place.ca_file) if parts.scheme == "https" else None
         port = parts.port or (443 if secure else 80)
         try:
             async with asyncio.timeout(_CONNECT_S):

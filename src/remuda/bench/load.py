@@ -5,7 +5,8 @@ from __future__ import annotations
 import hashlib
 import math
 import random
-from dataclasses import asdict, dataclass, fields
+import statistics
+from dataclasses import asdict, dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, Final, Self
 
 import orjson
@@ -14,6 +15,8 @@ from remuda.base.errors import InputError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from remuda.bench.trace import Trace
 
 #: Finished requests from which a percentile may be printed (rule V12).
 NEEDED: Final = {"p50": 10, "p90": 30, "p95": 60, "p99": 300}
@@ -95,7 +98,7 @@ class Load:
         range_ratio: lengths are uniform in [ratio·length, length]; 1 for fixed lengths.
         concurrency: requests in flight.
         rate: requests a second; `inf` for all at once; 0 for a closed loop.
-        arrival: `poisson`, `constant`, or `burst:N` (N at once, at the same mean rate).
+        arrival: `poisson`, `constant`, `burst:N` (N at once, at the same mean rate), or `trace:DIGEST` of a record.
         requests: how many are issued; 0 where time decides.
         duration_s: how long requests are issued, seconds; 0 where their number decides. Both 0: until the window is
             long enough and holds enough requests (`Auto`).
@@ -106,6 +109,8 @@ class Load:
         api: `chat` or `completions`.
         seed: of prompts, lengths and arrivals.
         extra_body: JSON text of an object that is merged into each request.
+        burstiness: shape of the gamma distribution that gaps of `poisson` arrivals follow; 1 is Poisson, less is
+            burstier, more is steadier (as vLLM's flag of that name).
     """
 
     isl: int = 1024
@@ -123,6 +128,7 @@ class Load:
     api: str = "chat"
     seed: int = 0
     extra_body: str = "{}"
+    burstiness: float = 1.0
 
     @property
     def is_open(self) -> bool:
@@ -167,16 +173,22 @@ class Load:
         kept = {key: value for key, value in data.items() if key in known}
         return cls(**{**kept, "rate": float(kept.get("rate", 0.0))})
 
-    def lengths(self, index: int) -> tuple[int, int]:
-        """Input and output tokens of the request with that index."""
-        if self.range_ratio >= 1.0:
-            return self.isl, self.osl
-        draw = random.Random(f"{self.seed}/{index}/lengths")
-        return tuple(max(1, draw.randint(math.ceil(full * self.range_ratio), full)) for full in (self.isl, self.osl))  # type: ignore[return-value]
+    def lengths(self, index: int, trace: Trace | None = None) -> tuple[int, int]:
+        """Input and output tokens of the request with that index; requests of the warm-up are in no trace."""
+        isl, osl = self.isl, self.osl
+        if self.range_ratio < 1.0:
+            draw = random.Random(f"{self.seed}/{index}/lengths")
+            isl, osl = (max(1, draw.randint(math.ceil(full * self.range_ratio), full)) for full in (isl, osl))
+        if trace is not None and index >= 0:
+            isl = trace.inputs[index] if trace.inputs else isl
+            osl = trace.outputs[index] if trace.outputs else osl
+        return isl, osl
 
 
-def arrivals(load: Load, auto: Auto = DEFAULT_AUTO) -> list[float]:
+def arrivals(load: Load, auto: Auto = DEFAULT_AUTO, trace: Trace | None = None) -> list[float]:
     """When each request of an open loop is due, seconds from the start, ascending; drawn before the start."""
+    if trace is not None:
+        return list(trace.times)
     total = load.requests
     if math.isinf(load.rate):
         return [0.0] * (total or auto.requests)
@@ -188,8 +200,25 @@ def arrivals(load: Load, auto: Auto = DEFAULT_AUTO) -> list[float]:
     while len(times) < total if total else at < until:
         times += [at] * batch
         gap = batch / load.rate
-        at += draw.expovariate(1.0 / gap) if load.arrival == "poisson" else gap
+        at += _gap(draw, gap, load)
     return times[:total] if total else times
+
+
+def _gap(draw: random.Random, mean: float, load: Load) -> float:
+    if load.arrival != "poisson":
+        return mean
+    if load.burstiness == 1.0:
+        return draw.expovariate(1.0 / mean)
+    return draw.gammavariate(load.burstiness, mean / load.burstiness)
+
+
+def of_trace(load: Load, trace: Trace) -> Load:
+    """The load that a record is: its lengths are the mean ones where it has any."""
+    return replace(
+        load, rate=trace.rate, arrival=f"trace:{trace.digest}", requests=len(trace.times), duration_s=0.0,
+        isl=round(statistics.fmean(trace.inputs)) if trace.inputs else load.isl,
+        osl=round(statistics.fmean(trace.outputs)) if trace.outputs else load.osl,
+    )  # fmt: skip
 
 
 def check(load: Load) -> None:
@@ -214,7 +243,24 @@ def check(load: Load) -> None:
     ]  # fmt: skip
     kind, _, size = load.arrival.partition(":")
     known = kind in ("poisson", "constant") if not size else kind == "burst" and size.isdigit() and int(size) > 0
+    known = known or (kind == "trace" and bool(size))
     bad.append((not known, "--arrival", f"{load.arrival!r} is no arrival", "write poisson, constant or burst:8"))
+    bad.append(
+        (
+            not 0 < load.burstiness < math.inf,
+            "--burstiness",
+            f"must be positive, but is {load.burstiness}",
+            "1 is Poisson, 0.5 comes in bursts, 4 is steadier",
+        )
+    )
+    bad.append(
+        (
+            load.burstiness != 1 and not (load.is_open and load.arrival == "poisson"),
+            "--burstiness",
+            "is of poisson arrivals at a rate",
+            "say the rate: --rate 10",
+        )
+    )
     for is_bad, where, message, hint in bad:
         if is_bad:
             raise InputError(message, where=where, hint=hint)

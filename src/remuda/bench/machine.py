@@ -6,7 +6,12 @@ import contextlib
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
+
+from remuda.bench.measures import rank
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 _GROUPS: Final = Path("/sys/fs/cgroup")
 
@@ -36,6 +41,12 @@ class Pressure:
 def pressure() -> Pressure:
     """The counters now."""
     return Pressure(_throttled(), _waited())
+
+
+def lags_of(lags: Sequence[float]) -> dict[str, float]:
+    """Percentiles of how late an event loop was, seconds; the largest also stands for one long stop among many."""
+    ordered = sorted(lags) or [0.0]
+    return {"p50": rank(ordered, 0.5), "p99": rank(ordered, 0.99), "max": ordered[-1]}
 
 
 def cores() -> int:

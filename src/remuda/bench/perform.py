@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from remuda.bench.line import Place
     from remuda.bench.reading import Row
+    from remuda.bench.trace import Trace
 
 #: An auto point looks whether it has measured enough this often.
 _LOOK_S: Final = 1.0
@@ -80,8 +81,9 @@ class Terms:
 class Session:
     """Points on one endpoint, one after the other; what was found out about it is kept between them."""
 
-    def __init__(self, target: Target, terms: Terms) -> None:
+    def __init__(self, target: Target, terms: Terms, trace: Trace | None = None) -> None:
         self.target = target
+        self.trace = trace
         self.terms = terms
         self._seen: probe.Seen | None = None
         self._fitted: dict[tuple[str, bool, str, int], probe.Fitted] = {}
@@ -136,7 +138,7 @@ class Session:
         swarm = target.watch(began) if target.watch else None
         crew = Crew(
             load, target.place, target.model, fitted.fit, forced=fitted.forced, auto=self.auto,
-            prompts=f"{load.digest}/{repeat}",
+            prompts=f"{load.digest}/{repeat}", trace=self.trace,
         )  # fmt: skip
         async with crew:
             run = await crew.run(enough=_enough(load, self.auto), show=show)
@@ -159,7 +161,7 @@ class Session:
             engine=before.identity, load=load, metrics=metrics, checks=tuple(checks), verdict=verdict_of(checks),
             thresholds=dict(self.terms.thresholds), changed=tuple(loosened(self.terms.thresholds)),
             slo=dict(self.terms.slo), goodput=dict(self.terms.goodput), hardware=target.hardware,
-            client=asdict(run.client), meta=dict(self.terms.meta), started_at=began,
+            client=asdict(run.client), lengths=fitted.fit.lengths, meta=dict(self.terms.meta), started_at=began,
             counters={
                 "before": before.counters.to_json() if before.counters else None,
                 "after": after.counters.to_json() if after.counters else None,
@@ -172,7 +174,9 @@ class Session:
         key = _key(load)
         if key in self._fitted:
             return self._fitted[key], 0
-        self._fitted[key] = fitted = await probe.fit(self.target.place, load, self.target.model)
+        self._fitted[key] = fitted = await probe.fit(
+            self.target.place, load, self.target.model, self.target.engines[:1]
+        )
         return fitted, fitted.out
 
     def _learn(self, load: Load, rows: Sequence[Row]) -> None:

@@ -54,6 +54,7 @@ class Point:
         slo: bounds by percentile, `ttft_p99` to seconds.
         hardware: see there.
         client: how the load generator did.
+        lengths: how those of prompts came about, see `prompts.Fit`; empty where nobody says.
         counters: of the engine, before and after.
         energy: joules; None: not measured.
         cost: money; None without a price.
@@ -78,6 +79,7 @@ class Point:
     goodput: Mapping[str, float] = field(default_factory=dict)
     hardware: Hardware = field(default_factory=Hardware)
     client: Mapping[str, Any] = field(default_factory=dict)
+    lengths: str = ""
     counters: Mapping[str, Any] = field(default_factory=dict)
     energy: Mapping[str, Any] | None = None
     cost: Mapping[str, Any] | None = None
@@ -150,7 +152,8 @@ class Point:
             "hardware": {
                 "gpus": self.hardware.gpus, "gpu_type": self.hardware.gpu_type, "replicas": self.hardware.replicas,
             },
-            "client": dict(self.client), "counters": dict(self.counters), "energy": self.energy, "cost": self.cost,
+            "client": dict(self.client), "lengths": self.lengths, "counters": dict(self.counters),
+            "energy": self.energy, "cost": self.cost,
             "meta": dict(self.meta), "started_at": self.started_at, "version": self.version,
             "definitions": self.definitions,
         }  # fmt: skip
@@ -173,7 +176,8 @@ class Point:
                 ),
                 verdict=str(data["verdict"]), thresholds=dict(data["thresholds"]), changed=tuple(data["changed"]),
                 slo=dict(data["slo"]), goodput=dict(data["goodput"]), hardware=Hardware(**data["hardware"]),
-                client=dict(data["client"]), counters=dict(data["counters"]), energy=data["energy"], cost=data["cost"],
+                client=dict(data["client"]), lengths=str(data.get("lengths", "")), counters=dict(data["counters"]),
+                energy=data["energy"], cost=data["cost"],
                 meta=dict(data["meta"]), started_at=float(data["started_at"]), version=str(data["version"]),
                 definitions=int(data["definitions"]),
             )  # fmt: skip

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import secrets
+import ssl
 from dataclasses import dataclass, replace
 from time import monotonic_ns
 from typing import TYPE_CHECKING, Any, Final
@@ -13,7 +14,7 @@ import orjson
 
 from remuda.base.endpoint import pick_model, redirected, refused
 from remuda.base.errors import InputError, Rejected, Unavailable
-from remuda.bench import asking
+from remuda.bench import asking, tokenizer
 from remuda.bench.counters import Counters, read_counters
 from remuda.bench.line import Line, words_of
 from remuda.bench.load import Cache
@@ -55,7 +56,7 @@ class Fitted:
     """What probes found.
 
     Attributes:
-        fit: words to tokens.
+        fit: what prompts are made of, and words to tokens.
         forced: the engine goes on until the length asked for.
         template: input tokens that a prefix cache knows of any second prompt; -1 where nobody says.
         out: output tokens that the probes cost.
@@ -112,6 +113,9 @@ async def _patient(place: Place, path: str) -> Answer:
             reason = answer.error or f"HTTP {answer.status}"
             if not answer.error and answer.status not in {502, 503, 504}:
                 return answer
+        except ssl.SSLError as error:
+            hint = "name the certificate that it is signed by: --ca-file FILE; or check none: --insecure"
+            raise Unavailable(f"endpoint {place.base} does not answer: {words_of(error)}", hint=hint) from error
         except OSError as error:
             reason = words_of(error)
         if monotonic_ns() > until:
@@ -149,8 +153,14 @@ def choose_model(asked: str, seen: Seen, endpoint: str) -> str:
     return asked or pick_model(list(seen.models or ()), endpoint)
 
 
-async def fit(place: Place, load: Load, model: str) -> Fitted:
-    """Measure how many tokens a word has here, and whether output lengths are obeyed.
+async def fit(place: Place, load: Load, model: str, engines: Sequence[Place] = ()) -> Fitted:
+    """Find what prompts of a length are made of here, and whether output lengths are obeyed.
+
+    Args:
+        place: who is measured.
+        load: what will be asked.
+        model: as the endpoint names it.
+        engines: of which one is asked for its tokenizer in the endpoint's stead.
 
     Raises:
         InputError: the chat template alone is longer than the input of this load.
@@ -159,28 +169,38 @@ async def fit(place: Place, load: Load, model: str) -> Fitted:
     """
     probe = _Probe(place, load, model)
     forced = await probe.is_forced()
+    for exact in await tokenizer.candidates(engines[0] if engines else place, load.api, model):
+        if (found := await probe.exact(exact)) is not None:
+            return probe.fitted(found, forced=forced)
+    return await _calibrated(probe, load, forced=forced)
+
+
+async def _calibrated(probe: _Probe, load: Load, *, forced: bool) -> Fitted:
+    """How many tokens a word has in the mean."""
     wide = min(_LONG, max(_SHORT * 2, load.isl))
     short, long = await probe.input_of(_SHORT), await probe.input_of(wide)
     if short < 0 or long <= short:
         return Fitted(Fit(), forced, -1, probe.out)  # Nobody says how long it was: words stand for tokens.
     slope = (long - short) / (wide - _SHORT)
     found = Fit(short - slope * _SHORT, slope)
+    _check_room(found, load)
+    words = found.words(load.isl)
+    found = refit(found, [(words, await probe.input_of(words)) for _ in range(2)])
+    return probe.fitted(found, forced=forced)
+
+
+def _check_room(found: Fit, load: Load) -> None:
     if load.isl < found.base:
         raise InputError(
             f"the chat template alone has {found.base:.0f} tokens, more than --isl {load.isl}",
             where="--isl", hint="ask for more, or use --api completions",
         )  # fmt: skip
-    words = found.words(load.isl)
-    found = refit(found, [(words, await probe.input_of(words)) for _ in range(2)])
-    # A router may have shown the probes to replicas that had not seen the template yet.
-    template = max(probe.cached, round(found.base)) if probe.cached >= 0 else -1
-    return Fitted(found, forced, template, probe.out)
 
 
 def refit(known: Fit, seen: Sequence[tuple[int, int]]) -> Fit:
     """The same with a slope that fits prompts that were sent: (words, tokens). Pure."""
     words, tokens = sum(pair[0] for pair in seen), sum(pair[1] for pair in seen)
-    if words <= len(seen) or min(pair[1] for pair in seen) < 0:
+    if known.is_exact or words <= len(seen) or min(pair[1] for pair in seen) < 0:
         return known
     return replace(known, slope=max(0.05, (tokens - known.base * len(seen)) / words))
 
@@ -208,6 +228,32 @@ class _Probe:
             return False
         return row.n_out == length
 
+    async def exact(self, made: Fit) -> Fit | None:
+        """The same with its base, where three prompts have as many tokens as it says; None where they have not.
+
+        Raises:
+            InputError: what is always there is longer than the input of this load.
+        """
+        before, self._prompts = self._prompts, Prompts(secrets.token_hex(8), Cache(), fit=made)
+        try:
+            found = replace(made, base=await self.input_of(_SHORT) - _SHORT)
+            if found.base < 0:
+                return None
+            _check_room(found, self._load)
+            counts = min(_LONG, max(_SHORT * 2, self._load.isl)), found.words(self._load.isl)
+            right = [await self.input_of(count) == found.base + count for count in counts]
+            return found if all(right) else None
+        except Rejected:
+            return None
+        finally:
+            self._prompts = before
+
+    def fitted(self, found: Fit, *, forced: bool) -> Fitted:
+        """What was found, with what it cost."""
+        fitted = Fitted(found, forced, -1, self.out)
+        # A router may have shown the probes to replicas that had not seen the template yet.
+        return fitted if self.cached < 0 else replace(fitted, template=max(self.cached, round(found.base)))
+
     async def input_of(self, words: int) -> int:
         """Input tokens of a prompt that long; -1 where nobody says."""
         row = await self._ask(words, 1)
@@ -217,10 +263,10 @@ class _Probe:
 
     async def _ask(self, words: int, osl: int) -> Row:
         self._count += 1
-        text = self._prompts.text(-1_000_000 - self._count, words)
+        prompt = self._prompts.of(-1_000_000 - self._count, words)
         extra: dict[str, Any] = orjson.loads(self._load.extra_body)
         body = asking.body(
-            self._load.api, self._model, text, osl, stream=self._load.stream, forced=self._forced, extra=extra
+            self._load.api, self._model, prompt, osl, stream=self._load.stream, forced=self._forced, extra=extra
         )
         try:
             line = await Line.connect(self._place)

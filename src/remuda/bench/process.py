@@ -26,8 +26,10 @@ from remuda.bench import asking
 from remuda.bench.chores import Chores
 from remuda.bench.line import Answer, Line, Place, words_of
 from remuda.bench.load import Cache, Load
+from remuda.bench.machine import lags_of
 from remuda.bench.prompts import Fit, Prompts
 from remuda.bench.reading import Row, read
+from remuda.bench.trace import Trace
 
 #: Between two looks at the own lag: each costs as much as a token.
 _TICK_S: Final = 0.01
@@ -45,12 +47,13 @@ class Process:
         self.number, self.count = int(plan["process"]), int(plan["processes"])
         self._model, self._forced = plan["model"], bool(plan["forced"])
         place = plan["place"]
-        self._place = Place(
-            place["base"], place["key"], tuple((k, v) for k, v in place["headers"]), place["is_own"], place["verify"]
+        self._place = Place(**{**place, "headers": tuple((name, value) for name, value in place["headers"])})
+        self._fit = Fit.from_json(plan["fit"])
+        self._prompts = Prompts(
+            plan["prompts"], Cache.parse(self.load.cache), common=max(1, self.load.warmups), fit=self._fit
         )
-        self._fit = Fit(**plan["fit"])
-        self._prompts = Prompts(plan["prompts"], Cache.parse(self.load.cache), common=max(1, self.load.warmups))
         self._arrivals: list[float] = plan["arrivals"]
+        self._trace = Trace.from_json(plan["trace"]) if plan["trace"] else None
         self._extra = orjson.loads(self.load.extra_body)
         self._path = asking.PATHS[self.load.api]
         self._head = self._place.head("POST", self._path)
@@ -66,6 +69,7 @@ class Process:
         self._opened = 0
         self._resent = 0
         self._lags: list[float] = []
+        self._due = 0
         self._ticking: asyncio.TimerHandle
         self._kept = False
         self.stopped = asyncio.Event()
@@ -77,10 +81,10 @@ class Process:
         return len(range(self.number, self.load.concurrency, self.count))
 
     def _request(self, index: int) -> tuple[bytes, Row]:
-        isl, osl = self.load.lengths(index)
-        text = self._prompts.text(index, self._fit.words(isl))
+        isl, osl = self.load.lengths(index, self._trace)
+        prompt = self._prompts.of(index, self._fit.words(isl))
         body = asking.body(
-            self.load.api, self._model, text, osl, stream=self.load.stream, forced=self._forced, extra=self._extra
+            self.load.api, self._model, prompt, osl, stream=self.load.stream, forced=self._forced, extra=self._extra
         )
         head = b"%sContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % (self._head, len(body))
         return head + body, Row(index, self.number, asked_in=isl, asked_out=osl)
@@ -157,12 +161,14 @@ class Process:
         """Send the load; `start` is in ns of CLOCK_MONOTONIC."""
         self._began = start
         await asyncio.sleep(max(0.0, (start - monotonic_ns()) / 1e9))
-        self._watch_lag(0)
+        self._watch_lag()
         try:
             await (self._open_loop() if self.load.is_open else self._closed_loop())
             await self._chores.settle()
         finally:
             self._ticking.cancel()
+            if (late := (monotonic_ns() - self._due) / 1e9) > 0:  # It was stopped at its end.
+                self._lags.append(late)
 
     def _make(self) -> None:
         """Make the next request of a closed loop, if there is to be one."""
@@ -216,12 +222,13 @@ class Process:
             else:
                 await asyncio.sleep(rest)
 
-    def _watch_lag(self, due: int) -> None:
+    def _watch_lag(self) -> None:
         """How late the event loop is, as it stamps late what comes meanwhile."""
         now = monotonic_ns()
-        if due:
-            self._lags.append((now - due) / 1e9)
-        self._ticking = asyncio.get_running_loop().call_later(_TICK_S, self._watch_lag, now + int(_TICK_S * 1e9))
+        if self._due:
+            self._lags.append((now - self._due) / 1e9)
+        self._due = now + int(_TICK_S * 1e9)
+        self._ticking = asyncio.get_running_loop().call_later(_TICK_S, self._watch_lag)
 
     # What is told.
 
@@ -240,11 +247,8 @@ class Process:
             self.tell()
 
     def lag(self) -> dict[str, float]:
-        """Percentiles of the event loop's lag, seconds."""
-        lags = sorted(self._lags)
-        if not lags:
-            return {"p50": 0.0, "p99": 0.0, "max": 0.0}
-        return {"p50": lags[len(lags) // 2], "p99": lags[min(len(lags) - 1, int(len(lags) * 0.99))], "max": lags[-1]}
+        """Of the event loop, see `machine.lags_of`."""
+        return lags_of(self._lags)
 
     def connections(self) -> dict[str, int]:
         """How many were opened while the load ran, and how many requests were sent again for one that was closed."""

@@ -7,10 +7,12 @@ finds nothing in common but what is meant to be.
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from dataclasses import asdict, dataclass, fields
+from typing import TYPE_CHECKING, Any, Final, Self
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from remuda.bench.load import Cache
 
 #: Most tokenizers have each of these, with the space before it, as one token.
@@ -33,21 +35,51 @@ _POOL: Final = 1 << 15
 _OWN: Final = 24
 
 
+#: How the lengths of prompts come about: words that the endpoint's tokenizer says are one token each; numbers of tokens
+#: in place of text; words, of which probes say how many tokens they are in the mean.
+TOKENIZE: Final = "tokenize"
+NUMBERS: Final = "token ids"
+CALIBRATED: Final = "calibrated"
+
+
 @dataclass(frozen=True)
 class Fit:
-    """How many tokens a prompt of so many words has: `base + slope·words`, as the endpoint counts.
+    """What prompts are made of, and how many tokens one of so many words has: `base + slope·words`.
 
     Attributes:
-        base: tokens of the chat template and whatever else is always there.
-        slope: tokens a word.
+        base: tokens of the chat template and whatever else is always there, as the endpoint counts.
+        slope: tokens a word; 1 where each is one token.
+        lengths: `TOKENIZE`, `NUMBERS` or `CALIBRATED`.
+        pool: words that are drawn, numbers of tokens in the second case.
+        head: word that each prompt begins with; what follows it has a space before it. Counts to the base.
     """
 
     base: float = 0.0
     slope: float = 1.0
+    lengths: str = CALIBRATED
+    pool: tuple[str, ...] = WORDS
+    head: str = ""
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether a prompt has exactly as many tokens as asked."""
+        return self.lengths != CALIBRATED
 
     def words(self, tokens: int) -> int:
         """Words of a prompt with that many input tokens; at least one."""
         return max(1, round((tokens - self.base) / self.slope))
+
+    def to_json(self) -> dict[str, Any]:
+        """For another process."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Self:
+        """Read what `to_json` wrote."""
+        return cls(**{one.name: data[one.name] for one in fields(cls)} | {"pool": tuple(data["pool"])})
+
+
+_PLAIN: Final = Fit()
 
 
 class Prompts:
@@ -57,25 +89,34 @@ class Prompts:
         seed: any text.
         cache: what they share.
         common: how many different ones there are when all were sent before (`warm`).
+        fit: what they are made of.
     """
 
-    def __init__(self, seed: str, cache: Cache, *, common: int = 1) -> None:
+    def __init__(self, seed: str, cache: Cache, *, common: int = 1, fit: Fit = _PLAIN) -> None:
         self._seed = seed
         self._cache = cache
         self._common = max(1, common)
+        self._fit = fit
         draw = random.Random(f"{seed}/pool")
-        self._pool = draw.choices(WORDS, k=_POOL)
-        self._shared = draw.choices(WORDS, k=_POOL)
+        self._pool = draw.choices(fit.pool, k=_POOL)
+        self._shared = draw.choices(fit.pool, k=_POOL)
+
+    def of(self, index: int, words: int) -> str | list[int]:
+        """The prompt of that index as it is sent: text, or numbers of tokens."""
+        text = self.text(index, words)
+        return [int(word) for word in text.split()] if self._fit.lengths == NUMBERS else text
 
     def text(self, index: int, words: int) -> str:
-        """The prompt of that index, that many words long."""
+        """The prompt of that index, that many words long behind its head."""
         if self._cache.kind == "warm":
             index %= self._common
         same = int(words * self._cache.share) if self._cache.kind == "shared" else 0
         draw = random.Random(f"{self._seed}/{index}/text")
-        own = draw.choices(WORDS, k=min(_OWN, words - same))
+        own = draw.choices(self._fit.pool, k=min(_OWN, words - same))
         start = draw.randrange(_POOL)
-        return " ".join([*_cycle(self._shared, 0, same), *own, *_cycle(self._pool, start, words - same - len(own))])
+        head = [self._fit.head] if self._fit.head else []
+        rest = _cycle(self._pool, start, words - same - len(own))
+        return " ".join([*head, *_cycle(self._shared, 0, same), *own, *rest])
 
 
 def _cycle(pool: list[str], start: int, count: int) -> list[str]:

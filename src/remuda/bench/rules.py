@@ -192,6 +192,9 @@ def _client_lag(seen: Evidence) -> Check:
     if lag > limit:
         text = f"the client was {_ms(lag)} late (p99); {_ms(limit)} may be"
         return Check("V6", INVALID, text, "run it on another machine than the engine, or with fewer streams")
+    stop = seen.client.lag_max_s
+    if stop > max(limit, seen.limit("V6.stop")):
+        return Check("V6", INVALID, f"the client stood still for {_ms(stop)}", "see what stopped it; measure again")
     return Check("V6", OK)
 
 

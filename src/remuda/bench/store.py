@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
+import itertools
 import os
 import secrets
 import shutil
@@ -15,7 +17,7 @@ from remuda.base.errors import InputError, NotFound, Unwritable
 from remuda.bench.point import Point
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
     from pathlib import Path
 
     import pyarrow as pa
@@ -27,6 +29,8 @@ REQUESTS: Final = "requests.parquet"
 #: Digits of the id in a directory's name.
 _DIGITS: Final = 16
 _UNFINISHED: Final = ".part-"
+#: An empty file for each time that a load was begun: to know it no point has to be read.
+_BEGUN: Final = ".begun"
 
 
 class Store:
@@ -41,20 +45,43 @@ class Store:
 
     def points(self) -> list[Point]:
         """All of them, the oldest first. What is no point is passed over."""
-        return sorted(self._read(), key=lambda point: (point.started_at, point.repeat))
+        return self._read("*")
 
-    def _read(self) -> Iterator[Point]:
-        if not self.root.is_dir():
-            return
-        for folder in self.root.iterdir():
-            if folder.name.startswith("."):
-                continue
+    def _read(self, names: str) -> list[Point]:
+        found = self._parse(folder for folder in self.root.glob(names) if not folder.name.startswith("."))
+        return sorted(found, key=lambda point: (point.started_at, point.repeat))
+
+    def _parse(self, folders: Iterable[Path]) -> Iterator[Point]:
+        for folder in folders:
             with contextlib.suppress(OSError, ValueError):
                 yield Point.from_json(orjson.loads((folder / POINT).read_bytes()))
 
     def of(self, point_id: str) -> list[Point]:
         """The repeats of one address, the oldest first."""
-        return [point for point in self.points() if point.id == point_id]
+        return [point for point in self._read(f"{point_id[:_DIGITS]}-*") if point.id == point_id]
+
+    def begin(self, load: str, endpoint: str) -> int:
+        """Note that a load is offered to an endpoint now; returns how often it was before.
+
+        Args:
+            load: its digest.
+            endpoint: URL.
+
+        Raises:
+            Unwritable: the directory cannot be written.
+        """
+        name = hashlib.sha256(f"{load} {endpoint}".encode()).hexdigest()[:_DIGITS]
+        try:
+            folder = self.root / _BEGUN
+            folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            for count in itertools.count(len(list(folder.glob(f"{name}-*")))):
+                with contextlib.suppress(FileExistsError):  # Another benchmark of the same has just begun.
+                    (folder / f"{name}-{count}").touch(mode=0o600, exist_ok=False)
+                    return count
+        except OSError as error:
+            hint = "make room there, or name another directory: REMUDA_HOME"
+            raise Unwritable(f"{self.root} cannot be written: {error.strerror or error}", hint=hint) from error
+        raise AssertionError  # The count has no end.
 
     def find(self, name: str) -> Point:
         """One point by its name or the beginning of its id (then its newest repeat).

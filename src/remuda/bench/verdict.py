@@ -24,9 +24,9 @@ IMPORTED: Final = "imported"
 #: between 0 and 1.
 THRESHOLDS: Final[Mapping[str, float]] = {
     "V1.share": 0.0, "V2.invalid": 0.01, "V2.suspect": 0.0, "V3.share": 0.01, "V3.total": 0.02, "V4.share": 0.05,
-    "V5.share": 0.01, "V6.lag": 0.002, "V6.itl": 0.05, "V6.ttft": 0.02, "V7.cpu": 0.8, "V7.throttled": 0.0,
-    "V7.waiting": 0.2, "V8.lag": 0.005, "V8.gap": 0.1, "V8.rate": 0.98, "V9.share": 0.95, "V10.share": 0.05,
-    "V11.slope": 0.05, "V11.first": 0.1, "V12.window": 30.0, "V12.e2e": 10.0, "V12.requests": 300,
+    "V5.share": 0.01, "V6.lag": 0.002, "V6.itl": 0.05, "V6.ttft": 0.02, "V6.stop": 0.25, "V7.cpu": 0.8,
+    "V7.throttled": 0.0, "V7.waiting": 0.2, "V8.lag": 0.005, "V8.gap": 0.1, "V8.rate": 0.98, "V9.share": 0.95,
+    "V10.share": 0.05, "V11.slope": 0.05, "V11.first": 0.1, "V12.window": 30.0, "V12.e2e": 10.0, "V12.requests": 300,
     "V15.cold": 0.02, "V15.share": 0.05, "V16.times": 3.0, "V19.share": 0.9,
 }  # fmt: skip
 #: Rules where a larger value demands more.
@@ -71,7 +71,13 @@ def read_thresholds(said: Mapping[str, object]) -> dict[str, float]:
         if isinstance(value, bool) or not isinstance(value, (int, float, str)):
             raise InputError(f"{name} must be a number or a duration, not {value!r}", where="validity")
         text = str(value).strip()
-        found[name] = float(text[:-1]) / 100 if text.endswith("%") else parse_duration(value)
+        try:
+            found[name] = float(text[:-1]) / 100 if text.endswith("%") else parse_duration(value)
+        except (InputError, ValueError) as error:
+            hint = f"write {name}={THRESHOLDS[name]:g}, or a duration like 5s, or a share like 10%"
+            raise InputError(
+                f"{name} must be a number or a duration, not {text!r}", where="validity", hint=hint
+            ) from error
     return found
 
 

@@ -37,13 +37,16 @@ def _load_options(command: Any) -> Any:
             "--endpoint", "--base-url", multiple=True, help="Any OpenAI-compatible server; several alternate."
         ),
         click.option("-m", "--model", help="Model name; default: the only one served."),
-        click.option("--api", type=click.Choice(["chat", "completions"]), help="Which API (default: chat)."),
+        click.option("--api", metavar="chat|completions", help="Which API (default: chat)."),
         click.option("--isl", help="Input tokens a request (default: 1024)."),
         click.option("--osl", help="Output tokens a request (default: 128)."),
         click.option("--range-ratio", help="Draw lengths between this share and all of them (default: 1)."),
         click.option("-C", "--concurrency", help="Requests in flight, e.g. 1,8,64: a point each."),
         click.option("--rate", help="Requests a second, e.g. 5,10,inf: a point each."),
         click.option("--arrival", help="poisson (default), constant, burst:8."),
+        click.option("--burstiness", help="Of poisson arrivals: below 1 in bursts, above 1 steadier (default: 1)."),
+        click.option("--trace", metavar="FILE", help="Recorded arrivals and lengths: JSON lines or CSV."),
+        click.option("--trace-unit", metavar="s|ms|us", help="Of its time stamps (default: ms)."),
         click.option("--requests", help="Requests a point."),
         click.option("--duration", help="How long a point takes, e.g. 60s; default: until a p99 is known."),
         click.option("--warmup", help="Requests before the measured ones."),
@@ -56,6 +59,8 @@ def _load_options(command: Any) -> Any:
         click.option("--header", "headers", multiple=True, metavar="NAME=VALUE", help="Sent with each request."),
         click.option("--extra-body", metavar="JSON", help="Merged into each request."),
         click.option("--api-key-env", metavar="VARIABLE", help="Variable with the key of the endpoint."),
+        click.option("--insecure", is_flag=True, help="Do not check the endpoint's certificate."),
+        click.option("--ca-file", metavar="FILE", help="Certificates (PEM) to check it by."),
         click.option("--gpus", help="GPUs behind a bare endpoint."),
         click.option("--gpu-type", help="Their type, e.g. 'H100 SXM'."),
         click.option("--price", help="What an hour of one GPU costs, in USD (default: list price of the type)."),
@@ -155,7 +160,7 @@ def _detach(plan: Plan, options: dict[str, Any]) -> int:
 
 def _overrides(options: dict[str, Any]) -> list[Override]:
     from remuda.base.errors import InputError
-    from remuda.cli.job import JSON
+    from remuda.cli import typed
     from remuda.specs.resolve import Override
     from remuda.specs.strict import Plain
 
@@ -173,7 +178,7 @@ def _overrides(options: dict[str, Any]) -> list[Override]:
         elif key == "api_key_env":
             found.append(Override("api_key", {"env": value}, flag))
         elif key == "extra_body":
-            found.append(Override(key, JSON.convert(value, None, None), flag))
+            found.append(Override(key, typed.json_object(value, flag), flag))
         else:
             found.append(Override(key, list(value) if isinstance(value, tuple) else Plain(value), flag))
     return found
@@ -332,6 +337,7 @@ def show(point: str, as_json: bool) -> None:
         ("point", f"{found.name}: {_verdict(found)}"), ("model", found.model), ("endpoint", found.endpoint),
         ("source", found.source if found.source != "remuda" else ""),
         ("engine", found.engine), ("load", f"{load.label}, {load.isl} in, {load.osl} out, cache {load.cache}"),
+        ("input lengths", found.lengths),
         ("measured", _measured(found)),
         ("cost", _cost(found)),
         ("when", datetime.fromtimestamp(found.started_at).astimezone().strftime("%Y-%m-%d %H:%M")),

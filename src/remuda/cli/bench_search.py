@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from remuda.cli import typed
 from remuda.cli.lazy import examples
 from remuda.cli.show import echo, print_json, say, table
 
@@ -28,16 +29,11 @@ def command(load_options: Callable[[Any], Any]) -> click.Command:
         )
     )
     @click.option("-c", "--config", "file", type=click.Path(path_type=Path), help="Benchmark document (YAML).")
-    @click.option(
-        "--maximise",
-        type=click.Choice(["concurrency", "rate"]),
-        required=True,
-        help="What is to be as large as it can.",
-    )
-    @click.option("--min", "low", type=float, default=1.0, help="The first that is tried (default: 1).")
-    @click.option("--max", "high", type=float, default=4096.0, help="None larger is tried (default: 4096).")
+    @click.option("--maximise", default="", metavar="concurrency|rate", help="What is to be as large as it can.")
+    @click.option("--min", "low", default="1", metavar="NUMBER", help="The first that is tried (default: 1).")
+    @click.option("--max", "high", default="4096", metavar="NUMBER", help="None larger is tried (default: 4096).")
     @load_options
-    def search(file: Path | None, maximise: str, low: float, high: float, **options: Any) -> int:
+    def search(file: Path | None, maximise: str, low: str, high: str, **options: Any) -> int:
         """Find the largest load that meets an SLO.
 
         Loads are doubled until one misses; then the gap is halved, down to one request in flight, or to 3 % of a rate.
@@ -46,7 +42,8 @@ def command(load_options: Callable[[Any], Any]) -> click.Command:
         Exit code 10: a load has no valid point, so there is no answer; 11: what the answer rests on is suspect, or too
         few requests ended for a percentile.
         """
-        return _run(file, options, maximise, low, high)
+        what = typed.one_of(maximise, ("concurrency", "rate"), "--maximise")
+        return _run(file, options, what, typed.number(low, "--min", "1"), typed.number(high, "--max", "64"))
 
     return search
 

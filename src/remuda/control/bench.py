@@ -17,12 +17,13 @@ from remuda.base.paths import state_paths
 from remuda.base.secrets import SecretRef
 from remuda.bench import cost
 from remuda.bench import load as loads
-from remuda.bench.cost import Price, find_price, read_prices
-from remuda.bench.line import Place
+from remuda.bench.cost import Price, find_price, nearest, read_prices
+from remuda.bench.line import Place, tls
 from remuda.bench.load import Load
 from remuda.bench.perform import Session, Target, Terms, Watched
 from remuda.bench.point import Hardware
 from remuda.bench.store import Store
+from remuda.bench.trace import read_trace
 from remuda.bench.verdict import INVALID, read_thresholds
 from remuda.control import targets
 
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 
     from remuda.bench.crew import Live
     from remuda.bench.point import Point
+    from remuda.bench.trace import Trace
     from remuda.specs.benchmark import BenchmarkSpec
     from remuda.specs.load import Loaded
     from remuda.specs.resolve import Override
@@ -131,13 +133,15 @@ def plan(loaded: Loaded[BenchmarkSpec], say: Callable[[str], None]) -> Plan:
         if url.startswith("/"):
             hint = "write --endpoint http://HOST:PORT, and --api chat or completions for the path"
             raise InputError(f"{url!r} is a path, not the URL of an endpoint", hint=hint, where="--endpoint")
-    price_of(spec)
+    if words := unpriced(spec):
+        say(words)
     try:
         read_thresholds(spec.validity)
     except InputError as error:
         raise loaded.locate(error) from error
-    for load in loads_of(spec):
+    for load in loads_of(spec, trace_of(spec)):
         loads.check(load)
+    _check_ca(spec)
     return plan_of(spec, [_of_swarm(spec, say)] if spec.name else [_of_endpoint(spec, url) for url in spec.endpoint])
 
 
@@ -149,17 +153,31 @@ def plan_of(spec: BenchmarkSpec, sources: list[Source], *, job: str = "") -> Pla
     """
     meta = {**spec.meta, **({JOB: job} if job else {})}
     terms = Terms(read_thresholds(spec.validity), spec.slo, spec.goodput, meta, price_of(spec))
-    sessions = [Session(_target(spec, source), terms) for source in sources]
-    return Plan(spec, sources, sessions, loads_of(spec), job)
+    trace = trace_of(spec)
+    sessions = [Session(_target(spec, source), terms, trace) for source in sources]
+    return Plan(spec, sources, sessions, loads_of(spec, trace), job)
 
 
-def loads_of(spec: BenchmarkSpec) -> list[Load]:
-    """A load for each concurrency, or for each rate (then with each bound of concurrency)."""
+def trace_of(spec: BenchmarkSpec) -> Trace | None:
+    """The record that a load is made of, as far as the benchmark wants it; None without one.
+
+    Raises:
+        InputError: it cannot be read, or is none.
+    """
+    if not spec.trace:
+        return None
+    return read_trace(_read(spec.trace, "--trace"), spec.trace, spec.trace_unit).head(spec.requests, spec.duration)
+
+
+def loads_of(spec: BenchmarkSpec, trace: Trace | None = None) -> list[Load]:
+    """A load for each concurrency, or for each rate or the record (then with each bound of concurrency)."""
     base = Load(
         spec.isl, spec.osl, spec.range_ratio, arrival=spec.arrival, requests=spec.requests, duration_s=spec.duration,
         warmup=spec.warmup, timeout_s=spec.timeout, cache=spec.cache, stream=spec.stream, api=spec.api, seed=spec.seed,
-        extra_body=orjson.dumps(spec.extra_body, option=orjson.OPT_SORT_KEYS).decode(),
+        extra_body=orjson.dumps(spec.extra_body, option=orjson.OPT_SORT_KEYS).decode(), burstiness=spec.burstiness,
     )  # fmt: skip
+    if trace is not None:
+        return [replace(loads.of_trace(base, trace), concurrency=bound) for bound in spec.concurrency or (0,)]
     if spec.rate:
         return [replace(base, rate=rate, concurrency=bound) for rate in spec.rate for bound in spec.concurrency or (0,)]
     return [replace(base, concurrency=count) for count in spec.concurrency or (1,)]
@@ -174,18 +192,54 @@ def price_of(spec: BenchmarkSpec) -> Price | None:
     if spec.price:
         return Price(spec.gpu_type, spec.price, source="said by the user")
     if not spec.prices:
-        return find_price(read_prices(OUR_PRICES.read_text(), OUR_PRICES.name), spec.gpu_type)
-    try:
-        prices = read_prices(Path(spec.prices).expanduser().read_text(), spec.prices)
-    except (OSError, UnicodeDecodeError) as error:
-        said = (getattr(error, "strerror", "") or "it is no text").lower()
-        raise InputError(f"{spec.prices} cannot be read: {said}", where="--prices") from error
+        return find_price(_our_prices(), spec.gpu_type)
+    prices = read_prices(_read(spec.prices, "--prices"), spec.prices)
     found = find_price(prices, spec.gpu_type)
     if found is None:
-        hint = f"it has {', '.join(price.type for price in prices)}; name one with --gpu-type"
+        near = nearest(prices, spec.gpu_type) or [price.type for price in prices]
+        hint = f"it has {', '.join(near)}; name one with --gpu-type"
         of = repr(spec.gpu_type) if spec.gpu_type else "a GPU without a type"
         raise InputError(f"{spec.prices} has no price of {of}", hint=hint, where="--prices")
     return found
+
+
+def _our_prices() -> list[Price]:
+    return read_prices(OUR_PRICES.read_text(), OUR_PRICES.name)
+
+
+def unpriced(spec: BenchmarkSpec) -> str:
+    """What is to be said of a type of GPU that our list of prices does not have; empty where it has, or need not."""
+    if not spec.gpu_type or price_of(spec) is not None:
+        return ""
+    near = nearest(_our_prices(), spec.gpu_type)
+    words = f"did you mean {' or '.join(near)}? Else say --price" if near else "say --price"
+    return f"no price of {spec.gpu_type!r} is known, so nothing is said of money; {words}"
+
+
+def _read(file: str, flag: str) -> str:
+    try:
+        return Path(file).expanduser().read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        said = (getattr(error, "strerror", "") or "it is no text").lower()
+        raise InputError(f"{file} cannot be read: {said}", where=flag) from error
+
+
+def _check_ca(spec: BenchmarkSpec) -> None:
+    if not spec.ca_file:
+        return
+    _read(spec.ca_file, "--ca-file")
+    try:
+        tls(verify=True, ca_file=spec.ca_file)
+    except OSError as error:
+        hint = "name a file of certificates in PEM: -----BEGIN CERTIFICATE-----"
+        raise InputError(f"{spec.ca_file} holds no certificate", where="--ca-file", hint=hint) from error
+
+
+def located(spec: BenchmarkSpec) -> BenchmarkSpec:
+    """The same with whole paths: a job's driver stands in another directory."""
+    files = {name: getattr(spec, name) for name in ("trace", "ca_file", "prices")}
+    whole = {name: str(Path(file).expanduser().absolute()) for name, file in files.items() if file}
+    return spec.model_copy(update=whole)
 
 
 def _headers(spec: BenchmarkSpec) -> tuple[tuple[str, str], ...]:
@@ -205,7 +259,10 @@ def _target(spec: BenchmarkSpec, source: Source) -> Target:
         return watched(lambda: connect().get(api_path(source.swarm)), since)
 
     return Target(
-        Place(source.base, key, _headers(spec), is_own=source.is_own), source.model, engines,
+        Place(
+            source.base, key, _headers(spec), is_own=source.is_own, verify=not spec.insecure,
+            ca_file=str(Path(spec.ca_file).expanduser()) if spec.ca_file else "",
+        ), source.model, engines,
         Hardware(spec.gpus, spec.gpu_type, source.replicas), watch if source.swarm else None,
     )  # fmt: skip
 
@@ -274,13 +331,13 @@ def run(plan: Plan, kept: Store, show: Callable[[Load, Live], None], *, again: b
 def measure(session: Session, load: Load, kept: Store, show: Callable[[Load, Live], None]) -> Measured:
     """Measure one load, and store the point.
 
-    Its prompts are none that this endpoint has seen for the same load, also where that was judged by other rules.
+    Its prompts are none that this endpoint was sent for the same load before, also where that was judged by other rules
+    or was cut short.
 
     Raises:
         RemudaError: it cannot be measured, or not be stored.
     """
-    base = session.target.place.base
-    seen = sum(1 for point in kept.points() if point.load == load and point.endpoint == base)
+    seen = kept.begin(load.digest, session.target.place.base)
     point, rows = asyncio.run(session.measure(load, partial(show, load), repeat=seen))
     return Measured(kept.write(point, rows))
 

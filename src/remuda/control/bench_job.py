@@ -57,7 +57,8 @@ def write(folder: JobFolder, plan: Plan, *, endpoint_file: str = "", **allowed: 
         allowed: see `exit_code`.
     """
     folder.write(BENCH, {
-        "spec": json.loads(plan.spec.model_dump_json()), "sources": [asdict(source) for source in plan.sources],
+        "spec": json.loads(bench.located(plan.spec).model_dump_json()),
+        "sources": [asdict(source) for source in plan.sources],
         "endpoint_file": endpoint_file, "allowed": allowed,
     })  # fmt: skip
 

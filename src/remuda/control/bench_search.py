@@ -82,11 +82,10 @@ def plan(
     bounds.check()
     if bounds.is_whole:
         bounds = Bounds(int(low), int(high))
-    planned = bench.plan(loaded, say)
-    load = planned.loads[0]
     if not bounds.is_whole:
-        load = replace(load, rate=low, concurrency=loaded.spec.concurrency[0] if loaded.spec.concurrency else 0)
-    return Hunt(planned.sessions[0], load, bounds)
+        loaded = replace(loaded, spec=loaded.spec.model_copy(update={"rate": (low,)}))
+    planned = bench.plan(loaded, say)
+    return Hunt(planned.sessions[0], planned.loads[0], bounds)
 
 
 def _check(spec: BenchmarkSpec, maximise: str) -> None:
@@ -97,6 +96,8 @@ def _check(spec: BenchmarkSpec, maximise: str) -> None:
     if spec.rate:
         hint = "bound it with --min and --max" if maximise == RATE else "say --maximise rate, or leave --rate away"
         raise InputError("the search chooses the load", where="--rate", hint=hint)
+    if spec.trace:
+        raise InputError("the search chooses the load", where="--trace", hint="measure it: remuda bench --trace FILE")
     if maximise == CONCURRENCY and spec.concurrency:
         raise InputError("the search chooses the load", where="--concurrency", hint="bound it with --min and --max")
     if len(spec.concurrency) > 1:

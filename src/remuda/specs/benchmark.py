@@ -82,6 +82,13 @@ class BenchmarkSpec(Strict):
     """Requests a second, a point each, whatever becomes of the ones before; `inf`: all at once."""
     arrival: Text = "poisson"
     """`poisson`, `constant` or `burst:N` (N at once, at the same mean rate)."""
+    burstiness: float = Field(default=1.0, gt=0, allow_inf_nan=False)
+    """Of `poisson` arrivals: gaps follow a gamma distribution of this shape; 1 is Poisson, less comes in bursts."""
+    trace: Text = ""
+    """File of recorded arrivals, JSON lines or CSV, in place of `rate`: `timestamp` and, if the lengths count too,
+    `input_length` and `output_length`."""
+    trace_unit: Literal["s", "ms", "us"] = "ms"
+    """Of its time stamps."""
     requests: int = Field(default=0, ge=0)
     """Requests a point; 0: as many as `duration` gives, or as a p99 needs."""
     duration: Seconds = 0.0
@@ -100,6 +107,10 @@ class BenchmarkSpec(Strict):
     """Sent with each request."""
     extra_body: dict[str, Json] = Field(default_factory=dict)
     """Merged into the JSON of each request."""
+    insecure: bool = False
+    """Do not check the certificate of an endpoint."""
+    ca_file: Text = ""
+    """Certificates (PEM) that an endpoint's is checked by, in place of the system's."""
     api_key: SecretSource | None = None
     """Where the endpoint's key is."""
     gpus: int = Field(default=0, ge=0)
@@ -127,6 +138,7 @@ class BenchmarkSpec(Strict):
             raise contradiction("endpoint", "cannot be given beside `name`", "a benchmark is of one of them")
         if self.requests and self.duration:
             raise contradiction("duration", "cannot be given beside `requests`", "a point has one bound, or none")
+        self._check_pairs()
         if self.price and self.prices:
             raise contradiction("price", "cannot be given beside `prices`", "a GPU has one price")
         if (self.price or self.prices) and self.endpoint and not self.gpus:
@@ -144,3 +156,12 @@ class BenchmarkSpec(Strict):
         if len(self.endpoint) > 1 and self.api_key is not None:
             raise contradiction("api_key", "cannot be given to several endpoints", "a key belongs to one of them")
         return self
+
+    def _check_pairs(self) -> None:
+        if self.insecure and self.ca_file:
+            raise contradiction("insecure", "cannot be given beside `ca_file`", "check a certificate, or do not")
+        for name in ("rate", "arrival", "burstiness") if self.trace else ():
+            if getattr(self, name) != type(self).model_fields[name].default:
+                raise contradiction(name, "cannot be given beside `trace`", "a trace says when requests come")
+        if self.trace_unit != "ms" and not self.trace:
+            raise contradiction("trace_unit", "says nothing without `trace`", "name the file: --trace FILE")

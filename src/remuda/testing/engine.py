@@ -25,6 +25,8 @@ MODES: Final = ("ok", "deaf", "500", "slow", "hang")
 """`deaf`: takes connections and never answers · `500`: refuses all with a status · `slow`: answers late · `hang`: a
 stream stops in the middle and stays open, other requests are never answered. Health answers in `slow` and `hang`."""
 HEAD_LIMIT: Final = 65536
+#: Tokens that stand around each prompt of an engine with a tokenizer.
+TEMPLATE: Final = 7
 WORDS: Final = ("the", "old", "horse", "walks", "along", "a", "quiet", "river", "and", "then", "it", "stands", "still")
 
 
@@ -43,6 +45,8 @@ class Behaviour:
     """From start until health answers 503; 0: never."""
     echo: bool = False
     """Answers with the prompt, so that an answer in the wrong row is seen."""
+    tokenizer: str = ""
+    """`vllm` or `llama.cpp`: answers at `/tokenize` as that does; a word of more than five letters is two tokens."""
 
     def updated(self, change: dict[str, Any]) -> Behaviour:
         """With the fields of a control document; unknown ones are errors.
@@ -120,6 +124,9 @@ class Engine:
             await send(writer, 401, error("wrong key", "invalid_api_key"))
         elif request.path == "/v1/models":
             await send(writer, 200, {"object": "list", "data": [model_card(self.model)]})
+        elif request.path == "/tokenize" and self.behaviour.tokenizer:
+            text = request.json().get("prompt" if self.behaviour.tokenizer == "vllm" else "content", "")
+            await send(writer, 200, {"tokens": pieces(text)})
         elif request.method == "POST" and request.path in ANSWERS:
             await self._serve(request, writer)
         else:
@@ -158,7 +165,7 @@ class Engine:
 
     def _whole(self, path: str, body: dict[str, Any], *, echo: bool) -> dict[str, Any]:
         words = prompt_of(body).split() if echo else [WORDS[i % len(WORDS)] for i in range(wanted_tokens(body))]
-        prompt = count_prompt(body)
+        prompt = self._count(body)
         self.prompt_tokens += prompt
         frame = {"id": f"{self.name}-{self.requests}", "object": ANSWERS[path], "created": int(time.time())}
         frame |= {"model": self.model, "system_fingerprint": self.name}
@@ -187,7 +194,8 @@ class Engine:
         total = wanted_tokens(body)
         frame = {"id": f"{self.name}-{self.requests}", "object": f"{ANSWERS[path]}.chunk", "created": int(time.time())}
         frame |= {"model": self.model, "system_fingerprint": self.name}
-        self.prompt_tokens += count_prompt(body)
+        prompt = self._count(body)
+        self.prompt_tokens += prompt
         for index in range(total):
             if behaviour.mode == "hang" and index == max(1, total // 2):
                 await asyncio.Event().wait()
@@ -197,10 +205,15 @@ class Engine:
             last = "stop" if index == total - 1 else None
             yield json.dumps({**frame, "choices": [choice(path, word, last, part="delta")]})
         if (body.get("stream_options") or {}).get("include_usage"):
-            prompt = count_prompt(body)
             usage = {"prompt_tokens": prompt, "completion_tokens": total, "total_tokens": prompt + total}
             yield json.dumps({**frame, "choices": [], "usage": usage})
         yield "[DONE]"
+
+    def _count(self, body: dict[str, Any]) -> int:
+        if not self.behaviour.tokenizer:
+            return count_prompt(body)
+        prompt = body.get("prompt")
+        return len(prompt) if isinstance(prompt, list) else TEMPLATE + len(pieces(prompt_of(body)))
 
     def metrics(self) -> str:
         """Prometheus text under the names that vLLM uses."""
@@ -255,6 +268,11 @@ def count_prompt(body: dict[str, Any]) -> int:
     return len(json.dumps(body.get("messages") or body.get("prompt") or body.get("input") or "").split())
 
 
+def pieces(text: str) -> list[int]:
+    """Tokens of a text: as many as stand for its words."""
+    return [number for word in text.split() for number in range(1 + (len(word) > 5))]
+
+
 async def read_request(reader: asyncio.StreamReader) -> Request | None:
     """The next request of a connection; None when the other side closed it."""
     try:
@@ -305,6 +323,7 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--die-at-start", type=int, metavar="CODE", help="end at once with this code")
     made.add_argument("--die-after", type=int, default=0, metavar="N", help="end at the N-th request, unanswered")
     made.add_argument("--echo", action="store_true", help="answer with the prompt")
+    made.add_argument("--tokenizer", default="", choices=["vllm", "llama.cpp"], help="answer at /tokenize as it does")
     made.add_argument("--unhealthy-after", type=float, default=0.0, metavar="S", help="health says 503 from then on")
     return made
 
@@ -316,6 +335,7 @@ def behaviour_of(options: argparse.Namespace) -> Behaviour:
         "die_after": options.die_after,
         "unhealthy_after_s": options.unhealthy_after,
         "echo": options.echo,
+        "tokenizer": options.tokenizer,
     }
     if options.deaf:
         return Behaviour(mode="deaf", **common)

@@ -11,6 +11,7 @@ import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+import pyarrow.parquet as pq
 import pytest
 from tests.conftest import until
 
@@ -115,6 +116,33 @@ def test_whole_answers_have_no_ttft(home: Home, engine: str) -> None:
     assert states(point)["V1"] == "ok"
 
 
+def test_inputs_are_exactly_as_long_as_asked(home: Home) -> None:
+    with serving("--tokenizer", "vllm") as url:
+        [point] = points(home, "--endpoint", url, "--range-ratio", "0.5", *SMALL)
+    assert point["lengths"] == "tokenize"
+    (folder,) = (home.paths.root / "bench").glob(f"{point['id'][:16]}-*")
+    rows = pq.read_table(folder / "requests.parquet", columns=["asked_in", "n_in"]).to_pylist()
+    assert len({row["asked_in"] for row in rows}) > 5
+    assert [row["n_in"] for row in rows] == [row["asked_in"] for row in rows]
+
+
+def test_a_trace_is_replayed(home: Home, engine: str) -> None:
+    lines = [
+        "timestamp,input_length,output_length",
+        *(f"{n * 20 + n % 2 * 15},{40 + n},{5 + n % 3}" for n in range(24)),
+    ]
+    (home.root / "trace.csv").write_text("\n".join(lines))
+    words = ["--trace", "trace.csv", "--requests", "20", *SMALL[6:]]
+    [point] = points(home, "--endpoint", engine, *words)
+    assert states(point)["V8"] == "ok"
+    assert point["load"]["arrival"].startswith("trace:")
+    (folder,) = (home.paths.root / "bench").glob(f"{point['id'][:16]}-*")
+    rows = sorted(pq.read_table(folder / "requests.parquet").to_pylist(), key=lambda row: row["index"])
+    assert [(row["asked_in"], row["asked_out"]) for row in rows] == [(40 + n, 5 + n % 3) for n in range(20)]
+    assert [round((row["sched"] - rows[0]["sched"]) / 1e6) for row in rows] == [n * 20 + n % 2 * 15 for n in range(20)]
+    assert points(home, "--endpoint", engine, *words)[0]["stored_before"]
+
+
 def test_goodput_and_bounds(home: Home, engine: str) -> None:
     words = ["--slo", "ttft_p50=60s,e2e_p50=1ms", "--goodput", "ttft=60s"]
     [point] = points(home, "--endpoint", engine, *SMALL, *words)
@@ -158,6 +186,13 @@ def test_a_document(home: Home, engine: str) -> None:
         (["--endpoint", "http://h:1", "--header", "x"], "error: --header: x is no NAME=VALUE\n"),
         (["--endpoint", "http://h:1", "--name", "x"],
          "error: --endpoint: cannot be given beside `name`\n  a benchmark is of one of them\n"),
+        (["--endpoint", "http://h:1", "--trace", "no.csv"],
+         "error: --trace: no.csv cannot be read: no such file or directory\n"),
+        (["--endpoint", "http://h:1", "--extra-body", "{"], "error: --extra-body: must be JSON, not '{': "),
+        (["--endpoint", "http://h:1", "--api", "rest"],
+         "error: --api: `api` must be one of chat, completions, not rest\n"),
+        (["search", "--endpoint", "http://h:1", "--maximise", "rate", "--min", "x"],
+         "error: --min: must be a number, not 'x'\n  write --min 1\n"),
         (["--endpoint", "http://127.0.0.1:1"], "error: endpoint http://127.0.0.1:1 does not answer: "),
         (["--isl", "5", "list"], "Usage: remuda bench [OPTIONS] [COMMAND] [ARGS]...\n"),
         (["show", "zz"], "error: there is no point 'zz'\n  see `remuda bench list`\n"),

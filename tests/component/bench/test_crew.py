@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from tests.component.bench.test_command import engine
+from tests.unit.bench.samples import closed, evidence, states
 
 from remuda.base.errors import Unavailable
 from remuda.bench import crew
@@ -35,3 +36,24 @@ async def test_a_process_that_stands_still_is_not_waited_for(engine: str, monkey
             await made.run(enough=lambda _: False, show=stop)
     assert stopped
     assert made._found[0].returncode == -signal.SIGKILL
+
+
+async def test_a_stop_of_one_process_ends_in_its_verdict(engine: str) -> None:
+    """It is one lag among hundreds: no percentile shows it."""
+    moments: list[float] = []
+
+    def stop(live: Live) -> None:
+        if live.rows and not moments:
+            moments.append(live.seconds)
+            os.kill(made._found[0].pid, signal.SIGSTOP)
+        elif len(moments) == 1 and live.seconds > moments[0] + 0.8:
+            moments.append(live.seconds)
+            os.kill(made._found[0].pid, signal.SIGCONT)
+
+    def enough(live: Live) -> bool:
+        return len(moments) == 2 and live.seconds > moments[1] + 1.0
+
+    async with crew.Crew(Load(40, 8), Place(engine), "tiny", Fit(), forced=True) as made:
+        run = await made.run(enough=enough, show=stop)
+    assert run.client.lag_max_s > 0.7
+    assert states(evidence(closed(), client=run.client))["V6"] == "invalid"

@@ -11,10 +11,19 @@ from remuda.bench.cost import Price, cost_of, find_price, read_prices
 from remuda.bench.line import Place
 from remuda.bench.perform import Session, Target, Terms
 from remuda.cli import main
-from remuda.control.bench import price_of
+from remuda.control.bench import price_of, unpriced
 from remuda.specs.benchmark import BenchmarkSpec
 
 OURS = Path(cost.__file__).with_name("prices.yaml")
+
+
+def test_the_nearest_types_are_named() -> None:
+    def said(gpu_type: str, price: float = 0.0) -> str:
+        return unpriced(BenchmarkSpec(endpoint=("http://h:1",), gpus=1, gpu_type=gpu_type, price=price))
+
+    assert said("H1000").startswith("no price of 'H1000' is known, so nothing is said of money; did you mean H100 SXM ")
+    assert said("Zork") == "no price of 'Zork' is known, so nothing is said of money; say --price"
+    assert said("h100-sxm") == said("") == said("Zork", 2.5) == ""
 
 
 def test_what_a_point_costs() -> None:

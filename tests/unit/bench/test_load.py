@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import math
+import statistics
 from dataclasses import replace
 from typing import Any
 
@@ -12,7 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from remuda.base.errors import InputError
-from remuda.bench.load import AUTO_LIMIT_S, Cache, Load, arrivals, check
+from remuda.bench.load import AUTO_LIMIT_S, Cache, Load, arrivals, check, of_trace
+from remuda.bench.trace import Trace
 
 
 @pytest.mark.parametrize(
@@ -42,6 +45,9 @@ def test_what_is_no_cache(text: str) -> None:
         ({"requests": 3, "duration_s": 2.0}, "--duration: and --requests are two bounds of one point"),
         ({"arrival": "burst"}, "--arrival: 'burst' is no arrival"),
         ({"arrival": "poisson:3"}, "--arrival: 'poisson:3' is no arrival"),
+        ({"burstiness": 0.0, "rate": 4.0}, "--burstiness: must be positive, but is 0.0"),
+        ({"burstiness": 2.0}, "--burstiness: is of poisson arrivals at a rate"),
+        ({"burstiness": 2.0, "rate": 4.0, "arrival": "constant"}, "--burstiness: is of poisson arrivals at a rate"),
         ({"cache": "luke"}, "--cache: 'luke' is no state of a cache"),
     ],
 )
@@ -67,6 +73,27 @@ def test_a_rate_is_kept_in_the_mean(rate: float) -> None:
     for arrival in ("poisson", "constant", "burst:5"):
         times = arrivals(Load(rate=rate, requests=4000, arrival=arrival, concurrency=0))
         assert times[-1] == pytest.approx(4000 / rate, rel=0.15)
+
+
+@pytest.mark.parametrize("shape", [0.25, 1.0, 4.0])
+def test_burstiness_is_the_shape_of_gaps(shape: float) -> None:
+    """Of a gamma distribution, the squared variation of gaps is 1 / shape."""
+    times = arrivals(Load(rate=10.0, requests=20_000, concurrency=0, burstiness=shape))
+    gaps = [after - before for before, after in itertools.pairwise(times)]
+    mean = statistics.fmean(gaps)
+    assert mean == pytest.approx(0.1, rel=0.05)
+    assert statistics.variance(gaps, mean) / mean**2 == pytest.approx(1 / shape, rel=0.1)
+
+
+def test_a_trace_says_when_and_how_long() -> None:
+    trace = Trace((0.0, 1.0, 4.0), (10, 20, 60), ())
+    load = of_trace(Load(osl=5, duration_s=9.0), trace)
+    check(load)
+    assert (load.isl, load.osl, load.requests, load.duration_s, load.rate) == (30, 5, 3, 0.0, 0.5)
+    assert load.arrival == f"trace:{trace.digest}"
+    assert arrivals(load, trace=trace) == [0.0, 1.0, 4.0]
+    assert [load.lengths(index, trace) for index in range(-1, 3)] == [(30, 5), (10, 5), (20, 5), (60, 5)]
+    assert load.digest != of_trace(Load(osl=5), Trace((0.0, 1.0, 4.0), (10, 21, 59))).digest
 
 
 def test_a_duration_bounds_arrivals_and_inf_is_all_at_once() -> None:

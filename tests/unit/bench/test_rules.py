@@ -12,7 +12,7 @@ from remuda.bench.counters import Counters
 from remuda.bench.crew import Client
 from remuda.bench.load import Cache
 from remuda.bench.rules import judge
-from remuda.bench.verdict import NAMES, verdict_of
+from remuda.bench.verdict import NAMES, THRESHOLDS, verdict_of
 
 if TYPE_CHECKING:
     from remuda.bench.reading import Row
@@ -63,6 +63,12 @@ def test_rows(code: str, state: str, share: float, fields: dict[str, Any]) -> No
         pytest.param("V5", "not asked", {"counters": (None, None)}, id="no counters"),
         pytest.param("V6", "invalid", {"client": Client(lag_p99_s=0.003)}, id="late"),
         pytest.param("V6", "ok", {"client": Client(lag_p99_s=0.0015)}, id="not too late"),
+        pytest.param("V6", "invalid", {"client": Client(lag_max_s=0.4)}, id="one long stop"),
+        pytest.param("V6", "ok", {"client": Client(lag_max_s=0.2)}, id="one short stop"),
+        pytest.param(
+            "V6", "ok", {"client": Client(lag_max_s=5.0), "thresholds": {**THRESHOLDS, "V6.lag": 10.0}},
+            id="what is allowed of most is allowed of one",
+        ),
         pytest.param("V7", "invalid", {"client": Client(cpu_share=0.9)}, id="busy"),
         pytest.param("V7", "invalid", {"client": Client(throttled_s=0.1)}, id="held back"),
         pytest.param("V7", "suspect", {"client": Client(waiting_share=0.3)}, id="others wait"),

@@ -59,6 +59,34 @@ def test_two_benchmarks_write_at_once(tmp_path: Path) -> None:
     assert not [path for path in tmp_path.iterdir() if path.name.startswith(".")]
 
 
+def test_a_load_that_was_begun_is_counted_whatever_became_of_it(tmp_path: Path) -> None:
+    store = Store(tmp_path / "bench")
+    assert [store.begin("load", "http://h:1") for _ in range(3)] == [0, 1, 2]
+    assert store.begin("load", "http://h:2") == store.begin("other", "http://h:1") == 0
+    assert store.points() == []
+    with ThreadPoolExecutor(8) as pool:
+        assert sorted(pool.map(lambda _: store.begin("both", "u"), range(24))) == list(range(24))
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(Unwritable, match=r"file cannot be written: "):
+        Store(tmp_path / "file").begin("load", "u")
+
+
+def test_other_points_are_not_read_for_the_repeats_of_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = Store(tmp_path)
+    read: list[str] = []
+    for one in ("ab" * 32, "ab" * 32, "cd" * 32):
+        store.write(point(one), [])
+    whole = Point.from_json
+
+    def counted(data: dict[str, Any]) -> Point:
+        read.append(data["id"])
+        return whole(data)
+
+    monkeypatch.setattr(Point, "from_json", counted)
+    assert len(store.of("ab" * 32)) == 2
+    assert read == ["ab" * 32] * 2
+
+
 def test_finding(tmp_path: Path) -> None:
     store = Store(tmp_path)
     for one in ("ab" * 32, "ac" * 32, "ab" * 32):

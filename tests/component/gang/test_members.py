@@ -182,10 +182,9 @@ except RemudaError as error:
 
 def test_a_full_disk_is_one_sentence(tmp_path: Path) -> None:
     words = 'mount -t tmpfs -o size=100k none "$1" && exec "$2" -c "$3" "$1"'
-    command = ["unshare", "-rm", "sh", "-c", words, "sh", str(tmp_path), sys.executable, FULL]
+    own = ["unshare", "--mount"] if os.geteuid() == 0 else ["unshare", "--map-root-user", "--mount"]
+    command = [*own, "sh", "-c", words, "sh", str(tmp_path), sys.executable, FULL]
     done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, check=False, env=os.environ)
-    if "unshare" in done.stderr or "mount" in done.stderr:
-        pytest.skip("no file system can be mounted here")
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("\n") == 1
     assert done.stdout.startswith("the store did not put full/r0/c/0: ")

@@ -206,6 +206,7 @@ def figures(gang: Gang) -> list[Figure]:
     n, size = gang.ranks, 4 * gang.elements
     fp32, cost = over_s3(gang, "ours")
     int8, less = over_s3(gang, "ours", codec="int8")
+    parts, _ = over_s3(gang, "ours", multipart_bytes=1)
     all_s3, _ = over_s3(gang, "everybody")
     all_files, _ = gang.in_folder("everybody")
     files, peak = gang.in_folder("ours")
@@ -223,6 +224,7 @@ def figures(gang: Gang) -> list[Figure]:
         Figure("a round over S3, fp32", fp32, "s", None, all_s3, EVERYBODY),
         Figure("a round over S3, int8", int8, "s", None, all_s3, EVERYBODY),
         Figure("a round over S3, int8", int8, "s", None, fp32, "fp32"),
+        Figure("a round over S3, fp32, every object in parts", parts, "s", None, fp32, "in one request"),
         Figure("memory of a copy beside its vector, fp32", peak, "D", 6.0),
         Figure("memory of a copy beside its vector, int8", int8_peak, "D", 6.0),
         Figure("int8 with feedback, a core", coding("int8", 1 << 24), "GB/s", None, coding("fp32", 1 << 24), "fp32"),

@@ -175,6 +175,10 @@ class S3Server:
                 return self._list(request)
             case "GET" | "HEAD":
                 return self._get(request)
+            case "PUT" if "x-amz-copy-source" in request.headers:
+                source = self.objects[unquote(request.headers["x-amz-copy-source"]).lstrip("/")]
+                self._uploads[query["uploadId"]][int(query["partNumber"])] = source.data
+                return _xml("CopyPartResult", "<ETag>1</ETag>")
             case "PUT" if "partNumber" in query:
                 self._uploads[query["uploadId"]][int(query["partNumber"])] = request.body
                 return Answer(200, headers={"ETag": f'"{query["partNumber"]}"'})

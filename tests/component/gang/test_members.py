@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from collections import Counter
@@ -63,6 +64,19 @@ def test_one_joins_in_round_seven_and_another_leaves(server: S3Server) -> None:
     copies[0].close()
     assert a_round([copies[1], joins]) == [2.5] * 2
     end([copies[1], joins])
+
+
+def test_every_object_goes_up_in_parts(server: S3Server) -> None:
+    copies = [store(URL, rank, 3, multipart_bytes=1, keep=1) for rank in range(3)]
+    assert [a_round(copies) for _ in range(3)] == [[2.0] * 3] * 3
+    assert not [one for one in server.log if one.verb == "PUT" and one.key.endswith(("/c/0", "/m/1")) and one.bytes_up]
+    assert not [key for key in server.objects if re.search(r"/\d+\.", key)], "nothing is left aside"
+    dead = f"{URL.removeprefix('s3://')}/run/r2/c/0.{'a' * 16}"
+    server.objects[dead] = server.objects[dead.rpartition(".")[0]]
+    a_round(copies)
+    a_round(copies)
+    assert dead not in server.objects, "what a dead sender left aside goes with its round"
+    end(copies)
 
 
 def test_one_that_leaves_while_others_wait_for_it(server: S3Server) -> None:

@@ -13,7 +13,7 @@ WORKERS := $(shell echo $$((3 * $$(nproc))))
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help install compile demo bench-demo gang test flakes check lint types contracts format lock bench proof soak vllm clean
+.PHONY: help install compile demo bench-demo gang gang-soak test flakes check lint types contracts format lock bench proof soak vllm clean
 
 help:  ## Show this help
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -44,6 +44,9 @@ bench-demo: $(STAMP) $(MODEL)  ## Serve a small model on this machine and measur
 
 gang: $(STAMP)  ## Train a small model over an S3 server on this machine with four ranks, of which one is killed
 	@$(BIN)/python benchmarks/demo_gang.py
+
+gang-soak: $(STAMP)  ## Kill ranks of a gang at random puts to an S3 server on this machine, SEEDS (100) times; FIRST=N begins there
+	@$(BIN)/python -m tests.component.gang.drill --seeds $(or $(SEEDS),100) --first $(or $(FIRST),0)
 
 test: $(STAMP)  ## Run all tests (installs the Debian packages that they need, where it may)
 	@.ci/packages

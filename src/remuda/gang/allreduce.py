@@ -50,6 +50,7 @@ class ObjectStoreAllReduce:
         weight: of this copy's contributions, for example the samples it saw; may be set anew before each round.
         keep: newest rounds whose objects stay.
         state_every: rounds after which the state is written, where something follows the rounds (`DiLoCo`).
+        multipart_bytes: size from which an object goes up in parts, which a slow network takes better; None: none does.
         clock: monotonic seconds, for tests.
         sleep: how to wait, for tests.
 
@@ -76,6 +77,7 @@ class ObjectStoreAllReduce:
         weight: float = 1.0,
         keep: int = 2,
         state_every: int = 10,
+        multipart_bytes: int | None = None,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
@@ -93,7 +95,7 @@ class ObjectStoreAllReduce:
         self.round, self.took_part = 0, False
         self._quorum, self._grace, self._take_over = quorum, grace, take_over
         self._clock, self._sleep = clock, sleep
-        self._bucket = Bucket(open_store(self.url), sleep)
+        self._bucket = Bucket(open_store(self.url), sleep, multipart_bytes=multipart_bytes)
         self._run: Run | None = None
         self._follower: Follower | None = None
         self._residual: Floats | None = None

@@ -30,7 +30,10 @@ TRIES: Final = 6
 """Of a request whose answer says that another one may be answered."""
 FIRST_PAUSE_S: Final = 0.1
 LARGEST_PUT: Final = 5 << 30
-"""What stores take in one request; a conditional one cannot be cut into parts."""
+"""What stores take in one request, and copy in one."""
+LEAST_PART: Final = 5 << 20
+"""What S3 takes as a part that is not the last one."""
+MOST_PARTS: Final = 10_000
 _SCHEMES: Final = ("file", "s3", "s3a", "gs", "az", "azure", "abfs", "abfss", "memory")
 _REQUEST_TIMEOUT: Final = "600s"
 _MEMORIES: dict[str, Any] = {}
@@ -39,7 +42,7 @@ _MEMORIES: dict[str, Any] = {}
 class Raw(Protocol):
     """What is used of a store of obstore."""
 
-    def put(self, path: str, file: Any, *, mode: Any = None, use_multipart: bool | None = None) -> Any:
+    def put(self, path: str, file: Any, *, mode: Any = ..., use_multipart: Any = ..., chunk_size: Any = ...) -> Any:
         """Write an object; `mode` create refuses to replace one."""
         ...
 
@@ -57,6 +60,10 @@ class Raw(Protocol):
 
     def delete(self, paths: Sequence[str]) -> Any:
         """Remove objects."""
+        ...
+
+    def copy(self, from_: str, to: str, *, overwrite: bool) -> Any:
+        """Copy an object inside the store."""
         ...
 
 
@@ -109,7 +116,8 @@ def open_store(url: str, *, make: bool = True) -> Raw:
         if scheme == "file":
             return from_url(url, mkdir=make, automatic_cleanup=make)
         options = {"timeout": _REQUEST_TIMEOUT, "allow_http": True}
-        return from_url(url, client_options=options)  # type: ignore[call-overload,no-any-return]
+        config = {"copy_if_not_exists": "multipart"} if scheme in ("s3", "s3a") else {}
+        return from_url(url, client_options=options, config=config)  # type: ignore[call-overload,no-any-return]
     except (BaseError, OSError, ValueError) as error:
         raise InputError(f"{url} cannot be opened: {_line(error)}") from error
 
@@ -121,11 +129,13 @@ class Bucket:
     Args:
         raw: the store.
         sleep: how to wait, for tests.
+        multipart_bytes: size from which an object goes up in parts; None: none does.
     """
 
     raw: Raw
     sleep: Callable[[float], None] = time.sleep
     counts: Counts = field(default_factory=Counts)
+    multipart_bytes: int | None = None
 
     def create(self, key: str, data: Octets | bytes) -> bool:
         """Put an object that is not there yet; whether these bytes are what lies there now.
@@ -154,12 +164,28 @@ class Bucket:
             self.counts.puts += 1
             self.counts.bytes_up += len(data)
             try:
-                self.raw.put(key, _octets(data).data, mode=mode, use_multipart=False)
+                self._send(key, _octets(data), mode)
             except (AlreadyExistsError, PreconditionError):
                 return False
             return True
 
         return self._tried(put, f"put {key}")
+
+    def _send(self, key: str, data: Octets, mode: str) -> None:
+        if self.multipart_bytes is None or len(data) < self.multipart_bytes:
+            self.raw.put(key, data.data, mode=mode, use_multipart=False)
+            return
+        part = max(LEAST_PART, -(-len(data) // MOST_PARTS))
+        if mode == "overwrite":
+            self.raw.put(key, data.data, use_multipart=True, chunk_size=part)
+            return
+        # Stores take no condition with parts, but one with the copy of an object that nobody else knows.
+        aside = f"{key}.{random.getrandbits(64):016x}"
+        self.raw.put(aside, data.data, use_multipart=True, chunk_size=part)
+        try:
+            self.raw.copy(aside, key, overwrite=False)
+        finally:
+            self._remove(aside)
 
     def find(self, key: str) -> Octets | None:
         """A whole object, None when it is not there."""

@@ -145,6 +145,7 @@ def garbage(seen: RunSeen, keep: int, takers: Mapping[int, Sequence[int]]) -> li
 def _objects(of: RoundSeen, kept: set[int], *, with_state: bool, with_commit: bool) -> list[str]:
     names = [f"c/{rank}" for rank in sorted(set(of.contributions) - kept)]
     names += [f"m/{shard}" for shard in sorted(of.shards)] + [f"join/{rank}" for rank in sorted(of.joining)]
+    names += of.aside
     if with_state:
         names += [f"s/{part}" for part in of.parts] + (["state"] if of.state else [])
     names += ["manifest"] if of.manifest else []

@@ -12,6 +12,7 @@
     RUN/rT/COMMIT           round T is over
     RUN/rT/state            the state after round T
     RUN/rT/s/PART           its arrays, in parts
+    RUN/rT/….NONCE          an object on its way, in parts; copied to its name
 
 All but `members`, `left` and `join` are written once: the first writer wins.
 """
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from remuda.gang.bucket import Listed
 
 _RUN_ID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
-_IN_ROUND: Final = re.compile(r"r(\d+)/(?:(c|m|join)/(\d+)|(manifest|COMMIT|state)|s/(.+))")
+_IN_ROUND: Final = re.compile(r"r(\d+)/(?:(c|m|join)/(\d+)|(manifest|COMMIT|state)|s/(.+)|([cm]/\d+\.[0-9a-f]{16}))")
 _RANKS: Final = re.compile(r"(members|left)/(\d+)")
 
 
@@ -53,6 +54,7 @@ class RoundSeen:
     shards: dict[int, int] = field(default_factory=dict)
     joining: set[int] = field(default_factory=set)
     parts: list[str] = field(default_factory=list)
+    aside: list[str] = field(default_factory=list)
     manifest: bool = False
     committed: bool = False
     state: bool = False
@@ -127,6 +129,8 @@ def _note(seen: RunSeen, found: re.Match[str], listed: Listed) -> None:
             of.committed = True
         case "state":
             of.state = True
+        case _ if found[6]:
+            of.aside.append(found[6])
         case _:
             of.parts.append(found[5])
 

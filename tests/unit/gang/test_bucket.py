@@ -55,6 +55,18 @@ def test_a_put_whose_answer_was_lost_is_ones_own() -> None:
     assert not bucket(raw).create("k", b"mine")
 
 
+def test_the_first_writer_wins_in_parts_too(tmp_path: Path) -> None:
+    one = Bucket(open_store(f"file://{tmp_path}"), multipart_bytes=3)
+    assert one.create("a/k", b"mine")
+    assert one.create("a/k", b"mine")
+    assert not one.create("a/k", b"hers")
+    one.replace("a/k", b"anew")
+    found = one.find("a/k")
+    assert found is not None
+    assert bytes(found) == b"anew"
+    assert [path.name for path in (tmp_path / "a").iterdir()] == ["k"], "nothing is left aside"
+
+
 def test_a_busy_store_is_asked_again_and_not_for_ever() -> None:
     assert bucket(Faulty("put", TRIES - 1)).create("k", b"mine")
     with pytest.raises(Unavailable, match="503"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from itertools import pairwise
 from typing import Any
 
@@ -61,6 +62,21 @@ def test_pieces_meet() -> None:
     assert np.array_equal(through("fp32", values), values)
     halves = [through("int8", values[: codec.PIECE]), through("int8", values[codec.PIECE :])]
     assert np.array_equal(through("int8", values), np.concatenate(halves))
+
+
+@pytest.mark.parametrize(
+    ("name", "digest"),
+    [("fp32", "579d356329322c05"), ("bf16", "5f414abca773c879"), ("int8", "fb4769d0371e4340")],
+)
+def test_bytes_on_the_wire_stay_what_they_were(name: str, digest: str) -> None:
+    """The format is written down, and workers of two versions may meet in a run."""
+    mixed = np.arange(3 * codec.PIECE + 77, dtype=np.uint64) * 2654435761 % 2**32
+    values = (mixed.astype(np.float64) / 2**20 - 2048).astype(np.float32)
+    values[: 4 * codec.BLOCK] *= np.float32(1e-6)
+    values[1000:1300] = 0
+    raw = np.empty(codec.size(name, len(values)), np.uint8)
+    codec.encode(name, values, raw)
+    assert hashlib.sha256(raw.tobytes()).hexdigest()[:16] == digest
 
 
 def test_error_feedback_makes_the_sum_of_many_rounds_right() -> None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from tests.unit.gang.contents import contribution, marks
 from tests.unit.gang.copies import new_url
 from tests.unit.gang.stage import Mishap, Stage, Staged
 
@@ -42,7 +43,7 @@ class Play:
     def _note(self, path: str, data: bytes) -> None:
         """What the store has taken."""
         if re.search(r"/c/\d+$", path):
-            self.complete |= marks(store_values(data))
+            self.complete |= marks(contribution(data, ELEMENTS, RANKS), STEP)
         elif found := re.search(r"r(\d+)/manifest$", path):
             # A copy that slept through the clearing away of a round may write a second one, and must notice.
             self.ranks.setdefault(int(found[1]), json.loads(data.splitlines()[0])["ranks"])
@@ -58,7 +59,7 @@ class Play:
         while store.round < ROUNDS:
             stage.wait(copy, 10.0)  # It trains.
             store.reduce(None if store.has_open_round else self._vector(copy.rank))
-        self.held[copy.rank] = marks(store.residual)
+        self.held[copy.rank] = marks(store.residual, STEP)
         self.through.add(copy.rank)
         store.close()
 
@@ -84,27 +85,6 @@ class Total:
 
     def load(self, arrays: Any) -> None:
         self.total = arrays["total"]
-
-
-def store_values(data: bytes) -> Any:
-    """The values of a float32 contribution, as the protocol's page says."""
-    step = -(-ELEMENTS // (RANKS * 256)) * 256
-    values, at = [], 1024
-    for shard in range(RANKS):
-        count = min((shard + 1) * step, ELEMENTS) - min(shard * step, ELEMENTS)
-        values.append(np.frombuffer(data[at + 64 : at + 64 + 4 * count], "<f4"))
-        at += 64 + 4 * count
-    assert at == len(data)
-    return np.concatenate(values)
-
-
-def marks(values: Any) -> set[int]:
-    """Which vectors are in a sum; each is there once, or not."""
-    if values is None:
-        return set()
-    whole = np.rint(values).astype(int)
-    assert set(np.unique(whole).tolist()) <= {0, 1}, "counted twice"
-    return {int(place) // STEP for place in np.flatnonzero(whole)}
 
 
 MISHAPS = st.dictionaries(
@@ -142,7 +122,7 @@ def check(play: Play) -> None:
     assert all(len(means) == 1 for means in play.means.values()), "ranks hold other bytes"
     summed: set[int] = set()
     for number, (mean,) in play.means.items():
-        in_it = marks(np.frombuffer(mean, np.float32) * len(play.ranks[number]))
+        in_it = marks(np.frombuffer(mean, np.float32) * len(play.ranks[number]), STEP)
         assert not in_it & summed, "in two sums"
         summed |= in_it
     still_held = set().union(*play.held.values())

@@ -13,7 +13,7 @@ WORKERS := $(shell echo $$((3 * $$(nproc))))
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help install compile demo bench-demo gang test flakes check lint types contracts format lock bench proof soak vllm clean
+.PHONY: help install compile demo bench-demo gang gang-torch test flakes check lint types contracts format lock bench proof soak vllm clean
 
 help:  ## Show this help
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -44,6 +44,9 @@ bench-demo: $(STAMP) $(MODEL)  ## Serve a small model on this machine and measur
 
 gang: $(STAMP)  ## Train a small model over an S3 server on this machine with four ranks, of which one is killed
 	@$(BIN)/python benchmarks/demo_gang.py
+
+gang-torch:  ## Run gangs with real torch and torchft, several processes a copy, too (its environment: 1 GB, a minute once)
+	@$(PYTHON) tests/live/run_gang_torch.py
 
 test: $(STAMP)  ## Run all tests (installs the Debian packages that they need, where it may)
 	@.ci/packages

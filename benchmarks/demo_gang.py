@@ -19,6 +19,7 @@ from typing import Any
 
 FOLDER = Path("build/gang")
 RANKS, STEPS, EVERY = 4, 600, 20
+ENDS = ("DONE", "FAILED", "STOPPED")
 TRAIN = """\
 import json, os, sys, time
 from pathlib import Path
@@ -112,10 +113,14 @@ def main() -> int:
         remuda(*words, *flags, "--", sys.executable, "train.py", shown=[*words, "--", "python", "train.py"])
         while lines("2") < STEPS // EVERY // 3:
             time.sleep(0.1)
+            if (now := view())["phase"] in ENDS:
+                sys.stdout.write(f"\nthe gang ended before rank 2 could be killed: {now['phase']}, {now['reason']}\n")
+                remuda("explain", "demo")
+                return 1
         pid = next(task["pid"] for task in view()["tasks"] if task["task"] == "rank/2")
         sys.stdout.write(f"\nrank 2 is killed (kill -9 {pid}) at step {lines('2') * EVERY}\n")
         os.kill(pid, signal.SIGKILL)
-        while view()["phase"] not in ("DONE", "FAILED"):
+        while view()["phase"] not in ENDS:
             time.sleep(0.2)
         took = time.monotonic() - begin
         remuda("status", "demo")

@@ -185,7 +185,10 @@ class Fragments:
     def turn(self) -> Fragment:
         """The part whose turn it is."""
         if len(self.parts) < len(self._stores):
-            raise InputError("the run is not joined", hint="a part of the model is missing")
+            raise InputError(
+                f"{len(self.parts)} of {len(self._stores)} fragments were registered: the run is not joined",
+                hint="torchft's DiLoCo registers each fragment, its LocalSGD none",
+            )
         return self.parts[self.current_step() % len(self.parts)]
 
     def finish(self, part: Fragment) -> None:

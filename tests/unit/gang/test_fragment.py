@@ -142,3 +142,8 @@ def test_tensors_that_are_not_the_part_are_refused() -> None:
     turn.collect(Piece(np.zeros(4, np.float32)))
     with pytest.raises(InputError, match="4 values were given of a part that has 305"):
         one.rounds.finish(turn)
+
+
+def test_who_registers_no_fragment_is_refused() -> None:
+    with pytest.raises(InputError, match="0 of 2 fragments were registered"):
+        Fragments(store(new_url(), 0, 1), 2).turn()

@@ -13,7 +13,7 @@ WORKERS := $(shell echo $$((3 * $$(nproc))))
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help install compile demo bench-demo gang gang-soak test flakes check lint types contracts format lock bench proof soak vllm clean
+.PHONY: help install compile demo bench-demo gang gang-soak gang-torch test flakes check lint types contracts format lock bench proof soak vllm clean
 
 help:  ## Show this help
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -47,6 +47,9 @@ gang: $(STAMP)  ## Train a small model over an S3 server on this machine with fo
 
 gang-soak: $(STAMP)  ## Kill ranks of a gang at random puts to an S3 server on this machine, SEEDS (100) times; FIRST=N begins there
 	@$(BIN)/python -m tests.component.gang.drill --seeds $(or $(SEEDS),100) --first $(or $(FIRST),0)
+
+gang-torch:  ## Run gangs with real torch and torchft, several processes a copy, too (its environment: 1 GB, a minute once)
+	@$(PYTHON) tests/live/run_gang_torch.py
 
 test: $(STAMP)  ## Run all tests (installs the Debian packages that they need, where it may)
 	@.ci/packages

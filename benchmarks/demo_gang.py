@@ -19,6 +19,7 @@ from typing import Any
 
 FOLDER = Path("build/gang")
 RANKS, STEPS, EVERY = 4, 600, 20
+ENDS = ("DONE", "FAILED", "STOPPED")
 TRAIN = """\
 import json, os, sys, time
 from pathlib import Path
@@ -112,16 +113,21 @@ def main() -> int:
         remuda(*words, *flags, "--", sys.executable, "train.py", shown=[*words, "--", "python", "train.py"])
         while lines("2") < STEPS // EVERY // 3:
             time.sleep(0.1)
+            if (now := view())["phase"] in ENDS:
+                sys.stdout.write(f"\nthe gang ended before rank 2 could be killed: {now['phase']}, {now['reason']}\n")
+                remuda("explain", "demo")
+                return 1
         pid = next(task["pid"] for task in view()["tasks"] if task["task"] == "rank/2")
         sys.stdout.write(f"\nrank 2 is killed (kill -9 {pid}) at step {lines('2') * EVERY}\n")
         os.kill(pid, signal.SIGKILL)
-        while view()["phase"] not in ("DONE", "FAILED"):
+        while view()["phase"] not in ENDS:
             time.sleep(0.2)
         took = time.monotonic() - begin
         remuda("status", "demo")
         remuda("gang", "rounds", "demo")
         remuda("explain", "demo")
-        done = view()["phase"] == "DONE"
+        if view()["phase"] != "DONE":
+            return 1
     finally:
         for words in (["down", "demo"], ["host", "stop"]):
             subprocess.run([sys.executable, "-m", "remuda", *words], check=False)
@@ -130,7 +136,7 @@ def main() -> int:
     draw()
     last = {name: read(name)[-1][1] for name in ("0", "1", "2", "3", "alone")}
     sys.stdout.write(f"\nlast losses {last}; {took:.0f} s; the picture: {Path('loss.png').resolve()}\n")
-    return 0 if done and len({last[str(rank)] for rank in range(RANKS)}) == 1 else 1
+    return 0 if len({last[str(rank)] for rank in range(RANKS)}) == 1 else 1
 
 
 def remuda(*words: str, shown: list[str] | None = None) -> None:

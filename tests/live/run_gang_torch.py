@@ -1,40 +1,56 @@
-"""A torch module in place of arrays; for an environment with torch: `python -m tests.live.run_gang_torch`."""
+"""Runs a gang with real torch and torchft: `python tests/live/run_gang_torch.py`, which is `make gang-torch`.
+
+It makes an environment of its own, `.venv-torch` (about 1 GB, a minute the first time; torch's wheels for CPUs must be
+where pip finds packages), and in it: `gang_torch.py` (one process a copy, torchft's DiLoCo over the store) and
+`gang_sharded.py` (two copies of two processes each, by torchrun and gloo).
+"""
 
 from __future__ import annotations
 
-import numpy as np
-import torch
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
 
-from remuda.gang import DiLoCo, ObjectStoreAllReduce
-from remuda.gang.outer import Momentum
-
-
-def steps_of_the_optimizer_are_counted() -> None:
-    model = torch.nn.Linear(4, 2)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    store = ObjectStoreAllReduce("memory://torch", run_id="run", rank=0, world_size=1)
-    with DiLoCo(model, optimizer, store, sync_every=2) as diloco:
-        before = model.weight.detach().clone()
-        for _ in range(5):
-            model(torch.ones(3, 4)).sum().backward()
-            optimizer.step()
-        assert (diloco.store.round, diloco.steps) == (2, 5)
-        assert not torch.equal(before, model.weight)
+ROOT = Path(__file__).parents[2]
+FOLDER = ROOT / ".venv-torch"
+#: torchft's own list of what it needs, which would bring another torch, is passed over.
+PACKAGES = ("torch==2.13.0", "numpy", "obstore", "opentelemetry-sdk", "opentelemetry-exporter-otlp-proto-http")
+WITHOUT_NEEDS = ("torchft==0.2.0",)
 
 
-def momentum_is_torchs() -> None:
-    theirs = torch.nn.Parameter(torch.linspace(-1, 1, 1000))
-    sgd = torch.optim.SGD([theirs], lr=0.7, momentum=0.9, nesterov=True)
-    ours, momentum = theirs.detach().numpy().copy(), Momentum(0.7, 0.9)
-    for number in range(20):
-        slope = np.random.default_rng(number).standard_normal(1000).astype(np.float32)
-        theirs.grad = torch.from_numpy(slope)
-        sgd.step()
-        momentum.step(ours, slope)
-    np.testing.assert_allclose(ours, theirs.detach().numpy(), rtol=1e-6, atol=1e-5)
+def environment() -> Path:
+    """Interpreter of the environment."""
+    python, stamp = FOLDER / "bin" / "python", FOLDER / ".installed"
+    wanted = "\n".join(PACKAGES + WITHOUT_NEEDS)
+    if stamp.exists() and stamp.read_text() == wanted:
+        return python
+    pip = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+    subprocess.run([sys.executable, "-m", "venv", str(FOLDER)], check=True)
+    subprocess.run([*pip, *PACKAGES], check=True)
+    subprocess.run([*pip, "--no-deps", *WITHOUT_NEEDS], check=True)
+    stamp.write_text(wanted)
+    return python
+
+
+def main() -> int:
+    """0 where all is as it should be."""
+    python = environment()
+    env = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}", "OMP_NUM_THREADS": "1"}
+    subprocess.run([str(python), "-m", "tests.live.gang_torch"], check=True, env=env, cwd=ROOT)
+    with tempfile.TemporaryDirectory() as folder:
+        env |= {"REMUDA_RENDEZVOUS": f"file://{folder}/store", "RUN_ID": "run", "REPLICA_COUNT": "2", "OUT": folder}
+        argv = [str(python), "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+        copies = [
+            subprocess.Popen([*argv, "-m", "tests.live.gang_sharded"], env={**env, "REPLICA_RANK": str(rank)}, cwd=ROOT)
+            for rank in range(2)
+        ]
+        codes = [copy.wait(timeout=600) for copy in copies]
+        same = len({path.read_bytes() for path in Path(folder).glob("*.weights")}) == 2  # A module plain, one sharded.
+    print("two copies of two processes:", "as one process" if same and codes == [0, 0] else f"ended with {codes}")
+    return 0 if same and codes == [0, 0] else 1
 
 
 if __name__ == "__main__":
-    steps_of_the_optimizer_are_counted()
-    momentum_is_torchs()
-    print("torch: as with numpy")
+    sys.exit(main())

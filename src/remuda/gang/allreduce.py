@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import random
 import time
 from typing import TYPE_CHECKING, Final
@@ -57,6 +58,7 @@ class ObjectStoreAllReduce:
     Attributes:
         round: number of the next round, once the run is open.
         took_part: whether the last round has this copy's contribution in it.
+        participants: copies whose contribution the last round has; 0 before the first one of this process.
 
     Raises:
         InputError: a value is wrong or not known.
@@ -92,7 +94,7 @@ class ObjectStoreAllReduce:
         if keep < 1 or state_every < 1:
             raise InputError("keep and state_every are at least 1")
         self.weight, self.timeout, self.keep, self.state_every = weight, timeout, keep, state_every
-        self.round, self.took_part = 0, False
+        self.round, self.took_part, self.participants = 0, False, 0
         self._quorum, self._grace, self._take_over = quorum, grace, take_over
         self._clock, self._sleep = clock, sleep
         self._bucket = Bucket(open_store(self.url), sleep, multipart_bytes=multipart_bytes)
@@ -117,6 +119,15 @@ class ObjectStoreAllReduce:
     def residual(self) -> Floats | None:
         """What this rank still has to give: an update that was left out, or what the codec lost. Not a copy."""
         return self._residual
+
+    def part(self, name: str) -> ObjectStoreAllReduce:
+        """The same for a part of the model, which is a run of its own: RUN_ID.NAME. Only before the run is open."""
+        if self._run is not None:
+            raise InputError("the run is open")
+        other = copy.copy(self)
+        other.run_id = check_run_id(f"{self.run_id}.{name}")
+        other._bucket, other._errors = Bucket(open_store(self.url), self._sleep), {}  # noqa: SLF001
+        return other
 
     def open(self, layout: Layout, follower: Follower | None = None) -> None:
         """Join the run, or begin it; `round` is right afterwards. `allreduce` does so itself.
@@ -218,7 +229,25 @@ class ObjectStoreAllReduce:
             raise InputError(f"a vector of float32 is averaged, not {vector.dtype} of shape {vector.shape}")
         if self._run is None:
             self.open(of_vector(len(vector)))
-        return self.reduce(None if self.has_open_round else vector)
+        return self.reduce(None if self.has_open_round else vector.copy())
+
+    def owe(self, vector: Floats) -> None:
+        """Give `vector` with the next contribution.
+
+        Args:
+            vector: (elements,) float32; belongs to the store afterwards.
+
+        Raises:
+            InputError: a value is NaN or infinite, or the run is not open.
+        """
+        self._pending(self._opened(), vector)
+
+    def catch_up(self) -> None:
+        """Apply the rounds that others finished to the follower. Not while a round of this rank is open."""
+        run = self._opened()
+        seen = run.look()
+        if seen.newest >= self.round:
+            self._pass_over(run, seen)
 
     def reduce(self, vector: Floats | None) -> Floats:
         """Give `vector` and everything that is still owed, and take part in rounds until it was offered.
@@ -227,14 +256,12 @@ class ObjectStoreAllReduce:
         round, it keeps all that it gave for the next one. Raises what `allreduce` raises.
 
         Args:
-            vector: (elements,) float32, left unchanged; None: only what is owed.
+            vector: (elements,) float32; belongs to the store afterwards. None: only what is owed.
 
         Returns:
             The mean of the last round, (elements,) float32.
         """
-        run = self._run
-        if run is None:
-            raise InputError("the run is not open", hint="call open() first")
+        run = self._opened()
         pending = self._pending(run, vector)
         while True:
             one = self._next(run, pending)
@@ -251,20 +278,30 @@ class ObjectStoreAllReduce:
             if self._follower is not None:
                 self._follower.apply(self.round, one.mean)
             self.took_part = one.manifest is not None and self.rank in one.manifest
+            self.participants = len(one.manifest or ())
             self.round += 1
             self._afterwards(run, one)
             if one.contributed:
                 return one.mean
 
+    def _opened(self) -> Run:
+        if self._run is None:
+            raise InputError("the run is not open", hint="call open() first")
+        return self._run
+
     def _pending(self, run: Run, vector: Floats | None) -> Floats:
+        """All that this rank has to give. An open round holds the array, else the vector's own becomes it: memory."""
         if vector is not None:
             if vector.shape != (run.elements,):
                 raise InputError(f"the run averages {run.elements:,} values, and {vector.shape} were given")
             refuse_non_finite(vector, run.layout, "the update")
         if self._residual is None:
-            self._residual = np.zeros(run.elements, np.float32)
-        if vector is not None:
+            self._residual = np.zeros(run.elements, np.float32) if vector is None else vector
+        elif vector is not None and self._unfinished is not None:
             self._residual += vector
+        elif vector is not None:
+            vector += self._residual
+            self._residual = vector
         return self._residual
 
     def _next(self, run: Run, pending: Floats) -> Round:

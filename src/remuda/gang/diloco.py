@@ -35,7 +35,8 @@ class DiLoCo:
     A copy that is started again begins from the shared parameters of the last round, with `steps` where the others are.
 
     Args:
-        model: a torch module, or a mapping or list of numpy arrays; changed in place.
+        model: a torch module, or a mapping or list of numpy arrays; changed in place. In a copy of several processes
+            (torch.distributed) all of them have a `DiLoCo`, and process 0 speaks to the store for all.
         inner_optimizer: the copy's own; None where the training loop has none that is an object.
         store: the rounds; not open yet.
         sync_every: inner steps of a round.
@@ -79,12 +80,25 @@ class DiLoCo:
 
         Raises what `ObjectStoreAllReduce.allreduce` raises.
         """
-        self._shared = np.empty(self._parameters.layout.elements, np.float32)
+        rank = self._parameters.share(lambda: self.store.rank)
+        if rank != self.store.rank:
+            raise InputError(
+                f"processes of one copy have the ranks {rank} and {self.store.rank}",
+                hint="set REPLICA_RANK and REPLICA_COUNT: RANK and WORLD_SIZE are those of the processes",
+            )
+        self._shared = self._vector()
         self._parameters.read(self._shared)
+        self.store.round = self._parameters.share(self._join)
+        self._parameters.write(self._shared)
+
+    def _vector(self) -> Floats:
+        return np.empty(self._parameters.layout.elements if self._parameters.speaks else 0, np.float32)
+
+    def _join(self) -> int:
         self.store.open(self._parameters.layout, self)
         if self.store.has_open_round:
             self.store.reduce(None)
-        self._parameters.write(self._shared)
+        return self.store.round
 
     def step(self) -> bool:
         """Count an inner step; whether the copies averaged after it.
@@ -107,12 +121,16 @@ class DiLoCo:
         """
         if self._shared is None:
             raise InputError("the run is not joined", hint="use `with`, or call start() before the first step")
-        update = np.empty_like(self._shared)
+        update = self._vector()
         self._parameters.read(update)
         np.subtract(self._shared, update, out=update)
-        self.store.reduce(None if self.store.has_open_round else update)
+        self.store.round = self._parameters.share(lambda: self._give(update))
         self._since = 0
         self._parameters.write(self._shared)
+
+    def _give(self, update: Floats) -> int:
+        self.store.reduce(None if self.store.has_open_round else update)
+        return self.store.round
 
     def apply(self, number: int, mean: Floats) -> None:  # noqa: ARG002
         """Move the shared parameters by the mean of a round."""

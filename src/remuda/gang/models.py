@@ -11,6 +11,8 @@ from remuda.base.errors import InputError
 from remuda.gang.layout import Layout
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from numpy.typing import NDArray
 
     from remuda.gang.codec import Floats
@@ -20,6 +22,8 @@ class Parameters(Protocol):
     """What is averaged of a model."""
 
     layout: Layout
+    speaks: bool
+    """Whether this process speaks to the store; vectors of others are empty."""
 
     def read(self, out: Floats) -> None:
         """Copy all parameters into (elements,) float32."""
@@ -29,6 +33,20 @@ class Parameters(Protocol):
         """Set all parameters, in place, in their own types."""
         ...
 
+    def share(self, act: Callable[[], int]) -> int:
+        """Do `act` in the process that speaks, and give all processes of the copy its number, or its error."""
+        ...
+
+
+class Alone:
+    """A copy of one process."""
+
+    speaks = True
+
+    def share(self, act: Callable[[], int]) -> int:
+        """Do `act`."""
+        return act()
+
 
 def parameters_of(model: Any) -> Parameters:
     """The parameters of a torch module, or of a mapping or list of numpy arrays.
@@ -37,7 +55,9 @@ def parameters_of(model: Any) -> Parameters:
         InputError: it is none of these, or a parameter is no array of floats.
     """
     if hasattr(model, "named_parameters"):
-        return TorchParameters(model)
+        from remuda.gang import torchmodels
+
+        return torchmodels.SharedParameters(model) if torchmodels.is_one_of_several() else TorchParameters(model)
     if isinstance(model, Mapping):
         return ArrayParameters({str(name): array for name, array in model.items()})
     if isinstance(model, Sequence):
@@ -48,7 +68,7 @@ def parameters_of(model: Any) -> Parameters:
     )
 
 
-class ArrayParameters:
+class ArrayParameters(Alone):
     """Numpy arrays by name, changed in place."""
 
     def __init__(self, arrays: Mapping[str, NDArray[Any]]) -> None:
@@ -71,7 +91,7 @@ class ArrayParameters:
             self._arrays[name][...] = vector[place].reshape(shape)
 
 
-class TorchParameters:
+class TorchParameters(Alone):
     """Parameters of a torch module, wherever they are. Buffers are not averaged; tied parameters count once."""
 
     def __init__(self, module: Any) -> None:

@@ -137,10 +137,12 @@ class Load:
 
     @property
     def label(self) -> str:
-        """What a table calls it: `c=8`, `10/s`."""
+        """What a table calls it: `c=8`, `10/s`, `trace 3.1/s`."""
         if not self.is_open:
             return f"c={self.concurrency}"
         rate = "inf" if math.isinf(self.rate) else f"{self.rate:g}/s"
+        if self.arrival.startswith("trace:"):
+            rate = f"trace {self.rate:.3g}/s"
         return f"{rate} c≤{self.concurrency}" if self.concurrency else rate
 
     @property

@@ -91,6 +91,7 @@ def test_a_trace_says_when_and_how_long() -> None:
     check(load)
     assert (load.isl, load.osl, load.requests, load.duration_s, load.rate) == (30, 5, 3, 0.0, 0.5)
     assert load.arrival == f"trace:{trace.digest}"
+    assert load.label == "trace 0.5/s c≤1"
     assert arrivals(load, trace=trace) == [0.0, 1.0, 4.0]
     assert [load.lengths(index, trace) for index in range(-1, 3)] == [(30, 5), (10, 5), (20, 5), (60, 5)]
     assert load.digest != of_trace(Load(osl=5), Trace((0.0, 1.0, 4.0), (10, 21, 59))).digest

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 
 import pytest
 
 from remuda.base.errors import InputError
 from remuda.bench.trace import Trace, read_trace
+from remuda.control.bench import located
+from remuda.specs.benchmark import BenchmarkSpec
 
 WHOLE = Trace((0.0, 0.5, 1.5), (8, 16, 24), (1, 2, 3))
 
@@ -58,6 +61,12 @@ def test_what_is_no_trace_is_one_sentence(text: str, words: str) -> None:
     with pytest.raises(InputError) as caught:
         read_trace(text, "t.jsonl")
     assert str(caught.value).startswith(words)
+
+
+def test_a_driver_elsewhere_finds_the_files() -> None:
+    spec = BenchmarkSpec(endpoint=("http://h:1",), trace="t.csv", ca_file="/etc/ca.pem")
+    found = located(spec)
+    assert (found.trace, found.ca_file, found.prices) == (str(Path.cwd() / "t.csv"), "/etc/ca.pem", "")
 
 
 def test_its_rate_its_beginning_and_its_name() -> None:

@@ -153,3 +153,6 @@ class Staged:
 
     def delete(self, paths: Any) -> Any:
         return self._stage.request(self._copy, lambda: self._raw.delete(paths))
+
+    def copy(self, from_: str, to: str, *, overwrite: bool) -> Any:
+        return self._stage.request(self._copy, lambda: self._raw.copy(from_, to, overwrite=overwrite))

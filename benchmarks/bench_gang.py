@@ -21,7 +21,7 @@ from collections import Counter
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -36,7 +36,27 @@ FIRST = 1
 EVERYBODY = "everybody reads everybody"
 
 
-def everybody(url: str, rank: int, ranks: int, vector: Any, rounds: int) -> list[float]:
+class Now(NamedTuple):
+    """When something was, and what CPU time this process had used by then."""
+
+    at: float
+    cpu: float
+
+
+class Took(NamedTuple):
+    """Seconds of a round (median), CPU seconds of a copy in it, and a copy's memory beside its vector, in vectors."""
+
+    wall: float
+    cpu: float
+    memory: float
+
+
+def now() -> Now:
+    """Now."""
+    return Now(time.time(), time.process_time())
+
+
+def everybody(url: str, rank: int, ranks: int, vector: Any, rounds: int) -> list[Now]:
     """The way that needs no protocol: each copy writes its vector and reads all others'; when each round ended."""
     from remuda.gang.bucket import open_store
 
@@ -49,23 +69,23 @@ def everybody(url: str, rank: int, ranks: int, vector: Any, rounds: int) -> list
         for other in range(ranks):
             total += np.frombuffer(store.get(f"all/r{number}/{other}").bytes(), np.float32)
         total /= np.float32(ranks)
-        ends.append(time.time())
+        ends.append(now())
     return ends
 
 
-def ours(url: str, rank: int, ranks: int, vector: Any, rounds: int, options: dict[str, Any]) -> list[float]:
+def ours(url: str, rank: int, ranks: int, vector: Any, rounds: int, options: dict[str, Any]) -> list[Now]:
     """When each round ended."""
     from remuda.gang import ObjectStoreAllReduce
 
     store, ends = ObjectStoreAllReduce(url, run_id="all", rank=rank, world_size=ranks, **options), []
     while store.round < rounds:
         store.allreduce(vector)
-        ends.append(time.time())
+        ends.append(now())
     store.close()
     return ends
 
 
-def gloo(url: str, rank: int, ranks: int, vector: Any, rounds: int) -> list[float]:
+def gloo(url: str, rank: int, ranks: int, vector: Any, rounds: int) -> list[Now]:
     """All-reduce of torch, for copies that do reach each other."""
     import torch
     import torch.distributed as dist
@@ -74,7 +94,7 @@ def gloo(url: str, rank: int, ranks: int, vector: Any, rounds: int) -> list[floa
     ends = []
     for _ in range(rounds):
         dist.all_reduce(torch.from_numpy(vector.copy()))
-        ends.append(time.time())
+        ends.append(now())
     dist.destroy_process_group()
     return ends
 
@@ -119,15 +139,16 @@ class Gang:
             stdout=subprocess.PIPE, text=True,
         )  # fmt: skip
 
-    def run(self, way: str, url: str, env: dict[str, str], **options: Any) -> tuple[float, float]:
-        """Median seconds of a round, and the largest memory of a copy over that of its vector, in vectors."""
+    def run(self, way: str, url: str, env: dict[str, str], **options: Any) -> Took:
+        """What rounds of all copies took, all of them processes."""
         copies = [self.start(way, url, rank, env, **options) for rank in range(self.ranks)]
         told = [json.loads(one.communicate(timeout=600)[0] or "{}") for one in copies]
-        ends = [max(one["ends"][number] for one in told) for number in range(FIRST - 1, FIRST + self.rounds)]
+        ends = [max(one["ends"][number][0] for one in told) for number in range(FIRST - 1, FIRST + self.rounds)]
         took = [late - early for early, late in pairwise(ends)]
-        return statistics.median(took), max(one["peak"] for one in told)
+        cpu = sum(one["ends"][-1][1] - one["ends"][FIRST - 1][1] for one in told) / self.ranks / self.rounds
+        return Took(statistics.median(took), cpu, max(one["peak"] for one in told))
 
-    def in_folder(self, way: str, **options: Any) -> tuple[float, float]:
+    def in_folder(self, way: str, **options: Any) -> Took:
         """The same over files."""
         folder = tempfile.mkdtemp(prefix="rb", dir="/tmp")
         try:
@@ -174,7 +195,7 @@ def wait(ask: Any, limit_s: float = 120.0) -> None:
 def over_s3(gang: Gang, way: str, **options: Any) -> tuple[float, dict[str, float]]:
     """Median seconds of a round, and bytes and requests of a copy and round."""
     with S3Server() as server:
-        took, _ = gang.run(way, "s3://bench/x", server.env, **options)
+        took = gang.run(way, "s3://bench/x", server.env, **options).wall
         log = [one for one in server.log if any(f"/r{FIRST + index}/" in one.key for index in range(gang.rounds))]
         lists = sum(one.verb == "GET" and not one.key for one in server.log) / (FIRST + gang.rounds)
     verbs = Counter(one.verb for one in log)
@@ -208,9 +229,9 @@ def figures(gang: Gang) -> list[Figure]:
     int8, less = over_s3(gang, "ours", codec="int8")
     parts, _ = over_s3(gang, "ours", multipart_bytes=1)
     all_s3, _ = over_s3(gang, "everybody")
-    all_files, _ = gang.in_folder("everybody")
-    files, peak = gang.in_folder("ours")
-    int8_files, int8_peak = gang.in_folder("ours", codec="int8")
+    all_files = gang.in_folder("everybody")
+    files = gang.in_folder("ours")
+    int8_files = gang.in_folder("ours", codec="int8")
     small = Gang(3, 4096, 3)
     found = [
         Figure("fp32: sent / D(1+1/N)", cost["up"] / (size * (1 + 1 / n)), "", 1.05),
@@ -219,14 +240,16 @@ def figures(gang: Gang) -> list[Figure]:
                (cost["up"] + cost["down"]) / 1e6, "fp32"),
         *(Figure(f"{verb} of a copy and round", cost[verb], "", bound)
           for verb, bound in (("gets", None), ("puts", 4.0), ("lists", None))),
-        Figure("a round over files, fp32", files, "s", None, all_files, EVERYBODY),
-        Figure("a round over files, int8", int8_files, "s", None, all_files, EVERYBODY),
+        Figure("a round over files, fp32", files.wall, "s", None, all_files.wall, EVERYBODY),
+        Figure("a round over files, int8", int8_files.wall, "s", None, all_files.wall, EVERYBODY),
+        Figure("its CPU of a copy, fp32", files.cpu, "s", None, all_files.cpu, EVERYBODY),
+        Figure("its CPU of a copy, int8", int8_files.cpu, "s", None, all_files.cpu, EVERYBODY),
         Figure("a round over S3, fp32", fp32, "s", None, all_s3, EVERYBODY),
         Figure("a round over S3, int8", int8, "s", None, all_s3, EVERYBODY),
         Figure("a round over S3, int8", int8, "s", None, fp32, "fp32"),
         Figure("a round over S3, fp32, every object in parts", parts, "s", None, fp32, "in one request"),
-        Figure("memory of a copy beside its vector, fp32", peak, "D", 6.0),
-        Figure("memory of a copy beside its vector, int8", int8_peak, "D", 6.0),
+        Figure("memory of a copy beside its vector, fp32", files.memory, "D", 6.0),
+        Figure("memory of a copy beside its vector, int8", int8_files.memory, "D", 6.0),
         Figure("int8 with feedback, a core", coding("int8", 1 << 24), "GB/s", None, coding("fp32", 1 << 24), "fp32"),
         Figure("killed and begun again -> the others' second COMMIT", small.after_a_kill(), "s"),
         Figure("killed, quorum 2, grace 1 s -> the same", small.after_a_kill(quorum=2, grace=1.0, take_over=1.0), "s"),
@@ -235,8 +258,8 @@ def figures(gang: Gang) -> list[Figure]:
         import torch  # noqa: F401
     except ImportError:
         return found
-    took, _ = gang.run("gloo", "tcp://127.0.0.1:29511", {})
-    return [*found, Figure("a round over files, fp32", files, "s", None, took, "gloo, no store between")]
+    took = gang.run("gloo", "tcp://127.0.0.1:29511", {}).wall
+    return [*found, Figure("a round over files, fp32", files.wall, "s", None, took, "gloo, no store between")]
 
 
 def main() -> int:

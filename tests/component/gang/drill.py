@@ -35,7 +35,7 @@ KINDS: Final = {
     "manifest": r"r\d+/manifest", "shard": r"r\d+/m/\d+", "commit": r"r\d+/COMMIT", "state part": r"r\d+/s/.+",
     "state": r"r\d+/state",
 }  # fmt: skip
-LIMIT_S: Final = 120.0
+LIMIT_S: Final = 300.0
 
 
 @dataclass(frozen=True)

@@ -85,7 +85,7 @@ class Lookout:
             created_at=self.created.get(name, 0.0),
             unreachable=self.supervisor.unreachable.get(want.workload.backend, ""),
         )
-        return _with_router(view, want, self.routers.get(name))
+        return with_router(view, want, self.routers.get(name))
 
     async def fresh_view(self, name: str) -> WorkloadView:
         """One workload, with the router's numbers as they are now."""
@@ -258,17 +258,25 @@ class Lookout:
         return want
 
 
-def _with_router(view: WorkloadView, want: Want, router: RouterView | None) -> WorkloadView:
-    """The endpoint is announced only once its router has members: before that it answers nobody."""
+def with_router(view: WorkloadView, want: Want, router: RouterView | None) -> WorkloadView:
+    """The endpoint is announced only once its router has members of each role: before that it answers nobody. Pure."""
     endpoint = want.workload.endpoint
     changes: dict[str, object] = {"router": router}
     if endpoint is not None and endpoint.router and view.phase in ("RUNNING", "DEGRADED"):
         members = len(router.members) if router is not None else 0
-        if members < (1 if is_first_enough(want) else view.wanted):
+        if members < (1 if is_first_enough(want) else view.wanted) or _lacks_a_role(view, want, router):
             changes |= {"phase": "STARTING", "reason": "the router is adding its replicas"}
         elif members < view.wanted and view.phase == "RUNNING" and endpoint.ready == "all":
             changes |= {"phase": "DEGRADED", "reason": "the router is adding its replicas"}
     return view.model_copy(update=changes)
+
+
+def _lacks_a_role(view: WorkloadView, want: Want, router: RouterView | None) -> bool:
+    """Whether servers of several roles answer a request together, and the router has none of one role."""
+    roles = {group.role.value for group in want.workload.groups if group.role.serves and want.count(group.name)}
+    members = router.members if router is not None else []
+    there = {task.role for task in view.tasks if task.url.rstrip("/") in members}
+    return len(roles) > 1 and not roles <= there
 
 
 def main_task(want: Want, tasks: Mapping[TaskKey, Task]) -> str:

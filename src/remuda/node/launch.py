@@ -93,6 +93,12 @@ def prepare(
     return Launch(argv, env, tuple(secrets.values()), bearer)
 
 
+def told_ports() -> dict[str, str]:
+    """Marks and numbers of the ports by name that this program, as a child, was given."""
+    ports = json.loads(os.environ.get(PORTS_VARIABLE, "{}"))
+    return {named_mark(name): str(number) for name, number in ports.items()}
+
+
 def _fill(text: str, marks: Mapping[str, str]) -> str:
     if NODE_MARK in text:
         text = text.replace(NODE_MARK, node_name(os.environ))

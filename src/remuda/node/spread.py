@@ -6,8 +6,6 @@ members are here ─▶ (Ray's head) ─▶ members are told what to run ─▶ 
 from __future__ import annotations
 
 import contextlib
-import json
-import os
 import select
 import socket
 import subprocess
@@ -19,12 +17,12 @@ from typing import TYPE_CHECKING
 from remuda.node import gang, private, records, scratch
 from remuda.node.door import Door
 from remuda.node.labelled import Labelled
-from remuda.node.launch import PORTS_VARIABLE, NotHere
+from remuda.node.launch import NotHere, told_ports
 from remuda.node.ports import PortTaken, port_claim
 from remuda.node.process import adopt_orphans
 from remuda.node.ray import FIRST_WITH_TOKEN, RayView, guard
 from remuda.node.signals import ENDING, Signals
-from remuda.wire.child import HOST_MARK, ChildSpec, named_mark
+from remuda.wire.child import HOST_MARK, ChildSpec
 from remuda.wire.spread import (
     DASHBOARD_MARK,
     EXTRA_GRACE_S,
@@ -89,8 +87,7 @@ class Gang:
         self._told_at = 0.0
         words = [*argv, *spread.head, *spread.member, *spread.ask]
         self._marks = {HOST_MARK: spec.bind_host, SCRATCH_MARK: scratch.make(words)}
-        ports = json.loads(os.environ.get(PORTS_VARIABLE, "{}"))
-        self._marks |= {named_mark(name): str(number) for name, number in ports.items()}
+        self._marks |= told_ports()
 
     def run(self) -> int:
         """Until one of all ends."""

@@ -7,7 +7,7 @@ in the database, so fields are added with defaults and never change meaning.
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -40,6 +40,11 @@ __all__ = [
     "Workload",
     "named_mark",
 ]
+
+
+PortName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9]*(_[a-z0-9]+)*$")]
+PortNumber = Annotated[int, Field(ge=0, lt=65536)]
+FileName = Annotated[str, Field(pattern=r"^[\w-][\w.-]*$")]
 
 
 class Frozen(BaseModel):
@@ -109,7 +114,7 @@ class Command(Frozen):
     env: dict[str, str] = Field(default_factory=dict)
     secret_env: dict[str, Secret] = Field(default_factory=dict)
     cwd: str = ""
-    files: dict[str, str] = Field(default_factory=dict)
+    files: dict[FileName, str] = Field(default_factory=dict)
     """Name -> text of what it reads when it starts, with the same marks; they lie where `FILES_MARK` says."""
     needs: dict[str, str] = Field(default_factory=dict)
     """Absolute paths that must be there on the node -> what each is: without them nothing is started."""
@@ -285,7 +290,7 @@ class Group(Frozen):
     command: Command
     resources: Resources = Resources()
     listen: Listen | None = None
-    ports: dict[str, int] = Field(default_factory=dict)
+    ports: dict[PortName, PortNumber] = Field(default_factory=dict)
     """Of the ports that its command names, those that a document fixes: taken on the node, or it fails there."""
     probe: Probe | None = None
     """None: a task is ready as soon as it runs."""

@@ -1,13 +1,16 @@
-"""What is shown when a user does not say which task."""
+"""What is shown of a workload that is up, and which task is meant when a user does not say it."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
 import pytest
+from tests.unit.supervise.build import group, key, want
 from tests.unit.supervise.test_succession import LEAVING, NEW, OLD, WANT
 
-from remuda.control.lookout import main_task
+from remuda.control.lookout import main_task, with_router
+from remuda.control.views import RouterView, workload_view
+from remuda.plan.model import Endpoint, Role
 from remuda.supervise.model import Phase, Task
 from remuda.supervise.succession import HEIR
 
@@ -24,3 +27,17 @@ from remuda.supervise.succession import HEIR
 def test_the_task_that_serves(tasks: list[Task], expected: int) -> None:
     group = WANT.workload.groups[0].name
     assert main_task(WANT, {task.key: task for task in tasks}) == f"{group}/{expected}"
+
+
+@pytest.mark.parametrize(
+    ("members", "phase"),
+    [(None, "STARTING"), ([], "STARTING"), (["d"], "STARTING"), (["p"], "STARTING"), (["d", "p"], "RUNNING")],
+)
+def test_what_runs_apart_is_up_once_the_router_has_both(members: list[str] | None, phase: str) -> None:
+    groups = [group(role.value, 1, role=role) for role in (Role.PREFILL, Role.DECODE, Role.ROUTER)]
+    wanted = want(*groups, endpoint=Endpoint(router="router"))
+    tasks = [Task(key(0, one.name), "fake", Phase.READY, attempt=1, url=one.name[0]) for one in groups]
+    view = workload_view(wanted, {task.key: task for task in tasks}, created_at=0.0, unreachable="")
+    assert view.phase == "RUNNING"
+    router = None if members is None else RouterView(url="r", members=members, stats={})
+    assert with_router(view, wanted, router).phase == phase

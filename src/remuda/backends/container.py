@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import re
 import shlex
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from remuda.base.errors import InputError
 from remuda.plan.model import CONTAINER_MARK, NODE_MARK
+from remuda.wire.child import DEVICES, DEVICES_MARK
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -27,14 +29,24 @@ _OURS: Final = ("REMUDA_PORT", "REMUDA_HOST", "REMUDA_TOKEN", "REMUDA_TASK", "RE
 _REGISTRY = re.compile(r"^(localhost|[^/]*[.:][^/]*)/(.+)$")
 
 
-def in_image(group: Group, folder: Path, program: str = "", *, has_steps: bool = False) -> tuple[Group, dict[str, str]]:
+@dataclass(frozen=True)
+class Steps:
+    """Of a scheduler that starts processes of a job, which is what Pyxis needs."""
+
+    name: str = ""
+    """Of the step, unique in its job; empty: nothing looks for it."""
+    launcher: tuple[str, ...] = ()
+    """How the node program is called, which ends what is left of earlier steps of that name."""
+
+
+def in_image(group: Group, folder: Path, program: str = "", steps: Steps | None = None) -> tuple[Group, dict[str, str]]:
     """The group with all that it runs as it is started in its image, and the files that this needs.
 
     Args:
         group: as it was planned; itself where it has no image.
         folder: run directory of the allocation.
         program: `apptainer`, `singularity`, `enroot` or `pyxis`; empty: by the image's name, and what the node has.
-        has_steps: whether the scheduler starts processes of a job, which is what Pyxis needs.
+        steps: of the scheduler, where it has any.
 
     Raises:
         InputError: the program cannot start this image.
@@ -46,10 +58,10 @@ def in_image(group: Group, folder: Path, program: str = "", *, has_steps: bool =
     env, secret_env, program = (
         dict(command.env),
         dict(command.secret_env),
-        program or _by_name(command.image, has_steps),
+        program or _by_name(command.image, steps),
     )
     if program == "pyxis":
-        prefix, env = _pyxis(group), {**INHERITED, **env}
+        prefix, env = _pyxis(group, folder, steps or Steps()), {**INHERITED, **env}
     elif program == "enroot":
         prefix = _enroot(group, folder)
         files[str(folder / RC)] = f'cd {shlex.quote(command.workdir or "/")} || exit 1\nexec "$@"\n'
@@ -63,8 +75,8 @@ def in_image(group: Group, folder: Path, program: str = "", *, has_steps: bool =
     return group.model_copy(update={"command": started, "spread": _spread(group.spread, prefix)}), files
 
 
-def _by_name(image: str, has_steps: bool) -> str:
-    if has_steps and (image.startswith("docker://") or image.endswith(".sqsh")):
+def _by_name(image: str, steps: Steps | None) -> str:
+    if steps is not None and (image.startswith("docker://") or image.endswith(".sqsh")):
         return "pyxis"
     return "enroot" if image.endswith(".sqsh") else ""
 
@@ -95,15 +107,18 @@ def _enroot(group: Group, folder: Path) -> tuple[str, ...]:
         raise InputError(f"enroot starts files, and {command.image!r} is none",
                          hint=f"enroot import -o engine.sqsh {command.image}, and `image: /path/of/engine.sqsh`",
                          where="image")  # fmt: skip
-    names = [*command.env, *command.secret_env, *_OURS, *(["CUDA_VISIBLE_DEVICES"] if gpus else [])]
+    names = [*command.env, *command.secret_env, *_OURS, *([DEVICES] if gpus else [])]
     words = ["--rw", "--rc", str(folder / RC), "--env", f"NVIDIA_VISIBLE_DEVICES={'all' if gpus else 'void'}"]
     words += [word for name in dict.fromkeys(names) for word in ("--env", name)]
     words += [word for path in command.mounts for word in ("--mount", f"{path}:{path}")]
     return ("enroot", "start", *words, command.image)
 
 
-def _pyxis(group: Group) -> tuple[str, ...]:
-    """`srun` on the node itself, inside the job; `--overlap` shares what the job has."""
+def _pyxis(group: Group, folder: Path, steps: Steps) -> tuple[str, ...]:
+    """`srun` on the node itself, inside the job; `--overlap` shares what the job has.
+
+    A replica over several nodes has a step on each, which begin and end together: none of them is looked for.
+    """
     command, cpus = group.command, group.resources.cpus
     words = ["srun", "--overlap", "--nodes=1", "--ntasks=1", f"--nodelist={NODE_MARK}", "--export=ALL", "--mpi=none"]
     words += [f"--cpus-per-task={cpus}"] if cpus else []
@@ -112,7 +127,11 @@ def _pyxis(group: Group) -> tuple[str, ...]:
         words.append(f"--container-mounts={','.join(f'{path}:{path}' for path in command.mounts)}")
     if command.workdir:
         words.append(f"--container-workdir={command.workdir}")
-    return tuple(words)
+    if not steps.name or group.spread is not None:
+        return tuple(words)
+    words.append(f"--job-name={steps.name}")
+    devices = ("env", f"{DEVICES}={DEVICES_MARK}") if group.resources.gpus else ()
+    return (*steps.launcher, "step", steps.name, str(folder), "--", *words, *devices)
 
 
 def enroot_name(image: str) -> str:

@@ -39,6 +39,10 @@ def main(arguments: list[str]) -> int:
         from remuda.node.member import main as member
 
         return member(arguments[1:])
+    if arguments[:1] == ["step"] and len(arguments) > 4:
+        from remuda.node.steps import main as step
+
+        return step(arguments[1:])
     if len(arguments) != 2 or arguments[0] != "child":
         sys.stderr.write(USAGE)
         return codes.BAD_SPEC

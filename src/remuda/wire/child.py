@@ -28,6 +28,9 @@ NODE_MARK = "__REMUDA_NODE__"
 CONTAINER_MARK = "__REMUDA_CONTAINER__"
 #: In values of `env`, replaced by the task's number in its group before the document is written.
 INDEX_MARK = "__REMUDA_INDEX__"
+#: In words of a step of the scheduler's, replaced by `DEVICES` of the job; without any the word is left out.
+DEVICES_MARK = "__REMUDA_DEVICES__"
+DEVICES = "CUDA_VISIBLE_DEVICES"
 VERSION = 1
 BEAT_S = 2.0
 """Between two signs of life of a task that is listened for."""

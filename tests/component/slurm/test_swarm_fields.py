@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import signal
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -102,6 +105,40 @@ def test_an_image_of_pyxis(site: Home, slurm: SlurmBed) -> None:
     assert site.task("herd", "replica/0")["phase"] == "ready"
     site.run("down", "herd")
     assert slurm.run("squeue", "-h", "-o", "%j").stdout == ""
+
+
+def test_a_step_that_a_killed_srun_has_left_is_ended_before_the_next(site: Home, slurm: SlurmBed) -> None:
+    """By the real `srun`, which takes the options of Pyxis because the bed has a plugin that knows them."""
+    image = "docker://nvcr.io/nvidia/engine:1"
+    watchdog = {"restart_backoff_initial": 0.1}
+    site.run(
+        "up", "-c", document(site, replicas=1, image=image, command=engine(site), watchdog={**PATIENT, **watchdog})
+    )
+    token = f"herd.replica.0.1.{site.view('herd')['uid']}"
+
+    def steps() -> list[str]:
+        said = slurm.run("squeue", "-h", "-s", "-o", "%i %j").stdout.splitlines()
+        return [line.split()[0] for line in said if line.split()[1] == token]
+
+    (first,) = steps()
+    for pid in [int(path.parent.name) for path in Path("/proc").glob("[0-9]*/cmdline") if _is_srun(path, token)]:
+        with suppress(ProcessLookupError):  # one of two ends with the other
+            os.kill(pid, signal.SIGKILL)
+    until(lambda: site.task("herd", "replica/0")["restarts"] == 1, "it is started again in its place")
+    until(lambda: site.task("herd", "replica/0")["phase"] == "ready", "it is ready again")
+    (second,) = steps()
+    assert second != first
+    assert f"ends what an earlier start has left: {first}\n" in site.run("logs", "herd", "--replica", "0").stdout
+    site.run("down", "herd")
+    assert slurm.run("squeue", "-h", "-o", "%j").stdout == ""
+
+
+def _is_srun(path: Path, name: str) -> bool:
+    try:
+        words = path.read_bytes().decode(errors="replace").split("\0")
+    except OSError:
+        return False
+    return words[0] == "srun" and f"--job-name={name}" in words
 
 
 def wait_said(path: Path, text: str) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from tests.unit.supervise.build import group
 
-from remuda.backends.container import RC, enroot_name, in_image
+from remuda.backends.container import RC, Steps, enroot_name, in_image
 from remuda.base.errors import InputError
 from remuda.plan.model import CONTAINER_MARK, Command, Group, Resources, Secret, Spread
 
@@ -22,9 +22,9 @@ def planned(image: str, *, gpus: int = 0, cpus: int = 0, workdir: str = "/my wor
     return group().model_copy(update={"command": command, "resources": Resources(gpus=gpus, cpus=cpus)})
 
 
-def words(image: str, program: str = "", *, has_steps: bool = False, **asked: int) -> list[str]:
+def words(image: str, program: str = "", steps: Steps | None = None, **asked: int) -> list[str]:
     """Before the command itself."""
-    argv = in_image(planned(image, **asked), FOLDER, program, has_steps=has_steps)[0].command.argv  # type: ignore[arg-type]
+    argv = in_image(planned(image, **asked), FOLDER, program, steps)[0].command.argv  # type: ignore[arg-type]
     assert argv[-2:] == ("serve", "m")
     return list(argv[:-2])
 
@@ -44,7 +44,7 @@ def words(image: str, program: str = "", *, has_steps: bool = False, **asked: in
     ],
 )
 def test_which_program_starts_an_image(image: str, program: str, has_steps: bool, first: str) -> None:
-    assert words(image, program, has_steps=has_steps)[0] == first
+    assert words(image, program, Steps() if has_steps else None)[0] == first
 
 
 def test_apptainer() -> None:
@@ -79,6 +79,9 @@ def test_pyxis() -> None:
     assert said[-4:] == ["--cpus-per-task=4", "--container-image=/i/e.sqsh",
                          "--container-mounts=/models:/models,/run:/run", "--container-workdir=/my work"]  # fmt: skip
     assert in_image(planned("/i/e.sqsh"), FOLDER, "pyxis")[0].command.outside
+    named = words("/i/e.sqsh", steps=Steps("w.r.0.1.u", ("python", "zipapp")), gpus=1)
+    assert named[:6] == ["python", "zipapp", "step", "w.r.0.1.u", str(FOLDER), "--"]
+    assert named[-3:] == ["--job-name=w.r.0.1.u", "env", "CUDA_VISIBLE_DEVICES=__REMUDA_DEVICES__"]
     assert enroot_name("docker://nvcr.io/nvidia/x:1") == "nvcr.io#nvidia/x:1"
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from remuda.backends.container import in_image
+from remuda.backends.container import Steps, in_image
 from remuda.base.errors import InputError
 from remuda.plan.model import Command, Group, Role, Workload
 from remuda.plan.placement import MachineFacts
@@ -54,7 +54,7 @@ def test_plan(file: Path) -> None:
     plan = planned(file, case)
     data = plan.model_dump(mode="json")
     program = str(plan.place.get("container", ""))
-    started, _ = in_image(plan.groups[0], Path("/run/s"), program, has_steps=True)  # as Slurm's backend does
+    started, _ = in_image(plan.groups[0], Path("/run/s"), program, Steps())  # as Slurm's backend does
     data["groups"][0] = started.model_dump(mode="json")
     actual = {"group": data["groups"][0], "endpoint": data["endpoint"], "place": data["place"]}
     expected = {key: case[key] for key in actual if key in case}

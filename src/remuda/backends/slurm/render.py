@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from pydantic import ValidationError
 
 from remuda.backends.base import Rendered, Request, Together, make_token
-from remuda.backends.container import in_image
+from remuda.backends.container import Steps, in_image
 from remuda.backends.rundir import OWN_LOCKS, allocation_dir, child_spec
 from remuda.backends.slurm.arrays import BATCHES, array_index, array_name, batch_of
 from remuda.backends.slurm.options import check_directives, check_words, joined_gres, names_gres
@@ -74,7 +74,7 @@ def render(request: Request, site: SlurmSite) -> Rendered:
     """
     place = place_of(request)
     folder = allocation_dir(site.workloads, request.token)
-    group, files = in_image(request.group, folder, place.container, has_steps=True)
+    group, files = in_image(request.group, folder, place.container, Steps(request.token, _launcher(place, site)))
     request = replace(request, group=group)
     child, login_env = _child(request, place, site, folder)
     files[str(folder / "child.json")] = child.to_json()

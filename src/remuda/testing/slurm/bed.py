@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Self
 
 from remuda.base.errors import InputError, NotFound
 from remuda.base.private import check_above, check_private, make_private
-from remuda.testing.slurm import accounting, drills, network, procs, registry
+from remuda.testing.slurm import accounting, drills, network, procs, pyxis, registry
 from remuda.testing.slurm.client import Client
 from remuda.testing.slurm.config import Layout, Preempt, device, files
 from remuda.testing.slurm.nodes import Node
@@ -157,6 +157,7 @@ class SlurmBed(Client):
             path = self.root / name
             path.touch(mode=file.mode)
             path.write_text(file.text)
+        pyxis.build(self.root)
         for node in layout.topology.nodes:
             fakes = device(layout, node.name)
             fakes.mkdir(exist_ok=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
+from remuda.testing.slurm import pyxis
 from remuda.testing.slurm.topology import NodeShape, Topology
 
 if TYPE_CHECKING:
@@ -109,6 +110,7 @@ def files(layout: Layout) -> dict[str, File]:
         "gres.conf": File(gres_conf(layout)),
         # This slurmd loads a cgroup plugin even where nothing uses one; v1 does nothing until it is asked.
         "cgroup.conf": File("CgroupPlugin=cgroup/v1\n"),
+        "plugstack.conf": File(pyxis.plugstack(layout.root)),
         "hosts": File(hosts(layout)),
         "resolv.conf": File("# The hosts file knows every name that there is.\n"),
         "env": File(env_script(layout)),
@@ -156,6 +158,7 @@ def _names(layout: Layout) -> dict[str, str]:
         "SlurmctldDebug": "info",
         "SlurmdDebug": "info",
         "MailProg": "/bin/true",
+        "PlugStackConfig": f"{root}/plugstack.conf",
         "JobCompType": "jobcomp/filetxt",
         "JobCompLoc": f"{root}/log/jobcomp.txt",
     }

@@ -141,11 +141,9 @@ class ChildPorts:
     """All ports of one child: the one that it serves on, and those that it asks for by name."""
 
     def __init__(self, spec: ChildSpec) -> None:
-        everywhere = "::" if ":" in spec.bind_host else "0.0.0.0"  # noqa: S104 - nobody knows where it will bind these
         self._spec = spec
-        served = {_SERVED: spec.port if spec.port_fixed else 0} if spec.listens() else {}
-        self._wanted = {**served, **spec.named_ports()}
-        self._claims = {name: port_claim(spec, everywhere if name else spec.bind_host, name) for name in self._wanted}
+        self._wanted: dict[str, int] = {}
+        self._claims: dict[str, PortClaim] = {}
 
     @property
     def port(self) -> int:
@@ -168,6 +166,8 @@ class ChildPorts:
             UnsafeDirectory: the directory of lock files is not the user's alone.
             OSError: the address is not one of this machine, or the lock directory cannot be used.
         """
+        if not self._claims:
+            self._ask()
         for name in sorted(self._claims, key=lambda name: not self._wanted[name]):
             claim, number = self._claims[name], self._wanted[name]
             if number:
@@ -175,6 +175,13 @@ class ChildPorts:
             else:
                 preferred, key = (0, f"{self._spec.token} {name}") if name else (self._spec.port, self._spec.token)
                 claim.take_free(preferred, key, avoid=claim.port if move else 0)
+
+    def _ask(self) -> None:
+        spec = self._spec
+        everywhere = "::" if ":" in spec.bind_host else "0.0.0.0"  # noqa: S104 - nobody knows where it will bind these
+        served = {_SERVED: spec.port if spec.port_fixed else 0} if spec.listens() else {}
+        self._wanted = {**served, **spec.named_ports()}
+        self._claims = {name: port_claim(spec, everywhere if name else spec.bind_host, name) for name in self._wanted}
 
     def release(self) -> None:
         """Give all of them back."""

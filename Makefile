@@ -13,7 +13,7 @@ WORKERS := $(shell echo $$((3 * $$(nproc))))
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help install compile demo bench-demo gang gang-soak gang-torch test flakes check lint types contracts format lock bench proof soak vllm clean
+.PHONY: help install compile demo bench-demo gang gang-soak gang-torch deployment test flakes check lint types contracts format lock bench proof soak vllm clean
 
 help:  ## Show this help
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -50,6 +50,9 @@ gang-soak: $(STAMP)  ## Kill ranks of a gang at random puts to an S3 server on t
 
 gang-torch:  ## Run gangs with real torch and torchft, several processes a copy, too (its environment: 1 GB, a minute once)
 	@$(PYTHON) tests/live/run_gang_torch.py
+
+deployment: $(STAMP)  ## Bring up prefill and decode apart without a GPU, by Dynamo; one worker is killed (its environment: 1.7 GB, half a minute once)
+	@$(BIN)/python benchmarks/demo_deployment.py
 
 test: $(STAMP)  ## Run all tests (installs the Debian packages that they need, where it may)
 	@.ci/packages

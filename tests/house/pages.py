@@ -53,7 +53,7 @@ what a recipe says here, with the line of each value:
 
 A key that no version knows is an error with file, line, column and the nearest known key; one that is known and not
 used is named in a note with the reason. `base`, `override_NAME` and `zip_override_NAME` are read; without a selector
-all recipes of a file but its base are meant. Deployments can be read and checked; they cannot be brought up yet.
+all recipes of a file but its base are meant. What can be [brought up](deployments.md) yet is less than what is read.
 """
 RECIPES_CLUSTER = """\
 Found by SRTSLURM_CONFIG, else as `srtslurm.yaml` in the current folder or two above, else as `cluster.yaml` in the

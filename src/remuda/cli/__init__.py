@@ -19,6 +19,10 @@ GROUPS = {
     "Serve": {
         "serve": ("remuda.cli.up:serve", "Serve one model on this machine; no config file needed."),
         "up": ("remuda.cli.up:up", "Start a swarm from its YAML file and print its URL."),
+        "apply": (
+            "remuda.cli.recipes:apply",
+            "Bring up prefill and decode apart, from a recipe of srtctl or your own.",
+        ),
         "scale": ("remuda.cli.up:scale", "Change how many replicas a running swarm has."),
         "swarm": ("remuda.cli.swarm:swarm", "List swarms, or print one swarm's full settings."),
         "pool": ("remuda.cli.pool:pool", "Work through many swarms from one file, a few at a time."),

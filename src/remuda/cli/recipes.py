@@ -1,4 +1,4 @@
-"""`resolve`: a recipe or deployment with every value filled in."""
+"""`apply` and `resolve`: a recipe or deployment is brought up, or shown with every value filled in."""
 
 from __future__ import annotations
 
@@ -12,6 +12,44 @@ from remuda.cli.show import echo, print_json, say, table
 
 if TYPE_CHECKING:
     from remuda.specs.recipe.load import Recipe
+
+
+@click.command(epilog=examples("remuda apply recipe.yaml --backend local", "remuda apply recipe.yaml:tp8 --dry-run"))
+@click.argument("target", metavar="FILE[:SELECTOR]")
+@click.option("-n", "--name", default="", help="Name of the deployment; wins over the file.")
+@click.option(
+    "-s", "--set", "settings", multiple=True, metavar="KEY=VALUE", help="Change a value; keys as in the file."
+)
+@click.option("--unset", multiple=True, metavar="KEY", help="Take a key out.")
+@click.option("--backend", type=click.Choice(["local", "slurm"]), help="Where it runs, in place of what the file says.")
+@click.option("--cluster", "cluster_file", type=click.Path(path_type=Path), help="Cluster file; else it is looked for.")
+@click.option("--dry-run", is_flag=True, help="Show exactly what would be started, and start nothing.")
+@click.option("--wait/--no-wait", default=True, help="Wait until the endpoint answers (default), or return at once.")
+@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
+def apply(  # noqa: PLR0913
+    target: str,
+    name: str,
+    settings: tuple[str, ...],
+    unset: tuple[str, ...],
+    backend: str | None,
+    cluster_file: Path | None,
+    *,
+    dry_run: bool,
+    wait: bool,
+    as_json: bool,
+) -> None:
+    """Bring up the deployment of a recipe: workers by role, then the frontend; print its URL.
+
+    FILE is a recipe of srtctl (version 1 or 2) or a document of kind deployment. What runs is a workload like a swarm:
+    status, logs --role decode, explain, scale NAME decode=4, restart NAME prefill, down.
+    """
+    from remuda.cli.up import bring
+    from remuda.control import deployments
+
+    planned = deployments.plan(
+        target, settings, unset, name=name, backend=backend or "", cluster_file=cluster_file
+    )  # fmt: skip
+    bring(planned, dry_run=dry_run, wait=wait, as_json=as_json)
 
 
 @click.command(

@@ -45,7 +45,7 @@ def up(document: Path | None, file: Path | None, *, dry_run: bool, wait: bool, a
     """
     from remuda.control import swarms
 
-    _bring(swarms.plan(_document(document, file), **given), dry_run=dry_run, wait=wait, as_json=as_json)
+    bring(swarms.plan(_document(document, file), **given), dry_run=dry_run, wait=wait, as_json=as_json)
 
 
 @click.command(epilog=examples("remuda serve model.gguf", "remuda serve Qwen/Qwen3-8B --engine vllm --gpus 2"))
@@ -76,10 +76,11 @@ def serve(model: str, *, dry_run: bool, wait: bool, as_json: bool, **given: Any)
     from remuda.control import serve as serving
 
     given["port"] = given["port"] or 0
-    _bring(serving.plan(model, **given), dry_run=dry_run, wait=wait, as_json=as_json)
+    bring(serving.plan(model, **given), dry_run=dry_run, wait=wait, as_json=as_json)
 
 
-def _bring(planned: Any, *, dry_run: bool, wait: bool, as_json: bool) -> None:
+def bring(planned: Any, *, dry_run: bool, wait: bool, as_json: bool) -> None:
+    """Bring up what is planned, follow it until its endpoint answers, and print its URL."""
     from remuda.cli import watch
     from remuda.control import swarms
 

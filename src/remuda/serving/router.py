@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from remuda.plan.model import Endpoint, Group, Secret
 
-NAMES: Final = ("smg", "nginx")
+NAMES: Final = ("smg", "nginx", "dynamo")
 API_KEY_ENV: Final = "REMUDA_ROUTER_API_KEY"
 CONTROL_KEY_ENV: Final = "REMUDA_ROUTER_CONTROL_KEY"
 
@@ -200,6 +200,10 @@ def router_named(name: str, model: str = "") -> Router:
         from remuda.serving.smg import SmgRouter
 
         return SmgRouter(model)
+    if name == "dynamo":
+        from remuda.serving.dynamo import DynamoRouter
+
+        return DynamoRouter()
     if name == "nginx":
         from remuda.serving.nginx import NginxRouter
 

@@ -394,6 +394,8 @@ class DeploymentSpec(Strict):
     """Which model is served."""
     container: Text | None = None
     """Image that everything runs in: a path, a URI, or an alias of the cluster file."""
+    python: Text | None = Field(default=None, json_schema_extra={"derived": "remuda's own interpreter"})
+    """Interpreter that has the engine and the frontend, where they are in no container."""
     engine: EngineWord | None = None
     """Engine of all roles: its name, or `{type: …}` with what it is to know."""
     roles: Roles

@@ -60,6 +60,7 @@ _WATCHED: Final = "every task is watched and reported"
 
 _BOTH: Final = (
     _used("name"),
+    _used("python", "", "remuda's own word"),
     _used("model.path"),
     _used("model.container", "container"),
     _used("model.precision"),

@@ -1,0 +1,54 @@
+"""Flags of engines as recipes say them, and those that only the launcher may say. Pure."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from remuda.base.errors import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+def words(flags: Mapping[str, Any]) -> tuple[str, ...]:
+    """`--flag value` for each flag: true is the flag alone, false and null are nothing, a list is all after it."""
+    out: list[str] = []
+    for name, value in flags.items():
+        if value is None or value is False:
+            continue
+        out.append(dashed(name))
+        if value is True:
+            continue
+        items = value if isinstance(value, (list, tuple)) else [value]
+        out += [json.dumps(item) if isinstance(item, dict) else str(item) for item in items]
+    return tuple(out)
+
+
+def dashed(name: str) -> str:
+    """`tp_size`, `tp-size` and `--tp-size` are one flag."""
+    return "--" + name.lstrip("-").replace("_", "-")
+
+
+def merged(own: Mapping[str, Any], said: Mapping[str, Any], where: str) -> dict[str, Any]:
+    """Flags of the launcher, and those of the recipe that it does not say itself.
+
+    Args:
+        own: the launcher's: flag, with dashes -> value.
+        said: the recipe's.
+        where: dotted path of the recipe's.
+
+    Raises:
+        InputError: the recipe says one of the launcher's with another value.
+    """
+    out = dict(own)
+    for name, value in said.items():
+        flag = dashed(name)
+        if flag not in own:
+            out[flag] = value
+        elif str(value) != str(own[flag]):
+            raise InputError(
+                f"`{where}.{name}` is {value!r}, and {flag} is set to {own[flag]!r} for each worker",
+                hint="leave it out", where=f"{where}.{name}",
+            )  # fmt: skip
+    return out

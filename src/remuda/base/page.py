@@ -52,7 +52,7 @@ svg .tick{font-size:12px;font-variant-numeric:tabular-nums}svg .label{fill:var(-
 svg .name{fill:var(--c);font-weight:600}
 svg .halo{paint-order:stroke;stroke:var(--paper);stroke-width:4px;stroke-linejoin:round;font-size:13.5px}
 .grid{stroke:var(--rule);stroke-width:1}.axis{stroke:var(--soft);stroke-width:1;fill:none;opacity:.7}
-.leader{stroke:var(--soft);stroke-width:.8;opacity:.45;fill:none}
+.heat{fill:var(--s0)}.leader{stroke:var(--soft);stroke-width:.8;opacity:.45;fill:none}
 .line{fill:none;stroke:var(--c);stroke-width:2;stroke-linejoin:round}
 .dashed{stroke-dasharray:5 4;stroke-width:1.6}
 .frontier{fill:none;stroke:var(--front);stroke-width:11;stroke-linejoin:round;stroke-linecap:round}

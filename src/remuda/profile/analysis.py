@@ -343,7 +343,8 @@ def _use(
             idle_s += float(steps[values == 0].sum())
             busy_s += float(steps[values > 0].sum())
     kept = [_kept(track.steps, mask) for track, mask in parts]
-    source = ", ".join(one for one in (COUNTER, POWER) if one in set(sources))
+    told = set(sources)
+    source = ", ".join(one for one in (COUNTER, POWER) if one in told)
     return Use(
         sum(map(len, kept)), float(sum(steps.sum() for steps in kept)), _stats(parts),
         idle_s / (idle_s + busy_s) if idle_s + busy_s > 0 else None, sum(known) if known else None, source, shared,

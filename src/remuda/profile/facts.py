@@ -112,7 +112,8 @@ def _shared(analysis: Analysis) -> list[str]:
 def _energy(analysis: Analysis, span: str) -> list[str]:
     if analysis.joules is None:
         return []
-    by_power = any(POWER in row.use.source for row in analysis.gpus)
-    how = ", in part by an integral of power" if by_power else ""
+    sources = {row.use.source for row in analysis.gpus if row.use.joules is not None}
+    part = "" if sources == {POWER} else "in part "
+    how = f", {part}as an integral of power" if any(POWER in source for source in sources) else ""
     gpus = show_counted(len(analysis.gpus), "GPU")
     return [f"{gpus} used {show_energy(analysis.joules)} in {span}{how}"]

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import secrets
+import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
@@ -30,8 +31,9 @@ if TYPE_CHECKING:
 CLOSED: Final = "recording.parquet"
 _WORDS: Final = b"remuda"
 _VERSION: Final = 1
+_LEFT_S: Final = 3600.0
 #: Gauges that seldom have the same value twice.
-_NUMBERS: Final = frozenset({"round", "power", "memory", "memory_clock"})
+_NUMBERS: Final = frozenset({"round", "memory", "memory_clock"})
 
 
 def read(
@@ -198,6 +200,7 @@ def write(
     part = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     names: set[str] = set()
     try:
+        _sweep(path)
         while True:
             with suppress(_Wider):
                 _write(part, tables, names)
@@ -210,6 +213,14 @@ def write(
         raise Unwritable(f"{path} cannot be written: {error.strerror or error}", hint="make room there") from error
     finally:
         part.unlink(missing_ok=True)
+
+
+def _sweep(path: Path) -> None:
+    """Remove what writers left that were killed; others may be writing now."""
+    for left in path.parent.glob(f".{path.name}.*"):
+        with suppress(OSError):
+            if left.stat().st_mtime < time.time() - _LEFT_S:
+                left.unlink()
 
 
 def _write(part: Path, tables: Callable[[list[Source]], Iterator[pa.Table]], names: set[str]) -> None:
@@ -234,9 +245,9 @@ def _write(part: Path, tables: Callable[[list[Source]], Iterator[pa.Table]], nam
 
 
 def _writer(path: Path, to: pa.Schema) -> pq.ParquetWriter:
-    """Columns with few different values are dictionaries; counters are differences; times are the same for each GPU."""
+    """Few different values are dictionaries, counters are differences; of times and power equal bytes are together."""
     numbers = {name: "DELTA_BINARY_PACKED" for name in to.names if name in COUNTERS or name in _NUMBERS}
-    numbers["time"] = "BYTE_STREAM_SPLIT"
+    numbers |= dict.fromkeys(("time", "power"), "BYTE_STREAM_SPLIT")
     words = [name for name in to.names if name not in numbers]
     return pq.ParquetWriter(
         path, to, compression="zstd", compression_level=6, use_dictionary=words, column_encoding=numbers,

@@ -13,8 +13,7 @@ import pytest
 from tests.unit.profile.invented import BEGIN_US, batch, header, looks, recorded, same, track, write_spool
 
 from remuda.base.errors import Conflict, InputError, NotFound, Unwritable
-from remuda.profile import CLOSED, FORMATS, close, export, read
-from remuda.profile import files, rows
+from remuda.profile import CLOSED, FORMATS, close, export, files, read, rows
 from remuda.profile.columns import MISSING
 from remuda.wire import spool as wire
 

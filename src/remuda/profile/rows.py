@@ -8,7 +8,7 @@ null where the driver did not tell, and `processes`: a list of {pid, name, owner
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -81,7 +81,7 @@ class Source:
 
     def to_json(self) -> dict[str, Any]:
         """For the file's own words."""
-        header = {**asdict(self.header), "gpus": [gpu._asdict() for gpu in self.header.gpus], "version": 1}
+        header = json.loads(self.header.to_json())
         return {"header": header, "notes": self.notes, "offsets": self.offsets, "names": sorted(self.names)}
 
     @classmethod

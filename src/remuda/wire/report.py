@@ -48,6 +48,10 @@ class Report:
     """How often the scheduler had put the allocation back into its queue when its node program began; -1: not told."""
     metrics: dict[str, float] = field(default_factory=dict)
     """`running`, `waiting` (requests), `prompt_tokens`, `generated_tokens` (totals), where the child tells."""
+    figures: dict[str, float] = field(default_factory=dict)
+    """Of its GPUs, where they are recorded."""
+    faults: list[dict[str, Any]] = field(default_factory=list)
+    """`wire.fault.Fault`s that a recorder saw, each with the `boot` of the machine, at most 20."""
 
     def to_json(self) -> str:
         """One line, without the newline."""
@@ -151,8 +155,10 @@ def _wrong_field(report: Report) -> str:
     """Name of the first field that JSON filled with something else than promised, empty when all are right."""
     for item in fields(report):
         value = getattr(report, item.name)
-        if item.name == "metrics":
+        if item.name in ("metrics", "figures"):
             good = isinstance(value, dict) and all(_is_text(key) and is_number(value[key]) for key in value)
+        elif item.name == "faults":
+            good = isinstance(value, list) and all(isinstance(fault, dict) for fault in value)
         elif item.name == "exit_code":
             good = value is None or is_int(value)
         elif item.name == "at":

@@ -172,7 +172,8 @@ def decode(data: bytes, values: tuple[str, ...]) -> Batch:
         gpus: list[dict[str, Column]] = [{} for _ in range(min(source.varint(), len(data)))]
         for gpu in gpus:
             for _ in range(source.varint()):
-                gpu[values[source.varint()]] = source.column(count)
+                name = values[source.varint()]
+                gpu[name] = source.column(count)
         rows = source.varint()
         columns = [source.column(rows) for _ in range(6)] if rows else []
         told = json.loads(source.take(source.varint()))

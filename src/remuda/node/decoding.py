@@ -1,4 +1,4 @@
-"""What the driver wrote: the bytes of a value's type count, and the others of its union are whatever was there. Pure."""
+"""What the driver wrote: of a union the bytes of the value's type count, the others are whatever was there. Pure."""
 
 from __future__ import annotations
 

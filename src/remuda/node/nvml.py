@@ -443,6 +443,3 @@ class Xids:
     def is_deaf(self) -> bool:
         """Whether nothing will ever come."""
         return self._wait is None
-
-
-

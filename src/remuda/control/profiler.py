@@ -118,10 +118,10 @@ def start(name: str, interval_s: float, gpus: Sequence[str] = ()) -> Live:
     except RemudaError:
         remove_empty(folder)
         raise
-    return _begun(name, folder)
+    return _begun(name, folder, gpus)
 
 
-def _begun(name: str, folder: Path) -> Live:
+def _begun(name: str, folder: Path, gpus: Sequence[str]) -> Live:
     """What a recorder says first.
 
     Raises:
@@ -137,6 +137,8 @@ def _begun(name: str, folder: Path) -> Live:
             with suppress(OSError):
                 (folder / STATUS).unlink()
             remove_empty(folder)
+            if gpus and status.reason.startswith("no GPU is given"):
+                raise InputError(f"this machine has none of the GPUs {', '.join(gpus)}", where="--gpus")
             raise InputError(status.reason or "there is nothing to record")
         if status is not None and status.state == "recording":
             return Live(name, status, {})

@@ -32,23 +32,15 @@ def found(task: Task, group: Group, report: Report, now: float) -> list[Evidence
         now: seconds since the epoch.
     """
     node = report.node or task.node
+    seen = map(Fault.from_dict, report.faults)
     return [
         Evidence(
             node, now, fault.name, _WEIGHTS[fault.kind], task.backend, fault.device, task.key.workload, task.token,
-            fault.line, now + group.nodes.ttl_s, boot,
+            fault.line, now + group.nodes.ttl_s, report.boot,
         )
-        for fault, boot in _faults(report)
+        for fault in seen
         if fault.kind in _WEIGHTS and node
     ]  # fmt: skip
-
-
-def _faults(report: Report) -> Iterable[tuple[Fault, str]]:
-    """Those that can be read, each with the boot of the machine that it was seen in."""
-    for item in report.faults:
-        try:
-            yield Fault.from_dict(item), str(item.get("boot", ""))
-        except ValueError:
-            continue
 
 
 def fresh(items: Iterable[Evidence], known: Sequence[Evidence]) -> list[Evidence]:

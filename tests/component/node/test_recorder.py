@@ -197,8 +197,14 @@ def test_values_that_are_not_supported_and_parts_of_a_gpu_are_missing(
 ) -> None:
     driver.gpus[0].lacks(POWER, ENERGY, PCIE_RX)
     driver.gpus[1].mig = 1
+    driver.gpus[0].runs(*((2**22 + number, number << 20, 1) for number in range(1000)))
     recording = record("--interval-s", "0.05")
-    status = recording.has(10)
+    recording.has(10)
+    driver.xid(0, 31, times=4000)
+    until(lambda: recording.status().faults)
+    status = recording.has(recording.status().rounds + 30)
+    assert [(fault["name"], fault["kind"]) for fault in status.faults] == [("xid-31", "application")]
+    assert status.gpus[0]["processes"] == 1000
     assert [gpu["gone"] for gpu in status.gpus] == ["", "it is split by MIG"]
     assert status.gpus[0]["power"] > 0  # by a call of its own
     recording.end()

@@ -24,6 +24,10 @@ EXTRA_S = 2.0
 """A sampler that gives no sign of life for this and three periods hangs."""
 BEGIN_S = 60.0
 """The same before it has found the GPUs: a driver that is loaded anew takes its time."""
+STARVED_TIMES = 10
+"""For one that waits for a CPU, or was stopped, the limit is so many times as long: it does not hang in the driver."""
+LATE_US = 1_000_000
+"""Between two looks; after a longer pause this process was held up itself, and the other has a new limit."""
 MAX_STUCK, MAX_DEATHS = 2, 10
 _WORKER = (
     "import sys; sys.path.insert(0, sys.argv[1]); from remuda.node.sampler import main; sys.exit(main(sys.argv[2]))"
@@ -78,6 +82,8 @@ class Sampling:
         """Kept: they may end some day."""
         self._buffer = b""
         self._is_begun = False
+        self._looked = self._held_up = 0
+        """µs on the monotonic clock: of the last look, and of the last that came late."""
 
     @property
     def pipe(self) -> int:
@@ -122,9 +128,13 @@ class Sampling:
             found += self._take()  # what it wrote before it ended
             self._close()
             return [*found, Died(code)]
+        now = time.monotonic_ns() // 1000
+        self._held_up = now if now - self._looked > LATE_US else self._held_up
+        self._looked = now
         at, index = self._progress.read()
         limit_s = EXTRA_S + 3 * self._interval_us / 1e6 if self._is_begun else self._begin_s
-        if time.monotonic_ns() // 1000 - at <= limit_s * 1e6:
+        silent_s = (now - max(at, self._held_up)) / 1e6
+        if silent_s <= limit_s or (silent_s <= limit_s * STARVED_TIMES and is_starved(process.pid)):
             return found
         return [*found, Silent(index, is_stuck=not self._kill())]
 
@@ -177,6 +187,15 @@ class Sampling:
         if self._process is not None and self._process.stdout is not None:
             self._process.stdout.close()
         self._process = None
+
+
+def is_starved(pid: int) -> bool:
+    """Whether a process would run if it were let: it is ready to, or was stopped."""
+    try:
+        state = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b") ")[2][:1]
+    except OSError:
+        return False
+    return state in (b"R", b"T", b"t")
 
 
 def _unlinked() -> int:

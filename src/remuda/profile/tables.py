@@ -49,7 +49,15 @@ def tables(analysis: Analysis) -> list[Table]:
     A cell of a metric is `mean · p50 · p95 · max`.
     """
     found = [_gpus(analysis.gpus), _tasks(analysis.tasks), _processes(analysis.processes)]
-    return [table for table in found if table.rows]
+    return [_known(table) for table in found if table.rows]
+
+
+def _known(table: Table) -> Table:
+    """Without columns of which nothing is known."""
+    kept = [at for at in range(len(table.columns)) if any(row[at] != _NOTHING for row in table.rows)]
+    rows = tuple(tuple(row[at] for at in kept) for row in table.rows)
+    words = frozenset(number for number, at in enumerate(kept) if at in table.words)
+    return table._replace(columns=tuple(table.columns[at] for at in kept), rows=rows, words=words)
 
 
 def _gpus(rows: Sequence[GpuRow]) -> Table:

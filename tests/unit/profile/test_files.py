@@ -201,6 +201,24 @@ def test_a_clock_that_was_set_moves_the_recording_and_tears_nothing(tmp_path: Pa
     assert same(read(folder), before)
 
 
+@pytest.mark.parametrize(("last_s", "decoded"), [(1.5, 0), (30, 1), (61.5, 1), (90, 2), (1000, 3)])
+def test_the_last_seconds_are_read_without_what_is_before(
+    last_s: float, decoded: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = write_spool(tmp_path / "000", header(gpus=1), 2, minutes=3)
+    whole = read(folder)
+    minutes = []
+
+    def counted(data: bytes, values: tuple[str, ...]) -> Any:
+        found = wire.decode(data, values)
+        minutes.append(len(found.times) > 10)
+        return found
+
+    monkeypatch.setattr(rows, "decode", counted)
+    assert same(read(folder, last_s=last_s), whole.last(last_s))
+    assert sum(minutes) == max(1, decoded)
+
+
 def test_nodes_and_attempts_are_one_timeline(tmp_path: Path) -> None:
     first = write_spool(tmp_path / "a/000", header(token="t-1"), 2)
     second = write_spool(tmp_path / "b/000", header(50, node="n2", token="t-2", boot="c"), 2)

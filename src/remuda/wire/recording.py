@@ -41,8 +41,10 @@ VALUES: tuple[Value, ...] = (
     Value("temperature", "°C", GAUGE, "of the GPU", "DCGM_FI_DEV_GPU_TEMP"),
     Value("memory_temperature", "°C", GAUGE, "of its memory", "DCGM_FI_DEV_MEMORY_TEMP"),
     Value("sm_clock", "MHz", GAUGE, "clock of the multiprocessors", "DCGM_FI_DEV_SM_CLOCK"),
-    Value("memory_clock", "MHz", GAUGE, "clock of the memory", "DCGM_FI_DEV_MEM_CLOCK"),
-    Value("limits", "", BITS, "why clocks are lowered now, see `LIMITS`", "DCGM_FI_DEV_CLOCKS_EVENT_REASONS"),
+    Value("memory_clock", "MHz", GAUGE, "clock of the memory", "DCGM_FI_DEV_MEM_CLOCK", is_slow=True),
+    Value(
+        "limits", "", BITS, "why clocks are lowered now, see `LIMITS`", "DCGM_FI_DEV_CLOCKS_EVENT_REASONS", is_slow=True
+    ),
     Value("energy", "mJ", COUNTER, "energy used", "DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION"),
     Value("pcie_sent", "B", COUNTER, "bytes sent over PCIe", "DCGM_FI_PROF_PCIE_TX_BYTES"),
     Value("pcie_received", "B", COUNTER, "bytes received over PCIe", "DCGM_FI_PROF_PCIE_RX_BYTES"),
@@ -81,6 +83,8 @@ LIMITS: dict[int, str] = {
     0x80: "power brake",
     0x100: "display clocks",
 }
+TASK, CONTAINER = "task:", "container:"
+"""Before whose a process is."""
 LIMITS_POWER, LIMITS_HEAT = 0x4 | 0x80, 0x20 | 0x40
 
 

@@ -72,17 +72,18 @@ _SIGN = 1 << 63
 
 def frame(batch: Batch, values: tuple[str, ...]) -> bytes:
     """The record of one second, to be added to `open`."""
-    return _record(FRAME, encode(batch, values))
+    return record(FRAME, encode(batch, values))
 
 
 def block(batch: Batch, values: tuple[str, ...]) -> bytes:
     """The record of one minute, to be added to `blocks-…`."""
     # Little memory is wanted: new codes every 256 bytes fit planes of bytes, each of another kind.
     packer = zlib.compressobj(6, zlib.DEFLATED, 15, 2, zlib.Z_FILTERED)
-    return _record(BLOCK, packer.compress(encode(batch, values)) + packer.flush())
+    return record(BLOCK, packer.compress(encode(batch, values)) + packer.flush())
 
 
-def _record(kind: int, payload: bytes) -> bytes:
+def record(kind: int, payload: bytes) -> bytes:
+    """A record of any kind."""
     return _RECORD.pack(len(payload), zlib.crc32(payload, zlib.crc32(bytes([kind]))), kind) + payload
 
 
@@ -188,6 +189,23 @@ def decode(data: bytes, values: tuple[str, ...]) -> Batch:
     return Batch(first, end, times, clock, gpus, processes, notes)
 
 
+def renumbered(data: bytes, first: int) -> bytes:
+    """An encoded batch with its rounds numbered from `first` on; the rest is not looked at.
+
+    Raises:
+        ValueError: it is no batch.
+    """
+    source = _Source(data)
+    try:
+        before, end = source.varint(), source.varint()
+    except IndexError as error:
+        raise ValueError(str(error)) from error
+    out = bytearray()
+    _put_varint(out, first)
+    _put_varint(out, first + end - before)
+    return bytes(out) + source.rest()
+
+
 def joined(batches: list[Batch]) -> Batch:
     """Many batches of one spool, in order, as one."""
     if len(batches) == 1:
@@ -284,6 +302,10 @@ class _Source:
             raise IndexError("it is cut short")
         self._at, begin = end, self._at
         return self._data[begin:end]
+
+    def rest(self) -> bytes:
+        """All that is left."""
+        return self._data[self._at :]
 
     def varint(self) -> int:
         """The next whole number."""

@@ -23,16 +23,19 @@ or whose CRC is wrong, and everything before it counts. A batch is
     varint rows           then, of processes, six columns of that many rows: round (0 … n - 1), GPU (place in the
                           header), place in `who`, and as in `PROCESS_VALUES`
     varint length, JSON   {"who": [[pid, name, owner], …], "notes": [[µs, kind, text], …]}
+    planes                of the numbers of all columns
 
 and a column of n whole numbers from 0 to 2⁶⁴ - 1, of which each may be missing, is
 
-    u8 head               bits 0-3: bytes of one number below (0: all are equal to the first; 1, 2, 4, 8) · bit 4:
-                          some are missing · bit 5: all are, and nothing follows · bit 6: differences to the least
+    u8 head               bits 0-3: bytes of one number (0: all are equal to the first; 1, 2, 4, 8) · bit 4: some are
+                          missing · bit 5: all are, and nothing follows · bit 6: differences to the least
     bitmap                if some are missing: a bit a value, 1 for present, lowest bit first
     varint                the first that is present, or the least
-    numbers               differences from each present value to the next, little endian two's complement, modulo 2⁶⁴;
-                          with bit 6: of each to the least, unsigned. First the lowest bytes of all, then the next …:
-                          what is alike stands together, as zlib wants it
+
+with its numbers in the planes: differences from each present value to the next, little endian two's complement, modulo
+2⁶⁴; with bit 6: of each to the least, unsigned. A plane is one byte of each number of one column, the lowest first.
+Planes stand in the order of what they are of (times, clock, values by index, columns of processes), then of the byte,
+then of the GPU: what is alike stands together, as zlib wants it.
 
 Python 3.9, standard library only.
 """
@@ -45,7 +48,7 @@ import sys
 import zlib
 from array import array
 from contextlib import suppress
-from itertools import accumulate
+from itertools import accumulate, compress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from remuda.wire.recording import Batch, Header, Note, Process
@@ -59,12 +62,14 @@ if TYPE_CHECKING:
 HEADER, OPEN, BLOCKS, STATUS = "header.json", "open", "blocks-", "status.json"
 FRAME, BLOCK = 1, 2
 """Kinds of records."""
-MAX_RECORD_BYTES = 256 << 20
+MAX_RECORD_BYTES, MAX_ROWS = 256 << 20, 1 << 24
 _RECORD = struct.Struct("<IIB")
 _CODES = {1: "b", 2: "h", 4: "i", 8: "q"}
 _SOME_MISSING, _ALL_MISSING, _TO_LEAST = 0x10, 0x20, 0x40
 _ALL = 1 << 64
 _SIGN = 1 << 63
+_TIMES, _CLOCK, _VALUES, _PROCESSES = 0, 1, 2, 1 << 20
+"""What planes are of, in their order."""
 
 
 # --- records ---------------------------------------------------------------------------------------------------------
@@ -77,9 +82,11 @@ def frame(batch: Batch, values: tuple[str, ...]) -> bytes:
 
 def block(batch: Batch, values: tuple[str, ...]) -> bytes:
     """The record of one minute, to be added to `blocks-…`."""
-    # Little memory is wanted: new codes every 256 bytes fit planes of bytes, each of another kind.
-    packer = zlib.compressobj(6, zlib.DEFLATED, 15, 2, zlib.Z_FILTERED)
-    return record(BLOCK, packer.compress(encode(batch, values)) + packer.flush())
+    packer = zlib.compressobj(6, zlib.DEFLATED, 15, 8, zlib.Z_FILTERED)
+    packed = bytearray()
+    for piece in _pieces(batch, values):  # each with codes of its own
+        packed += packer.compress(piece) + packer.flush(zlib.Z_BLOCK)
+    return record(BLOCK, bytes(packed + packer.flush()))
 
 
 def record(kind: int, payload: bytes) -> bytes:
@@ -130,29 +137,40 @@ def encode(batch: Batch, values: tuple[str, ...]) -> bytes:
         batch: each of its columns as long as its `times`.
         values: of the header.
     """
+    return b"".join(_pieces(batch, values))
+
+
+def _pieces(batch: Batch, values: tuple[str, ...]) -> list[bytes]:
+    """The same in pieces: the heads, then for each value and byte the planes of all GPUs."""
     out = bytearray()
+    planes: dict[tuple[int, int], list[bytes]] = {}
+
+    def put(of: int, column: list[Any]) -> None:
+        for place, plane in enumerate(_put_head(out, column)):
+            planes.setdefault((of, place), []).append(plane)
+
     for number in (batch.first, batch.end, len(batch.times)):
         _put_varint(out, number)
-    _put_column(out, batch.times)
-    _put_column(out, [None if value is None else value % _ALL for value in batch.clock])
+    put(_TIMES, batch.times)
+    put(_CLOCK, [None if value is None else value % _ALL for value in batch.clock])
     _put_varint(out, len(batch.gpus))
     for gpu in batch.gpus:
         kept = [(index, gpu[name]) for index, name in enumerate(values) if name in gpu]
         _put_varint(out, len(kept))
         for index, column in kept:
             _put_varint(out, index)
-            _put_column(out, column)
+            put(_VALUES + index, column)
     who = {key: place for place, key in enumerate({(one.pid, one.name, one.owner): 0 for one in batch.processes})}
     _put_varint(out, len(batch.processes))
     rows = [
         (one.round, one.gpu, who[one.pid, one.name, one.owner], one.memory, one.busy, one.memory_busy)
         for one in batch.processes
     ]
-    for row in zip(*rows):
-        _put_column(out, list(row))
+    for place, row in enumerate(zip(*rows)):
+        put(_PROCESSES + place, list(row))
     text = json.dumps({"who": list(who), "notes": batch.notes}, separators=(",", ":")).encode()
     _put_varint(out, len(text))
-    return bytes(out + text)
+    return [bytes(out + text), *(b"".join(planes[key]) for key in sorted(planes))]
 
 
 def decode(data: bytes, values: tuple[str, ...]) -> Batch:
@@ -168,22 +186,27 @@ def decode(data: bytes, values: tuple[str, ...]) -> Batch:
     source = _Source(data)
     try:
         first, end, count = source.varint(), source.varint(), source.varint()
-        times = [time for time in source.column(count) if time is not None]
-        clock = [None if value is None else _signed(value) for value in source.column(count)]
-        gpus: list[dict[str, Column]] = [{} for _ in range(min(source.varint(), len(data)))]
-        for gpu in gpus:
+        heads: list[_Head] = [source.head(_TIMES, count), source.head(_CLOCK, count)]
+        places: list[dict[str, int]] = [{} for _ in range(min(source.varint(), len(data)))]
+        for gpu in places:
             for _ in range(source.varint()):
-                name = values[source.varint()]
-                gpu[name] = source.column(count)
+                index = source.varint()
+                gpu[values[index]] = len(heads)
+                heads.append(source.head(_VALUES + index, count))
         rows = source.varint()
-        columns = [source.column(rows) for _ in range(6)] if rows else []
+        first_row = len(heads)
+        heads += [source.head(_PROCESSES + place, rows) for place in range(6 if rows else 0)]
         told = json.loads(source.take(source.varint()))
-        who = [(int(pid), str(name), str(owner)) for pid, name, owner in told["who"]]
+        columns = _columns(source, heads)
         processes = []
-        for at, place, person, memory, busy, memory_busy in zip(*columns):
+        who = [(int(pid), str(name), str(owner)) for pid, name, owner in told["who"]]
+        for at, place, person, memory, busy, memory_busy in zip(*columns[first_row:]):
             pid, name, owner = who[person or 0]
             processes.append(Process(at or 0, place or 0, pid, memory, busy, memory_busy, name, owner))
         notes = [Note(int(at), str(kind), str(text)) for at, kind, text in told["notes"]]
+        times = [time for time in columns[0] if time is not None]
+        clock = [None if value is None else _signed(value) for value in columns[1]]
+        gpus = [{name: columns[place] for name, place in gpu.items()} for gpu in places]
     except (IndexError, KeyError, TypeError, struct.error, RecursionError) as error:
         raise ValueError(f"not a batch of a recording: {error}") from error
     return Batch(first, end, times, clock, gpus, processes, notes)
@@ -239,7 +262,8 @@ def _put_varint(out: bytearray, number: int) -> None:
     out.append(number)
 
 
-def _put_column(out: bytearray, column: list[Any]) -> None:
+def _put_head(out: bytearray, column: list[Any]) -> list[bytes]:
+    """Write what is told of a column; its planes."""
     present = column
     head = 0
     bitmap = b""
@@ -247,23 +271,23 @@ def _put_column(out: bytearray, column: list[Any]) -> None:
         present = [value for value in column if value is not None]
         if present:
             head = _SOME_MISSING
-            bits = sum(1 << place for place, value in enumerate(column) if value is not None)
-            bitmap = bits.to_bytes((len(column) + 7) // 8, "little")
+            bits = "".join(["0" if value is None else "1" for value in reversed(column)])
+            bitmap = int(bits, 2).to_bytes((len(column) + 7) // 8, "little")
     if not present:
         out.append(_ALL_MISSING)
-        return
-    how, first, numbers = _numbers(present)
+        return []
+    how, first, planes = _numbers(present)
     out.append(head | how)
     out += bitmap
     _put_varint(out, first)
-    out += numbers
+    return planes
 
 
-def _numbers(present: list[int]) -> tuple[int, int, bytes]:
+def _numbers(present: list[int]) -> tuple[int, int, list[bytes]]:
     """How values are told, which one in full, and the numbers: noise to the least, what rises from one to another."""
     least, most = min(present), max(present)
     if least == most:
-        return 0, least, b""
+        return 0, least, []
     deltas = [after - before for before, after in zip(present, present[1:])]
     low, high = min(deltas), max(deltas)
     if most - least <= high - low:
@@ -277,11 +301,11 @@ def _numbers(present: list[int]) -> tuple[int, int, bytes]:
     return width, present[0], _planes(array(_CODES[width], deltas), width)
 
 
-def _planes(numbers: array[int], width: int) -> bytes:
+def _planes(numbers: array[int], width: int) -> list[bytes]:
     if sys.byteorder == "big":
         numbers.byteswap()
     raw = numbers.tobytes()
-    return raw if width == 1 else b"".join(raw[place::width] for place in range(width))
+    return [raw[place::width] for place in range(width)]
 
 
 def _signed(value: int) -> int:
@@ -320,47 +344,82 @@ class _Source:
             if shift > 63:
                 raise IndexError("a number is too long")
 
-    def column(self, count: int) -> Column:
-        """The next column of so many values."""
+    def head(self, of: int, count: int) -> _Head:
+        """What is told of the next column, of so many values."""
         head = self.take(1)[0]
+        if count > MAX_ROWS:  # what is all missing or all equal takes no room: a wrong count would take all
+            raise IndexError("too many rows")
         if head & _ALL_MISSING:
-            if count > len(self._data) * 64 + 64:  # what is all missing takes no room: a wrong count would take all
-                raise IndexError("too many rows")
-            return [None] * count
+            return _Head(of, count, 0, 0, b"", 0)
         held = count
         bitmap = b""
         if head & _SOME_MISSING:
             bitmap = self.take((count + 7) // 8)
             held = bin(int.from_bytes(bitmap, "little")).count("1")
-        first = self.varint()
-        values = self._values(first, held, head)
-        if not bitmap:
-            return values
-        left = iter(values)
-        return [next(left) if bitmap[place >> 3] >> (place & 7) & 1 else None for place in range(count)]
+        return _Head(of, count, held, head, bitmap, self.varint())
 
-    def _values(self, first: int, held: int, head: int) -> Column:
-        width = head & 15
-        if width == 0:
-            if held > 1 << 26:
-                raise IndexError("too many rows")
-            return [first] * held
-        count = held if head & _TO_LEAST else held - 1
-        raw = self.take(count * width)
-        if width > 1:
-            mixed = bytearray(len(raw))
-            for place in range(width):
-                mixed[place::width] = raw[place * count : (place + 1) * count]
-            raw = bytes(mixed)
-        numbers = array(_CODES[width].upper() if head & _TO_LEAST else _CODES[width], raw)
-        if sys.byteorder == "big":
-            numbers.byteswap()
-        if head & _TO_LEAST:
-            return [first + number for number in numbers]
-        values = list(accumulate(numbers, initial=first))
-        if min(values) < 0 or max(values) >= _ALL:
-            values = [value % _ALL for value in values]
-        return list(values)
+
+class _Head(NamedTuple):
+    """What is told of a column before its planes."""
+
+    of: int
+    rows: int
+    held: int
+    """Present values."""
+    how: int
+    bitmap: bytes
+    """Empty where none, or all, are missing."""
+    first: int
+
+    @property
+    def width(self) -> int:
+        """Planes."""
+        return self.how & 15
+
+    @property
+    def numbers(self) -> int:
+        """Bytes of a plane."""
+        return max(0, self.held if self.how & _TO_LEAST else self.held - 1)
+
+
+def _columns(source: _Source, heads: list[_Head]) -> list[Column]:
+    """The values of columns, whose planes follow."""
+    planes: dict[tuple[int, int], bytes] = {}
+    asked = sorted((head.of, byte, place) for place, head in enumerate(heads) for byte in range(head.width))
+    for _, byte, place in asked:
+        planes[place, byte] = source.take(heads[place].numbers)
+    return [_column(head, [planes[place, byte] for byte in range(head.width)]) for place, head in enumerate(heads)]
+
+
+def _column(head: _Head, planes: list[bytes]) -> Column:
+    if head.held == 0:
+        return [None] * head.rows
+    values = _values(head, planes)
+    if not head.bitmap:
+        return values
+    bits = bin(int.from_bytes(head.bitmap, "little") | 1 << head.rows)[:2:-1]
+    column: Column = [None] * head.rows
+    for place, value in zip(compress(range(head.rows), map("1".__eq__, bits)), values):
+        column[place] = value
+    return column
+
+
+def _values(head: _Head, planes: list[bytes]) -> Column:
+    width, first = head.width, head.first
+    if width == 0:
+        return [first] * head.held
+    mixed = bytearray(width * head.numbers)
+    for place, plane in enumerate(planes):
+        mixed[place::width] = plane
+    numbers = array(_CODES[width].upper() if head.how & _TO_LEAST else _CODES[width], bytes(mixed))
+    if sys.byteorder == "big":
+        numbers.byteswap()
+    if head.how & _TO_LEAST:
+        return [first + number for number in numbers]
+    values = list(accumulate(numbers, initial=first))
+    if min(values) < 0 or max(values) >= _ALL:
+        values = [value % _ALL for value in values]
+    return list(values)
 
 
 # --- folders ---------------------------------------------------------------------------------------------------------

@@ -118,10 +118,10 @@ def start(name: str, interval_s: float, gpus: Sequence[str] = ()) -> Live:
     except RemudaError:
         remove_empty(folder)
         raise
-    return _begun(name, folder)
+    return _begun(name, folder, gpus)
 
 
-def _begun(name: str, folder: Path) -> Live:
+def _begun(name: str, folder: Path, gpus: Sequence[str]) -> Live:
     """What a recorder says first.
 
     Raises:
@@ -137,6 +137,8 @@ def _begun(name: str, folder: Path) -> Live:
             with suppress(OSError):
                 (folder / STATUS).unlink()
             remove_empty(folder)
+            if gpus and status.reason.startswith("no GPU is given"):
+                raise InputError(f"this machine has none of the GPUs {', '.join(gpus)}", where="--gpus")
             raise InputError(status.reason or "there is nothing to record")
         if status is not None and status.state == "recording":
             return Live(name, status, {})
@@ -177,7 +179,7 @@ def live(name: str = "") -> list[Live]:
     for one in [name] if name else names:
         status = status_of(paths.recordings / one)
         if status is not None:
-            found.append(Live(one, status, _users(paths.recordings / one)))
+            found.append(Live(one, status, users(paths.recordings / one)))
     return found
 
 
@@ -185,7 +187,7 @@ def _under_way(names: Sequence[str]) -> str:
     return f"under way: {', '.join(names)}" if names else "begin one: remuda profiler start"
 
 
-def _users(folder: Path) -> dict[str, tuple[str, ...]]:
+def users(folder: Path) -> dict[str, tuple[str, ...]]:
     """What ran on each GPU in the last second that was recorded: tasks, else names of processes."""
     found: dict[str, dict[str, None]] = {}
     every = spools(folder)
@@ -256,7 +258,7 @@ def sessions() -> list[Session]:
     """All recordings of this state directory, also those beside tasks; the newest first."""
     paths = state_paths()
     found = [_session(folder.name, folder) for folder in _folders(paths)]
-    found += [_session(_task_of(folder), folder) for folder in _beside(paths.workloads)]
+    found += [_session(task_of(folder), folder) for folder in beside(paths.workloads)]
     return sorted(found, key=lambda one: one.began, reverse=True)
 
 
@@ -264,7 +266,7 @@ def _folders(paths: StatePaths) -> list[Path]:
     return sorted(path for path in paths.recordings.glob("*") if path.is_dir())
 
 
-def _beside(root: Path, workload: str = "*") -> list[Path]:
+def beside(root: Path, workload: str = "*") -> list[Path]:
     """Folders of recordings beside tasks, by attempt."""
     found = root.glob(f"{workload}/*/attempt-*/{BESIDE}")
     return sorted((path for path in found if path.is_dir()), key=lambda path: (path.parts[-3], _attempt(path)))
@@ -275,7 +277,8 @@ def _attempt(folder: Path) -> int:
     return int(number) if number.isdigit() else 0
 
 
-def _task_of(folder: Path) -> str:
+def task_of(folder: Path) -> str:
+    """The task, as `WORKLOAD/GROUP/INDEX`, of a recording beside one."""
     workload, task = folder.parts[-4:-2]
     group, _, index = task.rpartition("-")
     return f"{workload}/{group}/{index}"
@@ -321,8 +324,8 @@ def paths_of(target: str) -> list[Path]:
     if "/" not in target and named.is_dir():
         return [named]
     workload, _, task = target.partition("/")
-    beside = _beside(paths.workloads, workload) if workload and workload not in (".", "..") else []
-    if found := [folder for folder in beside if not task or _task_of(folder) == target]:
+    attempts = beside(paths.workloads, workload) if workload and workload not in (".", "..") else []
+    if found := [folder for folder in attempts if not task or task_of(folder) == target]:
         return found
     if path.is_dir() and (spools(path) or any(path.glob("*.parquet"))):
         return [path]

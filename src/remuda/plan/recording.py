@@ -45,8 +45,8 @@ class Asked:
 
 def plan_recording(asked: Asked) -> Workload:
     """Plan it."""
-    argv = [asked.python, "-P", "-m", "remuda.node.recorder", asked.folder]
-    argv += ["--interval", f"{asked.interval_s:g}", "--name", asked.name]
+    argv = [asked.python, "-P", "-m", "remuda.node", "recorder", asked.folder]
+    argv += ["--interval-s", f"{asked.interval_s:g}", "--name", asked.name]
     argv += ["--gpus", ",".join(asked.gpus)] if asked.gpus else []
     group = Group(
         name=RECORDER,

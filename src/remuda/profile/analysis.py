@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from remuda.profile.columns import Attempt, Floats, Ints, Person, Recorded, Track
+    from remuda.profile.columns import Attempt, Floats, Ints, Person, Recorded, Said, Track
+    from remuda.wire.recording import Gpu
 
     Mask = NDArray[np.bool_]
 
@@ -173,6 +174,8 @@ class Analysis:
     gpus: tuple[GpuRow, ...]
     tasks: tuple[TaskRow, ...]
     processes: tuple[ProcessRow, ...] = ()
+    notes: tuple[Said, ...] = ()
+    unseen: tuple[tuple[str, Gpu], ...] = ()
 
     @property
     def joules(self) -> float | None:
@@ -189,7 +192,8 @@ def analyse(recorded: Recorded) -> Analysis:
     shares = [Shares(track) for track in recorded.tracks]
     return Analysis(
         recorded.begin_us, recorded.end_us, tuple(_gpus(shares, recorded.attempt_of)),
-        tuple(_tasks(shares, recorded.attempt_of)), tuple(_processes(shares, recorded.attempt_of)),
+        tuple(_tasks(shares, recorded.attempt_of)), tuple(_processes(shares, recorded.attempt_of)), recorded.notes,
+        recorded.unseen,
     )  # fmt: skip
 
 

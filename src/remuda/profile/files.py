@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from remuda.profile.columns import Attempt, Said, Track
+    from remuda.wire.recording import Gpu
     from remuda.wire.spool import Spool
 
 CLOSED: Final = "recording.parquet"
@@ -61,6 +62,7 @@ def read(
     found: list[Track] = []
     notes: list[Said] = []
     names: list[str] = []
+    gpus: dict[tuple[str, str, int], tuple[str, Gpu]] = {}
     for path in paths:
         if path.suffix == ".json" and path.is_file():
             found += read_gswarm(path)
@@ -69,12 +71,16 @@ def read(
         table, sources = _read_folder(path, last_s) if path.is_dir() else _read_file(path, processes=processes)
         found += tracks(table, sources)
         notes += [said for source in sources for said in source.said()]
-        names += [source.header.name for source in sources]
+        for header in (source.header for source in sources):
+            names.append(header.name)
+            gpus |= {(header.node, gpu.uuid, gpu.index): (header.node, gpu) for gpu in header.gpus}
     if not found:
         where = ", ".join(map(str, paths[:3]))
         raise NotFound(f"nothing is recorded in {where}", hint="see: remuda profiler sessions")
     told = name or next((one for one in names if one), "")
-    whole = Recorded(join(found), told, tuple(sorted(set(notes))), attempt_of)
+    seen = {(track.node, track.gpu.uuid) for track in found}
+    unseen = tuple(one for (node, uuid, _), one in gpus.items() if (node, uuid) not in seen)
+    whole = Recorded(join(found), told, tuple(sorted(set(notes))), attempt_of, unseen)
     return whole.last(last_s) if last_s else whole
 
 

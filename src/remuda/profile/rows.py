@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from remuda.profile.columns import COUNTERS, SECOND_US, Looks, Person, Said, Track, no_looks
+from remuda.wire.fault import AMBIGUOUS, NODE, NODE_BUSY, Fault
 from remuda.wire.recording import VALUES, Header, Note
 from remuda.wire.spool import OPEN, block_files, decode, joined, records, unpack
 
@@ -79,7 +80,7 @@ class Source:
     def said(self) -> list[Said]:
         """The notes, by the wall clock."""
         offset = self.offset_us + self.shift_us
-        return [Said(note.at_us + offset, self.header.node, note.kind, note.text) for note in self.notes]
+        return [Said(note.at_us + offset, self.header.node, *_words(note)) for note in self.notes]
 
     def to_json(self) -> dict[str, Any]:
         """For the file's own words."""
@@ -97,6 +98,19 @@ class Source:
         notes = [Note(int(at), str(kind), str(text)) for at, kind, text in data["notes"]]
         offsets = [(int(at), int(offset)) for at, offset in data["offsets"]]
         return cls(Header.from_json(json.dumps(data["header"])), notes, offsets, set(data["names"]))
+
+
+def _words(note: Note) -> tuple[str, str]:
+    """Kind and text for people; a fault comes as JSON."""
+    if note.kind != "fault":
+        return note.kind, note.text
+    try:
+        fault = Fault.from_dict(json.loads(note.text))
+    except ValueError:
+        return note.kind, note.text
+    where = f" on {fault.device}" if fault.device else ""
+    kind = note.kind if fault.kind in (NODE, NODE_BUSY, AMBIGUOUS) else "seen"
+    return kind, f"{fault.name}{where}: {fault.line}"
 
 
 def minutes(spool: Spool, source: Source, number: int, last_s: float = 0.0) -> Iterator[pa.Table]:

@@ -157,6 +157,10 @@ def as_json(analysis: Analysis) -> dict[str, Any]:
         "units": {metric.name: metric.unit for metric in METRICS},
         "gpus": [_gpu_json(row) for row in analysis.gpus], "tasks": [_task_json(row) for row in analysis.tasks],
         "processes": [_process_json(row) for row in analysis.processes],
+        "not_sampled": [{"node": node, "index": gpu.index, "uuid": gpu.uuid, "mig": gpu.is_mig}
+                        for node, gpu in analysis.unseen],
+        "notes": [{"at": _time(note.at_us), "node": note.node, "kind": note.kind, "text": note.text}
+                  for note in analysis.notes],
     }  # fmt: skip
 
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import time
@@ -16,6 +17,8 @@ from remuda.base.errors import Conflict, InputError, NotFound, Unwritable
 from remuda.profile import CLOSED, FORMATS, close, export, files, read, rows
 from remuda.profile.columns import MISSING
 from remuda.wire import spool as wire
+from remuda.wire.fault import INFO, NODE, Fault
+from remuda.wire.recording import Note
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -184,6 +187,25 @@ def test_a_gpu_that_told_nothing_has_no_samples(tmp_path: Path) -> None:
     rest.gpus[0] = {}
     (folder / wire.OPEN).write_bytes(wire.frame(some, of.values) + wire.frame(rest, of.values))
     assert [len(one.times) for one in read(folder).tracks] == [5, 20]
+
+
+def test_gpus_without_a_sample_and_faults_are_told(tmp_path: Path) -> None:
+    of = header(gpus=2)
+    folder = tmp_path / "000"
+    folder.mkdir()
+    (folder / wire.HEADER).write_text(of.to_json())
+    one = batch(of, 0, 10)
+    one.gpus[1] = {}
+    fault = Fault(NODE, "xid-79", "it has fallen off the bus", "0000:3b:00")
+    harmless = Fault(INFO, "ecc", "corrected")
+    one.notes = [Note(one.times[0], "fault", json.dumps(told.to_dict())) for told in (fault, harmless)]
+    (folder / wire.OPEN).write_bytes(wire.frame(one, of.values))
+    for path in (folder, close(folder)):
+        whole = read(path)
+        assert [gpu.index for _, gpu in whole.unseen] == [1]
+        assert sorted(note[2:] for note in whole.notes) == [
+            ("fault", "xid-79 on 0000:3b:00: it has fallen off the bus"), ("seen", "ecc: corrected"),
+        ]  # fmt: skip
 
 
 def test_a_clock_that_was_set_moves_the_recording_and_tears_nothing(tmp_path: Path) -> None:

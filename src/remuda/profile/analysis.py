@@ -406,8 +406,9 @@ def _task(owner: str, attempt_of: Callable[[str], Attempt]) -> str:
 def _tasks(shares: Sequence[Shares], attempt_of: Callable[[str], Attempt]) -> list[TaskRow]:
     found: dict[str, list[tuple[Shares, str, Mask]]] = defaultdict(list)
     for one in shares:
-        for owner, mask in one.masks().items():
-            found[_task(owner, attempt_of)].append((one, owner, mask))
+        masks = one.masks()
+        for owner in {**masks, **one.by_owner()}:  # Joules of a gap may be those of somebody who has no sample.
+            found[_task(owner, attempt_of)].append((one, owner, masks.get(owner, np.zeros(len(one.track.times), bool))))
     return [
         _task_row(task, mine, attempt_of) for task, mine in sorted(found.items()) if task != NOBODY or len(found) > 1
     ]

@@ -115,6 +115,23 @@ def _sources(words: Any, path: Path) -> list[Source]:
 
 
 def _read_folder(folder: Path, last_s: float) -> tuple[pa.Table, list[Source]]:
+    """Once more where somebody closed it meanwhile: what was a spool is in the file then."""
+    while True:
+        before = _stamp(folder / CLOSED)
+        found = _read_parts(folder, last_s)
+        if _stamp(folder / CLOSED) == before:
+            return found
+
+
+def _stamp(path: Path) -> tuple[int, int]:
+    try:
+        seen = path.stat()
+    except OSError:
+        return 0, 0
+    return seen.st_ino, seen.st_mtime_ns
+
+
+def _read_parts(folder: Path, last_s: float) -> tuple[pa.Table, list[Source]]:
     closed = folder / CLOSED
     tables: list[pa.Table] = []
     sources: list[Source] = []

@@ -138,6 +138,19 @@ def test_what_is_still_recorded_is_not_closed(folder: Path, monkeypatch: pytest.
     assert [len(one.times) for one in read(folder).tracks] == [660, 660]
 
 
+def test_what_is_closed_while_it_is_read_is_read_whole(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = read(folder)
+    real = rows.minutes
+
+    def closing(*args: Any) -> Any:
+        monkeypatch.setattr(files, "minutes", real)
+        close(folder)
+        yield from real(*args)
+
+    monkeypatch.setattr(files, "minutes", closing)
+    assert same(read(folder), before)
+
+
 def test_a_recorder_that_begins_after_it_was_closed_is_added(folder: Path) -> None:
     close(folder)
     write_spool(folder / "002", header(90), 2)

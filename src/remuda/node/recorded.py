@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import remuda
 from remuda.node.process import spare
+from remuda.wire.process import boot_id
 from remuda.wire.recording import Status
 from remuda.wire.report import GPU_FIGURES
 from remuda.wire.spool import STATUS
@@ -78,7 +79,12 @@ class Recorded:
         gpus = [{name: gpu[name] for name in GPU_FIGURES if name in gpu} for gpu in status.gpus]
         words = status.reason if status.state in ("ended", "nothing") else status.state
         more = status.reason if status.reason not in ("", words) else ""
-        return {"recording": "; ".join(filter(None, (words, more))), "gpus": gpus, "faults": list(status.faults)}
+        return {
+            "recording": "; ".join(filter(None, (words, more))),
+            "gpus": gpus,
+            "faults": list(status.faults),
+            "boot": boot_id(),
+        }
 
     def end(self) -> None:
         """The child has ended: let the recorder write its last word, and wait for that, but not for long."""

@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from remuda.profile.columns import Attempt, Floats, Ints, Person, Recorded, Track
+    from remuda.profile.columns import Attempt, Floats, Ints, Person, Recorded, Said, Track
+    from remuda.wire.recording import Gpu
 
     Mask = NDArray[np.bool_]
 
@@ -173,6 +174,8 @@ class Analysis:
     gpus: tuple[GpuRow, ...]
     tasks: tuple[TaskRow, ...]
     processes: tuple[ProcessRow, ...] = ()
+    notes: tuple[Said, ...] = ()
+    unseen: tuple[tuple[str, Gpu], ...] = ()
 
     @property
     def joules(self) -> float | None:
@@ -189,7 +192,8 @@ def analyse(recorded: Recorded) -> Analysis:
     shares = [Shares(track) for track in recorded.tracks]
     return Analysis(
         recorded.begin_us, recorded.end_us, tuple(_gpus(shares, recorded.attempt_of)),
-        tuple(_tasks(shares, recorded.attempt_of)), tuple(_processes(shares, recorded.attempt_of)),
+        tuple(_tasks(shares, recorded.attempt_of)), tuple(_processes(shares, recorded.attempt_of)), recorded.notes,
+        recorded.unseen,
     )  # fmt: skip
 
 
@@ -402,8 +406,9 @@ def _task(owner: str, attempt_of: Callable[[str], Attempt]) -> str:
 def _tasks(shares: Sequence[Shares], attempt_of: Callable[[str], Attempt]) -> list[TaskRow]:
     found: dict[str, list[tuple[Shares, str, Mask]]] = defaultdict(list)
     for one in shares:
-        for owner, mask in one.masks().items():
-            found[_task(owner, attempt_of)].append((one, owner, mask))
+        masks = one.masks()
+        for owner in {**masks, **one.by_owner()}:  # Joules of a gap may be those of somebody who has no sample.
+            found[_task(owner, attempt_of)].append((one, owner, masks.get(owner, np.zeros(len(one.track.times), bool))))
     return [
         _task_row(task, mine, attempt_of) for task, mine in sorted(found.items()) if task != NOBODY or len(found) > 1
     ]

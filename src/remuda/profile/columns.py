@@ -56,7 +56,7 @@ class Said(NamedTuple):
     """Since the epoch."""
     node: str
     kind: str
-    """As of `wire.recording.Note`."""
+    """As of `wire.recording.Note`; `seen` is a fault that speaks for nothing but itself."""
     text: str
 
 
@@ -186,12 +186,14 @@ class Recorded:
         name: of the recording; empty for none.
         notes: in order.
         attempt_of: whose a token is.
+        unseen: node and GPU of which there is no sample.
     """
 
     tracks: tuple[Track, ...]
     name: str = ""
     notes: tuple[Said, ...] = ()
     attempt_of: Callable[[str], Attempt] = alone
+    unseen: tuple[tuple[str, Gpu], ...] = ()
 
     @property
     def begin_us(self) -> int:

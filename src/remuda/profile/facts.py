@@ -20,6 +20,7 @@ _IDLE: Final = 0.5
 _LIMITED_S: Final = 60.0
 _LIMITED: Final = 0.01
 _SEEN: Final = 0.98
+_NOTES: Final = 5
 #: GPUs that are named one by one; more are counted.
 _NAMED: Final = 4
 
@@ -34,6 +35,7 @@ def facts(analysis: Analysis, span: str = "") -> list[str]:
     span = span or f"the {show_duration((analysis.end_us - analysis.begin_us) / 1e6)} that were recorded"
     rows = analysis.gpus
     said = [
+        *_told(analysis),
         *_errors(rows),
         *_alike(rows, lambda row: _idle(row, span)),
         *_alike(rows, lambda row: _limit(row, row.heat_s, "heat")),
@@ -43,7 +45,10 @@ def facts(analysis: Analysis, span: str = "") -> list[str]:
         *_energy(analysis, span),
     ]
     nodes = {row.node for row in rows}
-    return said if len(nodes) > 1 or not nodes else [one.replace(f" of {next(iter(nodes))}", "") for one in said]
+    if len(nodes) != 1:
+        return said
+    node = next(iter(nodes))
+    return [one.replace(f" of {node}", "").removeprefix(f"on {node}: ") for one in said]
 
 
 def _alike(rows: Iterable[GpuRow], say: Callable[[GpuRow], str]) -> list[str]:
@@ -89,6 +94,19 @@ def _minutes(seconds: float) -> str:
     if seconds < 7200:
         return show_counted(round(seconds / 60), "minute")
     return f"{seconds / 3600:.1f} hours"
+
+
+def _told(analysis: Analysis) -> list[str]:
+    """What the recorder saw of GPUs that are ill, the newest few, and which ones it did not sample."""
+    notes = [f"on {note.node}: {note.text}" for note in analysis.notes if note.kind in ("gpu", "fault")]
+    why = (
+        (node, gpu, "it is split by MIG" if gpu.is_mig else "the driver told nothing of it")
+        for node, gpu in analysis.unseen
+    )
+    return [
+        *list(dict.fromkeys(notes))[-_NOTES:],
+        *(f"GPU {gpu.index} of {node} was not sampled: {words}" for node, gpu, words in why),
+    ]
 
 
 def _errors(rows: Iterable[GpuRow]) -> list[str]:

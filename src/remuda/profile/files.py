@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from remuda.profile.columns import Attempt, Said, Track
+    from remuda.wire.recording import Gpu
     from remuda.wire.spool import Spool
 
 CLOSED: Final = "recording.parquet"
@@ -37,7 +38,11 @@ _NUMBERS: Final = frozenset({"round", "memory", "memory_clock"})
 
 
 def read(
-    *paths: Path, name: str = "", attempt_of: Callable[[str], Attempt] = alone, processes: bool = True
+    *paths: Path,
+    name: str = "",
+    attempt_of: Callable[[str], Attempt] = alone,
+    processes: bool = True,
+    last_s: float = 0.0,
 ) -> Recorded:
     """Read recordings as one timeline.
 
@@ -46,6 +51,7 @@ def read(
         name: of the whole; empty for that of the first recording that has one.
         attempt_of: whose a token is.
         processes: whether they are wanted, too.
+        last_s: the newest so many seconds of the whole, which are quick to get while it is recorded; 0 for all.
 
     Raises:
         NotFound: nothing is at one of the paths, or nothing has been recorded there yet.
@@ -56,20 +62,26 @@ def read(
     found: list[Track] = []
     notes: list[Said] = []
     names: list[str] = []
+    gpus: dict[tuple[str, str, int], tuple[str, Gpu]] = {}
     for path in paths:
         if path.suffix == ".json" and path.is_file():
             found += read_gswarm(path)
             names.append(path.stem)
             continue
-        table, sources = _read_folder(path) if path.is_dir() else _read_file(path, processes=processes)
+        table, sources = _read_folder(path, last_s) if path.is_dir() else _read_file(path, processes=processes)
         found += tracks(table, sources)
         notes += [said for source in sources for said in source.said()]
-        names += [source.header.name for source in sources]
+        for header in (source.header for source in sources):
+            names.append(header.name)
+            gpus |= {(header.node, gpu.uuid, gpu.index): (header.node, gpu) for gpu in header.gpus}
     if not found:
         where = ", ".join(map(str, paths[:3]))
         raise NotFound(f"nothing is recorded in {where}", hint="see: remuda profiler sessions")
     told = name or next((one for one in names if one), "")
-    return Recorded(join(found), told, tuple(sorted(set(notes))), attempt_of)
+    seen = {(track.node, track.gpu.uuid) for track in found}
+    unseen = tuple(one for (node, uuid, _), one in gpus.items() if (node, uuid) not in seen)
+    whole = Recorded(join(found), told, tuple(sorted(set(notes))), attempt_of, unseen)
+    return whole.last(last_s) if last_s else whole
 
 
 def _read_file(path: Path, *, processes: bool = True) -> tuple[pa.Table, list[Source]]:
@@ -102,7 +114,24 @@ def _sources(words: Any, path: Path) -> list[Source]:
     raise InputError(f"it is of version {version} of the format, which this remuda does not read", where=str(path))
 
 
-def _read_folder(folder: Path) -> tuple[pa.Table, list[Source]]:
+def _read_folder(folder: Path, last_s: float) -> tuple[pa.Table, list[Source]]:
+    """Once more where somebody closed it meanwhile: what was a spool is in the file then."""
+    while True:
+        before = _stamp(folder / CLOSED)
+        found = _read_parts(folder, last_s)
+        if _stamp(folder / CLOSED) == before:
+            return found
+
+
+def _stamp(path: Path) -> tuple[int, int]:
+    try:
+        seen = path.stat()
+    except OSError:
+        return 0, 0
+    return seen.st_ino, seen.st_mtime_ns
+
+
+def _read_parts(folder: Path, last_s: float) -> tuple[pa.Table, list[Source]]:
     closed = folder / CLOSED
     tables: list[pa.Table] = []
     sources: list[Source] = []
@@ -111,7 +140,7 @@ def _read_folder(folder: Path) -> tuple[pa.Table, list[Source]]:
         tables.append(table)
     for spool in _open(folder, sources):
         source = Source(spool.header)
-        tables += minutes(spool, source, len(sources))
+        tables += minutes(spool, source, len(sources), last_s)
         sources.append(source)
     names = {name for source in sources for name in source.names}
     whole = schema(names)

@@ -10,6 +10,7 @@ import numpy as np
 
 from remuda.base.charts import COLOURS, Chart, Line
 from remuda.profile.columns import SECOND_US
+from remuda.profile.counters import rate
 from remuda.profile.thinning import means
 
 if TYPE_CHECKING:
@@ -18,15 +19,18 @@ if TYPE_CHECKING:
     from remuda.profile.columns import Floats, Recorded, Track
 
 _SPANS: Final = 240
-#: Title, unit, column, factor.
+#: Title, unit, column (of several counters the sum of their rates), factor.
 _CHARTS: Final = (
     ("Busy", "%", "busy", 1.0), ("SM active", "%", "sm_active", 0.01), ("Memory", "GiB", "memory", 2.0**-30),
     ("Memory", "%", "memory_percent", 0.01), ("Power", "W", "power", 1e-3),
     ("Temperature", "°C", "temperature", 1.0), ("SM clock", "MHz", "sm_clock", 1.0),
+    ("PCIe", "MB/s", "pcie_sent pcie_received", 1e-6), ("NVLink", "MB/s", "nvlink_sent nvlink_received", 1.024e-3),
 )  # fmt: skip
 _WORDS: Final = {
     "Busy": "Share of the time in which any kernel ran, as the driver tells it; one small kernel makes it 100 %.",
     "SM active": "Share of the multiprocessors with work.",
+    "PCIe": "Sent and received together.",
+    "NVLink": "Sent and received together, over all links.",
 }
 #: From so many seconds on the axis has the next unit.
 _UNITS: Final = ((86400 * 4, 86400.0, "days"), (3 * 3600, 3600.0, "hours"), (180, 60.0, "minutes"), (0, 1.0, "seconds"))
@@ -109,11 +113,19 @@ def _row(tracks: Sequence[Track], column: str, begin_us: int, width_us: int, cou
     """Of one GPU: where several recordings overlap, the newest counts."""
     found = np.full(count, np.nan)
     for track in tracks:
-        values = track.gauge(column)
+        values = _values(track, column)
         if values is not None:
             more = means(track, values, begin_us, width_us, count)
             found = np.where(np.isfinite(more), more, found)
     return found
+
+
+def _values(track: Track, column: str) -> Floats | None:
+    names = column.split()
+    if len(names) == 1:
+        return track.gauge(column)
+    rates = [one for one in (rate(track, name) for name in names) if one is not None]
+    return np.asarray(np.sum(rates, axis=0)) if rates else None
 
 
 def _lines(matrix: Floats, places: Sequence[float], names: Sequence[str]) -> tuple[list[Line], str]:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import io
 from typing import TYPE_CHECKING, Any, Final
 
+from remuda.base.charts import COLOURS
 from remuda.base.errors import InputError
-from remuda.base.plotting import COLOURS_OF_PRINT, STYLE, check_plotting, draw, name_lines
+from remuda.base.plotting import COLOURS_OF_PRINT, STYLE, check_plotting, draw
 from remuda.profile.graphs import graphs_of
 
 if TYPE_CHECKING:
+    from remuda.base.charts import Chart
     from remuda.profile.columns import Recorded
     from remuda.profile.graphs import Heat
 
@@ -64,12 +66,23 @@ def picture(recorded: Recorded, ending: str, title: str = "") -> bytes:
                 axes.set_visible(False)
             for axes, chart in zip(grid, charts, strict=False):
                 draw(axes, chart, is_small=True)
-            figure.draw_without_rendering()  # Places are known when the layout is.
-            name_lines(grid[0], charts[0], figure.dpi)
+            _key(figure, charts[0])
         out = io.BytesIO()
         metadata: Any = {"CreationDate": None} if ending == ".pdf" else None
         figure.savefig(out, format=ending[1:], dpi=144, facecolor="white", metadata=metadata)
     return out.getvalue()
+
+
+def _key(figure: Any, chart: Chart) -> None:
+    """Names of the lines at the top right, in their colours."""
+    from matplotlib.lines import Line2D
+
+    lines = [line for line in chart.lines if line.name]
+    marks = [
+        Line2D([], [], color=COLOURS_OF_PRINT[line.number % COLOURS], linestyle="--" if line.is_dashed else "-")
+        for line in lines
+    ]
+    figure.legend(marks, [line.name[:30] for line in lines], loc="upper right", ncols=8, frameon=False)
 
 
 def _heat(axes: Any, heat: Heat) -> None:

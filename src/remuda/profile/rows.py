@@ -8,18 +8,21 @@ null where the driver did not tell, and `processes`: a list of {pid, name, owner
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
 
-from remuda.profile.columns import COUNTERS, Looks, Person, Said, Track, no_looks
+from remuda.profile.columns import COUNTERS, SECOND_US, Looks, Person, Said, Track, no_looks
+from remuda.wire.fault import AMBIGUOUS, NODE, NODE_BUSY, Fault
 from remuda.wire.recording import VALUES, Header, Note
-from remuda.wire.spool import joined
+from remuda.wire.spool import OPEN, block_files, decode, joined, records, unpack
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from pathlib import Path
 
     from remuda.profile.columns import Floats, Ints
     from remuda.wire.recording import Batch, Column
@@ -77,7 +80,7 @@ class Source:
     def said(self) -> list[Said]:
         """The notes, by the wall clock."""
         offset = self.offset_us + self.shift_us
-        return [Said(note.at_us + offset, self.header.node, note.kind, note.text) for note in self.notes]
+        return [Said(note.at_us + offset, self.header.node, *_words(note)) for note in self.notes]
 
     def to_json(self) -> dict[str, Any]:
         """For the file's own words."""
@@ -97,16 +100,30 @@ class Source:
         return cls(Header.from_json(json.dumps(data["header"])), notes, offsets, set(data["names"]))
 
 
-def minutes(spool: Spool, source: Source, number: int) -> Iterator[pa.Table]:
+def _words(note: Note) -> tuple[str, str]:
+    """Kind and text for people; a fault comes as JSON."""
+    if note.kind != "fault":
+        return note.kind, note.text
+    try:
+        fault = Fault.from_dict(json.loads(note.text))
+    except ValueError:
+        return note.kind, note.text
+    where = f" on {fault.device}" if fault.device else ""
+    kind = note.kind if fault.kind in (NODE, NODE_BUSY, AMBIGUOUS) else "seen"
+    return kind, f"{fault.name}{where}: {fault.line}"
+
+
+def minutes(spool: Spool, source: Source, number: int, last_s: float = 0.0) -> Iterator[pa.Table]:
     """The samples of a spool, about a minute at a time; fills in `source` on the way.
 
     Args:
         spool: any, also one that is being written.
         source: of this spool.
         number: its place in the file's list.
+        last_s: only the minutes in which its last so many seconds are; 0 for all.
     """
     pending: list[Batch] = []
-    for batch in spool.batches():
+    for batch in newest(spool, last_s) if last_s else spool.batches():
         _learn(source, batch)
         if batch.times:
             pending.append(batch)
@@ -115,6 +132,28 @@ def minutes(spool: Spool, source: Source, number: int) -> Iterator[pa.Table]:
             pending = []
     if pending:
         yield _table(joined(pending), source, number)
+
+
+def newest(spool: Spool, last_s: float) -> list[Batch]:
+    """The batches in which the last seconds are, in order; what is before them is not unpacked."""
+    seconds = list(_batches(spool, [spool.folder / OPEN]))  # First: what is moved from there meanwhile is met below.
+    times = [batch.times[-1] for batch in seconds if batch.times]
+    found: list[Batch] = []
+    for batch in _batches(spool, block_files(spool.folder)[::-1], backwards=True):
+        found.insert(0, batch)
+        times += batch.times[-1:]
+        if batch.times and batch.times[0] < max(times) - last_s * SECOND_US:
+            break
+    known = found[-1].end if found else 0
+    return [*found, *(batch for batch in seconds if batch.end > known)]
+
+
+def _batches(spool: Spool, paths: Iterable[Path], *, backwards: bool = False) -> Iterator[Batch]:
+    for path in paths:
+        with suppress(OSError, ValueError):
+            told = records(path.read_bytes())[0]
+            for record in reversed(told) if backwards else told:
+                yield decode(unpack(*record), spool.header.values)
 
 
 def _learn(source: Source, batch: Batch) -> None:

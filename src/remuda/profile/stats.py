@@ -49,4 +49,4 @@ def describe(values: Floats, steps: Floats, often: Ints) -> Stat | None:
     places = [max(0, math.ceil(share * len(seen)) - 1) for share in _SHARES]
     parted = np.partition(seen, places)
     p50, p95 = (float(parted[place]) for place in places)
-    return Stat(float(values @ steps) / total, p50, p95, float(values.max()))
+    return Stat(float((values * steps).sum()) / total, p50, p95, float(values.max()))

@@ -49,7 +49,15 @@ def tables(analysis: Analysis) -> list[Table]:
     A cell of a metric is `mean · p50 · p95 · max`.
     """
     found = [_gpus(analysis.gpus), _tasks(analysis.tasks), _processes(analysis.processes)]
-    return [table for table in found if table.rows]
+    return [_known(table) for table in found if table.rows]
+
+
+def _known(table: Table) -> Table:
+    """Without columns of which nothing is known."""
+    kept = [at for at in range(len(table.columns)) if any(row[at] != _NOTHING for row in table.rows)]
+    rows = tuple(tuple(row[at] for at in kept) for row in table.rows)
+    words = frozenset(number for number, at in enumerate(kept) if at in table.words)
+    return table._replace(columns=tuple(table.columns[at] for at in kept), rows=rows, words=words)
 
 
 def _gpus(rows: Sequence[GpuRow]) -> Table:
@@ -149,6 +157,10 @@ def as_json(analysis: Analysis) -> dict[str, Any]:
         "units": {metric.name: metric.unit for metric in METRICS},
         "gpus": [_gpu_json(row) for row in analysis.gpus], "tasks": [_task_json(row) for row in analysis.tasks],
         "processes": [_process_json(row) for row in analysis.processes],
+        "not_sampled": [{"node": node, "index": gpu.index, "uuid": gpu.uuid, "mig": gpu.is_mig}
+                        for node, gpu in analysis.unseen],
+        "notes": [{"at": _time(note.at_us), "node": note.node, "kind": note.kind, "text": note.text}
+                  for note in analysis.notes],
     }  # fmt: skip
 
 

@@ -1,6 +1,7 @@
 /* A libnvidia-ml.so.1 without a GPU: what it answers lies in a file that a test changes while others ask, see nvml.h.
 
-   FAKE_NVML_STATE names that file, FAKE_NVML_LOG the one that each value handed out is written into. As the driver does, it
+   FAKE_NVML_STATE names that file, FAKE_NVML_LOG the one that each value handed out is written into; else they are nvml.state
+   and nvml.log beside the library, so that LD_LIBRARY_PATH alone is enough. As the driver does, it
    writes only the bytes of a value's type and leaves the rest of the union as it was, or worse. A GPU that hangs keeps its
    caller until the test lets go of it, or until the caller is killed. */
 

@@ -5,9 +5,11 @@
 
 #pragma once
 
+#include <dlfcn.h>
 #include <fcntl.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -118,9 +120,21 @@ static void rest(int64_t ns)
     nanosleep(&some, NULL);
 }
 
-static void *map(const char *name, size_t *size)
+/* The file that a variable names, else the one of that name beside the library as it was found. */
+static const char *place_of(const char *variable, const char *name, char *into, size_t room)
 {
-    const char *path = getenv(name);
+    Dl_info about;
+    const char *path = getenv(variable);
+    if (path != NULL || dladdr(&machine, &about) == 0 || strrchr(about.dli_fname, '/') == NULL)
+        return path;
+    snprintf(into, room, "%.*s/%s", (int)(strrchr(about.dli_fname, '/') - about.dli_fname), about.dli_fname, name);
+    return into;
+}
+
+static void *map(const char *variable, const char *name, size_t *size)
+{
+    char beside[4096];
+    const char *path = place_of(variable, name, beside, sizeof beside);
     int file = path == NULL ? -1 : open(path, O_RDWR | O_CLOEXEC);
     struct stat about;
     if (file < 0)
@@ -135,10 +149,10 @@ static bool is_open(void)
 {
     size_t size = 0;
     if (machine == NULL) {
-        void *at = map("FAKE_NVML_STATE", &size);
+        void *at = map("FAKE_NVML_STATE", "nvml.state", &size);
         if (size < sizeof *machine)
             return false;
-        handed = map("FAKE_NVML_LOG", &size);
+        handed = map("FAKE_NVML_LOG", "nvml.log", &size);
         machine = at;
     }
     return true;

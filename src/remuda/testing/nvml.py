@@ -8,6 +8,7 @@ import mmap
 import os
 import subprocess
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Self
@@ -296,21 +297,21 @@ class Driver:
     """
 
     def __init__(self, folder: Path, gpus: int = 8, *, records: int = 1_000_000, library: Path | None = None) -> None:
-        self._library = library or build()
-        self._state, self._log = folder / "nvml.state", folder / "nvml.log"
+        self.folder = folder
+        with suppress(FileExistsError):
+            (folder / "libnvidia-ml.so.1").symlink_to((library or build()) / "libnvidia-ml.so.1")
         self._memory, self._records = (
-            _mapped(self._state, c.sizeof(Machine)),
-            _mapped(self._log, records * c.sizeof(_Handed)),
+            _mapped(folder / "nvml.state", c.sizeof(Machine)),
+            _mapped(folder / "nvml.log", records * c.sizeof(_Handed)),
         )
         self.machine = Machine.from_buffer(self._memory)
         _prepare(self.machine, gpus, records)
 
     @property
     def environment(self) -> dict[str, str]:
-        """What a process has to have when it starts."""
+        """What a process has to have when it starts: its dynamic linker looks for the library there."""
         kept = os.environ.get("LD_LIBRARY_PATH")
-        path = f"{self._library}:{kept}" if kept else str(self._library)
-        return {"LD_LIBRARY_PATH": path, "FAKE_NVML_STATE": str(self._state), "FAKE_NVML_LOG": str(self._log)}
+        return {"LD_LIBRARY_PATH": f"{self.folder}:{kept}" if kept else str(self.folder)}
 
     @property
     def gpus(self) -> list[Gpu]:

@@ -60,6 +60,8 @@ class Report:
     """The latest of each GPU that is recorded: `GPU_FIGURES`, each missing or None where it is not known."""
     faults: list[dict[str, Any]] = field(default_factory=list)
     """`wire.fault.Fault`s that the recorder saw, oldest first, at most `MAX_FAULTS`. They end nothing."""
+    boot: str = ""
+    """Id of the machine's boot, where its GPUs are recorded."""
 
     def to_json(self) -> str:
         """One line, without the newline."""

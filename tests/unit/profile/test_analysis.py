@@ -115,16 +115,21 @@ rows = st.lists(
 
 
 @settings(max_examples=60)
-@given(rows, st.lists(st.integers(0, 10**6), min_size=10, max_size=10), st.sampled_from(["", "a", "d"]))
+@given(
+    rows, st.lists(st.integers(0, 10**6), min_size=10, max_size=10), st.sampled_from(["", "a", "d"]),
+    st.sampled_from([0, 5, 900]),
+)  # fmt: skip
 def test_shares_add_up_to_what_the_gpu_used(
-    seen: list[tuple[int, str, float | None]], steps: list[int], token: str
+    seen: list[tuple[int, str, float | None]], steps: list[int], token: str, gap: int
 ) -> None:
     counter = np.concatenate([[0], np.cumsum(steps)]).tolist()
-    one = track({"energy": counter}, token=token, looks=looks(seen) if seen else None)
+    times = [at + (gap if at > 5 else 0) for at in range(11)]
+    moved = [(times[at], owner, busy) for at, owner, busy in seen]
+    one = track({"energy": counter}, times, token=token, looks=looks(moved) if moved else None)
     analysis = analyse(recorded(one))
     total = sum(steps) / 1000
     assert analysis.joules == pytest.approx(total)
-    if analysis.tasks:
+    if analysis.tasks:  # none where all of it is nobody's
         assert sum(row.use.joules or 0.0 for row in analysis.tasks) == pytest.approx(total)
     assert sum(row.joules or 0.0 for row in analysis.processes) <= total * (1 + 1e-9) + 1e-9
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import time
@@ -16,6 +17,8 @@ from remuda.base.errors import Conflict, InputError, NotFound, Unwritable
 from remuda.profile import CLOSED, FORMATS, close, export, files, read, rows
 from remuda.profile.columns import MISSING
 from remuda.wire import spool as wire
+from remuda.wire.fault import INFO, NODE, Fault
+from remuda.wire.recording import Note
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -135,6 +138,19 @@ def test_what_is_still_recorded_is_not_closed(folder: Path, monkeypatch: pytest.
     assert [len(one.times) for one in read(folder).tracks] == [660, 660]
 
 
+def test_what_is_closed_while_it_is_read_is_read_whole(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = read(folder)
+    real = rows.minutes
+
+    def closing(*args: Any) -> Any:
+        monkeypatch.setattr(files, "minutes", real)
+        close(folder)
+        yield from real(*args)
+
+    monkeypatch.setattr(files, "minutes", closing)
+    assert same(read(folder), before)
+
+
 def test_a_recorder_that_begins_after_it_was_closed_is_added(folder: Path) -> None:
     close(folder)
     write_spool(folder / "002", header(90), 2)
@@ -186,6 +202,25 @@ def test_a_gpu_that_told_nothing_has_no_samples(tmp_path: Path) -> None:
     assert [len(one.times) for one in read(folder).tracks] == [5, 20]
 
 
+def test_gpus_without_a_sample_and_faults_are_told(tmp_path: Path) -> None:
+    of = header(gpus=2)
+    folder = tmp_path / "000"
+    folder.mkdir()
+    (folder / wire.HEADER).write_text(of.to_json())
+    one = batch(of, 0, 10)
+    one.gpus[1] = {}
+    fault = Fault(NODE, "xid-79", "it has fallen off the bus", "0000:3b:00")
+    harmless = Fault(INFO, "ecc", "corrected")
+    one.notes = [Note(one.times[0], "fault", json.dumps(told.to_dict())) for told in (fault, harmless)]
+    (folder / wire.OPEN).write_bytes(wire.frame(one, of.values))
+    for path in (folder, close(folder)):
+        whole = read(path)
+        assert [gpu.index for _, gpu in whole.unseen] == [1]
+        assert sorted(note[2:] for note in whole.notes) == [
+            ("fault", "xid-79 on 0000:3b:00: it has fallen off the bus"), ("seen", "ecc: corrected"),
+        ]  # fmt: skip
+
+
 def test_a_clock_that_was_set_moves_the_recording_and_tears_nothing(tmp_path: Path) -> None:
     of = header(gpus=1)
     folder = write_spool(tmp_path / "000", of, 1)
@@ -199,6 +234,24 @@ def test_a_clock_that_was_set_moves_the_recording_and_tears_nothing(tmp_path: Pa
     before = read(folder)
     close(folder)
     assert same(read(folder), before)
+
+
+@pytest.mark.parametrize(("last_s", "decoded"), [(1.5, 0), (30, 1), (61.5, 1), (90, 2), (1000, 3)])
+def test_the_last_seconds_are_read_without_what_is_before(
+    last_s: float, decoded: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = write_spool(tmp_path / "000", header(gpus=1), 2, minutes=3)
+    whole = read(folder)
+    minutes = []
+
+    def counted(data: bytes, values: tuple[str, ...]) -> Any:
+        found = wire.decode(data, values)
+        minutes.append(len(found.times) > 10)
+        return found
+
+    monkeypatch.setattr(rows, "decode", counted)
+    assert same(read(folder, last_s=last_s), whole.last(last_s))
+    assert sum(minutes) == max(1, decoded)
 
 
 def test_nodes_and_attempts_are_one_timeline(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from remuda.profile import Attempt, analyse, facts, page, picture
 from remuda.profile.columns import Said
 from remuda.profile.graphs import graphs_of
 from remuda.profile.picture import check_picture
+from remuda.wire.recording import Gpu
 
 if TYPE_CHECKING:
     from remuda.profile.columns import Recorded
@@ -114,6 +115,7 @@ def test_other_endings_are_refused() -> None:
 
 def test_facts_the_gravest_first() -> None:
     assert facts(analyse(exp1()), "the last minute") == [
+        "GPU 1 does not answer",
         "GPU 2 was idle for 100 % of the last minute",
         "clocks of GPUs 0 and 2 were lowered by heat for 30 seconds",
         "clocks of GPU 1 were lowered by heat for 20 seconds",
@@ -149,3 +151,25 @@ def test_joules_by_power_are_said_to_be() -> None:
 def test_errors_of_memory_are_said() -> None:
     (said,) = facts(analyse(recorded(track({"ecc_uncorrected": [4, 4, 6]}))))
     assert said == "GPU 0 had 2 memory errors that could not be corrected"
+
+
+def test_what_the_recorder_saw_is_said_first() -> None:
+    one = track({"busy": [90] * 3})
+    notes = (
+        Said(int(one.times[0]), "n1", "gpu", "the driver does not answer for GPU 2: the others go on without it"),
+        Said(int(one.times[1]), "n1", "fault", "xid-79 on 0000:3b:00: the GPU has fallen off the bus"),
+        Said(int(one.times[1]), "n1", "seen", "ecc: corrected"),
+    )
+    whole = recorded(one, notes=notes, unseen=(("n1", Gpu(3, "GPU-3", is_mig=True)), ("n1", Gpu(4, ""))))
+    assert facts(analyse(whole)) == [
+        "the driver does not answer for GPU 2: the others go on without it",
+        "xid-79 on 0000:3b:00: the GPU has fallen off the bus", "GPU 3 was not sampled: it is split by MIG",
+        "GPU 4 was not sampled: the driver told nothing of it",
+    ]  # fmt: skip
+
+
+def test_bytes_are_drawn_as_rates() -> None:
+    one = track({"pcie_sent": [0, 2 * 10**9, 4 * 10**9], "pcie_received": [0, 10**9, 2 * 10**9]})
+    (chart, words), *_ = graphs_of(recorded(one)).charts
+    assert (chart.title, chart.y, words) == ("PCIe", "MB/s", "Sent and received together.")
+    assert [y for _, y in chart.lines[0].path] == [3000.0, 3000.0]

@@ -23,6 +23,7 @@ from remuda.node.signals import ENDING, Signals
 from remuda.node.spooling import MAX_BYTES, Spooling, new_folder
 from remuda.node.visible import NAMES as VISIBLE
 from remuda.wire.fault import Fault
+from remuda.wire.process import boot_id
 from remuda.wire.recording import Gpu, Header, Note, Status
 from remuda.wire.spool import STATUS
 
@@ -132,7 +133,7 @@ class Recorder:
         self._gone.update({gpu.index: "the driver does not open it" for gpu in self._gpus if not gpu.uuid})
         self._sampling.only = [gpu.index for gpu in self._gpus]
         header = Header(
-            boot=_first_line("/proc/sys/kernel/random/boot_id"),
+            boot=boot_id(),
             machine=_first_line("/etc/machine-id"),
             node=os.uname().nodename,
             wall_ns=time.time_ns(),

@@ -13,6 +13,7 @@ from remuda.node import decoding, gpufaults
 from remuda.node.decoding import DOUBLE, LONG_LONG, SHORT, SIGNED, SIGNED_LONG_LONG, UNSIGNED
 from remuda.node.nvml import LOST, RESET_REQUIRED
 from remuda.node.owners import Owner, Owners, owner_of
+from remuda.node.recorder import Recorder
 from remuda.node.spooling import MINUTES_A_FILE, Spooling, new_folder
 from remuda.node.thinning import kept_places, thinned
 from remuda.node.visible import chosen
@@ -215,3 +216,13 @@ def test_every_second_is_in_a_block_at_the_end_and_notes_have_numbers_of_their_o
     assert [(batch.first, batch.end) for batch in batches] == [(0, 600), (600, 603)]
     assert [note.text for note in joined(batches).notes] == ["x", "over"]
     assert new_folder(tmp_path).name == "001"
+
+
+def test_a_clock_that_is_set_and_a_pause_are_noted_and_missed_rounds_counted(tmp_path: Path) -> None:
+    recorder = Recorder(tmp_path, 0.1, {})
+    spans = ((0, 0), (1_000_000, 3), (2_000_000, 3_600_000_000), (7_000_000, 3_600_000_001))
+    for begin, offset in spans:
+        recorder._look_at(Batch(0, 10, [5 + begin + 100_000 * place for place in range(10)], [offset, *[None] * 9]))
+    texts = [(note.kind, note.text) for note in recorder._pending]
+    assert texts == [("clock", "the wall clock was set by +3600.000 s"), ("gap", "nothing was looked at for 4.1 s")]
+    assert recorder._missed == 40

@@ -28,7 +28,7 @@ def ready(view: Mapping[str, Any], between: str = "/") -> str:
 def columns(view: Mapping[str, Any], width: int) -> tuple[str, ...]:
     """Names of the columns of a workload's tasks for lines of `width` characters; 0: as many as there are."""
     shown = _columns(view, width)
-    has_gpus = any("gpu_count" in task["metrics"] for task in view["tasks"])
+    has_gpus = any("gpu_count" in task["metrics"] for task in view.get("tasks", ()))
     return (*shown[:-1], "GPU", shown[-1]) if has_gpus else shown
 
 

@@ -25,6 +25,7 @@ from remuda.bench.point import Hardware
 from remuda.bench.store import Store
 from remuda.bench.verdict import INVALID, read_thresholds
 from remuda.control import targets
+from remuda.control.bench_energy import recorded_by
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -204,9 +205,11 @@ def _target(spec: BenchmarkSpec, source: Source) -> Target:
 
         return watched(lambda: connect().get(api_path(source.swarm)), since)
 
+    recorded = recorded_by(source.swarm) if source.swarm else None
+    sample, sampled = recorded or (None, 0)
     return Target(
         Place(source.base, key, _headers(spec), is_own=source.is_own), source.model, engines,
-        Hardware(spec.gpus, spec.gpu_type, source.replicas), watch if source.swarm else None,
+        Hardware(spec.gpus, spec.gpu_type, source.replicas), watch if source.swarm else None, sample, sampled,
     )  # fmt: skip
 
 

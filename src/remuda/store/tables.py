@@ -210,6 +210,7 @@ NODE_EVIDENCE: Final = Table(
     _words("detail"),
     _time("expires_at"),
     _words("cluster"),
+    _text("boot"),
     Index(None, "node", "at"),
     sqlite_autoincrement=True,
 )

@@ -22,7 +22,7 @@ from sqlalchemy import (
 if TYPE_CHECKING:
     from sqlalchemy.engine import Dialect
 
-REVISION: Final = "0008"
+REVISION: Final = "0009"
 """Newest migration that this program knows."""
 VERSION_TABLE: Final = "remuda_revision"
 

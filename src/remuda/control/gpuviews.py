@@ -44,13 +44,13 @@ def _facts(name: str, found: Sequence[Path]) -> list[str]:
     from remuda import profile
 
     try:
-        recorded = profile.read(*found, name=name, attempt_of=profiler.attempt_of)
+        recorded = profile.read(*found, name=name, last_s=_HOUR_S, attempt_of=profiler.attempt_of)
     except RemudaError:
         return []  # nothing was recorded yet, and the recorder has said why
-    is_long = recorded.end_us - recorded.begin_us > _HOUR_S * 1e6
+    is_long = recorded.end_us - recorded.begin_us > 0.999 * _HOUR_S * 1e6
     is_now = time.time() - recorded.end_us / 1e6 < _HOUR_S
     span = ("the last hour" if is_now else "its last hour") if is_long else ""
-    return profile.facts(profile.analyse(recorded.last(_HOUR_S) if is_long else recorded), span)
+    return profile.facts(profile.analyse(recorded), span)
 
 
 def _trouble(folder: Path) -> str:

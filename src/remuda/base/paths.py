@@ -87,6 +87,11 @@ class StatePaths:
         """One directory per batch job: checkpoint, log, progress."""
         return self.root / "jobs"
 
+    @property
+    def recordings(self) -> Path:
+        """One directory per recording of this machine's GPUs."""
+        return self.root / "recordings"
+
     def workload(self, name: str) -> Path:
         """The run directory of one workload."""
         return self.workloads / name

@@ -41,6 +41,12 @@ def clean(text: str, *, one_line: bool = False) -> str:
     return _SPACES.sub(" ", text).strip("\n") if one_line else text
 
 
+def short(text: str, length: int = 80) -> str:
+    """One line of at most that many characters: names come from strangers, and may be a book."""
+    line = " ".join(clean(text[: 4 * length], one_line=True).split())
+    return line if len(line) <= length and len(text) <= 4 * length else f"{line[: length - 1]}…"
+
+
 def clean_json(document: str) -> str:
     """The same for JSON: what it says does not change, as its own escapes say it."""
     return _UNSEEN.sub(_escaped, document)

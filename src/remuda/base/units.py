@@ -41,6 +41,50 @@ def parse_duration(text: str | float) -> float:
     raise InputError(f"{text!r} is not a duration", hint="write seconds, 90s, 1h30m, 2d or 36:00:00")
 
 
+INTERVALS = "write 10Hz, 100ms, 1s, or a number of milliseconds"
+_FREQUENCY = re.compile(r"(\d+(?:\.\d+)?)\s*hz")
+
+
+def parse_interval(text: str | float) -> float:
+    """Read how often something is looked at: `10Hz`, `100ms`, `1s`, or a number of milliseconds; 0 is never.
+
+    Returns:
+        Seconds between two looks, 0.01 to 60, or 0.
+
+    Raises:
+        InputError: the text is none of these, or too often or too seldom.
+    """
+    value = str(text).strip().lower()
+    if frequency := _FREQUENCY.fullmatch(value):
+        hertz = float(frequency[1])
+        seconds = 1 / hertz if hertz else 0.0
+    elif re.fullmatch(r"\d+(\.\d+)?", value):
+        seconds = float(value) / 1000
+    else:
+        try:
+            seconds = parse_duration(value)
+        except InputError as error:
+            raise InputError(f"{str(text)!r} does not say how often", hint=INTERVALS) from error
+    if seconds and not 0.01 <= seconds <= 60:
+        raise InputError(f"{str(text)!r} is not between 100Hz and once a minute", hint=INTERVALS)
+    return seconds
+
+
+def is_interval(word: str) -> bool:
+    """Whether a word says how often, and so belongs to the flag before it."""
+    try:
+        parse_interval(word)
+    except InputError:
+        return False
+    return True
+
+
+def show_interval(seconds: float) -> str:
+    """Write it as a frequency where that is a whole number: `10Hz`, `2500ms`."""
+    hertz = 1 / seconds if seconds else 0.0
+    return f"{round(hertz)}Hz" if hertz >= 1 and abs(hertz - round(hertz)) < 1e-6 else f"{round(seconds * 1000)}ms"
+
+
 def parse_size(text: str | int) -> int:
     """Read `16GB`, `512Mi`, `1.5 TiB` or plain bytes; every unit is a power of 1024, as schedulers read it.
 

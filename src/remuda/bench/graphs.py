@@ -9,7 +9,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from remuda.bench.charts import Chart, Line, Mark
+from remuda.base.charts import Chart, Line, Mark
 from remuda.bench.series import Axis, Series, axis_of, middles, pareto, series_of
 from remuda.bench.verdict import INVALID, SUSPECT
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from remuda.bench import probe
 from remuda.bench.cost import Price, cost_of
 from remuda.bench.crew import Crew, Live
+from remuda.bench.energy import Sampled, energy_of
 from remuda.bench.load import NEEDED, Auto, Cache, Load
 from remuda.bench.measures import is_measured, measure, window_of
 from remuda.bench.point import Hardware, Point, address, split_bound
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from remuda.bench.line import Place
+    from remuda.bench.measures import Window
     from remuda.bench.reading import Row
     from remuda.bench.trace import Trace
 
@@ -50,6 +52,8 @@ class Target:
         engines: the replicas themselves, where they are known: their counters are read.
         hardware: what serves.
         watch: says how its swarm is, as counted no earlier than a moment (seconds since 1970); None where nobody knows.
+        sample: reads what its GPUs used in a window; None where they are not recorded.
+        sampled: how many GPUs that should be.
     """
 
     place: Place
@@ -57,6 +61,8 @@ class Target:
     engines: tuple[Place, ...] = ()
     hardware: Hardware = field(default_factory=Hardware)
     watch: Callable[[float], Watched] | None = None
+    sample: Callable[[Window], Sequence[Sampled]] | None = None
+    sampled: int = 0
 
 
 @dataclass(frozen=True)
@@ -146,6 +152,7 @@ class Session:
         end = target.watch(time.time()) if target.watch else None
         self._learn(load, run.rows)
         window, metrics = measure(run.rows, load, self.terms.goodput)
+        energy = energy_of(target.sample(window), target.sampled, metrics) if target.sample else None
         evidence = Evidence(
             load=load, rows=run.rows, warm=run.warm, window=window, metrics=metrics, client=run.client,
             model=target.model, served=(before.models, after.models), forced=fitted.forced,
@@ -154,6 +161,7 @@ class Session:
             workers=(target.hardware.replicas, swarm.ready, end.ready) if swarm and end else None,
             retries=end.retries - swarm.retries if swarm and end and min(swarm.retries, end.retries) >= 0 else -1,
             identity=(before.identity, after.identity), thresholds=self.terms.thresholds,
+            energy=energy,
         )  # fmt: skip
         checks = judge(evidence)
         point = Point(
@@ -161,7 +169,8 @@ class Session:
             engine=before.identity, load=load, metrics=metrics, checks=tuple(checks), verdict=verdict_of(checks),
             thresholds=dict(self.terms.thresholds), changed=tuple(loosened(self.terms.thresholds)),
             slo=dict(self.terms.slo), goodput=dict(self.terms.goodput), hardware=target.hardware,
-            client=asdict(run.client), lengths=fitted.fit.lengths, meta=dict(self.terms.meta), started_at=began,
+            energy=energy, client=asdict(run.client), lengths=fitted.fit.lengths, meta=dict(self.terms.meta),
+            started_at=began,
             counters={
                 "before": before.counters.to_json() if before.counters else None,
                 "after": after.counters.to_json() if after.counters else None,

@@ -3,34 +3,13 @@
 from __future__ import annotations
 
 import io
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from remuda.base.errors import InputError
+from remuda.base.plotting import STYLE, check_plotting, draw, name_lines
 
 if TYPE_CHECKING:
-    from remuda.bench.charts import Chart
     from remuda.bench.graphs import Graphs
-
-_COLOURS: Final = ("#1f4e9e", "#e07a00", "#007a68", "#b3378a", "#4aa3df", "#6e5200", "#7d858f", "#7a1f35")
-_MARKS: Final = ("o", "s", "D", "^")
-_INK: Final = "#16191d"
-_SOFT: Final = "#59616b"
-_RULE: Final = "#e3e6ea"
-_FRONT: Final = "#d5dae1"
-
-
-def check_picture() -> None:
-    """Say before the work that there will be no picture after it.
-
-    Raises:
-        InputError: matplotlib is not installed.
-    """
-    try:
-        import matplotlib.figure  # noqa: F401 - asked whether it is there
-    except ImportError as error:
-        raise InputError(
-            "a picture needs matplotlib, which is not installed", hint="pip install 'remuda[plot]'", where="--png"
-        ) from error
 
 
 def picture(graphs: Graphs, title: str) -> bytes:
@@ -39,7 +18,7 @@ def picture(graphs: Graphs, title: str) -> bytes:
     Raises:
         InputError: matplotlib is not installed, or no point counts.
     """
-    check_picture()
+    check_plotting("--png")
     import matplotlib as mpl
     from matplotlib.figure import Figure
     from matplotlib.layout_engine import ConstrainedLayoutEngine
@@ -47,11 +26,7 @@ def picture(graphs: Graphs, title: str) -> bytes:
     every = [graph.chart for graph in (graphs.first, *graphs.others) if graph is not None]
     if not every:
         raise InputError("there is nothing to draw: no point counts", hint="see why: remuda bench list", where="--png")
-    style: Any = {
-        "font.size": 9, "text.color": _INK, "axes.labelcolor": _SOFT, "xtick.color": _SOFT, "ytick.color": _SOFT,
-        "axes.edgecolor": _SOFT, "text.parse_math": False,
-    }  # fmt: skip
-    with mpl.rc_context(style):
+    with mpl.rc_context(STYLE):
         figure = Figure(figsize=(13.33, 7.5), layout=ConstrainedLayoutEngine(w_pad=0.12, h_pad=0.12))
         figure.suptitle(
             title if len(title) <= 90 else f"{title[:89]}…", fontsize=17, fontweight="bold", x=0.012, ha="left"
@@ -59,71 +34,13 @@ def picture(graphs: Graphs, title: str) -> bytes:
         halves: Any = figure.subfigures(1, 2, width_ratios=[1.25, 1])
         left, right = halves
         first = left.subplots()
-        _draw(first, every[0])
+        draw(first, every[0])
         others = every[1:4]
         if others:
             for axes, chart in zip(right.subplots(len(others), 1, squeeze=False)[:, 0], others, strict=True):
-                _draw(axes, chart, is_small=True)
+                draw(axes, chart, is_small=True)
         figure.draw_without_rendering()  # Places are known when the layout is.
-        _name(first, every[0], figure.dpi)
+        name_lines(first, every[0], figure.dpi)
         out = io.BytesIO()
         figure.savefig(out, format="png", dpi=144, facecolor="white")
     return out.getvalue()
-
-
-def _draw(axes: Any, chart: Chart, *, is_small: bool = False) -> None:
-    from matplotlib.ticker import FuncFormatter, NullLocator
-
-    from remuda.bench.charts import COLOURS, shape_of, show
-
-    if chart.is_log_x:
-        axes.set_xscale("log", base=2)
-    if chart.is_log_y:
-        axes.set_yscale("log")
-    else:
-        axes.set_ylim(0, max(mark.y for line in chart.lines for mark in line.marks) * 1.08)
-    if not chart.is_log_x:
-        axes.set_xlim(0, max(mark.x for line in chart.lines for mark in line.marks) * 1.08)
-    axes.xaxis.set_minor_locator(NullLocator())
-    for side in (axes.xaxis, axes.yaxis):
-        side.set_major_formatter(FuncFormatter(lambda value, _: show(value)))
-    if len(chart.frontier) > 1:
-        axes.plot(*zip(*chart.frontier, strict=True), color=_FRONT, linewidth=11, solid_capstyle="round", zorder=1)
-    for line in chart.lines:
-        colour, mark = _COLOURS[line.number % COLOURS], _MARKS[shape_of(line.number)]
-        axes.plot(*zip(*line.path, strict=True), color=colour, linewidth=1.3 if line.is_dashed else 1.8,
-                  linestyle="--" if line.is_dashed else "-", zorder=2)  # fmt: skip
-        for is_hollow in (False, True):
-            mine = [one for one in line.marks if one.is_hollow == is_hollow]
-            if mine:
-                axes.scatter([one.x for one in mine], [one.y for one in mine], marker=mark, s=16 if is_small else 30,
-                             facecolor="white" if is_hollow else colour, edgecolor=colour, zorder=3)  # fmt: skip
-    axes.grid(axis="y", color=_RULE, linewidth=0.8)
-    axes.set_axisbelow(True)
-    axes.spines[["top", "right", "left"]].set_visible(False)
-    axes.tick_params(axis="y", length=0)
-    axes.set_title(chart.title, loc="left", fontsize=10 if is_small else 13, fontweight="bold")
-    axes.set_xlabel(chart.x)
-    axes.set_ylabel(chart.y)
-
-
-def _name(axes: Any, chart: Chart, dpi: float) -> None:
-    """Each line's name beside it, in its colour."""
-    from matplotlib.patheffects import withStroke
-
-    from remuda.bench.charts import COLOURS, NAMES, beside
-
-    scale = 72 / dpi
-    lines = [line for line in chart.lines if line.name]
-    if len(lines) > NAMES:
-        return
-    names = [line.name if len(line.name) <= 40 else f"{line.name[:39]}…" for line in lines]
-    paths = [[(px * scale, -py * scale) for px, py in axes.transData.transform(line.path)] for line in lines]
-    (left, bottom), (right, top) = (axes.transAxes.transform(corner) * scale for corner in ((0, 0), (1, 1)))
-    places = beside(names, paths, (left, -top, right, -bottom), 7.0)
-    for line, name, path, (at, base) in zip(lines, names, paths, places, strict=True):
-        axes.annotate(
-            name, line.path[-1], xytext=(at - path[-1][0], path[-1][1] - base), textcoords="offset points",
-            color=_COLOURS[line.number % COLOURS], fontsize=11, fontweight="bold", annotation_clip=False,
-            path_effects=[withStroke(linewidth=4, foreground="white")],
-        )  # fmt: skip

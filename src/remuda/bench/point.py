@@ -124,6 +124,13 @@ class Point:
         return float(value) if isinstance(value, (int, float)) else None
 
     @property
+    def joules_per_token(self) -> float | None:
+        """Joules of its GPUs for an output token; None where they are not known, or do not count."""
+        known = self.energy or {}
+        value = None if known.get("invalid") else known.get("joules_per_output_token")
+        return float(value) if isinstance(value, (int, float)) else None
+
+    @property
     def currency(self) -> str:
         """Of its cost; empty without."""
         return str((self.cost or {}).get("currency", ""))

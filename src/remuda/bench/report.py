@@ -1,28 +1,28 @@
 """Points as one page that needs nothing else: charts, a table, and why some do not count. Pure.
 
-Whatever stands in a point was written by others: all of it goes through `_said`, which cuts and escapes it.
+Whatever stands in a point was written by others: all of it goes through `said`, which cuts and escapes it.
 """
 
 from __future__ import annotations
 
 import itertools
 from collections import Counter
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
-from remuda import __version__
+from remuda.base import page as html
+from remuda.base.charts import escape, swatch
 from remuda.base.errors import InputError
-from remuda.bench.charts import draw, escape, swatch
+from remuda.base.page import day, said
+from remuda.base.text import short
 from remuda.bench.graphs import graphs_of
 from remuda.bench.measures import DEFINITIONS
-from remuda.bench.series import short, shortened
-from remuda.bench.style import CSS, SCRIPT
+from remuda.bench.series import shortened
 from remuda.bench.verdict import INVALID, SUSPECT, VALID
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from remuda.bench.graphs import Graph, Graphs
+    from remuda.bench.graphs import Graphs
     from remuda.bench.point import Point
 
 #: Points of one page: it stays below 5 MB, and a browser draws it at once.
@@ -49,35 +49,22 @@ def page(points: Sequence[Point], *, title: str = "", group: str = "", now: floa
         hint = "name those that belong on one page: remuda bench report ID…"
         raise InputError(f"a report holds {MOST:,} points at most, not {len(points):,}", hint=hint)
     graphs = graphs_of(points, group)
-    heading = _said(title or title_of(points), 160)
+    heading = said(title or title_of(points), 160)
     body = [
         f"<header><h1>{heading}</h1>{_facts(points)}{_tiles(graphs)}</header>",
         _pictures(graphs, points),
         _table(points, graphs),
         _reasons(points),
         _definitions(points),
-        f"<footer>Written by remuda {_said(__version__)} on {_day(now)}. This page loads nothing.</footer>",
     ]
-    return (
-        f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{heading}</title>'
-        f'<meta name="viewport" content="width=device-width,initial-scale=1"><style>{CSS}</style></head>\n'
-        f"<body><main>{''.join(body)}</main><script>{SCRIPT}</script></body></html>\n"
-    )
-
-
-def _said(text: str, length: int = 120) -> str:
-    return escape(short(text, length))
-
-
-def _day(at: float) -> str:
-    return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d")
+    return html.document(heading, body, now)
 
 
 def _several(words: Iterable[str], most: int = 4) -> str:
     """Each once, in the order of appearance; the rest is counted."""
     found = list(dict.fromkeys(word for word in words if word))
     rest = f" and {len(found) - most} more" if len(found) > most else ""
-    return "; ".join(_said(word, 90) for word in found[:most]) + rest
+    return "; ".join(said(word, 90) for word in found[:most]) + rest
 
 
 def title_of(points: Sequence[Point]) -> str:
@@ -91,7 +78,7 @@ def title_of(points: Sequence[Point]) -> str:
 
 def _facts(points: Sequence[Point]) -> str:
     counts = Counter(point.verdict for point in points)
-    days = sorted({_day(point.started_at) for point in points if point.started_at})
+    days = sorted({day(point.started_at) for point in points if point.started_at})
     gpus = [f"{point.hardware.gpus} × {point.hardware.gpu_type or 'GPU'}" for point in points if point.hardware.gpus]
     loads = [f"{point.load.isl:,} tokens in, {point.load.osl:,} out, cache {point.load.cache}" for point in points]
     rows = [
@@ -102,12 +89,12 @@ def _facts(points: Sequence[Point]) -> str:
         ("Load", _several(loads)),
         ("Arrivals", _several("open loop, " + point.load.arrival if point.load.is_open else "closed loop"
                               for point in points)),
-        ("Measured", _said(days[0] if len(days) == 1 else f"{days[0]} to {days[-1]}") if days else ""),
+        ("Measured", said(days[0] if len(days) == 1 else f"{days[0]} to {days[-1]}") if days else ""),
         ("Source", _several(point.source for point in points if point.source != "remuda")),
         ("Points", f"{len(points):,}: " + ", ".join(
             f"{counts[word]:,} {word}" for word in (VALID, SUSPECT, INVALID) if counts[word])),
     ]  # fmt: skip
-    return f'<dl class="facts">{"".join(f"<dt>{name}</dt><dd>{text}</dd>" for name, text in rows if text)}</dl>'
+    return html.facts(rows)
 
 
 def _tiles(graphs: Graphs) -> str:
@@ -140,9 +127,8 @@ def _tiles(graphs: Graphs) -> str:
             number = abs(value) * 1000 if unit_ == "ms" else abs(value)
             words = point.load.label if len(graphs.series) == 1 else f"{graphs.names[point.name]}, {point.load.label}"
             mark = "" if point.verdict == VALID else ", suspect"
-            tiles.append(f'<li><span class="what">{what}</span><b>{_figure(number)} <small>{_said(unit_)}</small></b>'
-                         f"<span>{_said(words + mark, 60)}</span></li>")  # fmt: skip
-    return f'<ul class="tiles">{"".join(tiles)}</ul>' if tiles else ""
+            tiles.append(html.tile(what, _figure(number), unit_, words + mark))
+    return html.tiles(tiles)
 
 
 def _figure(value: float | None, factor: float = 1.0) -> str:
@@ -164,24 +150,15 @@ def _pictures(graphs: Graphs, points: Sequence[Point]) -> str:
         first, *others = graphs.others
     else:
         first, others = graphs.first, list(graphs.others)
-    pairs = "".join(_figure_of(graph, 510, 340, with_tips=with_tips) for graph in others)
+    pairs = "".join(html.figure(graph.chart, graph.words, (510, 340), with_tips=with_tips) for graph in others)
     return (
-        f"<section>{_figure_of(first, 1032, 470, with_tips=with_tips, key=key)}</section>"
+        f"<section>{html.figure(first.chart, first.words, (1032, 470), with_tips=with_tips, key=key)}</section>"
         f'<section class="pair">{pairs}</section>'
     )
 
 
-def _figure_of(graph: Graph, width: int, height: int, *, with_tips: bool, key: str = "") -> str:
-    wide = draw(graph.chart, width, height, with_tips=with_tips, kind="wide")
-    narrow = draw(graph.chart, 360, 300, with_tips=False, kind="narrow")
-    return (
-        f"<figure><h2>{escape(graph.chart.title)}</h2><figcaption>{_said(graph.words, 400)}</figcaption>"
-        f"{key}{wide}{narrow}</figure>"
-    )
-
-
 def _key(graphs: Graphs, points: Sequence[Point]) -> str:
-    items = [f"<li>{swatch(number)}{_said(one.name)}</li>" for number, one in enumerate(graphs.series[:40])]
+    items = [f"<li>{swatch(number)}{said(one.name)}</li>" for number, one in enumerate(graphs.series[:40])]
     if len(graphs.series) > 40:
         items.append(f"<li>and {len(graphs.series) - 40} more</li>")
     if any(point.verdict == SUSPECT for point in points):
@@ -204,7 +181,7 @@ def _columns(points: Sequence[Point], names: Mapping[str, str]) -> list[tuple[st
 
     every: list[tuple[str, str, Callable[[Point], str]]] = [
         ("point", "l code", lambda point: escape(point.name)),
-        ("series", "l n", lambda point: _said(names.get(point.name, "–"), 60)),
+        ("series", "l n", lambda point: said(names.get(point.name, "–"), 60)),
         ("load", "l", lambda point: escape(point.load.label)),
         ("in / out", "", lambda point: f"{point.load.isl:,} / {point.load.osl:,}"),
         ("requests", "", lambda point: f"{int(point.of('measured') or 0):,}"),
@@ -226,14 +203,14 @@ def _columns(points: Sequence[Point], names: Mapping[str, str]) -> list[tuple[st
 
 def _money(point: Point) -> str:
     value = point.per_million
-    return "–" if value is None else f"{value:{',.2f' if value >= 1 else '.2g'}} {_said(point.currency, 8)}"
+    return "–" if value is None else f"{value:{',.2f' if value >= 1 else '.2g'}} {said(point.currency, 8)}"
 
 
 def _verdict(point: Point) -> str:
     codes = ", ".join(dict.fromkeys(check.code for check in point.reasons))
-    words = f"{_SYMBOLS.get(point.verdict, '')} {_said(point.verdict, 20)}"
+    words = f"{_SYMBOLS.get(point.verdict, '')} {said(point.verdict, 20)}"
     changed = ", changed rules" if point.changed else ""
-    return f'<span class="{_said(point.verdict, 20)}">{words}</span>{f" {codes}" if codes else ""}{changed}'
+    return f'<span class="{said(point.verdict, 20)}">{words}</span>{f" {codes}" if codes else ""}{changed}'
 
 
 def _table(points: Sequence[Point], graphs: Graphs) -> str:
@@ -246,15 +223,8 @@ def _table(points: Sequence[Point], graphs: Graphs) -> str:
         line = order.get(names.get(point.name, ""), len(order))
         return line, load.isl, load.osl, load.rate, load.concurrency, point.repeat
 
-    def row(point: Point) -> str:
-        return "".join(f'<td class="{kind}">{of(point)}</td>' for _, kind, of in columns)
-
-    head = "".join(f'<th scope="col" class="{kind[:1]}">{name}</th>' for name, kind, _ in columns)
-    rows = "".join(f"<tr>{row(point)}</tr>" for point in sorted(points, key=place))
-    return (
-        f'<section><h2>All points</h2><div class="scroll" tabindex="0" role="region" aria-label="All points"><table>'
-        f"<thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table></div></section>"
-    )
+    rows = ([of(point) for _, _, of in columns] for point in sorted(points, key=place))
+    return html.table("All points", [(name, kind) for name, kind, _ in columns], rows)
 
 
 # Why some do not count
@@ -280,10 +250,10 @@ def _reasons(points: Sequence[Point]) -> str:
 def _by_point(points: Sequence[Point]) -> str:
     items = []
     for point in points[:_LISTED]:
-        rules = "".join(f"<li><b>{check.code}</b> {check.name}: {_said(check.text, 300)}</li>"
+        rules = "".join(f"<li><b>{check.code}</b> {check.name}: {said(check.text, 300)}</li>"
                         for check in point.reasons if check.state == INVALID)  # fmt: skip
         what = f"{point.load.label}, {short(point.model, 60)} at {short(point.endpoint, 60)}"
-        items.append(f'<li><span class="code">{escape(point.name)}</span> {_said(what, 200)}<ul>{rules}</ul></li>')
+        items.append(f'<li><span class="code">{escape(point.name)}</span> {said(what, 200)}<ul>{rules}</ul></li>')
     if len(points) > _LISTED:
         items.append(f"<li>and {len(points) - _LISTED:,} more; the table names their rules</li>")
     return f'<ul class="why">{"".join(items)}</ul>'
@@ -298,7 +268,7 @@ def _by_rule(points: Sequence[Point]) -> str:
     items = []
     for code, mine in sorted(found.items(), key=lambda pair: (-len(pair[1]), pair[0])):
         names = ", ".join(escape(point.name) for point, _, _ in mine[:12]) + (" …" if len(mine) > 12 else "")
-        items.append(f"<li><b>{code}</b> {mine[0][1]}, {len(mine):,} of {len(points):,}: {_said(mine[0][2], 300)}"
+        items.append(f"<li><b>{code}</b> {mine[0][1]}, {len(mine):,} of {len(points):,}: {said(mine[0][2], 300)}"
                      f'<ul><li class="code">{names}</li></ul></li>')  # fmt: skip
     return f'<ul class="why">{"".join(items)}</ul>'
 
@@ -313,5 +283,4 @@ def _definitions(points: Sequence[Point]) -> str:
         **DEFINITIONS, "per GPU": "divided by the GPUs that are allocated, busy or not",
         "cost": "GPUs × price of an hour × hours of the window / output tokens delivered in it",
     }  # fmt: skip
-    items = "".join(f"<dt>{escape(name)}</dt><dd>{escape(text)}</dd>" for name, text in words.items())
-    return f'<section><h2>What the numbers mean</h2>{note}<dl class="words">{items}</dl></section>'
+    return f"<section><h2>What the numbers mean</h2>{note}{html.words(words.items())}</section>"

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from remuda.base.units import show_counted
+from remuda.bench import energy
 from remuda.bench.measures import e2e, is_measured, tpot, ttft
 from remuda.bench.verdict import INVALID, NOT_ASKED, OK, SUSPECT, THRESHOLDS, Check
 
@@ -51,6 +52,7 @@ class Evidence:
         retries: that a router made meanwhile; -1 where nobody says.
         identity: of the engine (version, flags) at the start and at the end.
         is_cut: whether the load was ended before its time.
+        energy: of its GPUs; None where they are not recorded.
     """
 
     load: Load
@@ -71,6 +73,7 @@ class Evidence:
     retries: int = -1
     identity: tuple[str, str] = ("", "")
     is_cut: bool = False
+    energy: Mapping[str, Any] | None = None
     thresholds: Mapping[str, float] = field(default_factory=lambda: THRESHOLDS)
 
     @property
@@ -474,8 +477,7 @@ def _output_junk(seen: Evidence) -> Check:
 
 
 def _energy(seen: Evidence) -> Check:
-    del seen
-    return Check("V20", NOT_ASKED, "energy is not measured")
+    return energy.check(seen.energy)
 
 
 _RULES: Final[tuple[Callable[[Evidence], Check], ...]] = (

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from remuda.base.errors import InputError
-from remuda.base.text import clean
+from remuda.base.text import short
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -25,7 +25,6 @@ _PARTS: Final[tuple[Callable[[Point], str], ...]] = (
     lambda point: point.engine,
     lambda point: point.endpoint.split("://", 1)[-1].rstrip("/").removesuffix("/v1"),
 )
-_LONGEST: Final = 80
 
 
 @dataclass(frozen=True)
@@ -101,12 +100,6 @@ def _by_meta(points: Sequence[Point], group: str) -> dict[str, list[Point]]:
 def _sorted(found: dict[str, list[Point]]) -> list[Series]:
     every = [Series(name or "points", tuple(mine)) for name, mine in found.items()]
     return sorted(every, key=lambda one: (-len(one.points), one.name))
-
-
-def short(text: str, length: int = _LONGEST) -> str:
-    """One line of at most that many characters: names come from strangers, and may be a book."""
-    line = " ".join(clean(text[: 4 * length], one_line=True).split())
-    return line if len(line) <= length and len(text) <= 4 * length else f"{line[: length - 1]}…"
 
 
 def shortened(models: Iterable[str]) -> dict[str, str]:

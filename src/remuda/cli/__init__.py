@@ -33,6 +33,7 @@ GROUPS = {
     },
     "Measure": {
         "bench": ("remuda.cli.bench:bench", "Measure how fast an endpoint is, and whether the number counts."),
+        "profiler": ("remuda.cli.profiler:profiler", "Record what your GPUs do: busy, memory, watts, joules."),
     },
     "Train": {
         "run": ("remuda.cli.run:run", "Run a script and restart it until it finishes."),

@@ -234,6 +234,8 @@ def _rows(points: Sequence[Point]) -> tuple[tuple[str, ...], list[list[str]]]:
         shown["out tok/s/GPU"] = lambda point: _number(point.output_per_gpu)
     if any(point.per_million is not None for point in points):
         shown["cost/1M out"] = _money
+    if any(point.joules_per_token is not None for point in points):
+        shown["J/token out"] = _joules
     shown["verdict"] = _verdict
     rows = [
         [
@@ -248,6 +250,22 @@ def _rows(points: Sequence[Point]) -> tuple[tuple[str, ...], list[list[str]]]:
 def _money(point: Point) -> str:
     value = point.per_million
     return "–" if value is None else f"{value:{',.2f' if value >= 1 else '.2g'}} {point.currency}"
+
+
+def _joules(point: Point) -> str:
+    value = point.joules_per_token
+    return "–" if value is None else f"{value:.3g}"
+
+
+def _energy(point: Point) -> str:
+    """What its GPUs used, or why that does not count; empty where they were not recorded."""
+    energy = point.energy or {}
+    if not energy:
+        return ""
+    words = f"{energy['joules']:,.0f} J, {energy['watts']:,.0f} W of {energy['gpus']} GPUs"
+    if energy["invalid"]:
+        return f"{words}; they do not count: {'; '.join(energy['invalid'])}"
+    return f"{words}; {_joules(point)} J an output token"
 
 
 def _verdict(point: Point) -> str:
@@ -340,6 +358,7 @@ def show(point: str, as_json: bool) -> None:
         ("input lengths", found.lengths),
         ("measured", _measured(found)),
         ("cost", _cost(found)),
+        ("energy", _energy(found)),
         ("when", datetime.fromtimestamp(found.started_at).astimezone().strftime("%Y-%m-%d %H:%M")),
         ("files", str(kept.folder(found))),
     ])  # fmt: skip

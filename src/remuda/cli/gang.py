@@ -31,6 +31,8 @@ def _how(command: Callable[..., Any]) -> Callable[..., Any]:
                      help="Any other field of a document, e.g. max_retries=3 (repeatable)."),
         click.option("--env", multiple=True, metavar="NAME[=VALUE]",
                      help="NAME=VALUE for the ranks, or NAME for the value here; secrets travel as files."),
+        click.option("--profile", is_flag=False, flag_value="10Hz", default="", metavar="[FREQ]",
+                     help="Record the GPUs of each rank beside it: 10Hz (default), 100ms."),
         click.option("--dry-run", is_flag=True, help="Show exactly what would be started, and start nothing."),
         click.option("-f", "--follow", is_flag=True, help="Stay, and show the output of all ranks until they end."),
         click.option("--wait", is_flag=True, help="Stay until it ends; exit code 1 when it failed."),
@@ -104,12 +106,13 @@ def _start(
     return _ended(view, wait=wait, as_json=as_json)
 
 
-def _overrides(name: str, settings: Sequence[str], env: Sequence[str]) -> list[Override]:
+def _overrides(name: str, settings: Sequence[str], env: Sequence[str], profile: str) -> list[Override]:
     from remuda.control.runs import kept_variable
     from remuda.specs.load import assignment
     from remuda.specs.resolve import Override
 
     named = [Override("name", name, "--name")] if name else []
+    named += [Override("profile", profile, "--profile")] if profile else []
     return [*named, *map(assignment, settings), *map(kept_variable, env)]
 
 

@@ -6,12 +6,13 @@ from typing import TYPE_CHECKING, Any, get_args
 
 import click
 
+from remuda.base.units import is_interval
 from remuda.cli.lazy import examples
 from remuda.cli.show import echo, print_json, say
-from remuda.specs.run import ALIASES, FLAGS, SWITCHES, RunSpec
+from remuda.specs.run import ALIASES, FLAGS, SWITCHES, WITHOUT, RunSpec
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from remuda.control.runs import PlannedRun, Said
     from remuda.specs.resolve import Override
@@ -44,6 +45,8 @@ def _option(flag: str, key: str) -> Any:
         positive = not flag.startswith("no-")
         both = f"--{flag}/--no-{flag}" if positive else f"--{flag}"
         return click.option(both, key, is_flag=True, default=None, help=text)
+    if key in WITHOUT:
+        return click.option(*names, is_flag=False, flag_value=WITHOUT[key], metavar="[FREQ]", help=text)
     kind = click.Choice(_CHOICES[key]) if key in _CHOICES else None
     return click.option(
         *names, type=kind, default=_EMPTY if key in _REPEATED else None, multiple=key in _REPEATED, help=text,
@@ -57,6 +60,14 @@ def _metavar(key: str) -> str:
     annotation = RunSpec.model_fields[key].annotation
     kinds = {annotation, *get_args(annotation)}
     return "N" if int in kinds else "TIME" if float in kinds else "TEXT"
+
+
+def _completed(args: Sequence[str]) -> Iterator[str]:
+    """Words, with a value for a flag that stands without one: what follows it may be the script."""
+    for word, following in zip(args, [*args[1:], ""], strict=True):
+        key = word.removeprefix("--")
+        is_bare = word == f"--{key}" and key in WITHOUT and not is_interval(following)
+        yield f"{word}={WITHOUT[key]}" if is_bare else word
 
 
 class WithArguments(click.Command):
@@ -74,7 +85,7 @@ class WithArguments(click.Command):
         """Put the script's own arguments aside."""
         end = args.index("--") if "--" in args else len(args)
         ctx.meta["remuda.args"] = tuple(args[end + 1 :])
-        return super().parse_args(ctx, args[:end])
+        return super().parse_args(ctx, [*_completed(args[:end])])
 
     def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
         """`SCRIPT... [-- ARGS]`."""

@@ -96,11 +96,30 @@ def show_run(view: dict[str, Any]) -> None:
         ("time limit in", show_duration(left) if 0 < left < _YEAR_S else ""),
         ("keeps going for", show_duration(until) if until > 0 else ""),
         ("progress", progress(run["progress"]) if run["progress"] else ""),
+        ("GPUs", _gpus(view)),
+        ("energy", _energy(view)),
         ("last cause", run["cause"]),
         ("script", run["script"]),
         ("age", age(view["created_at"])),
         ("files", view["run_dir"]),
     ])  # fmt: skip
+
+
+def _gpus(view: dict[str, Any]) -> str:
+    """What its GPUs do now, where they are recorded."""
+    from remuda.cli import taskview
+
+    tasks = view["tasks"] if view["phase"] in ("RUNNING", "STARTING", "UNHEALTHY") else []
+    return taskview.gpu(tasks[0]["metrics"]) if tasks else ""
+
+
+def _energy(view: dict[str, Any]) -> str:
+    """What its GPUs used over all of its attempts, once it has ended."""
+    if view["phase"] not in ("DONE", "FAILED", "STOPPED"):
+        return ""
+    from remuda.control import gpuviews
+
+    return gpuviews.energy(view["name"])
 
 
 def _verb(verb: str, names: Sequence[str], word: str, *, as_json: bool) -> None:

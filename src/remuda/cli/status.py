@@ -82,6 +82,7 @@ def show_workload(view: dict[str, Any]) -> None:
         ("run id", view["labels"].get("run_id", "")),
         ("age", age(view["created_at"])),
         ("lifetime", _lifetime(view)),
+        ("energy", _energy(view)),
         ("files", view["run_dir"]),
     ])  # fmt: skip
     echo("")
@@ -107,6 +108,12 @@ def _lifetime(view: dict[str, Any]) -> str:
     if not view["ends_at"] or view["phase"] in ("DOWN", "FAILED"):
         return ""
     return f"over in {show_duration(max(0.0, view['ends_at'] - time.time()))}"
+
+
+def _energy(view: dict[str, Any]) -> str:
+    from remuda.control import gpuviews
+
+    return gpuviews.energy(view["name"]) if view["phase"] in ("DONE", "FAILED", "STOPPED", "DOWN") else ""
 
 
 def _router(view: dict[str, Any]) -> str:
@@ -179,9 +186,11 @@ def _print_line(line: str, form: str | None, task: str = "") -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def explain(name: str, as_json: bool) -> None:
     """Explain why NAME is waiting, failed or was restarted: states, reasons and the evidence."""
+    from remuda.control import gpuviews
     from remuda.control.client import connect
 
     answer = connect().get(api_path(name, "explain"))
+    answer["text"] += gpuviews.sentences(name)
     if as_json:
         print_json(answer)
         return

@@ -13,6 +13,7 @@ WIDE: Final = 150
 """Characters in a line from which all columns fit."""
 MIDDLE: Final = 96
 """From which the most wanted columns fit; below, each task has lines instead of a row."""
+_RUNNING: Final = ("starting", "ready", "unhealthy")
 _ENDED: Final = ("DONE", "FAILED", "STOPPED", "DOWN")
 _ALL: Final = ("task", "phase", "node", "address", "http", "attempt", "restarts", "for", "seen", "queue", "tok/s")
 _SOME: Final = ("task", "phase", "node", "restarts", "for", "queue", "tok/s")
@@ -31,6 +32,12 @@ def ready(view: Mapping[str, Any], between: str = "/") -> str:
 
 def columns(view: Mapping[str, Any], width: int) -> tuple[str, ...]:
     """Names of the columns of a workload's tasks for lines of `width` characters; 0: as many as there are."""
+    shown = _columns(view, width)
+    has_gpus = any("gpu_count" in task["metrics"] for task in view.get("tasks", ()))
+    return (*shown[:-1], "GPU", shown[-1]) if has_gpus else shown
+
+
+def _columns(view: Mapping[str, Any], width: int) -> tuple[str, ...]:
     if view.get("kind") == "gang":
         return _OF_GANG
     is_remote = view["backend"] != "local"
@@ -60,8 +67,8 @@ def cell(task: Mapping[str, Any], column: str, now: float) -> str:
         case "queue" | "tok/s":
             show = queue if column == "queue" else rate
             return show(task["metrics"]) if task["phase"] == "ready" else ""
-        case "progress":
-            return steps(task["metrics"])
+        case "progress" | "GPU":
+            return steps(task["metrics"]) if column == "progress" else gpus_now(task)
         case "job":
             return str(task["native"])
         case "ends in":
@@ -84,6 +91,24 @@ def steps(numbers: Mapping[str, float]) -> str:
         return ""
     total = f"/{numbers['progress_total']:g}" if numbers.get("progress_total") else ""
     return f"{numbers['progress_step']:g}{total}"
+
+
+def gpu(numbers: Mapping[str, float]) -> str:
+    """What its GPUs do, where they are recorded: mean % busy, memory of all, watts of all."""
+    if "gpu_count" not in numbers:
+        return ""
+    memory, total = (numbers.get(name, 0) / 2**30 for name in ("gpu_memory", "gpu_memory_bytes"))
+    known = [
+        f"{numbers['gpu_busy']:.0f} %" if "gpu_busy" in numbers else "",
+        f"{memory:.0f}/{total:.0f} GiB" if "gpu_memory" in numbers else "",
+        f"{numbers['gpu_power']:.0f} W" if "gpu_power" in numbers else "",
+    ]
+    return " · ".join(part for part in known if part)
+
+
+def gpus_now(task: Mapping[str, Any]) -> str:
+    """The same of a task, while it runs."""
+    return gpu(task["metrics"]) if task["phase"] in _RUNNING else ""
 
 
 def rate(numbers: Mapping[str, float]) -> str:

@@ -26,6 +26,7 @@ from remuda.bench.store import Store
 from remuda.bench.trace import read_trace
 from remuda.bench.verdict import INVALID, read_thresholds
 from remuda.control import targets
+from remuda.control.bench_energy import recorded_by
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -258,12 +259,14 @@ def _target(spec: BenchmarkSpec, source: Source) -> Target:
 
         return watched(lambda: connect().get(api_path(source.swarm)), since)
 
+    recorded = recorded_by(source.swarm) if source.swarm else None
+    sample, sampled = recorded or (None, 0)
     return Target(
         Place(
             source.base, key, _headers(spec), is_own=source.is_own, verify=not spec.insecure,
             ca_file=str(Path(spec.ca_file).expanduser()) if spec.ca_file else "",
         ), source.model, engines,
-        Hardware(spec.gpus, spec.gpu_type, source.replicas), watch if source.swarm else None,
+        Hardware(spec.gpus, spec.gpu_type, source.replicas), watch if source.swarm else None, sample, sampled,
     )  # fmt: skip
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from remuda.base.errors import InputError, NotFound
 from remuda.base.files import write_atomic
+from remuda.base.plotting import check_plotting
 from remuda.bench import picture
 from remuda.bench.compare import compare, read_floor
 from remuda.bench.graphs import graphs_of
@@ -58,7 +59,7 @@ def write_report(
         InputError: nothing can be grouped by that, or a file cannot be written.
     """
     if png is not None:
-        picture.check_picture()
+        check_plotting("--png")
     points = kept.points()
     if names:
         points = chosen(points, names)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from remuda.base.errors import InputError
 from remuda.base.files import write_atomic
+from remuda.base.plotting import check_plotting
 from remuda.supervise.rehearsal.model import DAY_S, HOUR_S, Hours
 
 if TYPE_CHECKING:
@@ -38,12 +39,7 @@ def check_plot(path: str | Path) -> None:
         raise InputError(
             f"the picture's name must end with {', '.join(ENDINGS)}, not {Path(path).name!r}", where="--plot"
         )
-    try:
-        import matplotlib.figure  # noqa: F401 - asked whether it is there
-    except ImportError as error:
-        raise InputError(
-            "a picture needs matplotlib, which is not installed", hint="pip install 'remuda[plot]'", where="--plot"
-        ) from error
+    check_plotting("--plot")
 
 
 def write_plot(done: Rehearsed, path: str | Path) -> None:

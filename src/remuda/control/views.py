@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict
 from remuda.backends.base import TaskKey
 from remuda.plan.model import Kind
 from remuda.plan.run import MODE, SOURCE
+from remuda.supervise.facts import GPU
 from remuda.supervise.model import LIVE, Phase, Task
 from remuda.supervise.succession import holder
 from remuda.supervise.summary import PAUSED, by_role, current, front_group, summarise
@@ -324,7 +325,7 @@ def run_view(want: Want, tasks: Mapping[TaskKey, Task], phase: str) -> RunView |
 
 def _progress(task: Task) -> dict[str, float]:
     """The script's numbers, `step` and `total` first."""
-    own = {name: number for name, number in task.metrics.items() if not name.startswith("progress_")}
+    own = {name: number for name, number in task.metrics.items() if not name.startswith(("progress_", GPU))}
     known = {name: task.metrics[f"progress_{name}"] for name in ("step", "total") if f"progress_{name}" in task.metrics}
     return {**known, **own}
 

@@ -30,6 +30,7 @@ from remuda.node.process import (
     sweep,
     terminate_strays,
 )
+from remuda.node.recorded import Recorded
 from remuda.node.script import as_file
 from remuda.node.serverlog import ServerLog
 from remuda.node.signals import ENDING, Signals
@@ -80,6 +81,7 @@ class Supervisor:
         self._uplink = Uplink(spec.host_file, self._dir / KEY_FILE, spec.token)
         self._ports = ChildPorts(spec)
         self._cleanup = adopt_orphans()
+        self._recorded = Recorded(spec, self._journal)
         self._child: Child | None = None
         self._child_code: int | None = None
         """Of the child, as long as what it left behind may still end in peace."""
@@ -258,6 +260,7 @@ class Supervisor:
                 return machine.SpawnFailed(reason)
             return machine.CannotStart(codes.CANNOT_START, reason)
         streams.close_writers()
+        self._recorded.starts(self._launch.env)
         self._output = streams
         self._started_at = self._now()
         return machine.Spawned()
@@ -427,6 +430,7 @@ class Supervisor:
             return
         changed, self._told = event != self._told[:3], facts
         self._seq += 1
+        now = self._now()
         report = Report(
             token=self.spec.token,
             attempt=self.spec.attempt,
@@ -444,12 +448,12 @@ class Supervisor:
             reason=reason[:MAX_REASON],
             metrics=numbers,
             ports=self._ports.named,
+            **self._recorded.look(now),
         )
         if changed:
             well = life.state in ("starting", "ready", "stopping", "exited")
             text = f"{life.state}, pid {pid}, restarts {life.restarts}: {reason}"
             self._journal.say("info" if well else "warning", text)
-        now = self._now()
         if to_files or changed:
             self._records.report(report, changed=changed)
             self._whole_at = now + self.spec.report_every_s if self.spec.beat_s else 0.0
@@ -478,16 +482,11 @@ class Supervisor:
         if self._watch is not None:
             self._watch.cancel()
         self._records.exit(record)
+        self._recorded.end()
         if self._watch is not None:
             self._watch.leave()
         self._report(beat=True)
         for log in (*self._logs, *((self._second,) if self._second is not None else ())):
             log.close()
         self._ports.release()
-        end = self._now() + FAREWELL_S
-        while not self._uplink.idle and self._now() < end and self._uplink.socket is not None:
-            poll = select.poll()
-            poll.register(self._uplink.socket, self._uplink.events)
-            poll.poll((end - self._now()) * 1000)
-            self._uplink.advance(self._now())
-        self._uplink.close()
+        self._uplink.finish(FAREWELL_S, self._now)

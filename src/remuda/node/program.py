@@ -35,6 +35,10 @@ def main(arguments: list[str]) -> int:
         from remuda.node.guard import main as guard
 
         return guard(arguments[1:])
+    if arguments[:1] == ["recorder"] and len(arguments) > 1:
+        from remuda.node.recorder import main as recorder
+
+        return recorder(arguments[1:])
     if arguments[:1] == ["member"] and len(arguments) == 2:
         from remuda.node.member import main as member
 

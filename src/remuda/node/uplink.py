@@ -11,6 +11,7 @@ import json
 import select
 import socket
 from pathlib import Path
+from typing import Callable
 
 from remuda.policy.backoff import backoff_s
 from remuda.wire import peer
@@ -78,6 +79,16 @@ class Uplink:
             pass
         except (OSError, ValueError, KeyError, TypeError, OverflowError):
             self._drop(now)
+
+    def finish(self, within_s: float, now: Callable[[], float]) -> None:
+        """Wait until the newest report is sent, or cannot be, and end the line for good."""
+        end = now() + within_s
+        while not self.idle and now() < end and self.socket is not None:
+            poll = select.poll()
+            poll.register(self.socket, self.events)
+            poll.poll((end - now()) * 1000)
+            self.advance(now())
+        self.close()
 
     def close(self) -> None:
         """End the line for good."""

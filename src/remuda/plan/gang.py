@@ -20,7 +20,7 @@ RENDEZVOUS, RUN_ID = "rendezvous", "run_id"
 """Labels of a gang: where its ranks meet, and the name of what they train there."""
 _OF_RUN: Final = (
     "env", "max_retries", "heal_after", "quick_failure", "heartbeat_interval", "heartbeat_grace", "progress_stall",
-    "backoff_base", "backoff_max", "kill_grace", "gpu_check",
+    "backoff_base", "backoff_max", "kill_grace", "gpu_check", "profile",
 )  # fmt: skip
 """Fields that mean for a rank what they mean for a run."""
 _SCRIPTS: Final = frozenset({".py", ".sh"})

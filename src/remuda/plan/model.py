@@ -61,6 +61,7 @@ class Kind(StrEnum):
     DEPLOYMENT = "deployment"
     GANG = "gang"
     JOB = "job"
+    RECORDING = "recording"
 
 
 class Role(StrEnum):
@@ -74,6 +75,7 @@ class Role(StrEnum):
     PREFILL = "prefill"
     DECODE = "decode"
     RANK = "rank"
+    RECORDER = "recorder"
 
     @property
     def serves(self) -> bool:
@@ -317,6 +319,8 @@ class Group(Frozen):
     """None: a task is on one node, or starts its own processes on the others."""
     succession: Succession | None = None
     """None: an allocation that its time limit ends is replaced after its end."""
+    record_interval_s: float = 0.0
+    """Its GPUs are recorded beside each task, so long between two samples. 0: they are not."""
     quorum: int = 0
     """Of a gang: with so many ranks it goes on, degraded, while others come back. 0: with all of them."""
     after: tuple[str, ...] = ()

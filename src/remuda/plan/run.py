@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from remuda.base.errors import InputError
 from remuda.base.ids import slug
-from remuda.base.units import parse_size, show_duration
+from remuda.base.units import parse_interval, parse_size, show_duration
 from remuda.plan.model import (
     Command,
     Failover,
@@ -177,6 +177,7 @@ def script_group(spec: RunSpec, command: Command, pools: Sequence[Pool], now: fl
             warn_signal=warn_signal,
             warn_before_s=warn_before,
         ),
+        record_interval_s=parse_interval(spec.profile or 0),
     )
 
 
@@ -201,7 +202,7 @@ def with_settings(
         "resources": old.resources.model_copy(update=resources),
         "replace": new.replace.model_copy(update={"until": until}),
         "kill_grace_s": new.kill_grace_s, "pools": new.pools, "failover": new.failover, "nodes": new.nodes,
-        "watch": new.watch,
+        "watch": new.watch, "record_interval_s": new.record_interval_s,
     })  # fmt: skip
     place = {key: getattr(spec, key) or "" for key in _PLACE_KEYS & set(keys)} if workload.backend == "slurm" else {}
     kept = {key: value for key, value in {**workload.place, **place}.items() if value != ""}

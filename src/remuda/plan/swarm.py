@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from remuda.base.errors import InputError
+from remuda.base.units import parse_interval
 from remuda.plan.cluster import engine_python, model_needs, replica_resources, router_resources, slurm_place
 from remuda.plan.derive import ENDPOINT_PORT, derive, served_name
 from remuda.plan.engines import engine_of
@@ -151,6 +152,7 @@ def replica_group(spec: SwarmSpec, python: str, listen: Listen | None = None, ru
         silence_s=silence_s(spec),
         scan_log=True,
         metrics_path=engine.metrics_path,
+        record_interval_s=parse_interval(spec.profile or 0),
     )
 
 

@@ -8,10 +8,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from remuda.base.errors import InputError
+from remuda.base.units import is_interval
 from remuda.specs.document import Problem, fail
 from remuda.specs.faults import nearest_key
 from remuda.specs.resolve import Layer, Origin, Source
-from remuda.specs.run import ALIASES, FLAGS, SWITCHES
+from remuda.specs.run import ALIASES, FLAGS, SWITCHES, WITHOUT
 from remuda.specs.sbatch import SbatchLine, take_options
 from remuda.specs.sbatch_options import BUILT_IN
 from remuda.specs.strict import Plain
@@ -133,6 +134,9 @@ def _take_one(found: _Found, words: list[str], where: str) -> tuple[str, str] | 
         _put(found, key, Plain(value) if equals else said, where)
         return None
     if not equals:
+        if key in WITHOUT and (not words or not is_interval(words[0])):
+            _put(found, key, Plain(WITHOUT[key]), where)
+            return None
         if not words or words[0].startswith("--"):
             return f"'--{flag}' needs a value", f"write --{flag}=VALUE"
         value = words.pop(0)

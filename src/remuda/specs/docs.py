@@ -12,7 +12,7 @@ from remuda.base.settings import FROM_HERE, KNOWN, PREFIXES
 from remuda.specs.defaults import OF_RUNS, QUESTIONS
 from remuda.specs.fields import submodels
 from remuda.specs.kinds import KINDS
-from remuda.specs.strict import Json, Seconds, SecretSource, Size, Text, Texts, Words
+from remuda.specs.strict import Interval, Json, Seconds, SecretSource, Size, Text, Texts, Words
 
 if TYPE_CHECKING:
     from pydantic.fields import FieldInfo
@@ -39,6 +39,7 @@ if nobody had said anything»: it hides a value of a lower layer.
 
 - **text** may be written without quotes; `no`, `010` and `1:30` stay what you wrote.
 - **duration**: seconds, or `90s`, `10m`, `1h30m`, `36:00:00`.
+- **how often**: `10Hz`, `100ms`, or a number of milliseconds; `true` is 10 Hz.
 - **words**: text that is split as a shell splits it, or a list that is not split. No shell ever sees them: `$(…)`, `*`
   and `~` arrive as they are.
 - **secret**: `{file: PATH}` or `{env: NAME}`, read when it is used. The value is never written anywhere.
@@ -47,6 +48,7 @@ _NAMES: Final = (
     (Words, "words"),
     (Seconds, "duration"),
     (Size, "size"),
+    (Interval, "how often"),
     (Text, "text"),
     (Texts, "list of text"),
     (Json, "anything"),

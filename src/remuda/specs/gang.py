@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 from pydantic import Field, field_validator, model_validator
 
 from remuda.specs.run import RunName, check_backoff
-from remuda.specs.strict import Env, Seconds, SecretEnv, Strict, Text, Words, contradiction, wrong
+from remuda.specs.strict import Env, Interval, Seconds, SecretEnv, Strict, Text, Words, contradiction, wrong
 
 STORES: Final = ("file", "s3", "gs", "az")
 """Schemes of a rendezvous that every rank reaches."""
@@ -83,6 +83,8 @@ class GangSpec(Strict):
     """Between asking a rank to end and killing it."""
     gpu_check: bool = True
     """Look before the start whether the GPUs work."""
+    profile: Interval = ""
+    """Record what the GPUs of each rank do, beside it, so often: `10Hz`, `100ms`, `true` for 10 Hz. Empty: not."""
 
     @field_validator("rendezvous")
     @classmethod

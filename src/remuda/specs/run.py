@@ -10,7 +10,20 @@ from pydantic import BeforeValidator, Field, WithJsonSchema, field_validator, mo
 
 from remuda.base.errors import InputError
 from remuda.base.units import parse_size
-from remuda.specs.strict import Env, Seconds, SecretEnv, Size, Strict, Text, Texts, Words, contradiction, wrong
+from remuda.specs.strict import (
+    USUAL_INTERVAL,
+    Env,
+    Interval,
+    Seconds,
+    SecretEnv,
+    Size,
+    Strict,
+    Text,
+    Texts,
+    Words,
+    contradiction,
+    wrong,
+)
 from remuda.specs.swarm import Name
 
 
@@ -161,6 +174,8 @@ class RunSpec(Strict):
     """Python 3.9 or newer for remuda's helper on the nodes. Your script uses its own `#!` line."""
     gpu_check: bool = True
     """Look before the start whether the GPUs work; a node whose GPUs do not is avoided."""
+    profile: Interval = ""
+    """Record what its GPUs do, beside it, so often: `10Hz`, `100ms`, `true` for 10 Hz. Empty: not."""
 
     checkpoint_every: Seconds = 1800.0
     """For rehearsals: how often the script saves its state."""
@@ -242,5 +257,7 @@ ALIASES: dict[str, str] = {
     "partition": "partitions", "exclude": "exclude_nodes", "nodelist": "node_list", "chdir": "workdir",
 }  # fmt: skip
 """Other names that are understood, as sbatch has them."""
+WITHOUT: dict[str, str] = {"profile": USUAL_INTERVAL}
+"""Fields whose flag may stand without a value -> what it means then."""
 SWITCHES: frozenset[str] = frozenset(name for name, field in RunSpec.model_fields.items() if field.annotation is bool)
 """Fields that take no value."""

@@ -11,7 +11,7 @@ from pydantic_core import PydanticCustomError
 
 from remuda.base.errors import InputError
 from remuda.base.secrets import SecretRef
-from remuda.base.units import parse_duration, parse_size
+from remuda.base.units import INTERVALS, parse_duration, parse_interval, parse_size, show_interval
 
 _Value = TypeVar("_Value")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -95,6 +95,22 @@ def _as_seconds(value: object) -> object:
     raise wrong("must be a duration", "write seconds, 90s, 1h30m, 2d or 36:00:00")
 
 
+def _as_interval(value: object) -> object:
+    word = str(value).lower()
+    if word in ("true", "false", "", "0"):
+        return USUAL_INTERVAL if word == "true" else ""
+    if not isinstance(value, (str, int, float)):
+        raise wrong("must say how often", INTERVALS)
+    try:
+        return show_interval(parse_interval(value))
+    except InputError as error:
+        raise wrong(f"must say how often, from 100Hz to once a minute, not {str(value)!r}", error.hint) from error
+
+
+USUAL_INTERVAL = "10Hz"
+"""How often GPUs are looked at, where that is not said."""
+
+
 def _as_size(value: object) -> object:
     text = _as_text(value)
     if not isinstance(text, str):
@@ -160,6 +176,11 @@ Seconds = Annotated[
     float, BeforeValidator(_as_seconds), WithJsonSchema({"type": ["number", "string"], "title": "duration"})
 ]
 """Seconds, or a duration like `90s`, `10m`, `1h30m`, `36:00:00`."""
+
+Interval = Annotated[
+    str, BeforeValidator(_as_interval), WithJsonSchema({"type": ["number", "string", "boolean"], "title": "how often"})
+]
+"""How often something is looked at: `10Hz`, `100ms`, a number of milliseconds, or `true` for 10 Hz; empty: never."""
 
 Size = Annotated[str, BeforeValidator(_as_size), WithJsonSchema({"type": ["string", "integer"], "title": "size"})]
 """A size like `16GB`, kept as it was written."""

@@ -11,7 +11,7 @@ from remuda.base.errors import InputError
 from remuda.base.ids import check_name
 from remuda.specs.backend import Backend, LocalBackend, Port, backend_type
 from remuda.specs.bounds import too_many
-from remuda.specs.strict import Env, Seconds, SecretEnv, SecretSource, Strict, Text, Words, wrong
+from remuda.specs.strict import Env, Interval, Seconds, SecretEnv, SecretSource, Strict, Text, Words, wrong
 
 Restarts = Literal["always", "on-failure", "never"]
 LogLevel = Literal["debug", "info", "warning", "error"]
@@ -201,6 +201,8 @@ class SwarmSpec(Strict):
     """What stands before the replicas. One word is its type."""
     watchdog: Watchdog = Watchdog()
     """How replicas are watched and restarted."""
+    profile: Interval = ""
+    """Record what the GPUs of each replica do, beside it, so often: `10Hz`, `100ms`, `true` for 10 Hz. Empty: not."""
     backend: Backend = LocalBackend()
     """Where it runs: `type: local`, `slurm` or `lepton` with the fields of each. One word is its type."""
 

@@ -156,6 +156,8 @@ class EvidenceRow:
     expires_at: float = 0.0
     cluster: str = ""
     """Name of the backend whose node it is."""
+    boot: str = ""
+    """Id of the node's boot in which it was seen; empty where that is not known."""
     id: int = 0
     """Given by the database; ignored when written."""
 

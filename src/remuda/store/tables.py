@@ -22,7 +22,7 @@ from sqlalchemy import (
 if TYPE_CHECKING:
     from sqlalchemy.engine import Dialect
 
-REVISION: Final = "0008"
+REVISION: Final = "0009"
 """Newest migration that this program knows."""
 VERSION_TABLE: Final = "remuda_revision"
 
@@ -210,6 +210,7 @@ NODE_EVIDENCE: Final = Table(
     _words("detail"),
     _time("expires_at"),
     _words("cluster"),
+    _text("boot"),
     Index(None, "node", "at"),
     sqlite_autoincrement=True,
 )

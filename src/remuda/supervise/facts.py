@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from remuda.backends.base import Life, Observed
 from remuda.base.units import show_duration
@@ -12,7 +12,7 @@ from remuda.supervise.ends import after_end, after_never, retry_or_give_up, shor
 from remuda.supervise.model import AVOIDS_ALL, LIVE, RUNNING, Cause, Event, Phase, Task, move
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from remuda.plan.model import Group
     from remuda.supervise.hearing import Silent
@@ -24,6 +24,8 @@ _AGAIN_S = 5.0
 """Before a backend that did not answer is asked for the same submission again."""
 _SURELY_PENDING_S = 60.0
 """A scheduler that does not count requeues is believed that a running task is pending after so long a silence."""
+GPU = "gpu_"
+"""Begins the names of a task's numbers that its recorder tells."""
 _STEP = "progress_step"
 """In the numbers of a report: how far the script says that it is; of a batch job, rows that are done."""
 _NO_REPORT_S = 60.0
@@ -212,7 +214,7 @@ def reported(task: Task, report: Report, now: float, *, since: float = 0.0) -> T
         http_status=report.http_status,
         restarts=report.restarts,
         exit_code=report.exit_code,
-        metrics=report.metrics or task.metrics,
+        metrics=_numbers(task, report),
         loaded_at=max(since, min(report.at, now)) if report.metrics else task.loaded_at,
     )
     task = _progressed(task, report.metrics.get(_STEP, 0.0))
@@ -221,6 +223,28 @@ def reported(task: Task, report: Report, now: float, *, since: float = 0.0) -> T
     if task.phase in RUNNING | {Phase.PENDING} and not task.started_at:
         task = replace(task, started_at=now, never="", pool_nevers=0, may_avoid=AVOIDS_ALL)
     return _by_state(task, report, now)
+
+
+def _numbers(task: Task, report: Report) -> Mapping[str, float]:
+    """What it tells of itself, and under `gpu_…` what its GPUs do together, where they are recorded."""
+    own = report.metrics or task.metrics
+    if not report.gpus and not report.recording:
+        return own
+    return {**{name: own[name] for name in own if not name.startswith(GPU)}, **of_gpus(report.gpus)}
+
+
+def of_gpus(gpus: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    """Figures of several GPUs as one: mean % busy, and the sums of memory in bytes and of power in watts.
+
+    What one of them does not tell is not known of all.
+    """
+    scales = {"busy": 1 / max(1, len(gpus)), "memory": 1.0, "memory_bytes": 1.0, "power": 1e-3}
+    known = {}
+    for name, scale in scales.items():
+        values = [float(gpu[name]) for gpu in gpus if gpu.get(name) is not None]
+        if len(values) == len(gpus):
+            known[f"{GPU}{name}"] = round(sum(values) * scale, 3)
+    return {f"{GPU}count": float(len(gpus)), **known} if gpus else {}
 
 
 def _progressed(task: Task, step: float) -> Task:

@@ -47,6 +47,8 @@ class Evidence:
     token: str = ""
     detail: str = ""
     expires_at: float = 0.0
+    boot: str = ""
+    """Id of the node's boot in which it was seen; empty where that is not known."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,7 @@ from remuda.supervise.decide import KILL_AGAIN_S, Action, Cancel, Note, Submit, 
 from remuda.supervise.ends import end_of, evidence_of
 from remuda.supervise.hearing import Hearing
 from remuda.supervise.model import LIVE, RUNNING, Allocation, Phase, Task, Want
+from remuda.supervise.recordings import Findings
 from remuda.supervise.state import Journal, State, text_of
 from remuda.supervise.submit import Submitter
 from remuda.supervise.timekeeper import Timekeeper
@@ -74,6 +75,7 @@ class Supervisor:
         self._look_next: set[str] = set()
         """Backends that were just told to end something: what had not begun has ended at once."""
         self._hearing = Hearing()
+        self._findings = Findings(journal.evidence)
         self._time = Timekeeper(self._state, self._hearing)
         # Allocations that are to end and did not hear of it yet: asked kindly before they are killed. Those that an
         # earlier host wanted to end may have heard; they are asked again.
@@ -229,6 +231,7 @@ class Supervisor:
         if seen.report is not None and seen.life is not Life.PENDING:
             if seen.report.token == task.token and seen.report.seq > task.seq >= 0:
                 self._hearing.by_file(task.token)
+            changes.evidence += self._findings.of(task, group, seen.report, now, changes.evidence)
             task = facts.reported(task, seen.report, now, since=looked_at)
         silent_s = self._hearing.silence_s(task, seen.requeues, self._time.presence)
         after = facts.observed(task, group, seen, now, silent_s=silent_s)
@@ -237,7 +240,7 @@ class Supervisor:
             self._hearing.forget(task.token)
             changes.allocations.append(end_of(task, after, seen, now))
             if Feature.EXCLUDE_NODES in self.backends[task.backend].features:
-                changes.evidence += evidence_of(task, group, seen, now)
+                changes.evidence += self._findings.at_end(evidence_of(task, group, seen, now), now, changes.evidence)
         elif seen.held:
             self._submitter.hold(after)
         return facts.healed(after, group, now)
@@ -255,6 +258,8 @@ class Supervisor:
                 self._hearing.by_line(report.token)
                 task = self.all[key.workload][key]
                 with self._state.isolate(key.workload, changes):
+                    group = self._state.group_of(task)
+                    changes.evidence += self._findings.of(task, group, report, now, changes.evidence)
                     self._state.put(changes, task, facts.reported(task, report, now, since=now))
         for token, metrics in loads.items():
             key = by_token.get(token)

@@ -178,6 +178,9 @@ class ChildSpec:
     copy_to: str = ""
     """The child's output is written to this file, too."""
 
+    record_interval_s: float = 0.0
+    """What its GPUs do is recorded at this interval, in `recording` in its directory; 0: it is not."""
+
     spread: Spread | None = None
     """The child spans several nodes: `argv` is the server's, on the first of them."""
     guard: Guard | None = None

@@ -10,10 +10,15 @@ import json
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, Union
 
+from remuda.wire.fault import Fault
 from remuda.wire.numbers import floats, is_int, is_number
 
 STATES = ("starting", "ready", "unhealthy", "backoff", "stopping", "exited")
 MAX_LINE_BYTES = 65536
+MAX_FAULTS = 20
+MAX_GPUS = 64
+GPU_FIGURES = ("index", "uuid", "busy", "memory", "memory_bytes", "power", "temperature")
+"""Of a GPU: its place and name in the driver, and as `wire.recording.VALUES` and `Gpu` have them."""
 LOG_SAID = "; log: "
 """In a reason, before the last line of output of a server that loads."""
 
@@ -48,6 +53,15 @@ class Report:
     """How often the scheduler had put the allocation back into its queue when its node program began; -1: not told."""
     metrics: dict[str, float] = field(default_factory=dict)
     """`running`, `waiting` (requests), `prompt_tokens`, `generated_tokens` (totals), where the child tells."""
+    recording: str = ""
+    """Of its GPUs: `recording`, or in a sentence why there is none, and what its user should know; empty: none is asked
+    for."""
+    gpus: list[dict[str, Any]] = field(default_factory=list)
+    """The latest of each GPU that is recorded: `GPU_FIGURES`, each missing or None where it is not known."""
+    faults: list[dict[str, Any]] = field(default_factory=list)
+    """`wire.fault.Fault`s that the recorder saw, oldest first, at most `MAX_FAULTS`. They end nothing."""
+    boot: str = ""
+    """Id of the machine's boot, where its GPUs are recorded."""
 
     ports: dict[str, int] = field(default_factory=dict)
     """Ports that the child asked for by name -> number."""
@@ -74,7 +88,8 @@ class Report:
         wrong = _wrong_field(report)
         if wrong:
             raise ValueError(f"field {wrong!r} of the report has a wrong type or value")
-        return replace(report, at=float(report.at), metrics=floats(report.metrics))
+        metrics, gpus, faults = floats(report.metrics), report.gpus[:MAX_GPUS], report.faults[-MAX_FAULTS:]
+        return replace(report, at=float(report.at), metrics=metrics, gpus=gpus, faults=faults)
 
 
 def without_log(reason: str) -> str:
@@ -150,6 +165,22 @@ def _is_text(value: object) -> bool:
     return True
 
 
+def _is_gpu(value: object) -> bool:
+    if not isinstance(value, dict) or not all(map(_is_text, value)):
+        return False
+    return all(one is None or _is_text(one) or is_number(one) for one in value.values())
+
+
+def _is_fault(value: object) -> bool:
+    if not isinstance(value, dict):
+        return False
+    try:
+        fault = Fault.from_dict(value)
+    except ValueError:
+        return False
+    return all(map(_is_text, (fault.kind, fault.name, fault.line, fault.device))) and is_number(fault.at)
+
+
 def _wrong_field(report: Report) -> str:
     """Name of the first field that JSON filled with something else than promised, empty when all are right."""
     for item in fields(report):
@@ -158,6 +189,8 @@ def _wrong_field(report: Report) -> str:
             good = isinstance(value, dict) and all(_is_text(key) and is_number(value[key]) for key in value)
         elif item.name == "ports":
             good = isinstance(value, dict) and all(_is_text(key) and is_int(value[key]) for key in value)
+        elif item.name in ("gpus", "faults"):
+            good = isinstance(value, list) and all(map(_is_gpu if item.name == "gpus" else _is_fault, value))
         elif item.name == "exit_code":
             good = value is None or is_int(value)
         elif item.name == "at":

@@ -4,20 +4,21 @@ import itertools
 import re
 import sys
 import time
-from html.parser import HTMLParser
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.unit.base.html import Page
 from tests.unit.bench.invented import keep, point
 
+from remuda.base.charts import COLOURS, Chart, Line, Mark, Scale, beside, draw, shape_of, show, spread, ticks
 from remuda.base.errors import InputError
-from remuda.bench.charts import COLOURS, Chart, Line, Mark, Scale, beside, draw, shape_of, show, spread, ticks
+from remuda.base.text import short
 from remuda.bench.cost import Price
 from remuda.bench.graphs import graphs_of
 from remuda.bench.load import Load
 from remuda.bench.measures import DEFINITIONS
 from remuda.bench.report import MOST, page
-from remuda.bench.series import axis_of, middles, pareto, series_of, short
+from remuda.bench.series import axis_of, middles, pareto, series_of
 from remuda.bench.verdict import INVALID, SUSPECT, Check
 from remuda.cli import main
 
@@ -40,50 +41,6 @@ def sweep(
               rate=400.0 * count / (1 + count / 8), gpus=gpus, price=price, **said)
         for count in counts
     ]  # fmt: skip
-
-
-class Page(HTMLParser):
-    """Fails where tags do not close; remembers what a browser would fetch or run."""
-
-    VOID = frozenset({"meta", "br", "circle", "path"})
-
-    def __init__(self, text: str) -> None:
-        super().__init__()
-        self.open: list[str] = []
-        self.tags: list[str] = []
-        self.links: list[str] = []
-        self.handlers: list[str] = []
-        self.words: list[str] = []
-        self.feed(text)
-        self.close()
-        assert self.open == []
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.append(tag)
-        self.links += [
-            value or "" for name, value in attrs if name in ("src", "href", "xlink:href", "srcset", "action")
-        ]
-        self.handlers += [name for name, _ in attrs if name.startswith("on")]
-        if tag not in self.VOID or (tag in ("circle", "path") and not self.is_closed):
-            self.open.append(tag)
-
-    @property
-    def is_closed(self) -> bool:
-        return (self.get_starttag_text() or "").endswith("/>")
-
-    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.append(tag)
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self.open.pop() == tag
-
-    def handle_data(self, data: str) -> None:
-        if not self.open or self.open[-1] not in ("style", "script"):
-            self.words.append(data)
-
-    @property
-    def text(self) -> str:
-        return " ".join(" ".join(self.words).split())
 
 
 def test_a_whole_page() -> None:

@@ -18,6 +18,7 @@ TABLE = {
     Role.DRIVER: "works",
     Role.SCRIPT: "works",
     Role.RANK: "works",
+    Role.RECORDER: "works",
 }
 
 

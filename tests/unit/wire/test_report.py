@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remuda.wire.report import MAX_LINE_BYTES, Key, Malformed, Report, key_for, parse_line
+from remuda.wire.report import MAX_GPUS, MAX_LINE_BYTES, Key, Malformed, Report, key_for, parse_line
 
 REPORT = Report(
     token="t",
@@ -57,6 +57,11 @@ def test_a_report_survives_the_wire() -> None:
         pytest.param(line(metrics=[1]), id="metrics that are no mapping"),
         pytest.param(line(metrics={"running": "2"}), id="metric as text"),
         pytest.param(line(metrics={"running": float("inf")}), id="infinite metric"),
+        pytest.param(line(faults={"kind": "node"}), id="faults that are no list"),
+        pytest.param(line(faults=[{"kind": "unheard of", "name": "x"}]), id="a fault of no kind"),
+        pytest.param(line(faults=[{"kind": "node", "name": 3}]), id="a fault without a name"),
+        pytest.param(line(gpus=[3]), id="a GPU that is a number"),
+        pytest.param(line(gpus=[{"busy": [1]}]), id="a figure that is a list"),
         pytest.param(line(exit_code="0"), id="exit code as text"),
         pytest.param(line(ports={"bootstrap": "8998"}), id="port as text"),
         pytest.param(line(ports=[8998]), id="ports without names"),
@@ -66,6 +71,17 @@ def test_malformed_lines(raw: bytes) -> None:
     found = parse_line(raw)
     assert isinstance(found, Malformed)
     assert found.reason
+
+
+def test_what_a_recorder_saw_travels_along_and_is_bounded() -> None:
+    fault = {"kind": "node", "name": "xid-79", "line": "", "device": "0000:3b:00", "at": 1.0}
+    gpu = {"index": 0, "uuid": "GPU-a", "busy": 99, "power": None}
+    many = [{**fault, "name": f"xid-{number}"} for number in range(30)]
+    found = parse_line(line(recording="recording", gpus=[gpu] * 100, faults=many))
+    assert isinstance(found, Report)
+    assert (found.recording, found.gpus, len(found.faults)) == ("recording", [gpu] * MAX_GPUS, 20)
+    assert found.faults[-1]["name"] == "xid-29"
+    assert (REPORT.recording, REPORT.gpus, REPORT.faults) == ("", [], [])
 
 
 def test_oversized_lines_are_refused() -> None:

@@ -1,8 +1,18 @@
-"""How a report looks: one sheet of style for light and dark, wide and narrow; and the little script of its tips."""
+"""One page that needs nothing else: style for light and dark, wide and narrow, and the script of its tips."""
 
 from __future__ import annotations
 
-from typing import Final
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Final
+
+from remuda import __version__
+from remuda.base.charts import draw, escape
+from remuda.base.text import short
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from remuda.base.charts import Chart
 
 #: Neighbours differ in lightness, not in hue alone. On dark paper the same hues are lighter.
 CSS: Final = """
@@ -42,7 +52,7 @@ svg .tick{font-size:12px;font-variant-numeric:tabular-nums}svg .label{fill:var(-
 svg .name{fill:var(--c);font-weight:600}
 svg .halo{paint-order:stroke;stroke:var(--paper);stroke-width:4px;stroke-linejoin:round;font-size:13.5px}
 .grid{stroke:var(--rule);stroke-width:1}.axis{stroke:var(--soft);stroke-width:1;fill:none;opacity:.7}
-.leader{stroke:var(--soft);stroke-width:.8;opacity:.45;fill:none}
+.heat{fill:var(--s0)}.leader{stroke:var(--soft);stroke-width:.8;opacity:.45;fill:none}
 .line{fill:none;stroke:var(--c);stroke-width:2;stroke-linejoin:round}
 .dashed{stroke-dasharray:5 4;stroke-width:1.6}
 .frontier{fill:none;stroke:var(--front);stroke-width:11;stroke-linejoin:round;stroke-linecap:round}
@@ -84,3 +94,82 @@ tip.style.left=Math.max(6,Math.min(e.clientX+14,innerWidth-w-6))+'px';
 tip.style.top=(e.clientY+h+24>innerHeight?e.clientY-h-12:e.clientY+16)+'px'});
 document.addEventListener('scroll',()=>{tip.hidden=true},{passive:true})})();
 """
+
+
+def document(heading: str, body: Iterable[str], now: float) -> str:
+    """The whole page.
+
+    Args:
+        heading: its title, escaped.
+        body: its parts, as HTML.
+        now: seconds since 1970.
+    """
+    footer = f"<footer>Written by remuda {said(__version__)} on {day(now)}. This page loads nothing.</footer>"
+    return (
+        f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{heading}</title>'
+        f'<meta name="viewport" content="width=device-width,initial-scale=1"><style>{CSS}</style></head>\n'
+        f"<body><main>{''.join(body)}{footer}</main><script>{SCRIPT}</script></body></html>\n"
+    )
+
+
+def said(text: str, length: int = 120) -> str:
+    """What others wrote, cut and escaped."""
+    return escape(short(text, length))
+
+
+def day(at: float) -> str:
+    """The day of a time, in UTC."""
+    return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d")
+
+
+def facts(rows: Iterable[tuple[str, str]]) -> str:
+    """Names and what is known of them (escaped), without those of which nothing is."""
+    return f'<dl class="facts">{"".join(f"<dt>{name}</dt><dd>{text}</dd>" for name, text in rows if text)}</dl>'
+
+
+def tile(what: str, number: str, unit: str, words: str) -> str:
+    """One of the numbers that people ask for first; all but `what` escaped here."""
+    return (
+        f'<li><span class="what">{what}</span><b>{escape(number)} <small>{said(unit)}</small></b>'
+        f"<span>{said(words, 60)}</span></li>"
+    )
+
+
+def tiles(items: Sequence[str]) -> str:
+    """All of them."""
+    return f'<ul class="tiles">{"".join(items)}</ul>' if items else ""
+
+
+def figure(chart: Chart, words: str, size: tuple[int, int], *, with_tips: bool = False, key: str = "") -> str:
+    """A chart for wide and for narrow screens, with what is said of it."""
+    wide = draw(chart, *size, with_tips=with_tips, kind="wide")
+    narrow = draw(chart, 360, 300, with_tips=False, kind="narrow")
+    return (
+        f"<figure><h2>{escape(chart.title)}</h2><figcaption>{said(words, 400)}</figcaption>{key}{wide}{narrow}</figure>"
+    )
+
+
+def table(title: str, columns: Sequence[tuple[str, str]], rows: Iterable[Sequence[str]]) -> str:
+    """A table that scrolls for itself.
+
+    Args:
+        title: above it, escaped.
+        columns: heading as HTML, and class: `l` for words.
+        rows: cells as HTML.
+    """
+    head = "".join(f'<th scope="col" class="{kind[:1]}">{name}</th>' for name, kind in columns)
+    cells = (
+        "".join(f'<td class="{kind}">{cell}</td>' for (_, kind), cell in zip(columns, row, strict=True)) for row in rows
+    )
+    body = "".join(f"<tr>{row}</tr>" for row in cells)
+    return (
+        f'<section><h2>{title}</h2><div class="scroll" tabindex="0" role="region" aria-label="{title}"><table>'
+        f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div></section>"
+    )
+
+
+def words(items: Iterable[tuple[str, str]]) -> str:
+    """What numbers mean."""
+    return (
+        f'<dl class="words">{"".join(f"<dt>{escape(name)}</dt><dd>{escape(text)}</dd>" for name, text in items)}</dl>'
+    )

@@ -59,7 +59,7 @@ class Line:
         name: stands at its end; empty for none.
         number: of its colour and shape.
         path: what is joined by the line; its name stands at the last of them.
-        marks: what is measured.
+        marks: what is measured; without any, the path is.
         is_dashed: the upper percentile of a pair.
     """
 
@@ -68,6 +68,11 @@ class Line:
     path: Sequence[tuple[float, float]]
     marks: Sequence[Mark]
     is_dashed: bool = False
+
+    @property
+    def places(self) -> Sequence[tuple[float, float]]:
+        """What has to be on the paper."""
+        return [(mark.x, mark.y) for mark in self.marks] or self.path
 
 
 @dataclass(frozen=True)
@@ -127,10 +132,9 @@ def draw(chart: Chart, width: int, height: int, *, with_tips: bool = True, kind:
         named = []
     room = min(max((len(line.name) for line in named), default=0), int(width * 0.3 / _LETTER))
     right = width - 14 - (room * _LETTER + 14 if named and not chart.is_named_inside else 0)
-    x = _scale([mark.x for line in chart.lines for mark in line.marks], _LEFT, right, is_log=chart.is_log_x, tight=True)
-    y = _scale(
-        [mark.y for line in chart.lines for mark in line.marks], height - _BOTTOM, _TOP + 16, is_log=chart.is_log_y
-    )
+    places = [place for line in chart.lines for place in line.places]
+    x = _scale([at for at, _ in places], _LEFT, right, is_log=chart.is_log_x, tight=True)
+    y = _scale([at for _, at in places], height - _BOTTOM, _TOP + 16, is_log=chart.is_log_y)
     parts = [
         f'<svg class="chart {kind}" viewBox="0 0 {width} {height}" role="img" aria-label="{escape(chart.title)}">',
         *_axes(chart, x, y, width),

@@ -1,0 +1,65 @@
+"""GPUs as a recorder sees them now, in lines with bars. Pure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from remuda.base.units import show_count, show_counted, show_duration
+from remuda.control.profiler import FRESH_S
+
+if TYPE_CHECKING:
+    from remuda.control.profiler import Live
+
+_BAR: Final = 10
+_BLOCKS: Final = " ▏▎▍▌▋▊▉█"
+_GIB: Final = 1 << 30
+
+
+def bar(share: float, width: int = _BAR) -> str:
+    """A share from 0 to 1 as so many characters, filled to an eighth of one."""
+    eighths = round(min(1.0, max(0.0, share)) * width * 8)
+    full, rest = divmod(eighths, 8)
+    return ("█" * full + (_BLOCKS[rest] if rest else "")).ljust(width)
+
+
+def lines(live: Live, now: float) -> list[str]:
+    """A recording in lines: one for it, and one for each GPU.
+
+    Args:
+        live: as the recorder told last.
+        now: seconds since the epoch.
+    """
+    status = live.status
+    late = now - status.at
+    state = status.state if late < FRESH_S else f"silent for {show_duration(late)}"
+    facts = [state, show_counted(status.rounds, "sample"), f"{status.size_bytes / (1 << 20):.1f} MB"]
+    facts += [f"{show_count(status.missed)} missed"] if status.missed else []
+    facts += [f"{show_count(status.lost)} not written"] if status.lost else []
+    facts += [f"thinned to 1 Hz: {show_counted(status.thinned, 'minute')}"] if status.thinned else []
+    head = [f"{live.name}: {', '.join(facts)}", *([f"  {status.reason}"] if status.reason else [])]
+    return [*head, *(line(gpu, live.users.get(str(gpu.get("uuid")), ())) for gpu in status.gpus)]
+
+
+def line(gpu: dict[str, Any], users: tuple[str, ...] = ()) -> str:
+    """One GPU; what the driver does not tell is `-`."""
+    if gpu.get("gone"):
+        return f"  GPU {gpu['index']}  {gpu['gone']}"
+    busy, used, total = gpu.get("busy"), gpu.get("memory"), gpu.get("memory_bytes") or 0
+    shown = [
+        f"  GPU {gpu['index']}",
+        f"▕{bar((busy or 0) / 100)}▏" + ("   -" if busy is None else f"{busy:3d}%"),
+        f"▕{bar(used / total if used is not None and total else 0)}▏" + _memory(used, total),
+        _number(gpu.get("power"), 1000, "W", 4),
+        _number(gpu.get("temperature"), 1, "°C", 3),
+    ]
+    count = int(gpu.get("processes") or 0)
+    names = ", ".join(users) or (show_counted(count, "process").replace("processs", "processes") if count else "")
+    return "  ".join([*shown, names]).rstrip()
+
+
+def _memory(used: int | None, total: int) -> str:
+    return "      -" if used is None else f"{used / _GIB:5.1f} of {total / _GIB:.0f} GiB"
+
+
+def _number(value: int | None, per: int, unit: str, width: int) -> str:
+    return f"{'-':>{width}} {unit}" if value is None else f"{value / per:{width}.0f} {unit}"

@@ -1,0 +1,64 @@
+"""A recording of this machine's GPUs as a workload: one task, whose child is the recorder. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from remuda.plan.model import Command, Group, Kind, NodeRestart, Replace, Role, Workload
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+RECORDER: Final = "recorder"
+FOLDER, INTERVAL = "folder", "interval"
+"""Labels of a recording: where its spools lie, and seconds between two samples."""
+#: It keeps nothing but files: begun again at once. Ending with code 0 means that there is nothing to record.
+_RESTART: Final = NodeRestart(policy="on-failure", max_restarts=20, backoff_initial_s=0.1, backoff_max_s=5.0)
+_REPLACE: Final = Replace(policy="on-failure", max_failures=20, backoff_initial_s=0.2, backoff_max_s=30.0)
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A recording that is to begin.
+
+    Attributes:
+        name: of it.
+        uid: random, new for every creation.
+        run_dir: absolute directory for what its node program writes.
+        folder: absolute directory for its spools, which stay when the workload is removed.
+        interval_s: between two samples.
+        gpus: indexes or UUIDs; empty: all.
+        python: remuda's own interpreter on this machine.
+        env: what is kept of the user's environment.
+    """
+
+    name: str
+    uid: str
+    run_dir: str
+    folder: str
+    interval_s: float
+    python: str
+    gpus: tuple[str, ...] = ()
+    env: Mapping[str, str] = field(default_factory=dict)
+
+
+def plan_recording(asked: Asked) -> Workload:
+    """Plan it."""
+    argv = [asked.python, "-P", "-m", "remuda.node", "recorder", asked.folder]
+    argv += ["--interval-s", f"{asked.interval_s:g}", "--name", asked.name]
+    argv += ["--gpus", ",".join(asked.gpus)] if asked.gpus else []
+    group = Group(
+        name=RECORDER,
+        role=Role.RECORDER,
+        count=1,
+        command=Command(argv=tuple(argv)),
+        restart=_RESTART,
+        replace=_REPLACE,
+        kill_grace_s=10.0,
+    )
+    return Workload(
+        name=asked.name, kind=Kind.RECORDING, uid=asked.uid, backend="local", groups=(group,),
+        place={"env": dict(asked.env)}, run_dir=asked.run_dir,
+        labels={FOLDER: asked.folder, INTERVAL: f"{asked.interval_s:g}"},
+    )  # fmt: skip

@@ -1,0 +1,120 @@
+"""Recordings as their user has them: begun, seen, killed in the middle, ended, read; on GPUs that are none."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from tests.conftest import until
+
+from remuda.base.errors import NotFound
+from remuda.profile import read
+from remuda.testing.nvml import GIB, Driver
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from tests.conftest import Home
+
+
+@pytest.fixture
+def driver(home: Home) -> Iterator[Driver]:
+    folder = home.root / "driver"
+    folder.mkdir()
+    with Driver(folder, 2) as driver:
+        driver.gpus[0].seed, driver.gpus[0].used = 7, 20 * GIB
+        driver.gpus[1].power = 80_000
+        home.env |= driver.environment
+        yield driver
+
+
+def status(home: Home, name: str) -> dict[str, Any]:
+    told = json.loads(home.run("profiler", "status", "--json").stdout)
+    return next((live for live in told if live["name"] == name), {})
+
+
+def times(folder: Path) -> list[int]:
+    with suppress(NotFound):  # until the first second is written
+        return [int(at) for track in read(folder).tracks if track.gpu.index == 0 for at in track.times]
+    return []
+
+
+def test_a_recording_survives_its_recorder_and_its_host(home: Home, driver: Driver) -> None:
+    folder = home.paths.recordings / "exp1"
+    assert home.run("profiler", "start", "--name", "exp1", "--freq", "50ms").stdout == "exp1\n"
+    driver.gpus[0].runs((os.getpid(), 3 * GIB, 40))
+    until(lambda: len(times(folder)) > 20, "a second is recorded")
+    shown = home.run("profiler", "status").stdout
+    assert shown.startswith("exp1: recording, ")
+    assert "20.0 of 80 GiB" in shown
+    assert "80 W" in shown
+
+    before = status(home, "exp1")
+    os.kill(before["pid"], signal.SIGKILL)
+    until((folder / "001" / "open").exists, "a new recorder goes on")
+    home.kill_host()
+    seen = len(times(folder))
+    until(lambda: len(times(folder)) > seen + 20, "it goes on without a host")
+    assert "exp1" in home.run("list").stderr + home.run("status").stdout, "the next host has it"
+
+    assert home.run("profiler", "start", "--name", "exp1", check=False).returncode != 0
+    assert home.run("profiler", "stop").stdout == "exp1\n"
+    assert driver.machine.lost == 0
+    recorded = times(folder)
+    assert len(recorded) == len(set(recorded)), "doubled"
+    assert sorted(path.name for path in folder.glob("*/open")) == []
+    handed = {one.value for one in driver.handed(gpu=0) if one.what == 1083}
+    (track,) = (track for track in read(folder).tracks if track.gpu.index == 0)
+    energy = [int(value) for value in track.values["energy"]]
+    assert set(energy) <= handed, "a value that nobody said"
+    assert len(energy) == len(set(energy)), "doubled"
+
+    analysis = json.loads(home.run("profiler", "analyze", "exp1", "--json").stdout)
+    assert [gpu["index"] for gpu in analysis["gpus"]] == [0, 1]
+    page = home.root / "out.html"
+    told = home.run("profiler", "analyze", "--data", str(folder / "recording.parquet"), "-p", str(page)).stdout
+    assert "GPU 1 was idle" in told
+    assert page.read_text().startswith("<!doctype html>")
+    trace = home.root / "trace.json"
+    home.run("profiler", "export", "exp1", "--format", "chrome", "-o", str(trace))
+    assert json.loads(trace.read_text())["traceEvents"]
+    (session,) = json.loads(home.run("profiler", "sessions", "--json").stdout)
+    assert (session["name"], session["state"]) == ("exp1", "complete")
+    assert home.run("profiler", "recover").stdout == ""
+
+
+def test_a_run_says_what_its_gpus_did(home: Home, driver: Driver) -> None:
+    script = home.root / "train.sh"
+    script.write_text("#!/bin/bash\n#REMUDA --heartbeat-interval 1s\nuntil [ -e done ]; do sleep 0.1; done\n")
+    driver.xid(1, 79)
+    words = ("--backend", "local", "--gpus", "1", "--no-gpu-check", "--profile", "train.sh")
+    home.run("run", *words, env={"CUDA_VISIBLE_DEVICES": "0,1"})
+    until(lambda: "gpu_power" in home.task("train", "script/0")["metrics"], "its report tells")
+    assert " W" in next(line for line in home.run("status", "train").stdout.splitlines() if line.startswith("GPUs"))
+    driver.xid(0, 79)
+    asked = ("nodes", "history", os.uname().nodename, "--backend", "local", "--json")
+    history = until(lambda: json.loads(home.run(*asked).stdout), "evidence")
+    assert [(item["kind"], item["workload"]) for item in history] == [("xid-79", "train")]
+    assert home.view("train")["phase"] == "RUNNING", "a finding ends nothing"
+    (home.root / "done").touch()
+    until(lambda: home.view("train")["phase"] == "DONE", "it is done")
+    assert "its GPUs:" in home.run("explain", "train").stdout
+    assert "kWh" in home.run("status", "train").stdout
+    rows = json.loads(home.run("profiler", "analyze", "train", "--json").stdout)
+    assert [gpu["index"] for gpu in rows["gpus"]] == [0], "only its own"
+    assert [row["task"] for row in rows["tasks"]] == ["train/script/0"]
+
+
+def test_without_a_driver_there_is_one_sentence(home: Home) -> None:
+    for words in (("profiler", "start", "--name", "x"), ("profiler", "start", "--freq", "often")):
+        refused = home.run(*words, check=False, env={"LD_LIBRARY_PATH": str(home.root)})
+        assert refused.returncode != 0
+        assert refused.stderr.startswith("error: ")
+        assert len(refused.stderr.strip().splitlines()) <= 2
+    assert "no recordings" in home.run("profiler", "sessions").stdout
+    assert "nothing runs" in home.run("status").stdout

@@ -64,7 +64,7 @@ def _metavar(key: str) -> str:
 
 def _completed(args: Sequence[str]) -> Iterator[str]:
     """Words, with a value for a flag that stands without one: what follows it may be the script."""
-    for word, following in zip(args, [*args[1:], ""], strict=True):
+    for word, following in zip(args, [*args, ""][1:], strict=True):
         key = word.removeprefix("--")
         is_bare = word == f"--{key}" and key in WITHOUT and not is_interval(following)
         yield f"{word}={WITHOUT[key]}" if is_bare else word

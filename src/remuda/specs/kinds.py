@@ -74,6 +74,7 @@ def kind_of(resolved: Resolved, expect: str = "") -> DocumentKind:
         origin = resolved.origin(("kind",))
         sentence = f"`kind` must be one of {', '.join(KINDS)}, not {str(said)!r}"
         raise fail([Problem(origin.where, sentence, did_you_mean(str(said), KINDS))])
+    _refuse_recipe(resolved)
     for kind in KINDS.values():
         if kind.is_shape(resolved.data):
             return kind
@@ -86,3 +87,16 @@ def kind_of(resolved: Resolved, expect: str = "") -> DocumentKind:
         where = resolved.origin(()).where
         raise fail([Problem(where, "the document does not say what it is", f"add `kind: {next(iter(KINDS))}`")])
     return KINDS[best]
+
+
+def _refuse_recipe(resolved: Resolved) -> None:
+    """A recipe of srtctl is no document of ours, and would be told of every key that it has.
+
+    Raises:
+        InputError: it is one.
+    """
+    data = resolved.data
+    told = [key for key in ("schema", "base", "roles", "resources") if key in data]
+    if "schema" in told or "base" in told or (isinstance(data.get("model"), dict) and told):
+        where = resolved.key((told[0],)).where
+        raise fail([Problem(where, f"`{told[0]}` makes it a recipe of srtctl", "remuda resolve or apply it")])

@@ -92,7 +92,8 @@ def load_swarm(path: FilePath | str | None, overrides: Sequence[Override] = ()) 
     """
     loaded = load(path, overrides, expect="swarm")
     if not isinstance(loaded.spec, SwarmSpec):
-        hint = f"remuda gang up {loaded.file}" if loaded.kind == "gang" else ""
+        does = {"gang": "remuda gang up", "deployment": "remuda apply"}.get(loaded.kind, "")
+        hint = f"{does} {loaded.file}" if does else ""
         raise InputError(f"is a {loaded.kind}, and a swarm is needed here", hint=hint, where=loaded.file)
     return cast("Loaded[SwarmSpec]", loaded)
 

@@ -114,7 +114,11 @@ def _plan(recipe: Recipe, name: str) -> PlannedDeployment:
     notes = list(recipe.notes)
     if spec.benchmark.type in _LOADS:
         notes.append(f"benchmark {spec.benchmark.type} is not run: once it serves, remuda bench --name {name}")
-    env = {**planning.kept_environment()}
+    images = dict.fromkeys(
+        image for image in (spec.container, *(r.container for r in spec.by_name().values())) if image
+    )
+    notes += [f"container {image} is not used: workers on this machine run by `python`" for image in images]
+    env = planning.kept_environment()
     groups = tuple(
         group.model_copy(update={"command": group.command.model_copy(update={"env": {**env, **group.command.env}})})
         for group in workload.groups

@@ -60,6 +60,11 @@ def test_commands_of_workers(tmp_path: Path) -> None:
     assert (prefill.env["A"], "A" in decode.env) == ("one", False)
 
 
+def test_what_is_not_done_with_a_container_is_said(tmp_path: Path) -> None:
+    planned = plan(tmp_path, RECIPE.replace("name: tiny}", "name: tiny, container: /c.sqsh}"))
+    assert "container /c.sqsh is not used: workers on this machine run by `python`" in planned.notes
+
+
 def test_workers_that_do_both_are_not_apart(tmp_path: Path) -> None:
     text = RECIPE[: RECIPE.index("  prefill")] + "  agg: {workers: 2}\n"
     worker, frontend = plan(tmp_path, text).workload.groups

@@ -80,7 +80,7 @@ _BOTH: Final = (
     _used("container_mounts", "mounts"),
     _used("extra_mount", "mounts", "added to `container_mounts`"),
     _refused("setup_script", "a script that changes the image at the start cannot be run yet: put it into the image"),
-    _ignored("enable_config_dump", "the resolved recipe is always written"),
+    _ignored("enable_config_dump", "`remuda resolve` prints it"),
     _used("health_check.max_attempts"),
     _used("health_check.interval_seconds"),
     _ignored("output", "the directory is chosen with `home_directory`"),

@@ -7,13 +7,14 @@ in the database, so fields are added with defaults and never change meaning.
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from remuda.wire.child import CONTAINER_MARK, FILES_MARK, HOST_MARK, INDEX_MARK, NODE_MARK, PORT_MARK, named_mark
 
 __all__ = [
+    "BOOTSTRAP",
     "CONTAINER_MARK",
     "FILES_MARK",
     "HOST_MARK",
@@ -42,6 +43,8 @@ __all__ = [
 ]
 
 
+BOOTSTRAP: Final = "bootstrap"
+"""Name of the port at which a prefill server hands its cache over."""
 PortName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9]*(_[a-z0-9]+)*$")]
 PortNumber = Annotated[int, Field(ge=0, lt=65536)]
 FileName = Annotated[str, Field(pattern=r"^[\w-][\w.-]*$")]
@@ -76,6 +79,7 @@ class Role(StrEnum):
     DECODE = "decode"
     RANK = "rank"
     RECORDER = "recorder"
+    GATE = "gate"
 
     @property
     def serves(self) -> bool:
@@ -95,7 +99,7 @@ class Role(StrEnum):
     @property
     def works(self) -> bool:
         """It does what the workload is for: it is what a user counts, scales and restarts."""
-        return not self.routes
+        return not self.routes and self is not Role.GATE
 
 
 class Secret(Frozen):
@@ -125,7 +129,9 @@ class Command(Frozen):
     image: str = ""
     """Container image that it runs in, a file or a registry's; its backend starts it there. Empty: none."""
     mounts: tuple[str, ...] = ()
-    """Absolute paths that are in the image what they are outside."""
+    """Absolute paths that are in the image what they are outside, or `OUTSIDE:INSIDE`."""
+    step_args: tuple[str, ...] = ()
+    """More words for the scheduler's own step that starts the image, where one does."""
     workdir: str = ""
     """Where it starts in the image; empty: where the image says."""
 
@@ -279,6 +285,8 @@ class Resources(Frozen):
     threads_per_core: int = 0
     """Hardware threads to use of each core; 0: the scheduler's own."""
     mem_bytes: int = 0
+    whole_nodes: bool = False
+    """All CPUs and all memory of its nodes, which nobody else uses meanwhile."""
     nodes: int = 1
     time_limit_s: float = 0.0
 
@@ -346,6 +354,8 @@ class Endpoint(Frozen):
     """Bearer token that the endpoint asks for."""
     relay: str = ""
     """Name of the group, on the host's machine, that keeps the address while routers come and go; empty: none."""
+    gate: str = ""
+    """Name of the group whose task looks whether it serves indeed, and ends well before it is announced."""
 
 
 class Workload(Frozen):

@@ -8,6 +8,7 @@ import pytest
 
 from remuda.base.errors import InputError
 from remuda.control import deployments
+from remuda.control.settle import is_same
 from remuda.plan import order
 from remuda.plan.model import Kind, Role
 
@@ -41,12 +42,13 @@ def test_groups_of_a_recipe(tmp_path: Path) -> None:
         ("prefill", Role.PREFILL, 2, ()),
         ("decode", Role.DECODE, 3, ()),
         ("frontend", Role.ROUTER, 1, ("prefill", "decode")),
+        ("gate", Role.GATE, 1, ("frontend",)),
     ]
     assert "benchmark sa-bench is not run: once it serves, remuda bench --name apart" in planned.notes
 
 
 def test_commands_of_workers(tmp_path: Path) -> None:
-    prefill, decode, frontend = (group.command for group in plan(tmp_path).workload.groups)
+    prefill, decode, frontend, _ = (group.command for group in plan(tmp_path).workload.groups)
     assert prefill.argv[1:] == (
         "-m", "dynamo.mocker", "--model-path", "/models/tiny", "--model-name", "tiny",
         "--disaggregation-mode", "prefill", "--bootstrap-ports", "__REMUDA_PORT_bootstrap__",
@@ -67,7 +69,7 @@ def test_what_is_not_done_with_a_container_is_said(tmp_path: Path) -> None:
 
 def test_workers_that_do_both_are_not_apart(tmp_path: Path) -> None:
     text = RECIPE[: RECIPE.index("  prefill")] + "  agg: {workers: 2}\n"
-    worker, frontend = plan(tmp_path, text).workload.groups
+    worker, frontend, _ = plan(tmp_path, text).workload.groups
     assert (worker.name, worker.role) == ("agg", Role.REPLICA)
     assert "--disaggregation-mode" not in worker.command.argv
     assert "--enforce-disagg" not in frontend.command.argv
@@ -76,8 +78,14 @@ def test_workers_that_do_both_are_not_apart(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "where", "message"),
     [
-        ("{type: mocker, speedup_ratio: 10}", "sglang", "r.yaml:4", "the engine of prefill is sglang"),
-        ("benchmark:", "frontend: {type: nginx}\nbenchmark:", "r.yaml:8", "one frontend of type dynamo"),
+        ("{type: mocker, speedup_ratio: 10}", "llamacpp", "r.yaml:4", "llamacpp does both in one server"),
+        (
+            "{type: mocker, speedup_ratio: 10}",
+            "{type: vllm, connector: x}",
+            "r.yaml:4",
+            "the connector 'x' is not known",
+        ),
+        ("{type: mocker, speedup_ratio: 10}", "sglang\nfrontend: {type: nginx}", "r.yaml:5", "nginx cannot send to a"),
         ("benchmark:", "services: [{name: x, command: [y]}]\nbenchmark:", "r.yaml:8", "services cannot be started yet"),
         ("args: {block-size: 16}", "args: {model-name: other}", "r.yaml:6", "--model-name is set to 'tiny'"),
     ],
@@ -91,13 +99,21 @@ def test_what_cannot_be_brought_up_yet_is_said_where_it_stands(
     assert where in error.value.where
 
 
-def test_slurm_is_refused_until_it_is_built(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="on this machine only yet"):
-        plan(tmp_path, backend="slurm")
-
-
 def test_one_recipe_is_brought_up(tmp_path: Path) -> None:
     body = "".join(f"  {line}\n" for line in RECIPE.splitlines())
     text = f"base:\n{body}override_a: {{name: a}}\noverride_b: {{name: b}}\n"
     with pytest.raises(InputError, match="holds 2 recipes, and one is brought up"):
         plan(tmp_path, text)
+
+
+def test_a_directory_says_all_and_repeats_it(tmp_path: Path) -> None:
+    planned = plan(tmp_path)
+    folder = planned.record()
+    assert folder.name.startswith("apart_2P_3D_")
+    assert (folder / "recipe.yaml").read_text() == RECIPE
+    assert "dynamo.mocker" in (folder / "commands.txt").read_text()
+    assert f"model.name: 'tiny'  # {tmp_path}/r.yaml:3\n" in (folder / "origins.txt").read_text()
+    assert len(list((folder / "tasks").iterdir())) == 2 + 3 + 1 + 1
+    again = deployments.plan(str(folder / "resolved.yaml"))
+    assert is_same(planned.workload, again.workload)
+    assert again.workload.labels["directory"] != str(folder), "of two within a second one has a number"

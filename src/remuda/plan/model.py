@@ -320,6 +320,8 @@ class Group(Frozen):
     """Type of the backend of its tasks, where it is another than the workload's."""
     scan_log: bool = False
     """For groups with a probe: lines of output that tell of broken hardware speak against the node."""
+    fatal_lines: tuple[str, ...] = ()
+    """With `scan_log`: regular expressions of lines after which a task that is not ready yet never will be."""
     silence_s: float = 0.0
     """A task of which nothing is heard for so long, while others of its backend are, is begun again elsewhere. 0: it is
     not listened for."""

@@ -88,13 +88,15 @@ def test_healthy_workers_that_hand_nothing_over_are_not_announced(
     assert (view["phase"], {task["phase"] for task in view["tasks"]}) == ("FAILED", {"stopped", "failed"})
 
 
-def test_a_worker_that_knows_a_flag_no_more_is_told_with_its_own_words(
-    shared_home: Home, recipe: Callable[..., str]
-) -> None:
-    file = recipe("flag", prefill="{args: {no-such-flag: 1}}", decode="{}")
+def test_a_worker_that_cannot_come_up_is_told_in_its_own_words(shared_home: Home, recipe: Callable[..., str]) -> None:
+    """A flag that its engine knows no more, and an engine that died behind a launcher that lives on."""
     home = shared_home
-    home.start("apply", file, "--backend", "local", "--no-wait").communicate()
-    until(
-        lambda: "unrecognized arguments: --no-such-flag 1" in tasks(home, "flag")["prefill/0"]["reason"], "it says so"
-    )
-    home.run("down", "flag")
+    file = recipe("lame", prefill="{args: {no-such-flag: 1}}", decode="{args: {dies-inside: true}}")
+    home.run("apply", file, "--backend", "local", "--no-wait")
+
+    def says(task: str, text: str) -> bool:
+        return text in tasks(home, "lame")[task]["reason"]
+
+    until(lambda: says("prefill/0", "unrecognized arguments: --no-such-flag 1"), "the flag is named")
+    until(lambda: says("decode/0", "Scheduler hit an exception"), "the line is named")
+    home.run("down", "lame")

@@ -8,6 +8,7 @@ What it does, and where that is known from («facts» are those of SGLang 0.5 an
     what prefill has computed         decode fetches it at the bootstrap port; without it the answer has no token
     several nodes                     rank 0 listens at --dist-init-addr and answers /health once all ranks have called;
                                       another rank calls there, and ends when that line is cut
+    an engine that dies               a line «Scheduler hit an exception», and a launcher that lives on: facts
     sglang:prompt_tokens_total        counts in prefill and in `agg`; untried: whether SGLang's decode counts it, too
 """
 
@@ -44,6 +45,7 @@ def options() -> argparse.Namespace:
     parser.add_argument("--nnodes", type=int, default=1)
     parser.add_argument("--node-rank", type=int, default=0)
     parser.add_argument("--dist-init-addr", default="")
+    parser.add_argument("--dies-inside", action="store_true", help="the stand-in's own: its engine dies, it lives on")
     parser.add_argument("--no-handover", action="store_true", help="the stand-in's own: nothing reaches decode")
     return parser.parse_args()
 
@@ -146,6 +148,8 @@ def main() -> None:
         if given.node_rank:
             meet(given)
         threading.Thread(target=meet, args=(given,), daemon=True).start()
+    elif given.dies_inside:
+        print("[2026-11-25 05:31:43 TP0] Scheduler hit an exception: Traceback", flush=True)
     else:
         ALL_HERE.set()
     ThreadingHTTPServer((given.host, given.port), Handler).serve_forever()

@@ -11,7 +11,7 @@ from remuda.base.errors import InputError
 from remuda.base.units import parse_size
 from remuda.plan.cluster import IN_IMAGE, seconds
 from remuda.plan.deployment.dynamo import environment
-from remuda.plan.deployment.engines import Worker, command_of, render, spread_of
+from remuda.plan.deployment.engines import FATAL, Worker, command_of, render, spread_of
 from remuda.plan.deployment.flags import words
 from remuda.plan.deployment.shape import shape_of
 from remuda.plan.engines.base import secret
@@ -192,6 +192,7 @@ def _workers(spec: DeploymentSpec, name: str, shape: Shape, site: Site, dynamo: 
         silence_s=_silence_s(spec),
         metrics_path=server.metrics,
         scan_log=True,
+        fatal_lines=_fatal_lines(spec, worker.engine.type),
     )
 
 
@@ -311,6 +312,22 @@ def _notes(spec: DeploymentSpec, shapes: Mapping[str, Shape]) -> tuple[str, ...]
         found = dict.fromkeys(image for image in images if image)
         notes += [f"container {image} is not used: workers on this machine run by `python`" for image in found]
     return tuple(notes)
+
+
+def _fatal_lines(spec: DeploymentSpec, engine: str) -> tuple[str, ...]:
+    """Lines that end the wait for a worker: the engine's, and the recipe's.
+
+    Raises:
+        InputError: the recipe's is no regular expression.
+    """
+    check = spec.health_check
+    for pattern in check.extra_fatal_log_patterns:
+        try:
+            re.compile(pattern)
+        except re.error as error:
+            raise InputError(f"{pattern!r} is no regular expression: {error}",
+                             where="health_check.extra_fatal_log_patterns") from error  # fmt: skip
+    return (*(FATAL.get(engine, ()) if check.fatal_log_markers else ()), *check.extra_fatal_log_patterns)
 
 
 def _secrets(spec: DeploymentSpec) -> dict[str, object]:

@@ -37,6 +37,14 @@ _CONNECTORS: Final = {"nixl": "NixlConnector", "lmcache": "LMCacheConnectorV1"}
 _CONFIG: Final = "engine.yaml"
 
 
+FATAL: Final[Mapping[str, tuple[str, ...]]] = {
+    "sglang": ("Scheduler hit an exception", "Received sigquit from a child process", "torch.OutOfMemoryError"),
+    "vllm": ("Engine core initialization failed", "EngineCore failed to start", "torch.OutOfMemoryError"),
+    "trtllm": ("MPI_ABORT was invoked", "Executor creation failed", "torch.OutOfMemoryError"),
+}
+"""Engine -> lines after which its launcher may live on and never serve."""
+
+
 @dataclass(frozen=True)
 class Worker:
     """One worker of a role, before it is rendered.

@@ -11,7 +11,7 @@ from remuda.base.errors import InputError
 from remuda.base.ids import check_name, new_suffix, slug
 from remuda.base.paths import state_paths
 from remuda.base.private import make_private
-from remuda.control import planning, recipes
+from remuda.control import planning, recipechecks, recipes
 from remuda.plan.deployment import FRONTEND, plan_deployment, refuse_what_is_not_built
 from remuda.plan.deployment.flags import words
 from remuda.plan.model import Endpoint
@@ -44,14 +44,10 @@ class PlannedDeployment:
         Raises:
             InputError: there is no such interpreter, or no such model.
         """
-        python, model = Path(self.workload.groups[0].command.argv[0]), self.spec.model.path
-        error = None
+        python = Path(self.workload.groups[0].command.argv[0])
         if not python.is_file():
-            error = InputError(f"there is no interpreter {str(python)!r}", where="python")
-        elif model.startswith("/") and not Path(model).is_dir():
-            error = InputError(f"there is no folder of a model {model!r}", where="model.path")
-        if error is not None:
-            raise _located(self.recipe, error)
+            raise _located(self.recipe, InputError(f"there is no interpreter {str(python)!r}", where="python"))
+        recipechecks.refuse(self.recipe, paths.root)
         make_private(Path(self.workload.labels["discovery"]), below=paths.root)
 
 

@@ -44,9 +44,14 @@ class PlannedDeployment:
         Raises:
             InputError: there is no such interpreter, or no such model.
         """
-        python = Path(self.workload.groups[0].command.argv[0])
+        python, model = Path(self.workload.groups[0].command.argv[0]), self.spec.model.path
+        error = None
         if not python.is_file():
-            raise _located(self.recipe, InputError(f"there is no interpreter {str(python)!r}", where="python"))
+            error = InputError(f"there is no interpreter {str(python)!r}", where="python")
+        elif model.startswith("/") and not Path(model).is_dir():
+            error = InputError(f"there is no folder of a model {model!r}", where="model.path")
+        if error is not None:
+            raise _located(self.recipe, error)
         recipechecks.refuse(self.recipe, paths.root)
         make_private(Path(self.workload.labels["discovery"]), below=paths.root)
 

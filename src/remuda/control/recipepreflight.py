@@ -123,6 +123,8 @@ def _engines(spec: DeploymentSpec, paths: StatePaths) -> list[Finding]:
             why = f"{engine} takes them from a file"
         elif image and not is_local:
             why = f"{engine} is in the container {image}"
+        elif not Path(python).is_file():
+            why = f"there is no interpreter {python!r} on this machine"
         else:
             why = f"{python} does not print those of {argv[2]}"
             findings = check_flags(spec, name, help_text(argv, {**spec.env, **role.env}, paths, _HELP_KEPT_S))
@@ -172,11 +174,14 @@ def on_cluster(spec: DeploymentSpec, cluster: Cluster) -> list[Finding]:
     names = sorted(pool.name for pool in cluster.pools)
     default = next((pool.name for pool in cluster.pools if pool.is_default), "")
     partition = spec.backend.partition or default
-    if partition not in names:
-        hint = did_you_mean(partition, names, f"there are {', '.join(names)}")
-        sentence = f"there is no partition {partition!r} ({hint})" if partition else "Slurm has no default partition"
-        return [Finding(_PARTITION, sentence)]
-    nodes = [node for node in cluster.nodes if partition in node.pools]
+    if not partition:
+        return [Finding(_PARTITION, f"Slurm has no default partition: there are {', '.join(names)}")]
+    asked = partition.split(",")
+    missing = next((one for one in asked if one not in names), None)
+    if missing is not None:
+        hint = did_you_mean(missing, names, f"there are {', '.join(names)}")
+        return [Finding(_PARTITION, f"there is no partition {missing!r} ({hint})")]
+    nodes = [node for node in cluster.nodes if not {*asked}.isdisjoint(node.pools)]
     return [one for name in spec.by_name() for one in _nodes(spec, name, partition, nodes)]
 
 

@@ -181,11 +181,23 @@ slurm: {partition: gpu}
 """
 
 
-def test_a_recipe_for_a_cluster_whose_slurm_is_not_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("more", "setting", "why"),
+    [
+        ("sglang", "name=a", "sglang is in the container image"),
+        ("sglang", "model.container=", "there is no interpreter '/no/python' on this machine"),
+        ("trtllm", "name=a", "trtllm takes them from a file"),
+    ],
+    ids=["image", "interpreter", "file"],
+)
+def test_a_recipe_for_a_cluster_whose_slurm_is_not_here(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, more: str, setting: str, why: str
+) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    seen = look(tmp_path, FIRST + "backend: {sglang_config: {decode: {tp: 16}}}\n", backend="")
+    text = f"{FIRST}python: /no/python\nbackend: {{type: {more}, {more}_config: {{decode: {{tp: 16}}}}}}\n"
+    seen = look(tmp_path, text, backend="", settings=(setting,))
     assert seen.notes == [
-        "r.yaml:8:3: flags of decode are not checked: sglang is in the container image",
+        f"r.yaml:8:3: flags of decode are not checked: {why}",
         "r.yaml: the cluster is not checked: scontrol is not on this machine, or not in PATH",
     ]
 
@@ -197,8 +209,9 @@ NODES = tuple(Node(f"n{number}", "idle", True, ("gpu",), gpus=8, gpu_type="h100"
     ("nodes", "settings", "sentences"),
     [
         pytest.param(NODES, (), [], id="all there"),
+        pytest.param(NODES, ("slurm.partition=cpu,gpu",), [], id="one of two partitions"),
         pytest.param(
-            NODES, ("slurm.partition=gup",),
+            NODES, ("slurm.partition=gpu,gup",),
             ["--set slurm.partition: there is no partition 'gup' (did you mean 'gpu'?)"],
             id="partition",
         ),
@@ -227,7 +240,7 @@ def test_nodes_that_a_cluster_lacks(
 ) -> None:
     (tmp_path / "r.yaml").write_text(FIRST)
     (recipe,) = recipes.resolve("r.yaml", settings)
-    cluster = Cluster(nodes, (PoolInfo("gpu", is_default=True),))
+    cluster = Cluster(nodes, (PoolInfo("gpu", is_default=True), PoolInfo("cpu")))
     problems = [recipechecks.located(recipe, one) for one in on_cluster(recipe.loaded.spec, cluster)]
     assert [f"{one.where}: {one.message}" for one in problems] == sentences
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from itertools import pairwise
 from math import prod
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from remuda.specs.document import Path
 
 _CPU_BLOCK: Final = 32
+_COUNT: Final = re.compile(r"[1-9][0-9]{0,8}")
 _SERVER: Final = {
     "sglang": ("sglang.launch_server", "--help"),
     "vllm": ("vllm.entrypoints.cli.main", "serve", "--help=all"),
@@ -136,7 +138,7 @@ def _roles_agree(spec: DeploymentSpec) -> Iterator[Finding]:
 def _number(spec: DeploymentSpec, name: str, flags: Sequence[str]) -> tuple[int, Path]:
     """A count that a role says, and where; 1 where it says none, or no number."""
     one = said(spec, name, flags)
-    return (int(one.value), one.path) if one and one.value.isdigit() and int(one.value) else (1, ())
+    return (int(one.value), one.path) if one and _COUNT.fullmatch(one.value) else (1, ())
 
 
 def _is_on(spec: DeploymentSpec, name: str, flag: str) -> bool:
@@ -192,7 +194,7 @@ def _block_on_cpu(spec: DeploymentSpec, name: str) -> Iterator[Finding]:
     if spec.engine_of(name).type != "vllm" or gpus_of(spec, name) != 0:
         return
     one = said(spec, name, ("block-size",))
-    if one and one.value.isdigit() and int(one.value) % _CPU_BLOCK:
+    if one and _COUNT.fullmatch(one.value) and int(one.value) % _CPU_BLOCK:
         yield Finding(one.path, f"the block size of {name} is {one.value}: without a GPU, vLLM takes multiples of "
                                 f"{_CPU_BLOCK} only")  # fmt: skip
 

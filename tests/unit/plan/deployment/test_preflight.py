@@ -128,6 +128,7 @@ def test_what_is_a_note(said: DeploymentSpec, sentence: str) -> None:
         pytest.param(spec("vllm", agg={"gpus": 0, "block-size": 64}), id="vLLM without a GPU"),
         pytest.param(spec("vllm", agg={"gpus": 1, "block-size": 16}), id="vLLM with one"),
         pytest.param(spec(agg={"tp": "{tp}", "gpus": 4}), id="no number"),
+        pytest.param(spec(agg={"tp": "9" * 5000, "pp": "²", "dp": 0, "gpus": 4}), id="no number that counts"),
     ],
 )  # fmt: skip
 def test_what_is_good(said: DeploymentSpec) -> None:

@@ -191,7 +191,8 @@ def _parallel(spec: DeploymentSpec, name: str, heads: int) -> Iterator[Finding]:
 
 
 def _block_on_cpu(spec: DeploymentSpec, name: str) -> Iterator[Finding]:
-    if spec.engine_of(name).type != "vllm" or gpus_of(spec, name) != 0:
+    says_cpu = any(key.startswith("VLLM_CPU_") for key in (*spec.env, *spec.by_name()[name].env))
+    if spec.engine_of(name).type != "vllm" or not (says_cpu or gpus_of(spec, name) == 0):
         return
     one = said(spec, name, ("block-size",))
     if one and _COUNT.fullmatch(one.value) and int(one.value) % _CPU_BLOCK:

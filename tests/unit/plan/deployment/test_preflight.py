@@ -84,6 +84,10 @@ def spec(
             spec("vllm", agg={"gpus": 0, "block-size": 16}), "roles.agg.args.block-size",
             "the block size of agg is 16: without a GPU, vLLM takes multiples of 32 only", id="vLLM without a GPU",
         ),
+        pytest.param(
+            spec("vllm", agg={"block-size": 100}, env={"VLLM_CPU_KVCACHE_SPACE": "1"}), "roles.agg.args.block-size",
+            "the block size of agg is 100: without a GPU, vLLM takes multiples of 32 only", id="vLLM on the CPU",
+        ),
     ],
 )  # fmt: skip
 def test_what_fails(said: DeploymentSpec, path: str, sentence: str) -> None:

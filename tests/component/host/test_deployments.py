@@ -24,6 +24,7 @@ STANDINS = Path(__file__).parents[2] / "standins"
 def recipe(shared_home: Home) -> Callable[..., str]:
     def write(name: str, prefill: str = "{}", decode: str = "{workers: 2}") -> str:
         (shared_home.root / "model").mkdir(exist_ok=True)
+        (shared_home.root / "model/config.json").write_text("{}")
         file = shared_home.root / f"{name}.yaml"
         file.write_text(
             f"schema: 2\nname: {name}\nmodel: {{path: {shared_home.root / 'model'}, name: tiny}}\nengine: sglang\n"

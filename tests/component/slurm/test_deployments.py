@@ -52,6 +52,7 @@ def tasks(site: Home) -> dict[str, dict[str, Any]]:
 
 def test_prefill_over_two_nodes_beside_decode_over_two_nodes(site: Home, slurm: SlurmBed) -> None:
     (site.root / "model").mkdir()
+    (site.root / "model/config.json").write_text("{}")
     recipe = site.root / "recipe.yaml"
     recipe.write_text(RECIPE.format(model=site.root / "model", standins=STANDINS))
     try:

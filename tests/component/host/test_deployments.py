@@ -56,7 +56,7 @@ def test_a_recipe_serves_once_its_gate_was_answered(shared_home: Home, recipe: C
     home, file = shared_home, recipe("routed")
     done = home.run("apply", file, "--backend", "local")
     assert "gate/0       done" in done.stderr
-    assert "routed is up: 3 of 3 replicas, model tiny" in done.stderr
+    assert "routed is up: prefill 1/1, decode 2/2, model tiny" in done.stderr
     assert done.stdout.startswith("OPENAI_BASE_URL=http://127.0.0.1:")
     gate = home.run("logs", "routed", "--role", "gate").stdout
     assert "a request was answered with 8 tokens" in gate

@@ -12,6 +12,7 @@ from remuda.base.ids import check_name, new_suffix, slug
 from remuda.base.paths import state_paths
 from remuda.base.private import make_private
 from remuda.control import planning, recipes
+from remuda.control.programs import PACKAGES, located
 from remuda.plan.deployment import FRONTEND, plan_deployment, refuse_what_is_not_built
 from remuda.plan.deployment.flags import words
 from remuda.plan.model import Endpoint
@@ -50,9 +51,17 @@ class PlannedDeployment:
             error = InputError(f"there is no interpreter {str(python)!r}", where="python")
         elif model.startswith("/") and not Path(model).is_dir():
             error = InputError(f"there is no folder of a model {model!r}", where="model.path")
+        elif missing := [name for name in PACKAGES if name in self._started()]:
+            hint = f"install it beside {python}: pip install {PACKAGES[missing[0]]}"
+            error = InputError(f"there is no program {missing[0]} on this machine", hint=hint, where="services")
         if error is not None:
             raise _located(self.recipe, error)
         make_private(Path(self.workload.labels["discovery"]), below=paths.root)
+
+    def _started(self) -> set[str]:
+        """First words of what is started on this machine."""
+        groups = self.workload.groups if self.workload.backend == "local" else ()
+        return {group.command.argv[0] for group in groups}
 
 
 def plan(
@@ -118,6 +127,8 @@ def _plan(recipe: Recipe, name: str) -> PlannedDeployment:
         image for image in (spec.container, *(r.container for r in spec.by_name().values())) if image
     )
     notes += [f"container {image} is not used: workers on this machine run by `python`" for image in images]
+    if workload.backend == "local":
+        workload = located(workload, python)
     env = planning.kept_environment()
     groups = tuple(
         group.model_copy(update={"command": group.command.model_copy(update={"env": {**env, **group.command.env}})})

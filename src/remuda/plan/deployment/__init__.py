@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from remuda.base.errors import InputError
 from remuda.plan.deployment.dynamo import environment, worker_command
+from remuda.plan.deployment.services import addressed, gates, service_groups, terminal
 from remuda.plan.engines.base import secret
 from remuda.plan.model import Endpoint, Group, Kind, Listen, Probe, Replace, Resources, Role, Workload
 from remuda.specs.deployment import MockerEngine
@@ -39,16 +40,12 @@ def refuse_what_is_not_built(spec: DeploymentSpec) -> None:
             )  # fmt: skip
     if spec.frontend.type != "dynamo" or spec.frontend.replicas > 1:
         raise InputError("one frontend of type dynamo can be brought up yet", where="frontend.type")
-    if any(service.enabled for service in spec.services):
-        raise InputError("services cannot be started yet", hint="set `enabled: false`", where="services")
-    if spec.dynamo.discovery == "etcd" or spec.dynamo.request_plane != "tcp" or spec.dynamo.event_plane == "nats":
-        raise InputError("etcd and NATS cannot be started yet", hint="leave `dynamo` out", where="dynamo")
 
 
 def plan_deployment(
     spec: DeploymentSpec, front: Group, *, name: str, uid: str, run_dir: str, python: str, spec_file: str = ""
 ) -> Workload:
-    """Plan a deployment: a group for each role, and the frontend after them.
+    """Plan a deployment: a group for each role, the frontend after them, and the services that they need.
 
     Args:
         spec: as loaded, with the names of models and images resolved.
@@ -71,12 +68,15 @@ def plan_deployment(
         update={"env": {**environment(spec, discovery), **spec.env, **spec.frontend.env}, "secret_env": _secrets(spec)}
     )
     front = front.model_copy(update={"command": command, "listen": listen, "after": tuple(one.name for one in workers)})
+    services = service_groups(spec, run_dir, uid, frontend=front.name)
+    workers = tuple(one.model_copy(update={"after": gates(spec)}) for one in workers)
     return Workload(
         name=name,
         kind=Kind.DEPLOYMENT,
         uid=uid,
         backend=spec.backend.type,
-        groups=(*workers, front),
+        groups=addressed(spec, (*workers, front, *services)),
+        ends_with=terminal(spec),
         endpoint=Endpoint(
             host=spec.frontend.host, port=listen.port, router=front.name, model=spec.model.name or "", ready="all",
             wait_s=_wait_s(spec),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from remuda.plan.deployment.flags import merged, words
+from remuda.plan.deployment.services import service_env
 from remuda.plan.model import HOST_MARK, PORT_MARK, Command, named_mark
 
 if TYPE_CHECKING:
@@ -27,11 +28,13 @@ def environment(spec: DeploymentSpec, discovery: str) -> dict[str, str]:
         spec: of the deployment.
         discovery: folder that all of them see; its own, or workers of another deployment would be asked, too.
     """
+    by_file = {"DYN_DISCOVERY_BACKEND": "file", "DYN_FILE_KV": discovery}
+    found_by = service_env(spec)
     found = {
-        "DYN_DISCOVERY_BACKEND": "file",
-        "DYN_FILE_KV": discovery,
+        **({} if "DYN_DISCOVERY_BACKEND" in found_by else by_file),
         "DYN_REQUEST_PLANE": spec.dynamo.request_plane,
         "DYN_EVENT_PLANE": spec.dynamo.event_plane or "zmq",
+        **found_by,
     }
     if spec.backend.type == "local":
         found |= dict.fromkeys(_HERE, "127.0.0.1")

@@ -11,13 +11,18 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 
-def words(flags: Mapping[str, Any]) -> tuple[str, ...]:
-    """`--flag value` for each flag: true is the flag alone, false and null are nothing, a list is all after it."""
+def words(flags: Mapping[str, Any], *, as_written: bool = False) -> tuple[str, ...]:
+    """`--flag value` for each flag: true is the flag alone, false and null are nothing, a list is all after it.
+
+    Args:
+        flags: name, with `-` or `_` -> value.
+        as_written: for programs whose flags have `_`.
+    """
     out: list[str] = []
     for name, value in flags.items():
         if value is None or value is False:
             continue
-        out.append(dashed(name))
+        out.append(f"--{name.lstrip('-')}" if as_written else dashed(name))
         if value is True:
             continue
         items = value if isinstance(value, (list, tuple)) else [value]

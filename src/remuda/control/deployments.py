@@ -124,7 +124,13 @@ def _plan(recipe: Recipe, name: str) -> PlannedDeployment:
     if spec.benchmark.type in _LOADS:
         notes.append(f"benchmark {spec.benchmark.type} is not run: once it serves, remuda bench --name {name}")
     images = dict.fromkeys(
-        image for image in (spec.container, *(r.container for r in spec.by_name().values())) if image
+        image
+        for image in (
+            spec.container,
+            *(role.container for role in spec.by_name().values()),
+            *(service.container for service in spec.services if service.enabled),
+        )
+        if image
     )
     notes += [f"container {image} is not used: workers on this machine run by `python`" for image in images]
     if workload.backend == "local":

@@ -19,6 +19,7 @@ TABLE = {
     Role.SCRIPT: "works",
     Role.RANK: "works",
     Role.RECORDER: "works",
+    Role.SERVICE: "works",
 }
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from remuda.base.errors import InputError
 from remuda.plan.deployment.flags import words
+from remuda.plan.engines.base import secret
 from remuda.plan.model import (
     ADDRESS,
     FILES_MARK,
@@ -163,7 +164,12 @@ def _command(spec: DeploymentSpec, service: Service, run_dir: str, uid: str) -> 
     image = "" if spec.backend.type == "local" else service.container or spec.container or ""
     return Command(
         argv=tuple(map(filled, (*argv, *words(service.args, as_written=True)))),
-        env={name: filled(text) for name, text in {**spec.env, **service.env}.items()},
+        env={
+            # What everything is told, but not where services are: they would wait for each other, and for themselves.
+            **{name: text for name, text in spec.env.items() if not _WORD.search(text)},
+            **{name: filled(text) for name, text in service.env.items()},
+        },
+        secret_env={name: secret(source) for name, source in spec.secret_env.items()} if service.command else {},
         files=files,
         image=image,
         mounts=(run_dir,) if image else (),
@@ -189,7 +195,8 @@ def _start(spec: DeploymentSpec, service: Service, data: str) -> tuple[tuple[str
         return ("nats-server", "-a", HOST_MARK, "-p", PORT_MARK, "-js", "-sd", data, *config), files
     if service.type == "mooncake-master":
         return (
-            "mooncake_master", f"--rpc_port={PORT_MARK}", f"--metrics_port={named_mark('metrics')}",
+            "mooncake_master", f"--rpc_address={HOST_MARK}", f"--rpc_port={PORT_MARK}",
+            f"--metrics_host={HOST_MARK}", f"--metrics_port={named_mark('metrics')}",
             "--enable_http_metadata_server=true", f"--http_metadata_server_host={HOST_MARK}",
             f"--http_metadata_server_port={named_mark('metadata')}",
         ), {}  # fmt: skip

@@ -78,6 +78,17 @@ def test_how_etcd_and_nats_are_started() -> None:
     assert [one.listen and one.listen.fixed for one in (etcd, nats)] == [False, False]
 
 
+def test_how_mooncake_is_started() -> None:
+    (master,) = groups({"name": "m", "type": "mooncake-master", "args": {"eviction_ratio": 0.1}})
+    assert master.command.argv == (
+        "mooncake_master", "--rpc_address=__REMUDA_HOST__", "--rpc_port=__REMUDA_PORT__",
+        "--metrics_host=__REMUDA_HOST__", "--metrics_port=__REMUDA_PORT_metrics__",
+        "--enable_http_metadata_server=true", "--http_metadata_server_host=__REMUDA_HOST__",
+        "--http_metadata_server_port=__REMUDA_PORT_metadata__", "--eviction_ratio", "0.1",
+    )  # fmt: skip
+    assert (master.listen and master.listen.port, master.probe and master.probe.path) == (50051, "")
+
+
 def test_in_an_image_its_programs_are_used_and_the_run_directory_is_seen() -> None:
     (etcd,) = groups(dynamo={"discovery": "etcd"}, **SLURM)
     assert (etcd.command.image, etcd.command.mounts) == ("/d.sqsh", ("/run",))
@@ -167,6 +178,13 @@ def test_an_address_is_told_and_waited_for(mine: dict[str, Any], value: str, aft
 def test_an_address_that_nobody_has(mine: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match=message):
         told("{address:mine}", mine)
+
+
+def test_an_address_in_the_environment_of_everything_is_told_to_workers_alone() -> None:
+    (group,) = groups(MINE, env={"AT": "{address:mine}", "B": "{port}"}, secret_env={"KEY": {"file": "/k"}})
+    assert (group.command.env, list(group.command.secret_env)) == ({"B": "{port}"}, ["KEY"])
+    (etcd,) = groups(dynamo={"discovery": "etcd"}, secret_env={"KEY": {"file": "/k"}})
+    assert etcd.command.secret_env == {}, "which needs none"
 
 
 def test_other_braces_stay() -> None:

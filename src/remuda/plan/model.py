@@ -89,7 +89,6 @@ class Role(StrEnum):
     RANK = "rank"
     RECORDER = "recorder"
     SERVICE = "service"
-    """Others find each other by it, or keep something there: no request of a client comes to it."""
 
     @property
     def serves(self) -> bool:
@@ -105,6 +104,11 @@ class Role(StrEnum):
     def routes(self) -> bool:
         """It passes requests on to others."""
         return self in (Role.ROUTER, Role.RELAY)
+
+    @property
+    def stays(self) -> bool:
+        """Others of its workload are told its address, so it comes back there; no client asks it."""
+        return self is Role.SERVICE
 
     @property
     def works(self) -> bool:

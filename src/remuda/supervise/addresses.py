@@ -5,11 +5,12 @@ One that comes back elsewhere all the same, on another node, has others begun ag
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from remuda.base.errors import RemudaError
-from remuda.plan.model import ADDRESS, Group, Role
+from remuda.plan.model import ADDRESS, Group
 from remuda.supervise.model import LIVE, Cause, Phase, Task
 
 if TYPE_CHECKING:
@@ -45,8 +46,10 @@ def told(group: Group, tasks: Mapping[TaskKey, Task]) -> Group:
     }
     if missing := sorted(name for name, address in known.items() if not address):
         raise NotYet(f"waits for the address of {', '.join(missing)}")
-    text = ADDRESS.sub(lambda mark: known[mark[1]], group.model_dump_json()) if known else ""
-    return Group.model_validate_json(text) if text else group
+    if not known:
+        return group
+    text = ADDRESS.sub(lambda mark: json.dumps(known[mark[1]])[1:-1], group.model_dump_json())
+    return Group.model_validate_json(text)
 
 
 def kept(group: Group, task: Task) -> Group:
@@ -69,7 +72,7 @@ def misled(workload: Workload, before: Task, after: Task, tasks: Iterable[Task])
     if not before.url or not after.url or before.url == after.url:
         return []
     name = after.key.group
-    if workload.group(name).role is not Role.SERVICE:
+    if not workload.group(name).role.stays:
         return []
     groups = {group.name for group in workload.groups if name in named(group)}
     why = f"{name} has another address: it was {_address(before)}, and is {_address(after)}"

@@ -63,7 +63,7 @@ def after_end(task: Task, group: Group, seen: Observed, now: float) -> Task:
 
 def kept_url(task: Task, group: Group) -> str:
     """Of an allocation that is no more: others were told where a service is, so it is to come back there."""
-    return task.url if group.role is Role.SERVICE else ""
+    return task.url if group.role.stays else ""
 
 
 def _last_numbers(task: Task, group: Group, seen: Observed) -> Mapping[str, float]:
@@ -145,7 +145,7 @@ def _after_failure(
     has_run_long = ran_s >= rule.backoff_max_s > 0
     if healthy_since > 0 and now - healthy_since >= rule.heal_after_s:
         task = replace(task, failures=0, quick_failures=0, pool_failures=0)
-    is_server = group.role.serves or group.role.routes or group.role is Role.SERVICE
+    is_server = group.role.serves or group.role.routes or group.role.stays
     counts = verdict.counts and not (is_server and verdict.cause in _NO_FAULT_OF_SERVER)
     task = replace(
         task,

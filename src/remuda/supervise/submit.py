@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 from remuda.backends.base import Backend, Handle, Rendered, Request
 from remuda.base.errors import BackendUnreachable, Impossible, RemudaError
-from remuda.plan.model import Role
 from remuda.supervise import addresses, facts
 from remuda.supervise.avoid import Advice
 from remuda.supervise.changes import Changes
@@ -162,9 +161,9 @@ class Submitter:
         workload = self._state.wants[task.key.workload].workload
         group = workload.group(task.key.group)
         try:
-            if any(one.role is Role.SERVICE for one in workload.groups):
+            if any(one.role.stays for one in workload.groups):
                 group = addresses.told(group, self._state.all[workload.name])
-                group = addresses.kept(group, task) if group.role is Role.SERVICE else group
+                group = addresses.kept(group, task) if group.role.stays else group
             request = Request(
                 task.key,
                 task.attempt,

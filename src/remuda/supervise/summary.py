@@ -6,14 +6,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from remuda.backends.base import TaskKey
-from remuda.plan.model import Kind, Role
+from remuda.plan.model import Kind
 from remuda.supervise import rules, succession
 from remuda.supervise.model import GIVEN_UP, LIVE, TAKEN_DOWN, TIME_OVER, Cause, Phase, Task, Want
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from remuda.plan.model import Group, Workload
+    from remuda.plan.model import Group, Role, Workload
 
 PAUSED = "paused: what runs keeps running, nothing is restarted until `remuda unpause`"
 UP = frozenset({"RUNNING", "DEGRADED"})
@@ -103,7 +103,7 @@ def _failure(want: Want, mine: list[Task], fronts: list[Task], wanted: int) -> s
 def _lost_service(want: Want, tasks: Mapping[TaskKey, Task]) -> Task | None:
     """A service that others come after and that is not ready: what is up may serve on, but nobody new finds it."""
     awaited = {name for group in want.workload.groups for name in group.after}
-    services = [group for group in want.workload.groups if group.role is Role.SERVICE and group.name in awaited]
+    services = [group for group in want.workload.groups if group.role.stays and group.name in awaited]
     mine = (_foremost(want, tasks, group) for group in services)
     return next((task for task in mine if task.phase not in (Phase.READY, Phase.DONE)), None)
 

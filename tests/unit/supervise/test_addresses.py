@@ -38,6 +38,8 @@ def test_an_address_is_told_wherever_it_stands() -> None:
     assert made.spread is not None
     assert made.spread.member == ("m", "n1:2379")
     assert addresses.told(SERVICE, {}) is SERVICE
+    odd = addresses.told(worker(), {key(0, "etcd"): service(url='http://a","b":"c')})
+    assert odd.command.env == {"ETCD_ENDPOINTS": 'http://a","b":"c'}, "whatever a node says is one word"
 
 
 @pytest.mark.parametrize(

@@ -264,7 +264,7 @@ def addressed(spec: DeploymentSpec, groups: Sequence[Group]) -> tuple[Group, ...
         one.name: one.external.rpartition("://")[2] for one in services(spec) if one.external is not None
     }
     known |= {group.name: address_mark(group.name) for group in groups
-              if group.role is Role.SERVICE and group.listen is not None}  # fmt: skip
+              if group.role.stays and group.listen is not None}  # fmt: skip
     return tuple(_with_addresses(group, known) for group in groups)
 
 

@@ -50,6 +50,7 @@ def apply(  # noqa: PLR0913
         target, settings, unset, name=name, backend=backend or "", cluster_file=cluster_file
     )  # fmt: skip
     bring(planned, dry_run=dry_run, wait=wait, as_json=as_json)
+    say(f"written to {planned.record()}" if dry_run else f"files: {planned.workload.labels['directory']}")
 
 
 @click.command(

@@ -70,15 +70,28 @@ def check_files(spec: SwarmSpec, needs: dict[str, str], root: Path) -> None:
     Raises:
         InputError: something is surely not there; `where` is the field.
     """
-    for path, what in needs.items():
-        if not Path(path).exists() and is_shared(Path(path), root):
-            raise InputError(f"there is no {what} {path!r}", where=what)
+    check_needs(needs, root)
     backend = spec.backend
     if isinstance(backend, SlurmBackend) and backend.venv_path and not spec.image:
         python = Path(backend.venv_path) / "bin" / "python"
         if not python.exists() and is_shared(python, root):
             raise InputError(f"{backend.venv_path!r} is no virtual environment: there is no {str(python)!r}",
                              where="backend.venv_path")  # fmt: skip
+
+
+def check_needs(needs: dict[str, str], root: Path) -> None:
+    """Look for files, where this machine sees the same as the nodes.
+
+    Args:
+        needs: absolute path -> what it is.
+        root: state directory, which nodes see, too.
+
+    Raises:
+        InputError: one is surely not there.
+    """
+    for path, what in needs.items():
+        if not Path(path).exists() and is_shared(Path(path), root):
+            raise InputError(f"there is no {what} {path!r}", where=what)
 
 
 def is_shared(path: Path, root: Path) -> bool:

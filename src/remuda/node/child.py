@@ -364,7 +364,8 @@ class Supervisor:
         self._journal.say("debug", f"probe: {error or fetch.status}")
         if not error and self._server is not None:
             self._server.answered(self._now())
-        self._handle(machine.Probed(fetch.status, error))
+        dead = f"printed «{self._server.fatal}»" if error and self._server is not None and self._server.fatal else ""
+        self._handle(machine.Probed(fetch.status, dead or error, bool(dead)))
         if error:
             self._end_if_broken(ill=True)
 

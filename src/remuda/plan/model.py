@@ -7,7 +7,7 @@ in the database, so fields are added with defaults and never change meaning.
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -25,6 +25,7 @@ from remuda.wire.child import (
 
 __all__ = [
     "ADDRESS",
+    "BOOTSTRAP",
     "CONTAINER_MARK",
     "FILES_MARK",
     "HOST_MARK",
@@ -54,6 +55,8 @@ __all__ = [
 ]
 
 
+BOOTSTRAP: Final = "bootstrap"
+"""Name of the port at which a prefill server hands its cache over."""
 PortName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9]*(_[a-z0-9]+)*$")]
 PortNumber = Annotated[int, Field(ge=0, lt=65536)]
 FileName = Annotated[str, Field(pattern=r"^[\w-][\w.-]*$")]
@@ -89,6 +92,7 @@ class Role(StrEnum):
     RANK = "rank"
     RECORDER = "recorder"
     SERVICE = "service"
+    GATE = "gate"
 
     @property
     def serves(self) -> bool:
@@ -113,7 +117,7 @@ class Role(StrEnum):
     @property
     def works(self) -> bool:
         """It does what the workload is for: it is what a user counts, scales and restarts."""
-        return not self.routes
+        return not self.routes and self is not Role.GATE
 
 
 class Secret(Frozen):
@@ -144,7 +148,9 @@ class Command(Frozen):
     image: str = ""
     """Container image that it runs in, a file or a registry's; its backend starts it there. Empty: none."""
     mounts: tuple[str, ...] = ()
-    """Absolute paths that are in the image what they are outside."""
+    """Absolute paths that are in the image what they are outside, or `OUTSIDE:INSIDE`."""
+    step_args: tuple[str, ...] = ()
+    """More words for the scheduler's own step that starts the image, where one does."""
     workdir: str = ""
     """Where it starts in the image; empty: where the image says."""
 
@@ -299,6 +305,8 @@ class Resources(Frozen):
     threads_per_core: int = 0
     """Hardware threads to use of each core; 0: the scheduler's own."""
     mem_bytes: int = 0
+    whole_nodes: bool = False
+    """All CPUs and all memory of its nodes, which nobody else uses meanwhile."""
     nodes: int = 1
     time_limit_s: float = 0.0
 
@@ -332,6 +340,8 @@ class Group(Frozen):
     """Type of the backend of its tasks, where it is another than the workload's."""
     scan_log: bool = False
     """For groups with a probe: lines of output that tell of broken hardware speak against the node."""
+    fatal_lines: tuple[str, ...] = ()
+    """With `scan_log`: regular expressions of lines after which a task that is not ready yet never will be."""
     silence_s: float = 0.0
     """A task of which nothing is heard for so long, while others of its backend are, is begun again elsewhere. 0: it is
     not listened for."""
@@ -366,6 +376,8 @@ class Endpoint(Frozen):
     """Bearer token that the endpoint asks for."""
     relay: str = ""
     """Name of the group, on the host's machine, that keeps the address while routers come and go; empty: none."""
+    gate: str = ""
+    """Name of the group whose task looks whether it serves indeed, and ends well before it is announced."""
 
 
 class Workload(Frozen):

@@ -68,7 +68,7 @@ def summarise(want: Want, tasks: Mapping[TaskKey, Task]) -> Summary:
         return going
     by_role = _counted(want, serving, tasks).values()
     enough = ready >= wanted or (is_first_enough(want) and all(one or not all_ for one, all_ in by_role))
-    unready = next((front for front in fronts if front.phase is not Phase.READY), None)
+    unready = next((front for front in fronts if not _is_passed(want, front)), None)
     if enough and unready is None and ready:
         missed = [*mine, lost] if lost is not None else mine
         is_whole = ready >= wanted and lost is None
@@ -202,10 +202,17 @@ def current(want: Want, tasks: Mapping[TaskKey, Task]) -> dict[TaskKey, Task]:
 
 
 def _fronts(want: Want, tasks: Mapping[TaskKey, Task]) -> list[Task]:
-    """What stands before the replicas: the router, and the relay where there is one."""
+    """What stands before the replicas: the router, the relay where there is one, and the gate that looks once."""
     endpoint = want.workload.endpoint
-    names = [name for name in (endpoint.router, endpoint.relay) if name] if endpoint else []
+    names = [name for name in (endpoint.router, endpoint.relay, endpoint.gate) if name] if endpoint else []
     return [_foremost(want, tasks, want.workload.group(name)) for name in names]
+
+
+def _is_passed(want: Want, front: Task) -> bool:
+    """Whether one that stands before the replicas is ready; the gate has to end well."""
+    endpoint = want.workload.endpoint
+    is_gate = endpoint is not None and front.key.group == endpoint.gate
+    return front.phase is (Phase.DONE if is_gate else Phase.READY)
 
 
 def _foremost(want: Want, tasks: Mapping[TaskKey, Task], group: Group) -> Task:

@@ -171,6 +171,8 @@ class ChildSpec:
     """Prometheus text of the child, e.g. `/metrics`; its running, waiting and token counts are reported."""
     scan_log: bool = False
     """For servers: look for lines that tell of broken hardware."""
+    fatal_lines: list[str] = field(default_factory=list)
+    """With `scan_log`: regular expressions of lines after which a server that is not ready yet never will be."""
     watch: RunWatch | None = None
     """For scripts: heartbeat, GPU check, log scan, progress."""
     fence_file: str = ""

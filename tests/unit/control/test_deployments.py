@@ -8,8 +8,10 @@ import pytest
 
 from remuda.base.errors import InputError
 from remuda.base.paths import StatePaths
-from remuda.control import deployments
+from remuda.control import deployments, recipes
+from remuda.control.settle import is_same
 from remuda.plan import order
+from remuda.plan.deployment import Site, plan_deployment
 from remuda.plan.model import Kind, Role
 
 if TYPE_CHECKING:
@@ -42,12 +44,13 @@ def test_groups_of_a_recipe(tmp_path: Path) -> None:
         ("prefill", Role.PREFILL, 2, ()),
         ("decode", Role.DECODE, 3, ()),
         ("frontend", Role.ROUTER, 1, ("prefill", "decode")),
+        ("gate", Role.GATE, 1, ("frontend",)),
     ]
     assert "benchmark sa-bench is not run: once it serves, remuda bench --name apart" in planned.notes
 
 
 def test_commands_of_workers(tmp_path: Path) -> None:
-    prefill, decode, frontend = (group.command for group in plan(tmp_path).workload.groups)
+    prefill, decode, frontend, _ = (group.command for group in plan(tmp_path).workload.groups)
     assert prefill.argv[1:] == (
         "-m", "dynamo.mocker", "--model-path", "/models/tiny", "--model-name", "tiny",
         "--disaggregation-mode", "prefill", "--bootstrap-ports", "__REMUDA_PORT_bootstrap__",
@@ -68,7 +71,7 @@ def test_what_is_not_done_with_a_container_is_said(tmp_path: Path) -> None:
 
 def test_workers_that_do_both_are_not_apart(tmp_path: Path) -> None:
     text = RECIPE[: RECIPE.index("  prefill")] + "  agg: {workers: 2}\n"
-    worker, frontend = plan(tmp_path, text).workload.groups
+    worker, frontend, _ = plan(tmp_path, text).workload.groups
     assert (worker.name, worker.role) == ("agg", Role.REPLICA)
     assert "--disaggregation-mode" not in worker.command.argv
     assert "--enforce-disagg" not in frontend.command.argv
@@ -77,8 +80,14 @@ def test_workers_that_do_both_are_not_apart(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "where", "message"),
     [
-        ("{type: mocker, speedup_ratio: 10}", "sglang", "r.yaml:4", "the engine of prefill is sglang"),
-        ("benchmark:", "frontend: {type: nginx}\nbenchmark:", "r.yaml:8", "one frontend of type dynamo"),
+        ("{type: mocker, speedup_ratio: 10}", "llamacpp", "r.yaml:4", "llamacpp does both in one server"),
+        (
+            "{type: mocker, speedup_ratio: 10}",
+            "{type: vllm, connector: x}",
+            "r.yaml:4",
+            "the connector 'x' is not known",
+        ),
+        ("{type: mocker, speedup_ratio: 10}", "sglang\nfrontend: {type: nginx}", "r.yaml:5", "nginx cannot send to a"),
         ("benchmark:", "services: [{name: x, type: ray}]\nbenchmark:", "r.yaml:8", "a service of type ray is started"),
         ("args: {block-size: 16}", "args: {model-name: other}", "r.yaml:6", "--model-name is set to 'tiny'"),
     ],
@@ -99,7 +108,8 @@ def test_services_come_first_and_workers_are_told_where_they_are(tmp_path: Path)
     order.check(workload)
     assert {group.name: group.after for group in workload.groups} == {
         "prefill": ("etcd", "nats", "mine"), "decode": ("etcd", "nats", "mine"),
-        "frontend": ("prefill", "decode", "etcd", "nats"), "etcd": (), "nats": (), "mine": ("etcd", "nats"),
+        "frontend": ("prefill", "decode", "etcd", "nats"), "gate": ("frontend",),
+        "etcd": (), "nats": (), "mine": ("etcd", "nats"),
     }  # fmt: skip
     env = workload.group("prefill").command.env
     assert (env["ETCD_ENDPOINTS"], env["NATS_SERVER"], env["A"]) == (
@@ -122,9 +132,18 @@ def test_programs_of_services_are_beside_the_interpreter(tmp_path: Path, monkeyp
     planned.check(StatePaths(tmp_path))
 
 
-def test_slurm_is_refused_until_it_is_built(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="on this machine only yet"):
-        plan(tmp_path, backend="slurm")
+def test_on_slurm_a_service_is_a_job_beside_the_workers(tmp_path: Path) -> None:
+    more = "slurm: {time_limit: '1:00:00'}\ndynamo: {version: 0.8.0}\n"
+    text = RECIPE.replace("name: tiny}", "name: tiny, container: /c.sqsh}") + more
+    file = tmp_path / "r.yaml"
+    file.write_text(text)
+    (recipe,) = recipes.resolve(str(file), backend="slurm")
+    spec = recipe.loaded.spec
+    workload = plan_deployment(spec, None, Site("apart", "u1", "/run", "python")).workload
+    etcd, nats = workload.group("etcd"), workload.group("nats")
+    assert (etcd.command.image, etcd.command.mounts) == ("/c.sqsh", ("/models/tiny", "/run"))
+    assert (etcd.resources.time_limit_s, etcd.resources.gpus, nats.silence_s > 0) == (3600, 0, True)
+    assert workload.group("prefill").after == ("etcd", "nats")
 
 
 def test_one_recipe_is_brought_up(tmp_path: Path) -> None:
@@ -132,3 +151,16 @@ def test_one_recipe_is_brought_up(tmp_path: Path) -> None:
     text = f"base:\n{body}override_a: {{name: a}}\noverride_b: {{name: b}}\n"
     with pytest.raises(InputError, match="holds 2 recipes, and one is brought up"):
         plan(tmp_path, text)
+
+
+def test_a_directory_says_all_and_repeats_it(tmp_path: Path) -> None:
+    planned = plan(tmp_path)
+    folder = planned.record()
+    assert folder.name.startswith("apart_2P_3D_")
+    assert (folder / "recipe.yaml").read_text() == RECIPE
+    assert "dynamo.mocker" in (folder / "commands.txt").read_text()
+    assert f"model.name: 'tiny'  # {tmp_path}/r.yaml:3\n" in (folder / "origins.txt").read_text()
+    assert len(list((folder / "tasks").iterdir())) == 2 + 3 + 1 + 1
+    again = deployments.plan(str(folder / "resolved.yaml"))
+    assert is_same(planned.workload, again.workload)
+    assert again.workload.labels["directory"] != str(folder), "of two within a second one has a number"

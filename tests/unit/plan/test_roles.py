@@ -20,6 +20,7 @@ TABLE = {
     Role.RANK: "works",
     Role.RECORDER: "works",
     Role.SERVICE: "stays works",
+    Role.GATE: "",
 }
 
 

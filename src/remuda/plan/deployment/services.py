@@ -53,8 +53,10 @@ _WORD: Final = re.compile(r"\{address:([^{}]*)\}")
 
 def services(spec: DeploymentSpec) -> tuple[Service, ...]:
     """Those that are named and not switched off, and etcd and NATS where Dynamo needs them and nobody names them."""
-    said = [service for service in spec.services if service.enabled]
-    kinds, older = {service.type for service in said}, is_older(spec)
+    said = tuple(service for service in spec.services if service.enabled)
+    if spec.frontend.type != "dynamo":
+        return said
+    kinds, older = {service.type for service in said}, _is_older(spec)
     planes = (spec.dynamo.request_plane, spec.dynamo.event_plane)
     implied = []
     if "etcd" not in kinds and (older or spec.dynamo.discovery == "etcd"):
@@ -72,12 +74,12 @@ def service_env(spec: DeploymentSpec) -> dict[str, str]:
         found |= {"DYN_DISCOVERY_BACKEND": "etcd", "ETCD_ENDPOINTS": _url("http", etcd)}
     if nats is not None:
         found["NATS_SERVER"] = _url("nats", nats)
-    if is_older(spec):
+    if _is_older(spec):
         found["DYN_EVENT_PLANE"] = spec.dynamo.event_plane or "nats"
     return found
 
 
-def is_older(spec: DeploymentSpec) -> bool:
+def _is_older(spec: DeploymentSpec) -> bool:
     """Whether the image has a Dynamo before 1.0, which finds its parts by etcd and talks over NATS alone."""
     if spec.backend.type == "local" or spec.frontend.type != "dynamo":
         return False
@@ -113,6 +115,12 @@ def service_groups(spec: DeploymentSpec, run_dir: str, uid: str, *, frontend: st
         if [one.name for one in mine].count(service.name) > 1:
             raise _wrong(spec, service.name, "name", f"{service.name} is the name of the service that Dynamo needs")
     return tuple(_group(spec, service, run_dir, uid, after[service.start]) for service in mine)
+
+
+def image_of(spec: DeploymentSpec, name: str) -> str:
+    """The image that a service runs in; empty: none."""
+    own = next((service.container for service in services(spec) if service.name == name), None)
+    return (own or spec.container or "") if spec.backend.type == "slurm" else ""
 
 
 def gates(spec: DeploymentSpec) -> tuple[str, ...]:
@@ -161,7 +169,6 @@ def _command(spec: DeploymentSpec, service: Service, run_dir: str, uid: str) -> 
     def filled(text: str) -> str:
         return re.sub(r"\{(port|host)\}", lambda found: marks[found[0]], text)
 
-    image = "" if spec.backend.type == "local" else service.container or spec.container or ""
     return Command(
         argv=tuple(map(filled, (*argv, *words(service.args, as_written=True)))),
         env={
@@ -171,8 +178,6 @@ def _command(spec: DeploymentSpec, service: Service, run_dir: str, uid: str) -> 
         },
         secret_env={name: secret(source) for name, source in spec.secret_env.items()} if service.command else {},
         files=files,
-        image=image,
-        mounts=(run_dir,) if image else (),
     )
 
 

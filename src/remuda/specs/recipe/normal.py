@@ -104,6 +104,8 @@ class _Reading:
             is_inner = any(word.path[: len(at)] == at and len(word.path) > len(at) for word in self.words)
             if is_inner and isinstance(value, dict) and (word is None or word.fate is not Fate.USED):
                 self.read(value, at)
+                if not value and path == ("roles",):
+                    self.put(at, at, {})  # a role of which nothing is said works, too
             elif word is None:
                 self.refuse(at, is_inner=is_inner)
             else:

@@ -3,6 +3,7 @@
 A worker and a frontend end at once where nobody listens at the addresses of etcd and NATS that they are told.
 """
 
+import itertools
 import json
 import os
 import socket
@@ -10,6 +11,8 @@ import sys
 from contextlib import suppress
 
 NEEDS = ("ETCD_ENDPOINTS", "NATS_SERVER")
+COUNTER = b'dynamo_component_requests_total{dynamo_endpoint="generate"} %d\n'
+"""It moves whenever it is looked at."""
 LISTED = [{"component": name, "endpoint": "generate"} for name in ("prefill", "backend")]
 
 
@@ -22,11 +25,12 @@ def main() -> None:
     server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     server.bind(("127.0.0.1", port_of(sys.argv)))
     server.listen(16)
-    body = json.dumps({"instances": LISTED, "data": [{"id": "tiny"}]}).encode()
-    while True:
+    answer = json.dumps({"instances": LISTED, "data": [{"id": "tiny"}], "usage": {"completion_tokens": 8}}).encode()
+    for count in itertools.count():
         line, _ = server.accept()
         with line, suppress(OSError):
-            if line.recv(65536):
+            if asked := line.recv(65536):
+                body = COUNTER % count if b"/metrics" in asked else answer
                 line.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body))
 
 

@@ -9,7 +9,7 @@ from tests.unit.supervise.build import workload
 
 from remuda.base.errors import InputError
 from remuda.plan import order
-from remuda.plan.deployment.services import addressed, gates, service_env, service_groups, services, terminal
+from remuda.plan.deployment.services import addressed, gates, image_of, service_env, service_groups, services, terminal
 from remuda.plan.model import Command, Group, Role
 from remuda.specs.deployment import DeploymentSpec
 
@@ -51,7 +51,8 @@ def groups(*mine: dict[str, Any], **said: Any) -> tuple[Group, ...]:
         pytest.param({"dynamo": {"version": "1.0.0"}, **SLURM}, [], {}, id="newer"),
         pytest.param({"dynamo": {"version": "0.8.0"}, "container": "/d.sqsh"}, [], {}, id="older, by an interpreter"),
         pytest.param({"dynamo": {"version": "0.8.0"}, "backend": {"type": "slurm"}}, [], {}, id="older, no image"),
-        pytest.param({"dynamo": {"version": "0.8.0"}, "frontend": {"type": "smg"}, **SLURM}, [], {}, id="no dynamo"),
+        pytest.param({"dynamo": {"version": "0.8.0", "discovery": "etcd"}, "frontend": {"type": "smg"}, **SLURM}, [],
+                     {}, id="no dynamo"),
     ],
 )  # fmt: skip
 def test_which_there_are(said: dict[str, Any], names: list[str], env: dict[str, str]) -> None:
@@ -89,14 +90,15 @@ def test_how_mooncake_is_started() -> None:
     assert (master.listen and master.listen.port, master.probe and master.probe.path) == (50051, "")
 
 
-def test_in_an_image_its_programs_are_used_and_the_run_directory_is_seen() -> None:
+def test_on_slurm_it_says_the_name_of_its_node_and_runs_in_its_image() -> None:
     (etcd,) = groups(dynamo={"discovery": "etcd"}, **SLURM)
-    assert (etcd.command.image, etcd.command.mounts) == ("/d.sqsh", ("/run",))
     assert "http://__REMUDA_NODE__:__REMUDA_PORT__" in etcd.command.argv
-    (own,) = groups({"name": "etcd", "type": "etcd", "container": "/e.sqsh"}, **SLURM)
-    assert own.command.image == "/e.sqsh"
-    (here,) = groups({"name": "etcd", "type": "etcd", "container": "/e.sqsh"})
-    assert here.command.image == ""
+    own = {"name": "etcd", "type": "etcd", "container": "/e.sqsh"}
+    assert [image_of(spec(**SLURM, **said), "etcd") for said in ({"dynamo": {"discovery": "etcd"}}, {})] == [
+        "/d.sqsh"
+    ] * 2
+    assert image_of(spec(own, **SLURM), "etcd") == "/e.sqsh"
+    assert image_of(spec(own), "etcd") == ""
 
 
 def test_size_of_messages_is_a_file_of_nats() -> None:

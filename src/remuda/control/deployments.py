@@ -13,7 +13,7 @@ from remuda.base.errors import InputError
 from remuda.base.ids import check_name, new_suffix, slug
 from remuda.base.paths import state_paths
 from remuda.base.private import make_private
-from remuda.control import deployed_records, planning, preflight, recipes, swarms
+from remuda.control import deployed_records, planning, preflight, recipechecks, recipes, swarms
 from remuda.control.follow import CONTROL_KEY, secret_folder
 from remuda.control.nodelist import settle
 from remuda.control.programs import PACKAGES, located
@@ -47,14 +47,16 @@ class PlannedDeployment:
         """Look for what would make it fail at once, and make what its parts find each other by.
 
         Raises:
-            InputError: there is no such interpreter, no such model or image, or its cluster refuses it.
+            InputError: there is no such interpreter or program, no such model or image, or its cluster refuses it.
         """
         try:
-            self._check_files(paths)
-            if self.workload.backend == "slurm":
-                preflight.check_scheduler(planning.dry_run(self.workload, paths), slurm_backend(paths).client)
+            self._check_interpreter(paths)
+            self._check_programs()
         except InputError as error:
             raise _located(self.recipe, error) from error
+        recipechecks.refuse(self.recipe, paths.root)
+        if self.workload.backend == "slurm":
+            preflight.check_scheduler(planning.dry_run(self.workload, paths), slurm_backend(paths).client)
         if discovery := self.workload.labels.get("discovery"):
             make_private(Path(discovery), below=paths.root)
         self.record()
@@ -65,19 +67,18 @@ class PlannedDeployment:
         deployed_records.write(self, swarms.rendered(self.workload), folder)
         return folder
 
-    def _check_files(self, paths: StatePaths) -> None:
-        model = self.spec.model.path
-        here = self.workload.backend == "local"
-        for path, what, where in ((self.spec.python or "", "interpreter", "python"), (model, "model", "model.path")):
-            seen = here or preflight.is_shared(Path(path), paths.root)
-            if path.startswith("/") and seen and not Path(path).exists():
-                raise InputError(f"there is no {what} {path!r}", where=where)
-        started = {group.command.argv[0] for group in self.workload.groups} if here else set()
+    def _check_interpreter(self, paths: StatePaths) -> None:
+        python = Path(self.spec.python or "")
+        is_seen = self.workload.backend == "local" or preflight.is_shared(python, paths.root)
+        if python.is_absolute() and is_seen and not python.exists():
+            raise InputError(f"there is no interpreter {str(python)!r}", where="python")
+
+    def _check_programs(self) -> None:
+        here = self.workload.groups if self.workload.backend == "local" else ()
+        started = {group.command.argv[0] for group in here}
         if missing := [name for name in PACKAGES if name in started]:
             raise InputError(f"there is no program {missing[0]} on this machine", where="services",
                              hint=f"install it where the engine is: pip install {PACKAGES[missing[0]]}")  # fmt: skip
-        for group in self.workload.groups:
-            preflight.check_needs(group.command.needs, paths.root)
 
 
 def plan(

@@ -70,28 +70,15 @@ def check_files(spec: SwarmSpec, needs: dict[str, str], root: Path) -> None:
     Raises:
         InputError: something is surely not there; `where` is the field.
     """
-    check_needs(needs, root)
+    for path, what in needs.items():
+        if not Path(path).exists() and is_shared(Path(path), root):
+            raise InputError(f"there is no {what} {path!r}", where=what)
     backend = spec.backend
     if isinstance(backend, SlurmBackend) and backend.venv_path and not spec.image:
         python = Path(backend.venv_path) / "bin" / "python"
         if not python.exists() and is_shared(python, root):
             raise InputError(f"{backend.venv_path!r} is no virtual environment: there is no {str(python)!r}",
                              where="backend.venv_path")  # fmt: skip
-
-
-def check_needs(needs: dict[str, str], root: Path) -> None:
-    """Look for files, where this machine sees the same as the nodes.
-
-    Args:
-        needs: absolute path -> what it is.
-        root: state directory, which nodes see, too.
-
-    Raises:
-        InputError: one is surely not there.
-    """
-    for path, what in needs.items():
-        if not Path(path).exists() and is_shared(Path(path), root):
-            raise InputError(f"there is no {what} {path!r}", where=what)
 
 
 def is_shared(path: Path, root: Path) -> bool:
@@ -228,8 +215,7 @@ async def _located(said: str, words: Sequence[str], client: SlurmClient) -> Inpu
         hint = await _known(("sinfo", "-h", "-o", "%R"), _value(words, "--partition="), client)
     elif where in ("backend.account", "backend.qos"):
         fields = where.removeprefix("backend.")
-        user = f"user={pwd.getpwuid(os.getuid()).pw_name}"
-        asked = ("sacctmgr", "-nP", "show", "assoc", "where", user, f"format={fields}")
+        asked = ("sacctmgr", "-nP", "show", "assoc", "where", f"user={user()}", f"format={fields}")
         hint = await _known(asked, _value(words, f"--{fields}="), client)
     return InputError(said, hint=hint, where=where)
 
@@ -240,11 +226,21 @@ def _value(words: Sequence[str], option: str) -> str:
 
 async def _known(argv: tuple[str, ...], wrong: str, client: SlurmClient) -> str:
     """What there is instead, nearest first; empty where that cannot be asked."""
-    try:
-        text = await client.commands.ask(argv)
-    except RemudaError:
-        return ""
-    names = sorted({name for line in text.splitlines() for name in line.strip().split(",") if name})
+    names = await listed(argv, client)
     if wrong in names:
         return f"{wrong!r} exists, but not with what else is asked for"
     return f"{did_you_mean(wrong, names)} there are {', '.join(names[:20])}".strip() if names else ""
+
+
+async def listed(argv: tuple[str, ...], client: SlurmClient) -> list[str]:
+    """The names that a command of Slurm prints; none where it cannot be asked."""
+    try:
+        text = await client.commands.ask(argv)
+    except RemudaError:
+        return []
+    return sorted({name for line in text.splitlines() for name in line.strip().split(",") if name})
+
+
+def user() -> str:
+    """Name of the user, as Slurm's accounting has it."""
+    return pwd.getpwuid(os.getuid()).pw_name

@@ -24,6 +24,7 @@ STANDINS = Path(__file__).parents[2] / "standins"
 def recipe(shared_home: Home) -> Callable[..., str]:
     def write(name: str, prefill: str = "{}", decode: str = "{workers: 2}") -> str:
         (shared_home.root / "model").mkdir(exist_ok=True)
+        (shared_home.root / "model/config.json").write_text("{}")
         file = shared_home.root / f"{name}.yaml"
         file.write_text(
             f"schema: 2\nname: {name}\nmodel: {{path: {shared_home.root / 'model'}, name: tiny}}\nengine: sglang\n"
@@ -55,7 +56,7 @@ def test_a_recipe_serves_once_its_gate_was_answered(shared_home: Home, recipe: C
     home, file = shared_home, recipe("routed")
     done = home.run("apply", file, "--backend", "local")
     assert "gate/0       done" in done.stderr
-    assert "routed is up: 3 of 3 replicas, model tiny" in done.stderr
+    assert "routed is up: prefill 1/1, decode 2/2, model tiny" in done.stderr
     assert done.stdout.startswith("OPENAI_BASE_URL=http://127.0.0.1:")
     gate = home.run("logs", "routed", "--role", "gate").stdout
     assert "a request was answered with 8 tokens" in gate

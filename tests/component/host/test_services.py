@@ -43,6 +43,7 @@ def test_services_come_first_and_are_found_again_when_they_were_killed(home: Hom
     for name in ("python", "etcd", "nats-server"):
         (home.root / name).write_text(f"#!{sys.executable} -IS\n{PARTS.read_text()}")
         (home.root / name).chmod(0o755)
+    (home.root / "config.json").write_text("{}")
     (home.root / "recipe.yaml").write_text(RECIPE.format(root=home.root))
     home.run("apply", "recipe.yaml", "--backend", "local")
     moves = [(line["task"], line["phase"]) for line in home.client.get("/workloads/apart/events")]

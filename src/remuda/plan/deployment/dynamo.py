@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from remuda.plan.deployment.services import service_env
+
 if TYPE_CHECKING:
     from remuda.specs.deployment import DeploymentSpec
 
@@ -17,11 +19,13 @@ def environment(spec: DeploymentSpec, discovery: str) -> dict[str, str]:
         spec: of the deployment.
         discovery: folder that all of them see; its own, or workers of another deployment would be asked, too.
     """
+    by_file = {"DYN_DISCOVERY_BACKEND": "file", "DYN_FILE_KV": discovery}
+    found_by = service_env(spec)
     found = {
-        "DYN_DISCOVERY_BACKEND": "file",
-        "DYN_FILE_KV": discovery,
+        **({} if "DYN_DISCOVERY_BACKEND" in found_by else by_file),
         "DYN_REQUEST_PLANE": spec.dynamo.request_plane,
         "DYN_EVENT_PLANE": spec.dynamo.event_plane or "zmq",
+        **found_by,
     }
     if spec.backend.type == "local":
         found |= dict.fromkeys(_HERE, "127.0.0.1")

@@ -11,18 +11,19 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
 
-def words(flags: Mapping[str, Any], *, negates: bool = False) -> tuple[str, ...]:
+def words(flags: Mapping[str, Any], *, negates: bool = False, as_written: bool = False) -> tuple[str, ...]:
     """`--flag value` for each flag: true is the flag alone, null is nothing, a list is all after it.
 
     Args:
         flags: name -> value.
         negates: false is `--no-flag`; otherwise it is nothing.
+        as_written: for programs whose flags have `_`.
     """
     out: list[str] = []
     for name, value in flags.items():
         if value is None or (value is False and not negates):
             continue
-        flag = dashed(name)
+        flag = f"--{name.lstrip('-')}" if as_written else dashed(name)
         if value is False:
             out.append(f"--no-{flag.removeprefix('--')}")
             continue

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from remuda.specs.document import Path
     from remuda.specs.resolve import Origin, Resolved
 
+_DYNAMO: Final = ("version", "hash", "top_of_tree", "wheel")
+"""Keys by which version 1 says which Dynamo it means."""
 _ROUTERS: Final = {"sglang": "sglang-router", "vllm": "vllm-router"}
 """Frontends whose name means their router in version 1."""
 
@@ -180,6 +182,11 @@ def _older_meanings(reading: _Reading) -> None:
     if isinstance(decode, dict) and isinstance(prefill, dict) and str(decode.get("nodes")) == "0":
         decode["nodes"] = "colocate"
     _apart_or_together(roles)
+    if (size := data.get("services")) is not None:
+        data["services"] = [{"name": "nats", "type": "nats", "start": "infra", "options": {"max_payload_mb": size}}]
+    said = reading.resolved.data.get("dynamo", {})
+    if isinstance(said, dict) and not any(said.get(key) for key in _DYNAMO):
+        data.setdefault("dynamo", {}).setdefault("version", "0.8.0")
     frontend = data.get("frontend")
     if isinstance(frontend, dict):
         kind = str(frontend.get("type", ""))

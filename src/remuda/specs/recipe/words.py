@@ -151,13 +151,14 @@ _BOTH: Final = (
     _refused("frontend.gen_router", "TensorRT-LLM's own router cannot be set up yet"),
     _refused("frontend.server_config_extra", "TensorRT-LLM's own router cannot be set up yet"),
     _ignored("dynamo.install", "Dynamo is what the image has"),
-    _used("dynamo.version"),
+    _used("dynamo.version", "", "before 1.0, where there is an image: etcd and NATS are started"),
     _ignored("dynamo.hash", "Dynamo is what the image has"),
     _ignored("dynamo.top_of_tree", "Dynamo is what the image has"),
     _ignored("dynamo.wheel", "Dynamo is what the image has"),
     _ignored("dynamo.cargo_patches", "Dynamo is what the image has"),
     _used("dynamo.request_plane", "", "`http`, which Dynamo has no more, is read as `tcp`"),
     _used("dynamo.event_plane"),
+    _used("dynamo.discovery", "", "remuda's own word"),
 )
 
 _ENGINES: Final = ("sglang", "vllm", "trtllm", "mocker")
@@ -193,7 +194,7 @@ VERSION_1: Final = (
     _used("frontend.orchestrator_placement", "frontend.placement.node"),
     _ignored("frontend.dedicated_node", "the frontend has a job of its own"),
     _ignored("infra.etcd_nats_dedicated_node", "services have jobs of their own"),
-    _ignored("infra.nats_max_payload_mb", "NATS is started only where a plane needs it"),
+    _used("infra.nats_max_payload_mb", "services", "a service of type nats with that option"),
 )
 """Recipes without `schema`, and the layout before them."""
 

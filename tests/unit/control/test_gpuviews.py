@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 TRAIN = make_token(TaskKey("train", "script", 0), 1, "u1")
 OTHER = make_token(TaskKey("eval", "script", 2), 1, "u2")
+NOBODYS = ["processes that belong to no task"]
 NOT_ALONE = "GPU 0 had {} at the same time; joules are split by their shares"
 
 
@@ -48,10 +49,10 @@ def record(folder: Path, owners: list[str], state: str) -> None:
     ("owners", "now", "ever"),
     [
         pytest.param([], [], [], id="nobody"),
-        pytest.param([""], ["python (41)"], ["processes that belong to no task"], id="another user"),
-        pytest.param(["container:0123456789ab"], ["python (41)"], ["processes that belong to no task"], id="a container"),
+        pytest.param([""], ["python (41)"], NOBODYS, id="another user"),
+        pytest.param(["container:0123456789ab"], ["python (41)"], NOBODYS, id="a container"),
         pytest.param([f"task:{OTHER}"], ["eval/script/2"], ["several tasks"], id="another task"),
-        pytest.param([f"task:{OTHER}", ""], ["eval/script/2, python (42)"], ["processes that belong to no task"], id="both"),
+        pytest.param([f"task:{OTHER}", ""], ["eval/script/2, python (42)"], NOBODYS, id="both"),
     ],
 )  # fmt: skip
 def test_who_else_is_on_its_gpus(recording: Path, owners: list[str], now: list[str], ever: list[str]) -> None:

@@ -69,6 +69,19 @@ def test_an_ending_that_is_no_picture_is_refused_before_anything_is_read(
     assert "must end with .html, .png, .pdf" in said(capsys, "analyze", "exp1", "-p", "x.bmp", code=2)
 
 
+def test_a_recording_goes_out(recorded: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = recorded.parents[2] / "trace.json"
+    assert said(capsys, "export", "exp1", "--format", "chrome", "-o", str(out)) == f"{out}\n"
+    assert json.loads(out.read_text())["traceEvents"]
+    assert said(capsys, "export", "exp1") == "exp1.parquet\n"
+    assert said(capsys, "analyze", "--data", "exp1.parquet") == said(capsys, "analyze", "exp1")
+
+
+def test_a_name_that_is_taken_is_refused(recorded: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    refused = said(capsys, "start", "--name", recorded.name, code=4)
+    assert refused.startswith("error: there is a recording 'exp1' already")
+
+
 @pytest.mark.usefixtures("recorded")
 def test_tables_csv_and_json_say_the_same(capsys: pytest.CaptureFixture[str]) -> None:
     lines = said(capsys, "analyze", "exp1").splitlines()
@@ -86,7 +99,6 @@ def test_tables_csv_and_json_say_the_same(capsys: pytest.CaptureFixture[str]) ->
         assert float(row["joules"]) == pytest.approx(gpu["joules"])
 
 
-@pytest.mark.usefixtures("recorded")
 def test_what_is_recorded_now(
     recorded: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

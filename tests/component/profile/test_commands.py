@@ -87,7 +87,7 @@ def test_tables_csv_and_json_say_the_same(capsys: pytest.CaptureFixture[str]) ->
     lines = said(capsys, "analyze", "exp1").splitlines()
     assert lines[0] == "exp1: 2 GPUs, 1m 2s"
     at = lines.index("GPUs")
-    assert lines[at + 1].split()[:2] == ["GPU", "BUSY,"]
+    assert lines[at + 1].split()[:4] == ["GPU", "IDLE", "ENERGY", "BUSY,"]
     assert [line.split()[0] for line in lines[at + 2 : at + 4]] == ["0", "1"]
     assert [line.split()[-3] for line in lines[at + 2 : at + 4]] == ["620", "620"]
     assert {"Tasks", "Processes"} <= set(lines)

@@ -183,7 +183,8 @@ def _charts(graphs: Graphs) -> str:
 def _table(table: Table) -> str:
     columns = [(escape(name), _kind(table, number)) for number, name in enumerate(table.columns)]
     rows = ([said(cell, 80) for cell in row] for row in table.rows)
-    words = '<p class="soft">Four numbers in a cell are mean · p50 · p95 · max.</p>' if table.title == "GPUs" else ""
+    is_first = table.title == "GPUs" and any(" · " in cell for row in table.rows for cell in row)
+    words = '<p class="soft">Four numbers in a cell are mean · p50 · p95 · max.</p>' if is_first else ""
     more = f'<p class="soft">and {table.more:,} more: they are in the CSV and the JSON</p>' if table.more else ""
     return html.table(escape(table.title), columns, rows) + words + more
 

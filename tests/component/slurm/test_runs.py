@@ -9,13 +9,11 @@ import pytest
 from tests.conftest import until
 
 from remuda.control import profiler
-from remuda.testing.nvml import Driver
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from tests.conftest import Home
 
+    from remuda.testing.nvml import Driver
     from remuda.testing.slurm import SlurmBed
 
 LONG = """#!/bin/bash
@@ -124,23 +122,13 @@ until [ -e done ]; do sleep 0.2; done
 """
 
 
-@pytest.fixture
-def driver(home: Home) -> Iterator[Driver]:
-    """Of all nodes: this machine's."""
-    (home.root / "driver").mkdir()
-    with Driver(home.root / "driver", 4) as driver:
-        for number, gpu in enumerate(driver.gpus, 1):
-            gpu.seed = number
-        home.env |= driver.environment
-        yield driver
-
-
 def test_what_its_gpus_did_in_two_jobs_is_one_timeline(home: Home, slurm: SlurmBed, driver: Driver) -> None:
     home.env |= {**slurm.env(), "REMUDA_SLURM_POLL_S": "0.5"}
     other = slurm.submit("sleep 600", "--gres=gpu:1", "--nodelist=a100-1")  # it has GPU 0
     slurm.wait_job(other, "RUNNING")
     (home.root / "train.sh").write_text(RECORDED)
-    home.run("run", "train.sh", "--backend", "slurm")
+    home.run("host", "start")
+    home.run("run", "train.sh", "--backend", "slurm", env=driver.environment)
 
     def recorded(attempt: int) -> str:
         """The job that a second was recorded of."""

@@ -54,7 +54,9 @@ def said(capsys: pytest.CaptureFixture[str], *words: str, code: int = 0) -> str:
 
 
 @pytest.mark.parametrize(
-    ("ending", "begins"), [("html", b"<!doctype html>"), ("png", b"\x89PNG\r\n\x1a\n"), ("pdf", b"%PDF-")]
+    ("ending", "begins"),
+    [("html", b"<!doctype html>"), ("png", b"\x89PNG\r\n\x1a\n"), ("pdf", b"%PDF-")],
+    ids=["html", "png", "pdf"],
 )
 def test_a_picture(recorded: Path, ending: str, begins: bytes, capsys: pytest.CaptureFixture[str]) -> None:
     out = recorded.parents[2] / f"out.{ending}"

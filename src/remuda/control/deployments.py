@@ -13,6 +13,7 @@ from remuda.base.paths import state_paths
 from remuda.base.private import make_private
 from remuda.control import planning, recipes
 from remuda.plan.deployment import FRONTEND, plan_deployment, refuse_what_is_not_built
+from remuda.plan.deployment.bench import with_benchmark
 from remuda.plan.deployment.flags import words
 from remuda.plan.model import Endpoint
 from remuda.serving.router import RouterSettings, router_named
@@ -24,8 +25,6 @@ if TYPE_CHECKING:
     from remuda.plan.model import Workload
     from remuda.specs.deployment import DeploymentSpec
     from remuda.specs.recipe.load import Recipe
-
-_LOADS = ("sa-bench", "sglang-bench", "custom")
 
 
 @dataclass(frozen=True)
@@ -111,12 +110,11 @@ def _plan(recipe: Recipe, name: str) -> PlannedDeployment:
         spec, router_named("dynamo").group(settings), name=name, uid=new_suffix(8),
         run_dir=str(state_paths().workload(name)), python=python, spec_file=recipe.loaded.file,
     )  # fmt: skip
+    home = str(state_paths().root)
+    workload = with_benchmark(workload, spec, python=sys.executable, home=home, cwd=str(Path.cwd()))
     notes = list(recipe.notes)
-    if spec.benchmark.type in _LOADS:
-        notes.append(f"benchmark {spec.benchmark.type} is not run: once it serves, remuda bench --name {name}")
-    images = dict.fromkeys(
-        image for image in (spec.container, *(r.container for r in spec.by_name().values())) if image
-    )
+    said = (spec.container, *(role.container for role in spec.by_name().values()), spec.benchmark.container)
+    images = dict.fromkeys(image for image in said if image)
     notes += [f"container {image} is not used: workers on this machine run by `python`" for image in images]
     env = planning.kept_environment()
     groups = tuple(

@@ -143,8 +143,16 @@ def gist(reason: str) -> str:
     return without_log(reason)
 
 
-def wait_up(name: str, limit_s: float, client: HostClient | None = None) -> Iterator[dict[str, Any]]:
+def wait_up(
+    name: str, limit_s: float, client: HostClient | None = None, *, ends_with: str = ""
+) -> Iterator[dict[str, Any]]:
     """Views of a workload while it comes up; the last one is up.
+
+    Args:
+        name: of the workload.
+        limit_s: seconds.
+        client: of the host.
+        ends_with: group that it ends with. What has begun was up, although it may be over before anybody looks.
 
     Raises:
         RemudaError: it failed, or is being taken down.
@@ -156,7 +164,7 @@ def wait_up(name: str, limit_s: float, client: HostClient | None = None) -> Iter
     while True:
         view = host.get(api_path(name))
         yield view
-        if view["phase"] in UP:
+        if view["phase"] in UP or _was_begun(view, ends_with):
             return
         if view["phase"] in ("FAILED", "DONE", "STOPPING", "DOWN"):
             if view["phase"] == "FAILED":
@@ -177,6 +185,10 @@ def wait_up(name: str, limit_s: float, client: HostClient | None = None) -> Iter
                 hint=f"it keeps trying: remuda status {name}; give up with remuda down {name}",
             )
         time.sleep(_LOOK_AGAIN_S)
+
+
+def _was_begun(view: Mapping[str, Any], group: str) -> bool:
+    return any(task["attempt"] and task["task"].partition("/")[0] == group for task in view["tasks"])
 
 
 def http_status(view: Mapping[str, Any]) -> int:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING
 
 import pytest
 
 from remuda.base.errors import InputError
+from remuda.base.paths import state_paths
 from remuda.control import deployments
 from remuda.plan import order
 from remuda.plan.model import Kind, Role
@@ -22,8 +24,9 @@ engine: {type: mocker, speedup_ratio: 10}
 roles:
   prefill: {workers: 2, args: {block-size: 16}, env: {A: one}}
   decode: {workers: 3, extra_args: "--max-model-len 100"}
-benchmark: {type: sa-bench, isl: 8, osl: 8, concurrencies: [1]}
+health_check: {max_attempts: 10}
 """
+BENCHMARK = "benchmark: {type: sa-bench, isl: 8, osl: 8, concurrencies: [1]}\n"
 
 
 def plan(tmp_path: Path, text: str = RECIPE, **given: str) -> deployments.PlannedDeployment:
@@ -42,7 +45,19 @@ def test_groups_of_a_recipe(tmp_path: Path) -> None:
         ("decode", Role.DECODE, 3, ()),
         ("frontend", Role.ROUTER, 1, ("prefill", "decode")),
     ]
-    assert "benchmark sa-bench is not run: once it serves, remuda bench --name apart" in planned.notes
+    assert workload.ends_with is None
+
+
+def test_a_benchmark_is_a_group_that_all_of_it_ends_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    workload = plan(tmp_path, RECIPE + BENCHMARK).workload
+    order.check(workload)
+    group = workload.groups[-1]
+    assert (group.name, group.role, group.count, group.after) == ("bench", Role.DRIVER, 1, ("frontend",))
+    assert (workload.ends_with, group.replace.policy, group.restart.policy) == ("bench", "never", "never")
+    assert group.command.argv == (sys.executable, "-P", "-m", "remuda", "job", "drive", "__REMUDA_FILES__")
+    assert (group.command.cwd, group.command.env["REMUDA_HOME"]) == (str(tmp_path), str(state_paths().root))
+    assert "DYN_FILE_KV" not in group.command.env, "it knows the endpoint alone"
 
 
 def test_commands_of_workers(tmp_path: Path) -> None:
@@ -77,8 +92,13 @@ def test_workers_that_do_both_are_not_apart(tmp_path: Path) -> None:
     ("old", "new", "where", "message"),
     [
         ("{type: mocker, speedup_ratio: 10}", "sglang", "r.yaml:4", "the engine of prefill is sglang"),
-        ("benchmark:", "frontend: {type: nginx}\nbenchmark:", "r.yaml:8", "one frontend of type dynamo"),
-        ("benchmark:", "services: [{name: x, command: [y]}]\nbenchmark:", "r.yaml:8", "services cannot be started yet"),
+        ("health_check:", "frontend: {type: nginx}\nhealth_check:", "r.yaml:8", "one frontend of type dynamo"),
+        (
+            "health_check:",
+            "services: [{name: x, command: [y]}]\nhealth_check:",
+            "r.yaml:8",
+            "services cannot be started yet",
+        ),
         ("args: {block-size: 16}", "args: {model-name: other}", "r.yaml:6", "--model-name is set to 'tiny'"),
     ],
 )

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from remuda.control.planning import Planned
 
 UP = frozenset({"RUNNING", "DEGRADED"})
+_OVER = frozenset({"FAILED", "DONE", "STOPPING", "DOWN"})
 _LOOK_AGAIN_S = 0.1
 _GPUS = "CUDA_VISIBLE_DEVICES"
 _FAILED_DOWN_S = 60.0
@@ -146,13 +147,13 @@ def gist(reason: str) -> str:
 def wait_up(
     name: str, limit_s: float, client: HostClient | None = None, *, ends_with: str = ""
 ) -> Iterator[dict[str, Any]]:
-    """Views of a workload while it comes up; the last one is up.
+    """Views of a workload while it comes up; the last one is up, or was with `ends_with`.
 
     Args:
         name: of the workload.
         limit_s: seconds.
         client: of the host.
-        ends_with: group that it ends with. What has begun was up, although it may be over before anybody looks.
+        ends_with: group that it ends with. Where that was begun it was up, and may be over before anybody looks.
 
     Raises:
         RemudaError: it failed, or is being taken down.
@@ -164,9 +165,9 @@ def wait_up(
     while True:
         view = host.get(api_path(name))
         yield view
-        if view["phase"] in UP or _was_begun(view, ends_with):
+        if view["phase"] in UP or (view["phase"] in _OVER and _was_begun(view, ends_with)):
             return
-        if view["phase"] in ("FAILED", "DONE", "STOPPING", "DOWN"):
+        if view["phase"] in _OVER:
             if view["phase"] == "FAILED":
                 with suppress(TimedOut):
                     wait_down(name, _FAILED_DOWN_S, host)  # the host ends what is left of it, whoever looks

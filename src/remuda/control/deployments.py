@@ -113,9 +113,12 @@ def _plan(recipe: Recipe, name: str) -> PlannedDeployment:
     home = str(state_paths().root)
     workload = with_benchmark(workload, spec, python=sys.executable, home=home, cwd=str(Path.cwd()))
     notes = list(recipe.notes)
-    said = (spec.container, *(role.container for role in spec.by_name().values()), spec.benchmark.container)
-    images = dict.fromkeys(image for image in said if image)
+    images = dict.fromkeys(
+        image for image in (spec.container, *(r.container for r in spec.by_name().values())) if image
+    )
     notes += [f"container {image} is not used: workers on this machine run by `python`" for image in images]
+    if spec.benchmark.container:
+        notes.append(f"container {spec.benchmark.container} is not used: `benchmark.command` runs beside the workers")
     env = planning.kept_environment()
     groups = tuple(
         group.model_copy(update={"command": group.command.model_copy(update={"env": {**env, **group.command.env}})})

@@ -45,8 +45,8 @@ def view(phase: str, code: int | None, run_dir: Path) -> dict[str, Any]:
 @pytest.mark.parametrize("phase", ["DONE", "FAILED"])
 def test_the_end_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, phase: str) -> None:
     views = [view("RUNNING", None, tmp_path), view("STOPPING", 11, tmp_path), view(phase, 11, tmp_path)]
-    monkeypatch.setattr(deployed_bench.again, "get", lambda _client, _path: views.pop(0))
-    monkeypatch.setattr(deployed_bench.time, "sleep", lambda _: None)
+    monkeypatch.setattr("remuda.control.again.get", lambda _client, _path: views.pop(0))
+    monkeypatch.setattr("remuda.control.deployed_bench.time.sleep", lambda _: None)
     client: Any = None
     end = deployed_bench.ended(client, "apart")
     assert (end.exit_code, end.folder, end.points(), views) == (11, tmp_path / "bench", [], [])
@@ -54,7 +54,7 @@ def test_the_end_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, 
 
 @pytest.mark.parametrize(("phase", "code"), [("FAILED", None), ("DOWN", None), ("DOWN", 0)])
 def test_another_end_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, phase: str, code: int | None) -> None:
-    monkeypatch.setattr(deployed_bench.again, "get", lambda _client, _path: view(phase, code, tmp_path))
+    monkeypatch.setattr("remuda.control.again.get", lambda _client, _path: view(phase, code, tmp_path))
     client: Any = None
     with pytest.raises(RemudaError, match=f"apart is {phase}, and its benchmark came to no end: because"):
         deployed_bench.ended(client, "apart")

@@ -78,6 +78,9 @@ def test_commands_of_workers(tmp_path: Path) -> None:
 def test_what_is_not_done_with_a_container_is_said(tmp_path: Path) -> None:
     planned = plan(tmp_path, RECIPE.replace("name: tiny}", "name: tiny, container: /c.sqsh}"))
     assert "container /c.sqsh is not used: workers on this machine run by `python`" in planned.notes
+    custom = "benchmark: {type: custom, command: x, container_image: /b.sqsh}\n"
+    notes = plan(tmp_path, RECIPE + custom).notes
+    assert "container /b.sqsh is not used: `benchmark.command` runs beside the workers" in notes
 
 
 def test_workers_that_do_both_are_not_apart(tmp_path: Path) -> None:

@@ -23,8 +23,8 @@ class Host:
     def get(self, path: str) -> Any:
         left = self.phases[path.rpartition("/")[2]]
         phase = left.pop(0) if len(left) > 1 else left[0]
-        return {"phase": phase, "reason": "the reason", "tasks": self.tasks, "backend": "local", "paused": self.is_paused,
-                "ready": 1, "wanted": 2}  # fmt: skip
+        return {"phase": phase, "reason": "the reason", "tasks": self.tasks, "backend": "local",
+                "paused": self.is_paused, "ready": 1, "wanted": 2}  # fmt: skip
 
     def post(self, path: str, body: Any) -> Any:
         assert (path, body["names"]) == ("/workloads/batch/ending", ["herd"])

@@ -57,7 +57,8 @@ all recipes of a file but its base are meant. What can be [brought up](deploymen
 """
 RECIPES_CLUSTER = """\
 Found by SRTSLURM_CONFIG, else as `srtslurm.yaml` in the current folder or two above, else as `cluster.yaml` in the
-state directory. What a recipe says counts more. All layouts are read; a key that none of them has is an error.
+state directory; [`remuda init cluster`](deployments.md#the-file-about-the-cluster) writes one. What a recipe says
+counts more. All layouts are read; a key that none of them has is an error.
 """
 HOW = "<!-- Written by `python -m tests.house.pages` from {source}. -->"
 

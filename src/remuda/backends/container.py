@@ -70,7 +70,7 @@ def in_image(group: Group, folder: Path, program: str = "", steps: Steps | None 
         secret_env = {**_prefixed(secret_env), **secret_env}
     started = command.model_copy(update={
         "argv": (*prefix, *command.argv), "env": env, "secret_env": secret_env, "outside": program == "pyxis",
-        "image": "", "mounts": (), "workdir": "",
+        "image": "", "mounts": (), "workdir": "", "step_args": (),
     })  # fmt: skip
     return group.model_copy(update={"command": started, "spread": _spread(group.spread, prefix)}), files
 
@@ -110,7 +110,7 @@ def _enroot(group: Group, folder: Path) -> tuple[str, ...]:
     names = [*command.env, *command.secret_env, *_OURS, *([DEVICES] if gpus else [])]
     words = ["--rw", "--rc", str(folder / RC), "--env", f"NVIDIA_VISIBLE_DEVICES={'all' if gpus else 'void'}"]
     words += [word for name in dict.fromkeys(names) for word in ("--env", name)]
-    words += [word for path in command.mounts for word in ("--mount", f"{path}:{path}")]
+    words += [word for path in command.mounts for word in ("--mount", _mount(path))]
     return ("enroot", "start", *words, command.image)
 
 
@@ -124,14 +124,19 @@ def _pyxis(group: Group, folder: Path, steps: Steps) -> tuple[str, ...]:
     words += [f"--cpus-per-task={cpus}"] if cpus else []
     words.append(f"--container-image={enroot_name(command.image)}")
     if command.mounts:
-        words.append(f"--container-mounts={','.join(f'{path}:{path}' for path in command.mounts)}")
+        words.append(f"--container-mounts={','.join(map(_mount, command.mounts))}")
     if command.workdir:
         words.append(f"--container-workdir={command.workdir}")
+    words += command.step_args
     if not steps.name or group.spread is not None:
         return tuple(words)
     words.append(f"--job-name={steps.name}")
     devices = ("env", f"{DEVICES}={DEVICES_MARK}") if group.resources.gpus else ()
     return (*steps.launcher, "step", steps.name, str(folder), "--", *words, *devices)
+
+
+def _mount(path: str) -> str:
+    return path if ":" in path else f"{path}:{path}"
 
 
 def enroot_name(image: str) -> str:

@@ -101,6 +101,7 @@ def child_spec(
         previous_dir=str(previous) if previous and group.watch else "",
         report_every_s=min(15.0, group.watch.heartbeat_interval_s) if group.watch else REPORT_EVERY_S,
         scan_log=group.scan_log,
+        fatal_lines=list(group.fatal_lines),
         beat_s=BEAT_S if group.silence_s > 0 else 0.0,
         record_interval_s=group.record_interval_s,
     )

@@ -61,9 +61,13 @@ GROUPS = {
         "rehearse": ("remuda.cli.rehearse:rehearse", "Simulate a month of failures and compare policies."),
     },
     "Set up": {
+        "preflight": (
+            "remuda.cli.recipes:preflight",
+            "Look for what would make a deployment fail, before a GPU is held.",
+        ),
         "resolve": ("remuda.cli.recipes:resolve", "Print a deployment's recipe with where each value came from."),
         "config": ("remuda.cli.config:config", "Validate config files and show where each value comes from."),
-        "init": ("remuda.cli.config:init", "Create a file with your personal defaults."),
+        "init": ("remuda.cli.config:init", "Create a file: your defaults, or what recipes need to know of a cluster."),
         "import": ("remuda.cli.import_:import_", "Import runs and bans from Shepherd."),
         "host": ("remuda.cli.host:host", "Start, stop or inspect the background process."),
         "doctor": ("remuda.cli.doctor:doctor", "Check the installation; find and clean up leftovers."),

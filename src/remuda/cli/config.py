@@ -1,7 +1,8 @@
-"""`config check | show | schema`, `init defaults`."""
+"""`config check | show | schema`, `init defaults | cluster`."""
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +13,8 @@ from remuda.cli.show import echo, print_json, say, table
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from remuda.specs.recipe.draft import Line
 
 
 @click.group(cls=NearGroup)
@@ -83,7 +86,7 @@ def schema(kind: str) -> None:
 
 @click.group(cls=NearGroup)
 def init() -> None:
-    """Write a file of your own defaults."""
+    """Write a file: your own defaults, or what recipes need to know of a cluster."""
 
 
 @init.command()
@@ -104,6 +107,46 @@ def defaults(output: Path | None, force: bool) -> None:
     make_missing(path.parent)
     write_atomic(path, text, mode=0o600)
     say(f"wrote {path}; a document, the environment and flags win over it")
+
+
+@init.command()
+@click.option("-o", "--output", type=click.Path(path_type=Path), help="Default: srtslurm.yaml here.")
+@click.option("--force", is_flag=True, help="Overwrite an existing file.")
+@click.option("-y", "--yes", is_flag=True, help="Ask nothing.")
+@click.option("-A", "--account", help="Account that is charged.")
+@click.option("-p", "--partition", help="Partition to submit to.")
+@click.option("--gpus-per-node", type=click.IntRange(min=0), help="GPUs of a node.")
+@click.option("--gpu-type", help="GPUs as the cluster calls them.")
+@click.option("--network-interface", help="Interface whose address workers listen on, e.g. ib0.")
+@click.option("--time-limit", help="Time limit of the jobs, as Slurm writes it.")
+def cluster(output: Path | None, *, force: bool, yes: bool, **given: Any) -> None:
+    """Write the cluster file: what every recipe of a cluster would say again.
+
+    Values are what you say, else what Slurm and this machine say. Where these leave one open, it asks, on a terminal.
+    """
+    from remuda.control import clusterfile
+    from remuda.specs.recipe.cluster import NAME
+
+    path = (output or Path(NAME)).expanduser().absolute()
+    clusterfile.refuse_existing(path, force=force)
+    said = {key: str(value) for key, flag in clusterfile.FLAGS.items()
+            if (value := given[flag.removeprefix("--").replace("-", "_")]) is not None}  # fmt: skip
+    found = clusterfile.gathered(said)
+    chosen = clusterfile.lines(found, said)
+    while sys.stdin.isatty() and not yes and (open_ := [line for line in chosen if line.is_open]):
+        said[open_[0].key] = _answer(open_[0])
+        chosen = clusterfile.lines(found, said)
+    clusterfile.write(path, chosen)
+    empty = ", ".join(line.key for line in chosen if line.value is None)
+    say(f"wrote {path}{f'; not known: {empty}' if empty else ''}")
+
+
+def _answer(line: Line) -> str:
+    is_number = line.key == "gpus_per_node"
+    kind = click.IntRange(min=0) if is_number else str
+    shown = line.value if line.value is not None else 0 if is_number else ""
+    text = f"{line.key} ({line.why})"
+    return str(click.prompt(text, default=shown, show_default=shown != "", type=kind, err=True)).strip()
 
 
 def _ask() -> dict[str, str]:

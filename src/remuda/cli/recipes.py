@@ -1,7 +1,8 @@
-"""`apply` and `resolve`: a recipe or deployment is brought up, or shown with every value filled in."""
+"""`apply`, `preflight`, `resolve`: a recipe or deployment is brought up, checked, or shown with every value."""
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -52,9 +53,10 @@ def apply(  # noqa: PLR0913
     planned = deployments.plan(
         target, settings, unset, name=name, backend=backend or "", cluster_file=cluster_file
     )  # fmt: skip
-    if wait and not dry_run and planned.workload.ends_with:
+    if wait and not dry_run and planned.spec.benchmark.type != "manual":
         return deployed.follow(planned, as_json=as_json)
     bring(planned, dry_run=dry_run, wait=wait, as_json=as_json)
+    say(f"written to {planned.record()}" if dry_run else f"files: {planned.workload.labels['directory']}")
     return 0
 
 
@@ -107,6 +109,56 @@ def resolve(
         rows = [[item.path, _text(item.value), item.origin] for item in recipe.loaded.show(derived=recipe.derived)
                 if everything or item.origin != "built-in"]  # fmt: skip
         table(["key", "value", "origin"], rows)
+
+
+@click.command(
+    epilog=examples(
+        "remuda preflight recipe.yaml", "remuda preflight 'recipe.yaml:override_tp*' --backend local --json"
+    )
+)
+@click.argument("targets", nargs=-1, required=True, metavar="FILE[:SELECTOR]...")
+@click.option(
+    "-s", "--set", "settings", multiple=True, metavar="KEY=VALUE", help="Change a value; keys as in the file."
+)
+@click.option("--unset", multiple=True, metavar="KEY", help="Take a key out.")
+@click.option("--backend", type=click.Choice(["local", "slurm"]), help="Where it runs, in place of what the file says.")
+@click.option("--cluster", "cluster_file", type=click.Path(path_type=Path), help="Cluster file; else it is looked for.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def preflight(
+    targets: tuple[str, ...],
+    settings: tuple[str, ...],
+    unset: tuple[str, ...],
+    backend: str | None,
+    cluster_file: Path | None,
+    *,
+    as_json: bool,
+) -> int:
+    """Look for what would make a deployment fail, before a GPU is held. A sentence for each; then it ends with 1.
+
+    Roles that do not fit together, flags that the engine's own --help does not list, the model, the container, GPUs,
+    partition and port. What cannot be looked at from here is a note.
+    """
+    from remuda.control import recipepreflight
+
+    seen = [
+        one
+        for target in targets
+        for one in recipepreflight.look(target, settings, unset, backend=backend or "", cluster_file=cluster_file)
+    ]
+    if as_json:
+        print_json([{**asdict(one), "good": not one.failures} for one in seen])
+        return int(any(one.failures for one in seen))
+    for one in seen:
+        name = f"{one.file}:{one.selector}" if one.selector else one.file
+        if len(seen) > 1 and one.failures:
+            echo(f"# {name}")
+        for note in one.notes:
+            say(f"note: {note}")
+        for failure in one.failures:
+            echo(failure)
+        if not one.failures:
+            echo(f"{name}: good")
+    return int(any(one.failures for one in seen))
 
 
 def _as_data(recipe: Recipe) -> dict[str, Any]:

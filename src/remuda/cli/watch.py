@@ -73,7 +73,8 @@ def _drawing(view: dict[str, Any], width: int, height: int) -> Any:
 
 
 def _headline(view: dict[str, Any], now: float, width: int) -> str:
-    text = f"{view['name']}: {view['ready']} of {view['wanted']} ready after {show_duration(now - view['created_at'])}"
+    ready = taskview.ready(view, " of ") or f"{view['ready']} of {view['wanted']}"
+    text = f"{view['name']}: {ready} ready after {show_duration(now - view['created_at'])}"
     said = view["unreachable"] or (view["reason"] if view["ready"] >= view["wanted"] else "")
     return taskview.cut(f"{text}; {said}" if said else text, width)
 
@@ -83,7 +84,10 @@ def announce(view: dict[str, Any]) -> None:
     if view["phase"] not in swarms.UP:
         say(f"{view['name']} is {view['phase']}: remuda status {view['name']}")
         return
-    say(f"{view['name']} is up: {view['ready']} of {show_counted(view['wanted'], 'replica')}, model {view['model']}")
+    ready = f"{view['ready']} of {show_counted(view['wanted'], 'replica')}"
+    if len(view.get("roles", ())) > 1:
+        ready = taskview.ready(view)
+    say(f"{view['name']} is up: {ready}, model {view['model']}")
     echo(f"OPENAI_BASE_URL={view['endpoint']}/v1")
     if view["reason"]:
         say(f"  {view['reason']}")

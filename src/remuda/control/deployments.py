@@ -3,26 +3,31 @@
 from __future__ import annotations
 
 import sys
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from remuda.backends.local.devices import present_gpus
 from remuda.base.errors import InputError
 from remuda.base.ids import check_name, new_suffix, slug
 from remuda.base.paths import state_paths
 from remuda.base.private import make_private
-from remuda.control import planning, recipes
-from remuda.plan.deployment import FRONTEND, plan_deployment, refuse_what_is_not_built
+from remuda.control import deployed_records, planning, preflight, recipechecks, recipes, swarms
+from remuda.control.follow import CONTROL_KEY, secret_folder
+from remuda.control.nodelist import settle
+from remuda.control.programs import PACKAGES, located
+from remuda.control.wiring import slurm_backend
+from remuda.plan.deployment import FRONTEND, ROUTERS, Site, frontend_args, frontend_python, plan_deployment
 from remuda.plan.deployment.bench import with_benchmark
-from remuda.plan.deployment.flags import words
-from remuda.plan.model import Endpoint
+from remuda.plan.model import Endpoint, Secret
 from remuda.serving.router import RouterSettings, router_named
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from remuda.base.paths import StatePaths
-    from remuda.plan.model import Workload
+    from remuda.plan.model import Group, Workload
     from remuda.specs.deployment import DeploymentSpec
     from remuda.specs.recipe.load import Recipe
 
@@ -41,17 +46,38 @@ class PlannedDeployment:
         """Look for what would make it fail at once, and make what its parts find each other by.
 
         Raises:
-            InputError: there is no such interpreter, or no such model.
+            InputError: there is no such interpreter or program, no such model or image, or its cluster refuses it.
         """
-        python, model = Path(self.workload.groups[0].command.argv[0]), self.spec.model.path
-        error = None
-        if not python.is_file():
-            error = InputError(f"there is no interpreter {str(python)!r}", where="python")
-        elif model.startswith("/") and not Path(model).is_dir():
-            error = InputError(f"there is no folder of a model {model!r}", where="model.path")
-        if error is not None:
-            raise _located(self.recipe, error)
-        make_private(Path(self.workload.labels["discovery"]), below=paths.root)
+        try:
+            self._check_interpreter(paths)
+            self._check_programs()
+        except InputError as error:
+            raise _located(self.recipe, error) from error
+        recipechecks.refuse(self.recipe, paths.root)
+        if self.workload.backend == "slurm":
+            preflight.check_scheduler(planning.dry_run(self.workload, paths), slurm_backend(paths).client)
+        if discovery := self.workload.labels.get("discovery"):
+            make_private(Path(discovery), below=paths.root)
+        self.record()
+
+    def record(self) -> Path:
+        """Write its directory: what is started, and what is needed to start it again."""
+        folder = Path(self.workload.labels["directory"])
+        deployed_records.write(self, swarms.rendered(self.workload), folder)
+        return folder
+
+    def _check_interpreter(self, paths: StatePaths) -> None:
+        python = Path(self.spec.python or "")
+        is_seen = self.workload.backend == "local" or preflight.is_shared(python, paths.root)
+        if python.is_absolute() and is_seen and not python.exists():
+            raise InputError(f"there is no interpreter {str(python)!r}", where="python")
+
+    def _check_programs(self) -> None:
+        here = self.workload.groups if self.workload.backend == "local" else ()
+        started = {group.command.argv[0] for group in here}
+        if missing := [name for name in PACKAGES if name in started]:
+            raise InputError(f"there is no program {missing[0]} on this machine", where="services",
+                             hint=f"install it where the engine is: pip install {PACKAGES[missing[0]]}")  # fmt: skip
 
 
 def plan(
@@ -98,30 +124,48 @@ def _located(recipe: Recipe, error: InputError) -> InputError:
 
 
 def _plan(recipe: Recipe, name: str) -> PlannedDeployment:
-    spec = recipe.loaded.spec
-    refuse_what_is_not_built(spec)
+    spec, paths = recipe.loaded.spec, state_paths()
     name = check_name(name or spec.name or slug(Path(recipe.loaded.file).stem), where="name")
-    python = spec.python or sys.executable
-    settings = RouterSettings(
-        Endpoint(), 2, group=FRONTEND, python=python, apart="agg" not in spec.by_name(),
-        extra_args=words(spec.frontend.args),
-    )  # fmt: skip
-    workload = plan_deployment(
-        spec, router_named("dynamo").group(settings), name=name, uid=new_suffix(8),
-        run_dir=str(state_paths().workload(name)), python=python, spec_file=recipe.loaded.file,
-    )  # fmt: skip
-    home = str(state_paths().root)
-    workload = with_benchmark(workload, spec, python=sys.executable, home=home, cwd=str(Path.cwd()))
-    notes = list(recipe.notes)
-    images = dict.fromkeys(
-        image for image in (spec.container, *(r.container for r in spec.by_name().values())) if image
-    )
-    notes += [f"container {image} is not used: workers on this machine run by `python`" for image in images]
+    uid, run_dir, gpus = new_suffix(8), str(paths.workload(name)), present_gpus()
+    site = Site(name, uid, run_dir, sys.executable, gpus, str(paths.root), recipe.loaded.file)
+    plan = plan_deployment(spec, _front(spec, secret_folder(run_dir, uid)), site)
+    workload = with_benchmark(plan.workload, spec, python=sys.executable, home=site.state, cwd=str(Path.cwd()))
+    if workload.backend == "local":
+        workload = located(workload, spec.python or sys.executable)
+    found: dict[str, object] = {"gpus": list(gpus)} if gpus else {}
+    if workload.backend == "slurm":
+        found = {"python": planning.python_for_nodes(paths.root)}
+    place = {**found, **workload.place, "env": planning.kept_environment(), "home": spec.home_directory or ""}
+    workload = workload.model_copy(update={"place": place})
+    if workload.backend == "slurm":
+        widest = max(group.resources.nodes for group in workload.groups)
+        settled = settle(place, widest, lambda: preflight.apart(slurm_backend(paths).cluster()))
+        workload = workload.model_copy(update={"place": settled})
+    at = time.strftime("%Y%m%dT%H%M%S")
+    labels = {**workload.labels, "directory": str(deployed_records.folder_of(spec, name, paths.root, at))}
+    workload = workload.model_copy(update={"labels": labels})
+    notes = [*recipe.notes, *plan.notes]
     if spec.benchmark.container:
         notes.append(f"container {spec.benchmark.container} is not used: `benchmark.command` runs beside the workers")
-    env = planning.kept_environment()
-    groups = tuple(
-        group.model_copy(update={"command": group.command.model_copy(update={"env": {**env, **group.command.env}})})
-        for group in workload.groups
+    return PlannedDeployment(workload, spec, tuple(notes), recipe)
+
+
+def _front(spec: DeploymentSpec, keys: Path) -> Group | None:
+    """The group of the frontend, rendered by the router that it is; None without one."""
+    if spec.frontend.type not in ROUTERS:
+        return None
+    kind = ROUTERS[spec.frontend.type]
+    settings = RouterSettings(
+        Endpoint(model=spec.model.name or ""),
+        max(2, *(role.workers for role in spec.by_name().values())),
+        group=FRONTEND,
+        control_key=Secret(file=str(keys / CONTROL_KEY)) if kind != "dynamo" else None,
+        public=spec.backend.type == "slurm" or spec.frontend.host != "127.0.0.1",
+        python=frontend_python(spec, sys.executable),
+        apart="agg" not in spec.by_name(),
+        extra_args=frontend_args(spec),
     )
-    return PlannedDeployment(workload.model_copy(update={"groups": groups}), spec, tuple(notes), recipe)
+    try:
+        return router_named(kind).group(settings)
+    except InputError as error:
+        raise InputError(error.message, hint=error.hint, where="frontend.type") from error

@@ -36,15 +36,24 @@ def unknown_arguments(spec: SwarmSpec, python: str, paths: StatePaths) -> tuple[
     program = shutil.which(argv[0]) if argv else None
     if program is None:
         return ()
-    help_text = _help([program, *argv[1:]], spec.env, paths)
-    return tuple(f"{spec.engine} does not know {flag}" for flag in unknown_flags(spec.args, help_text))
+    text = help_text([program, *argv[1:]], spec.env, paths)
+    return tuple(f"{spec.engine} does not know {flag}" for flag in unknown_flags(spec.args, text))
 
 
-def _help(argv: Sequence[str], env: Mapping[str, str], paths: StatePaths) -> str:
+def help_text(argv: Sequence[str], env: Mapping[str, str], paths: StatePaths, kept_s: float = _KEPT_S) -> str:
+    """What an engine prints when it is asked for its flags; empty where it does not answer.
+
+    Args:
+        argv: the question; its program is a path to a file.
+        env: what its environment has besides this process's.
+        paths: of the state directory, where the answer is kept.
+        kept_s: oldest answer that will do.
+    """
     changed = Path(argv[0]).stat().st_mtime_ns
-    key = hashlib.sha256("\0".join([*argv, str(changed)]).encode()).hexdigest()[:16]
+    words = [*argv, str(changed), env.get("PYTHONPATH", "")]
+    key = hashlib.sha256("\0".join(words).encode()).hexdigest()[:16]
     kept = paths.root / "cache" / f"help-{key}.txt"
-    if kept.is_file() and 0 <= time.time() - kept.stat().st_mtime < _KEPT_S:
+    if kept.is_file() and 0 <= time.time() - kept.stat().st_mtime < kept_s:
         return kept.read_text()
     try:
         answer = subprocess.run(

@@ -215,8 +215,7 @@ async def _located(said: str, words: Sequence[str], client: SlurmClient) -> Inpu
         hint = await _known(("sinfo", "-h", "-o", "%R"), _value(words, "--partition="), client)
     elif where in ("backend.account", "backend.qos"):
         fields = where.removeprefix("backend.")
-        user = f"user={pwd.getpwuid(os.getuid()).pw_name}"
-        asked = ("sacctmgr", "-nP", "show", "assoc", "where", user, f"format={fields}")
+        asked = ("sacctmgr", "-nP", "show", "assoc", "where", f"user={user()}", f"format={fields}")
         hint = await _known(asked, _value(words, f"--{fields}="), client)
     return InputError(said, hint=hint, where=where)
 
@@ -227,11 +226,21 @@ def _value(words: Sequence[str], option: str) -> str:
 
 async def _known(argv: tuple[str, ...], wrong: str, client: SlurmClient) -> str:
     """What there is instead, nearest first; empty where that cannot be asked."""
-    try:
-        text = await client.commands.ask(argv)
-    except RemudaError:
-        return ""
-    names = sorted({name for line in text.splitlines() for name in line.strip().split(",") if name})
+    names = await listed(argv, client)
     if wrong in names:
         return f"{wrong!r} exists, but not with what else is asked for"
     return f"{did_you_mean(wrong, names)} there are {', '.join(names[:20])}".strip() if names else ""
+
+
+async def listed(argv: tuple[str, ...], client: SlurmClient) -> list[str]:
+    """The names that a command of Slurm prints; none where it cannot be asked."""
+    try:
+        text = await client.commands.ask(argv)
+    except RemudaError:
+        return []
+    return sorted({name for line in text.splitlines() for name in line.strip().split(",") if name})
+
+
+def user() -> str:
+    """Name of the user, as Slurm's accounting has it."""
+    return pwd.getpwuid(os.getuid()).pw_name

@@ -9,6 +9,7 @@ from remuda.base.units import show_duration
 from remuda.plan.model import Kind
 from remuda.serving.usage import Reading, Use, by_replicas, by_router, taken_in, use_of
 from remuda.supervise.model import GIVEN_UP
+from remuda.supervise.rules import over
 from remuda.supervise.summary import UP, summarise
 
 if TYPE_CHECKING:
@@ -62,9 +63,9 @@ class Reaper:
         if not want.running:
             self._known.pop(workload.name, None)
             return None
-        if workload.kind in (Kind.SWARM, Kind.GANG):
+        if workload.kind in (Kind.SWARM, Kind.GANG, Kind.DEPLOYMENT):
             summary = summarise(want, tasks)
-            if summary.phase == "FAILED":
+            if summary.phase == "FAILED" and not over(want, tasks):
                 # What failed as a whole must not go on holding nodes, GPUs and ports with the parts that did not.
                 self._service.down(workload.name, f"{GIVEN_UP}{summary.reason}")
                 return None

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from remuda.backends.base import TaskKey
 from remuda.backends.local.devices import assign, present_gpus
@@ -44,8 +45,9 @@ def is_same(old: Workload, new: Workload) -> bool:
 
 
 def _essence(workload: Workload) -> Mapping[str, object]:
-    data = workload.model_dump(exclude={"uid", "labels", "spec_file"})
-    data["place"] = {key: value for key, value in workload.place.items() if key not in _FOUND}
+    text = workload.model_dump_json(exclude={"uid", "labels", "spec_file"})
+    data: dict[str, Any] = json.loads(text.replace(workload.uid, "UID") if workload.kind is Kind.DEPLOYMENT else text)
+    data["place"] = {key: value for key, value in data["place"].items() if key not in _FOUND}
     if data["endpoint"] is not None:
         data["endpoint"] |= {"port": 0, "api_key": data["endpoint"]["api_key"] is not None}
         if data["endpoint"]["relay"]:

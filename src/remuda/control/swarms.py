@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
     from remuda.backends.base import Rendered
     from remuda.control.planning import Planned
+    from remuda.plan.model import Workload
 
 UP = frozenset({"RUNNING", "DEGRADED"})
 _OVER = frozenset({"FAILED", "DONE", "STOPPING", "DOWN"})
@@ -76,10 +77,15 @@ def plan(
 
 
 def dry_run(planned: Planned) -> list[Rendered]:
-    """What bringing it up would start, for eyes: values of variables whose names look secret are masked."""
-    env = {name: value for group in planned.workload.groups for name, value in group.command.env.items()}
+    """What bringing it up would start, for eyes."""
+    return rendered(planned.workload)
+
+
+def rendered(workload: Workload) -> list[Rendered]:
+    """What bringing a workload up would start, for eyes: values of variables whose names look secret are masked."""
+    env = {name: value for group in workload.groups for name, value in group.command.env.items()}
     hidden = [json.dumps(value) for name, value in env.items() if value and looks_secret(name)]
-    return [_masked(item, hidden) for item in planning.dry_run(planned.workload, state_paths())]
+    return [_masked(item, hidden) for item in planning.dry_run(workload, state_paths())]
 
 
 def _masked(item: Rendered, hidden: Sequence[str]) -> Rendered:

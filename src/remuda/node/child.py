@@ -357,14 +357,15 @@ class Supervisor:
             return
         fetch.close()
         self._probe = None
-        error = fetch.error
-        if not error and not 200 <= fetch.status < 300:
+        error, path = fetch.error, self.spec.probe.path if self.spec.probe is not None else ""
+        if not error and path and not 200 <= fetch.status < 300:
             error = f"answers with HTTP status {fetch.status}"
         error = error or self._owner.why_not(probe_host(self.spec.bind_host), self._ports.port)
         self._journal.say("debug", f"probe: {error or fetch.status}")
         if not error and self._server is not None:
             self._server.answered(self._now())
-        self._handle(machine.Probed(fetch.status, error))
+        dead = f"printed «{self._server.fatal}»" if error and self._server is not None and self._server.fatal else ""
+        self._handle(machine.Probed(fetch.status, dead or error, bool(dead)))
         if error:
             self._end_if_broken(ill=True)
 

@@ -20,7 +20,7 @@ class Fetch:
     Args:
         host: address, not a name: names could block.
         port: TCP port.
-        path: begins with `/`.
+        path: begins with `/`; empty: nothing is asked, the connection alone is the answer, and its status 0.
         deadline: when it is given up, on the caller's clock.
         max_bytes: body bytes that are taken; the rest is left.
         bearer: token to send, empty for none.
@@ -47,6 +47,7 @@ class Fetch:
         self._in = b""
         self._port = port
         self._asks_who = asks_who
+        self._asks = bool(path)
         shown = f"[{host}]" if ":" in host else host
         token = f"Authorization: Bearer {bearer}\r\n" if bearer else ""
         self._out = (
@@ -96,16 +97,21 @@ class Fetch:
         if result:
             self._finish(_connect_error(result))
             return
-        if self._asks_who and not self._is_safe():
+        if (self._asks_who or not self._asks) and not self._is_safe():
+            return
+        if not self._asks:
+            self._finish("")
             return
         self._out = self._out[self.socket.send(self._out) :]
 
     def _is_safe(self) -> bool:
-        """Whether a key may be sent, as far as is seen."""
+        """Whether the connection is there, and a key may be sent, as far as is seen."""
         try:
             self.socket.getpeername()
         except OSError:
             return False  # it is not open yet
+        if not self._asks_who:
+            return True
         self._asks_who = False
         whose = peer.of(self.socket)
         if whose is Whose.FOREIGN:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from remuda.node import progress
 from remuda.node.private import open_new
 from remuda.wire.child import CONTAINER_MARK, FILES_MARK, HOST_MARK, NODE_MARK, PORT_MARK, named_mark
+from remuda.wire.spread import OWN_MARK
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -66,6 +67,8 @@ def prepare(
     env = dict(environ)
     marks = {PORT_MARK: str(port), HOST_MARK: spec.bind_host, FILES_MARK: f"{spec.run_dir}/{FILES}"}
     marks |= {named_mark(name): str(number) for name, number in ports.items()}
+    if any(OWN_MARK in value for value in spec.env.values()):
+        marks[OWN_MARK] = own_ip(spec)
     env.update({name: _fill(value, marks) for name, value in spec.env.items()})
     env.update(secrets)
     env.update(
@@ -177,6 +180,19 @@ def url(spec: ChildSpec, port: int) -> str:
     wildcard = spec.bind_host in ("0.0.0.0", "::", "")  # noqa: S104 - read, not bound
     host = spec.advertise_host or (own_address(spec.host_file) if wildcard else spec.bind_host)
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+def own_ip(spec: ChildSpec) -> str:
+    """Address, never a name, at which other nodes reach what the child opens.
+
+    Raises:
+        NotHere: this machine does not know its own name.
+    """
+    wildcard = spec.bind_host in ("0.0.0.0", "::", "")  # noqa: S104 - read, not bound
+    try:
+        return probe_host(own_address(spec.host_file) if wildcard else spec.bind_host)
+    except OSError as error:
+        raise NotHere(f"this node's own address is not known: {error}") from error
 
 
 def own_address(host_file: str) -> str:

@@ -66,10 +66,14 @@ class SpawnFailed:
 
 @dataclass(frozen=True)
 class Probed:
-    """A probe has its result: `error` is empty when the child is healthy, `status` 0 when nothing answered."""
+    """A probe has its result: `error` is empty when the child is healthy, `status` 0 when nothing answered.
+
+    `hopeless`: a child that starts will never be.
+    """
 
     status: int
     error: str = ""
+    hopeless: bool = False
 
 
 @dataclass(frozen=True)
@@ -297,6 +301,8 @@ def _probed(spec: ChildSpec, life: Life, event: Probed, now: float) -> tuple[Lif
         if life.phase == READY:
             return life, ()
         return replace(life, phase=READY, since=now, reason="", healthy_since=now, next_sample=NEVER), ()
+    if life.phase == STARTING and event.hopeless:
+        return _hung(spec, life, event.error, now)
     if life.phase == STARTING:
         gap = min(life.probe_gap * 1.5, QUICK_PROBE_S)
         return replace(life, http_status=event.status, next_probe=now + gap, probe_gap=gap, reason=event.error), ()

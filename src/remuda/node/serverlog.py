@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import re
 import time
 from typing import TYPE_CHECKING, Callable
 
 from remuda.node import gpus
-from remuda.node.scan import Faults, Scanner
+from remuda.node.scan import MAX_SCANNED, Faults, Scanner
 from remuda.node.watch import NEEDS_GPUS
-from remuda.wire.fault import INFO, NODE, Fault
+from remuda.wire.fault import INFO, MAX_LINE, NODE, Fault
 
 if TYPE_CHECKING:
     from remuda.node.journal import Journal
@@ -41,14 +42,30 @@ class ServerLog:
         self._at = 0.0
         """When the newest came, seconds."""
         self._scanner = Scanner({})
+        self._fatal = (
+            re.compile("|".join(f"(?:{one})" for one in spec.fatal_lines).encode()) if spec.fatal_lines else None
+        )
+        self._rest = b""
+        self.fatal = ""
+        """The line of which its document says that the server never comes up after it."""
 
     def starts(self, _now: float) -> None:
         """The server is about to be started (again)."""
         self.faults, self._scanner = Faults(), Scanner({})
+        self._rest, self.fatal = b"", ""
 
     def took(self, _stream: int, data: bytes) -> None:
         """It printed `data`."""
         self._note(self._scanner.feed(data))
+        if self._fatal is not None and not self.fatal:
+            self._seek(data)
+
+    def _seek(self, data: bytes) -> None:
+        """Look for a fatal line. Only the beginning of a long one counts, so that no pattern takes long."""
+        *lines, rest = (self._rest + data).split(b"\n")
+        self._rest = rest[:MAX_SCANNED]
+        found = next((line for line in lines if self._fatal and self._fatal.search(line[:MAX_SCANNED])), b"")
+        self.fatal = found[:MAX_LINE].decode("utf-8", "replace").strip()
 
     def answered(self, now: float) -> None:
         """It answered its probe well."""

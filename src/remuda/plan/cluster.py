@@ -58,7 +58,7 @@ def replica_resources(spec: SwarmSpec) -> Resources:
     backend = spec.backend
     if not isinstance(backend, SlurmBackend):
         return Resources(gpus=gpus, cpus=cpus)
-    limit = _seconds(backend.time_limit, "backend.time_limit")
+    limit = seconds(backend.time_limit, "backend.time_limit")
     if gpus > spec.gpus_per_node:
         return Resources(gpus=spec.gpus_per_node, cpus=cpus, nodes=nodes_of(spec), time_limit_s=limit)
     most = most_on_a_node(spec)
@@ -78,7 +78,7 @@ def router_resources(backend: SlurmBackend) -> Resources:
         cpus=endpoint.cpus_per_task,
         mem_bytes=parse_size(endpoint.mem),
         threads_per_core=endpoint.threads_per_core if "threads_per_core" in endpoint.model_fields_set else 0,
-        time_limit_s=_seconds(endpoint.wall_time, "backend.endpoint.wall_time"),
+        time_limit_s=seconds(endpoint.wall_time, "backend.endpoint.wall_time"),
     )
 
 
@@ -92,7 +92,12 @@ def of_nginx(spec: SwarmSpec) -> tuple[float, tuple[str, ...]]:
     return timeout_s, ("--image", endpoint.nginx_image) if endpoint.nginx_image else ()
 
 
-def _seconds(text: str, where: str) -> float:
+def seconds(text: str, where: str) -> float:
+    """A time limit as Slurm writes it.
+
+    Raises:
+        InputError: it is none.
+    """
     try:
         return slurm_seconds(text)
     except InputError as error:

@@ -7,13 +7,25 @@ in the database, so fields are added with defaults and never change meaning.
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from remuda.wire.child import CONTAINER_MARK, FILES_MARK, HOST_MARK, INDEX_MARK, NODE_MARK, PORT_MARK, named_mark
+from remuda.wire.child import (
+    ADDRESS,
+    CONTAINER_MARK,
+    FILES_MARK,
+    HOST_MARK,
+    INDEX_MARK,
+    NODE_MARK,
+    PORT_MARK,
+    address_mark,
+    named_mark,
+)
 
 __all__ = [
+    "ADDRESS",
+    "BOOTSTRAP",
     "CONTAINER_MARK",
     "FILES_MARK",
     "HOST_MARK",
@@ -38,10 +50,13 @@ __all__ = [
     "Succession",
     "Watch",
     "Workload",
+    "address_mark",
     "named_mark",
 ]
 
 
+BOOTSTRAP: Final = "bootstrap"
+"""Name of the port at which a prefill server hands its cache over."""
 PortName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9]*(_[a-z0-9]+)*$")]
 PortNumber = Annotated[int, Field(ge=0, lt=65536)]
 FileName = Annotated[str, Field(pattern=r"^[\w-][\w.-]*$")]
@@ -76,6 +91,8 @@ class Role(StrEnum):
     DECODE = "decode"
     RANK = "rank"
     RECORDER = "recorder"
+    SERVICE = "service"
+    GATE = "gate"
 
     @property
     def serves(self) -> bool:
@@ -93,9 +110,14 @@ class Role(StrEnum):
         return self in (Role.ROUTER, Role.RELAY)
 
     @property
+    def stays(self) -> bool:
+        """Others of its workload are told its address, so it comes back there; no client asks it."""
+        return self is Role.SERVICE
+
+    @property
     def works(self) -> bool:
         """It does what the workload is for: it is what a user counts, scales and restarts."""
-        return not self.routes
+        return not self.routes and self is not Role.GATE
 
 
 class Secret(Frozen):
@@ -110,6 +132,7 @@ class Command(Frozen):
 
     In `argv` and `env` values `PORT_MARK` and `HOST_MARK` stand for the port and address that are chosen on the node,
     `named_mark(NAME)` for further ports, in `env` values `INDEX_MARK` stands for the task's number in its group.
+    `address_mark(NAME)` stands for HOST:PORT of a service, wherever in the group.
     """
 
     argv: tuple[str, ...]
@@ -125,7 +148,9 @@ class Command(Frozen):
     image: str = ""
     """Container image that it runs in, a file or a registry's; its backend starts it there. Empty: none."""
     mounts: tuple[str, ...] = ()
-    """Absolute paths that are in the image what they are outside."""
+    """Absolute paths that are in the image what they are outside, or `OUTSIDE:INSIDE`."""
+    step_args: tuple[str, ...] = ()
+    """More words for the scheduler's own step that starts the image, where one does."""
     workdir: str = ""
     """Where it starts in the image; empty: where the image says."""
 
@@ -145,6 +170,7 @@ class Probe(Frozen):
     """Health over HTTP, durations in seconds. Fields as `remuda.wire.child.HealthProbe`."""
 
     path: str = "/health"
+    """Empty: whether its port takes connections."""
     interval_s: float = 30.0
     timeout_s: float = 2.0
     startup_timeout_s: float = 600.0
@@ -279,6 +305,8 @@ class Resources(Frozen):
     threads_per_core: int = 0
     """Hardware threads to use of each core; 0: the scheduler's own."""
     mem_bytes: int = 0
+    whole_nodes: bool = False
+    """All CPUs and all memory of its nodes, which nobody else uses meanwhile."""
     nodes: int = 1
     time_limit_s: float = 0.0
 
@@ -312,6 +340,8 @@ class Group(Frozen):
     """Type of the backend of its tasks, where it is another than the workload's."""
     scan_log: bool = False
     """For groups with a probe: lines of output that tell of broken hardware speak against the node."""
+    fatal_lines: tuple[str, ...] = ()
+    """With `scan_log`: regular expressions of lines after which a task that is not ready yet never will be."""
     silence_s: float = 0.0
     """A task of which nothing is heard for so long, while others of its backend are, is begun again elsewhere. 0: it is
     not listened for."""
@@ -346,6 +376,8 @@ class Endpoint(Frozen):
     """Bearer token that the endpoint asks for."""
     relay: str = ""
     """Name of the group, on the host's machine, that keeps the address while routers come and go; empty: none."""
+    gate: str = ""
+    """Name of the group whose task looks whether it serves indeed, and ends well before it is announced."""
 
 
 class Workload(Frozen):

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
+from remuda.plan.model import BOOTSTRAP
 from remuda.serving.router import Member
 from remuda.supervise.model import Phase
 
@@ -12,9 +13,6 @@ if TYPE_CHECKING:
 
     from remuda.plan.model import Workload
     from remuda.supervise.model import Task
-
-BOOTSTRAP: Final = "bootstrap"
-"""Name of the port at which a prefill server hands its cache over."""
 
 
 def members(workload: Workload, tasks: Iterable[Task]) -> frozenset[Member]:

@@ -9,7 +9,7 @@ from pydantic import BeforeValidator, Field, WithJsonSchema, field_validator, mo
 from remuda.base.text import did_you_mean
 from remuda.specs.backend import LocalBackend, Port
 from remuda.specs.benchmark import Numbers, Rates  # noqa: TC001 - pydantic reads them when it runs
-from remuda.specs.strict import Env, Json, Seconds, SecretEnv, Strict, Text, Texts, Words, contradiction, wrong
+from remuda.specs.strict import Env, Json, Seconds, SecretEnv, Size, Strict, Text, Texts, Words, contradiction, wrong
 from remuda.specs.swarm import Name  # noqa: TC001 - pydantic reads it when it runs
 
 ACCURACY: Final = ("gpqa", "gsm8k", "lm-eval", "longbenchv2", "mmlu", "agentperf")
@@ -219,10 +219,10 @@ class Service(Strict):
     ] = "generic"  # fmt: skip
     """What it is; `generic`: what `command` says."""
     command: Words = ()
-    """Program and arguments; no shell sees them."""
+    """Program and arguments; no shell sees them. `{port}` and `{host}` are where it is to listen, here and in `env`."""
     args: dict[str, Json] = Field(default_factory=dict)
-    """Flags: name to value."""
-    container: Text | None = None
+    """Flags: name, as it is written, to value."""
+    container: Text | None = Field(default=None, json_schema_extra={"derived": "`container` of the deployment"})
     """Its image."""
     env: Env = Field(default_factory=dict)
     """Its environment variables."""
@@ -267,6 +267,10 @@ class Frontend(Strict):
     """Its image."""
     placement: Placement = Placement()
     """Where it runs."""
+    cpus: int = Field(default=4, ge=1)
+    """CPUs of its job on a cluster."""
+    mem: Size = "8GB"
+    """Memory of that job."""
     host: Text = "127.0.0.1"
     """Address that the endpoint listens on: `127.0.0.1` for this machine only, `0.0.0.0` for everybody."""
     port: Port | None = Field(default=None, json_schema_extra={"derived": "`8000`, or the next free port"})
@@ -361,6 +365,8 @@ class SlurmDeployment(Strict):
     """Type of backend."""
     partition: Text | None = Field(default=None, json_schema_extra={"derived": "the cluster's default"})
     """Partition to submit to."""
+    frontend_partition: Text | None = Field(default=None, json_schema_extra={"derived": "`partition`"})
+    """Partition of the frontend's job, which has no GPUs and a node that no worker has to itself."""
     account: Text | None = Field(default=None, json_schema_extra={"derived": "the user's default"})
     """Account that is charged."""
     qos: Text | None = None
@@ -401,7 +407,7 @@ class DeploymentSpec(Strict):
     roles: Roles
     """Who works."""
     gpu_type: Text = ""
-    """GPUs as the cluster calls them, e.g. `h100`: for Slurm and for tables of results."""
+    """GPUs as people call them, e.g. `h100`: for tables of results. Which are used is chosen by the partition."""
     gpus_per_node: int = Field(default=4, ge=0)
     """GPUs of a node."""
     services: tuple[Service, ...] = ()

@@ -40,9 +40,9 @@ def after_end(task: Task, group: Group, seen: Observed, now: float) -> Task:
     verdict = judge(task, group, seen)
     exit_code = seen.exit_code if seen.exit_code is not None else task.exit_code
     over: dict[str, Any] = {
-        "ready_since": 0.0, "url": "", "pid": 0, "http_status": 0, "restarts": 0, "not_before": 0.0, "limit_at": 0.0,
-        "yields_at": 0.0, "never": "", "ending": Cause.NONE, "exit_code": exit_code, "cause": verdict.cause,
-        "metrics": _last_numbers(task, group, seen), "ports": {},
+        "ready_since": 0.0, "url": kept_url(task, group), "pid": 0, "http_status": 0, "restarts": 0,
+        "not_before": 0.0, "limit_at": 0.0, "yields_at": 0.0, "never": "", "ending": Cause.NONE,
+        "exit_code": exit_code, "cause": verdict.cause, "metrics": _last_numbers(task, group, seen), "ports": {},
     }  # fmt: skip
     if task.phase is Phase.STOPPING and task.ending is Cause.NONE:
         return move(task, Event.ENDED_OK, now, f"{task.reason}; ended" if task.reason else "ended", **over)
@@ -59,6 +59,11 @@ def after_end(task: Task, group: Group, seen: Observed, now: float) -> Task:
     if too_short and task.phase is not Phase.STOPPING:
         return after_never(move(known, Event.ENDED_BAD, now, too_short), group, now)
     return _after_failure(known, group, verdict, now, _ran_s(task, seen, now), healthy_since=task.ready_since)
+
+
+def kept_url(task: Task, group: Group) -> str:
+    """Of an allocation that is no more: others were told where a service is, so it is to come back there."""
+    return task.url if group.role.stays else ""
 
 
 def _last_numbers(task: Task, group: Group, seen: Observed) -> Mapping[str, float]:
@@ -140,7 +145,7 @@ def _after_failure(
     has_run_long = ran_s >= rule.backoff_max_s > 0
     if healthy_since > 0 and now - healthy_since >= rule.heal_after_s:
         task = replace(task, failures=0, quick_failures=0, pool_failures=0)
-    is_server = group.role.serves or group.role.routes
+    is_server = group.role.serves or group.role.routes or group.role.stays
     counts = verdict.counts and not (is_server and verdict.cause in _NO_FAULT_OF_SERVER)
     task = replace(
         task,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from remuda.backends.base import Life, Observed
 from remuda.base.units import show_duration
 from remuda.policy.failover import is_pool_done, is_round_over
-from remuda.supervise.ends import after_end, after_never, retry_or_give_up, short_wait_s
+from remuda.supervise.ends import after_end, after_never, kept_url, retry_or_give_up, short_wait_s
 from remuda.supervise.model import AVOIDS_ALL, LIVE, RUNNING, Cause, Event, Phase, Task, move
 
 if TYPE_CHECKING:
@@ -67,6 +67,11 @@ def unanswered(task: Task, reason: str, now: float) -> Task:
     return replace(task, not_before=now + _AGAIN_S, reason=f"{UNANSWERED}{reason}")
 
 
+def put_off(task: Task, reason: str, now: float) -> Task:
+    """It cannot be submitted now: stay, and try again."""
+    return replace(task, not_before=now + _AGAIN_S, reason=reason)
+
+
 def released(task: Task) -> Task:
     """The backend was told that the allocation may start."""
     return replace(task, released=True) if task.phase is Phase.PENDING or task.phase in RUNNING else task
@@ -92,7 +97,7 @@ def observed(task: Task, group: Group, seen: Observed, now: float, *, silent_s: 
         return replace(task, node=seen.node or task.node)
     task = _details(task, group, seen)
     if seen.life is Life.PENDING:
-        return _pending(task, seen, now)
+        return _pending(task, group, seen, now)
     return _running(task, group, seen, now, silent_s)
 
 
@@ -108,7 +113,7 @@ def _details(task: Task, group: Group, seen: Observed) -> Task:
     return task
 
 
-def _pending(task: Task, seen: Observed, now: float) -> Task:
+def _pending(task: Task, group: Group, seen: Observed, now: float) -> Task:
     reason = seen.reason
     if seen.held:
         who = "a person" if task.released else "the supervisor until it is recorded"
@@ -126,7 +131,7 @@ def _pending(task: Task, seen: Observed, now: float) -> Task:
     waiting = move(task, Event.REQUEUED, now, again)
     return replace(
         waiting, requeues=max(seen.requeues, task.requeues + 1), started_at=0.0, ready_since=0.0, limit_at=0.0,
-        yields_at=0.0, node="", url="", pid=0, http_status=0, restarts=0, ending=Cause.NONE,
+        yields_at=0.0, node="", url=kept_url(task, group), pid=0, http_status=0, restarts=0, ending=Cause.NONE,
     )  # fmt: skip
 
 
@@ -208,7 +213,7 @@ def reported(task: Task, report: Report, now: float, *, since: float = 0.0) -> T
         seq=report.seq,
         last_seen=max(task.last_seen, since, min(report.at, now)),
         node=report.node or task.node,
-        url=report.url,
+        url=report.url or task.url,
         ports=report.ports,
         pid=report.pid,
         http_status=report.http_status,

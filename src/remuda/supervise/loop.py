@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from remuda.backends.base import Backend, Feature, Handle, Life, Observed, TaskKey, read_token
 from remuda.base.errors import RemudaError
-from remuda.supervise import facts
+from remuda.supervise import addresses, facts
 from remuda.supervise.changes import Changes
 from remuda.supervise.decide import KILL_AGAIN_S, Action, Cancel, Note, Submit, decide, next_due
 from remuda.supervise.ends import end_of, evidence_of
@@ -205,10 +205,11 @@ class Supervisor:
                 task.token: task for tasks in self.all.values() for task in tasks.values() if task.backend == name
             }
             for token, seen in answers.items():
-                known = by_token.get(token)
+                asked = by_token.get(token)
+                known = self._state.current(asked) if asked is not None else None
                 if known is not None:
                     with self._state.isolate(known.key.workload, changes):
-                        self._state.put(changes, known, self._take_observed(known, seen, changes, looked_at))
+                        self._learn(changes, known, self._take_observed(known, seen, changes, looked_at))
 
     async def _ask(self, name: str, handles: Sequence[Handle]) -> Mapping[str, Observed]:
         """Observe; silence, or an answer that nobody understands, changes only what `explain` says of the backend."""
@@ -260,12 +261,19 @@ class Supervisor:
                 with self._state.isolate(key.workload, changes):
                     group = self._state.group_of(task)
                     changes.evidence += self._findings.of(task, group, report, now, changes.evidence)
-                    self._state.put(changes, task, facts.reported(task, report, now, since=now))
+                    self._learn(changes, task, facts.reported(task, report, now, since=now))
         for token, metrics in loads.items():
             key = by_token.get(token)
             if key is not None:
                 task = self.all[key.workload][key]
                 self._state.put(changes, task, facts.loaded(task, metrics, now))
+
+    def _learn(self, changes: Changes, before: Task, after: Task) -> None:
+        """Keep what a fact made of a task, and what follows from it for others."""
+        self._state.put(changes, before, after)
+        tasks = self.all[after.key.workload]
+        for task in addresses.misled(self.wants[after.key.workload].workload, before, after, tuple(tasks.values())):
+            self._state.put(changes, tasks[task.key], task)
 
     def _listen(self, changes: Changes) -> float:
         """Note those that are silent while others are heard; seconds until this is due again."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from remuda.backends.base import Backend, Handle, Rendered, Request
 from remuda.base.errors import BackendUnreachable, Impossible, RemudaError
-from remuda.supervise import facts
+from remuda.supervise import addresses, facts
 from remuda.supervise.avoid import Advice
 from remuda.supervise.changes import Changes
 from remuda.supervise.model import AVOIDS_ALL, AVOIDS_BANS, AVOIDS_NOTHING, Line, Phase
@@ -67,6 +67,8 @@ class Submitter:
         if isinstance(outcome, Handle):
             after = facts.accepted(current, outcome.native, now)
             self._held.add(task.token)
+        elif isinstance(outcome, addresses.NotYet):
+            after = facts.put_off(current, str(outcome), now)
         elif isinstance(outcome, BackendUnreachable):
             after = facts.unanswered(current, str(outcome), now)
         else:
@@ -158,16 +160,19 @@ class Submitter:
     def _render(self, backend: Backend, task: Task, avoided: tuple[str, ...], changes: Changes) -> Rendered | Exception:
         workload = self._state.wants[task.key.workload].workload
         group = workload.group(task.key.group)
-        request = Request(
-            task.key,
-            task.attempt,
-            task.token,
-            workload,
-            group,
-            exclude_nodes=avoided,
-            pools=asked_pools(group, task),
-        )
         try:
+            if any(one.role.stays for one in workload.groups):
+                group = addresses.told(group, self._state.all[workload.name])
+                group = addresses.kept(group, task) if group.role.stays else group
+            request = Request(
+                task.key,
+                task.attempt,
+                task.token,
+                workload,
+                group,
+                exclude_nodes=avoided,
+                pools=asked_pools(group, task),
+            )
             return backend.render(request)
         except RemudaError as error:
             return error

@@ -61,16 +61,18 @@ def summarise(want: Want, tasks: Mapping[TaskKey, Task]) -> Summary:
     if want.paused and not any(task.phase in LIVE for task in tasks.values()):
         return Summary("PAUSED", 0, wanted, _why(mine) or "nothing is started until it is unpaused")
     fronts = _fronts(want, tasks)
-    if failure := _failure(want, mine, fronts, wanted):
+    lost = _lost_service(want, tasks)
+    if failure := _failure(want, mine, fronts, wanted) or _never_up(lost, ready):
         return Summary("FAILED", ready, wanted, failure)
     if want.workload.kind is Kind.GANG and (going := _training(want.workload.groups[0], mine, ready, wanted)):
         return going
     by_role = _counted(want, serving, tasks).values()
     enough = ready >= wanted or (is_first_enough(want) and all(one or not all_ for one, all_ in by_role))
-    unready = next((front for front in fronts if front.phase is not Phase.READY), None)
+    unready = next((front for front in fronts if not _is_passed(want, front)), None)
     if enough and unready is None and ready:
-        phase = "RUNNING" if ready >= wanted else "DEGRADED"
-        return Summary(phase, ready, wanted, "" if ready >= wanted else _why(mine))
+        missed = [*mine, lost] if lost is not None else mine
+        is_whole = ready >= wanted and lost is None
+        return Summary("RUNNING" if is_whole else "DEGRADED", ready, wanted, "" if is_whole else _why(missed))
     if want.workload.kind is Kind.RUN and mine and mine[0].phase in _OF_A_RUN:
         return Summary(_OF_A_RUN[mine[0].phase], ready, wanted, _why(mine))
     if any(task.phase in (Phase.STARTING, Phase.READY, Phase.UNHEALTHY) for task in tasks.values()):
@@ -96,6 +98,18 @@ def _failure(want: Want, mine: list[Task], fronts: list[Task], wanted: int) -> s
     if want.workload.kind is Kind.GANG:
         return _sentence(failed[0]) if failed else ""
     return failed[0].reason or "it failed" if failed and len(failed) >= wanted else ""
+
+
+def _lost_service(want: Want, tasks: Mapping[TaskKey, Task]) -> Task | None:
+    """A service that others come after and that is not ready: what is up may serve on, but nobody new finds it."""
+    awaited = {name for group in want.workload.groups for name in group.after}
+    services = [group for group in want.workload.groups if group.role.stays and group.name in awaited]
+    mine = (_foremost(want, tasks, group) for group in services)
+    return next((task for task in mine if task.phase not in (Phase.READY, Phase.DONE)), None)
+
+
+def _never_up(lost: Task | None, ready: int) -> str:
+    return _sentence(lost) if lost is not None and lost.phase is Phase.FAILED and not ready else ""
 
 
 def _training(ranks: Group, mine: list[Task], ready: int, wanted: int) -> Summary | None:
@@ -188,10 +202,17 @@ def current(want: Want, tasks: Mapping[TaskKey, Task]) -> dict[TaskKey, Task]:
 
 
 def _fronts(want: Want, tasks: Mapping[TaskKey, Task]) -> list[Task]:
-    """What stands before the replicas: the router, and the relay where there is one."""
+    """What stands before the replicas: the router, the relay where there is one, and the gate that looks once."""
     endpoint = want.workload.endpoint
-    names = [name for name in (endpoint.router, endpoint.relay) if name] if endpoint else []
+    names = [name for name in (endpoint.router, endpoint.relay, endpoint.gate) if name] if endpoint else []
     return [_foremost(want, tasks, want.workload.group(name)) for name in names]
+
+
+def _is_passed(want: Want, front: Task) -> bool:
+    """Whether one that stands before the replicas is ready; the gate has to end well."""
+    endpoint = want.workload.endpoint
+    is_gate = endpoint is not None and front.key.group == endpoint.gate
+    return front.phase is (Phase.DONE if is_gate else Phase.READY)
 
 
 def _foremost(want: Want, tasks: Mapping[TaskKey, Task], group: Group) -> Task:

@@ -26,6 +26,9 @@ HOST_MARK = "__REMUDA_HOST__"
 NODE_MARK = "__REMUDA_NODE__"
 #: As first word of `argv`: replaced by Apptainer or Singularity, whichever the node has.
 CONTAINER_MARK = "__REMUDA_CONTAINER__"
+#: Anywhere in a group, replaced by HOST:PORT of the service of that name before the document is written:
+#: `__REMUDA_ADDRESS_etcd__`.
+ADDRESS = re.compile(r"__REMUDA_ADDRESS_([a-z0-9][a-z0-9-]*)__")
 #: In values of `env`, replaced by the task's number in its group before the document is written.
 INDEX_MARK = "__REMUDA_INDEX__"
 #: In words of a step of the scheduler's, replaced by `DEVICES` of the job; without any the word is left out.
@@ -43,11 +46,17 @@ def named_mark(name: str) -> str:
     return f"__REMUDA_PORT_{name}__"
 
 
+def address_mark(name: str) -> str:
+    """What stands for the address of the service of that name."""
+    return f"__REMUDA_ADDRESS_{name}__"
+
+
 @dataclass(frozen=True)
 class HealthProbe:
     """How the child's health is asked for over HTTP. Durations in seconds; 0 switches a limit off."""
 
     path: str = "/health"
+    """Empty: nothing is asked, it is well as long as its port takes connections."""
     interval_s: float = 30.0
     """Between probes once ready; while starting it is asked much more often."""
     timeout_s: float = 2.0
@@ -162,6 +171,8 @@ class ChildSpec:
     """Prometheus text of the child, e.g. `/metrics`; its running, waiting and token counts are reported."""
     scan_log: bool = False
     """For servers: look for lines that tell of broken hardware."""
+    fatal_lines: list[str] = field(default_factory=list)
+    """With `scan_log`: regular expressions of lines after which a server that is not ready yet never will be."""
     watch: RunWatch | None = None
     """For scripts: heartbeat, GPU check, log scan, progress."""
     fence_file: str = ""

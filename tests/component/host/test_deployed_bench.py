@@ -1,12 +1,10 @@
-"""Deployments that end with their benchmark: real processes, and a stand-in for Dynamo (see `programs/dynamo`)."""
+"""Deployments that end with their benchmark: real processes, and a stand-in for the engine behind the real router."""
 
 from __future__ import annotations
 
 import json
-import os
 import re
 import signal
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,21 +15,22 @@ from tests.conftest import Home, until
 if TYPE_CHECKING:
     import subprocess
 
-STANDIN = Path(__file__).with_name("programs")
+pytestmark = pytest.mark.real
+STANDINS = Path(__file__).parents[2] / "standins"
 
 
 @pytest.fixture(scope="module")
 def place(shared_home: Home) -> Home:
     (shared_home.root / "model").mkdir()
+    (shared_home.root / "model/config.json").write_text("{}")
     return shared_home
 
 
 def recipe(home: Home, benchmark: dict[str, Any], **more: Any) -> list[str]:
     """The words that bring up one worker that prefills and two that decode, and measure them."""
-    path = os.pathsep.join([str(STANDIN), *os.environ.get("PYTHONPATH", "").split(os.pathsep)])
     document = {
         "kind": "deployment", "name": "apart", "model": {"path": str(home.root / "model"), "name": "tiny"},
-        "python": sys.executable, "engine": "mocker", "env": {"PYTHONPATH": path},
+        "engine": "sglang", "frontend": {"type": "sglang-router"}, "env": {"PYTHONPATH": str(STANDINS)},
         "roles": {"prefill": {}, "decode": {"workers": 2}}, "benchmark": benchmark, **more,
     }  # fmt: skip
     (home.root / "apart.yaml").write_text(json.dumps(document))
@@ -127,4 +126,6 @@ def test_on_a_cluster_it_measures_what_the_endpoints_file_names(place: Home) -> 
 
 def said(process: subprocess.Popen[str]) -> str:
     assert process.stdout is not None
-    return process.stdout.readline()
+    line = process.stdout.readline()
+    assert line, "\n".join(process.communicate())
+    return line

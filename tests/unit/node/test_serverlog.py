@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
+import pytest
+
 from remuda.node.journal import Journal
 from remuda.node.serverlog import GRACE_S, ServerLog
 from remuda.wire.child import ChildSpec
@@ -15,8 +17,10 @@ if TYPE_CHECKING:
 FALLEN = b"NVRM: Xid (PCI:0000:3b:00): 79, GPU has fallen off the bus."
 
 
-def looked(folder: Path, *pieces: bytes) -> ServerLog:
-    spec = ChildSpec(token="t", workload="w", task="replica/0", attempt=1, argv=["x"], run_dir=str(folder))
+def looked(folder: Path, *pieces: bytes, fatal: tuple[str, ...] = ()) -> ServerLog:
+    spec = ChildSpec(
+        token="t", workload="w", task="replica/0", attempt=1, argv=["x"], run_dir=str(folder), fatal_lines=list(fatal)
+    )
     log = ServerLog(spec, Journal(folder, spec.task, "error", to_file=True))
     log.starts(0.0)
     for piece in pieces:
@@ -50,3 +54,21 @@ def test_each_start_begins_anew(tmp_path: Path) -> None:
     log = looked(tmp_path, FALLEN + b"\n")
     log.starts(0.0)
     assert log.broken(time.monotonic() + 10 * GRACE_S, ill=True) == ""
+
+
+@pytest.mark.parametrize(
+    ("pieces", "line"),
+    [
+        ((b"loads\nScheduler hit an exception: x\nlives on\n",), "Scheduler hit an exception: x"),
+        ((b"loads\nSchedu", b"ler hit an ex", b"ception: x\n"), "Scheduler hit an exception: x"),
+        ((b"Scheduler hit an exception",), ""),  # its line has no end yet
+        ((b"x" * 5000 + b"Scheduler hit an exception\n",), ""),
+        ((b"\xff out of cards\n",), "\ufffd out of cards"),
+        ((b"well\n",), ""),
+    ],
+)
+def test_a_line_after_which_a_server_never_comes_up(tmp_path: Path, pieces: tuple[bytes, ...], line: str) -> None:
+    log = looked(tmp_path, *pieces, fatal=("Scheduler hit an exception", "out of (cards|luck)"))
+    assert log.fatal == line
+    log.starts(0.0)
+    assert log.fatal == ""

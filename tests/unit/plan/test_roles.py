@@ -19,12 +19,14 @@ TABLE = {
     Role.SCRIPT: "works",
     Role.RANK: "works",
     Role.RECORDER: "works",
+    Role.SERVICE: "stays works",
+    Role.GATE: "",
 }
 
 
 @pytest.mark.parametrize("role", Role)
 def test_what_a_role_does(role: Role) -> None:
-    does = [word for word in ("serves", "answers", "routes", "works") if getattr(role, word)]
+    does = [word for word in ("serves", "answers", "routes", "stays", "works") if getattr(role, word)]
     assert " ".join(does) == TABLE[role]
 
 

@@ -253,12 +253,7 @@ def _options(request: Request, place: SlurmPlace) -> Iterator[str]:
     yield from _named(place)
     if own := _own_gres(request, place):
         yield f"--gres={joined_gres(own, place)}"
-    if resources.cpus:
-        yield f"--cpus-per-task={resources.cpus}"
-    if resources.threads_per_core:
-        yield f"--threads-per-core={resources.threads_per_core}"
-    if resources.mem_bytes:
-        yield f"--mem={-(-resources.mem_bytes // (1 << 20))}M"
+    yield from _shares(resources)
     if resources.nodes > 1:
         yield f"--nodes={resources.nodes}"
     if request.group.spread is not None:
@@ -270,6 +265,18 @@ def _options(request: Request, place: SlurmPlace) -> Iterator[str]:
         yield f"--exclude={excluded}"
     if watch is not None and watch.warn_before_s > 0:
         yield f"--signal=B:USR1@{min(65535, round(watch.warn_before_s))}"
+
+
+def _shares(resources: Resources) -> Iterator[str]:
+    """CPUs and memory."""
+    if resources.cpus:
+        yield f"--cpus-per-task={resources.cpus}"
+    if resources.threads_per_core:
+        yield f"--threads-per-core={resources.threads_per_core}"
+    if resources.mem_bytes:
+        yield f"--mem={-(-resources.mem_bytes // (1 << 20))}M"
+    if resources.whole_nodes:
+        yield from ("--exclusive", "--mem=0")
 
 
 def _own_gres(request: Request, place: SlurmPlace) -> str:

@@ -2,21 +2,85 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+import re
+import shlex
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
 
 from remuda.base.errors import InputError
-from remuda.plan.deployment.dynamo import environment, worker_command
+from remuda.base.units import parse_size
+from remuda.plan.cluster import IN_IMAGE, seconds
+from remuda.plan.deployment import services
+from remuda.plan.deployment.dynamo import environment
+from remuda.plan.deployment.engines import FATAL, Worker, command_of, render, spread_of
+from remuda.plan.deployment.flags import words
+from remuda.plan.deployment.shape import shape_of
 from remuda.plan.engines.base import secret
-from remuda.plan.model import Endpoint, Group, Kind, Listen, Probe, Replace, Resources, Role, Workload
-from remuda.specs.deployment import MockerEngine
+from remuda.plan.model import (
+    Command,
+    Endpoint,
+    Group,
+    Kind,
+    Listen,
+    NodeRestart,
+    Pool,
+    Probe,
+    Replace,
+    Resources,
+    Role,
+    Workload,
+)
+from remuda.plan.place import SlurmPlace
+from remuda.plan.relay import RELAY, relay_group
+from remuda.specs.deployment import MockerEngine, SlurmDeployment
+from remuda.specs.swarm import Watchdog
+from remuda.wire.spread import EXTRA_GRACE_S
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from remuda.plan.deployment.shape import Shape
     from remuda.specs.deployment import DeployedRole, DeploymentSpec
 
 FRONTEND: Final = "frontend"
+GATE: Final = "gate"
 ROLES: Final = {"prefill": Role.PREFILL, "decode": Role.DECODE, "agg": Role.REPLICA}
+ROUTERS: Final = {"dynamo": "dynamo", "sglang-router": "smg", "smg": "smg", "vllm-router": "smg", "nginx": "nginx"}
+"""Frontend -> the router that is started: sglang-router is an earlier name of smg."""
 PORT: Final = 8000
-WAIT_S: Final = 600.0
+GRACE_S: Final = 20.0
+_OPTION: Final = re.compile(r"-{0,2}[A-Za-z][A-Za-z0-9_-]*")
+
+
+@dataclass(frozen=True)
+class Site:
+    """Where a deployment is planned.
+
+    Args:
+        name: of the deployment.
+        uid: random, new for every creation.
+        run_dir: absolute directory for what its tasks write; all nodes see it.
+        python: remuda's own interpreter.
+        gpus: of this machine.
+        state: the state directory.
+        spec_file: where the user wrote the spec, for messages.
+    """
+
+    name: str
+    uid: str
+    run_dir: str
+    python: str
+    gpus: tuple[str, ...] = ()
+    state: str = ""
+    spec_file: str = ""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A deployment as it would be brought up, and what the user should know of it."""
+
+    workload: Workload
+    notes: tuple[str, ...] = field(default=())
 
 
 def refuse_what_is_not_built(spec: DeploymentSpec) -> None:
@@ -25,86 +89,273 @@ def refuse_what_is_not_built(spec: DeploymentSpec) -> None:
     Raises:
         InputError: says what, and what to do instead; `where` is the field's path.
     """
-    if spec.backend.type != "local":
-        raise InputError(
-            "a deployment can be brought up on this machine only yet", hint="try it here: --backend local",
-            where="backend.type",
-        )  # fmt: skip
-    for name in spec.by_name():
-        engine = spec.engine_of(name)
-        if not isinstance(engine, MockerEngine):
-            raise InputError(
-                f"the engine of {name} is {engine.type}, and only Dynamo's mocker can be brought up yet",
-                hint="check the recipe with remuda resolve", where="engine.type",
-            )  # fmt: skip
-    if spec.frontend.type != "dynamo" or spec.frontend.replicas > 1:
-        raise InputError("one frontend of type dynamo can be brought up yet", where="frontend.type")
-    if any(service.enabled for service in spec.services):
-        raise InputError("services cannot be started yet", hint="set `enabled: false`", where="services")
-    if spec.dynamo.discovery == "etcd" or spec.dynamo.request_plane != "tcp" or spec.dynamo.event_plane == "nats":
-        raise InputError("etcd and NATS cannot be started yet", hint="leave `dynamo` out", where="dynamo")
+    if spec.frontend.type == "trtllm_serve":
+        raise InputError("TensorRT-LLM's own frontend cannot be started yet", hint="use Dynamo's",
+                         where="frontend.type")  # fmt: skip
+    agg = spec.by_name().get("agg")
+    if spec.frontend.type == "none" and (agg is None or agg.workers > 1):
+        raise InputError("without a frontend there is one worker, which does both", where="frontend.type",
+                         hint="set `frontend.type`, or use one worker of the role `agg`")  # fmt: skip
 
 
-def plan_deployment(
-    spec: DeploymentSpec, front: Group, *, name: str, uid: str, run_dir: str, python: str, spec_file: str = ""
-) -> Workload:
-    """Plan a deployment: a group for each role, and the frontend after them.
+def plan_deployment(spec: DeploymentSpec, front: Group | None, site: Site) -> Plan:
+    """Plan a deployment: a group for each role, the frontend after them, and the gate that looks whether it serves.
+
+    The services that they need come first.
 
     Args:
         spec: as loaded, with the names of models and images resolved.
-        front: group of the frontend, ready-made.
-        name: of the deployment.
-        uid: random, new for every creation.
-        run_dir: absolute directory for what its tasks write.
-        python: interpreter that has the engine.
-        spec_file: where the user wrote the spec, for messages.
+        front: group of the frontend, ready-made; None without one.
+        site: where it is planned.
 
     Raises:
         InputError: it cannot be brought up; `where` is the field's path.
     """
     refuse_what_is_not_built(spec)
-    discovery = f"{run_dir}/discovery/{uid}"
-    workers = tuple(_workers(spec, name, role, python, discovery) for name, role in spec.by_name().items())
+    shapes = {name: shape_of(spec, name, len(site.gpus)) for name in spec.by_name()}
+    discovery = f"{site.run_dir}/discovery/{site.uid}"
+    dynamo = environment(spec, discovery) if spec.frontend.type == "dynamo" else {}
     listen = Listen(port=spec.frontend.port or PORT, fixed=spec.frontend.port is not None,
                     public=spec.frontend.host != "127.0.0.1")  # fmt: skip
-    command = front.command.model_copy(
-        update={"env": {**environment(spec, discovery), **spec.env, **spec.frontend.env}, "secret_env": _secrets(spec)}
-    )
-    front = front.model_copy(update={"command": command, "listen": listen, "after": tuple(one.name for one in workers)})
-    return Workload(
-        name=name,
+    workers = tuple(_workers(spec, name, shapes[name], site, dynamo) for name in spec.by_name())
+    on_slurm = isinstance(spec.backend, SlurmDeployment)
+    groups = workers
+    if front is not None:
+        groups += (_front(spec, front, dynamo, listen, site, tuple(one.name for one in workers)),)
+    else:
+        groups = (workers[0].model_copy(update={"listen": Listen(port=PORT, public=True) if on_slurm else listen}),)
+    if on_slurm:
+        groups += (relay_group(listen, run_dir=site.run_dir, python=site.python),)
+    last = groups[len(workers) - (front is None)].name
+    groups += (_gate(site, last), *_services(spec, site, last))
+    workload = Workload(
+        name=site.name,
         kind=Kind.DEPLOYMENT,
-        uid=uid,
+        uid=site.uid,
         backend=spec.backend.type,
-        groups=(*workers, front),
+        place=_place(spec),
+        groups=services.addressed(spec, groups),
+        ends_with=services.terminal(spec),
         endpoint=Endpoint(
-            host=spec.frontend.host, port=listen.port, router=front.name, model=spec.model.name or "", ready="all",
-            wait_s=_wait_s(spec),
+            host=spec.frontend.host, port=listen.port, router=front.name if front else "", model=spec.model.name or "",
+            ready="all", wait_s=_wait_s(spec), relay=RELAY if on_slurm else "", gate=GATE,
         ),
-        run_dir=run_dir,
-        spec_file=spec_file,
-        labels={"engine": "mocker", "model": spec.model.path, "router": "dynamo", "discovery": discovery},
+        run_dir=site.run_dir,
+        spec_file=site.spec_file,
+        labels={
+            "engine": spec.engine_of(next(iter(spec.by_name()))).type, "model": spec.model.path,
+            "router": ROUTERS.get(spec.frontend.type, "none"), **({"discovery": discovery} if dynamo else {}),
+        },
     )  # fmt: skip
+    return Plan(workload, _notes(spec, shapes))
 
 
-def _workers(spec: DeploymentSpec, name: str, role: DeployedRole, python: str, discovery: str) -> Group:
-    command = worker_command(spec, name, role, python, discovery)
+def frontend_python(spec: DeploymentSpec, own: str) -> str:
+    """The interpreter that starts the frontend: Dynamo's is where the engine is, others are where remuda is."""
+    return _python(spec, spec.frontend.container or spec.container, own) if spec.frontend.type == "dynamo" else own
+
+
+def frontend_args(spec: DeploymentSpec) -> tuple[str, ...]:
+    """More words for the frontend, as the recipe says them."""
+    return words(spec.frontend.args)
+
+
+def image_of(spec: DeploymentSpec, name: str) -> str:
+    """The image that workers of a role run in; empty: none."""
+    return (spec.by_name()[name].container or spec.container or "") if spec.backend.type == "slurm" else ""
+
+
+def _python(spec: DeploymentSpec, image: str | None, own: str) -> str:
+    if image and spec.backend.type == "slurm":
+        return IN_IMAGE
+    return spec.python or own
+
+
+def _workers(spec: DeploymentSpec, name: str, shape: Shape, site: Site, dynamo: Mapping[str, str]) -> Group:
+    role, image = spec.by_name()[name], image_of(spec, name)
+    worker = Worker(spec, name, shape, _python(spec, image, site.python), {**dynamo, **_network(spec)})
+    server = render(worker)
+    command = command_of(worker, server).model_copy(update={"secret_env": _secrets(spec)})
+    on_slurm = isinstance(spec.backend, SlurmDeployment)
     return Group(
         name=name,
         role=ROLES[name],
         count=role.workers,
-        command=command.model_copy(update={"secret_env": _secrets(spec)}),
-        resources=Resources(),
-        listen=Listen(),
-        probe=Probe(path="/health", interval_s=5.0, timeout_s=5.0, startup_timeout_s=_wait_s(spec)),
+        command=_inside(spec, command, image, site, role),
+        resources=_resources(spec, shape),
+        after=services.gates(spec),
+        spread=spread_of(worker, server) if on_slurm else None,
+        listen=Listen(public=on_slurm),
+        ports=server.ports,
+        probe=Probe(path=server.health, interval_s=5.0, timeout_s=5.0, startup_timeout_s=_wait_s(spec)),
         replace=Replace(),
-        metrics_path="/metrics",
+        kill_grace_s=GRACE_S + (EXTRA_GRACE_S if shape.nodes > 1 else 0.0),
+        silence_s=_silence_s(spec),
+        metrics_path=server.metrics,
         scan_log=True,
+        fatal_lines=_fatal_lines(spec, worker.engine.type),
     )
+
+
+def _front(
+    spec: DeploymentSpec, front: Group, dynamo: Mapping[str, str], listen: Listen, site: Site, workers: tuple[str, ...]
+) -> Group:
+    """The frontend, as its router renders it, with what the recipe says of it."""
+    env = {**front.command.env, **dynamo, **spec.env, **spec.frontend.env}
+    secret_env = {**_secrets(spec), **front.command.secret_env}
+    command = front.command.model_copy(update={"env": env, "secret_env": secret_env})
+    resources = Resources()
+    if isinstance(spec.backend, SlurmDeployment):
+        listen = Listen(port=PORT, public=True)
+        limit = seconds(spec.backend.time_limit, "backend.time_limit")
+        resources = Resources(cpus=spec.frontend.cpus, mem_bytes=parse_size(spec.frontend.mem), time_limit_s=limit)
+        if spec.frontend.type == "dynamo":
+            command = _inside(spec, command, spec.frontend.container or spec.container or "", site)
+    return front.model_copy(update={
+        "command": command, "listen": listen, "resources": resources, "pools": _beside(spec), "after": workers,
+        "silence_s": _silence_s(spec),
+    })  # fmt: skip
+
+
+def _services(spec: DeploymentSpec, site: Site, front: str) -> tuple[Group, ...]:
+    """What must run beside workers and frontend; on Slurm each is a job without GPUs."""
+    groups = services.service_groups(spec, site.run_dir, site.uid, frontend=front)
+    if not isinstance(spec.backend, SlurmDeployment):
+        return groups
+    resources = Resources(time_limit_s=seconds(spec.backend.time_limit, "backend.time_limit"))
+    return tuple(
+        group.model_copy(update={
+            "command": _inside(spec, group.command, services.image_of(spec, group.name), site),
+            "resources": resources, "pools": _beside(spec), "silence_s": _silence_s(spec),
+        })
+        for group in groups
+    )  # fmt: skip
+
+
+def _beside(spec: DeploymentSpec) -> tuple[Pool, ...]:
+    """Where on Slurm what needs no GPU runs: empty is where the workers do."""
+    name = spec.backend.frontend_partition if isinstance(spec.backend, SlurmDeployment) else None
+    return (Pool(name=name, place={"partition": name}),) if name else ()
+
+
+def _gate(site: Site, after: str) -> Group:
+    """What asks once, as a client does, on the machine of the host; it ends well when it was answered."""
+    return Group(
+        name=GATE,
+        role=Role.GATE,
+        count=1,
+        command=Command(argv=(site.python, "-m", "remuda.control.gate", site.name), env={"REMUDA_HOME": site.state}),
+        restart=NodeRestart(policy="never"),
+        replace=Replace(policy="on-failure", max_failures=3, backoff_initial_s=1.0),
+        backend="local",
+        after=(after,),
+    )
+
+
+def _inside(
+    spec: DeploymentSpec, command: Command, image: str, site: Site, role: DeployedRole | None = None
+) -> Command:
+    """The command in its image, with the folders that it sees there."""
+    if not image:
+        return command
+    paths = [path for path in (spec.model.path, site.run_dir) if path.startswith("/")]
+    mounts = [f"{outside}:{inside}" for outside, inside in spec.mounts.items()]
+    backend = spec.backend
+    steps = _options(backend.srun_options if isinstance(backend, SlurmDeployment) else {}, "backend.srun_options")
+    steps += _options(role.srun_options if role else {}, "srun_options")
+    return command.model_copy(update={
+        "image": image, "mounts": tuple(dict.fromkeys([*paths, *mounts])), "step_args": steps,
+        "needs": {image: "image"} if image.startswith("/") else {},
+    })  # fmt: skip
+
+
+def _options(said: Mapping[str, Any], where: str, quoted: Callable[[str], str] = str) -> tuple[str, ...]:
+    """Options of Slurm's commands as they write them: `--name=value`, or `--name` alone.
+
+    Raises:
+        InputError: one has a name that no option has.
+    """
+    for key in said:
+        if not _OPTION.fullmatch(key):
+            raise InputError(f"{key!r} is no option of Slurm's", where=where)
+    names = {key: value for key, value in said.items() if value is not None and value is not False}
+    return tuple(
+        f"--{key.lstrip('-').replace('_', '-')}" + ("" if value in (True, "") else f"={quoted(str(value))}")
+        for key, value in names.items()
+    )
+
+
+def _resources(spec: DeploymentSpec, shape: Shape) -> Resources:
+    if not isinstance(spec.backend, SlurmDeployment):
+        return Resources(gpus=shape.gpus)
+    limit = seconds(spec.backend.time_limit, "backend.time_limit")
+    whole = bool(shape.gpus) and shape.gpus_on_node == spec.gpus_per_node
+    return Resources(gpus=shape.gpus_on_node, nodes=shape.nodes, whole_nodes=whole, time_limit_s=limit)
+
+
+def _network(spec: DeploymentSpec) -> dict[str, str]:
+    """The interface that collectives use, where the cluster names one."""
+    name = spec.backend.network_interface if isinstance(spec.backend, SlurmDeployment) else None
+    return dict.fromkeys(("NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME"), name) if name else {}
+
+
+def _place(spec: DeploymentSpec) -> dict[str, object]:
+    """What only the backend understands; what is empty is left out."""
+    backend = spec.backend
+    if not isinstance(backend, SlurmDeployment):
+        return {"gpus": list(backend.gpus)} if backend.gpus is not None else {}
+    place = SlurmPlace(
+        partition=backend.partition or "",
+        account=backend.account or "",
+        qos=backend.qos or "",
+        exclude_nodes=backend.exclude_nodes or "",
+        directives=_options(backend.sbatch_directives, "backend.sbatch_directives", shlex.quote),
+    )
+    return dict(place.model_dump(mode="json", exclude_defaults=True))
+
+
+def _notes(spec: DeploymentSpec, shapes: Mapping[str, Shape]) -> tuple[str, ...]:
+    """What is done otherwise than the recipe may suggest, a sentence each."""
+    notes = [shape.idle for shape in shapes.values() if shape.idle]
+    if spec.frontend.replicas > 1:
+        notes.append(f"frontend.replicas is {spec.frontend.replicas}: one is started, and restarted where it dies")
+    if spec.frontend.type in ("sglang-router", "vllm-router"):
+        notes.append(f"frontend.type is {spec.frontend.type}: smg is started, which speaks to the same workers")
+    if isinstance(spec.backend, SlurmDeployment):
+        if any(role.nodes == "colocate" for role in spec.by_name().values()):
+            notes.append("roles.decode.nodes: each worker is a job of its own, and Slurm chooses its nodes")
+        if any(isinstance(spec.engine_of(name), MockerEngine) for name in spec.by_name()):
+            notes.append("engine mocker: workers ask for no GPUs")
+    else:
+        images = [spec.container, *(role.container for role in spec.by_name().values()),
+                  *(service.container for service in spec.services if service.enabled)]  # fmt: skip
+        found = dict.fromkeys(image for image in images if image)
+        notes += [f"container {image} is not used: workers on this machine run by `python`" for image in found]
+    return tuple(notes)
+
+
+def _fatal_lines(spec: DeploymentSpec, engine: str) -> tuple[str, ...]:
+    """Lines that end the wait for a worker: the engine's, and the recipe's.
+
+    Raises:
+        InputError: the recipe's is no regular expression.
+    """
+    check = spec.health_check
+    for pattern in check.extra_fatal_log_patterns:
+        try:
+            re.compile(pattern)
+        except re.error as error:
+            raise InputError(f"{pattern!r} is no regular expression: {error}",
+                             where="health_check.extra_fatal_log_patterns") from error  # fmt: skip
+    return (*(FATAL.get(engine, ()) if check.fatal_log_markers else ()), *check.extra_fatal_log_patterns)
 
 
 def _secrets(spec: DeploymentSpec) -> dict[str, object]:
     return {name: secret(source) for name, source in spec.secret_env.items()}
+
+
+def _silence_s(spec: DeploymentSpec) -> float:
+    return Watchdog().silence_after if spec.backend.type == "slurm" else 0.0
 
 
 def _wait_s(spec: DeploymentSpec) -> float:

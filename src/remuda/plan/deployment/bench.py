@@ -6,8 +6,10 @@ import json
 import math
 from typing import TYPE_CHECKING, Any, Final
 
+from remuda.base.errors import InputError
 from remuda.plan.engines.base import secret
-from remuda.plan.model import FILES_MARK, Command, Group, NodeRestart, Replace, Role, Workload
+from remuda.plan.job import WATCH
+from remuda.plan.model import FILES_MARK, Command, Endpoint, Group, NodeRestart, Replace, Resources, Role, Workload
 from remuda.specs.deployment import LOADS
 
 if TYPE_CHECKING:
@@ -28,10 +30,16 @@ def with_benchmark(workload: Workload, spec: DeploymentSpec, *, python: str, hom
         python: interpreter that has remuda, where the group runs.
         home: state directory, where points are kept.
         cwd: where a command of the user's is run.
+
+    Raises:
+        InputError: it would end with a service, too.
     """
     group = bench_group(workload, spec, python=python, home=home, cwd=cwd)
     if group is None:
         return workload
+    if workload.ends_with:
+        sentence = f"the deployment ends with the service {workload.ends_with} or with its benchmark, not with both"
+        raise InputError(sentence, hint="set benchmark.type=manual, or `terminal: false`", where="benchmark")
     return workload.model_copy(update={"groups": (*workload.groups, group), "ends_with": group.name})
 
 
@@ -41,7 +49,9 @@ def bench_group(workload: Workload, spec: DeploymentSpec, *, python: str, home: 
     if bench.type == "manual":
         return None
     is_custom = bench.type == "custom"
-    router = workload.endpoint.router if workload.endpoint else ""
+    endpoint = workload.endpoint or Endpoint()
+    front = next((group for group in workload.groups if group.name == endpoint.router), None)
+    last = endpoint.gate or endpoint.router
     return Group(
         name=BENCH,
         role=Role.DRIVER,
@@ -57,7 +67,11 @@ def bench_group(workload: Workload, spec: DeploymentSpec, *, python: str, home: 
         restart=NodeRestart(policy="never"),
         replace=Replace(policy="never"),
         kill_grace_s=30.0,
-        after=(router,) if router else tuple(group.name for group in workload.groups if group.role.serves),
+        after=(last,) if last else tuple(group.name for group in workload.groups if group.role.serves),
+        # On a cluster it is a job beside the frontend's, and as large.
+        resources=front.resources if front else Resources(),
+        pools=front.pools if front else (),
+        watch=WATCH if workload.backend != "local" else None,
     )
 
 

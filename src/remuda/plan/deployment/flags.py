@@ -8,26 +8,51 @@ from typing import TYPE_CHECKING, Any
 from remuda.base.errors import InputError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
 
-def words(flags: Mapping[str, Any]) -> tuple[str, ...]:
-    """`--flag value` for each flag: true is the flag alone, false and null are nothing, a list is all after it."""
+def words(flags: Mapping[str, Any], *, negates: bool = False, as_written: bool = False) -> tuple[str, ...]:
+    """`--flag value` for each flag: true is the flag alone, null is nothing, a list is all after it.
+
+    Args:
+        flags: name -> value.
+        negates: false is `--no-flag`; otherwise it is nothing.
+        as_written: for programs whose flags have `_`.
+    """
     out: list[str] = []
     for name, value in flags.items():
-        if value is None or value is False:
+        if value is None or (value is False and not negates):
             continue
-        out.append(dashed(name))
+        flag = f"--{name.lstrip('-')}" if as_written else dashed(name)
+        if value is False:
+            out.append(f"--no-{flag.removeprefix('--')}")
+            continue
+        out.append(flag)
         if value is True:
             continue
         items = value if isinstance(value, (list, tuple)) else [value]
-        out += [json.dumps(item) if isinstance(item, dict) else str(item) for item in items]
+        out += [json.dumps(item) if isinstance(item, (dict, list, tuple)) else str(item) for item in items]
     return tuple(out)
 
 
 def dashed(name: str) -> str:
     """`tp_size`, `tp-size` and `--tp-size` are one flag."""
     return "--" + name.lstrip("-").replace("_", "-")
+
+
+def has(said: Mapping[str, Any], flags: Iterable[str]) -> bool:
+    """Whether one of these flags is said."""
+    known = {dashed(flag) for flag in flags}
+    return any(dashed(name) in known for name in said)
+
+
+def number(said: Mapping[str, Any], flags: Iterable[str], default: int) -> int:
+    """The value of the first of these flags that is said, as a number; else `default`."""
+    known = [dashed(flag) for flag in flags]
+    for name, value in said.items():
+        if dashed(name) in known and str(value).isdigit():
+            return int(str(value))
+    return default
 
 
 def merged(own: Mapping[str, Any], said: Mapping[str, Any], where: str) -> dict[str, Any]:

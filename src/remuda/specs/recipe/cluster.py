@@ -25,6 +25,7 @@ USED: Final[dict[str, Path]] = {
     "default_account": ("backend", "account"),
     "default_partition": ("backend", "partition"),
     "default_qos": ("backend", "qos"),
+    "frontend_partition": ("backend", "frontend_partition"),
     "default_time_limit": ("backend", "time_limit"),
     "network_interface": ("backend", "network_interface"),
     "default_sbatch_directives": ("backend", "sbatch_directives"),

@@ -164,10 +164,10 @@ def with_aliases(spec: DeploymentSpec, cluster: Cluster) -> tuple[DeploymentSpec
 
     model = spec.model.model_copy(
         update={"path": meant("model.path", spec.model.path, cluster.models, "model"),
-                "name": spec.model.name or _model_name(spec.model.path)}
+                "name": spec.model.name or _said_name(spec) or _model_name(spec.model.path)}
     )  # fmt: skip
     if spec.model.name is None:
-        derived["model.name"] = "derived from model.path"
+        derived["model.name"] = "the workers' served-model-name" if _said_name(spec) else "derived from model.path"
     update: dict[str, Any] = {
         "model": model,
         "container": meant("container", spec.container, cluster.containers, "container"),
@@ -181,6 +181,17 @@ def with_aliases(spec: DeploymentSpec, cluster: Cluster) -> tuple[DeploymentSpec
         ),
     }
     return spec.model_copy(update=update), derived
+
+
+def _said_name(spec: DeploymentSpec) -> str:
+    """The one name that the flags of workers say; empty where they say none, or several."""
+    said = {
+        str(value)
+        for role in spec.by_name().values()
+        for key, value in role.args.items()
+        if key.lstrip("-").replace("_", "-") == "served-model-name"
+    }
+    return said.pop() if len(said) == 1 else ""
 
 
 def _model_name(path: str) -> str:

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from remuda.specs.document import Path
     from remuda.specs.resolve import Origin, Resolved
 
+_DYNAMO: Final = ("version", "hash", "top_of_tree", "wheel")
+"""Keys by which version 1 says which Dynamo it means."""
 _ROUTERS: Final = {"sglang": "sglang-router", "vllm": "vllm-router"}
 """Frontends whose name means their router in version 1."""
 
@@ -102,6 +104,8 @@ class _Reading:
             is_inner = any(word.path[: len(at)] == at and len(word.path) > len(at) for word in self.words)
             if is_inner and isinstance(value, dict) and (word is None or word.fate is not Fate.USED):
                 self.read(value, at)
+                if not value and path == ("roles",):
+                    self.put(at, at, {})  # a role of which nothing is said works, too
             elif word is None:
                 self.refuse(at, is_inner=is_inner)
             else:
@@ -178,6 +182,11 @@ def _older_meanings(reading: _Reading) -> None:
     if isinstance(decode, dict) and isinstance(prefill, dict) and str(decode.get("nodes")) == "0":
         decode["nodes"] = "colocate"
     _apart_or_together(roles)
+    if (size := data.get("services")) is not None:
+        data["services"] = [{"name": "nats", "type": "nats", "start": "infra", "options": {"max_payload_mb": size}}]
+    said = reading.resolved.data.get("dynamo", {})
+    if isinstance(said, dict) and not any(said.get(key) for key in _DYNAMO):
+        data.setdefault("dynamo", {}).setdefault("version", "0.8.0")
     frontend = data.get("frontend")
     if isinstance(frontend, dict):
         kind = str(frontend.get("type", ""))

@@ -116,6 +116,25 @@ def test_frontends_of_the_first_version(change: str, expected: int) -> None:
     assert one(f"{FIRST}frontend: {{{change}}}\n").loaded.spec.frontend.replicas == expected
 
 
+@pytest.mark.parametrize(
+    ("added", "version"),
+    [
+        ("", "0.8.0"),
+        ("dynamo: {request_plane: nats}", "0.8.0"),
+        ("dynamo: {version: 1.1.0}", "1.1.0"),
+        ("dynamo: {top_of_tree: true}", None),
+        ("dynamo: {hash: abc}", None),
+    ],
+)
+def test_the_dynamo_that_the_first_version_means(added: str, version: str | None) -> None:
+    assert one(f"{FIRST}{added}\n").loaded.spec.dynamo.version == version
+
+
+def test_the_payload_of_nats_is_that_of_a_service() -> None:
+    (nats,) = one(FIRST + "infra: {nats_max_payload_mb: 4}\n").loaded.spec.services
+    assert (nats.name, nats.type, nats.start, nats.options) == ("nats", "nats", "infra", {"max_payload_mb": 4})
+
+
 def test_no_nodes_for_decode_are_those_of_prefill() -> None:
     assert one(FIRST, "resources.decode_nodes=0").loaded.spec.by_name()["decode"].nodes == "colocate"
 
@@ -228,9 +247,9 @@ def test_every_word_leads_to_a_field_or_says_why_not(version: int) -> None:
 
 
 def test_a_note_for_each_key_that_is_not_used() -> None:
-    recipe = one(FIRST + "telemetry: {x: 1}\ninfra: {nats_max_payload_mb: 4}\n")
+    recipe = one(FIRST + "telemetry: {x: 1}\ninfra: {etcd_nats_dedicated_node: true}\n")
     assert [re.sub(r" is not used.*", "", note) for note in recipe.notes] == [
-        "r.yaml:28: `telemetry`", "r.yaml:29: `infra.nats_max_payload_mb`",
+        "r.yaml:28: `telemetry`", "r.yaml:29: `infra.etcd_nats_dedicated_node`",
     ]  # fmt: skip
 
 

@@ -1,0 +1,123 @@
+"""The directory of one `apply`: everything that is needed to see what was started, and to start it again.
+
+A dry run writes the same. `remuda apply DIR/resolved.yaml` repeats it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import platform
+import shutil
+import sys
+from math import isinf
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import yaml
+
+import remuda
+from remuda.base.files import write_atomic
+from remuda.base.shell import show_command
+from remuda.specs.recipe.load import split_target
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from remuda.backends.base import Rendered
+    from remuda.control.deployments import PlannedDeployment
+    from remuda.specs.deployment import DeploymentSpec
+
+RESOLVED, RECIPE, ORIGINS, COMMANDS, FACTS = "resolved.yaml", "recipe.yaml", "origins.txt", "commands.txt", "facts.json"
+_HASHED = 16 << 20
+"""Bytes of a file that go into its fingerprint, with its size."""
+
+
+def folder_of(spec: DeploymentSpec, name: str, root: Path, at: str) -> Path:
+    """Where it goes: `deployments/NAME_2P_4D_TIME`, or `NAME_4A_TIME` where workers do both; nothing is there yet.
+
+    Args:
+        spec: of the deployment.
+        name: of the deployment.
+        root: the state directory.
+        at: time as it stands in the name.
+    """
+    above = Path(spec.home_directory or root) / "deployments"
+    letters = {"prefill": "P", "decode": "D", "agg": "A"}
+    full = "_".join([name, *(f"{role.workers}{letters[key]}" for key, role in spec.by_name().items()), at])
+    names = [full, *(f"{full}.{number}" for number in range(2, 1000))]
+    return next(above / each for each in names if not (above / each).exists())
+
+
+def write(planned: PlannedDeployment, tasks: Sequence[Rendered], folder: Path) -> None:
+    """Write the directory of one `apply`.
+
+    Args:
+        planned: the deployment.
+        tasks: what bringing it up starts, secrets masked.
+        folder: see `folder_of`.
+    """
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    folder.mkdir(mode=0o700)
+    spec = _document(planned)
+    file, _ = split_target(planned.recipe.loaded.file)
+    if file.is_file():
+        shutil.copyfile(file, folder / RECIPE)
+    shown = planned.recipe.loaded.show(derived=planned.recipe.derived)
+    write_atomic(folder / RESOLVED, yaml.safe_dump(spec, sort_keys=False, allow_unicode=True), mode=0o600, sync=False)
+    origins = "".join(f"{item.path}: {item.value!r}  # {item.origin}\n" for item in shown)
+    write_atomic(folder / ORIGINS, origins, mode=0o600, sync=False)
+    write_atomic(folder / COMMANDS, "\n".join(_commands(tasks)) + "\n", mode=0o600, sync=False)
+    write_atomic(folder / FACTS, json.dumps(_facts(planned), indent=1) + "\n", mode=0o600, sync=False)
+    for item in tasks:
+        place = folder / "tasks" / item.token
+        place.mkdir(parents=True, mode=0o700)
+        for path, text in item.files.items():
+            write_atomic(place / Path(path).name, text, mode=0o600, sync=False)
+    (folder / "run").symlink_to(planned.workload.run_dir)
+
+
+def _document(planned: PlannedDeployment) -> dict[str, Any]:
+    """The spec with everything filled in; of an engine only what was said, as what was not may be left to it."""
+    spec, said = (planned.spec.model_dump(mode="json", exclude_none=True, exclude_unset=only) for only in (False, True))
+    spec["name"] = planned.workload.name
+    spec["benchmark"]["req_rate"] = [str(rate) if isinf(rate) else rate for rate in planned.spec.benchmark.req_rate]
+    for below, own in ((spec, said), *((spec["roles"][name], said["roles"][name]) for name in spec["roles"])):
+        if "engine" in own:
+            below["engine"] = own["engine"]
+    return spec
+
+
+def _commands(tasks: Sequence[Rendered]) -> list[str]:
+    lines = []
+    for item in tasks:
+        lines += [f"# {item.token}", show_command(item.argv, item.env)]
+        for path, text in item.files.items():
+            if Path(path).name == "child.json":
+                lines.append("# runs: " + show_command(json.loads(text)["argv"], {}))
+    return lines
+
+
+def _facts(planned: PlannedDeployment) -> dict[str, Any]:
+    """Versions, and fingerprints of what a name may stand for something else tomorrow."""
+    model = Path(planned.spec.model.path)
+    images = {group.command.image for group in planned.workload.groups if group.command.image.startswith("/")}
+    files = [path for path in (model, model / "config.json", *map(Path, sorted(images))) if path.is_file()]
+    return {
+        "remuda": remuda.__version__,
+        "python": platform.python_version(),
+        "interpreter": sys.executable,
+        "machine": platform.platform(),
+        "workload": planned.workload.uid,
+        "backend": planned.workload.backend,
+        "files": {str(path): fingerprint(path) for path in files},
+        "identity": dict(planned.spec.identity),
+    }
+
+
+def fingerprint(path: Path) -> str:
+    """SHA-256 of a file's size and beginning: enough to tell one image or model from another, quick for 100 GB."""
+    found = hashlib.sha256(str(path.stat().st_size).encode())
+    with path.open("rb") as file:
+        found.update(file.read(_HASHED))
+    return found.hexdigest()

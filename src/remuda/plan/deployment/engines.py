@@ -1,0 +1,334 @@
+"""What each worker of a deployment is started with, by its engine and by what stands before it. Pure.
+
+Behind Dynamo's frontend a worker is Dynamo's own program around the engine, and its port says how it is; behind another
+frontend it is the engine's server, and its port is the one that is asked.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+import yaml
+
+from remuda.base.errors import InputError
+from remuda.plan.deployment.flags import dashed, has, merged, number, words
+from remuda.plan.model import BOOTSTRAP, FILES_MARK, HOST_MARK, PORT_MARK, Command, Spread, named_mark
+from remuda.wire.spread import HEAD_MARK, HEAD_PORT_MARK, OWN_MARK, RANK_MARK
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from remuda.plan.deployment.shape import Shape
+    from remuda.specs.deployment import DeployedRole, DeploymentSpec, MockerEngine, VllmEngine
+
+HEALTHY_WHEN_IT_GENERATES: Final = '["generate"]'
+_KNOBS: Final = (
+    "engine_type", "speedup_ratio", "decode_speedup_ratio", "num_gpu_blocks_override", "max_num_seqs",
+    "max_num_batched_tokens", "block_size", "startup_time", "kv_transfer_bandwidth", "kv_cache_dtype",
+    "preemption_mode",
+)  # fmt: skip
+_SWITCHES: Final = ("enable_prefix_caching", "enable_chunked_prefill")
+_SGLANG_PARALLEL: Final = ("tp", "tp-size", "tensor-parallel-size", "dp", "dp-size", "data-parallel-size", "pp-size",
+                           "pipeline-parallel-size")  # fmt: skip
+_VLLM_PARALLEL: Final = ("tp", "tensor-parallel-size", "dp", "data-parallel-size", "pp", "pipeline-parallel-size")
+_CONNECTORS: Final = {"nixl": "NixlConnector", "lmcache": "LMCacheConnectorV1"}
+_CONFIG: Final = "engine.yaml"
+
+
+FATAL: Final[Mapping[str, tuple[str, ...]]] = {
+    "sglang": ("Scheduler hit an exception", "Received sigquit from a child process", "torch.OutOfMemoryError"),
+    "vllm": ("Engine core initialization failed", "EngineCore failed to start", "torch.OutOfMemoryError"),
+    "trtllm": ("MPI_ABORT was invoked", "Executor creation failed", "torch.OutOfMemoryError"),
+}
+"""Engine -> lines after which its launcher may live on and never serve."""
+
+
+@dataclass(frozen=True)
+class Worker:
+    """One worker of a role, before it is rendered.
+
+    Args:
+        spec: of the deployment.
+        name: of the role: `prefill`, `decode` or `agg`.
+        shape: its nodes and GPUs.
+        python: interpreter that has the engine.
+        env: how the parts of Dynamo find each other; empty without Dynamo.
+    """
+
+    spec: DeploymentSpec
+    name: str
+    shape: Shape
+    python: str
+    env: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def role(self) -> DeployedRole:
+        """What the recipe says of the role."""
+        return self.spec.by_name()[self.name]
+
+    @property
+    def engine(self) -> Any:
+        """The engine of the role."""
+        return self.spec.engine_of(self.name)
+
+    @property
+    def dynamo(self) -> bool:
+        """Whether Dynamo's program is around the engine."""
+        return self.spec.frontend.type == "dynamo"
+
+    @property
+    def where(self) -> str:
+        """Path of the role's flags, for messages."""
+        return f"roles.{self.name}.args"
+
+    @property
+    def model(self) -> str:
+        """The model as engines take it."""
+        return self.spec.model.path.removeprefix("hf:")
+
+
+@dataclass(frozen=True)
+class Server:
+    """How one worker is started and asked.
+
+    Args:
+        argv: program and arguments, on its first node.
+        env: environment of the engine's own.
+        files: name -> text.
+        ports: names of ports that the recipe fixes -> number.
+        member: the same as `argv` on the other nodes, where it spans some.
+        health: path that answers 200 once it can take requests.
+        metrics: path of its counters; empty: none.
+    """
+
+    argv: tuple[str, ...]
+    env: dict[str, str] = field(default_factory=dict)
+    files: dict[str, str] = field(default_factory=dict)
+    ports: dict[str, int] = field(default_factory=dict)
+    member: tuple[str, ...] = ()
+    health: str = "/health"
+    metrics: str = "/metrics"
+
+
+def render(worker: Worker) -> Server:
+    """How a worker is started.
+
+    Raises:
+        InputError: the engine cannot do what is asked, or a flag is the launcher's; `where` is the field.
+    """
+    kind = worker.engine.type
+    if worker.shape.nodes > 1 and kind in ("trtllm", "llamacpp"):
+        raise InputError(f"{kind} cannot be started over {worker.shape.nodes} nodes yet",
+                         hint="a worker may have the GPUs of one node", where=f"roles.{worker.name}.gpus")  # fmt: skip
+    if kind == "llamacpp" and (worker.dynamo or worker.name != "agg"):
+        raise InputError("llamacpp does both in one server, and is no worker of Dynamo's", where="engine.type",
+                         hint="use the role `agg`, and the frontend smg, nginx or none")  # fmt: skip
+    if kind == "mocker" and not worker.dynamo:
+        raise InputError("the mocker is asked by Dynamo's frontend only", hint="leave `frontend.type` out",
+                         where="frontend.type")  # fmt: skip
+    if kind in ("vllm", "trtllm") and not worker.dynamo and worker.name != "agg":
+        raise InputError(
+            f"{kind} with prefill and decode apart cannot be brought up behind {worker.spec.frontend.type} yet",
+            hint="use Dynamo's frontend, or the role `agg`", where="frontend.type",
+        )  # fmt: skip
+    return {"mocker": _mocker, "sglang": _sglang, "vllm": _vllm, "trtllm": _trtllm, "llamacpp": _llamacpp}[kind](worker)
+
+
+def command_of(worker: Worker, server: Server) -> Command:
+    """The command of a worker: what the recipe says for all, then the engine's own, then the role's."""
+    env = {**worker.env, **worker.spec.env, **server.env}
+    if worker.dynamo:
+        env |= {
+            "DYN_SYSTEM_HOST": HOST_MARK,
+            "DYN_SYSTEM_PORT": PORT_MARK,
+            "DYN_SYSTEM_USE_ENDPOINT_HEALTH_STATUS": HEALTHY_WHEN_IT_GENERATES,
+        }
+    return Command(argv=server.argv, env={**env, **worker.role.env}, files=server.files)
+
+
+def spread_of(worker: Worker, server: Server) -> Spread | None:
+    """How it spans nodes, by the engine's own ranks; None: it is on one."""
+    return Spread(nodes=worker.shape.nodes, member=server.member) if worker.shape.nodes > 1 else None
+
+
+# --- engines ---------------------------------------------------------------------------------------------------------
+
+
+def _mocker(worker: Worker) -> Server:
+    engine: MockerEngine = worker.engine
+    own: dict[str, Any] = {"--model-path": worker.model, "--model-name": worker.spec.model.name, **_mode(worker)}
+    said, ports = _fixed_ports(worker, {"bootstrap-ports": BOOTSTRAP})
+    if worker.name == "prefill":
+        own["--bootstrap-ports"] = named_mark(BOOTSTRAP)
+    knobs: dict[str, Any] = {
+        key: getattr(engine, key) for key in _KNOBS if key in engine.model_fields_set or key == "speedup_ratio"
+    }
+    for key in _SWITCHES:
+        value = getattr(engine, key)
+        if value is not None:
+            knobs[key if value else f"no_{key}"] = True
+    flags = words(merged(own, {**knobs, **said}, worker.where))
+    return Server((worker.python, "-m", "dynamo.mocker", *flags, *worker.role.extra_args), ports=ports)
+
+
+def _sglang(worker: Worker) -> Server:
+    names = {"disaggregation-bootstrap-port": BOOTSTRAP, "nccl-port": "nccl"}
+    said, ports = _fixed_ports(worker, names)
+    own: dict[str, Any] = {
+        "--model-path": worker.model, "--served-model-name": worker.spec.model.name, "--host": HOST_MARK,
+        "--port": named_mark("engine") if worker.dynamo else PORT_MARK, "--nccl-port": named_mark("nccl"),
+        **_mode(worker, "--disaggregation-mode"),
+    }  # fmt: skip
+    if worker.name == "prefill":
+        own["--disaggregation-bootstrap-port"] = named_mark(BOOTSTRAP)
+    if not worker.dynamo:
+        own["--enable-metrics"] = True
+    if _for_role(worker.engine.kv_events_config, worker.name) or worker.role.kv_events:
+        own["--kv-events-config"] = _events(worker)
+    if worker.shape.gpus > 1 and not has(said, _SGLANG_PARALLEL):
+        own["--tensor-parallel-size"] = worker.shape.gpus
+    if not worker.shape.gpus and not has(said, ("device",)):
+        own["--device"] = "cpu"
+    ranks: dict[str, Any] = {}
+    if worker.shape.nodes > 1:
+        ranks = {
+            "--nnodes": worker.shape.nodes,
+            "--node-rank": RANK_MARK,
+            "--dist-init-addr": f"{HEAD_MARK}:{HEAD_PORT_MARK}",
+        }
+    flags = words(merged({**own, **ranks}, said, worker.where))
+    module = "dynamo.sglang" if worker.dynamo else "sglang.launch_server"
+    argv = (worker.python, "-m", module, *flags, *worker.role.extra_args)
+    return Server(argv, ports=ports, member=argv)
+
+
+def _vllm(worker: Worker) -> Server:
+    said, ports = _fixed_ports(worker, {})
+    start: tuple[str, ...] = (worker.python, "-m", "dynamo.vllm")
+    own: dict[str, Any] = {"--served-model-name": worker.spec.model.name}
+    env: dict[str, str] = {}
+    if worker.dynamo:
+        own = {"--model": worker.model, **own, **_mode(worker)}
+        env["DYN_VLLM_KV_EVENT_PORT"] = named_mark("kv_events")
+    else:
+        start = (worker.python, "-m", "vllm.entrypoints.cli.main", "serve", worker.model)
+        own |= {"--host": HOST_MARK, "--port": PORT_MARK}
+    if (transfer := _transfer(worker)) is not None:
+        own["--kv-transfer-config"] = transfer
+        env |= {"VLLM_NIXL_SIDE_CHANNEL_HOST": OWN_MARK, "VLLM_NIXL_SIDE_CHANNEL_PORT": named_mark("nixl")}
+    if worker.shape.gpus > 1 and not has(said, _VLLM_PARALLEL):
+        own["--tensor-parallel-size"] = worker.shape.gpus
+    first, other = _vllm_ranks(worker, said)
+    argv, member = (
+        (*start, *words(merged({**own, **ranks}, said, worker.where), negates=True), *worker.role.extra_args)
+        for ranks in (first, other)
+    )
+    return Server(argv, env=env, ports=ports, member=member)
+
+
+def _vllm_ranks(worker: Worker, said: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Flags of the first node and of the others, where a worker spans nodes."""
+    nodes = worker.shape.nodes
+    if nodes == 1:
+        return {}, {}
+    data = number(said, ("dp", "data-parallel-size"), 1)
+    if data == 1:
+        ranks: dict[str, Any] = {"--nnodes": nodes, "--node-rank": RANK_MARK, "--master-addr": HEAD_MARK,
+                                 "--master-port": HEAD_PORT_MARK}  # fmt: skip
+        return ranks, {**ranks, "--headless": True}
+    if nodes > 2 or data % nodes:
+        raise InputError(
+            f"vllm with {data} data-parallel ranks over {nodes} nodes cannot be started yet",
+            hint="use two nodes and an even number of ranks, or tensor parallelism", where=worker.where,
+        )  # fmt: skip
+    local = data // nodes
+    both = {"--data-parallel-size-local": local, "--data-parallel-address": HEAD_MARK,
+            "--data-parallel-rpc-port": HEAD_PORT_MARK}  # fmt: skip
+    return both, {**both, "--data-parallel-start-rank": local, "--headless": True}
+
+
+def _transfer(worker: Worker) -> Any:
+    """What carries keys and values between workers, as vLLM takes it; None: nothing does."""
+    engine: VllmEngine = worker.engine
+    said = engine.connector
+    if worker.name == "agg" and "connector" not in engine.model_fields_set:
+        return None
+    if said is None or said == "none" or has(worker.role.args, ("kv-transfer-config",)):
+        return None
+    if isinstance(said, str) and said in _CONNECTORS:
+        return json.dumps({"kv_connector": _CONNECTORS[said], "kv_role": "kv_both"})
+    if isinstance(said, dict) or (isinstance(said, str) and said.startswith("{")):
+        return said if isinstance(said, str) else json.dumps(said)
+    raise InputError(f"the connector {said!r} is not known", hint="known: nixl, lmcache, none, or the JSON of one",
+                     where="engine.connector")  # fmt: skip
+
+
+def _trtllm(worker: Worker) -> Server:
+    """Flags are in a file, where false stays false; only what is the launcher's is on the command line."""
+    engine = worker.engine
+    config = {str(key).lstrip("-").replace("-", "_"): value for key, value in worker.role.args.items()}
+    if worker.shape.gpus > 1 and not any(key.endswith("parallel_size") for key in config):
+        config["tensor_parallel_size"] = worker.shape.gpus
+    for key, value in (("model_path", worker.model), ("served_model_name", worker.spec.model.name)):
+        if key in config and str(config.pop(key)) != str(value):
+            raise InputError(f"`{worker.where}.{key}` differs from the deployment's", hint="leave it out",
+                             where=f"{worker.where}.{key}")  # fmt: skip
+    file = f"{FILES_MARK}/{_CONFIG}"
+    bind = ("numactl", "-m", engine.numa_memory_bind) if engine.numa_memory_bind else ()
+    if worker.dynamo:
+        names: dict[str, Any] = {"--model-path": worker.model, "--served-model-name": worker.spec.model.name}
+        own = {**names, **_mode(worker), "--extra-engine-args": file}
+        if engine.publish_events_and_metrics:
+            own["--publish-events-and-metrics"] = True
+        argv = (*bind, worker.python, "-m", "dynamo.trtllm", *words(own))
+    else:
+        own = {"--host": HOST_MARK, "--port": PORT_MARK, "--extra_llm_api_options": file}
+        flags = tuple(word for name, value in own.items() for word in (name, value))
+        argv = (*bind, "trtllm-serve", worker.model, *flags)
+    text = yaml.safe_dump(config, sort_keys=False)
+    metrics = "/metrics" if worker.dynamo else ""
+    return Server((*argv, *worker.role.extra_args), files={_CONFIG: text}, metrics=metrics)
+
+
+def _llamacpp(worker: Worker) -> Server:
+    own: dict[str, Any] = {"--model": worker.model, "--host": HOST_MARK, "--port": PORT_MARK,
+                           "--alias": worker.spec.model.name, "--metrics": True,
+                           "--n-gpu-layers": 999 if worker.shape.gpus else 0}  # fmt: skip
+    flags = words(merged(own, worker.role.args, worker.where))
+    return Server((worker.python, "-m", "remuda.serving.llamacpp_server", *flags, *worker.role.extra_args))
+
+
+# --- what they share -------------------------------------------------------------------------------------------------
+
+
+def _mode(worker: Worker, flag: str = "--disaggregation-mode") -> dict[str, str]:
+    return {flag: worker.name} if worker.name != "agg" else {}
+
+
+def _fixed_ports(worker: Worker, names: Mapping[str, str]) -> tuple[dict[str, Any], dict[str, int]]:
+    """The recipe's flags without those of ports, which are fixed numbers of ports that we name; and these.
+
+    The address to listen on may be said, too, where it is everybody's: on a cluster that is what is meant.
+    """
+    said, ports = {}, {}
+    for key, value in worker.role.args.items():
+        name = names.get(dashed(key).removeprefix("--"))
+        if name is not None and str(value).isdigit():
+            ports[name] = int(str(value))
+        elif dashed(key) != "--host" or str(value) not in ("0.0.0.0", "::"):  # noqa: S104 - read, not bound
+            said[key] = value
+    return said, ports
+
+
+def _for_role(value: Any, name: str) -> bool:
+    if isinstance(value, dict):
+        return bool(value.get(name) or value.get({"agg": "aggregated"}.get(name, name)))
+    return bool(value)
+
+
+def _events(worker: Worker) -> str:
+    topic = {"publisher": "zmq", "topic": "kv-events", "endpoint": f"tcp://*:{named_mark('kv_events')}"}
+    said = worker.role.kv_events
+    return json.dumps({**topic, **said} if isinstance(said, dict) else topic)

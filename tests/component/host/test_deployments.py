@@ -1,0 +1,103 @@
+"""`remuda apply` on this machine, with a stand-in for the engine behind the real router: gate, loss, restart, end."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import urllib.error
+import urllib.request
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from tests.conftest import Home, until
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+pytestmark = pytest.mark.real
+STANDINS = Path(__file__).parents[2] / "standins"
+
+
+@pytest.fixture
+def recipe(shared_home: Home) -> Callable[..., str]:
+    def write(name: str, prefill: str = "{}", decode: str = "{workers: 2}") -> str:
+        (shared_home.root / "model").mkdir(exist_ok=True)
+        (shared_home.root / "model/config.json").write_text("{}")
+        file = shared_home.root / f"{name}.yaml"
+        file.write_text(
+            f"schema: 2\nname: {name}\nmodel: {{path: {shared_home.root / 'model'}, name: tiny}}\nengine: sglang\n"
+            f"environment: {{PYTHONPATH: '{STANDINS}'}}\nfrontend: {{type: sglang-router}}\n"
+            f"roles:\n  prefill: {prefill}\n  decode: {decode}\n"
+        )
+        return str(file)
+
+    return write
+
+
+def ask(home: Home, name: str) -> int:
+    """Tokens of an answer; 0 where there is none."""
+    body = {"model": "tiny", "messages": [{"role": "user", "content": "hello"}], "max_tokens": 5}
+    request = urllib.request.Request(home.view(name)["endpoint"] + "/v1/chat/completions")
+    request.add_header("content-type", "application/json")
+    try:
+        with urllib.request.urlopen(request, json.dumps(body).encode(), timeout=60) as answer:
+            return int(json.load(answer)["usage"]["completion_tokens"])
+    except urllib.error.HTTPError:
+        return 0
+
+
+def tasks(home: Home, name: str) -> dict[str, dict[str, Any]]:
+    return {task["task"]: task for task in home.view(name)["tasks"]}
+
+
+def test_a_recipe_serves_once_its_gate_was_answered(shared_home: Home, recipe: Callable[..., str]) -> None:
+    home, file = shared_home, recipe("routed")
+    done = home.run("apply", file, "--backend", "local")
+    assert "gate/0       done" in done.stderr
+    assert "routed is up: prefill 1/1, decode 2/2, model tiny" in done.stderr
+    assert done.stdout.startswith("OPENAI_BASE_URL=http://127.0.0.1:")
+    gate = home.run("logs", "routed", "--role", "gate").stdout
+    assert "a request was answered with 8 tokens" in gate
+    assert "sglang:prompt_tokens_total of prefill: 0 → 7" in gate
+    assert "prefill 1/1, decode 2/2" in home.run("status").stdout
+    assert home.run("apply", file, "--backend", "local").stdout == done.stdout, "what is up is not begun again"
+
+    # One that decodes dies: it is missed at once, the rest serves, and it comes back.
+    os.kill(tasks(home, "routed")["decode/0"]["pid"], signal.SIGKILL)
+    until(lambda: home.view("routed")["phase"] == "DEGRADED", "it is missed")
+    until(lambda: ask(home, "routed") == 5, "the other answers")
+    until(lambda: home.view("routed")["phase"] == "RUNNING", "it is back")
+    assert "scaling routed: prefill 1/1, decode 2/3" in home.run("scale", "routed", "decode=3").stderr
+    until(lambda: home.view("routed")["ready"] == 4, "a third decodes")
+    wrong = home.run("scale", "routed", "gate=2", check=False)
+    assert "the gate of 'routed' cannot be scaled: it is a gate, whose number is fixed" in wrong.stderr
+    home.run("down", "routed")
+
+
+def test_healthy_workers_that_hand_nothing_over_are_not_announced(
+    shared_home: Home, recipe: Callable[..., str]
+) -> None:
+    home = shared_home
+    file = recipe("deaf", prefill="{args: {no-handover: true}}", decode="{}")
+    done = home.run("apply", file, "--backend", "local", check=False)
+    assert done.returncode == 1
+    assert "a request was answered with no token: what prefill computes does not reach decode" in done.stderr
+    assert done.stdout == ""
+    view = home.view("deaf")
+    assert (view["phase"], {task["phase"] for task in view["tasks"]}) == ("FAILED", {"stopped", "failed"})
+
+
+def test_a_worker_that_cannot_come_up_is_told_in_its_own_words(shared_home: Home, recipe: Callable[..., str]) -> None:
+    """A flag that its engine knows no more, and an engine that died behind a launcher that lives on."""
+    home = shared_home
+    file = recipe("lame", prefill="{args: {no-such-flag: 1}}", decode="{args: {dies-inside: true}}")
+    home.run("apply", file, "--backend", "local", "--no-wait")
+
+    def says(task: str, text: str) -> bool:
+        return text in tasks(home, "lame")[task]["reason"]
+
+    until(lambda: says("prefill/0", "unrecognized arguments: --no-such-flag 1"), "the flag is named")
+    until(lambda: says("decode/0", "Scheduler hit an exception"), "the line is named")
+    home.run("down", "lame")

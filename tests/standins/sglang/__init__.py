@@ -1,0 +1,1 @@
+"""In the place of SGLang, which needs a GPU."""

@@ -1,0 +1,77 @@
+"""Recipes of all engines and frontends, as files: `tests/cases/deployments/NAME.yaml` gives what `NAME.txt` says."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.deploymentcases import CASES, text_of_case
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@pytest.mark.parametrize("file", sorted(CASES.glob("*.yaml")), ids=lambda path: path.stem)
+def test_what_is_planned_of_a_recipe(file: Path) -> None:
+    assert text_of_case(file) == file.with_suffix(".txt").read_text()
+
+
+def test_every_case_is_whole() -> None:
+    assert {path.stem for path in CASES.glob("*.yaml")} == {path.stem for path in CASES.glob("*.txt")}
+
+
+WORKERS = """\
+schema: 2
+name: x
+model: {path: /models/m, name: m}
+engine: sglang
+roles:
+  prefill: {nodes: 1}
+  decode: {nodes: 1}
+slurm: {partition: gpu}
+"""
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "sentence"),
+    [
+        ("prefill: {nodes: 1}", "prefill: {nodes: 1, workers: 5}",
+         "roles.prefill.workers: 5 workers of prefill share 4 GPUs: fewer than one each"),
+        ("prefill: {nodes: 1}", "prefill: {nodes: 2, workers: 3, gpus: 3}",
+         "roles.prefill.workers: 3 workers of prefill with 3 GPUs each need 3 nodes, and it has 2"),
+        ("prefill: {nodes: 1}", "prefill: {nodes: 2, gpus: 6}",
+         "roles.prefill.gpus: a worker of prefill has 6 GPUs and a node has 4: it must use all of each"),
+        ("decode: {nodes: 1}", "decode: {nodes: colocate}",
+         "roles.decode.workers: 1 workers of decode share 0 GPUs: fewer than one each"),
+        ("decode: {nodes: 1}", "decode: {nodes: colocate, gpus: 2}",
+         "roles.decode.nodes: 1 workers of decode with 2 GPUs each share prefill's nodes, which leaves 0"),
+        ("engine: sglang", "engine: llamacpp",
+         "engine.type: llamacpp does both in one server, and is no worker of Dynamo's"),
+        ("engine: sglang", "engine: {type: vllm, connector: pigeon}",
+         "engine.connector: the connector 'pigeon' is not known"),
+        ("engine: sglang", "engine: vllm\nfrontend: {type: smg}",
+         "frontend.type: vllm with prefill and decode apart cannot be brought up behind smg yet"),
+        ("engine: sglang", "engine: mocker\nfrontend: {type: smg}",
+         "frontend.type: the mocker is asked by Dynamo's frontend only"),
+        ("engine: sglang", "engine: sglang\nfrontend: {type: none}",
+         "frontend.type: without a frontend there is one worker"),
+        ("engine: sglang", "engine: trtllm\nfrontend: {type: trtllm_serve}",
+         "frontend.type: TensorRT-LLM's own frontend cannot be started yet"),
+        ("engine: sglang\nroles:\n  prefill: {nodes: 1}", "engine: trtllm\nroles:\n  prefill: {nodes: 2}",
+         "roles.prefill.gpus: trtllm cannot be started over 2 nodes yet"),
+        ("engine: sglang\nroles:\n  prefill: {nodes: 1}",
+         "engine: vllm\nroles:\n  prefill: {nodes: 3, args: {data-parallel-size: 12}}",
+         "roles.prefill.args: vllm with 12 data-parallel ranks over 3 nodes cannot be started yet"),
+        ("prefill: {nodes: 1}", "prefill: {nodes: 1, args: {disaggregation-mode: decode}}",
+         "roles.prefill.args.disaggregation-mode: `roles.prefill.args.disaggregation-mode` is 'decode'"),
+        ("slurm: {partition: gpu}", "slurm: {partition: gpu}\nsbatch_directives: {'x; rm': 1}",
+         "backend.sbatch_directives: 'x; rm' is no option of Slurm's"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_brought_up_is_said_before_anything_is_allocated(
+    tmp_path: Path, old: str, new: str, sentence: str
+) -> None:
+    assert old in WORKERS
+    file = tmp_path / "r.yaml"
+    file.write_text(WORKERS.replace(old, new))
+    assert text_of_case(file).startswith(f"error: {sentence}")

@@ -127,4 +127,6 @@ def test_on_a_cluster_it_measures_what_the_endpoints_file_names(place: Home) -> 
 
 def said(process: subprocess.Popen[str]) -> str:
     assert process.stdout is not None
-    return process.stdout.readline()
+    line = process.stdout.readline()
+    assert line, "\n".join(process.communicate())
+    return line

@@ -172,7 +172,7 @@ def srt_variables(told: Mapping[str, Any], endpoint: str, folder: Path) -> dict[
 
 def _become(told: Mapping[str, Any], folder: Path) -> int:
     argv = told["command"]
-    env = {**os.environ, **srt_variables(told, _address(told), folder)}
+    env = {**os.environ, **srt_variables(told, _address(told), folder), **told["env"]}
     try:
         os.execvpe(argv[0], argv, env)  # noqa: S606 - the user's own command
     except OSError as error:

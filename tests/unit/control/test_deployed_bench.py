@@ -24,13 +24,13 @@ def test_on_a_cluster_a_command_is_told_what_the_endpoints_file_says(
     (tmp_path / "endpoint.json").write_text('{"url": "http://127.0.0.1:9", "router": "http://node7:8123"}')
     told = {
         "name": "apart", "backend": "slurm", "run_dir": str(tmp_path), "model": "tiny", "command": ["run.sh"],
-        "said": ["SRT_JOB_NAME"],
+        "said": ["SRT_JOB_NAME"], "env": {"PYTHONPATH": "/theirs"},
     }  # fmt: skip
     (tmp_path / TOLD).write_text(json.dumps(told))
     monkeypatch.delenv("SRT_JOB_NAME", raising=False)
     deployed_bench.drive(tmp_path)
     ((name, env),) = seen
-    assert name == "run.sh"
+    assert (name, env["PYTHONPATH"]) == ("run.sh", "/theirs")
     assert {name: value for name, value in env.items() if name.startswith("SRT_")} == {
         "SRT_FRONTEND_HOST": "node7", "SRT_FRONTEND_PORT": "8123", "SRT_ENDPOINT": "http://node7:8123",
         "SRT_MODEL_NAME": "tiny", "SRT_LOG_DIR": str(tmp_path / "bench"),

@@ -59,7 +59,7 @@ def bench_group(workload: Workload, spec: DeploymentSpec, *, python: str, home: 
         command=Command(
             # -P: it is started where the command was typed, and no file there may pass for a module of ours.
             argv=(python, "-P", "-m", "remuda", "job", "drive", FILES_MARK),
-            env={**({**spec.env, **bench.env} if is_custom else {}), "REMUDA_HOME": home},
+            env={**{name: text for name, text in _env(spec).items() if not _is_early(name)}, "REMUDA_HOME": home},
             secret_env={name: secret(source) for name, source in spec.secret_env.items()} if is_custom else {},
             cwd=cwd,
             files={TOLD: json.dumps(told(workload, spec), indent=1)},
@@ -83,13 +83,25 @@ def told(workload: Workload, spec: DeploymentSpec) -> dict[str, Any]:
     bench = spec.benchmark
     common = {"name": workload.name, "backend": workload.backend, "run_dir": workload.run_dir, "type": bench.type}
     if bench.type not in LOADS:
-        return {**common, "model": spec.model.name or "", "command": list(bench.command), "said": sorted(bench.env)}
+        early = {name: text for name, text in _env(spec).items() if _is_early(name)}
+        return {**common, "model": spec.model.name or "", "command": list(bench.command), "said": sorted(bench.env),
+                "env": early}  # fmt: skip
     return {
         **common,
         "load": load_words(workload, spec),
         "requests_each": bench.num_prompts_mult,
         "warmup_each": bench.num_warmup_mult,
     }
+
+
+def _env(spec: DeploymentSpec) -> dict[str, str]:
+    """Variables of a command of the user's; none of what is for engines is for a program of ours."""
+    return {**spec.env, **spec.benchmark.env} if spec.benchmark.type == "custom" else {}
+
+
+def _is_early(name: str) -> bool:
+    """Whether an interpreter reads a variable when it starts: ours, which becomes the command, must not."""
+    return name.startswith(("PYTHON", "LD_"))
 
 
 def load_words(workload: Workload, spec: DeploymentSpec) -> dict[str, Any]:

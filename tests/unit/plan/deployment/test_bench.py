@@ -92,14 +92,14 @@ def test_nothing_is_measured_by_hand() -> None:
 
 def test_a_command_has_the_environment_of_the_deployment_and_its_own() -> None:
     custom = {"type": "custom", "command": ["run.sh", "-x"], "env": {"SRT_JOB_NAME": "mine", "A": "two"}}
-    spec = spec_of(custom, env={"A": "one", "B": "one"}, secret_env={"KEY": {"file": "/key"}})
+    spec = spec_of(custom, env={"A": "one", "B": "one", "PYTHONPATH": "/theirs"}, secret_env={"KEY": {"file": "/key"}})
     group = bench_group(workload(backend="slurm"), spec, **PLACES)
     assert group is not None
     assert group.command.env == {"A": "two", "B": "one", "SRT_JOB_NAME": "mine", "REMUDA_HOME": "/home/me/.remuda"}
     assert list(group.command.secret_env) == ["KEY"]
     assert json.loads(group.command.files[TOLD]) == {
         "name": "apart", "backend": "slurm", "run_dir": "/runs/apart", "type": "custom", "model": "tiny",
-        "command": ["run.sh", "-x"], "said": ["A", "SRT_JOB_NAME"],
+        "command": ["run.sh", "-x"], "said": ["A", "SRT_JOB_NAME"], "env": {"PYTHONPATH": "/theirs"},
     }  # fmt: skip
     load = bench_group(workload(), spec_of(LOAD, env={"A": "one"}), **PLACES)
     assert load is not None

@@ -1,4 +1,4 @@
-"""Deployments that end with their benchmark: real processes, and a stand-in for Dynamo (see `programs/dynamo`)."""
+"""Deployments that end with their benchmark: real processes, and a stand-in for Dynamo (see `tests/standins/dynamo`)."""
 
 from __future__ import annotations
 
@@ -17,18 +17,19 @@ from tests.conftest import Home, until
 if TYPE_CHECKING:
     import subprocess
 
-STANDIN = Path(__file__).with_name("programs")
+STANDINS = Path(__file__).parents[2] / "standins"
 
 
 @pytest.fixture(scope="module")
 def place(shared_home: Home) -> Home:
     (shared_home.root / "model").mkdir()
+    (shared_home.root / "model/config.json").write_text("{}")
     return shared_home
 
 
 def recipe(home: Home, benchmark: dict[str, Any], **more: Any) -> list[str]:
     """The words that bring up one worker that prefills and two that decode, and measure them."""
-    path = os.pathsep.join([str(STANDIN), *os.environ.get("PYTHONPATH", "").split(os.pathsep)])
+    path = os.pathsep.join([str(STANDINS), *os.environ.get("PYTHONPATH", "").split(os.pathsep)])
     document = {
         "kind": "deployment", "name": "apart", "model": {"path": str(home.root / "model"), "name": "tiny"},
         "python": sys.executable, "engine": "mocker", "env": {"PYTHONPATH": path},

@@ -27,6 +27,8 @@ class Frontend(engine.Engine):
         elif request.method == "POST" and components != {"prefill", "backend"}:
             await engine.send(writer, 503, engine.error("not ready to serve requests yet", "unavailable"))
         else:
+            with Path(os.environ["DYN_FILE_KV"], "asked").open("a") as asked:
+                asked.write("x")
             await super()._answer(request, writer)
 
 

@@ -10,4 +10,5 @@ What they do is seen of `ai-dynamo` 1.6.0, which `make deployment` runs.
 | `/v1/models` names the model only when some `backend` is listed | a model is known by its decode worker |
 | a request is refused with 503 as long as a component is not listed | `--enforce-disagg` |
 | the frontend answers itself, a token every two milliseconds | the mocker's engine, and the way to it |
+| a worker's `/metrics` has `dynamo_component_requests_total`, which each request moves | that of every worker has it |
 """

@@ -1,10 +1,12 @@
-"""Deployments that end with their benchmark: real processes, and a stand-in for the engine behind the real router."""
+"""Deployments that end with their benchmark: real processes, and a stand-in for Dynamo (`tests/standins/dynamo`)."""
 
 from __future__ import annotations
 
 import json
+import os
 import re
 import signal
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +17,6 @@ from tests.conftest import Home, until
 if TYPE_CHECKING:
     import subprocess
 
-pytestmark = pytest.mark.real
 STANDINS = Path(__file__).parents[2] / "standins"
 
 
@@ -28,9 +29,10 @@ def place(shared_home: Home) -> Home:
 
 def recipe(home: Home, benchmark: dict[str, Any], **more: Any) -> list[str]:
     """The words that bring up one worker that prefills and two that decode, and measure them."""
+    path = os.pathsep.join([str(STANDINS), *os.environ.get("PYTHONPATH", "").split(os.pathsep)])
     document = {
         "kind": "deployment", "name": "apart", "model": {"path": str(home.root / "model"), "name": "tiny"},
-        "engine": "sglang", "frontend": {"type": "sglang-router"}, "env": {"PYTHONPATH": str(STANDINS)},
+        "python": sys.executable, "engine": "mocker", "env": {"PYTHONPATH": path},
         "roles": {"prefill": {}, "decode": {"workers": 2}}, "benchmark": benchmark, **more,
     }  # fmt: skip
     (home.root / "apart.yaml").write_text(json.dumps(document))

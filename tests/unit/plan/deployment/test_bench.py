@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from remuda.base.errors import InputError
 from remuda.control.bench import Plan, loads_of
 from remuda.control.deployed_bench import scaled
 from remuda.plan.deployment.bench import TOLD, bench_group, load_words, with_benchmark
-from remuda.plan.model import Command, Endpoint, Group, Kind, Resources, Role, Workload
+from remuda.plan.job import WATCH
+from remuda.plan.model import Command, Endpoint, Group, Kind, Pool, Resources, Role, Workload
 from remuda.specs.benchmark import BenchmarkSpec
 from remuda.specs.deployment import DeploymentSpec
 
@@ -104,6 +106,23 @@ def test_a_command_has_the_environment_of_the_deployment_and_its_own() -> None:
     load = bench_group(workload(), spec_of(LOAD, env={"A": "one"}), **PLACES)
     assert load is not None
     assert "A" not in load.command.env, "what is for engines is not for a program of ours"
+
+
+def test_it_comes_after_the_gate_and_is_a_job_beside_the_frontend() -> None:
+    made = workload(backend="slurm")
+    place = {"resources": Resources(cpus=2), "pools": (Pool(name="cpu"),)}
+    groups = (*made.groups[:-1], made.groups[-1].model_copy(update=place))
+    endpoint = Endpoint(router="frontend", gate="gate")
+    group = bench_group(made.model_copy(update={"groups": groups, "endpoint": endpoint}), spec_of(LOAD), **PLACES)
+    assert group is not None
+    assert (group.after, group.resources.cpus, group.pools[0].name, group.watch) == (("gate",), 2, "cpu", WATCH)
+
+
+def test_a_deployment_has_one_end() -> None:
+    made = workload().model_copy(update={"ends_with": "mine"})
+    assert with_benchmark(made, spec_of({"type": "manual"}), **PLACES) == made
+    with pytest.raises(InputError, match="ends with the service mine or with its benchmark, not with both"):
+        with_benchmark(made, spec_of(LOAD), **PLACES)
 
 
 def test_without_a_router_it_comes_after_the_workers() -> None:

@@ -62,6 +62,7 @@ svg .halo{paint-order:stroke;stroke:var(--paper);stroke-width:4px;stroke-linejoi
 .c0{--c:var(--s0)}.c1{--c:var(--s1)}.c2{--c:var(--s2)}.c3{--c:var(--s3)}.c4{--c:var(--s4)}.c5{--c:var(--s5)}
 .c6{--c:var(--s6)}.c7{--c:var(--s7)}.soft-ink{--c:var(--soft)}
 .scroll{overflow-x:auto;margin-top:12px;border-bottom:1px solid var(--rule)}
+.scroll+p{margin-top:8px;font-size:13px}
 table{border-collapse:collapse;width:100%;font-size:13px;font-variant-numeric:tabular-nums}
 th{font-weight:550;color:var(--soft);text-align:right;vertical-align:bottom;border-bottom:1px solid var(--soft)}
 td{text-align:right;border-top:1px solid var(--rule);overflow-wrap:normal}

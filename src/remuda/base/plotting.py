@@ -49,9 +49,9 @@ def draw(axes: Any, chart: Chart, *, is_small: bool = False) -> None:
     if chart.is_log_y:
         axes.set_yscale("log")
     else:
-        axes.set_ylim(0, max(y for line in chart.lines for _, y in line.places) * 1.08)
+        axes.set_ylim(0, max(y for line in chart.lines for _, y in line.places) * 1.08 or 1.0)
     if not chart.is_log_x:
-        axes.set_xlim(0, max(x for line in chart.lines for x, _ in line.places) * 1.08)
+        axes.set_xlim(0, max(x for line in chart.lines for x, _ in line.places) * 1.08 or 1.0)
     axes.xaxis.set_minor_locator(NullLocator())
     for side in (axes.xaxis, axes.yaxis):
         side.set_major_formatter(FuncFormatter(lambda value, _: show(value)))

@@ -166,7 +166,8 @@ def recover(as_json: bool) -> None:
     for session in found:
         echo(f"{session.name}: {show_counted(session.gpus, 'GPU')}, {_size(session.size_bytes)}: {session.folder}")
     if not found:
-        say("nothing to recover: every recording is under way or complete")
+        ago = f"{recordings.FRESH_S:.0f} s ago"
+        say(f"nothing to recover: every recording is complete, or was under way less than {ago}")
 
 
 @profiler.command(

@@ -16,12 +16,9 @@ from remuda.base.files import remove_empty
 from remuda.base.ids import check_name, new_suffix
 from remuda.base.paths import state_paths
 from remuda.base.text import did_you_mean
-from remuda.control import ending, planning
 from remuda.control.client import connect
-from remuda.plan.model import Kind
-from remuda.plan.recording import FOLDER, Asked, plan_recording
 from remuda.wire.recording import Status
-from remuda.wire.spool import BLOCKS, OPEN, STATUS, decode, records, spools, unpack
+from remuda.wire.spool import BLOCKS, CLOSED, OPEN, STATUS, decode, records, spools, unpack
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -35,6 +32,8 @@ BESIDE: Final = "recording"
 """Folder of a recording in the directory of the attempt that it was made beside."""
 FRESH_S: Final = 10.0
 """A recorder says so often, at least, that it lives."""
+_KIND: Final = "recording"
+"""As of `plan.model.Kind`, which takes longer to load than a look does."""
 _BEGIN_S: Final = 30.0
 _LOOK_S: Final = 0.1
 _FILES: Final = frozenset({".parquet", ".json"})
@@ -94,6 +93,9 @@ def start(name: str, interval_s: float, gpus: Sequence[str] = ()) -> Live:
         Conflict: there is a recording of that name.
         InputError: the name cannot be one, or there is nothing to record; says why.
     """
+    from remuda.control import planning
+    from remuda.plan.recording import Asked, plan_recording
+
     paths = state_paths()
     name = check_name(name or time.strftime("gpus-%Y%m%d-%H%M%S"), where="--name")
     folder = paths.recordings / name
@@ -128,6 +130,8 @@ def _begun(name: str, folder: Path, gpus: Sequence[str]) -> Live:
         InputError: that there is nothing to record.
         NotFound: nothing, in all the time that it had.
     """
+    from remuda.control import ending
+
     deadline = time.monotonic() + _BEGIN_S
     while True:
         status = status_of(folder)
@@ -162,7 +166,7 @@ def is_fresh(status: Status | None) -> bool:
 
 def running() -> list[str]:
     """Names of recordings that the host keeps going."""
-    views = connect().get("/workloads", kind=Kind.RECORDING.value)
+    views = connect().get("/workloads", kind=_KIND)
     return sorted(str(view["name"]) for view in views if view["phase"] not in ("DONE", "FAILED", "DOWN", "STOPPED"))
 
 
@@ -207,18 +211,23 @@ def _last_second(spool: Spool) -> list[Process]:
 
 def _owner(owner: str) -> str:
     """A task's name, where the owner of a process is one."""
-    return attempt_of(owner.removeprefix("task:")).task if owner.startswith("task:") else ""
+    return _task_of(owner.removeprefix("task:"))[0] if owner.startswith("task:") else ""
+
+
+def _task_of(token: str) -> tuple[str, int]:
+    """The task and the number of its attempt; 0 where a token is none."""
+    try:
+        parts = read_token(token)
+    except ValueError:
+        return token, 0
+    return f"{parts.workload}/{parts.group}/{parts.index}", parts.attempt
 
 
 def attempt_of(token: str) -> Attempt:
     """The task and attempt of a token."""
     from remuda.profile import Attempt
 
-    try:
-        parts = read_token(token)
-    except ValueError:
-        return Attempt(token)
-    return Attempt(f"{parts.workload}/{parts.group}/{parts.index}", parts.attempt)
+    return Attempt(*_task_of(token))
 
 
 def stop(name: str = "", wait_s: float = 60.0) -> Session:
@@ -232,6 +241,8 @@ def stop(name: str = "", wait_s: float = 60.0) -> Session:
         NotFound: none is under way, or none of that name.
         InputError: several are, and none is named.
     """
+    from remuda.control import ending
+
     names = running()
     if not name:
         if len(names) > 1:
@@ -285,8 +296,6 @@ def task_of(folder: Path) -> str:
 
 
 def _session(name: str, folder: Path) -> Session:
-    from remuda.profile import CLOSED
-
     every = spools(folder)
     files = [path for path in folder.rglob("*") if path.is_file()]
     is_open = any(path.name == OPEN or path.name.startswith(BLOCKS) for path in files)
@@ -347,8 +356,3 @@ def read(target: str) -> Recorded:
     found = paths_of(target)
     name = target if len(found) > 1 or BESIDE in found[0].name else ""
     return read_paths(*found, name=name, attempt_of=attempt_of)
-
-
-def folder_of(view: dict[str, Any]) -> str:
-    """Where the spools of a workload's view lie; empty for what is no recording."""
-    return str(view["labels"].get(FOLDER, "")) if view["kind"] == Kind.RECORDING else ""

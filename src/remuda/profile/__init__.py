@@ -17,10 +17,11 @@ from remuda.profile.analysis import Analysis, GpuRow, ProcessRow, TaskRow, Use, 
 from remuda.profile.columns import Attempt, Recorded
 from remuda.profile.exports import FORMATS, export
 from remuda.profile.facts import facts
-from remuda.profile.files import CLOSED, close, read
+from remuda.profile.files import close, read
 from remuda.profile.picture import PICTURES, check_picture, picture
 from remuda.profile.report import page
 from remuda.profile.tables import Table, as_csv, as_json, tables
+from remuda.wire.spool import CLOSED
 
 __all__ = [
     "CLOSED", "FORMATS", "PICTURES", "Analysis", "Attempt", "GpuRow", "ProcessRow", "Recorded", "Table", "TaskRow",

@@ -8,7 +8,7 @@ from __future__ import annotations
 import itertools
 import json
 import math
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 
@@ -19,7 +19,7 @@ from remuda.profile.thinning import thin
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from remuda.profile.columns import Recorded, Track
+    from remuda.profile.columns import Attempt, Recorded, Track
 
 MOST_BYTES: Final = 50_000_000
 #: Of one counter in the file, at most.
@@ -37,16 +37,28 @@ _MARKS: Final = 1000
 _GAPS: Final = 100_000
 
 
+class _Span(NamedTuple):
+    """One attempt of a task on one node."""
+
+    begin: int
+    end: int
+    attempt: Attempt
+    token: str
+    gpus: tuple[str, ...]
+
+
 def trace(recorded: Recorded) -> Iterator[str]:
-    """The document in pieces; times are µs since the recording began."""
-    begin = recorded.begin_us
-    nodes = {node: number for number, node in enumerate(dict.fromkeys(one.node for one in recorded.tracks), 1)}
+    """The document in pieces; times are µs since the first sample or note, as a viewer drops what is before 0."""
+    begin = min([note.at_us for note in recorded.notes[:_MARKS]], default=recorded.begin_us)
+    begin = min(begin, recorded.begin_us) if recorded.begin_us else begin
+    of_all = [*(one.node for one in recorded.tracks), *(note.node for note in recorded.notes[:_MARKS])]
+    nodes = {node: number for number, node in enumerate(dict.fromkeys(of_all), 1)}
     yield json.dumps({"displayTimeUnit": "ms", "otherData": {"recording": recorded.name, "begin_us": begin}})[:-1]
     separator = ', "traceEvents":[\n'
-    for event in itertools.chain(_names(nodes), *(of(recorded, nodes) for of in (_slices, _gaps, _notes))):
+    for event in itertools.chain(_names(nodes), *(of(recorded, nodes, begin) for of in (_slices, _gaps, _notes))):
         yield separator + json.dumps(event, separators=(",", ":"))
         separator = ",\n"
-    for text in _counters(recorded, nodes):
+    for text in _counters(recorded, nodes, begin):
         yield separator + text
         separator = ",\n"
     yield "\n]}\n" if separator == ",\n" else separator + "]}\n"
@@ -57,8 +69,22 @@ def _names(nodes: Mapping[str, int]) -> Iterator[dict[str, Any]]:
         yield {"ph": "M", "name": "process_name", "pid": pid, "tid": 0, "args": {"name": node}}
 
 
-def _slices(recorded: Recorded, nodes: Mapping[str, int]) -> Iterator[dict[str, Any]]:
+def _slices(recorded: Recorded, nodes: Mapping[str, int], start: int) -> Iterator[dict[str, Any]]:
     """One for each task attempt on each node, from the first sample beside it to the last; a thread a task."""
+    for thread, ((node, task), spans) in enumerate(_spans(recorded).items(), 1):
+        yield _thread(nodes[node], thread, task)
+        for span, after in itertools.zip_longest(spans, spans[1:]):
+            end = span.end if after is None else min(span.end, after.begin)  # slices of a thread do not overlap
+            number = span.attempt.number
+            yield {
+                "ph": "X", "name": f"{task} attempt {number}" if number else task, "cat": "task", "pid": nodes[node],
+                "tid": thread, "ts": span.begin - start, "dur": end - span.begin,
+                "args": {"token": span.token, "gpus": span.gpus},
+            }  # fmt: skip
+
+
+def _spans(recorded: Recorded) -> dict[tuple[str, str], list[_Span]]:
+    """Of each task on each node: its attempts in the order of time."""
     found: dict[tuple[str, str], list[tuple[int, int, str]]] = {}
     for track in recorded.tracks:
         for owner, mask in Shares(track).masks().items():
@@ -66,22 +92,15 @@ def _slices(recorded: Recorded, nodes: Mapping[str, int]) -> Iterator[dict[str, 
                 first, last = np.flatnonzero(mask)[[0, -1]]
                 end = int(track.times[last]) + round(float(track.steps[last]) * SECOND_US)
                 found.setdefault((track.node, owner), []).append((int(track.times[first]), end, track.gpu.uuid))
-    threads: dict[tuple[str, str], int] = {}
-    for (node, owner), spans in found.items():
-        attempt = recorded.attempt_of(owner)
-        thread = threads.get((node, attempt.task))
-        if thread is None:
-            thread = threads[node, attempt.task] = len(threads) + 1
-            yield _thread(nodes[node], thread, attempt.task)
-        begin, end = min(span[0] for span in spans), max(span[1] for span in spans)
-        yield {
-            "ph": "X", "name": f"{attempt.task} attempt {attempt.number}" if attempt.number else attempt.task,
-            "cat": "task", "pid": nodes[node], "tid": thread, "ts": begin - recorded.begin_us, "dur": end - begin,
-            "args": {"token": owner, "gpus": [span[2] for span in spans]},
-        }  # fmt: skip
+    spans: dict[tuple[str, str], list[_Span]] = {}
+    for (node, owner), times in found.items():
+        attempt, gpus = recorded.attempt_of(owner), tuple(dict.fromkeys(time[2] for time in times))
+        span = _Span(min(time[0] for time in times), max(time[1] for time in times), attempt, owner, gpus)
+        spans.setdefault((node, attempt.task), []).append(span)
+    return {key: sorted(mine, key=lambda one: one.begin) for key, mine in spans.items()}
 
 
-def _gaps(recorded: Recorded, nodes: Mapping[str, int]) -> Iterator[dict[str, Any]]:
+def _gaps(recorded: Recorded, nodes: Mapping[str, int], start: int) -> Iterator[dict[str, Any]]:
     """Slices where no sample was taken: a counter has its last value there."""
     for track in recorded.tracks:
         if track.gaps:
@@ -89,7 +108,7 @@ def _gaps(recorded: Recorded, nodes: Mapping[str, int]) -> Iterator[dict[str, An
         for begin, end in track.gaps[:_MARKS]:
             yield {
                 "ph": "X", "name": "not sampled", "cat": "gap", "pid": nodes[track.node],
-                "tid": _GAPS + track.gpu.index, "ts": begin - recorded.begin_us, "dur": end - begin,
+                "tid": _GAPS + track.gpu.index, "ts": begin - start, "dur": end - begin,
             }  # fmt: skip
 
 
@@ -97,15 +116,15 @@ def _thread(pid: int, tid: int, name: str) -> dict[str, Any]:
     return {"ph": "M", "name": "thread_name", "pid": pid, "tid": tid, "args": {"name": name}}
 
 
-def _notes(recorded: Recorded, nodes: Mapping[str, int]) -> Iterator[dict[str, Any]]:
-    for note in recorded.notes[:_MARKS]:
+def _notes(recorded: Recorded, nodes: Mapping[str, int], start: int) -> Iterator[dict[str, Any]]:
+    for note in sorted(recorded.notes[:_MARKS], key=lambda one: one.at_us):
         yield {
-            "ph": "i", "s": "p", "name": f"{note.kind}: {note.text}"[:300], "pid": nodes.get(note.node, 0), "tid": 0,
-            "ts": note.at_us - recorded.begin_us,
+            "ph": "i", "s": "p", "name": f"{note.kind}: {note.text}"[:300], "pid": nodes[note.node], "tid": 0,
+            "ts": note.at_us - start,
         }  # fmt: skip
 
 
-def _counters(recorded: Recorded, nodes: Mapping[str, int]) -> Iterator[str]:
+def _counters(recorded: Recorded, nodes: Mapping[str, int], start: int) -> Iterator[str]:
     """Each only where it changes."""
     series = [(track, *counter) for track in recorded.tracks for counter in _COUNTERS if _has(track, counter[-1])]
     room = MOST_BYTES * (1 - _RESERVED) / _EVENT_BYTES
@@ -117,7 +136,7 @@ def _counters(recorded: Recorded, nodes: Mapping[str, int]) -> Iterator[str]:
         times, means = thin(track, values * factor, most)
         known = np.isfinite(means)
         before = ""
-        for at, mean in zip((times[known] - recorded.begin_us).tolist(), means[known].tolist(), strict=True):
+        for at, mean in zip((times[known] - start).tolist(), means[known].tolist(), strict=True):
             if (value := f"{mean:.6g}") != before:
                 yield f'{head},"ts":{at},"args":{{"{unit}":{value}}}}}'
                 before = value

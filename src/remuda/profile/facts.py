@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from remuda.base.units import show_counted, show_duration
 from remuda.profile.analysis import UNKNOWN
@@ -11,7 +10,7 @@ from remuda.profile.counters import POWER
 from remuda.profile.tables import show_energy, show_share
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from remuda.profile.analysis import Analysis, GpuRow
 
@@ -23,6 +22,8 @@ _SEEN: Final = 0.98
 _NOTES: Final = 5
 #: GPUs that are named one by one; more are counted.
 _NAMED: Final = 4
+#: Sentences of one kind about one node; more become one.
+_APART: Final = 2
 
 
 def facts(analysis: Analysis, span: str = "") -> list[str]:
@@ -51,16 +52,32 @@ def facts(analysis: Analysis, span: str = "") -> list[str]:
     return [one.replace(f" of {node}", "").removeprefix(f"on {node}: ") for one in said]
 
 
-def _alike(rows: Iterable[GpuRow], say: Callable[[GpuRow], str]) -> list[str]:
-    """One sentence for GPUs of which the same is to be said; `say` has `{0}` where their names are, and `{was}`."""
-    found: dict[tuple[str, str], list[GpuRow]] = defaultdict(list)
+class _Measure(NamedTuple):
+    """What is to be said of a GPU: words in which `{0}` is its name, `{1}` how much, and `{was}` the verb."""
+
+    words: str
+    size: float
+    text: str
+
+
+def _alike(rows: Iterable[GpuRow], measure: Callable[[GpuRow], _Measure | None]) -> list[str]:
+    """A sentence for those GPUs of a node that have the same; where many differ, one from the least to the most."""
+    found: dict[tuple[str, str], dict[str, list[tuple[float, GpuRow]]]] = {}
     for row in rows:
-        if words := say(row):
-            found[row.node, words].append(row)
+        if (one := measure(row)) is not None:
+            of_node = found.setdefault((row.node, one.words), {})
+            of_node.setdefault(one.text, []).append((one.size, row))
     return [
-        words.format(f"{_names(mine)} of {node}", was="was" if len(mine) == 1 else "were")
-        for (node, words), mine in found.items()
+        words.format(f"{_names([row for _, row in mine])} of {node}", text, was="was" if len(mine) == 1 else "were")
+        for (node, words), by_text in found.items()
+        for text, mine in (_together(by_text) if len(by_text) > _APART else by_text).items()
     ]
+
+
+def _together(by_text: Mapping[str, list[tuple[float, GpuRow]]]) -> dict[str, list[tuple[float, GpuRow]]]:
+    least, *_, most = sorted(by_text, key=lambda text: by_text[text][0][0])
+    every = [one for mine in by_text.values() for one in mine]
+    return {f"{least} to {most}": sorted(every, key=lambda one: one[1].index)}
 
 
 def _names(rows: Sequence[GpuRow]) -> str:
@@ -70,22 +87,23 @@ def _names(rows: Sequence[GpuRow]) -> str:
     return f"GPU {numbers[0]}" if len(rows) == 1 else f"GPUs {', '.join(numbers[:-1])} and {numbers[-1]}"
 
 
-def _idle(row: GpuRow, span: str) -> str:
+def _idle(row: GpuRow, span: str) -> _Measure | None:
     if row.use.idle is None or row.use.idle < _IDLE:
-        return ""
-    return f"{{0}} {{was}} idle for {show_share(row.use.idle)} of {span}"
+        return None
+    return _Measure(f"{{0}} {{was}} idle for {{1}} of {span}", row.use.idle, show_share(row.use.idle))
 
 
-def _limit(row: GpuRow, seconds: float | None, why: str) -> str:
+def _limit(row: GpuRow, seconds: float | None, why: str) -> _Measure | None:
     if seconds is None or seconds < min(_LIMITED_S, _LIMITED * row.use.seconds) or seconds <= 0:
-        return ""
-    return f"clocks of {{0}} were lowered by {why} for {_minutes(seconds)}"
+        return None
+    return _Measure(f"clocks of {{0}} were lowered by {why} for {{1}}", seconds, _minutes(seconds))
 
 
-def _seen(row: GpuRow) -> str:
+def _seen(row: GpuRow) -> _Measure | None:
     if row.share >= _SEEN or not row.gaps:
-        return ""
-    return f"{{0}} {{was}} not sampled for {show_share(1 - row.share)} of the time, in {show_counted(row.gaps, 'gap')}"
+        return None
+    words = f"{{0}} {{was}} not sampled for {{1}} of the time, in {show_counted(row.gaps, 'gap')}"
+    return _Measure(words, 1 - row.share, show_share(1 - row.share))
 
 
 def _minutes(seconds: float) -> str:

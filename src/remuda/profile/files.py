@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 from remuda.base.errors import Conflict, InputError, NotFound, Unwritable
 from remuda.profile.columns import COUNTERS, Recorded, alone, join
 from remuda.profile.rows import Source, fitted, minutes, schema, tracks
-from remuda.wire.spool import OPEN, block_files, spools
+from remuda.wire.spool import CLOSED, OPEN, block_files, spools
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from remuda.wire.recording import Gpu
     from remuda.wire.spool import Spool
 
-CLOSED: Final = "recording.parquet"
 _WORDS: Final = b"remuda"
 _VERSION: Final = 1
 _LEFT_S: Final = 3600.0

@@ -30,13 +30,15 @@ if TYPE_CHECKING:
 
 _LEVELS: Final = 10
 _NOTES: Final = 60
+#: Letters of a cell, from here on.
+_LONG: Final = 24
 _WORDS: Final = {
     "idle": "share of the time in which the driver said 0 % busy; where no sample was taken nothing is known",
     "energy": "differences of the GPU's own counter; «by power»: it has none, so its power was added up instead",
     "seen": "share of the time from the first to the last sample in which samples were taken as often as they were due",
     "own part": "share of the multiprocessors' time that was the task's or the process's own",
     "shared": "others were on the GPU; its joules are split by own parts, second by second, and add up",
-    "mean · p50 · p95 · max": "over time: a sample counts for as long as it stands for",
+    "mean · p50 · p95 · max": "over time: a sample counts for as long as it stands for; one number: all four are that",
 }
 
 
@@ -179,10 +181,19 @@ def _charts(graphs: Graphs) -> str:
 
 
 def _table(table: Table) -> str:
-    columns = [(escape(name), "l n" if number in table.words else "") for number, name in enumerate(table.columns)]
+    columns = [(escape(name), _kind(table, number)) for number, name in enumerate(table.columns)]
     rows = ([said(cell, 80) for cell in row] for row in table.rows)
+    is_first = table.title == "GPUs" and any(" · " in cell for row in table.rows for cell in row)
+    words = '<p class="soft">Four numbers in a cell are mean · p50 · p95 · max.</p>' if is_first else ""
     more = f'<p class="soft">and {table.more:,} more: they are in the CSV and the JSON</p>' if table.more else ""
-    return html.table(escape(table.title), columns, rows) + more
+    return html.table(escape(table.title), columns, rows) + words + more
+
+
+def _kind(table: Table, column: int) -> str:
+    """Words stand at the left, and only long ones get a wide column and are broken."""
+    if column not in table.words:
+        return ""
+    return "l n" if any(len(row[column]) > _LONG for row in table.rows) else "l"
 
 
 def _notes(recorded: Recorded) -> str:

@@ -46,7 +46,7 @@ class Table(NamedTuple):
 def tables(analysis: Analysis) -> list[Table]:
     """GPUs, tasks and processes; without those that have no rows.
 
-    A cell of a metric is `mean · p50 · p95 · max`.
+    A cell of a metric is `mean · p50 · p95 · max`, or one number where all four are that.
     """
     found = [_gpus(analysis.gpus), _tasks(analysis.tasks), _processes(analysis.processes)]
     return [_known(table) for table in found if table.rows]
@@ -68,20 +68,13 @@ def _gpus(rows: Sequence[GpuRow]) -> Table:
         name = f"{row.node} {row.index}" if len(nodes) > 1 else str(row.index)
         limits = (show_duration(one) if one else "0s" if one == 0 else _NOTHING for one in (row.heat_s, row.power_s))
         return (
-            name + (" (shared)" if row.use.is_shared else ""), *(show_stat(row.use.stats.get(one)) for one in shown),
-            show_share(row.use.idle), show_joules(row.use), *limits, f"{row.use.samples:,}", show_share(row.share),
+            name + (" (shared)" if row.use.is_shared else ""), show_share(row.use.idle), show_joules(row.use),
+            *(show_stat(row.use.stats.get(one)) for one in shown), *limits, f"{row.use.samples:,}",
+            show_share(row.share),
         )  # fmt: skip
 
-    columns = (
-        "GPU",
-        *(_HEADINGS[one] for one in shown),
-        "idle",
-        "energy",
-        "heat limit",
-        "power limit",
-        "samples",
-        "seen",
-    )
+    headings = (_HEADINGS[one] for one in shown)
+    columns = ("GPU", "idle", "energy", *headings, "heat limit", "power limit", "samples", "seen")
     return Table("GPUs", columns, tuple(cells(row) for row in rows))
 
 
@@ -91,12 +84,12 @@ def _tasks(rows: Sequence[TaskRow]) -> Table:
         shared = " (shared)" if row.use.is_shared else ""
         return (
             (row.task or "nobody") + shared, attempts, ", ".join(row.nodes), str(row.gpus),
-            show_duration(row.use.seconds), show_stat(row.use.stats.get("busy")), show_stat(row.own),
-            show_stat(row.use.stats.get("memory")), show_share(row.use.idle), show_joules(row.use),
+            show_duration(row.use.seconds), show_share(row.use.idle), show_joules(row.use),
+            show_stat(row.use.stats.get("busy")), show_stat(row.own), show_stat(row.use.stats.get("memory")),
         )  # fmt: skip
 
     columns = (
-        "task", "attempts", "nodes", "GPUs", "GPU time", "busy, %", "own part, %", "memory, GiB", "idle", "energy",
+        "task", "attempts", "nodes", "GPUs", "GPU time", "idle", "energy", "busy, %", "own part, %", "memory, GiB",
     )  # fmt: skip
     return Table("Tasks", columns, tuple(cells(row) for row in rows), frozenset({0, 1, 2}))
 
@@ -114,12 +107,18 @@ def _processes(rows: Sequence[ProcessRow]) -> Table:
 
 
 def show_stat(stat: Stat | None) -> str:
-    """`mean · p50 · p95 · max`."""
-    return _NOTHING if stat is None else " · ".join(_number(value) for value in stat)
+    """`mean · p50 · p95 · max`, or one number where all four are that."""
+    if stat is None:
+        return _NOTHING
+    shown = [_number(value) for value in stat]
+    return shown[0] if len(set(shown)) == 1 else " · ".join(shown)
 
 
 def _number(value: float) -> str:
-    return show_count(value) if abs(value) >= 100 else f"{value:.0f}" if value == round(value) else f"{value:.1f}"
+    if abs(value) >= 100:
+        return show_count(value)
+    shown = f"{value:.1f}".removesuffix(".0")
+    return "<0.1" if shown == "0" and value > 0 else shown
 
 
 def show_share(share: float | None) -> str:

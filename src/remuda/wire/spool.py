@@ -60,6 +60,8 @@ if TYPE_CHECKING:
     from remuda.wire.recording import Column
 
 HEADER, OPEN, BLOCKS, STATUS = "header.json", "open", "blocks-", "status.json"
+CLOSED = "recording.parquet"
+"""What becomes of a recording that has ended."""
 FRAME, BLOCK = 1, 2
 """Kinds of records."""
 MAX_RECORD_BYTES, MAX_ROWS = 256 << 20, 1 << 24

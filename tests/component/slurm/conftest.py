@@ -20,9 +20,10 @@ from remuda.backends.slurm.render import SlurmSite
 from remuda.base.errors import BackendUnreachable
 from remuda.base.ids import new_suffix
 from remuda.plan.model import Command, Group, Kind, NodeRestart, Resources, Role, Workload
+from remuda.testing.nvml import Driver
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from remuda.testing.slurm import SlurmBed
@@ -157,3 +158,15 @@ def either(request: pytest.FixtureRequest) -> Bench:
     """On each of the two."""
     made: Bench = request.getfixturevalue("bench" if request.param == "accounting" else "bare")
     return made
+
+
+@pytest.fixture
+def driver(tmp_path: Path) -> Iterator[Driver]:
+    """Of four GPUs that every node has: they are this machine's. What records needs its environment, and nobody else.
+
+    Tests that use it give `driver.environment` to the one command, so that hosts are forked as ever.
+    """
+    with Driver(tmp_path, 4) as driver:
+        for number, gpu in enumerate(driver.gpus, 1):
+            gpu.seed = number
+        yield driver

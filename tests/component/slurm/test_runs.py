@@ -8,9 +8,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from tests.conftest import until
 
+from remuda.control import profiler
+
 if TYPE_CHECKING:
     from tests.conftest import Home
 
+    from remuda.testing.nvml import Driver
     from remuda.testing.slurm import SlurmBed
 
 LONG = """#!/bin/bash
@@ -110,3 +113,42 @@ def test_a_host_that_asks_another_cluster_is_told_before_anything_is_sent(
     done = home.run("run", "train.sh", "--backend", "slurm")
     assert "does not reach" not in done.stderr
     until(lambda: home.view("train")["phase"] == "DONE", "a host with this environment runs it")
+
+
+RECORDED = """#!/bin/bash
+#REMUDA --gpus 2 --profile 20Hz --partitions gpu-a100 --heartbeat-interval 1 --kill-grace 3 --no-gpu-check
+#SBATCH --time=10 --ntasks=1 --nodelist=a100-1
+until [ -e done ]; do sleep 0.2; done
+"""
+
+
+def test_what_its_gpus_did_in_two_jobs_is_one_timeline(home: Home, slurm: SlurmBed, driver: Driver) -> None:
+    home.env |= {**slurm.env(), "REMUDA_SLURM_POLL_S": "0.5"}
+    other = slurm.submit("sleep 600", "--gres=gpu:1", "--nodelist=a100-1")  # it has GPU 0
+    slurm.wait_job(other, "RUNNING")
+    (home.root / "train.sh").write_text(RECORDED)
+    home.run("host", "start")
+    home.run("run", "train.sh", "--backend", "slurm", env=driver.environment)
+
+    def recorded(attempt: int) -> str:
+        """The job that a second was recorded of."""
+        folders = profiler.beside(home.paths.workloads, "train")
+        told = profiler.status_of(folders[-1]) if len(folders) == attempt else None
+        return str(home.view("train")["run"]["job_id"]) if told is not None and told.rounds >= 20 else ""
+
+    first = until(lambda: recorded(1), "a second of the first job is recorded")
+    slurm.run("scancel", first)
+    until(lambda: home.view("train")["phase"] == "STOPPED", "somebody cancelled it")
+    home.run("restart", "train")
+    assert until(lambda: recorded(2), "a second of the second is recorded") != first
+    (home.root / "done").touch()
+    until(lambda: home.view("train")["phase"] == "DONE", "it is done")
+
+    told = json.loads(home.run("profiler", "analyze", "train", "--json").stdout)
+    own = [gpu.uuid.decode() for gpu in driver.gpus[1:3]]
+    assert [gpu["uuid"] for gpu in told["gpus"]] == own, "the recorder sees all GPUs of its node"
+    assert [note["kind"] for note in told["notes"]] == ["start", "end"] * 2
+    (task,) = told["tasks"]
+    assert (task["task"], task["attempts"], task["nodes"]) == ("train/script/0", [1, 2], ["a100-1"])
+    assert 0 < task["joules"] == pytest.approx(sum(gpu["joules"] for gpu in told["gpus"]))
+    assert task["samples"] == sum(gpu["samples"] for gpu in told["gpus"]) >= 80

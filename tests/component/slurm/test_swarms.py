@@ -17,6 +17,7 @@ from remuda.serving.tiny import make_tiny_model
 if TYPE_CHECKING:
     from tests.conftest import Home
 
+    from remuda.testing.nvml import Driver
     from remuda.testing.slurm import SlurmBed
 
 #: As domyn-swarm writes it, but small; what it says of the endpoint's node is a job of its own here.
@@ -79,6 +80,14 @@ def wait_all(site: Home, attempts: dict[str, int], name: str = "herd") -> dict[s
     return tasks(site, name)
 
 
+def recorded(site: Home, attempts: dict[str, list[int]], name: str = "herd") -> dict[str, Any] | None:
+    """What the GPUs did, as soon as that is known of all of these attempts."""
+    told = site.run("profiler", "analyze", name, "--json", check=False).stdout
+    data: dict[str, Any] = json.loads(told) if told else {"tasks": []}
+    found = {task["task"].removeprefix(f"{name}/"): task["attempts"] for task in data["tasks"]}
+    return data if found == attempts else None
+
+
 def test_a_swarm_from_up_to_down(site: Home, slurm: SlurmBed) -> None:
     file = document(site)
     dry = site.run("up", "-c", file, "--dry-run").stdout
@@ -132,14 +141,18 @@ def test_a_swarm_from_up_to_down(site: Home, slurm: SlurmBed) -> None:
     assert queue(slurm) == []
 
 
-def test_a_cancelled_replica_is_replaced(site: Home, slurm: SlurmBed) -> None:
-    site.run("up", "-c", document(site))
+def test_a_cancelled_replica_is_replaced(site: Home, slurm: SlurmBed, driver: Driver) -> None:
+    """And what its GPUs did is told of both of its jobs."""
+    site.run("host", "start")
+    site.run("up", "-c", document(site, profile="20Hz"), env=driver.environment)
     lost = tasks(site)["replica/1"]["native"]
     slurm.run("scancel", lost)
     now = wait_all(site, {"replica/1": 2})
     assert now["replica/0"]["attempt"] == 1
     assert now["replica/1"]["native"] != lost
     assert ask(site)
+    told = until(lambda: recorded(site, {"replica/0": [1], "replica/1": [1, 2]}), "all three are recorded")
+    assert all(len(gpu["tasks"]) == 1 for gpu in told["gpus"]), "each its own"
     site.run("down", "herd")
     assert queue(slurm) == []
 

@@ -67,6 +67,30 @@ def test_gpus_that_were_given_are_all_that_is_seen(index: int) -> None:
     assert child.env["CUDA_VISIBLE_DEVICES"] == ("0,1", "GPU-a,GPU-b")[index]
 
 
+@pytest.mark.parametrize(
+    ("of_user", "of_command", "gpus", "expected"),
+    [
+        pytest.param({}, {}, 1, "PCI_BUS_ID", id="as nvidia-smi counts"),
+        pytest.param({"CUDA_DEVICE_ORDER": "FASTEST_FIRST"}, {}, 1, "FASTEST_FIRST", id="as its user says"),
+        pytest.param({}, {"CUDA_DEVICE_ORDER": "FASTEST_FIRST"}, 1, "FASTEST_FIRST", id="as its document says"),
+        pytest.param({}, {}, 0, None, id="none are given"),
+    ],
+)
+def test_in_which_order_gpus_are_counted(
+    of_user: dict[str, str], of_command: dict[str, str], gpus: int, expected: str | None
+) -> None:
+    place = {"devices": {"replica": [["0"]]}, "env": of_user}
+    command = Command(argv=("x",), env=of_command)
+    child, _ = rendered(place, command=command, resources=Resources(gpus=gpus))
+    assert child.env.get("CUDA_DEVICE_ORDER") == expected
+
+
+def test_the_order_of_gpus_is_told_in_a_container_too() -> None:
+    command = Command(argv=("x",), image="/i/e.sif")
+    child, _ = rendered({"devices": {"replica": [["0"]]}}, command=command, resources=Resources(gpus=1))
+    assert child.env["APPTAINERENV_CUDA_DEVICE_ORDER"] == "PCI_BUS_ID"
+
+
 @pytest.mark.parametrize("place", [{}, {"devices": {}}, {"devices": {"replica": []}}, {"devices": {"rank": [["0"]]}}])
 def test_gpus_that_were_not_given_are_an_error(place: dict[str, Any]) -> None:
     with pytest.raises(InputError, match="w/replica/0 needs 1 GPUs"):

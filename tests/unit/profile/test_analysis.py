@@ -11,8 +11,8 @@ from tests.unit.profile.invented import looks, recorded, track
 from remuda.profile import Attempt, analyse, as_csv, as_json, tables
 from remuda.profile.analysis import NOBODY, UNKNOWN
 from remuda.profile.columns import join
-from remuda.profile.stats import counts, describe
-from remuda.profile.tables import show_energy, show_share
+from remuda.profile.stats import Stat, counts, describe
+from remuda.profile.tables import show_energy, show_share, show_stat
 
 WATT = [1_000 * at for at in range(11)]
 
@@ -198,6 +198,19 @@ def test_tables_and_files_say_the_same() -> None:
 )
 def test_joules_as_people_pay_for_them(joules: float | None, text: str) -> None:
     assert show_energy(joules) == text
+
+
+@pytest.mark.parametrize(
+    ("stat", "text"),
+    [
+        ((50.24, 51, 96, 1234.5), "50.2 · 51 · 96 · 1,234"),
+        ((34.99999, 35, 35, 35), "35"),
+        ((0.04, 0, 0, 1), "<0.1 · 0 · 0 · 1"),
+        (None, "–"),
+    ],
+)
+def test_four_numbers_or_one(stat: tuple[float, float, float, float] | None, text: str) -> None:
+    assert show_stat(None if stat is None else Stat(*stat)) == text
 
 
 @pytest.mark.parametrize(("share", "text"), [(None, "–"), (0, "0 %"), (0.001, "<1 %"), (0.999, ">99 %"), (1, "100 %")])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -116,6 +117,54 @@ def test_counters_are_told_where_they_change_and_gaps_are_slices(tmp_path: Path)
     (gap,) = [event for event in events if event["ph"] == "X"]
     assert (gap["name"], gap["ts"], gap["dur"]) == ("not sampled", 1_000_000, 99_000_000)
     assert [event["name"] for event in events if event["ph"] == "i"] == ["gap: the node slept"]
+
+
+@pytest.fixture
+def events(tmp_path: Path) -> list[dict[str, Any]]:
+    """Of two attempts of a task that cross on one node, the later one first, of one on another, and of notes."""
+    later = track({"busy": [5, 9, 7, 8], "power": [3e5, 2e5, None, 1e5]}, [0, 1, 100, 101], token="t-2")
+    first = track({"busy": [50] * 3}, [-5.0, -3.0, -1.0], interval_s=2.0, token="t-1", index=1)
+    other = track({"memory": [2.0**33] * 2, "temperature": [60, 61]}, node="n2", token="t-3")
+    notes = (
+        Said(BEGIN_US + 7, "n2", "end", ""), Said(BEGIN_US - 9_000_000, "n1", "start", "every 1 s"),
+        Said(BEGIN_US + 3, "n3", "gpu", "the driver does not answer"),
+    )  # fmt: skip
+    whole = recorded(later, first, other, notes=notes, attempt_of=lambda token: Attempt(token[0], int(token[-1])))
+    return traced(whole, tmp_path / "t.json")
+
+
+def test_events_have_what_viewers_need(events: list[dict[str, Any]]) -> None:
+    named = {event["pid"]: event["args"]["name"] for event in events if event["name"] == "process_name"}
+    assert sorted(named.values()) == ["n1", "n2", "n3"]
+    for event in events:
+        assert (type(event["pid"]), type(event["tid"]), type(event["name"])) == (int, int, str)
+        assert event["pid"] in named
+        if event["ph"] != "M":
+            assert type(event["ts"]) is int
+            assert event["ts"] >= 0, "Perfetto drops it"
+        if event["ph"] == "C":
+            (value,) = event["args"].values()
+            assert type(value) in (int, float)
+    assert {event["ph"] for event in events} == {"M", "X", "C", "i"}
+    assert {event["s"] for event in events if event["ph"] == "i"} == {"p"}
+
+
+def test_tracks_are_in_the_order_of_time_and_slices_do_not_cross(events: list[dict[str, Any]]) -> None:
+    counters: dict[Any, list[int]] = {}
+    slices: dict[Any, list[tuple[int, int]]] = {}
+    for event in events:
+        if event["ph"] == "C":
+            counters.setdefault((event["pid"], event["name"]), []).append(event["ts"])
+        elif event["ph"] == "X":
+            span = (event["ts"], event["ts"] + event["dur"])
+            slices.setdefault((event["pid"], event["tid"]), []).append(span)
+    assert len(counters) == 5
+    assert all(times == sorted(set(times)) for times in counters.values())
+    assert slices.keys() == {(one["pid"], one["tid"]) for one in events if one["name"] == "thread_name"}
+    assert all(end <= begin for spans in slices.values() for (_, end), (begin, _) in pairwise(spans))
+    assert all(begin < end for spans in slices.values() for begin, end in spans)
+    tasks = [event["name"] for event in events if event.get("cat") == "task"]
+    assert tasks == ["t attempt 1", "t attempt 2", "t attempt 3"]
 
 
 def test_a_trace_has_no_more_than_its_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

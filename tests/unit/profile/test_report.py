@@ -132,6 +132,15 @@ def test_many_gpus_are_counted_and_nodes_are_named() -> None:
     ]  # fmt: skip
 
 
+def test_what_differs_from_gpu_to_gpu_is_one_sentence() -> None:
+    tracks = [track({"busy": [0] * idle + [9] * (100 - idle)}, index=index) for index, idle in enumerate((93, 60, 99))]
+    tracks += [track({"busy": [0] * idle + [9] * (100 - idle)}, node="n2", index=idle) for idle in (70, 80)]
+    assert facts(analyse(recorded(*tracks)), "the last hour") == [
+        "GPUs 0, 1 and 2 of n1 were idle for 60 % to 99 % of the last hour",
+        "GPU 70 of n2 was idle for 70 % of the last hour", "GPU 80 of n2 was idle for 80 % of the last hour",
+    ]  # fmt: skip
+
+
 @pytest.mark.parametrize(
     ("owners", "words"),
     [(("a", "b"), "several tasks"), (("a", ""), "processes that belong to no task")],

@@ -9,11 +9,16 @@ from remuda.backends.base import Rendered, Request
 from remuda.backends.container import in_image
 from remuda.backends.rundir import OWN_LOCKS, allocation_dir, child_spec, text_map
 from remuda.base.errors import InputError
+from remuda.wire.child import DEVICES
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
+    from remuda.plan.model import Group
+
 LOOPBACK = "127.0.0.1"
+ORDER = "CUDA_DEVICE_ORDER"
 
 
 @dataclass(frozen=True)
@@ -37,9 +42,10 @@ def render(request: Request, site: LocalSite) -> Rendered:
         InputError: more GPUs than the workload was given, or an image that nothing here starts.
     """
     folder = allocation_dir(site.workloads, request.token)
-    group, files = in_image(request.group, folder)
+    of_user = text_map(request.workload.place.get("env"))
+    group, files = in_image(_in_order(request.group, of_user), folder)
     request = replace(request, group=group)
-    env = text_map(request.workload.place.get("env")) | dict(request.group.command.env) | _devices(request)
+    env = of_user | dict(request.group.command.env) | _devices(request)
     listen = request.group.listen
     child = child_spec(
         request,
@@ -59,6 +65,15 @@ def render(request: Request, site: LocalSite) -> Rendered:
     )
 
 
+def _in_order(group: Group, of_user: Mapping[str, str]) -> Group:
+    """CUDA counts GPUs as `nvidia-smi` and recordings do, and not the fastest first, unless its user says otherwise."""
+    if not group.resources.gpus or ORDER in of_user:
+        return group
+    command = group.command
+    env = {ORDER: "PCI_BUS_ID", **command.env}
+    return group.model_copy(update={"command": command.model_copy(update={"env": env})})
+
+
 def _devices(request: Request) -> dict[str, str]:
     """The GPUs that this task was given when the workload was accepted."""
     wanted = request.group.resources.gpus
@@ -68,4 +83,4 @@ def _devices(request: Request) -> dict[str, str]:
     of_group = devices.get(request.group.name) if isinstance(devices, dict) else None
     if not isinstance(of_group, list) or request.key.index >= len(of_group):
         raise InputError(f"{request.key} needs {wanted} GPUs, and none were assigned to it on this machine")
-    return {"CUDA_VISIBLE_DEVICES": ",".join(str(device) for device in of_group[request.key.index])}
+    return {DEVICES: ",".join(str(device) for device in of_group[request.key.index])}

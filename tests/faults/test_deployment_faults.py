@@ -1,0 +1,60 @@
+"""What a deployment does when its parts or its host die while it comes up, and while it serves."""
+
+from __future__ import annotations
+
+import os
+import signal
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.component.host.test_deployments import ask, recipe_file, tasks
+from tests.conftest import Home, until
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+pytestmark = pytest.mark.real
+
+
+def test_the_host_is_killed_at_every_step_of_coming_up(home: Home) -> None:
+    """What was begun is adopted, and nothing is begun twice."""
+    home.run("apply", recipe_file(home, "steps"), "--backend", "local", "--no-wait")
+    steps: list[Callable[[], bool]] = [
+        lambda: tasks(home, "steps")["prefill/0"]["phase"] in ("pending", "starting", "ready"),
+        lambda: tasks(home, "steps")["frontend/0"]["phase"] in ("pending", "starting", "ready"),
+        lambda: tasks(home, "steps")["gate/0"]["phase"] != "waiting",
+    ]
+    for number, is_there in enumerate(steps):
+        until(is_there, f"step {number}")
+        home.kill_host()
+        home.run("host", "start")
+    until(lambda: home.view("steps")["phase"] == "RUNNING", "it is up")
+    found = tasks(home, "steps")
+    assert {name: (task["attempt"], task["restarts"]) for name, task in found.items() if name != "gate/0"} == {
+        "prefill/0": (1, 0), "decode/0": (1, 0), "decode/1": (1, 0), "frontend/0": (1, 0),
+    }  # fmt: skip
+    assert ask(home, "steps") == 5
+
+
+def counts(home: Home) -> dict[str, int]:
+    return {one["role"]: one["ready"] for one in home.view("parts")["roles"]}
+
+
+def test_a_loss_of_each_part_is_seen_and_mended(home: Home) -> None:
+    home.run("apply", recipe_file(home, "parts"), "--backend", "local")
+    address = home.view("parts")["endpoint"]
+
+    # All that read prompts are dead: it is said, a request fails and does not hang, and it comes back by itself.
+    os.kill(tasks(home, "parts")["prefill/0"]["pid"], signal.SIGKILL)
+    until(lambda: counts(home) == {"prefill": 0, "decode": 2}, "it is missed")
+    assert home.view("parts")["phase"] not in ("RUNNING", "DEGRADED"), "nobody could be answered"
+    assert ask(home, "parts") == 0
+    until(lambda: home.view("parts")["phase"] == "RUNNING", "it is back")
+    until(lambda: ask(home, "parts") == 5, "it answers again")
+
+    # The frontend is dead: the next one has its address and all members.
+    os.kill(tasks(home, "parts")["frontend/0"]["pid"], signal.SIGKILL)
+    until(lambda: tasks(home, "parts")["frontend/0"]["restarts"] == 1, "it was begun again")
+    until(lambda: home.view("parts")["phase"] == "RUNNING" and ask(home, "parts") == 5, "it answers again")
+    assert home.view("parts")["endpoint"] == address
+    assert tasks(home, "parts")["decode/0"]["restarts"] == 0, "the others were left alone"

@@ -14,6 +14,8 @@ from remuda.control import again, drivers, jobs
 from remuda.control.client import connect
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from remuda.batch.request import Summary
     from remuda.control.client import HostClient
     from remuda.control.jobs import JobFolder, JobState
@@ -92,7 +94,7 @@ def follow_script(folder: JobFolder) -> int:
     say(f"job {folder.id}; Ctrl-C leaves it running (stop it with: remuda job cancel {folder.id})")
     client = connect()
     try:
-        _print_output(client, folder.id)
+        print_output(client, folder.id, "driver/0")
         state = jobs.ended(folder.paths, client, folder.id)
     except KeyboardInterrupt:
         raise _left(folder) from None
@@ -100,22 +102,31 @@ def follow_script(folder: JobFolder) -> int:
     return 0 if state.state == jobs.DONE else 1
 
 
-def _print_output(client: HostClient, job_id: str) -> None:
+def print_output(client: HostClient, name: str, task: str, tell: Callable[[str], None] = echo) -> None:
+    """Print what a task writes until it has ended, or nothing will come of it.
+
+    Args:
+        client: of the host.
+        name: of the workload.
+        task: which has not begun yet, it may be.
+        tell: prints a line.
+    """
     told = ""
     try:
-        while not _has_run(view := again.get(client, api_path(job_id))):
+        while not _has_run(view := again.get(client, api_path(name)), task):
             reason = str(view["reason"])
             if reason and reason != told:
                 told = reason
-                say(f"{job_id}: {reason}")
+                say(f"{name}: {reason}")
             if view["phase"] in ("FAILED", "DONE", "DOWN", "STOPPED"):
                 return
             time.sleep(0.1)
-        for line in again.follow(client, api_path(job_id, "logs"), task="driver/0", tail=0):
-            echo(line)
+        for line in again.follow(client, api_path(name, "logs"), task=task, tail=0):
+            tell(line)
     except HostUnreachable as error:
-        say(f"{error}; the job keeps running")
+        say(f"{error}; {name} keeps running")
 
 
-def _has_run(view: dict[str, Any]) -> bool:
-    return any(task["attempt"] and task["phase"] not in ("submitting", "pending") for task in view["tasks"])
+def _has_run(view: dict[str, Any], name: str) -> bool:
+    mine = (task for task in view["tasks"] if task["task"] == name)
+    return any(task["attempt"] and task["phase"] not in ("submitting", "pending") for task in mine)

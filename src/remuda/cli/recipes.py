@@ -38,20 +38,26 @@ def apply(  # noqa: PLR0913
     dry_run: bool,
     wait: bool,
     as_json: bool,
-) -> None:
+) -> int:
     """Bring up the deployment of a recipe: workers by role, then the frontend; print its URL.
 
     FILE is a recipe of srtctl (version 1 or 2) or a document of kind deployment. What runs is a workload like a swarm:
     status, logs --role decode, explain, scale NAME decode=4, restart NAME prefill, down.
+
+    What its benchmark measures is shown, and it ends with it: the exit code is that of `bench`, or of its command.
     """
+    from remuda.cli import deployed
     from remuda.cli.up import bring
     from remuda.control import deployments
 
     planned = deployments.plan(
         target, settings, unset, name=name, backend=backend or "", cluster_file=cluster_file
     )  # fmt: skip
+    if wait and not dry_run and planned.spec.benchmark.type != "manual":
+        return deployed.follow(planned, as_json=as_json)
     bring(planned, dry_run=dry_run, wait=wait, as_json=as_json)
     say(f"written to {planned.record()}" if dry_run else f"files: {planned.workload.labels['directory']}")
+    return 0
 
 
 @click.command(

@@ -24,7 +24,7 @@ def until_up(view: dict[str, Any], workload: Workload) -> dict[str, Any]:
     """
     limit = workload.endpoint.wait_s if workload.endpoint else 600.0
     try:
-        views = swarms.wait_up(view["name"], limit)
+        views = swarms.wait_up(view["name"], limit, ends_with=workload.ends_with or "")
         return _live(views) if is_terminal() else _plain(views)
     except KeyboardInterrupt:
         name = view["name"]

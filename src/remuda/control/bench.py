@@ -143,7 +143,9 @@ def plan(loaded: Loaded[BenchmarkSpec], say: Callable[[str], None]) -> Plan:
     for load in loads_of(spec, trace_of(spec)):
         loads.check(load)
     _check_ca(spec)
-    return plan_of(spec, [_of_swarm(spec, say)] if spec.name else [_of_endpoint(spec, url) for url in spec.endpoint])
+    return plan_of(
+        spec, [source_of_swarm(spec, say)] if spec.name else [_of_endpoint(spec, url) for url in spec.endpoint]
+    )
 
 
 def plan_of(spec: BenchmarkSpec, sources: list[Source], *, job: str = "") -> Plan:
@@ -289,7 +291,13 @@ def _of_endpoint(spec: BenchmarkSpec, url: str) -> Source:
     return Source(target.endpoint, target.model, target.api_key_env if not key_file else "", key_file)
 
 
-def _of_swarm(spec: BenchmarkSpec, say: Callable[[str], None]) -> Source:
+def source_of_swarm(spec: BenchmarkSpec, say: Callable[[str], None]) -> Source:
+    """A swarm or deployment of this user; waits until it is up.
+
+    Raises:
+        NotFound: there is none of that name.
+        RemudaError: it does not come up.
+    """
     from remuda.control.client import connect
     from remuda.plan.model import Role
 

@@ -6,6 +6,7 @@ import json
 import os
 import sys
 import time
+from collections import deque
 from contextlib import suppress
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -19,11 +20,12 @@ from remuda.control.jobs import DONE, OUTCOME, failure
 from remuda.specs.benchmark import BenchmarkSpec
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from remuda.bench.crew import Live
     from remuda.bench.load import Load
     from remuda.bench.point import Point
+    from remuda.bench.store import Store
     from remuda.control.bench import Plan
     from remuda.control.jobs import JobFolder
 
@@ -76,11 +78,11 @@ def drive(folder: JobFolder) -> int:
     try:
         found = _measure(folder, told)
     except _LASTING as error:
-        _say(f"{error}\n{error.hint}".strip())
+        say(f"{error}\n{error.hint}".strip())
         folder.write(OUTCOME, failure(error))
         return 0
     except RemudaError as error:
-        _say(f"{error}\n{error.hint}".strip())
+        say(f"{error}\n{error.hint}".strip())
         return error.exit_code
     counts = {word: sum(1 for point in found if point.verdict == word) for word in (VALID, "suspect", INVALID)}
     words = ", ".join(f"{count} {word}" for word, count in counts.items() if count)
@@ -94,18 +96,33 @@ def _measure(folder: JobFolder, told: dict[str, Any]) -> list[Point]:
     sources = [bench.Source(**source) for source in told["sources"]]
     if told["endpoint_file"]:
         # Beside its swarm: the host is on another machine, and the router is where the file says.
-        sources = [replace(sources[0], base=_address(told["endpoint_file"]), swarm="")]
-    plan = bench.plan_of(spec, sources, job=folder.id)
+        sources = [replace(sources[0], base=address_in(told["endpoint_file"]), swarm="")]
     found: list[Point] = []
-    for one in bench.run(plan, bench.store(), _Teller(found)):
-        found.append(one.point)
-        _say(f"{one.point.name} {one.point.load.label}: {one.point.verdict}")
-        for check in one.point.reasons:
-            _say(f"  {check.code} {check.name}: {check.text}")
+    deque(measured(bench.plan_of(spec, sources, job=folder.id), bench.store(), found), maxlen=0)
     return found
 
 
-def _address(file: str) -> str:
+def measured(plan: Plan, kept: Store, found: list[Point], *, again: bool = False) -> Iterator[Point]:
+    """Measure all points and say each with its reasons; they are added to `found`, too.
+
+    Raises:
+        RemudaError: a point cannot be measured.
+    """
+    for one in bench.run(plan, kept, _Teller(found), again=again):
+        found.append(one.point)
+        say(f"{one.point.name} {one.point.load.label}: {one.point.verdict}")
+        for check in one.point.reasons:
+            say(f"  {check.code} {check.name}: {check.text}")
+        yield one.point
+
+
+def address_in(file: str) -> str:
+    """URL of an endpoint, once its file says it.
+
+    Raises:
+        NotFound: it was taken down.
+        RemudaError: the file says nothing for ten minutes.
+    """
     from remuda.batch.address import Address
 
     address = Address(file)
@@ -137,5 +154,6 @@ class _Teller:
             write_atomic(Path(self._file), json.dumps(step), sync=False)
 
 
-def _say(text: str) -> None:
+def say(text: str) -> None:
+    """One line of the driver's log."""
     print(text, file=sys.stderr, flush=True)  # noqa: T201 - the driver's log

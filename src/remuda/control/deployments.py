@@ -19,6 +19,7 @@ from remuda.control.nodelist import settle
 from remuda.control.programs import PACKAGES, located
 from remuda.control.wiring import slurm_backend
 from remuda.plan.deployment import FRONTEND, ROUTERS, Site, frontend_args, frontend_python, plan_deployment
+from remuda.plan.deployment.bench import with_benchmark
 from remuda.plan.model import Endpoint, Secret
 from remuda.serving.router import RouterSettings, router_named
 
@@ -29,8 +30,6 @@ if TYPE_CHECKING:
     from remuda.plan.model import Group, Workload
     from remuda.specs.deployment import DeploymentSpec
     from remuda.specs.recipe.load import Recipe
-
-_LOADS = ("sa-bench", "sglang-bench", "custom")
 
 
 @dataclass(frozen=True)
@@ -130,7 +129,7 @@ def _plan(recipe: Recipe, name: str) -> PlannedDeployment:
     uid, run_dir, gpus = new_suffix(8), str(paths.workload(name)), present_gpus()
     site = Site(name, uid, run_dir, sys.executable, gpus, str(paths.root), recipe.loaded.file)
     plan = plan_deployment(spec, _front(spec, secret_folder(run_dir, uid)), site)
-    workload = plan.workload
+    workload = with_benchmark(plan.workload, spec, python=sys.executable, home=site.state, cwd=str(Path.cwd()))
     if workload.backend == "local":
         workload = located(workload, spec.python or sys.executable)
     found: dict[str, object] = {"gpus": list(gpus)} if gpus else {}
@@ -146,8 +145,8 @@ def _plan(recipe: Recipe, name: str) -> PlannedDeployment:
     labels = {**workload.labels, "directory": str(deployed_records.folder_of(spec, name, paths.root, at))}
     workload = workload.model_copy(update={"labels": labels})
     notes = [*recipe.notes, *plan.notes]
-    if spec.benchmark.type in _LOADS:
-        notes.append(f"benchmark {spec.benchmark.type} is not run: once it serves, remuda bench --name {name}")
+    if spec.benchmark.container:
+        notes.append(f"container {spec.benchmark.container} is not used: `benchmark.command` runs beside the workers")
     return PlannedDeployment(workload, spec, tuple(notes), recipe)
 
 

@@ -18,6 +18,7 @@ from remuda.base.ids import api_path, new_suffix
 from remuda.control.client import connect
 from remuda.control.endpoint_file import ENDPOINT_FILE
 from remuda.control.jobs import ENDED, FAILED, OUTCOME, JobFolder, run_here, wait_job
+from remuda.plan.deployment.bench import TOLD
 from remuda.plan.job import Asked, Driver, plan_beside, plan_here
 from remuda.plan.model import Command, Secret, Workload
 from remuda.specs.backend import SlurmJob
@@ -245,6 +246,10 @@ def drive(path: Path, paths: StatePaths) -> int:
     Returns:
         0 when the job has ended, well or not: its folder says how; else the error's own code.
     """
+    if (path / TOLD).exists():
+        from remuda.control import deployed_bench
+
+        return deployed_bench.drive(path)
     folder = JobFolder(paths, path.name)
     if (folder.path / SCRIPT).exists():
         return _drive_script(folder)

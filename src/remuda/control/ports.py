@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from remuda.base.errors import Conflict
 from remuda.base.files import write_atomic
 from remuda.node.ports import UnsafeDirectory, lock_folder, owner_file, promised_to
+from remuda.supervise import rules
 from remuda.supervise.loop import all_ended
 
 if TYPE_CHECKING:
@@ -90,7 +91,7 @@ class Reserved:
         endpoint, name = want.workload.endpoint, want.workload.name
         if endpoint is None or not endpoint.host or not endpoint.port:
             return None
-        lives = want.running or not all_ended(tasks.values())
+        lives = keeps(want, tasks)
         if lives and self._known.get(name) != endpoint.port:
             self._take_again(name, endpoint.port)
         elif not lives and self._known.get(name) != 0:
@@ -109,6 +110,11 @@ class Reserved:
                     self.take(name, port)
         except (Conflict, OSError) as error:
             _LOG.warning("port %d of %s cannot be reserved: %s", port, name, error)
+
+
+def keeps(want: Want, tasks: Mapping[TaskKey, Task]) -> bool:
+    """Whether a workload has what is its own on this machine: it is wanted and not over, or something of it is left."""
+    return (want.running and rules.ender(want, tasks) is None) or not all_ended(tasks.values())
 
 
 def choose_port(listen: Listen, used: Mapping[int, str], host: str, reserved: Reserved) -> int:

@@ -15,7 +15,7 @@ from remuda.base.ids import check_name, check_uid
 from remuda.control import rundirs
 from remuda.control.grouping import begun_again, counted, group_named
 from remuda.control.lookout import Lookout
-from remuda.control.ports import Reserved
+from remuda.control.ports import Reserved, keeps
 from remuda.control.settle import (
     check_alone,
     check_count,
@@ -217,7 +217,7 @@ class Service(Lookout):
             check_alone(workload, ((want, self.supervisor.tasks(want.workload.name)) for want in others))
 
     def _holds(self, want: Want) -> bool:
-        return want.running or not all_ended(self.supervisor.tasks(want.workload.name).values())
+        return keeps(want, self.supervisor.tasks(want.workload.name))
 
     def _end_of_life(self, want: Want) -> float:
         """When the lifetime of what is brought up now is over, 0 for never."""

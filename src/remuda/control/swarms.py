@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from remuda.plan.model import Workload
 
 UP = frozenset({"RUNNING", "DEGRADED"})
+_OVER = frozenset({"FAILED", "DONE", "STOPPING", "DOWN"})
 _LOOK_AGAIN_S = 0.1
 _GPUS = "CUDA_VISIBLE_DEVICES"
 _FAILED_DOWN_S = 60.0
@@ -149,8 +150,16 @@ def gist(reason: str) -> str:
     return without_log(reason)
 
 
-def wait_up(name: str, limit_s: float, client: HostClient | None = None) -> Iterator[dict[str, Any]]:
-    """Views of a workload while it comes up; the last one is up.
+def wait_up(
+    name: str, limit_s: float, client: HostClient | None = None, *, ends_with: str = ""
+) -> Iterator[dict[str, Any]]:
+    """Views of a workload while it comes up; the last one is up, or was with `ends_with`.
+
+    Args:
+        name: of the workload.
+        limit_s: seconds.
+        client: of the host.
+        ends_with: group that it ends with. Where that was begun it was up, and may be over before anybody looks.
 
     Raises:
         RemudaError: it failed, or is being taken down.
@@ -162,9 +171,9 @@ def wait_up(name: str, limit_s: float, client: HostClient | None = None) -> Iter
     while True:
         view = host.get(api_path(name))
         yield view
-        if view["phase"] in UP:
+        if view["phase"] in UP or (view["phase"] in _OVER and _was_begun(view, ends_with)):
             return
-        if view["phase"] in ("FAILED", "DONE", "STOPPING", "DOWN"):
+        if view["phase"] in _OVER:
             if view["phase"] == "FAILED":
                 with suppress(TimedOut):
                     wait_down(name, _FAILED_DOWN_S, host)  # the host ends what is left of it, whoever looks
@@ -183,6 +192,10 @@ def wait_up(name: str, limit_s: float, client: HostClient | None = None) -> Iter
                 hint=f"it keeps trying: remuda status {name}; give up with remuda down {name}",
             )
         time.sleep(_LOOK_AGAIN_S)
+
+
+def _was_begun(view: Mapping[str, Any], group: str) -> bool:
+    return any(task["attempt"] and task["task"].partition("/")[0] == group for task in view["tasks"])
 
 
 def http_status(view: Mapping[str, Any]) -> int:

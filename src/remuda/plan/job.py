@@ -32,7 +32,7 @@ SWARM: Final = "swarm"
 _OF_SWARM: Final = ("partition", "account", "qos", "constraint", "reservation", "exclude_nodes", "modules", "preamble",
                     "mail_user", "python", "home")  # fmt: skip
 """What a driver takes over from its swarm's place: not the GPUs, and not the node that was named for replicas."""
-_WATCH: Final = Watch(gpu_check=False, scan_log=False, warn_signal="TERM", warn_before_s=60.0)
+WATCH: Final = Watch(gpu_check=False, scan_log=False, warn_signal="TERM", warn_before_s=60.0)
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,7 @@ def plan_beside(driver: Driver, swarm: Workload, spec: SlurmJob, asked: Asked) -
     if asked.mail_user:
         place["mail_user"] = asked.mail_user
     group = _group(driver).model_copy(
-        update={"resources": _resources(swarm, spec, asked), "pools": _pools(swarm), "watch": _WATCH}
+        update={"resources": _resources(swarm, spec, asked), "pools": _pools(swarm), "watch": WATCH}
     )
     # A person who cancels the driver with the scheduler's own tools wants it to be over.
     group = group.model_copy(update={"replace": group.replace.model_copy(update={"user_cancel": "stop"})})

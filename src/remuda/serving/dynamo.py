@@ -65,9 +65,10 @@ class DynamoRouter:
         del keys
         listed = instances(await self._health(base_url))
         return RouterStats(
+            retries=-1,
             workers=tuple(
                 WorkerStats(f"{role}-{index}", healthy=True) for role, count in listed.items() for index in range(count)
-            )
+            ),
         )
 
     async def _health(self, base_url: str) -> Any:

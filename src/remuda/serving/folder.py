@@ -1,4 +1,4 @@
-"""A model's folder without weights: what a simulated engine and a frontend read of a model. Pure JSON, 8 KB."""
+"""A model's folder without weights: what a simulated engine and a frontend read of a model. Pure JSON, 60 KB."""
 
 from __future__ import annotations
 
@@ -18,10 +18,15 @@ TEMPLATE: Final = (
 )
 LONGEST: Final = 32_768
 """Tokens of a request, answer included."""
+SIZE: Final = 2048
+"""Of the vocabulary. Dynamo's simulated engine answers with numbers below this, whatever the tokenizer has; those that
+it lacks are no text, and who measures would never see a first token."""
 
 
 def make_model_folder(folder: Path) -> Path:
-    """Write a tokenizer with a token for each byte, a chat template and a shape of two layers; returns the folder.
+    """Write a tokenizer, a chat template and a shape of two layers; returns the folder.
+
+    Prompts are read byte by byte; the tokens beyond are words that only an answer has.
 
     Args:
         folder: is made where it is missing; what is there is replaced.
@@ -34,7 +39,8 @@ def make_model_folder(folder: Path) -> Path:
 
 def _files() -> dict[str, Any]:
     letters = printable_bytes()
-    end = len(letters)
+    end = SIZE - 1
+    words = [*letters, *(f"Ġw{number}" for number in range(len(letters), end))]
     byte_level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
     special = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
     return {
@@ -50,7 +56,7 @@ def _files() -> dict[str, Any]:
             "model": {
                 "type": "BPE", "dropout": None, "unk_token": None, "continuing_subword_prefix": None,
                 "end_of_word_suffix": None, "fuse_unk": False, "byte_fallback": False, "ignore_merges": False,
-                "vocab": {**{letter: index for index, letter in enumerate(letters)}, END: end}, "merges": [],
+                "vocab": {word: index for index, word in enumerate([*words, END])}, "merges": [],
             },
         },
         "tokenizer_config.json": {
@@ -59,7 +65,7 @@ def _files() -> dict[str, Any]:
         },
         "config.json": {
             "architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 64, "intermediate_size": 128,
-            "num_attention_heads": 4, "num_key_value_heads": 4, "num_hidden_layers": 2, "vocab_size": end + 1,
+            "num_attention_heads": 4, "num_key_value_heads": 4, "num_hidden_layers": 2, "vocab_size": SIZE,
             "max_position_embeddings": LONGEST, "rms_norm_eps": 1e-5, "rope_theta": 10000.0, "hidden_act": "silu",
             "torch_dtype": "bfloat16", "tie_word_embeddings": True, "bos_token_id": end, "eos_token_id": end,
         },

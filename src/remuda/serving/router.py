@@ -122,6 +122,7 @@ class RouterStats:
     """Answers that were not a success, as the client saw them."""
     running: int = 0
     retries: int = 0
+    """-1: it does not count them."""
     mean_s: float = 0.0
     """Mean time of a request, 0 before the first."""
     p50_s: float = 0.0

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from remuda.backends.base import TaskKey
+from remuda.plan.model import Role
 from remuda.supervise import succession
 from remuda.supervise.model import FINAL, LIVE, Phase, Task, Want
 from remuda.supervise.succession import HEIR, Cast, Part
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
 _WORST_FIRST: Final = (Phase.FAILED, Phase.STOPPED, Phase.DONE)
 _UP: Final = frozenset({Phase.READY, Phase.DONE})
-"""Phases of a task that nobody has to wait for."""
+"""Phases of a task that nobody has to wait for; of a gate, which looks and ends, only the second is one."""
 
 
 def parts(want: Want, tasks: Mapping[TaskKey, Task], now: float) -> dict[str, dict[int, Cast]]:
@@ -66,8 +67,13 @@ def revived_at(group: Group, task: Task, now: float) -> float:
 
 def _missing(want: Want, name: str, tasks: Mapping[TaskKey, Task]) -> int:
     """How many members of a group nobody can count on yet."""
-    count, up = want.planned(name), {key.index for key, one in tasks.items() if one.phase in _UP and key.group == name}
-    if succession.takes_turns(want.workload, want.workload.group(name)):
+    group = want.workload.group(name)
+    phases = {Phase.DONE} if group.role is Role.GATE else _UP
+    count, up = (
+        want.planned(name),
+        {key.index for key, one in tasks.items() if one.phase in phases and key.group == name},
+    )
+    if succession.takes_turns(want.workload, group):
         up = {index % HEIR for index in up}
     return count - sum(slot < count for slot in up)
 

@@ -118,12 +118,12 @@ def test_piped_a_new_line_of_output_alone_is_no_news(capsys: pytest.CaptureFixtu
 def test_ctrl_c_leaves_it_and_says_how_to_go_on(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def interrupted(name: str, limit_s: float) -> Any:
-        assert (name, limit_s) == ("herd", 600.0)
+    def interrupted(name: str, limit_s: float, *, ends_with: str) -> Any:
+        assert (name, limit_s, ends_with) == ("herd", 600.0, "bench")
         raise KeyboardInterrupt
 
     monkeypatch.setattr(swarms, "wait_up", interrupted)
-    workload: Any = type("Any", (), {"endpoint": None})
+    workload: Any = type("Any", (), {"endpoint": None, "ends_with": "bench"})
     with pytest.raises(KeyboardInterrupt):
         watch.until_up({"name": "herd"}, workload)
     assert capsys.readouterr().err == (

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING
 
 import pytest
 
 from remuda.base.errors import InputError
-from remuda.base.paths import StatePaths
+from remuda.base.paths import StatePaths, state_paths
 from remuda.control import deployments, recipes
 from remuda.control.settle import is_same
 from remuda.plan import order
@@ -25,8 +26,9 @@ engine: {type: mocker, speedup_ratio: 10}
 roles:
   prefill: {workers: 2, args: {block-size: 16}, env: {A: one}}
   decode: {workers: 3, extra_args: "--max-model-len 100"}
-benchmark: {type: sa-bench, isl: 8, osl: 8, concurrencies: [1]}
+health_check: {max_attempts: 10}
 """
+BENCHMARK = "benchmark: {type: sa-bench, isl: 8, osl: 8, concurrencies: [1]}\n"
 
 
 def plan(tmp_path: Path, text: str = RECIPE, **given: str) -> deployments.PlannedDeployment:
@@ -46,7 +48,19 @@ def test_groups_of_a_recipe(tmp_path: Path) -> None:
         ("frontend", Role.ROUTER, 1, ("prefill", "decode")),
         ("gate", Role.GATE, 1, ("frontend",)),
     ]
-    assert "benchmark sa-bench is not run: once it serves, remuda bench --name apart" in planned.notes
+    assert workload.ends_with is None
+
+
+def test_a_benchmark_is_a_group_that_all_of_it_ends_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    workload = plan(tmp_path, RECIPE + BENCHMARK).workload
+    order.check(workload)
+    group = workload.groups[-1]
+    assert (group.name, group.role, group.count, group.after) == ("bench", Role.DRIVER, 1, ("gate",))
+    assert (workload.ends_with, group.replace.policy, group.restart.policy) == ("bench", "never", "never")
+    assert group.command.argv == (sys.executable, "-P", "-m", "remuda", "job", "drive", "__REMUDA_FILES__")
+    assert (group.command.cwd, group.command.env["REMUDA_HOME"]) == (str(tmp_path), str(state_paths().root))
+    assert "DYN_FILE_KV" not in group.command.env, "it knows the endpoint alone"
 
 
 def test_commands_of_workers(tmp_path: Path) -> None:
@@ -67,6 +81,9 @@ def test_commands_of_workers(tmp_path: Path) -> None:
 def test_what_is_not_done_with_a_container_is_said(tmp_path: Path) -> None:
     planned = plan(tmp_path, RECIPE.replace("name: tiny}", "name: tiny, container: /c.sqsh}"))
     assert "container /c.sqsh is not used: workers on this machine run by `python`" in planned.notes
+    custom = "benchmark: {type: custom, command: x, container_image: /b.sqsh}\n"
+    notes = plan(tmp_path, RECIPE + custom).notes
+    assert "container /b.sqsh is not used: `benchmark.command` runs beside the workers" in notes
 
 
 def test_workers_that_do_both_are_not_apart(tmp_path: Path) -> None:
@@ -88,7 +105,12 @@ def test_workers_that_do_both_are_not_apart(tmp_path: Path) -> None:
             "the connector 'x' is not known",
         ),
         ("{type: mocker, speedup_ratio: 10}", "sglang\nfrontend: {type: nginx}", "r.yaml:5", "nginx cannot send to a"),
-        ("benchmark:", "services: [{name: x, type: ray}]\nbenchmark:", "r.yaml:8", "a service of type ray is started"),
+        (
+            "health_check:",
+            "services: [{name: x, type: ray}]\nhealth_check:",
+            "r.yaml:8",
+            "a service of type ray is started",
+        ),
         ("args: {block-size: 16}", "args: {model-name: other}", "r.yaml:6", "--model-name is set to 'tiny'"),
     ],
 )

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.unit.supervise.build import key, workload
+from tests.unit.supervise.build import group, key, workload
 
 from remuda.base.errors import Conflict
 from remuda.control.ports import Reserved, choose_port
@@ -122,6 +122,22 @@ def test_two_homes_do_not_choose_the_same_port(free: int, tmp_path: Path) -> Non
     assert second.other(free), "it is not theirs to give"
     (tmp_path / "a").rmdir()
     assert choose_port(Listen(port=free), {}, HOST, second) == free
+
+
+async def test_what_has_ended_with_one_of_its_groups_keeps_no_port(free: int, tmp_path: Path) -> None:
+    first, second = homes(tmp_path)
+    made = workload(group(count=1), endpoint=Endpoint(port=free))
+    want = Want(made.model_copy(update={"ends_with": key().group}), running=True, generation=1)
+    over = {key(): Task(key(), "fake", Phase.DONE, generation=1)}
+    others = {key(0, "other"): Task(key(0, "other"), "fake", Phase.STOPPING)}
+    await first.step(want, {})
+    assert second.other(free)
+    await first.step(want, over | others)
+    assert second.other(free), "something of it is left"
+    await first.step(want, over)
+    assert not second.other(free)
+    await first.step(replace(want, generation=2), over)
+    assert second.other(free), "wanted again"
 
 
 async def test_a_port_is_kept_while_the_workload_lives(free: int, tmp_path: Path) -> None:

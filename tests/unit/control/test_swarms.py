@@ -16,14 +16,15 @@ class Host:
     def __init__(self, **phases: list[str]) -> None:
         self.phases = phases
         self.is_paused = False
+        self.tasks: list[dict[str, Any]] = []
         self.endings = [False, True]
         """Whether nothing is left, at one look after the other."""
 
     def get(self, path: str) -> Any:
         left = self.phases[path.rpartition("/")[2]]
         phase = left.pop(0) if len(left) > 1 else left[0]
-        return {"phase": phase, "reason": "the reason", "tasks": [], "backend": "local", "paused": self.is_paused,
-                "ready": 1, "wanted": 2}  # fmt: skip
+        return {"phase": phase, "reason": "the reason", "tasks": self.tasks, "backend": "local",
+                "paused": self.is_paused, "ready": 1, "wanted": 2}  # fmt: skip
 
     def post(self, path: str, body: Any) -> Any:
         assert (path, body["names"]) == ("/workloads/batch/ending", ["herd"])
@@ -51,6 +52,15 @@ def test_it_does_not_wait_for_what_will_not_come(phase: str) -> None:
     assert type(caught.value) is RemudaError
     assert "remuda explain herd" in caught.value.hint
     assert not (phase == "FAILED" and host.endings), "it returns when nothing is left of what failed"
+
+
+@pytest.mark.parametrize("phase", ["DONE", "STOPPING", "FAILED"])
+def test_what_it_ends_with_was_begun_so_it_was_up(phase: str) -> None:
+    host: Any = Host(herd=["STARTING", phase])
+    host.tasks = [{"task": "bench/0", "attempt": 1}, {"task": "frontend/0", "attempt": 0}]
+    assert [view["phase"] for view in swarms.wait_up("herd", 10, host, ends_with="bench")] == ["STARTING", phase]
+    with pytest.raises(RemudaError, match=f"herd is {phase}"):
+        list(swarms.wait_up("herd", 10, host, ends_with="frontend"))
 
 
 def test_it_does_not_wait_for_ever() -> None:

@@ -60,4 +60,6 @@ def frontend() -> Iterator[str]:
 async def test_workers_that_it_does_not_list_are_pending(frontend: str) -> None:
     members = frozenset({Member("http://a", Role.PREFILL), Member("http://b", Role.DECODE)})
     assert (await DynamoRouter().sync(frontend, members)).pending == {"http://b"}
-    assert [worker.url for worker in (await DynamoRouter().stats(frontend)).workers] == ["prefill-0"]
+    stats = await DynamoRouter().stats(frontend)
+    assert [worker.url for worker in stats.workers] == ["prefill-0"]
+    assert stats.retries == -1, "a count that never comes is not waited for"

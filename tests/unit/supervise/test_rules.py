@@ -94,6 +94,12 @@ def test_a_gate_is_closed_until_all_of_every_group_before_it_is_ready(
     assert rules.held(FOUR, by_key(*tasks)) == {name: SHUT + names for name, names in gates.items()}
 
 
+@pytest.mark.parametrize(("phase", "is_held"), [(Phase.READY, True), (Phase.FAILED, True), (Phase.DONE, False)])
+def test_who_looks_whether_all_is_well_has_to_end_well(phase: Phase, is_held: bool) -> None:
+    want = deployed(after("look").model_copy(update={"role": Role.GATE}), after("generator", "look", replace=ONCE))
+    assert bool(rules.held(want, by_key(one("look", phase)))) is is_held
+
+
 @pytest.mark.parametrize(
     ("want", "tasks", "expected"),
     [

@@ -105,8 +105,8 @@ _BOTH: Final = (
     _used("benchmark.env"),
     _used("benchmark.placement"),
     _used("benchmark.client_placement", "benchmark.placement.node"),
-    _ignored("benchmark.client_dedicated_node", "the load has a job of its own"),
-    _ignored("benchmark.colocate_with_frontend", "the load has a job of its own"),
+    _ignored("benchmark.client_dedicated_node", "the load is a task of its own"),
+    _ignored("benchmark.colocate_with_frontend", "the load is a task of its own"),
     _refused("benchmark.sweep", "sweeps cannot be run yet: give each point as a recipe of its own"),
     *(
         _ignored(f"benchmark.{name}", "of a benchmark of answers or traces, which cannot be run yet")

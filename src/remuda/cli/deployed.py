@@ -1,0 +1,59 @@
+"""A deployment with a benchmark, seen from here until it has ended with it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from remuda.cli import following, watch
+from remuda.cli.bench import _rows
+from remuda.cli.show import echo, print_json, say, table
+from remuda.control import deployed_bench, swarms
+from remuda.control.client import connect
+from remuda.control.deployed_bench import TASK
+from remuda.specs.deployment import LOADS
+
+if TYPE_CHECKING:
+    from remuda.control.deployed_bench import End
+
+
+def follow(planned: Any, *, as_json: bool) -> int:
+    """Bring it up, show what its benchmark writes, and say what came of it; the exit code of the benchmark.
+
+    Raises:
+        LeftRunning: Ctrl-C, once it was up.
+        RemudaError: it failed, or was taken down before.
+    """
+    for note in planned.notes:
+        say(f"note: {note}")
+    view = watch.until_up(swarms.bring_up(planned), planned.workload)
+    name = view["name"]
+    if not as_json:
+        watch.announce(view)
+    say(f"files: {planned.workload.labels['directory']}")
+    say(f"its benchmark begins; Ctrl-C leaves all of it running (end it with: remuda down {name})")
+    is_load = planned.spec.benchmark.type in LOADS
+    client = connect()
+    try:
+        following.print_output(client, name, TASK, say if is_load or as_json else echo)
+        end = deployed_bench.ended(client, name)
+    except KeyboardInterrupt:
+        hint = f"its benchmark: remuda logs {name} --task {TASK} -f; end: remuda down {name}"
+        raise following.LeftRunning(f"{name} keeps running without this terminal", hint=hint) from None
+    _show(end, as_json=as_json)
+    return end.exit_code
+
+
+def _show(end: End, *, as_json: bool) -> None:
+    points = end.points()
+    if as_json:
+        print_json({
+            "name": end.view["name"], "phase": end.view["phase"], "exit_code": end.exit_code,
+            "folder": str(end.folder), "verdict": end.verdict.get("verdict", ""),
+            "points": [point.to_json() for point in points],
+        })  # fmt: skip
+        return
+    if points:
+        columns, rows = _rows(points)
+        table(columns, rows)
+    said = f": {end.verdict['verdict']}" if end.verdict.get("verdict") else ""
+    say(f"{end.view['name']} has ended with its benchmark (code {end.exit_code}){said}; results: {end.folder}")

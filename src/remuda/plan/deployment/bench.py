@@ -1,0 +1,127 @@
+"""The benchmark of a deployment: a group that measures it once it serves, and with whose end all of it ends. Pure."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import TYPE_CHECKING, Any, Final
+
+from remuda.base.errors import InputError
+from remuda.plan.engines.base import secret
+from remuda.plan.job import WATCH
+from remuda.plan.model import FILES_MARK, Command, Endpoint, Group, NodeRestart, Replace, Resources, Role, Workload
+from remuda.specs.deployment import LOADS
+
+if TYPE_CHECKING:
+    from remuda.specs.deployment import DeploymentSpec
+
+BENCH: Final = "bench"
+"""Name of the group, and of the folder of the run directory that holds what came of it."""
+TOLD: Final = "deployed.json"
+"""File that its driver reads: what is measured, and where."""
+
+
+def with_benchmark(workload: Workload, spec: DeploymentSpec, *, python: str, home: str, cwd: str) -> Workload:
+    """The workload of a deployment with the group that measures it, which it ends with; the same without a benchmark.
+
+    Args:
+        workload: without it.
+        spec: of the deployment.
+        python: interpreter that has remuda, where the group runs.
+        home: state directory, where points are kept.
+        cwd: where a command of the user's is run.
+
+    Raises:
+        InputError: it would end with a service, too.
+    """
+    group = bench_group(workload, spec, python=python, home=home, cwd=cwd)
+    if group is None:
+        return workload
+    if workload.ends_with:
+        sentence = f"the deployment ends with the service {workload.ends_with} or with its benchmark, not with both"
+        raise InputError(sentence, hint="set benchmark.type=manual, or `terminal: false`", where="benchmark")
+    return workload.model_copy(update={"groups": (*workload.groups, group), "ends_with": group.name})
+
+
+def bench_group(workload: Workload, spec: DeploymentSpec, *, python: str, home: str, cwd: str) -> Group | None:
+    """The group alone; None where nothing is measured. Arguments as of `with_benchmark`."""
+    bench = spec.benchmark
+    if bench.type == "manual":
+        return None
+    is_custom = bench.type == "custom"
+    endpoint = workload.endpoint or Endpoint()
+    front = next((group for group in workload.groups if group.name == endpoint.router), None)
+    last = endpoint.gate or endpoint.router
+    return Group(
+        name=BENCH,
+        role=Role.DRIVER,
+        count=1,
+        command=Command(
+            # -P: it is started where the command was typed, and no file there may pass for a module of ours.
+            argv=(python, "-P", "-m", "remuda", "job", "drive", FILES_MARK),
+            env={**{name: text for name, text in _env(spec).items() if not _is_early(name)}, "REMUDA_HOME": home},
+            secret_env={name: secret(source) for name, source in spec.secret_env.items()} if is_custom else {},
+            cwd=cwd,
+            files={TOLD: json.dumps(told(workload, spec), indent=1)},
+        ),
+        restart=NodeRestart(policy="never"),
+        replace=Replace(policy="never"),
+        kill_grace_s=30.0,
+        after=(last,) if last else tuple(group.name for group in workload.groups if group.role.serves),
+        # On a cluster it is a job beside the frontend's, and as large.
+        resources=front.resources if front else Resources(),
+        pools=front.pools if front else (),
+        watch=WATCH if workload.backend != "local" else None,
+    )
+
+
+def told(workload: Workload, spec: DeploymentSpec) -> dict[str, Any]:
+    """What the driver of the group reads.
+
+    A load has requests and a warm-up by the number of those in flight, so each point has its own.
+    """
+    bench = spec.benchmark
+    common = {"name": workload.name, "backend": workload.backend, "run_dir": workload.run_dir, "type": bench.type}
+    if bench.type not in LOADS:
+        early = {name: text for name, text in _env(spec).items() if _is_early(name)}
+        return {**common, "model": spec.model.name or "", "command": list(bench.command), "said": sorted(bench.env),
+                "env": early}  # fmt: skip
+    return {
+        **common,
+        "load": load_words(workload, spec),
+        "requests_each": bench.num_prompts_mult,
+        "warmup_each": bench.num_warmup_mult,
+    }
+
+
+def _env(spec: DeploymentSpec) -> dict[str, str]:
+    """Variables of a command of the user's; none of what is for engines is for a program of ours."""
+    return {**spec.env, **spec.benchmark.env} if spec.benchmark.type == "custom" else {}
+
+
+def _is_early(name: str) -> bool:
+    """Whether an interpreter reads a variable when it starts: ours, which becomes the command, must not."""
+    return name.startswith(("PYTHON", "LD_"))
+
+
+def load_words(workload: Workload, spec: DeploymentSpec) -> dict[str, Any]:
+    """The benchmark in the words of a document of kind benchmark.
+
+    A rate of `inf` alone is a closed loop: as many requests are in flight as may be. Beside other rates it is one.
+    """
+    bench = spec.benchmark
+    rates = () if all(math.isinf(rate) for rate in bench.req_rate) else bench.req_rate
+    gpus = sum(one.count * one.resources.gpus * one.resources.nodes for one in workload.groups if one.role.serves)
+    first = next(iter(spec.by_name()))
+    about = {
+        "deployment": workload.name, "framework": spec.engine_of(first).type, "precision": spec.model.precision,
+        "image": spec.container or "",
+    }  # fmt: skip
+    return {
+        "kind": "benchmark", "name": workload.name, "model": spec.model.name or "", "isl": bench.isl, "osl": bench.osl,
+        "range_ratio": bench.random_range_ratio, "concurrency": list(bench.concurrencies),
+        "rate": ["inf" if math.isinf(rate) else rate for rate in rates],
+        "api": "chat" if bench.use_chat_template else "completions",
+        "gpus": gpus, "gpu_type": spec.gpu_type if gpus else "",
+        "meta": {name: text for name, text in about.items() if text},
+    }  # fmt: skip

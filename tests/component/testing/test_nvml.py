@@ -65,6 +65,6 @@ def test_a_wave_has_taken_what_its_counter_says(tmp_path: Path) -> None:
         gpu.waves(300_000, 0, period_s=0.02)
         before, after = (int(asked(driver)[3][2], 16) for _ in range(2))
         gpu.rests()
-        assert 1_000_000 < before < after < gpu.energy
+        assert 1_000_000 < before <= after <= gpu.energy
         assert int(asked(driver)[3][2], 16) == gpu.energy
     assert ctypes.sizeof(gpu) % 8 == 0

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from remuda.base.errors import InputError
-from remuda.plan.deployment import Site, plan_deployment
+from remuda.plan.deployment import Site, has_several_frontends, plan_deployment
 from remuda.plan.model import Command, Group, Role
 from remuda.specs.document import parse
 from remuda.specs.recipe.load import build
@@ -21,13 +21,16 @@ CASES = Path(__file__).parent / "cases" / "deployments"
 SITE = Site(name="d", uid="u", run_dir="/run/d", python="/env/bin/python", state="/state")
 FRONT = Group(name="frontend", role=Role.ROUTER, count=1, command=Command(argv=("frontend",)))
 
+BALANCER = FRONT.model_copy(update={"name": "balancer", "command": Command(argv=("balancer",))})
+
 
 def text_of_case(file: Path) -> str:
     """What is planned of a recipe, or why nothing is."""
     recipe = build(parse(file.read_text(), file.name))[0]
     spec = recipe.loaded.spec
     try:
-        plan = plan_deployment(spec, FRONT if spec.frontend.type != "none" else None, SITE)
+        balancer = BALANCER if has_several_frontends(spec) else None
+        plan = plan_deployment(spec, FRONT if spec.frontend.type != "none" else None, SITE, balancer)
     except InputError as error:
         return f"error: {error.message}\n  {error.hint}\n"
     return "\n".join(_lines(plan)) + "\n"

@@ -18,7 +18,16 @@ from remuda.control.follow import CONTROL_KEY, secret_folder
 from remuda.control.nodelist import settle
 from remuda.control.programs import PACKAGES, located
 from remuda.control.wiring import slurm_backend
-from remuda.plan.deployment import FRONTEND, ROUTERS, Site, frontend_args, frontend_python, plan_deployment
+from remuda.plan.deployment import (
+    BALANCER,
+    FRONTEND,
+    ROUTERS,
+    Site,
+    frontend_args,
+    frontend_python,
+    has_several_frontends,
+    plan_deployment,
+)
 from remuda.plan.deployment.bench import with_benchmark
 from remuda.plan.model import Endpoint, Secret
 from remuda.serving.router import RouterSettings, router_named
@@ -128,7 +137,8 @@ def _plan(recipe: Recipe, name: str) -> PlannedDeployment:
     name = check_name(name or spec.name or slug(Path(recipe.loaded.file).stem), where="name")
     uid, run_dir, gpus = new_suffix(8), str(paths.workload(name)), present_gpus()
     site = Site(name, uid, run_dir, sys.executable, gpus, str(paths.root), recipe.loaded.file)
-    plan = plan_deployment(spec, _front(spec, secret_folder(run_dir, uid)), site)
+    keys = secret_folder(run_dir, uid)
+    plan = plan_deployment(spec, _front(spec, keys), site, _balancer(spec, keys))
     workload = with_benchmark(plan.workload, spec, python=sys.executable, home=site.state, cwd=str(Path.cwd()))
     if workload.backend == "local":
         workload = located(workload, spec.python or sys.executable)
@@ -148,6 +158,18 @@ def _plan(recipe: Recipe, name: str) -> PlannedDeployment:
     if spec.benchmark.container:
         notes.append(f"container {spec.benchmark.container} is not used: `benchmark.command` runs beside the workers")
     return PlannedDeployment(workload, spec, tuple(notes), recipe)
+
+
+def _balancer(spec: DeploymentSpec, keys: Path) -> Group | None:
+    """The group before several frontends; None before one."""
+    if not has_several_frontends(spec):
+        return None
+    settings = RouterSettings(
+        Endpoint(model=spec.model.name or ""), spec.frontend.replicas, policy="round_robin", group=BALANCER,
+        control_key=Secret(file=str(keys / CONTROL_KEY)),
+        public=spec.backend.type == "slurm" or spec.frontend.host != "127.0.0.1", python=sys.executable,
+    )  # fmt: skip
+    return router_named("smg").group(settings)
 
 
 def _front(spec: DeploymentSpec, keys: Path) -> Group | None:

@@ -51,10 +51,11 @@ async def look(name: str) -> list[str]:
         RemudaError: the host does not answer.
     """
     view = await _ready(name)
-    router = str(view["labels"].get("router", ""))
+    router = "dynamo" if view["labels"].get("frontend") == "dynamo" else str(view["labels"].get("router", ""))
     seen = []
     if router == "dynamo":
-        seen.append(await _listed(view))
+        several = [task["url"].rstrip("/") for task in view["tasks"] if task["role"] == "frontend" and task["url"]]
+        seen += [await _listed(view, url) for url in several or [view["endpoint"]]]
     before = await _prefill_counts(view, router)
     seen.append(await _asked(view))
     if before is not None:
@@ -74,19 +75,20 @@ async def _ready(name: str) -> dict[str, Any]:
         await asyncio.sleep(0.2)
 
 
-async def _listed(view: dict[str, Any]) -> str:
+async def _listed(view: dict[str, Any], url: str) -> str:
     """Every role is listed by Dynamo's frontend as often as it has workers that are ready."""
     wanted = Counter(task["role"] for task in _workers(view))
     until = time.monotonic() + PATIENCE_S
     while True:
-        listed = {role.value: count for role, count in instances((await _call("GET", view, "/health")).json()).items()}
+        health = (await _call("GET", url, "/health")).json()
+        listed = {role.value: count for role, count in instances(health).items()}
         listed["replica"] = listed.get("decode", 0)
         counts = {role: (min(listed.get(role, 0), count), count) for role, count in wanted.items()}
         text = ", ".join(f"{role} {have}/{count}" for role, (have, count) in counts.items())
         if all(have == count for have, count in counts.values()):
-            return f"the frontend lists {text}"
+            return f"the frontend at {url} lists {text}"
         if time.monotonic() > until:
-            raise Closed(f"the frontend lists {text}, though all of them are ready")
+            raise Closed(f"the frontend at {url} lists {text}, though all of them are ready")
         await asyncio.sleep(0.2)
 
 
@@ -94,10 +96,10 @@ async def _asked(view: dict[str, Any]) -> str:
     """One request as a client sends it; a model without a chat template is asked for a completion."""
     began = time.monotonic()
     chat = {"model": view["model"], "messages": [{"role": "user", "content": PROMPT}], "max_tokens": TOKENS}
-    answer = await _call("POST", view, "/v1/chat/completions", chat)
+    answer = await _call("POST", view["endpoint"], "/v1/chat/completions", chat)
     if answer.status in (400, 404, 422):
         plain = {"model": view["model"], "prompt": PROMPT, "max_tokens": TOKENS}
-        answer = await _call("POST", view, "/v1/completions", plain)
+        answer = await _call("POST", view["endpoint"], "/v1/completions", plain)
     if answer.status != 200:
         text = answer.body[:200].decode(errors="replace").strip()
         raise Closed(f"a request was answered with HTTP {answer.status}: {text}")
@@ -153,9 +155,9 @@ def _workers(view: dict[str, Any]) -> list[dict[str, Any]]:
     return [task for task in ready if task["role"] in ("prefill", "decode", "replica")]
 
 
-async def _call(method: str, view: dict[str, Any], path: str, body: Any = None) -> Any:
+async def _call(method: str, base_url: str, path: str, body: Any = None) -> Any:
     try:
-        return await call(method, f"{view['endpoint']}{path}", body=body, timeout_s=ANSWER_S)
+        return await call(method, f"{base_url}{path}", body=body, timeout_s=ANSWER_S)
     except Unavailable as error:
         raise Closed(f"the endpoint does not answer: {error.message}") from error
 

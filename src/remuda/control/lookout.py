@@ -264,7 +264,12 @@ def with_router(view: WorkloadView, want: Want, router: RouterView | None) -> Wo
     changes: dict[str, object] = {"router": router}
     if endpoint is not None and endpoint.router and view.phase in ("RUNNING", "DEGRADED"):
         members = len(router.members) if router is not None else 0
-        if members < (1 if is_first_enough(want) else view.wanted) or _lacks_a_role(view, want, router):
+        if endpoint.behind:
+            wanted = want.count(endpoint.behind)
+            if members < wanted:
+                phase = "DEGRADED" if members else "STARTING"
+                changes |= {"phase": phase, "reason": f"the router has {members} of {wanted} {endpoint.behind}s"}
+        elif members < (1 if is_first_enough(want) else view.wanted) or _lacks_a_role(view, want, router):
             changes |= {"phase": "STARTING", "reason": "the router is adding its replicas"}
         elif members < view.wanted and view.phase == "RUNNING" and endpoint.ready == "all":
             changes |= {"phase": "DEGRADED", "reason": "the router is adding its replicas"}

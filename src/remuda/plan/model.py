@@ -93,6 +93,7 @@ class Role(StrEnum):
     RECORDER = "recorder"
     SERVICE = "service"
     GATE = "gate"
+    FRONTEND = "frontend"
 
     @property
     def serves(self) -> bool:
@@ -107,7 +108,7 @@ class Role(StrEnum):
     @property
     def routes(self) -> bool:
         """It passes requests on to others."""
-        return self in (Role.ROUTER, Role.RELAY)
+        return self in (Role.ROUTER, Role.RELAY, Role.FRONTEND)
 
     @property
     def stays(self) -> bool:
@@ -376,6 +377,8 @@ class Endpoint(Frozen):
     """Bearer token that the endpoint asks for."""
     relay: str = ""
     """Name of the group, on the host's machine, that keeps the address while routers come and go; empty: none."""
+    behind: str = ""
+    """Name of the group that the router sends to, where that is none that serves: frontends that find their workers."""
     gate: str = ""
     """Name of the group whose task looks whether it serves indeed, and ends well before it is announced."""
 

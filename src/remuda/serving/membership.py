@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from remuda.plan.model import BOOTSTRAP
+from remuda.plan.model import BOOTSTRAP, Role
 from remuda.serving.router import Member
 from remuda.supervise.model import Phase
 
@@ -23,6 +23,8 @@ def members(workload: Workload, tasks: Iterable[Task]) -> frozenset[Member]:
     A task of another workload or role never is one.
     """
     roles = {group.name: group.role for group in workload.groups if group.role.serves}
+    if workload.endpoint is not None and workload.endpoint.behind:
+        roles = {workload.endpoint.behind: Role.REPLICA}  # each of them answers a whole request
     return frozenset(
         Member(task.url.rstrip("/"), roles[task.key.group], task.ports.get(BOOTSTRAP, 0))
         for task in tasks

@@ -258,7 +258,7 @@ class Frontend(Strict):
     type: Literal["dynamo", "sglang-router", "vllm-router", "smg", "trtllm_serve", "nginx", "none"] = "dynamo"
     """Type of frontend; `none`: the only worker answers itself."""
     replicas: int = Field(default=1, ge=1)
-    """How many there are; several stand behind nginx."""
+    """How many there are; several, which only Dynamo can have, stand behind smg."""
     args: dict[str, Json] = Field(default_factory=dict)
     """Flags: name to value."""
     env: Env = Field(default_factory=dict)
@@ -451,7 +451,7 @@ class DeploymentSpec(Strict):
                         "roles", f"the role {name} has no `engine`", "write `engine: sglang` at the top"
                     )
         names = [service.name for service in self.services]
-        reserved = {"prefill", "decode", "agg", "frontend", "bench", "gate"}
+        reserved = {"prefill", "decode", "agg", "frontend", "balancer", "relay", "bench", "gate"}
         for name in names:
             if names.count(name) > 1:
                 raise contradiction("services", f"two services have the name {name!r}")

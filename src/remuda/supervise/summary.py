@@ -205,7 +205,12 @@ def _fronts(want: Want, tasks: Mapping[TaskKey, Task]) -> list[Task]:
     """What stands before the replicas: the router, the relay where there is one, and the gate that looks once."""
     endpoint = want.workload.endpoint
     names = [name for name in (endpoint.router, endpoint.relay, endpoint.gate) if name] if endpoint else []
-    return [_foremost(want, tasks, want.workload.group(name)) for name in names]
+    fronts = [_foremost(want, tasks, want.workload.group(name)) for name in names]
+    if endpoint is not None and endpoint.behind:
+        mine = [task for key, task in sorted(tasks.items()) if key.group == endpoint.behind]
+        best = sorted(mine, key=lambda task: (task.phase is not Phase.READY, task.phase is Phase.FAILED))
+        fronts.append(best[0] if best else _foremost(want, tasks, want.workload.group(endpoint.behind)))
+    return fronts
 
 
 def _is_passed(want: Want, front: Task) -> bool:

@@ -93,3 +93,28 @@ def test_a_worker_that_cannot_come_up_is_told_in_its_own_words(shared_home: Home
     until(lambda: says("prefill/0", "unrecognized arguments: --no-such-flag 1"), "the flag is named")
     until(lambda: says("decode/0", "Scheduler hit an exception"), "the line is named")
     home.run("down", "lame")
+
+
+def test_several_frontends_stand_behind_one_address(shared_home: Home) -> None:
+    """The death of one costs nobody anything; stand-ins for Dynamo's frontend and simulated engine."""
+    home = shared_home
+    (home.root / "model").mkdir(exist_ok=True)
+    (home.root / "model/config.json").write_text("{}")
+    path = os.pathsep.join([str(STANDINS), *os.environ.get("PYTHONPATH", "").split(os.pathsep)])
+    file = home.root / "many.yaml"
+    file.write_text(
+        f"schema: 2\nname: many\nmodel: {{path: {home.root / 'model'}, name: tiny}}\nengine: mocker\n"
+        f"environment: {{PYTHONPATH: '{path}'}}\nroles: {{prefill: {{}}, decode: {{}}}}\nfrontend: {{replicas: 2}}\n"
+    )
+    home.run("apply", str(file), "--backend", "local")
+    gate = home.run("logs", "many", "--role", "gate").stdout
+    assert gate.count(" lists ") == 2, "each frontend is asked for whom it lists"
+    one = tasks(home, "many")["frontend/1"]
+    assert (one["role"], home.view("many")["router"]["members"].count(one["url"])) == ("frontend", 1)
+    os.kill(one["pid"], signal.SIGKILL)
+    until(lambda: home.view("many")["phase"] == "DEGRADED", "it is missed")
+    assert ask(home, "many") == 5
+    until(lambda: home.view("many")["phase"] == "RUNNING", "it is back")
+    wrong = home.run("scale", "many", "frontend=3", check=False)
+    assert "the frontend of 'many' cannot be scaled: it is a frontend, whose number is fixed" in wrong.stderr
+    home.run("down", "many")

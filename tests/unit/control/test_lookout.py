@@ -41,3 +41,12 @@ def test_what_runs_apart_is_up_once_the_router_has_both(members: list[str] | Non
     assert view.phase == "RUNNING"
     router = None if members is None else RouterView(url="r", members=members, stats={})
     assert with_router(view, wanted, router).phase == phase
+
+
+@pytest.mark.parametrize(("members", "phase"), [([], "STARTING"), (["x"], "DEGRADED"), (["x", "y"], "RUNNING")])
+def test_one_of_several_frontends_is_enough_to_answer(members: list[str], phase: str) -> None:
+    groups = [group("agg", 3), group("frontend", 2, role=Role.FRONTEND), group("balancer", 1, role=Role.ROUTER)]
+    wanted = want(*groups, endpoint=Endpoint(router="balancer", behind="frontend", ready="all"))
+    tasks = [Task(key(index, one.name), "fake", Phase.READY) for one in groups for index in range(one.count)]
+    view = workload_view(wanted, {task.key: task for task in tasks}, created_at=0.0, unreachable="")
+    assert with_router(view, wanted, RouterView(url="r", members=members, stats={})).phase == phase

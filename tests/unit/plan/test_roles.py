@@ -21,6 +21,7 @@ TABLE = {
     Role.RECORDER: "works",
     Role.SERVICE: "stays works",
     Role.GATE: "",
+    Role.FRONTEND: "routes",
 }
 
 

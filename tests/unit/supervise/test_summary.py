@@ -240,3 +240,30 @@ def ranks(*phases: Phase, over: bool = False) -> dict[TaskKey, Task]:
 def test_a_gang(wanted: Want, seen: dict[TaskKey, Task], expected: tuple[str, int, int, str]) -> None:
     found = summarise(wanted, seen)
     assert (found.phase, found.ready, found.wanted, found.reason) == expected
+
+
+@pytest.mark.parametrize(
+    ("fronts", "gate", "expected"),
+    [
+        ((R, R), D, ("RUNNING", "")),
+        ((R, T), D, ("RUNNING", "")),
+        ((T, T), D, ("STARTING", "of frontend 0")),
+        ((F, T), D, ("STARTING", "of frontend 1")),
+        ((F, R), D, ("RUNNING", "")),
+        ((F, F), D, ("FAILED", "the frontend failed: of frontend 0")),
+        ((R, R), R, ("STARTING", "of the gate")),
+        ((R, R), W, ("STARTING", "of the gate")),
+        ((R, R), F, ("FAILED", "the gate failed: of the gate")),
+    ],
+)
+def test_frontends_and_the_gate_are_part_of_the_way(
+    fronts: tuple[Phase, ...], gate: Phase, expected: tuple[str, str]
+) -> None:
+    groups = (TWO, group("frontend", 2, role=Role.FRONTEND), ROUTER, group("gate", 1, role=Role.GATE))
+    wanted = want(*groups, endpoint=Endpoint(router="router", behind="frontend", gate="gate", ready="all"))
+    seen = tasks(R, R, router=R)
+    made = [Task(key(0, "gate"), "fake", gate, attempt=1, reason="of the gate")]
+    for index, phase in enumerate(fronts):
+        made.append(Task(key(index, "frontend"), "fake", phase, attempt=1, reason=f"of frontend {index}"))
+    summary = summarise(wanted, seen | {task.key: task for task in made})
+    assert (summary.phase, summary.reason) == expected

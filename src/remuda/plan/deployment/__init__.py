@@ -43,6 +43,8 @@ if TYPE_CHECKING:
     from remuda.specs.deployment import DeployedRole, DeploymentSpec
 
 FRONTEND: Final = "frontend"
+BALANCER: Final = "balancer"
+"""Group that stands before several frontends."""
 GATE: Final = "gate"
 ROLES: Final = {"prefill": Role.PREFILL, "decode": Role.DECODE, "agg": Role.REPLICA}
 ROUTERS: Final = {"dynamo": "dynamo", "sglang-router": "smg", "smg": "smg", "vllm-router": "smg", "nginx": "nginx"}
@@ -98,7 +100,12 @@ def refuse_what_is_not_built(spec: DeploymentSpec) -> None:
                          hint="set `frontend.type`, or use one worker of the role `agg`")  # fmt: skip
 
 
-def plan_deployment(spec: DeploymentSpec, front: Group | None, site: Site) -> Plan:
+def has_several_frontends(spec: DeploymentSpec) -> bool:
+    """Whether there is a balancer: Dynamo's frontends find their workers by themselves, so there may be several."""
+    return spec.frontend.type == "dynamo" and spec.frontend.replicas > 1
+
+
+def plan_deployment(spec: DeploymentSpec, front: Group | None, site: Site, balancer: Group | None = None) -> Plan:
     """Plan a deployment: a group for each role, the frontend after them, and the gate that looks whether it serves.
 
     The services that they need come first.
@@ -107,6 +114,7 @@ def plan_deployment(spec: DeploymentSpec, front: Group | None, site: Site) -> Pl
         spec: as loaded, with the names of models and images resolved.
         front: group of the frontend, ready-made; None without one.
         site: where it is planned.
+        balancer: group of what stands before several frontends, ready-made.
 
     Raises:
         InputError: it cannot be brought up; `where` is the field's path.
@@ -121,12 +129,13 @@ def plan_deployment(spec: DeploymentSpec, front: Group | None, site: Site) -> Pl
     on_slurm = isinstance(spec.backend, SlurmDeployment)
     groups = workers
     if front is not None:
-        groups += (_front(spec, front, dynamo, listen, site, tuple(one.name for one in workers)),)
+        own = _front(spec, front, dynamo, listen, site, tuple(one.name for one in workers))
+        groups += (own,) if balancer is None else _several(spec, own, balancer, listen)
     else:
         groups = (workers[0].model_copy(update={"listen": Listen(port=PORT, public=True) if on_slurm else listen}),)
     if on_slurm:
         groups += (relay_group(listen, run_dir=site.run_dir, python=site.python),)
-    last = groups[len(workers) - (front is None)].name
+    last = groups[len(workers) - 1 if front is None else len(workers) + (balancer is not None)].name
     groups += (_gate(site, last), *_services(spec, site, last))
     workload = Workload(
         name=site.name,
@@ -137,14 +146,16 @@ def plan_deployment(spec: DeploymentSpec, front: Group | None, site: Site) -> Pl
         groups=services.addressed(spec, groups),
         ends_with=services.terminal(spec),
         endpoint=Endpoint(
-            host=spec.frontend.host, port=listen.port, router=front.name if front else "", model=spec.model.name or "",
+            host=spec.frontend.host, port=listen.port, router=last if front else "", model=spec.model.name or "",
             ready="all", wait_s=_wait_s(spec), relay=RELAY if on_slurm else "", gate=GATE,
+            behind=FRONTEND if balancer is not None else "",
         ),
         run_dir=site.run_dir,
         spec_file=site.spec_file,
         labels={
             "engine": spec.engine_of(next(iter(spec.by_name()))).type, "model": spec.model.path,
-            "router": ROUTERS.get(spec.frontend.type, "none"), **({"discovery": discovery} if dynamo else {}),
+            "router": "smg" if balancer is not None else ROUTERS.get(spec.frontend.type, "none"),
+            "frontend": spec.frontend.type, **({"discovery": discovery} if dynamo else {}),
         },
     )  # fmt: skip
     return Plan(workload, _notes(spec, shapes))
@@ -215,6 +226,17 @@ def _front(
         "command": command, "listen": listen, "resources": resources, "pools": _beside(spec), "after": workers,
         "silence_s": _silence_s(spec),
     })  # fmt: skip
+
+
+def _several(spec: DeploymentSpec, own: Group, balancer: Group, listen: Listen) -> tuple[Group, Group]:
+    """Frontends, and what stands before them, which has the address."""
+    on_slurm = isinstance(spec.backend, SlurmDeployment)
+    first = balancer.model_copy(update={
+        "listen": Listen(port=PORT, public=True) if on_slurm else listen, "resources": own.resources,
+        "pools": own.pools, "silence_s": own.silence_s, "after": (own.name,),
+    })  # fmt: skip
+    changes = {"role": Role.FRONTEND, "count": spec.frontend.replicas, "listen": Listen(public=on_slurm)}
+    return own.model_copy(update=changes), first
 
 
 def _services(spec: DeploymentSpec, site: Site, front: str) -> tuple[Group, ...]:
@@ -317,7 +339,7 @@ def _place(spec: DeploymentSpec) -> dict[str, object]:
 def _notes(spec: DeploymentSpec, shapes: Mapping[str, Shape]) -> tuple[str, ...]:
     """What is done otherwise than the recipe may suggest, a sentence each."""
     notes = [shape.idle for shape in shapes.values() if shape.idle]
-    if spec.frontend.replicas > 1:
+    if spec.frontend.replicas > 1 and not has_several_frontends(spec):
         notes.append(f"frontend.replicas is {spec.frontend.replicas}: one is started, and restarted where it dies")
     if spec.frontend.type in ("sglang-router", "vllm-router"):
         notes.append(f"frontend.type is {spec.frontend.type}: smg is started, which speaks to the same workers")

@@ -142,7 +142,7 @@ _BOTH: Final = (
     _used("frontend.env"),
     _used("frontend.cpus", "", "remuda's own word: of its job"),
     _used("frontend.mem", "", "remuda's own word: of its job"),
-    _ignored("frontend.nginx_container", "one frontend is started"),
+    _ignored("frontend.nginx_container", "several frontends stand behind smg"),
     _ignored("frontend.nginx_raise_ulimit", "limits are raised where they may be"),
     _ignored("frontend.nginx_session_affinity", "not built yet"),
     _ignored("frontend.nginx_session_affinity_header", "not built yet"),

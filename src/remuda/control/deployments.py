@@ -133,7 +133,7 @@ def _located(recipe: Recipe, error: InputError) -> InputError:
 
 
 def _plan(recipe: Recipe, name: str) -> PlannedDeployment:
-    spec, paths = recipe.loaded.spec, state_paths()
+    spec, paths = _from_here(recipe.loaded.spec), state_paths()
     name = check_name(name or spec.name or slug(Path(recipe.loaded.file).stem), where="name")
     uid, run_dir, gpus = new_suffix(8), str(paths.workload(name)), present_gpus()
     site = Site(name, uid, run_dir, sys.executable, gpus, str(paths.root), recipe.loaded.file)
@@ -158,6 +158,22 @@ def _plan(recipe: Recipe, name: str) -> PlannedDeployment:
     if spec.benchmark.container:
         notes.append(f"container {spec.benchmark.container} is not used: `benchmark.command` runs beside the workers")
     return PlannedDeployment(workload, spec, tuple(notes), recipe)
+
+
+def _from_here(spec: DeploymentSpec) -> DeploymentSpec:
+    """Paths that start where the command was typed, absolute: workers start elsewhere. A model's name is no path."""
+
+    def whole(text: str | None) -> str | None:
+        is_path = text is not None and (text.startswith(("./", "../", "~/")) or Path(text).exists())
+        return str(Path(text).expanduser().absolute()) if is_path and text else text
+
+    roles = {
+        name: role.model_copy(update={"container": whole(role.container)}) for name, role in spec.by_name().items()
+    }
+    return spec.model_copy(update={
+        "model": spec.model.model_copy(update={"path": whole(spec.model.path)}), "python": whole(spec.python),
+        "container": whole(spec.container), "roles": spec.roles.model_copy(update=roles),
+    })  # fmt: skip
 
 
 def _balancer(spec: DeploymentSpec, keys: Path) -> Group | None:

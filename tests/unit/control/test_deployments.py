@@ -187,3 +187,13 @@ def test_a_directory_says_all_and_repeats_it(tmp_path: Path) -> None:
     again = deployments.plan(str(folder / "resolved.yaml"))
     assert is_same(planned.workload, again.workload)
     assert again.workload.labels["directory"] != str(folder), "of two within a second one has a number"
+
+
+def test_paths_start_where_the_command_was_typed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "models").mkdir()
+    text = RECIPE.replace("path: /models/tiny", "path: models").replace("engine:", "python: ./bin/python\nengine:")
+    argv = plan(tmp_path, text).workload.groups[0].command.argv
+    assert (argv[0], argv[4]) == (f"{tmp_path}/bin/python", f"{tmp_path}/models")
+    name = plan(tmp_path, RECIPE.replace("path: /models/tiny", "path: owner/tiny")).workload.groups[0].command.argv
+    assert name[4] == "owner/tiny", "the name of a model is no path"

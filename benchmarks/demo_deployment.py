@@ -90,12 +90,20 @@ def environment() -> Path:
         return python
     tell("Dynamo is installed (1.7 GB, once) …")
     uv = str(Path(sys.executable).with_name("uv"))
-    name = shutil.which("python3.12") or "3.12"
-    subprocess.run([uv, "venv", "--quiet", "--clear", "--python", name, str(ENVIRONMENT)], check=True)
+    subprocess.run([uv, "venv", "--quiet", "--clear", "--python", interpreter(), str(ENVIRONMENT)], check=True)
     only = ["--only-binary", ":all:"]  # A package of the same name that is built from sources is another one.
     subprocess.run([uv, "pip", "install", "--quiet", "--python", str(python), *only, PACKAGE], check=True)
     stamp.write_text(PACKAGE)
     return python
+
+
+def interpreter() -> str:
+    """A Python 3.12 of this machine that runs: pyenv's stand-in in the PATH may name one that is not chosen."""
+    pyenv = sorted(Path.home().glob(".pyenv/versions/3.12*/bin/python3.12"))
+    for found in filter(None, [shutil.which("python3.12"), *map(str, pyenv)]):
+        if subprocess.run([found, "-c", ""], check=False, capture_output=True).returncode == 0:
+            return found
+    return "3.12"
 
 
 def tell(text: str) -> None:

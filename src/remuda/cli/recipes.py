@@ -46,7 +46,6 @@ def apply(  # noqa: PLR0913
 
     What its benchmark measures is shown, and it ends with it: the exit code is that of `bench`, or of its command.
     """
-    from remuda.cli import deployed
     from remuda.cli.up import bring
     from remuda.control import deployments
 
@@ -54,6 +53,8 @@ def apply(  # noqa: PLR0913
         target, settings, unset, name=name, backend=backend or "", cluster_file=cluster_file
     )  # fmt: skip
     if wait and not dry_run and planned.spec.benchmark.type != "manual":
+        from remuda.cli import deployed
+
         return deployed.follow(planned, as_json=as_json)
     bring(planned, dry_run=dry_run, wait=wait, as_json=as_json)
     say(f"written to {planned.record()}" if dry_run else f"files: {planned.workload.labels['directory']}")

@@ -202,9 +202,13 @@ def current(want: Want, tasks: Mapping[TaskKey, Task]) -> dict[TaskKey, Task]:
 
 
 def _fronts(want: Want, tasks: Mapping[TaskKey, Task]) -> list[Task]:
-    """What stands before the replicas: the router, the relay where there is one, and the gate that looks once."""
+    """What stands before the replicas: the router, the relay where there is one, and the gate until it was passed.
+
+    A gate that looks once more, because there are more workers now, takes nothing down that serves.
+    """
     endpoint = want.workload.endpoint
-    names = [name for name in (endpoint.router, endpoint.relay, endpoint.gate) if name] if endpoint else []
+    gate = endpoint.gate if endpoint and not want.announced else ""
+    names = [name for name in (endpoint.router, endpoint.relay, gate) if name] if endpoint else []
     fronts = [_foremost(want, tasks, want.workload.group(name)) for name in names]
     if endpoint is not None and endpoint.behind:
         mine = [task for key, task in sorted(tasks.items()) if key.group == endpoint.behind]

@@ -265,5 +265,8 @@ def test_frontends_and_the_gate_are_part_of_the_way(
     made = [Task(key(0, "gate"), "fake", gate, attempt=1, reason="of the gate")]
     for index, phase in enumerate(fronts):
         made.append(Task(key(index, "frontend"), "fake", phase, attempt=1, reason=f"of frontend {index}"))
-    summary = summarise(wanted, seen | {task.key: task for task in made})
+    all_ = seen | {task.key: task for task in made}
+    summary = summarise(wanted, all_)
     assert (summary.phase, summary.reason) == expected
+    if gate is not D:
+        assert summarise(replace(wanted, announced=True), all_).phase == "RUNNING", "what serves is not taken down"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import pytest
@@ -34,6 +35,15 @@ def test_the_host_is_killed_at_every_step_of_coming_up(home: Home) -> None:
         "prefill/0": (1, 0), "decode/0": (1, 0), "decode/1": (1, 0), "frontend/0": (1, 0),
     }  # fmt: skip
     assert ask(home, "steps") == 5
+
+
+def test_a_gate_that_is_killed_looks_again(home: Home) -> None:
+    home.run("apply", recipe_file(home, "gated"), "--backend", "local", "--no-wait")
+    until(lambda: tasks(home, "gated")["gate/0"]["pid"], "the gate looks")
+    with suppress(ProcessLookupError):  # it may have ended well in this moment
+        os.kill(tasks(home, "gated")["gate/0"]["pid"] or 2**22 + 1, signal.SIGKILL)
+    until(lambda: home.view("gated")["phase"] == "RUNNING", "it is up all the same")
+    assert tasks(home, "gated")["gate/0"]["phase"] == "done"
 
 
 def counts(home: Home) -> dict[str, int]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -12,18 +12,35 @@ from remuda.cli.lazy import examples
 from remuda.cli.show import echo, print_json, say, table
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from remuda.specs.recipe.load import Recipe
+
+
+_SET: Final = "Change a value; keys as in the file, lists and mappings as there: [1, 2]."
+
+
+def _of_recipes(command: Callable[..., Any]) -> Callable[..., Any]:
+    """The options of every command that reads recipes."""
+    options = (
+        click.option("-s", "--set", "settings", multiple=True, metavar="KEY=VALUE", help=_SET),
+        click.option("--unset", multiple=True, metavar="KEY", help="Take a key out."),
+        click.option(
+            "--backend", type=click.Choice(["local", "slurm"]), help="Where it runs, in place of what the file says."
+        ),
+        click.option(
+            "--cluster", "cluster_file", type=click.Path(path_type=Path), help="Cluster file; else it is looked for."
+        ),
+    )
+    for option in reversed(options):
+        command = option(command)
+    return command
 
 
 @click.command(epilog=examples("remuda apply recipe.yaml --backend local", "remuda apply recipe.yaml:tp8 --dry-run"))
 @click.argument("target", metavar="FILE[:SELECTOR]")
 @click.option("-n", "--name", default="", help="Name of the deployment; wins over the file.")
-@click.option(
-    "-s", "--set", "settings", multiple=True, metavar="KEY=VALUE", help="Change a value; keys as in the file."
-)
-@click.option("--unset", multiple=True, metavar="KEY", help="Take a key out.")
-@click.option("--backend", type=click.Choice(["local", "slurm"]), help="Where it runs, in place of what the file says.")
-@click.option("--cluster", "cluster_file", type=click.Path(path_type=Path), help="Cluster file; else it is looked for.")
+@_of_recipes
 @click.option("--dry-run", is_flag=True, help="Show exactly what would be started, and start nothing.")
 @click.option("--wait/--no-wait", default=True, help="Wait until the endpoint answers (default), or return at once.")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
@@ -56,8 +73,8 @@ def apply(  # noqa: PLR0913
         from remuda.cli import deployed
 
         return deployed.follow(planned, as_json=as_json)
-    bring(planned, dry_run=dry_run, wait=wait, as_json=as_json)
-    say(f"written to {planned.record()}" if dry_run else f"files: {planned.workload.labels['directory']}")
+    view = bring(planned, dry_run=dry_run, wait=wait, as_json=as_json)
+    say(f"written to {planned.record()}" if dry_run else f"files: {planned.recorded(view)}")
     return 0
 
 
@@ -69,12 +86,7 @@ def apply(  # noqa: PLR0913
     )
 )
 @click.argument("targets", nargs=-1, required=True, metavar="FILE[:SELECTOR]...")
-@click.option(
-    "-s", "--set", "settings", multiple=True, metavar="KEY=VALUE", help="Change a value; keys as in the file."
-)
-@click.option("--unset", multiple=True, metavar="KEY", help="Take a key out.")
-@click.option("--backend", type=click.Choice(["local", "slurm"]), help="Where it runs, in place of what the file says.")
-@click.option("--cluster", "cluster_file", type=click.Path(path_type=Path), help="Cluster file; else it is looked for.")
+@_of_recipes
 @click.option("-a", "--all", "everything", is_flag=True, help="Also the values that nobody said.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def resolve(
@@ -118,12 +130,7 @@ def resolve(
     )
 )
 @click.argument("targets", nargs=-1, required=True, metavar="FILE[:SELECTOR]...")
-@click.option(
-    "-s", "--set", "settings", multiple=True, metavar="KEY=VALUE", help="Change a value; keys as in the file."
-)
-@click.option("--unset", multiple=True, metavar="KEY", help="Take a key out.")
-@click.option("--backend", type=click.Choice(["local", "slurm"]), help="Where it runs, in place of what the file says.")
-@click.option("--cluster", "cluster_file", type=click.Path(path_type=Path), help="Cluster file; else it is looked for.")
+@_of_recipes
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def preflight(
     targets: tuple[str, ...],

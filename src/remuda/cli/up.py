@@ -79,8 +79,12 @@ def serve(model: str, *, dry_run: bool, wait: bool, as_json: bool, **given: Any)
     bring(serving.plan(model, **given), dry_run=dry_run, wait=wait, as_json=as_json)
 
 
-def bring(planned: Any, *, dry_run: bool, wait: bool, as_json: bool) -> None:
-    """Bring up what is planned, follow it until its endpoint answers, and print its URL."""
+def bring(planned: Any, *, dry_run: bool, wait: bool, as_json: bool) -> dict[str, Any]:
+    """Bring up what is planned, follow it until its endpoint answers, and print its URL.
+
+    Returns:
+        Its view; empty of a dry run.
+    """
     from remuda.cli import watch
     from remuda.control import swarms
 
@@ -88,7 +92,7 @@ def bring(planned: Any, *, dry_run: bool, wait: bool, as_json: bool) -> None:
         say(f"note: {note}")
     if dry_run:
         show_dry_run(planned, as_json=as_json)
-        return
+        return {}
     view = swarms.bring_up(planned)
     if wait:
         view = watch.until_up(view, planned.workload)
@@ -96,6 +100,7 @@ def bring(planned: Any, *, dry_run: bool, wait: bool, as_json: bool) -> None:
         print_json(view)
     else:
         watch.announce(view)
+    return view
 
 
 def _document(document: Path | None, file: Path | None) -> Path:

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Final
 
 from remuda.backends.slurm.client import SlurmClient
 from remuda.backends.slurm.render import duration
-from remuda.base.errors import BackendUnreachable, Conflict, InputError
+from remuda.base.errors import BackendUnreachable, Conflict, InputError, Unwritable
 from remuda.base.files import write_atomic
 from remuda.base.private import make_missing
 from remuda.base.text import did_you_mean
 from remuda.base.units import show_counted
 from remuda.control.preflight import apart, listed, user
+from remuda.plan.cluster import seconds
 from remuda.specs.recipe.draft import Line, render
-from remuda.specs.sbatch import slurm_seconds
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -119,7 +119,7 @@ def _or_said(line: Line, said: Mapping[str, str]) -> Line:
     if line.key == "gpus_per_node" and text:
         value = int(text)
     if line.key == "default_time_limit" and text:
-        slurm_seconds(text)
+        seconds(text, FLAGS[line.key])
     return Line(line.key, value, "you said so" if text else "to be filled in")
 
 
@@ -202,6 +202,15 @@ def refuse_existing(path: Path, *, force: bool) -> None:
 
 
 def write(path: Path, chosen: list[Line]) -> None:
-    """Write the file."""
-    make_missing(path.parent)
-    write_atomic(path, render(chosen))
+    """Write the file.
+
+    Raises:
+        Unwritable: it cannot be written.
+    """
+    try:
+        make_missing(path.parent)
+        write_atomic(path, render(chosen))
+    except OSError as error:
+        raise Unwritable(
+            f"{path} cannot be written: {error.strerror or error}", hint="-o names another file"
+        ) from error

@@ -10,6 +10,7 @@ import json
 import platform
 import shutil
 import sys
+from itertools import chain, count
 from math import isinf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,7 +18,9 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 import remuda
+from remuda.base.errors import Unwritable
 from remuda.base.files import write_atomic
+from remuda.base.private import make_private
 from remuda.base.shell import show_command
 from remuda.specs.recipe.load import split_target
 
@@ -45,7 +48,7 @@ def folder_of(spec: DeploymentSpec, name: str, root: Path, at: str) -> Path:
     above = Path(spec.home_directory or root) / "deployments"
     letters = {"prefill": "P", "decode": "D", "agg": "A"}
     full = "_".join([name, *(f"{role.workers}{letters[key]}" for key, role in spec.by_name().items()), at])
-    names = [full, *(f"{full}.{number}" for number in range(2, 1000))]
+    names = chain([full], (f"{full}.{number}" for number in count(2)))
     return next(above / each for each in names if not (above / each).exists())
 
 
@@ -56,8 +59,20 @@ def write(planned: PlannedDeployment, tasks: Sequence[Rendered], folder: Path) -
         planned: the deployment.
         tasks: what bringing it up starts, secrets masked.
         folder: see `folder_of`.
+
+    Raises:
+        Unwritable: it cannot be written.
+        NotPrivate: others could write it.
     """
-    folder.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        _write(planned, tasks, folder)
+    except OSError as error:
+        hint = "it lies in the state directory, or in `home_directory`"
+        raise Unwritable(f"{folder} cannot be written: {error.strerror or error}", hint=hint) from error
+
+
+def _write(planned: PlannedDeployment, tasks: Sequence[Rendered], folder: Path) -> None:
+    make_private(folder.parent)
     folder.mkdir(mode=0o700)
     spec = _document(planned)
     file, _ = split_target(planned.recipe.loaded.file)

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from remuda.backends.local.devices import present_gpus
 from remuda.base.errors import InputError
 from remuda.base.ids import check_name, new_suffix, slug
 from remuda.base.paths import state_paths
 from remuda.base.private import make_private
-from remuda.control import deployed_records, planning, preflight, recipechecks, recipes, swarms
+from remuda.control import deployed_records, planning, preflight, recipechecks, recipes, rundirs, swarms
 from remuda.control.follow import CONTROL_KEY, secret_folder
 from remuda.control.nodelist import settle
 from remuda.control.programs import PACKAGES, located
@@ -33,7 +34,7 @@ from remuda.plan.model import Endpoint, Secret
 from remuda.serving.router import RouterSettings, router_named
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from remuda.base.paths import StatePaths
     from remuda.plan.model import Group, Workload
@@ -66,7 +67,8 @@ class PlannedDeployment:
         if self.workload.backend == "slurm":
             preflight.check_scheduler(planning.dry_run(self.workload, paths), slurm_backend(paths).client)
         if discovery := self.workload.labels.get("discovery"):
-            make_private(Path(discovery), below=paths.root)
+            rundirs.place_elsewhere(self.workload)  # before anything lies in its run directory
+            make_private(Path(discovery), below=Path(self.workload.run_dir).parent)
         self.record()
 
     def record(self) -> Path:
@@ -74,6 +76,12 @@ class PlannedDeployment:
         folder = Path(self.workload.labels["directory"])
         deployed_records.write(self, swarms.rendered(self.workload), folder)
         return folder
+
+    def recorded(self, view: Mapping[str, Any]) -> str:
+        """The directory of what runs; where that was up already, the one just written is removed."""
+        if view["uid"] != self.workload.uid:
+            shutil.rmtree(self.workload.labels["directory"], ignore_errors=True)
+        return str(view["labels"].get("directory", ""))
 
     def _check_interpreter(self, paths: StatePaths) -> None:
         python = Path(self.spec.python or "")
@@ -115,7 +123,15 @@ def plan(
     if len(found) > 1:
         there = ", ".join(f"{found[0].loaded.file}:{one.selector}" for one in found[:5])
         raise InputError(f"holds {len(found)} recipes, and one is brought up", hint=f"name it: {there}", where=target)
-    (recipe,) = found
+    return plan_recipe(found[0], name)
+
+
+def plan_recipe(recipe: Recipe, name: str = "") -> PlannedDeployment:
+    """Plan the deployment of a recipe that was resolved. Nothing is started or written.
+
+    Raises:
+        InputError: it cannot be brought up; says where.
+    """
     try:
         return _plan(recipe, name)
     except InputError as error:

@@ -75,18 +75,15 @@ def look(
             problem = recipechecks.located(recipe, finding)
             sentence = clean(f"{problem.where}: {problem.message}", one_line=True)
             (one.failures if finding.fails else one.notes).append(sentence)
-        one.failures.extend(_refused(recipe, settings, unset, backend, cluster_file))
+        one.failures.extend(_refused(recipe))
         seen.append(one)
     return seen
 
 
-def _refused(
-    recipe: Recipe, settings: Sequence[str], unset: Sequence[str], backend: str, cluster_file: Path | None
-) -> list[str]:
+def _refused(recipe: Recipe) -> list[str]:
     """Why it could not be planned."""
-    target = f"{recipe.loaded.file}:{recipe.selector}" if recipe.selector else recipe.loaded.file
     try:
-        deployments.plan(target, settings, unset, backend=backend, cluster_file=cluster_file)
+        deployments.plan_recipe(recipe)
     except InputError as error:
         first, *others = str(error).splitlines()
         return [f"{first} ({error.hint})" if error.hint else first, *others]

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from remuda.base.errors import InputError
 from remuda.base.paths import state_paths
+from remuda.specs.document import parse
 from remuda.specs.load import assignment
 from remuda.specs.recipe import cluster as clusters
 from remuda.specs.recipe.load import Recipe, load_recipes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from remuda.specs.resolve import Override
 
 
 def resolve(
@@ -39,5 +43,17 @@ def resolve(
     if file is not None and not file.is_file():
         said = "--cluster" if cluster_file is not None else "SRTSLURM_CONFIG"
         raise InputError(f"there is no cluster file {str(file)!r}, which {said} names")
-    overrides = [assignment(text) for text in settings]
+    overrides = [_structured(assignment(text)) for text in settings]
     return load_recipes(target, overrides, unset, cluster=clusters.read(file), backend=backend)
+
+
+def _structured(override: Override) -> Override:
+    """Lists and mappings are written as in the file: `[1, 2]`, `{a: b}`; every other value stays the text that it is.
+
+    Raises:
+        InputError: it begins as one, and is none.
+    """
+    text = override.value
+    if not isinstance(text, str) or text[:1] not in ("[", "{"):
+        return override
+    return replace(override, value=parse(f"value: {text}", override.origin).data["value"])

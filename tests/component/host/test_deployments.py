@@ -56,7 +56,10 @@ def test_a_recipe_serves_once_its_gate_was_answered(shared_home: Home) -> None:
     assert "a request was answered with 8 tokens" in gate
     assert "sglang:prompt_tokens_total of prefill: 0 → 7" in gate
     assert "prefill 1/1, decode 2/2" in home.run("status").stdout
-    assert home.run("apply", file, "--backend", "local").stdout == done.stdout, "what is up is not begun again"
+    again = home.run("apply", file, "--backend", "local")
+    assert again.stdout == done.stdout, "what is up is not begun again"
+    (folder,) = (home.paths.root / "deployments").glob("routed_*")
+    assert f"files: {folder}" in again.stderr
 
     # One that decodes dies: it is missed at once, the rest serves, and it comes back.
     os.kill(tasks(home, "routed")["decode/0"]["pid"], signal.SIGKILL)

@@ -10,7 +10,7 @@ import pytest
 from remuda.backends.base import Cluster, Node, PoolInfo
 from remuda.backends.slurm.client import SlurmClient
 from remuda.backends.slurm.commands import Answer, Commands
-from remuda.base.errors import BackendUnreachable, InputError
+from remuda.base.errors import BackendUnreachable, InputError, Unwritable
 from remuda.cli import main
 from remuda.control import clusterfile
 from remuda.control.clusterfile import Found
@@ -190,3 +190,9 @@ def test_what_is_open_is_asked_on_a_terminal(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setattr("sys.stdin", Terminal(""))
     assert main(["init", "cluster", "--yes", "--force"]) == 0
     assert cluster.read(tmp_path / "srtslurm.yaml").layer.data["backend"]["partition"] == "big"
+
+
+def test_a_file_that_cannot_be_written_is_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / "full").touch()
+    with pytest.raises(Unwritable, match=r"full/c.yaml cannot be written"):
+        clusterfile.write(tmp_path / "full" / "c.yaml", [])

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from typing import TYPE_CHECKING
 
 import pytest
 
-from remuda.base.errors import InputError
+from remuda.base.errors import InputError, Unwritable
 from remuda.base.paths import StatePaths, state_paths
 from remuda.control import deployments, recipes
 from remuda.control.settle import is_same
@@ -197,3 +198,47 @@ def test_paths_start_where_the_command_was_typed(tmp_path: Path, monkeypatch: py
     assert (argv[0], argv[4]) == (f"{tmp_path}/bin/python", f"{tmp_path}/models")
     name = plan(tmp_path, RECIPE.replace("path: /models/tiny", "path: owner/tiny")).workload.groups[0].command.argv
     assert name[4] == "owner/tiny", "the name of a model is no path"
+
+
+def test_a_directory_that_cannot_be_written_is_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / "full").write_text("a file, where a folder should be")
+    planned = plan(tmp_path, RECIPE.replace("schema: 2", "kind: deployment") + f"home_directory: {tmp_path}/full\n")
+    with pytest.raises(Unwritable, match=r"full/deployments/apart_2P_3D_\w+ cannot be written: Not a directory"):
+        planned.record()
+
+
+def test_what_is_found_by_lies_where_the_run_directory_points(tmp_path: Path) -> None:
+    (tmp_path / "m").mkdir()
+    (tmp_path / "m/config.json").write_text("{}")
+    text = RECIPE.replace("/models/tiny", str(tmp_path / "m")).replace("schema: 2", "kind: deployment")
+    planned = plan(tmp_path, text + f"home_directory: {tmp_path}/else\n", name="elsewhere")
+    planned.check(state_paths())
+    run_dir, discovery = planned.workload.run_dir, planned.workload.labels["discovery"]
+    assert os.path.realpath(run_dir) == f"{tmp_path}/else/workloads/elsewhere"
+    assert os.path.realpath(discovery).startswith(f"{tmp_path}/else/workloads/elsewhere/")
+
+
+@pytest.mark.parametrize(
+    ("usable", "gpus"),
+    [("", 2), ("backend: {type: local, gpus: ['0', '1']}", 1), ("backend: {type: local, gpus: []}", 0)],
+)
+def test_workers_share_the_gpus_that_may_be_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, usable: str, gpus: int
+) -> None:
+    monkeypatch.setattr(deployments, "present_gpus", lambda: ("0", "1", "2", "3"))
+    head = "kind: deployment\nname: x\nmodel: {path: /m, name: m}\nengine: vllm\n"
+    assert plan(tmp_path, f"{head}roles: {{agg: {{workers: 2}}}}\n{usable}\n").workload.groups[0].resources.gpus == gpus
+
+
+def test_lists_and_mappings_are_set_as_the_file_has_them(tmp_path: Path) -> None:
+    file = tmp_path / "r.yaml"
+    file.write_text(RECIPE)
+    planned = deployments.plan(
+        str(file), ["health_check.extra_fatal_log_patterns=[one, two]", "roles.prefill.args={block-size: 32}"],
+        backend="local",
+    )  # fmt: skip
+    prefill = planned.workload.groups[0]
+    assert prefill.fatal_lines == ("one", "two")
+    assert prefill.command.argv[-2:] == ("--block-size", "32")
+    with pytest.raises(InputError, match=r"--set roles.prefill.args"):
+        deployments.plan(str(file), ["roles.prefill.args={block-size"], backend="local")

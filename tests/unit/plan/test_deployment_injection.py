@@ -46,6 +46,22 @@ def test_a_value_of_a_recipe_stays_a_value(place: str, nasty: str) -> None:
     harmless(yaml.safe_dump(data), ())
 
 
+@pytest.mark.parametrize("place", [place for place in PLACES if place != "name"])
+def test_every_place_is_one_that_reaches_a_job(place: str) -> None:
+    """So that what is refused above is refused for its value."""
+    data = json.loads(json.dumps(RECIPE))
+    *above, last = place.split(".")
+    inner = data
+    for part in above:
+        inner = inner.setdefault(part, {})
+    inner["plain" if last == "X" else last] = "v" if last == "X" else "plain"
+    if place in ("srun_options.X", "roles.decode.srun_options.X", "container_mounts.X"):
+        data["model"]["container"] = "docker://image"
+    spec = build(parse(yaml.safe_dump(data), "r.yaml"), "", [])[0].loaded.spec
+    workload = plan_deployment(spec, FRONT, SITE).workload.model_dump_json(exclude={"labels"})
+    assert "plain" in workload or place == "frontend.args.X", "the frontend's words are rendered by its router"
+
+
 @pytest.mark.parametrize("nasty", NASTY, ids=repr)
 def test_a_value_of_the_command_line_stays_a_value(nasty: str) -> None:
     harmless(yaml.safe_dump(RECIPE), [Override("roles.prefill.args.context-length", nasty, "--set")])

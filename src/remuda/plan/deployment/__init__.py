@@ -32,6 +32,7 @@ from remuda.plan.model import (
 )
 from remuda.plan.place import SlurmPlace
 from remuda.plan.relay import RELAY, relay_group
+from remuda.specs.backend import LocalBackend
 from remuda.specs.deployment import MockerEngine, SlurmDeployment
 from remuda.specs.swarm import Watchdog
 from remuda.wire.spread import EXTRA_GRACE_S
@@ -120,7 +121,8 @@ def plan_deployment(spec: DeploymentSpec, front: Group | None, site: Site, balan
         InputError: it cannot be brought up; `where` is the field's path.
     """
     refuse_what_is_not_built(spec)
-    shapes = {name: shape_of(spec, name, len(site.gpus)) for name in spec.by_name()}
+    usable = spec.backend.gpus if isinstance(spec.backend, LocalBackend) else None
+    shapes = {name: shape_of(spec, name, len(site.gpus if usable is None else usable)) for name in spec.by_name()}
     discovery = f"{site.run_dir}/discovery/{site.uid}"
     dynamo = environment(spec, discovery) if spec.frontend.type == "dynamo" else {}
     listen = Listen(port=spec.frontend.port or PORT, fixed=spec.frontend.port is not None,
@@ -284,7 +286,7 @@ def _inside(
     mounts = [f"{outside}:{inside}" for outside, inside in spec.mounts.items()]
     backend = spec.backend
     steps = _options(backend.srun_options if isinstance(backend, SlurmDeployment) else {}, "backend.srun_options")
-    steps += _options(role.srun_options if role else {}, "srun_options")
+    steps += _options(role.srun_options if role else {}, "roles")
     return command.model_copy(update={
         "image": image, "mounts": tuple(dict.fromkeys([*paths, *mounts])), "step_args": steps,
         "needs": {image: "image"} if image.startswith("/") else {},

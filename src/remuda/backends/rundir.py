@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from remuda.backends.base import Request
-    from remuda.plan.model import Group, Watch
+    from remuda.plan.model import Command, Group, Watch
     from remuda.plan.model import Spread as PlannedSpread
 
 CURRENT = "current.json"
@@ -75,9 +75,7 @@ def child_spec(
         argv=list(group.command.argv),
         run_dir=str(folder),
         env={name: text.replace(INDEX_MARK, str(request.key.index)) for name, text in env.items()},
-        secret_env={
-            name: {"file": ref.file} if ref.file else {"env": ref.env} for name, ref in group.command.secret_env.items()
-        },
+        secret_env=_secrets(group.command),
         cwd=group.command.cwd,
         needs=dict(group.command.needs),
         outside=group.command.outside,
@@ -105,6 +103,11 @@ def child_spec(
         beat_s=BEAT_S if group.silence_s > 0 else 0.0,
         record_interval_s=group.record_interval_s,
     )
+
+
+def _secrets(command: Command) -> dict[str, dict[str, str]]:
+    """Where the node reads each secret."""
+    return {name: {"file": ref.file} if ref.file else {"env": ref.env} for name, ref in command.secret_env.items()}
 
 
 def _lists(spread: PlannedSpread) -> dict[str, list[str]]:

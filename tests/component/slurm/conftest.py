@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
+    from tests.conftest import Home
+
     from remuda.testing.slurm import SlurmBed
 
 
@@ -139,6 +141,13 @@ class Bench:
     def ids(self, name: str) -> list[str]:
         """Jobs of that name, asked without the backend."""
         return self.cluster.run("squeue", "-h", "-r", "-t", "all", f"--name={name}", "-o", "%i").stdout.split()
+
+
+@pytest.fixture
+def site(home: Home, slurm: SlurmBed) -> Home:
+    """A home whose host talks to the cluster."""
+    home.env |= {**slurm.env(), "REMUDA_SLURM_POLL_S": "0.5"}
+    return home
 
 
 @pytest.fixture

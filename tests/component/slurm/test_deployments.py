@@ -7,7 +7,6 @@ import urllib.request
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import pytest
 from tests.conftest import until
 
 if TYPE_CHECKING:
@@ -29,12 +28,6 @@ roles:
   decode: {{nodes: 2, workers: 1}}
 frontend: {{type: sglang-router, cpus: 1, mem: 200MB}}
 """
-
-
-@pytest.fixture
-def site(home: Home, slurm: SlurmBed) -> Home:
-    home.env |= {**slurm.env(), "REMUDA_SLURM_POLL_S": "0.5"}
-    return home
 
 
 def ask(site: Home) -> int:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import signal
 from typing import TYPE_CHECKING
 
-import pytest
 from tests.component.slurm.test_swarms import document, queue, tasks
 from tests.conftest import at_once, until
 
@@ -13,13 +12,6 @@ if TYPE_CHECKING:
     from tests.conftest import Home
 
     from remuda.testing.slurm import SlurmBed
-
-
-@pytest.fixture
-def site(home: Home, slurm: SlurmBed) -> Home:
-    """A home whose host talks to the cluster."""
-    home.env |= {**slurm.env(), "REMUDA_SLURM_POLL_S": "0.5"}
-    return home
 
 
 def test_down_while_nobody_answers_says_so_and_goes_on(site: Home, slurm: SlurmBed) -> None:

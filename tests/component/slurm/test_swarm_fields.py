@@ -10,7 +10,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import pytest
 from tests.conftest import PYTHON, until
 
 import remuda
@@ -29,12 +28,6 @@ BACKEND = {
 
 #: An engine that stands still for a moment is not to be begun again: nobody is ill here.
 PATIENT = {"http_timeout": 60, "unhealthy_restart_after": 120}
-
-
-@pytest.fixture
-def site(home: Home, slurm: SlurmBed) -> Home:
-    home.env |= {**slurm.env(), "REMUDA_SLURM_POLL_S": "0.5"}
-    return home
 
 
 def document(site: Home, backend: dict[str, Any] | None = None, **changes: Any) -> str:

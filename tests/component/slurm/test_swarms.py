@@ -30,13 +30,6 @@ BACKEND = {
 PATIENT = {"http_timeout": 60, "unhealthy_restart_after": 120}
 
 
-@pytest.fixture
-def site(home: Home, slurm: SlurmBed) -> Home:
-    """A home whose host talks to the cluster."""
-    home.env |= {**slurm.env(), "REMUDA_SLURM_POLL_S": "0.5"}
-    return home
-
-
 def document(site: Home, name: str = "herd", **changes: Any) -> str:
     watchdog = PATIENT | changes.pop("watchdog", {})
     values = {"backend": BACKEND, "gpus_per_replica": 1, "cpus_per_task": 1, "watchdog": watchdog, **changes}

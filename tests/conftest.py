@@ -25,6 +25,7 @@ from remuda.base.errors import RemudaError
 from remuda.base.paths import StatePaths
 from remuda.control.client import HostClient
 from tests.collecting import pytest_collection, pytest_xdist_setupnodes  # noqa: F401 - hooks
+from tests.gate.closed import SCRATCH
 from tests.strangers import common, loose, squatter, stranger  # noqa: F401 - fixtures
 from tests.warm import forked
 
@@ -63,7 +64,7 @@ def leave_the_caller() -> None:
     """
     for name in [name for name in os.environ if name.startswith(CALLERS) or name == "API_TOKEN"]:
         del os.environ[name]
-    home = tempfile.mkdtemp(prefix="rmhome", dir="/tmp")
+    home = tempfile.mkdtemp(prefix="rmhome", dir=os.environ.get(SCRATCH, "/tmp"))
     owner = os.getpid()
     atexit.register(lambda: shutil.rmtree(home, ignore_errors=True) if os.getpid() == owner else None)
     os.environ["HOME"] = home

@@ -36,11 +36,13 @@ def gate(arguments: list[str], *, is_inside: bool) -> int:
     """Both looks, and what is said of them."""
     begin = time.monotonic()
     signal.signal(signal.SIGINT, lambda *_: None)  # pytest hears it too
-    run = look(arguments)
-    reasons = why_red(run)
-    passed_again = frozenset() if reasons else frozenset(test for test in run.failed if passes_alone(test))
-    left = closed.left_inside() if is_inside else closed.left_in_the_open()
-    outcome = Outcome(run, reasons, passed_again, tuple(left), time.monotonic() - begin)
+    with closed.scratch():
+        run = look(arguments)
+        reasons = why_red(run)
+        passed_again = frozenset() if reasons else frozenset(test for test in run.failed if passes_alone(test))
+        left = closed.left_inside() if is_inside else closed.left_in_the_open()
+    files = closed.files_inside() if is_inside else []
+    outcome = Outcome(run, reasons, passed_again, tuple(left), tuple(files), time.monotonic() - begin)
     print("\n".join(outcome.lines()), flush=True)
     _keep(outcome)
     return 0 if outcome.is_green else 1

@@ -15,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -30,6 +30,8 @@ ROOM: Final = "PYTEST_GATE_ROOM"
 """Names the folder that is `/tmp` inside, while the first process there begins."""
 OPEN: Final = "PYTEST_GATE_OPEN"
 """Set by whoever wants no namespaces."""
+SCRATCH: Final = "PYTEST_GATE_SCRATCH"
+"""Names a folder that the gate removes: for what workers of pytest-xdist keep until their end, which may be a kill."""
 _TMP: Final = Path(tempfile.gettempdir())
 _PREFIX: Final = "remuda-tests-"
 _UNSHARE: Final = (
@@ -128,15 +130,27 @@ def _needed() -> set[Path]:
 
 
 def left_inside() -> list[str]:
-    """What is left of the suite in its namespaces, a line each; what is about to end has half a minute for it."""
+    """Processes that are left in the namespaces, a line each; what is about to end has half a minute for it."""
+    return _processes_left(lambda pid: pid != os.getpid())
+
+
+def files_inside() -> list[str]:
+    """What tests left in the temporary folders of the namespaces, which are gone with them."""
     needed = {path.name for path in _needed()}
-    files = [
+    return [
         str(path)
         for folder in (_TMP, Path("/dev/shm"))
         for path in sorted(folder.iterdir())
         if path.name not in needed and not path.name.startswith(_KEPT)
     ]
-    return [*_processes_left(lambda pid: pid != os.getpid()), *files]
+
+
+@contextmanager
+def scratch() -> Iterator[None]:
+    """A folder for the suite's own machinery, removed at the end; its path is short, as those of sockets must be."""
+    with tempfile.TemporaryDirectory(prefix="rg", dir="/tmp", ignore_cleanup_errors=True) as folder:
+        os.environ[SCRATCH] = folder
+        yield
 
 
 # In the open

@@ -187,16 +187,42 @@ def test_a_process_that_is_left_is_named_and_red(suite: Suite) -> None:
             os.kill(pid, signal.SIGKILL)
 
 
+def test_files_in_the_own_temporary_folder_are_named_and_green(inside: Suite) -> None:
+    inside.write(a="open('/tmp/left', 'w')")
+    code, lines = inside.run()
+    assert (code, closing(lines)) == (0, "1 passed"), lines
+    assert lines[-2] == "left in the run's own temporary folder: /tmp/left"
+
+
+@pytest.mark.parametrize("where", ["suite", "inside"])
+def test_what_a_killed_worker_keeps_is_removed(where: str, request: pytest.FixtureRequest) -> None:
+    one: Suite = request.getfixturevalue(where)
+    one.write(
+        head="import atexit, os, pathlib, signal, tests.conftest\n"
+        "from tests.warm.forked import PARENT\n"
+        "# What pytest-xdist does to a worker that has not ended ten seconds after the last test.\n"
+        "atexit.register(lambda: os.kill(os.getpid(), signal.SIGKILL))",
+        a="made = [PARENT.socket, pathlib.Path(os.environ['HOME'])]\n"
+        "    pathlib.Path('made').write_text('\\n'.join(map(str, made)))",
+    )
+    code, lines = one.run("-n", "1")
+    assert (code, closing(lines)) == (0, "1 passed"), lines
+    made = [Path(line) for line in (one.folder / "made").read_text().splitlines()]
+    assert len(made) == 2
+    assert not [path for path in made if path.exists()]
+    assert {path.relative_to("/tmp").parts[0][:2] for path in made} == {"rg"}
+
+
 @pytest.mark.usefixtures("quick_end")
 def test_inside_nothing_is_left_at_all(inside: Suite) -> None:
     inside.write(a=f"{SLEEP}\n    open('/tmp/left', 'w'); open('/dev/shm/left', 'w')")
     before = {*Path("/tmp").iterdir()}
     code, lines = inside.run()
     assert code == 1, lines
-    assert [line for line in lines if "left behind" in line][1:] == [
-        "left behind: /tmp/left", "left behind: /dev/shm/left",
+    assert lines[-4:-2] == [
+        "left in the run's own temporary folder: /tmp/left", "left in the run's own temporary folder: /dev/shm/left",
     ]  # fmt: skip
-    assert re.fullmatch(r"left behind: process [0-9]+: sleep 4321", lines[-4]), lines
+    assert re.fullmatch(r"left behind: process [0-9]+: sleep 4321", lines[-2]), lines
     assert sleepers() == []
     assert not Path("/tmp/left").exists()
     assert not Path("/dev/shm/left").exists()

@@ -95,13 +95,15 @@ class Outcome:
     """Why there was no second look."""
     passed_again: frozenset[str] = frozenset()
     left: tuple[str, ...] = ()
-    """What the run left on the machine, a line each."""
+    """Processes that the run left, a line each."""
+    files: tuple[str, ...] = ()
+    """Files that its tests left in temporary folders that end with the run; they turn nothing red."""
     seconds: float = 0.0
     """Both looks together."""
 
     @property
     def is_green(self) -> bool:
-        """Whether every test passed, once or at its second look, and nothing was left."""
+        """Whether every test passed, once or at its second look, and no process was left."""
         is_failed = bool(set(self.run.failed) - self.passed_again)
         has_run = bool(self.run.passed or self.passed_again)
         return has_run and not self.reasons and not is_failed and not self.left
@@ -115,6 +117,7 @@ class Outcome:
                 lines.append(f"second look: {test} passed alone; at first: {first[test]}")
             elif not self.reasons:
                 lines.append(f"second look: {test} failed again; at first: {first[test]}")
+        lines += [f"left in the run's own temporary folder: {one}" for one in self.files]
         lines += [f"left behind: {one}" for one in self.left]
         return [*lines, self._closing()]
 

@@ -16,6 +16,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from tests.gate.closed import SCRATCH
 from tests.warm.command import ask, is_same, surroundings
 
 HERE = Path(__file__).parent
@@ -38,7 +39,7 @@ class Parent:
         return self._socket
 
     def _begin(self) -> None:
-        self._socket = Path(tempfile.mkdtemp(prefix="rw", dir="/tmp")) / "s"
+        self._socket = Path(tempfile.mkdtemp(prefix="rw", dir=os.environ.get(SCRATCH, "/tmp"))) / "s"
         self._socket.with_suffix(".json").write_text(json.dumps(surroundings(os.environ)))
         command = [sys.executable, "-m", "tests.warm.parent", str(self._socket)]
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, cwd=HERE.parents[1])

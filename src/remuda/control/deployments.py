@@ -64,8 +64,7 @@ class PlannedDeployment:
         except InputError as error:
             raise _located(self.recipe, error) from error
         recipechecks.refuse(self.recipe, paths.root)
-        if self.workload.backend == "slurm":
-            preflight.check_scheduler(planning.dry_run(self.workload, paths), slurm_backend(paths).client)
+        planning.check_calls(self.workload, paths)
         if discovery := self.workload.labels.get("discovery"):
             rundirs.place_elsewhere(self.workload)  # before anything lies in its run directory
             make_private(Path(discovery), below=Path(self.workload.run_dir).parent)
@@ -85,12 +84,12 @@ class PlannedDeployment:
 
     def _check_interpreter(self, paths: StatePaths) -> None:
         python = Path(self.spec.python or "")
-        is_seen = self.workload.backend == "local" or preflight.is_shared(python, paths.root)
+        is_seen = self.workload.is_here or preflight.is_shared(python, paths.root)
         if python.is_absolute() and is_seen and not python.exists():
             raise InputError(f"there is no interpreter {str(python)!r}", where="python")
 
     def _check_programs(self) -> None:
-        here = self.workload.groups if self.workload.backend == "local" else ()
+        here = self.workload.groups if self.workload.is_here else ()
         started = {group.command.argv[0] for group in here}
         if missing := [name for name in PACKAGES if name in started]:
             raise InputError(f"there is no program {missing[0]} on this machine", where="services",
@@ -156,14 +155,14 @@ def _plan(recipe: Recipe, name: str) -> PlannedDeployment:
     keys = secret_folder(run_dir, uid)
     plan = plan_deployment(spec, _front(spec, keys), site, _balancer(spec, keys))
     workload = with_benchmark(plan.workload, spec, python=sys.executable, home=site.state, cwd=str(Path.cwd()))
-    if workload.backend == "local":
+    if workload.is_here:
         workload = located(workload, spec.python or sys.executable)
     found: dict[str, object] = {"gpus": list(gpus)} if gpus else {}
-    if workload.backend == "slurm":
+    if not workload.is_here:
         found = {"python": planning.python_for_nodes(paths.root)}
     place = {**found, **workload.place, "env": planning.kept_environment(), "home": spec.home_directory or ""}
     workload = workload.model_copy(update={"place": place})
-    if workload.backend == "slurm":
+    if not workload.is_here:
         widest = max(group.resources.nodes for group in workload.groups)
         settled = settle(place, widest, lambda: preflight.apart(slurm_backend(paths).cluster()))
         workload = workload.model_copy(update={"place": settled})
@@ -199,7 +198,7 @@ def _balancer(spec: DeploymentSpec, keys: Path) -> Group | None:
     settings = RouterSettings(
         Endpoint(model=spec.model.name or ""), spec.frontend.replicas, policy="round_robin", group=BALANCER,
         control_key=Secret(file=str(keys / CONTROL_KEY)),
-        public=spec.backend.type == "slurm" or spec.frontend.host != "127.0.0.1", python=sys.executable,
+        public=not spec.backend.is_here or spec.frontend.host != "127.0.0.1", python=sys.executable,
     )  # fmt: skip
     return router_named("smg").group(settings)
 
@@ -214,7 +213,7 @@ def _front(spec: DeploymentSpec, keys: Path) -> Group | None:
         max(2, *(role.workers for role in spec.by_name().values())),
         group=FRONTEND,
         control_key=Secret(file=str(keys / CONTROL_KEY)) if kind != "dynamo" else None,
-        public=spec.backend.type == "slurm" or spec.frontend.host != "127.0.0.1",
+        public=not spec.backend.is_here or spec.frontend.host != "127.0.0.1",
         python=frontend_python(spec, sys.executable),
         apart="agg" not in spec.by_name(),
         extra_args=frontend_args(spec),

@@ -89,7 +89,7 @@ def place_of(client: HostClient, swarm: str, *, here: bool = False, **asked: Any
     if here or not swarm:
         return None
     place = beside(client, swarm, **asked)
-    return place if place.swarm.backend != "local" else None
+    return place if not place.swarm.is_here else None
 
 
 @contextmanager

@@ -25,6 +25,7 @@ from remuda.control.nodeviews import (
     node_views,
 )
 from remuda.control.settle import devices_by_task
+from remuda.specs.places import is_here
 from remuda.store.rows import EvidenceRow
 from remuda.supervise.ledger import BAN, Evidence
 from remuda.supervise.model import LIVE
@@ -147,10 +148,10 @@ class Nodes:
         try:
             cluster = await self.backends[name].cluster()
         except BackendUnreachable as error:
-            if name != "local" and not error.hint:
+            if not is_here(name) and not error.hint:
                 error.hint = "this machine alone: --backend local"
             raise
-        if name != "local":
+        if not is_here(name):
             return cluster
         # The machine does not count what it gave out; the supervisor does.
         taken = self.gpus_taken()
@@ -319,7 +320,7 @@ def local_gpus_taken(supervisor: Supervisor) -> int:
     return sum(
         len(devices)
         for name, want in supervisor.wants.items()
-        if want.workload.backend == "local"
+        if want.workload.is_here
         for key, devices in devices_by_task(want.workload).items()
         if (task := supervisor.tasks(name).get(key)) is not None and task.phase in LIVE
     )

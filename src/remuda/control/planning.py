@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 from remuda.backends.base import Rendered, Request, TaskKey, make_token
 from remuda.backends.local.devices import present_gpus
-from remuda.backends.slurm.arrays import in_calls
 from remuda.base.errors import InputError
 from remuda.base.files import write_atomic
 from remuda.base.ids import new_suffix
@@ -33,8 +32,9 @@ from remuda.serving.router import RouterSettings, router_named
 from remuda.specs.load import Loaded, load_swarm
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
+    from remuda.backends.base import Backend
     from remuda.base.paths import StatePaths
     from remuda.specs.resolve import Override, Shown
     from remuda.specs.swarm import SwarmSpec
@@ -72,14 +72,14 @@ class Planned:
         """
         try:
             replicas = self.workload.groups[0]
-            if self.workload.backend != "slurm":
+            if self.workload.is_here:
                 preflight.check_files(self.spec, replicas.command.needs, paths.root)
                 routers = [group.command for group in self.workload.groups if group.role.routes]
                 preflight.check_here(self.spec, engine_python(self.spec, sys.executable), routers)
                 return
             preflight.check_files(self.spec, replicas.command.needs, paths.root)
             preflight.check_engine(self.spec, engine_python(self.spec, sys.executable))
-            preflight.check_scheduler(dry_run(self.workload, paths), slurm_backend(paths).client)
+            check_calls(self.workload, paths)
         except InputError as error:
             raise self.loaded.locate(error) from error
 
@@ -128,7 +128,7 @@ def _plan(loaded: Loaded[SwarmSpec], name: str, paths: StatePaths) -> Planned:
         workload = _without_modules_here(workload)
     # What this command may use, not what the host that was started elsewhere sees.
     found: dict[str, object] = {"gpus": list(facts.gpus)} if facts.gpus else {}
-    if workload.backend == "slurm":
+    if not workload.is_here:
         found = {"python": python_for_nodes(paths.root)}
     place = {**found, **workload.place, "env": kept_environment(), "home": spec.home_directory or ""}
     labels = {**workload.labels, "router": spec.router.type}
@@ -136,7 +136,7 @@ def _plan(loaded: Loaded[SwarmSpec], name: str, paths: StatePaths) -> Planned:
         "place": place, "labels": labels, "spec_file": loaded.file,
         "endpoint": plan_front(loaded.spec, ROUTER if router else "").endpoint,
     })  # fmt: skip
-    if workload.backend == "slurm":
+    if not workload.is_here:
         widest = max(group.resources.nodes for group in workload.groups)
         settled = settle(dict(workload.place), widest, lambda: preflight.apart(slurm_backend(paths).cluster()))
         workload = workload.model_copy(update={"place": settled})
@@ -171,7 +171,7 @@ def _check_model(spec: SwarmSpec) -> None:
         InputError: it is not there.
     """
     is_path = spec.model.startswith(("/", "./", "../")) or (spec.engine == "llamacpp" and not spec.image)
-    if spec.backend.type != "local" or spec.engine == "command" or not is_path:
+    if not spec.backend.is_here or spec.engine == "command" or not is_path:
         return
     path = Path(spec.cwd or ".") / spec.model
     if not path.exists():
@@ -237,9 +237,22 @@ def dry_run(workload: Workload, paths: StatePaths) -> list[Rendered]:
     Raises:
         InputError: the backend cannot be asked for it.
     """
-    is_local = workload.backend == "local"
-    placed = with_devices(workload, {}) if is_local else workload
+    return [call for calls in _calls(workload, backends(paths)).values() for call in calls]
+
+
+def check_calls(workload: Workload, paths: StatePaths) -> None:
+    """Ask its backends whether they would take it as it is rendered.
+
+    Raises:
+        InputError: one of them refuses it; `where` is the field that it speaks of.
+    """
     known = backends(paths)
+    for name, calls in _calls(workload, known).items():
+        preflight.apart(known[name].check(calls))
+
+
+def _calls(workload: Workload, known: Mapping[str, Backend]) -> dict[str, Sequence[Rendered]]:
+    placed = with_devices(workload, {}) if workload.is_here else workload
     rendered: dict[str, list[Rendered]] = {}
     for group in placed.groups:
         name = group.backend or placed.backend
@@ -247,7 +260,7 @@ def dry_run(workload: Workload, paths: StatePaths) -> list[Rendered]:
             key = TaskKey(placed.name, group.name, index)
             request = Request(key, 1, make_token(key, 1, placed.uid), placed, group)
             rendered.setdefault(name, []).append(known[name].render(request))
-    return [call for name, items in rendered.items() for call in (in_calls(items) if name == "slurm" else items)]
+    return {name: known[name].as_sent(items) for name, items in rendered.items()}
 
 
 def deliver_secrets(workload: Workload) -> Workload:

@@ -106,7 +106,7 @@ def _machine(spec: DeploymentSpec, paths: StatePaths) -> list[Finding]:
 def _engines(spec: DeploymentSpec, paths: StatePaths) -> list[Finding]:
     """Flags that engines do not know, asked where the engine is at hand."""
     python = spec.python or sys.executable
-    is_local = spec.backend.type == "local"
+    is_local = spec.backend.is_here
     if is_local and not Path(python).is_file():
         return [Finding(("python",), f"there is no interpreter {python!r}")]
     found: list[Finding] = []

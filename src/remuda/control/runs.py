@@ -35,6 +35,7 @@ from remuda.plan.pools import Found, find_pools
 from remuda.plan.run import RunSite, notes_of, plan_run, refuse_local, run_name
 from remuda.specs.directives import Directives, read_directives
 from remuda.specs.load import Loaded, build, read_defaults, read_document, read_settings
+from remuda.specs.places import is_here
 from remuda.specs.resolve import Override, document_layer, override_layer, resolve
 from remuda.specs.resolve import Source as From
 from remuda.specs.sbatch_options import BUILT_IN
@@ -123,7 +124,7 @@ class Planner:
             raise InputError(f"is a {loaded.kind}, and a run is needed here", where=file)
         try:
             planned = self._plan(loaded, script, text, head)
-            if planned.workload.backend == "slurm":
+            if not planned.workload.is_here:
                 self._check(planned, head)
         except InputError as error:
             raise loaded.locate(error) from error
@@ -162,8 +163,8 @@ class Planner:
             python=self._python,
             env=self.env,
             directives=head.options,
-            gpus=tuple(present_gpus()) if backend == "local" and spec.gpus else (),
-            options=self._table() if backend == "slurm" and spec.sbatch_args else BUILT_IN,
+            gpus=tuple(present_gpus()) if is_here(backend) and spec.gpus else (),
+            options=self._table() if spec.sbatch_args and not is_here(backend) else BUILT_IN,
         )
         workload = plan_run(
             spec, site, name=name, uid=uid, run_dir=str(run_dir), pools=pools, now=time.time(), spec_file=loaded.file
@@ -173,7 +174,7 @@ class Planner:
 
     def _uid(self, backend: str) -> str:
         """Random. Runs of one command have one that says which of them may be tasks of one array."""
-        if self.together < 2 or backend != "slurm":
+        if self.together < 2 or is_here(backend):
             return new_suffix(8)
         size = self._cluster.array_size if self._cluster is not None and not isinstance(self._cluster, str) else 0
         most = min(_MOST_TOGETHER, size - 1) if size else _MOST_TOGETHER
@@ -195,7 +196,7 @@ class Planner:
 
     def _pools(self, spec: RunSpec, backend: str) -> tuple[tuple[Pool, ...], tuple[str, ...]]:
         """Where it may run, best first, and notes."""
-        if backend == "local":
+        if is_here(backend):
             refuse_local(spec)
             return (), ()
         cluster = self.cluster(backend)
@@ -245,7 +246,7 @@ class Planner:
             InputError: the backend cannot express it.
         """
         workload = planned.workload
-        if workload.backend == "local":
+        if workload.is_here:
             workload = with_devices(workload, {})
         group = workload.groups[0]
         key = TaskKey(workload.name, group.name, 0)
@@ -276,7 +277,7 @@ def _see_workdir(spec: RunSpec, backend: str) -> Iterator[str]:
     """
     if not spec.workdir or Path(spec.workdir).is_dir():
         return
-    if backend == "local":
+    if is_here(backend):
         raise InputError(f"there is no directory {spec.workdir!r}", hint="make it first", where="workdir")
     yield f"the working directory {spec.workdir} is not to be seen here; the nodes need it"
 
@@ -289,7 +290,7 @@ def start(planned: Sequence[PlannedScript], client: HostClient | None = None) ->
         InputError: a secret is missing.
     """
     host = client or connect()
-    if any(run.workload.backend == "slurm" for run in planned):
+    if any(not run.workload.is_here for run in planned):
         check_cluster(host)
     try:
         items = deliver_all(planned)

@@ -191,7 +191,7 @@ class Service(Lookout):
     def _settle(self, workload: Workload, more: Sequence[Want] = ()) -> Workload:
         """Choose what must be unique on this machine: the endpoint's port, and the GPUs. `more` come with it."""
         others = [*(want for want in self.supervisor.wants.values() if self._holds(want)), *more]
-        if workload.backend == "local":
+        if workload.is_here:
             workload = with_devices(workload, self._gpus_of(others))
         elif workload.endpoint is None or not workload.endpoint.relay:
             return workload
@@ -393,7 +393,7 @@ class Service(Lookout):
         counts = counted(want.workload, asked)
         others = [item for item in self.supervisor.wants.values() if item is not want and self._holds(item)]
         workload = want.workload
-        if workload.backend == "local":
+        if workload.is_here:
             workload = with_devices(workload, self._gpus_of(others), {**want.counts, **counts})
         told = " and ".join(f"{group} scaled to {count}".lstrip() for group, count in asked.items())
         self._change(replace(want, workload=workload, counts={**want.counts, **counts}), told)

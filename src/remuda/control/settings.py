@@ -158,7 +158,7 @@ def _key(text: str) -> str:
 async def _pools(service: Service, name: str, change: _Change) -> tuple[Pool, ...] | None:
     """Where its next attempt may run; None where that stays as it is."""
     workload = service.known(name).workload
-    if not _PLACING.intersection(change.keys) or workload.backend == "local":
+    if not _PLACING.intersection(change.keys) or workload.is_here:
         return None
     try:
         cluster = await service.supervisor.backends[workload.backend].cluster()

@@ -126,7 +126,7 @@ def bring_up(planned: Planned, client: HostClient | None = None) -> dict[str, An
     planned.check(state_paths())
     host = client or connect()
     workload = planned.workload
-    if workload.backend == "slurm":
+    if not workload.is_here:
         check_cluster(host)
     folder = secret_folder(workload.run_dir, workload.uid)
     try:

@@ -306,7 +306,7 @@ def run_view(want: Want, tasks: Mapping[TaskKey, Task], phase: str) -> RunView |
     return RunView(
         mode=workload.labels.get(MODE, "run_once"),
         script=workload.labels.get(SOURCE, ""),
-        job_id=task.native if workload.backend != "local" else "",
+        job_id=task.native if not workload.is_here else "",
         state=phase,
         pool=task.pool,
         pools=[pool.name for pool in group.pools],

@@ -11,6 +11,7 @@ from typing import Annotated, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from remuda.specs.places import is_here
 from remuda.wire.child import (
     ADDRESS,
     CONTAINER_MARK,
@@ -407,6 +408,11 @@ class Workload(Frozen):
     """It is taken down when nothing was asked of its endpoint for so long. 0: never."""
     ends_with: str | None = None
     """Name of the group whose end, well or not, is the end of the workload; it is never replaced."""
+
+    @property
+    def is_here(self) -> bool:
+        """Whether its tasks are processes of the host's machine."""
+        return is_here(self.backend)
 
     def group(self, name: str) -> Group:
         """The group of that name.

@@ -94,7 +94,7 @@ def plan_swarm(
 
 def silence_s(spec: SwarmSpec) -> float:
     """After how long a silence a task is begun again; 0 on this machine, where its processes are seen."""
-    return spec.watchdog.silence_after if spec.backend.type == "slurm" else 0.0
+    return spec.watchdog.silence_after if not spec.backend.is_here else 0.0
 
 
 def _heard(router: Group | None, spec: SwarmSpec) -> tuple[Group, ...]:
@@ -139,7 +139,7 @@ def replica_group(spec: SwarmSpec, python: str, listen: Listen | None = None, ru
         ),
         resources=replica_resources(spec),
         spread=spread_of(spec, server, interpreter),
-        listen=listen or Listen(port=spec.port, public=spec.backend.type == "slurm"),
+        listen=listen or Listen(port=spec.port, public=not spec.backend.is_here),
         probe=probe(watchdog, engine.probe_path, engine.key_env),
         restart=node_restart(watchdog),
         replace=Replace(
@@ -178,7 +178,7 @@ def image_needs(spec: SwarmSpec) -> dict[str, str]:
 
 
 def _has_image(spec: SwarmSpec) -> bool:
-    return bool(spec.image) and isinstance(spec.backend, SlurmBackend)
+    return bool(spec.image) and not spec.backend.is_here
 
 
 def probe(watchdog: Watchdog, path: str, bearer: str = "") -> Probe | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
@@ -22,6 +22,8 @@ class LocalEndpoint(Strict):
 
 class LocalBackend(Strict):
     """This machine: tasks are processes."""
+
+    is_here: ClassVar[bool] = True
 
     type: Literal["local"] = "local"
     """Type of backend."""
@@ -67,6 +69,8 @@ class SlurmJob(Strict):
 
 class SlurmBackend(Strict):
     """A Slurm cluster: tasks are jobs."""
+
+    is_here: ClassVar[bool] = False
 
     type: Literal["slurm"] = "slurm"
     """Type of backend."""
@@ -162,6 +166,8 @@ class LeptonJob(Strict):
 
 class LeptonBackend(Strict):
     """NVIDIA DGX Cloud Lepton: tasks are replicas of a deployment."""
+
+    is_here: ClassVar[bool] = False
 
     type: Literal["lepton"] = "lepton"
     """Type of backend."""

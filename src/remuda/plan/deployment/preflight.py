@@ -169,7 +169,7 @@ def gpus_of(spec: DeploymentSpec, name: str) -> int | None:
         return 0
     if role.gpus is not None:
         return role.gpus
-    if spec.backend.type == "local":
+    if spec.backend.is_here:
         needed, where, _ = _ranks(spec, name)
         return needed if where else None
     try:

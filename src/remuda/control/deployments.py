@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import shutil
-import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from remuda.backends.local.devices import present_gpus
 from remuda.base.errors import InputError
 from remuda.base.ids import check_name, new_suffix, slug
 from remuda.base.paths import state_paths
@@ -19,6 +17,7 @@ from remuda.control.follow import CONTROL_KEY, secret_folder
 from remuda.control.nodelist import settle
 from remuda.control.programs import PACKAGES, located
 from remuda.control.wiring import slurm_backend
+from remuda.look.caller import context
 from remuda.plan.deployment import (
     BALANCER,
     FRONTEND,
@@ -149,18 +148,17 @@ def _located(recipe: Recipe, error: InputError) -> InputError:
 
 def _plan(recipe: Recipe, name: str) -> PlannedDeployment:
     spec, paths = _from_here(recipe.loaded.spec), state_paths()
+    caller = context(paths)
     name = check_name(name or spec.name or slug(Path(recipe.loaded.file).stem), where="name")
-    uid, run_dir, gpus = new_suffix(8), str(paths.workload(name)), present_gpus()
-    site = Site(name, uid, run_dir, sys.executable, gpus, str(paths.root), recipe.loaded.file)
+    uid, run_dir = new_suffix(8), str(paths.workload(name))
+    site = Site(name, uid, run_dir, caller.python, caller.gpus, caller.state, recipe.loaded.file)
     keys = secret_folder(run_dir, uid)
-    plan = plan_deployment(spec, _front(spec, keys), site, _balancer(spec, keys))
-    workload = with_benchmark(plan.workload, spec, python=sys.executable, home=site.state, cwd=str(Path.cwd()))
+    plan = plan_deployment(spec, _front(spec, keys, site.python), site, _balancer(spec, keys, site.python))
+    workload = with_benchmark(plan.workload, spec, python=site.python, home=site.state, cwd=caller.cwd)
     if workload.is_here:
-        workload = located(workload, spec.python or sys.executable)
-    found: dict[str, object] = {"gpus": list(gpus)} if gpus else {}
-    if not workload.is_here:
-        found = {"python": planning.python_for_nodes(paths.root)}
-    place = {**found, **workload.place, "env": planning.kept_environment(), "home": spec.home_directory or ""}
+        workload = located(workload, spec.python or site.python)
+    found = caller.place if workload.is_here else caller.place_elsewhere
+    place = {**found, **workload.place, "home": spec.home_directory or ""}
     workload = workload.model_copy(update={"place": place})
     if not workload.is_here:
         widest = max(group.resources.nodes for group in workload.groups)
@@ -191,19 +189,19 @@ def _from_here(spec: DeploymentSpec) -> DeploymentSpec:
     })  # fmt: skip
 
 
-def _balancer(spec: DeploymentSpec, keys: Path) -> Group | None:
+def _balancer(spec: DeploymentSpec, keys: Path, python: str) -> Group | None:
     """The group before several frontends; None before one."""
     if not has_several_frontends(spec):
         return None
     settings = RouterSettings(
         Endpoint(model=spec.model.name or ""), spec.frontend.replicas, policy="round_robin", group=BALANCER,
         control_key=Secret(file=str(keys / CONTROL_KEY)),
-        public=not spec.backend.is_here or spec.frontend.host != "127.0.0.1", python=sys.executable,
+        public=not spec.backend.is_here or spec.frontend.host != "127.0.0.1", python=python,
     )  # fmt: skip
     return router_named("smg").group(settings)
 
 
-def _front(spec: DeploymentSpec, keys: Path) -> Group | None:
+def _front(spec: DeploymentSpec, keys: Path, python: str) -> Group | None:
     """The group of the frontend, rendered by the router that it is; None without one."""
     if spec.frontend.type not in ROUTERS:
         return None
@@ -214,7 +212,7 @@ def _front(spec: DeploymentSpec, keys: Path) -> Group | None:
         group=FRONTEND,
         control_key=Secret(file=str(keys / CONTROL_KEY)) if kind != "dynamo" else None,
         public=not spec.backend.is_here or spec.frontend.host != "127.0.0.1",
-        python=frontend_python(spec, sys.executable),
+        python=frontend_python(spec, python),
         apart="agg" not in spec.by_name(),
         extra_args=frontend_args(spec),
     )

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from remuda.backends.base import Request, TaskKey, make_token
-from remuda.backends.local.devices import present_gpus
 from remuda.backends.slurm.arrays import batch_uid, in_calls
 from remuda.backends.slurm.commands import own_options
 from remuda.base.errors import BackendUnreachable, InputError, NotFound, RemudaError
@@ -31,6 +30,7 @@ from remuda.control.follow import secret_folder
 from remuda.control.reach import check_cluster
 from remuda.control.scripts import find_script, read_script
 from remuda.control.settle import with_devices
+from remuda.look.caller import context
 from remuda.plan.pools import Found, find_pools
 from remuda.plan.run import RunSite, notes_of, plan_run, refuse_local, run_name
 from remuda.specs.directives import Directives, read_directives
@@ -46,6 +46,7 @@ if TYPE_CHECKING:
 
     from remuda.backends.base import Backend, Cluster, Rendered
     from remuda.base.paths import StatePaths
+    from remuda.plan.context import Context
     from remuda.plan.model import Pool, Workload
     from remuda.specs.document import Document
     from remuda.specs.load import Setting
@@ -88,13 +89,12 @@ class Planner:
     paths: StatePaths = field(default_factory=state_paths)
     defaults: Document | None = field(default_factory=read_defaults)
     settings: Mapping[str, Setting] = field(default_factory=read_settings)
-    env: Mapping[str, str] = field(default_factory=planning.kept_environment)
     taken: set[str] = field(default_factory=set)
     together: int = 1
     """How many runs the command asks for: several of them may share a call to the scheduler."""
     _batch: tuple[str, int] = ("", 0)
     """Name of the batch that is being filled, and how many are in it."""
-    _python: str = ""
+    _caller: Context | None = None
     _checked: set[tuple[str, tuple[str, ...]]] = field(default_factory=set)
     _cluster: Cluster | str | None = None
     _found: dict[str, Found] = field(default_factory=dict)
@@ -150,20 +150,20 @@ class Planner:
         spec = loaded.spec
         name = self._name(spec)
         run_dir = self.paths.workload(name)
-        backend = spec.backend or ("slurm" if shutil.which("sbatch") else "local")
+        caller = self.caller(gpus=False)
+        backend = spec.backend or ("slurm" if caller.has_sbatch else "local")
         pools, notes = self._pools(spec, backend)
         uid = self._uid(backend)
         copy = run_dir / "scripts" / uid / script.name
-        self._python = self._python or planning.python_for_nodes(self.paths.root)
         site = RunSite(
-            cwd=str(Path.cwd()),
+            cwd=caller.cwd,
             script=str(script.absolute()),
             copy=str(copy),
             backend=backend,
-            python=self._python,
-            env=self.env,
+            python=caller.nodes_python,
+            env=caller.env,
             directives=head.options,
-            gpus=tuple(present_gpus()) if is_here(backend) and spec.gpus else (),
+            gpus=self.caller(gpus=True).gpus if is_here(backend) and spec.gpus else (),
             options=self._table() if spec.sbatch_args and not is_here(backend) else BUILT_IN,
         )
         workload = plan_run(
@@ -171,6 +171,12 @@ class Planner:
         )  # fmt: skip
         said = (*head.notes, *notes_of(spec, backend, head.options), *notes, *_see_workdir(spec, backend))
         return PlannedRun(workload, spec, text, copy, said)
+
+    def caller(self, *, gpus: bool) -> Context:
+        """The surroundings of the command, looked at once."""
+        if self._caller is None or (gpus and not self._caller.gpus):
+            self._caller = context(self.paths, gpus=gpus)
+        return self._caller
 
     def _uid(self, backend: str) -> str:
         """Random. Runs of one command have one that says which of them may be tasks of one array."""

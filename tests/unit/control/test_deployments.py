@@ -12,6 +12,7 @@ from remuda.base.errors import InputError, Unwritable
 from remuda.base.paths import StatePaths, state_paths
 from remuda.control import deployments, recipes
 from remuda.control.settle import is_same
+from remuda.look import caller
 from remuda.plan import order
 from remuda.plan.deployment import Site, plan_deployment
 from remuda.plan.model import Kind, Role
@@ -225,7 +226,7 @@ def test_what_is_found_by_lies_where_the_run_directory_points(tmp_path: Path) ->
 def test_workers_share_the_gpus_that_may_be_used(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, usable: str, gpus: int
 ) -> None:
-    monkeypatch.setattr(deployments, "present_gpus", lambda: ("0", "1", "2", "3"))
+    monkeypatch.setattr(caller, "present_gpus", lambda: ("0", "1", "2", "3"))
     head = "kind: deployment\nname: x\nmodel: {path: /m, name: m}\nengine: vllm\n"
     assert plan(tmp_path, f"{head}roles: {{agg: {{workers: 2}}}}\n{usable}\n").workload.groups[0].resources.gpus == gpus
 

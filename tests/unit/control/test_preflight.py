@@ -10,6 +10,7 @@ import pytest
 from remuda.base.errors import InputError
 from remuda.base.paths import StatePaths
 from remuda.control import planning, preflight
+from remuda.look import caller
 from remuda.specs.load import mapping_overrides
 
 if TYPE_CHECKING:
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture(autouse=True)
 def _without_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(planning, "present_gpus", lambda: ())
+    monkeypatch.setattr(caller, "present_gpus", lambda: ())
 
 
 def check(tmp_path: Path, **fields: Any) -> None:

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import shutil
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from remuda.base.errors import InputError
 from remuda.base.ids import check_name, new_suffix, slug
 from remuda.base.paths import state_paths
-from remuda.base.private import make_private
 from remuda.control import deployed_records, planning, preflight, recipechecks, recipes, rundirs, swarms
 from remuda.control.follow import CONTROL_KEY, secret_folder
 from remuda.control.nodelist import settle
@@ -29,11 +27,12 @@ from remuda.plan.deployment import (
     plan_deployment,
 )
 from remuda.plan.deployment.bench import with_benchmark
+from remuda.plan.identity import digest
 from remuda.plan.model import Endpoint, Secret
 from remuda.serving.router import RouterSettings, router_named
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from remuda.base.paths import StatePaths
     from remuda.plan.model import Group, Workload
@@ -64,22 +63,21 @@ class PlannedDeployment:
             raise _located(self.recipe, error) from error
         recipechecks.refuse(self.recipe, paths.root)
         planning.check_calls(self.workload, paths)
-        if discovery := self.workload.labels.get("discovery"):
-            rundirs.place_elsewhere(self.workload)  # before anything lies in its run directory
-            make_private(Path(discovery), below=Path(self.workload.run_dir).parent)
-        self.record()
 
-    def record(self) -> Path:
-        """Write its directory: what is started, and what is needed to start it again."""
-        folder = Path(self.workload.labels["directory"])
-        deployed_records.write(self, swarms.rendered(self.workload), folder)
-        return folder
+    def record(self) -> dict[str, str]:
+        """Its directory, as files: what is started, and what is needed to start it again."""
+        return self._files(Path(self.workload.folder))
 
-    def recorded(self, view: Mapping[str, Any]) -> str:
-        """The directory of what runs; where that was up already, the one just written is removed."""
-        if view["uid"] != self.workload.uid:
-            shutil.rmtree(self.workload.labels["directory"], ignore_errors=True)
-        return str(view["labels"].get("directory", ""))
+    def _files(self, folder: Path) -> dict[str, str]:
+        return deployed_records.files(self, swarms.rendered(self.workload), folder)
+
+    def write(self, folder: Path) -> None:
+        """Write its directory somewhere else, for eyes.
+
+        Raises:
+            InputError: there is something already, or it cannot be written.
+        """
+        rundirs.write_files(self._files(folder.absolute()))
 
     def _check_interpreter(self, paths: StatePaths) -> None:
         python = Path(self.spec.python or "")
@@ -165,8 +163,10 @@ def _plan(recipe: Recipe, name: str) -> PlannedDeployment:
         settled = settle(place, widest, lambda: preflight.apart(slurm_backend(paths).cluster()))
         workload = workload.model_copy(update={"place": settled})
     at = time.strftime("%Y%m%dT%H%M%S")
-    labels = {**workload.labels, "directory": str(deployed_records.folder_of(spec, name, paths.root, at))}
-    workload = workload.model_copy(update={"labels": labels})
+    workload = workload.model_copy(update={
+        "folder": str(deployed_records.folder_of(spec, name, paths.root, at)),
+        "digest": digest(recipe.loaded.spec, cwd=caller.cwd, name=name),
+    })  # fmt: skip
     notes = [*recipe.notes, *plan.notes]
     if spec.benchmark.container:
         notes.append(f"container {spec.benchmark.container} is not used: `benchmark.command` runs beside the workers")

@@ -23,6 +23,7 @@ from remuda.control.wiring import backends, slurm_backend
 from remuda.look.caller import context
 from remuda.plan.cluster import engine_python, of_nginx
 from remuda.plan.derive import derive, name_base
+from remuda.plan.identity import digest
 from remuda.plan.model import Group, Secret, Workload
 from remuda.plan.notes import notes
 from remuda.plan.placement import MachineFacts
@@ -53,6 +54,10 @@ class Planned:
     """Every value with its origin."""
     loaded: Loaded[SwarmSpec]
     """Knows where the document says what."""
+
+    def record(self) -> dict[str, str]:
+        """Files that say what was asked, beside those that its tasks need: none."""
+        return {}
 
     def check(self, paths: StatePaths) -> None:
         """Look for what would make it fail on this machine, or its cluster, before anything is recorded.
@@ -119,9 +124,9 @@ def _plan(loaded: Loaded[SwarmSpec], name: str, paths: StatePaths, caller: Conte
     # What this command may use, not what the host that was started elsewhere sees.
     found = caller.place if workload.is_here else caller.place_elsewhere
     place = {**found, **workload.place, "home": spec.home_directory or ""}
-    labels = {**workload.labels, "router": spec.router.type}
     workload = workload.model_copy(update={
-        "place": place, "labels": labels, "spec_file": loaded.file,
+        "place": place, "spec_file": loaded.file,
+        "digest": digest(loaded.spec, cwd=caller.cwd, name=chosen),
         "endpoint": plan_front(loaded.spec, ROUTER if router else "").endpoint,
     })  # fmt: skip
     if not workload.is_here:

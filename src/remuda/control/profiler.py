@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from remuda.backends.base import read_token
-from remuda.base.errors import Conflict, InputError, NotFound, RemudaError
+from remuda.base.errors import Conflict, InputError, NotFound
 from remuda.base.files import remove_empty
 from remuda.base.ids import check_name, new_suffix
 from remuda.base.paths import state_paths
@@ -113,12 +113,7 @@ def start(name: str, interval_s: float, gpus: Sequence[str] = ()) -> Live:
             env=caller.env,
         )
     )
-    paths.folder(folder)
-    try:
-        client.post("/workloads", {"workload": json.loads(workload.model_dump_json()), "spec": ""})
-    except RemudaError:
-        remove_empty(folder)
-        raise
+    client.post("/workloads", {"workload": json.loads(workload.model_dump_json()), "spec": ""})
     return _begun(name, folder, gpus)
 
 

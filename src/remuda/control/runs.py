@@ -21,7 +21,6 @@ from remuda.base.errors import BackendUnreachable, InputError, NotFound, RemudaE
 from remuda.base.files import remove_empty
 from remuda.base.ids import api_path, check_name, new_suffix
 from remuda.base.paths import state_paths
-from remuda.base.private import make_private
 from remuda.base.secrets import MASK, looks_secret
 from remuda.base.shell import show_command
 from remuda.control import again, planning, wiring
@@ -68,10 +67,6 @@ class PlannedScript:
 
     workload: Workload
     spec: Strict
-    text: str
-    """Of the script; empty for a command."""
-    copy: Path | None
-    """Where the text goes: what runs is this copy, whatever becomes of the original. None for a command."""
     notes: tuple[str, ...]
 
 
@@ -170,7 +165,8 @@ class Planner:
             spec, site, name=name, uid=uid, run_dir=str(run_dir), pools=pools, now=time.time(), spec_file=loaded.file
         )  # fmt: skip
         said = (*head.notes, *notes_of(spec, backend, head.options), *notes, *_see_workdir(spec, backend))
-        return PlannedRun(workload, spec, text, copy, said)
+        workload = workload.model_copy(update={"files": {str(copy): text}})
+        return PlannedRun(workload, spec, said)
 
     def caller(self, *, gpus: bool) -> Context:
         """The surroundings of the command, looked at once."""
@@ -309,10 +305,9 @@ def start(planned: Sequence[PlannedScript], client: HostClient | None = None) ->
 
 def discard(run: PlannedScript) -> None:
     """Remove what `deliver` wrote, with the folders that were made for it."""
-    folders = [secret_folder(run.workload.run_dir, run.workload.uid), *([run.copy.parent] if run.copy else [])]
-    for folder in folders:
-        shutil.rmtree(folder, ignore_errors=True)
-    remove_empty(*(folder.parent for folder in folders), Path(run.workload.run_dir))
+    folder = secret_folder(run.workload.run_dir, run.workload.uid)
+    shutil.rmtree(folder, ignore_errors=True)
+    remove_empty(folder.parent, Path(run.workload.run_dir))
 
 
 def deliver_all(planned: Sequence[PlannedScript]) -> list[dict[str, Any]]:
@@ -326,27 +321,15 @@ def deliver_all(planned: Sequence[PlannedScript]) -> list[dict[str, Any]]:
 
 
 def deliver(run: PlannedScript) -> dict[str, Any]:
-    """Write the script's copy and the secrets; what is sent to the host.
+    """Write the secrets; what is sent to the host.
 
     Raises:
-        InputError: it cannot be written, or a secret is missing.
+        InputError: one cannot be written, or is missing.
     """
-    if run.copy is not None:
-        _write_copy(run.copy, run)
     has_secrets = any(group.command.secret_env for group in run.workload.groups)
     workload = planning.deliver_secrets(run.workload) if has_secrets else run.workload
     spec = json.dumps(run.spec.model_dump(mode="json", exclude_none=True))
     return {"workload": workload.model_dump(mode="json"), "spec": spec}
-
-
-def _write_copy(copy: Path, run: PlannedScript) -> None:
-    try:
-        make_private(copy.parents[1], below=Path(run.workload.run_dir).parent)
-        copy.parent.mkdir(mode=0o700)
-        copy.write_text(run.text, encoding="utf-8", newline="")
-        copy.chmod(0o700)
-    except OSError as error:
-        raise InputError(f"{copy} cannot be written: {error.strerror}") from error
 
 
 def change(verb: str, names: Sequence[str], client: HostClient | None = None) -> list[dict[str, Any]]:

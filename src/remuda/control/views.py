@@ -247,7 +247,7 @@ def workload_view(want: Want, tasks: Mapping[TaskKey, Task], *, created_at: floa
         created_at=created_at,
         run_dir=workload.run_dir,
         unreachable=unreachable,
-        labels=workload.labels,
+        labels=workload.facts,
         tasks=[task_view(want, tasks[key]) for key in sorted(current(want, tasks))],
         ends_at=want.ends_at,
         paused=want.paused,

@@ -15,6 +15,7 @@ from remuda.plan.lasting import with_succession
 from remuda.plan.model import (
     Command,
     Endpoint,
+    Front,
     Group,
     Kind,
     Listen,
@@ -88,7 +89,7 @@ def plan_swarm(
         endpoint=front.endpoint,
         run_dir=run_dir,
         spec_file=spec_file,
-        labels={"engine": full.engine, "model": full.model},
+        front=Front(router=full.router.type, engine=full.engine, model=full.model),
     )
 
 
@@ -208,7 +209,7 @@ def node_restart(watchdog: Watchdog) -> NodeRestart:
 
 
 @dataclass(frozen=True)
-class Front:
+class FrontPlan:
     """The address of a swarm, for whoever takes it: the router, or the only replica."""
 
     endpoint: Endpoint
@@ -220,7 +221,7 @@ class Front:
     """Of the relay, where one keeps the address."""
 
 
-def plan_front(spec: SwarmSpec, router: str = ROUTER) -> Front:
+def plan_front(spec: SwarmSpec, router: str = ROUTER) -> FrontPlan:
     """The address of a swarm; the port that is free is chosen when the workload is accepted.
 
     Args:
@@ -252,5 +253,5 @@ def plan_front(spec: SwarmSpec, router: str = ROUTER) -> Front:
     if isinstance(backend, SlurmBackend):
         # Whoever else is on that node may have the port already, so it is where the search begins.
         address = Listen(port=port, fixed=fixed, public=host not in LOOPBACK)
-        return Front(endpoint, Listen(port=port, public=True), router_resources(backend), address)
-    return Front(endpoint, Listen(port=port, fixed=fixed, public=host not in LOOPBACK))
+        return FrontPlan(endpoint, Listen(port=port, public=True), router_resources(backend), address)
+    return FrontPlan(endpoint, Listen(port=port, fixed=fixed, public=host not in LOOPBACK))

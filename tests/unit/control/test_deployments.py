@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from remuda.base.errors import InputError, Unwritable
+from remuda.base.errors import InputError
 from remuda.base.paths import StatePaths, state_paths
-from remuda.control import deployments, recipes
+from remuda.control import deployments, recipes, rundirs
 from remuda.control.settle import is_same
 from remuda.look import caller
 from remuda.plan import order
@@ -180,7 +180,7 @@ def test_one_recipe_is_brought_up(tmp_path: Path) -> None:
 
 def test_a_directory_says_all_and_repeats_it(tmp_path: Path) -> None:
     planned = plan(tmp_path)
-    folder = planned.record()
+    planned.write(folder := tmp_path / planned.workload.folder.rpartition("/")[2])
     assert folder.name.startswith("apart_2P_3D_")
     assert (folder / "recipe.yaml").read_text() == RECIPE
     assert "dynamo.mocker" in (folder / "commands.txt").read_text()
@@ -188,7 +188,6 @@ def test_a_directory_says_all_and_repeats_it(tmp_path: Path) -> None:
     assert len(list((folder / "tasks").iterdir())) == 2 + 3 + 1 + 1
     again = deployments.plan(str(folder / "resolved.yaml"))
     assert is_same(planned.workload, again.workload)
-    assert again.workload.labels["directory"] != str(folder), "of two within a second one has a number"
 
 
 def test_paths_start_where_the_command_was_typed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -203,9 +202,8 @@ def test_paths_start_where_the_command_was_typed(tmp_path: Path, monkeypatch: py
 
 def test_a_directory_that_cannot_be_written_is_one_sentence(tmp_path: Path) -> None:
     (tmp_path / "full").write_text("a file, where a folder should be")
-    planned = plan(tmp_path, RECIPE.replace("schema: 2", "kind: deployment") + f"home_directory: {tmp_path}/full\n")
-    with pytest.raises(Unwritable, match=r"full/deployments/apart_2P_3D_\w+ cannot be written: Not a directory"):
-        planned.record()
+    with pytest.raises(InputError, match=r"full/kept/\w+\.yaml cannot be written: not a directory"):
+        plan(tmp_path).write(tmp_path / "full" / "kept")
 
 
 def test_what_is_found_by_lies_where_the_run_directory_points(tmp_path: Path) -> None:
@@ -213,8 +211,9 @@ def test_what_is_found_by_lies_where_the_run_directory_points(tmp_path: Path) ->
     (tmp_path / "m/config.json").write_text("{}")
     text = RECIPE.replace("/models/tiny", str(tmp_path / "m")).replace("schema: 2", "kind: deployment")
     planned = plan(tmp_path, text + f"home_directory: {tmp_path}/else\n", name="elsewhere")
-    planned.check(state_paths())
-    run_dir, discovery = planned.workload.run_dir, planned.workload.labels["discovery"]
+    assert planned.workload.front is not None
+    rundirs.write([planned.workload])
+    run_dir, discovery = planned.workload.run_dir, planned.workload.front.discovery
     assert os.path.realpath(run_dir) == f"{tmp_path}/else/workloads/elsewhere"
     assert os.path.realpath(discovery).startswith(f"{tmp_path}/else/workloads/elsewhere/")
 

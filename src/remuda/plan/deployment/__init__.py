@@ -19,6 +19,7 @@ from remuda.plan.engines.base import secret
 from remuda.plan.model import (
     Command,
     Endpoint,
+    Front,
     Group,
     Kind,
     Listen,
@@ -154,11 +155,12 @@ def plan_deployment(spec: DeploymentSpec, front: Group | None, site: Site, balan
         ),
         run_dir=site.run_dir,
         spec_file=site.spec_file,
-        labels={
-            "engine": spec.engine_of(next(iter(spec.by_name()))).type, "model": spec.model.path,
-            "router": "smg" if balancer is not None else ROUTERS.get(spec.frontend.type, "none"),
-            "frontend": spec.frontend.type, **({"discovery": discovery} if dynamo else {}),
-        },
+        front=Front(
+            router="smg" if balancer is not None else ROUTERS.get(spec.frontend.type, "none"),
+            engine=spec.engine_of(next(iter(spec.by_name()))).type, model=spec.model.path, frontend=spec.frontend.type,
+            discovery=discovery if dynamo else "",
+        ),
+        files={f"{discovery}/": ""} if dynamo else {},
     )  # fmt: skip
     return Plan(workload, _notes(spec, shapes))
 

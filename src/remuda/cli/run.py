@@ -9,6 +9,7 @@ import click
 from remuda.base.units import is_interval
 from remuda.cli.lazy import examples
 from remuda.cli.show import echo, print_json, say
+from remuda.specs.help import help_of
 from remuda.specs.places import is_here
 from remuda.specs.run import ALIASES, FLAGS, SWITCHES, WITHOUT, RunSpec
 
@@ -33,8 +34,7 @@ def _options(command: Any) -> Any:
 
 
 def _option(flag: str, key: str) -> Any:
-    field = RunSpec.model_fields[key]
-    text = " ".join((field.description or "").replace("`", "").split())
+    text = " ".join(help_of(RunSpec, key).replace("`", "").split())
     others = [f"--{alias}" for alias, meant in ALIASES.items() if meant == key]
     names = [*([_SHORT[key]] if key in _SHORT else []), f"--{flag}", *others, key]
     if key == "secret_env":

@@ -13,9 +13,9 @@ from remuda.base.paths import state_paths
 from remuda.control import deployed_records, planning, preflight, recipechecks, recipes, rundirs, swarms
 from remuda.control.follow import CONTROL_KEY, secret_folder
 from remuda.control.nodelist import settle
-from remuda.control.programs import PACKAGES, located
 from remuda.control.wiring import slurm_backend
 from remuda.look.caller import context
+from remuda.look.programs import PACKAGES, located
 from remuda.plan.deployment import (
     BALANCER,
     FRONTEND,

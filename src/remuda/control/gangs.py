@@ -17,8 +17,8 @@ from remuda.base.paths import state_paths
 from remuda.control import ending, runs
 from remuda.control.client import HostClient, connect
 from remuda.control.runs import PlannedScript, Said
-from remuda.control.scripts import find_script, read_script
 from remuda.look.caller import context
+from remuda.look.scripts import find_script, read_script
 from remuda.plan.gang import RENDEZVOUS, RUN_ID, gang_name, plan_gang
 from remuda.plan.model import Kind
 from remuda.plan.run import RunSite

@@ -15,12 +15,12 @@ from remuda.base.ids import new_suffix
 from remuda.base.private import make_private
 from remuda.base.settings import variable
 from remuda.control import preflight, rundirs
-from remuda.control.engine_check import unknown_arguments
 from remuda.control.follow import CONTROL_KEY, secret_folder
 from remuda.control.nodelist import settle
 from remuda.control.settle import with_devices
 from remuda.control.wiring import backends, slurm_backend
 from remuda.look.caller import context
+from remuda.look.engines import unknown_arguments
 from remuda.plan.cluster import engine_python, of_nginx
 from remuda.plan.derive import derive, name_base
 from remuda.plan.identity import digest

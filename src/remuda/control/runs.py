@@ -27,9 +27,9 @@ from remuda.control import again, planning, wiring
 from remuda.control.client import HostClient, connect
 from remuda.control.follow import secret_folder
 from remuda.control.reach import check_cluster
-from remuda.control.scripts import find_script, read_script
 from remuda.control.settle import with_devices
 from remuda.look.caller import context
+from remuda.look.scripts import find_script, read_script
 from remuda.plan.pools import Found, find_pools
 from remuda.plan.run import RunSite, notes_of, plan_run, refuse_local, run_name
 from remuda.specs.directives import Directives, read_directives

@@ -16,6 +16,7 @@ from remuda.control.views import View
 from remuda.plan.model import Kind, Pool
 from remuda.plan.pools import find_pools
 from remuda.plan.run import retries_of, with_settings
+from remuda.specs.help import help_of
 from remuda.specs.load import build
 from remuda.specs.resolve import Override
 from remuda.specs.run import ALIASES, RunSpec
@@ -203,4 +204,4 @@ def _shown(value: object) -> str:
 
 
 def _meaning(key: str) -> str:
-    return (RunSpec.model_fields[key].description or "").split("\n", maxsplit=1)[0]
+    return help_of(RunSpec, key).partition("\n")[0]

@@ -67,7 +67,7 @@ FileName = Annotated[str, Field(pattern=r"^[\w-][\w.-]*$")]
 class Frozen(BaseModel):
     """Base of all plan documents: immutable, unknown fields refused."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+    model_config = ConfigDict(frozen=True, extra="forbid")
 
 
 class Kind(StrEnum):

@@ -165,7 +165,7 @@ def _plan(recipe: Recipe, name: str) -> PlannedDeployment:
     at = time.strftime("%Y%m%dT%H%M%S")
     workload = workload.model_copy(update={
         "folder": str(deployed_records.folder_of(spec, name, paths.root, at)),
-        "digest": digest(recipe.loaded.spec, cwd=caller.cwd, name=name),
+        "digest": digest(recipe.loaded.spec, cwd=caller.cwd, name=name, port=("frontend", "port")),
     })  # fmt: skip
     notes = [*recipe.notes, *plan.notes]
     if spec.benchmark.container:

@@ -126,7 +126,7 @@ def _plan(loaded: Loaded[SwarmSpec], name: str, paths: StatePaths, caller: Conte
     place = {**found, **workload.place, "home": spec.home_directory or ""}
     workload = workload.model_copy(update={
         "place": place, "spec_file": loaded.file,
-        "digest": digest(loaded.spec, cwd=caller.cwd, name=chosen),
+        "digest": digest(loaded.spec, cwd=caller.cwd, name=chosen, port=("backend", "endpoint", "port")),
         "endpoint": plan_front(loaded.spec, ROUTER if router else "").endpoint,
     })  # fmt: skip
     if not workload.is_here:

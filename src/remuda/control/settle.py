@@ -45,7 +45,7 @@ def is_same(old: Workload, new: Workload) -> bool:
     Records of earlier versions have no digest: their plans are compared.
     """
     if old.digest and new.digest:
-        return old.digest == new.digest
+        return old.digest == new.digest and _may_have_port(old, new)
     return _essence(old) == _essence(new) and _may_have_port(old, new)
 
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
 
-def digest(spec: BaseModel, *, cwd: str, name: str, text: str = "") -> str:
+def digest(spec: BaseModel, *, cwd: str, name: str, text: str = "", port: tuple[str, ...] = ()) -> str:
     """A fingerprint of what was said; comments, the order of keys, and values that are the defaults do not count.
 
     Args:
@@ -18,6 +18,19 @@ def digest(spec: BaseModel, *, cwd: str, name: str, text: str = "") -> str:
         cwd: where relative paths start.
         name: of the workload.
         text: of the script that is run.
+        port: path of the endpoint's port, which does not count: the one that it has will do.
     """
     said = {**spec.model_dump(mode="json", exclude_defaults=True), "name": name}
+    _drop(said, port)
     return hashlib.sha256(json.dumps([said, cwd, text], sort_keys=True).encode()).hexdigest()[:32]
+
+
+def _drop(said: dict[str, Any], path: tuple[str, ...]) -> None:
+    """Take out a value, and what holds nothing any more then."""
+    if not path:
+        return
+    key, *rest = path
+    if rest and isinstance(said.get(key), dict):
+        _drop(said[key], tuple(rest))
+    if not rest or not said.get(key):
+        said.pop(key, None)

@@ -254,6 +254,18 @@ class Nodes:
             self._note(ended, UNBAN, f"{BY}{by}" if by else "", "unbanned", cluster)
         return ended
 
+    def forget(self, nodes: str, backend: str = "") -> int:
+        """Delete what was ever held against the nodes of a host list: they are no more. Returns how much that was.
+
+        Raises:
+            InputError: it is not a host list.
+        """
+        cluster, names = self.backend_name(backend), expand(nodes)
+        with self.journal.transaction():
+            count = self.store.forget_evidence(self.fence, names, cluster=cluster)
+            self.journal.then(self.changed)
+        return count
+
     def _note(self, names: Sequence[str], kind: str, token: str, detail: str, cluster: str) -> None:
         """A line of the nodes' histories that weighs nothing and counts for nothing."""
         now = self.clock.now()

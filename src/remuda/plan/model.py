@@ -308,6 +308,9 @@ class Resources(Frozen):
     threads_per_core: int = 0
     """Hardware threads to use of each core; 0: the scheduler's own."""
     mem_bytes: int = 0
+    """On each node; 0: what the scheduler gives."""
+    mem_field: str = ""
+    """What sets `mem_bytes`: a field of the document or an option; empty: nothing that has a name."""
     whole_nodes: bool = False
     """All CPUs and all memory of its nodes, which nobody else uses meanwhile."""
     nodes: int = 1

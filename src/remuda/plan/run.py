@@ -159,6 +159,7 @@ def script_group(spec: RunSpec, command: Command, pools: Sequence[Pool], now: fl
             gpu_type=spec.gpu_type or "",
             cpus=spec.cpus_per_task or 0,
             mem_bytes=parse_size(spec.mem) if spec.mem else 0,
+            mem_field="mem",
             nodes=spec.nodes,
             time_limit_s=spec.time_limit,
         ),

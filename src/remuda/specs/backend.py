@@ -95,6 +95,8 @@ class SlurmBackend(Strict):
     """Virtual environment with the engine, where it is in no image."""
     time_limit: Text = "36:00:00"
     """Time limit of the replicas' jobs, as Slurm writes it."""
+    mem: Size | None = None
+    """Memory of each node of a replica, e.g. `64GB`; unset: what the scheduler gives."""
     exclude_nodes: Text | None = None
     """Nodes to avoid, e.g. `node[001-004]`; handed to Slurm as it is."""
     node_list: Text | None = None

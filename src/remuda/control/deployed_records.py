@@ -72,13 +72,18 @@ def files(planned: PlannedDeployment, tasks: Sequence[Rendered], folder: Path) -
 
 
 def _document(planned: PlannedDeployment) -> dict[str, Any]:
-    """The spec with everything filled in; of an engine only what was said, as what was not may be left to it."""
+    """The spec with everything filled in; of an engine only what was said, as what was not may be left to it.
+
+    Flags of engines are kept as they are: null is a value of TensorRT-LLM's file.
+    """
     spec, said = (planned.spec.model_dump(mode="json", exclude_none=True, exclude_unset=only) for only in (False, True))
     spec["name"] = planned.workload.name
     spec["benchmark"]["req_rate"] = [str(rate) if isinf(rate) else rate for rate in planned.spec.benchmark.req_rate]
     for below, own in ((spec, said), *((spec["roles"][name], said["roles"][name]) for name in spec["roles"])):
         if "engine" in own:
             below["engine"] = own["engine"]
+    for name, role in planned.spec.by_name().items():
+        spec["roles"][name]["args"] = dict(role.args)
     return spec
 
 

@@ -190,6 +190,29 @@ def test_a_directory_says_all_and_repeats_it(tmp_path: Path) -> None:
     assert is_same(planned.workload, again.workload)
 
 
+def test_a_null_of_tensorrt_llm_is_in_its_file_and_in_that_of_a_repeated_apply(tmp_path: Path) -> None:
+    flags = "{cuda_graph_config: null, kv_cache_config: {dtype: null}}"
+    text = (
+        "name: nulls\nmodel: {path: /m, name: m}\nresources: {agg_nodes: 1}\n"
+        f"backend: {{type: trtllm, trtllm_config: {{aggregated: {flags}}}}}\n"
+    )
+    planned = plan(tmp_path, text)
+    says = planned.workload.groups[0].command.files["engine.yaml"]
+    assert says == "cuda_graph_config: null\nkv_cache_config:\n  dtype: null\n"
+    folder = planned.record()
+    assert f"roles.agg.args.cuda_graph_config: None  # {tmp_path}/r.yaml:4\n" in (folder / "origins.txt").read_text()
+    again = deployments.plan(str(folder / "resolved.yaml"))
+    assert again.workload.groups[0].command.files["engine.yaml"] == says
+
+
+@pytest.mark.parametrize("engine", ["sglang", "vllm", "llamacpp"])
+def test_a_null_of_an_engine_with_flags_is_no_flag(tmp_path: Path, engine: str) -> None:
+    text = f"kind: deployment\nname: x\nmodel: {{path: /m, name: m}}\nengine: {engine}\nfrontend: {{type: smg}}\n"
+    text += "roles: {agg: {args: {tp: null, quantization: null, served-model-name: null}}}\n"
+    argv = plan(tmp_path, text).workload.groups[0].command.argv
+    assert not {"--quantization", "--tp", "None"} & set(argv)
+
+
 def test_paths_start_where_the_command_was_typed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "models").mkdir()

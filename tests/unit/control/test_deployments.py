@@ -10,6 +10,7 @@ import pytest
 
 from remuda.base.errors import InputError, Unwritable
 from remuda.base.paths import StatePaths, state_paths
+from remuda.cli import main
 from remuda.control import deployments, recipes
 from remuda.control.settle import is_same
 from remuda.plan import order
@@ -188,6 +189,17 @@ def test_a_directory_says_all_and_repeats_it(tmp_path: Path) -> None:
     again = deployments.plan(str(folder / "resolved.yaml"))
     assert is_same(planned.workload, again.workload)
     assert again.workload.labels["directory"] != str(folder), "of two within a second one has a number"
+
+
+@pytest.mark.parametrize("backend", ["local", "slurm"])
+def test_a_dry_run_shows_the_task_of_a_benchmark(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], backend: str
+) -> None:
+    file = tmp_path / "r.yaml"
+    file.write_text(RECIPE + BENCHMARK)
+    assert main(["apply", str(file), "--dry-run", "--backend", backend]) == 0
+    said = capsys.readouterr().out
+    assert "-m remuda job drive" in said[said.index("# apart.bench.0.1") :]
 
 
 def test_paths_start_where_the_command_was_typed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from remuda.base.errors import InputError
 from remuda.base.paths import StatePaths, state_paths
+from remuda.cli import main
 from remuda.control import deployments, recipes, rundirs
 from remuda.control.settle import is_same
 from remuda.look import caller
@@ -199,7 +200,7 @@ def test_a_null_of_tensorrt_llm_is_in_its_file_and_in_that_of_a_repeated_apply(t
     planned = plan(tmp_path, text)
     says = planned.workload.groups[0].command.files["engine.yaml"]
     assert says == "cuda_graph_config: null\nkv_cache_config:\n  dtype: null\n"
-    folder = planned.record()
+    planned.write(folder := tmp_path / "kept")
     assert f"roles.agg.args.cuda_graph_config: None  # {tmp_path}/r.yaml:4\n" in (folder / "origins.txt").read_text()
     again = deployments.plan(str(folder / "resolved.yaml"))
     assert again.workload.groups[0].command.files["engine.yaml"] == says
@@ -211,6 +212,17 @@ def test_a_null_of_an_engine_with_flags_is_no_flag(tmp_path: Path, engine: str) 
     text += "roles: {agg: {args: {tp: null, quantization: null, served-model-name: null}}}\n"
     argv = plan(tmp_path, text).workload.groups[0].command.argv
     assert not {"--quantization", "--tp", "None"} & set(argv)
+
+
+@pytest.mark.parametrize("backend", ["local", "slurm"])
+def test_a_dry_run_shows_the_task_of_a_benchmark(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], backend: str
+) -> None:
+    file = tmp_path / "r.yaml"
+    file.write_text(RECIPE + BENCHMARK)
+    assert main(["apply", str(file), "--dry-run", "--backend", backend]) == 0
+    said = capsys.readouterr().out
+    assert "-m remuda job drive" in said[said.index("# apart.bench.0.1") :]
 
 
 def test_paths_start_where_the_command_was_typed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

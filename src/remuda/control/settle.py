@@ -59,6 +59,7 @@ def _essence(workload: Workload) -> Mapping[str, object]:
             data["endpoint"]["host"] = ""
     for group in data["groups"]:
         group["listen"] = None
+        group["resources"].pop("mem_field")  # earlier versions do not record it
         group["command"]["secret_env"] = sorted(group["command"]["secret_env"])
     return data
 

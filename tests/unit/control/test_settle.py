@@ -123,6 +123,7 @@ SECRET = Command(argv=("server",), secret_env={"KEY": Secret(file="/a")})
         ({"place": {"partition": "p"}}, False),
         ({"endpoint": Endpoint(port=1)}, False),
         ({"groups": (group().model_copy(update={"listen": Listen(port=9, fixed=True)}),)}, True),
+        ({"groups": (group().model_copy(update={"resources": Resources(mem_field="backend.mem")}),)}, True),
         ({"groups": (group(count=3),)}, False),
         ({"groups": (group().model_copy(update={"command": Command(argv=("other",))}),)}, False),
         ({"groups": (group().model_copy(update={"command": SECRET}),)}, False),

@@ -254,7 +254,7 @@ def remuda(home: Path, name: str) -> Iterator[Remuda]:
     try:
         yield command
     finally:
-        for words in (("logs", name), ("explain", name), ("down", name), ("host", "stop")):
+        for words in (("logs", name), ("events", name), ("down", name), ("host", "stop")):
             with suppress(subprocess.TimeoutExpired):
                 command.run(*words, timeout=20, check=False)
 

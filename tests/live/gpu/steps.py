@@ -48,7 +48,7 @@ class Settings:
     seconds: float = 60.0
     half: float = 3.0
     pairs: int = 20
-    block: float = 1.0
+    block: float = 0.8
     driver: str = ""
 
 

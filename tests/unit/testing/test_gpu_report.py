@@ -76,9 +76,9 @@ def test_a_number_that_is_not_to_be_had_is_not_judged() -> None:
     assert report.wrong_with_recording(left) == []
 
 
-@pytest.mark.parametrize(("low", "is_wrong"), [(-0.3, False), (1.9, False), (2.1, True)])
-def test_a_cost_is_too_high_where_all_of_its_interval_is(low: float, is_wrong: bool) -> None:
-    assert bool(report.wrong_with_cost({"low_%": low})) is is_wrong
+@pytest.mark.parametrize(("median", "is_wrong"), [(-0.3, False), (2.0, False), (2.1, True)])
+def test_a_cost_is_judged_by_its_median(median: float, is_wrong: bool) -> None:
+    assert bool(report.wrong_with_cost({"median_%": median, "low_%": -9.0, "high_%": 9.0})) is is_wrong
 
 
 def test_values_between_samples() -> None:

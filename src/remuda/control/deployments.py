@@ -9,15 +9,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from remuda.backends.container import in_registry
 from remuda.backends.local.devices import present_gpus
 from remuda.base.errors import InputError
 from remuda.base.ids import check_name, new_suffix, slug
-from remuda.base.paths import state_paths
+from remuda.base.paths import from_here, is_path, state_paths
 from remuda.base.private import make_private
 from remuda.control import deployed_records, planning, preflight, recipechecks, recipes, rundirs, swarms
 from remuda.control.follow import CONTROL_KEY, secret_folder
 from remuda.control.nodelist import settle
-from remuda.control.programs import PACKAGES, located
+from remuda.control.programs import PACKAGES, found, located
 from remuda.control.wiring import slurm_backend
 from remuda.plan.deployment import (
     BALANCER,
@@ -30,8 +31,10 @@ from remuda.plan.deployment import (
     plan_deployment,
 )
 from remuda.plan.deployment.bench import with_benchmark
+from remuda.plan.deployment.preflight import check_ports
 from remuda.plan.model import Endpoint, Secret
 from remuda.serving.router import RouterSettings, router_named
+from remuda.specs.document import fail
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -84,10 +87,10 @@ class PlannedDeployment:
         return str(view["labels"].get("directory", ""))
 
     def _check_interpreter(self, paths: StatePaths) -> None:
-        python = Path(self.spec.python or "")
-        is_seen = self.workload.backend == "local" or preflight.is_shared(python, paths.root)
-        if python.is_absolute() and is_seen and not python.exists():
-            raise InputError(f"there is no interpreter {str(python)!r}", where="python")
+        python, is_local = self.spec.python or sys.executable, self.workload.backend == "local"
+        is_seen = is_local or (is_path(python) and preflight.is_shared(Path(python), paths.root))
+        if is_seen and not found(python):
+            raise InputError(f"there is no interpreter {python!r}", where="python")
 
     def _check_programs(self) -> None:
         here = self.workload.groups if self.workload.backend == "local" else ()
@@ -132,6 +135,8 @@ def plan_recipe(recipe: Recipe, name: str = "") -> PlannedDeployment:
     Raises:
         InputError: it cannot be brought up; says where.
     """
+    if wrong := [recipechecks.located(recipe, one) for one in check_ports(recipe.loaded.spec)]:
+        raise fail(wrong)
     try:
         return _plan(recipe, name)
     except InputError as error:
@@ -140,12 +145,9 @@ def plan_recipe(recipe: Recipe, name: str = "") -> PlannedDeployment:
 
 def _located(recipe: Recipe, error: InputError) -> InputError:
     """The same error with the place of its field, or of what encloses it where it was said in one word."""
-    parts = error.where.split(".")
-    for end in range(len(parts), 0, -1):
-        if recipe.loaded.resolved.says(tuple(parts[:end])):
-            message = error.message.removeprefix(f"{error.where}: ")
-            return recipe.loaded.locate(InputError(message, hint=error.hint, where=".".join(parts[:end])))
-    return recipe.loaded.locate(error)
+    parts, resolved = tuple(error.where.split(".")) if error.where else (), recipe.loaded.resolved
+    said = next((parts[:end] for end in range(len(parts), 0, -1) if resolved.says(parts[:end])), ())
+    return InputError(error.message.removeprefix(f"{error.where}: "), hint=error.hint, where=resolved.key(said).where)
 
 
 def _plan(recipe: Recipe, name: str) -> PlannedDeployment:
@@ -157,11 +159,13 @@ def _plan(recipe: Recipe, name: str) -> PlannedDeployment:
     plan = plan_deployment(spec, _front(spec, keys), site, _balancer(spec, keys))
     workload = with_benchmark(plan.workload, spec, python=sys.executable, home=site.state, cwd=str(Path.cwd()))
     if workload.backend == "local":
-        workload = located(workload, spec.python or sys.executable)
-    found: dict[str, object] = {"gpus": list(gpus)} if gpus else {}
+        workload = located(workload, found(spec.python or "") or sys.executable)
+    here: dict[str, object] = {"gpus": list(gpus)} if gpus else {}
     if workload.backend == "slurm":
-        found = {"python": planning.python_for_nodes(paths.root)}
-    place = {**found, **workload.place, "env": planning.kept_environment(), "home": spec.home_directory or ""}
+        here = {"python": planning.python_for_nodes(paths.root)}
+        if any(in_registry(group.command.image) for group in workload.groups if group.command.image):
+            here |= recipechecks.container_program(paths.root)
+    place = {**here, **workload.place, "env": planning.kept_environment(), "home": spec.home_directory or ""}
     workload = workload.model_copy(update={"place": place})
     if workload.backend == "slurm":
         widest = max(group.resources.nodes for group in workload.groups)
@@ -177,11 +181,10 @@ def _plan(recipe: Recipe, name: str) -> PlannedDeployment:
 
 
 def _from_here(spec: DeploymentSpec) -> DeploymentSpec:
-    """Paths that start where the command was typed, absolute: workers start elsewhere. A model's name is no path."""
+    """Paths that start where the command was typed, absolute: workers start elsewhere."""
 
     def whole(text: str | None) -> str | None:
-        is_path = text is not None and (text.startswith(("./", "../", "~/")) or Path(text).exists())
-        return str(Path(text).expanduser().absolute()) if is_path and text else text
+        return from_here(text) if text else text
 
     roles = {
         name: role.model_copy(update={"container": whole(role.container)}) for name, role in spec.by_name().items()

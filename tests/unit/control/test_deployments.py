@@ -73,7 +73,7 @@ def test_commands_of_workers(tmp_path: Path) -> None:
         "--speedup-ratio", "10.0", "--block-size", "16",
     )  # fmt: skip
     assert decode.argv[-4:] == ("--speedup-ratio", "10.0", "--max-model-len", "100")
-    assert "--enforce-disagg" in frontend.argv
+    assert frontend.argv[3:] == ("--http-host", "__REMUDA_HOST__", "--http-port", "__REMUDA_PORT__"), "nothing was said"
     found = {command.env["DYN_FILE_KV"] for command in (prefill, decode, frontend)}
     assert len(found) == 1, "all of one deployment find each other"
     assert found != {plan(tmp_path).workload.groups[0].command.env["DYN_FILE_KV"]}, "and nobody of the one before"
@@ -90,10 +90,9 @@ def test_what_is_not_done_with_a_container_is_said(tmp_path: Path) -> None:
 
 def test_workers_that_do_both_are_not_apart(tmp_path: Path) -> None:
     text = RECIPE[: RECIPE.index("  prefill")] + "  agg: {workers: 2}\n"
-    worker, frontend, _ = plan(tmp_path, text).workload.groups
+    worker, _, _ = plan(tmp_path, text).workload.groups
     assert (worker.name, worker.role) == ("agg", Role.REPLICA)
     assert "--disaggregation-mode" not in worker.command.argv
-    assert "--enforce-disagg" not in frontend.command.argv
 
 
 @pytest.mark.parametrize(
@@ -166,7 +165,8 @@ def test_on_slurm_a_service_is_a_job_beside_the_workers(tmp_path: Path) -> None:
     spec = recipe.loaded.spec
     workload = plan_deployment(spec, None, Site("apart", "u1", "/run", "python")).workload
     etcd, nats = workload.group("etcd"), workload.group("nats")
-    assert (etcd.command.image, etcd.command.mounts) == ("/c.sqsh", ("/models/tiny", "/run"))
+    seen = ("/models/tiny", "/models/tiny:/model", "/run", "/run:/logs")
+    assert (etcd.command.image, etcd.command.mounts) == ("/c.sqsh", seen)
     assert (etcd.resources.time_limit_s, etcd.resources.gpus, nats.silence_s > 0) == (3600, 0, True)
     assert workload.group("prefill").after == ("etcd", "nats")
 
@@ -205,7 +205,7 @@ def test_a_dry_run_shows_the_task_of_a_benchmark(
 def test_paths_start_where_the_command_was_typed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "models").mkdir()
-    text = RECIPE.replace("path: /models/tiny", "path: models").replace("engine:", "python: ./bin/python\nengine:")
+    text = RECIPE.replace("path: /models/tiny", "path: ./models").replace("engine:", "python: ./bin/python\nengine:")
     argv = plan(tmp_path, text).workload.groups[0].command.argv
     assert (argv[0], argv[4]) == (f"{tmp_path}/bin/python", f"{tmp_path}/models")
     name = plan(tmp_path, RECIPE.replace("path: /models/tiny", "path: owner/tiny")).workload.groups[0].command.argv

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 _CPU_BLOCK: Final = 32
 _COUNT: Final = re.compile(r"[1-9][0-9]{0,8}")
+_NUMBER: Final = re.compile(r"[0-9]{1,9}")
 _SERVER: Final = {
     "sglang": ("sglang.launch_server", "--help"),
     "vllm": ("vllm.entrypoints.cli.main", "serve", "--help=all"),
@@ -91,6 +92,21 @@ def check_spec(spec: DeploymentSpec, heads: int = 0) -> list[Finding]:
     for name, role in spec.by_name().items():
         if role.workers:
             found += [*_parallel(spec, name, heads), *_block_on_cpu(spec, name)]
+    return found
+
+
+def check_ports(spec: DeploymentSpec) -> list[Finding]:
+    """Ports of a worker that are none, or that it would open twice."""
+    found = []
+    for name, role in spec.by_name().items():
+        ports = {("roles", name, "args", key): int(str(value)) for key, value in role.args.items()
+                 if dashed(key).endswith(("-port", "-ports")) and _NUMBER.fullmatch(str(value))}  # fmt: skip
+        for path, port in ports.items():
+            others = [at[-1] for at, number in ports.items() if number == port and dashed(at[-1]) != dashed(path[-1])]
+            if not 1 <= port <= 65535:
+                found.append(Finding(path, f"`{path[-1]}` is {port}: a port is 1 to 65535"))
+            elif others:
+                found.append(Finding(path, f"`{path[-1]}` is {port}, and so is `{others[0]}`: each needs its own"))
     return found
 
 

@@ -19,6 +19,7 @@ from remuda.control import deployed_records, planning, preflight, recipechecks, 
 from remuda.control.follow import CONTROL_KEY, secret_folder
 from remuda.control.nodelist import settle
 from remuda.control.programs import PACKAGES, found, located
+from remuda.control.recipechecks import PYXIS
 from remuda.control.wiring import slurm_backend
 from remuda.plan.deployment import (
     BALANCER,
@@ -163,8 +164,9 @@ def _plan(recipe: Recipe, name: str) -> PlannedDeployment:
     here: dict[str, object] = {"gpus": list(gpus)} if gpus else {}
     if workload.backend == "slurm":
         here = {"python": planning.python_for_nodes(paths.root)}
-        if any(in_registry(group.command.image) for group in workload.groups if group.command.image):
-            here |= recipechecks.container_program(paths.root)
+        images = [group.command.image for group in workload.groups if group.command.image]
+        if any(map(in_registry, images)) and (program := recipechecks.container_program(paths.root)) != PYXIS:
+            here["container"] = program
     place = {**here, **workload.place, "env": planning.kept_environment(), "home": spec.home_directory or ""}
     workload = workload.model_copy(update={"place": place})
     if workload.backend == "slurm":

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from remuda.specs.deployment import DeploymentSpec
     from remuda.specs.recipe.load import Recipe
 
+PYXIS: Final = "pyxis"
 _MODEL: Final = ("model", "path")
 _MOST_BYTES: Final = 4 * 1024 * 1024
 
@@ -115,7 +116,7 @@ def _images(spec: DeploymentSpec, root: Path) -> list[Finding]:
     for image, where in asked.items():
         file, elsewhere = Path(image).expanduser(), ""
         if in_registry(image):
-            sentence = "" if container_program(root)["container"] else (
+            sentence = "" if container_program(root) else (
                 f"the container {image!r} is in a registry, and nothing here gets it from there: srun has no "
                 "--container-image (Pyxis), and neither apptainer nor singularity is in the PATH"
             )  # fmt: skip
@@ -128,17 +129,14 @@ def _images(spec: DeploymentSpec, root: Path) -> list[Finding]:
     return found
 
 
-def container_program(root: Path) -> dict[str, str]:
-    """What starts images of a registry on the cluster, as a setting of its place; empty text where nothing does.
-
-    Pyxis also where Slurm cannot be asked.
-    """
+def container_program(root: Path) -> str:
+    """What starts images of a registry on the cluster, Pyxis also where Slurm cannot be asked; empty: nothing."""
     try:
         told = apart(slurm_backend(StatePaths(root)).client.commands.ask(("srun", "--help")))
     except RemudaError:
-        return {"container": "pyxis"}
+        return PYXIS
     others = (name for name in ("apptainer", "singularity") if shutil.which(name))
-    return {"container": "pyxis" if "--container-image" in told else next(others, "")}
+    return PYXIS if "--container-image" in told else next(others, "")
 
 
 def _mounted(spec: DeploymentSpec) -> list[Finding]:

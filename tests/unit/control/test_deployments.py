@@ -212,6 +212,47 @@ def test_paths_start_where_the_command_was_typed(tmp_path: Path, monkeypatch: py
     assert name[4] == "owner/tiny", "the name of a model is no path"
 
 
+def test_a_word_alone_is_a_name_whatever_lies_in_the_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "python3").write_text("#!/bin/sh\n")
+    (tmp_path / "python3").chmod(0o755)
+    (tmp_path / "etcd").write_text("")
+    (tmp_path / "tiny").mkdir()
+    text = RECIPE.replace("/models/tiny", "tiny").replace("engine:", "python: python3\nengine:")
+    groups = plan(tmp_path, text + "dynamo: {discovery: etcd}\n").workload.groups
+    assert groups[0].command.argv[:5] == ("python3", "-m", "dynamo.mocker", "--model-path", "tiny")
+    assert {group.name: group.command.argv[0] for group in groups}["etcd"] != str(tmp_path / "etcd")
+
+
+def test_it_is_said_that_nothing_is_installed(tmp_path: Path) -> None:
+    text = RECIPE.replace("name: tiny}", "name: tiny, container: 'lmsysorg/sglang:v1'}")
+    note = "dynamo.install: nothing is installed when workers start, and lmsysorg/sglang:v1 must have Dynamo"
+    assert note in plan(tmp_path, text, backend="slurm").notes
+    assert note not in plan(tmp_path, text + "dynamo: {install: false}\n", backend="slurm").notes
+    named = plan(tmp_path, text.replace("lmsysorg/sglang", "nvcr.io/nvidia/ai-dynamo/sglang"), backend="slurm").notes
+    assert not any("dynamo.install" in one for one in named)
+
+
+@pytest.mark.parametrize(
+    ("args", "sentence"),
+    [
+        ("{bootstrap-ports: 99999}", "r.yaml:6:32: `bootstrap-ports` is 99999: a port is 1 to 65535"),
+        ("{bootstrap-ports: 7200, nccl_port: 7200}",
+         ("r.yaml:6:32: `bootstrap-ports` is 7200, and so is `nccl_port`: each needs its own\n"
+         "FILE:6:55: `nccl_port` is 7200, and so is `bootstrap-ports`: each needs its own")),
+    ],
+)  # fmt: skip
+def test_ports_that_no_worker_can_have(tmp_path: Path, args: str, sentence: str) -> None:
+    with pytest.raises(InputError) as error:
+        plan(tmp_path, RECIPE.replace("args: {block-size: 16}", f"args: {args}", 1))
+    assert str(error.value) == f"{tmp_path}/{sentence}".replace("FILE", f"{tmp_path}/r.yaml")
+
+
+def test_a_port_of_a_service_that_is_none(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"r\.yaml:\d+.*mine is asked at its own port, not at '127\.0\.0\.1:99999'"):
+        plan(tmp_path, RECIPE + "services: [{name: mine, command: [x], readiness: {tcp: '127.0.0.1:99999'}}]\n")
+
+
 def test_a_directory_that_cannot_be_written_is_one_sentence(tmp_path: Path) -> None:
     (tmp_path / "full").write_text("a file, where a folder should be")
     planned = plan(tmp_path, RECIPE.replace("schema: 2", "kind: deployment") + f"home_directory: {tmp_path}/full\n")

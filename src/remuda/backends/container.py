@@ -114,8 +114,7 @@ def _enroot(group: Group, folder: Path) -> tuple[str, ...]:
     command, gpus = group.command, bool(group.resources.gpus)
     if not (command.image.startswith("/") and command.image.endswith(".sqsh")):
         raise InputError(f"enroot starts files, and {command.image!r} is none",
-                         hint=f"enroot import -o engine.sqsh docker://{enroot_name(command.image)}, "
-                              "and `image: /path/of/engine.sqsh`",
+                         hint=f"enroot import -o engine.sqsh docker://{enroot_name(command.image)}, and name that",
                          where="image")  # fmt: skip
     names = [*command.env, *command.secret_env, *_OURS, *([DEVICES] if gpus else [])]
     words = ["--rw", "--rc", str(folder / RC), "--env", f"NVIDIA_VISIBLE_DEVICES={'all' if gpus else 'void'}"]

@@ -18,8 +18,7 @@ from remuda.base.private import make_private
 from remuda.control import deployed_records, planning, preflight, recipechecks, recipes, rundirs, swarms
 from remuda.control.follow import CONTROL_KEY, secret_folder
 from remuda.control.nodelist import settle
-from remuda.control.programs import PACKAGES, found, located
-from remuda.control.recipechecks import PYXIS
+from remuda.control.programs import PACKAGES, located
 from remuda.control.wiring import slurm_backend
 from remuda.plan.deployment import (
     BALANCER,
@@ -90,7 +89,7 @@ class PlannedDeployment:
     def _check_interpreter(self, paths: StatePaths) -> None:
         python, is_local = self.spec.python or sys.executable, self.workload.backend == "local"
         is_seen = is_local or (is_path(python) and preflight.is_shared(Path(python), paths.root))
-        if is_seen and not found(python):
+        if is_seen and not shutil.which(python):
             raise InputError(f"there is no interpreter {python!r}", where="python")
 
     def _check_programs(self) -> None:
@@ -160,12 +159,12 @@ def _plan(recipe: Recipe, name: str) -> PlannedDeployment:
     plan = plan_deployment(spec, _front(spec, keys), site, _balancer(spec, keys))
     workload = with_benchmark(plan.workload, spec, python=sys.executable, home=site.state, cwd=str(Path.cwd()))
     if workload.backend == "local":
-        workload = located(workload, found(spec.python or "") or sys.executable)
+        workload = located(workload, shutil.which(spec.python or "") or sys.executable)
     here: dict[str, object] = {"gpus": list(gpus)} if gpus else {}
     if workload.backend == "slurm":
         here = {"python": planning.python_for_nodes(paths.root)}
         images = [group.command.image for group in workload.groups if group.command.image]
-        if any(map(in_registry, images)) and (program := recipechecks.container_program(paths.root)) != PYXIS:
+        if any(map(in_registry, images)) and (program := recipechecks.container_program(paths.root)) != "pyxis":
             here["container"] = program
     place = {**here, **workload.place, "env": planning.kept_environment(), "home": spec.home_directory or ""}
     workload = workload.model_copy(update={"place": place})

@@ -6,8 +6,6 @@ import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from remuda.base.paths import is_path
-
 if TYPE_CHECKING:
     from remuda.plan.model import Group, Workload
 
@@ -17,13 +15,6 @@ PACKAGES: Final = {
     "mooncake_master": "mooncake-transfer-engine-non-cuda",
 }
 """Of PyPI, by the program that each installs."""
-
-
-def found(program: str) -> str:
-    """Where a program is on this machine: at its path, or its name in the PATH; empty where it is not."""
-    if is_path(program):
-        return program if Path(program).is_file() else ""
-    return shutil.which(program) or ""
 
 
 def located(workload: Workload, python: str) -> Workload:

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from remuda.specs.deployment import DeploymentSpec
     from remuda.specs.recipe.load import Recipe
 
-PYXIS: Final = "pyxis"
 _MODEL: Final = ("model", "path")
 _MOST_BYTES: Final = 4 * 1024 * 1024
 
@@ -134,9 +133,9 @@ def container_program(root: Path) -> str:
     try:
         told = apart(slurm_backend(StatePaths(root)).client.commands.ask(("srun", "--help")))
     except RemudaError:
-        return PYXIS
+        return "pyxis"
     others = (name for name in ("apptainer", "singularity") if shutil.which(name))
-    return PYXIS if "--container-image" in told else next(others, "")
+    return "pyxis" if "--container-image" in told else next(others, "")
 
 
 def _mounted(spec: DeploymentSpec) -> list[Finding]:

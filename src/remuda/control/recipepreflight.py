@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
@@ -14,7 +15,6 @@ from remuda.base.units import show_counted
 from remuda.control import deployments, recipechecks, recipes
 from remuda.control.engine_check import help_text
 from remuda.control.preflight import apart
-from remuda.control.programs import found as located
 from remuda.control.wiring import slurm_backend
 from remuda.node.ports import is_free
 from remuda.plan.deployment.preflight import Finding, check_flags, gpus_of, help_argv
@@ -108,7 +108,7 @@ def _engines(spec: DeploymentSpec, paths: StatePaths) -> list[Finding]:
     """Flags that engines do not know, asked where the engine is at hand."""
     python = from_here(spec.python or sys.executable)
     is_local = spec.backend.type == "local"
-    if is_local and not located(python):
+    if is_local and not shutil.which(python):
         return [Finding(("python",), f"there is no interpreter {python!r}")]
     found: list[Finding] = []
     for name, role in spec.by_name().items():
@@ -121,7 +121,7 @@ def _engines(spec: DeploymentSpec, paths: StatePaths) -> list[Finding]:
             why = f"{engine} takes them from a file"
         elif image and not is_local:
             why = f"{engine} is in the container {image}"
-        elif not located(python):
+        elif not shutil.which(python):
             why = f"there is no interpreter {python!r} on this machine"
         else:
             why = f"{python} does not print those of {argv[2]}"

@@ -145,7 +145,7 @@ def test_services_come_first_and_workers_are_told_where_they_are(tmp_path: Path)
 def test_programs_of_services_are_beside_the_interpreter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path / "path"))
     text = f"{RECIPE}python: {tmp_path}/python\ndynamo: {{discovery: etcd}}\n".replace("/models/tiny", str(tmp_path))
-    (tmp_path / "python").touch()
+    (tmp_path / "python").touch(mode=0o755)
     (tmp_path / "config.json").write_text("{}")
     with pytest.raises(InputError, match="there is no program etcd on this machine") as error:
         plan(tmp_path, text).check(StatePaths(tmp_path))

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
 _CPU_BLOCK: Final = 32
 _COUNT: Final = re.compile(r"[1-9][0-9]{0,8}")
-_NUMBER: Final = re.compile(r"[0-9]{1,9}")
 _SERVER: Final = {
     "sglang": ("sglang.launch_server", "--help"),
     "vllm": ("vllm.entrypoints.cli.main", "serve", "--help=all"),
@@ -100,7 +99,7 @@ def check_ports(spec: DeploymentSpec) -> list[Finding]:
     found = []
     for name, role in spec.by_name().items():
         ports = {("roles", name, "args", key): int(str(value)) for key, value in role.args.items()
-                 if dashed(key).endswith(("-port", "-ports")) and _NUMBER.fullmatch(str(value))}  # fmt: skip
+                 if dashed(key).endswith(("-port", "-ports")) and re.fullmatch("[0-9]{1,9}", str(value))}  # fmt: skip
         for path, port in ports.items():
             others = [at[-1] for at, number in ports.items() if number == port and dashed(at[-1]) != dashed(path[-1])]
             if not 1 <= port <= 65535:

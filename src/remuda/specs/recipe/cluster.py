@@ -13,7 +13,6 @@ from remuda.base.settings import variable
 from remuda.base.text import did_you_mean
 from remuda.specs.document import Problem, fail
 from remuda.specs.load import read_document
-from remuda.specs.recipe.variants import lay
 from remuda.specs.resolve import Layer, Resolved, Source, document_layer
 
 if TYPE_CHECKING:
@@ -97,11 +96,8 @@ def find(start: FilePath, state: FilePath) -> tuple[FilePath | None, tuple[str, 
     """The cluster file: what SRTSLURM_CONFIG names, else in `start` or two folders above, else in the state directory.
 
     Args:
-        start: where the command was typed. Files there are passed over where somebody else may have written them.
+        start: where the command was typed. Files that somebody else may have written are passed over, with a sentence.
         state: the state directory.
-
-    Returns:
-        The file, and a sentence for each that was passed over.
     """
     named, _ = variable("SRTSLURM_CONFIG")
     if named:
@@ -140,15 +136,14 @@ def read(file: FilePath | None, notes: tuple[str, ...] = ()) -> Cluster:
     if file is None:
         return Cluster(notes=notes)
     document = read_document(file)
+    root, said = str(document.data.get("srtctl_root") or ""), document.data.get("default_mounts") or {}
+    configs = str(FilePath(root).expanduser().absolute() / "configs")
+    if root and isinstance(said, dict) and FilePath(configs).is_dir():
+        values = {**document.values, ("default_mounts", configs): document.values["srtctl_root",]}
+        data = {**document.data, "default_mounts": {configs: "/configs", **said}}
+        document = replace(document, data=data, values=values)
     found = of_document(document)
-    root, layer = str(document.data.get("srtctl_root") or ""), found.layer
-    configs = FilePath(root).expanduser().absolute() / "configs"
-    if root and configs.is_dir():
-        origin = Resolved(document.data, (document_layer(document, Source.DEFAULTS),)).origin(("srtctl_root",))
-        at = ("mounts", str(configs))
-        data = lay({"mounts": {str(configs): "/configs"}}, layer.data)
-        layer = replace(layer, data=data, values={at[:1]: origin, at: origin, **layer.values})
-    return replace(found, layer=layer, notes=(f"cluster file {file}", *notes, *found.notes))
+    return replace(found, notes=(f"cluster file {file}", *notes, *found.notes))
 
 
 def of_document(document: Document) -> Cluster:
@@ -188,8 +183,7 @@ class _Reading:
         elif key in ALIASES:
             self.alias(key, value)
         elif key in USED:
-            if key == "default_sbatch_directives":
-                self.refuse_places(key, value)
+            self.refuse_places(key, value)
             self.put(USED[key], (key,), value)
         elif key in IGNORED:
             if key != "cluster":
@@ -207,7 +201,7 @@ class _Reading:
 
     def refuse_places(self, at: str, value: Any) -> None:
         """Options that say where jobs read and write are the user's own; sbatch takes them shortened, too."""
-        for name in value if isinstance(value, dict) else ():
+        for name in value if at == "default_sbatch_directives" and isinstance(value, dict) else ():
             short = name.lstrip("-").replace("_", "-").lower()
             if short != "export" and any(option.startswith(short) for option in _PLACES):
                 origin = self.resolved.key((at, name))

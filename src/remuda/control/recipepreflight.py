@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from remuda.backends.local.devices import gpu_type, present_gpus
 from remuda.base.errors import BackendUnreachable, InputError
-from remuda.base.paths import state_paths
+from remuda.base.paths import from_here, state_paths
 from remuda.base.text import clean, did_you_mean
 from remuda.base.units import show_counted
 from remuda.control import deployments, recipechecks, recipes
@@ -23,6 +23,7 @@ from remuda.specs.deployment import SlurmDeployment
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+    from pathlib import Path
 
     from remuda.backends.base import Cluster, Node
     from remuda.base.paths import StatePaths
@@ -105,9 +106,9 @@ def _machine(spec: DeploymentSpec, paths: StatePaths) -> list[Finding]:
 
 def _engines(spec: DeploymentSpec, paths: StatePaths) -> list[Finding]:
     """Flags that engines do not know, asked where the engine is at hand."""
-    python = spec.python or sys.executable
+    python = from_here(spec.python or sys.executable)
     is_local = spec.backend.is_here
-    if is_local and not Path(python).is_file():
+    if is_local and not shutil.which(python):
         return [Finding(("python",), f"there is no interpreter {python!r}")]
     found: list[Finding] = []
     for name, role in spec.by_name().items():
@@ -120,7 +121,7 @@ def _engines(spec: DeploymentSpec, paths: StatePaths) -> list[Finding]:
             why = f"{engine} takes them from a file"
         elif image and not is_local:
             why = f"{engine} is in the container {image}"
-        elif not Path(python).is_file():
+        elif not shutil.which(python):
             why = f"there is no interpreter {python!r} on this machine"
         else:
             why = f"{python} does not print those of {argv[2]}"

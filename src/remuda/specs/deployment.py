@@ -280,6 +280,8 @@ class Frontend(Strict):
 class Dynamo(Strict):
     """Discovery, requests and events of Dynamo."""
 
+    install: bool = True
+    """false: it is said that images have Dynamo. Nothing is installed either way: true is a note where they may not."""
     version: Text | None = None
     """Of the package that the image must have."""
     discovery: Literal["file", "etcd"] | None = Field(

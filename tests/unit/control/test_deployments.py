@@ -74,7 +74,7 @@ def test_commands_of_workers(tmp_path: Path) -> None:
         "--speedup-ratio", "10.0", "--block-size", "16",
     )  # fmt: skip
     assert decode.argv[-4:] == ("--speedup-ratio", "10.0", "--max-model-len", "100")
-    assert "--enforce-disagg" in frontend.argv
+    assert frontend.argv[3:] == ("--http-host", "__REMUDA_HOST__", "--http-port", "__REMUDA_PORT__"), "nothing was said"
     found = {command.env["DYN_FILE_KV"] for command in (prefill, decode, frontend)}
     assert len(found) == 1, "all of one deployment find each other"
     assert found != {plan(tmp_path).workload.groups[0].command.env["DYN_FILE_KV"]}, "and nobody of the one before"
@@ -91,10 +91,9 @@ def test_what_is_not_done_with_a_container_is_said(tmp_path: Path) -> None:
 
 def test_workers_that_do_both_are_not_apart(tmp_path: Path) -> None:
     text = RECIPE[: RECIPE.index("  prefill")] + "  agg: {workers: 2}\n"
-    worker, frontend, _ = plan(tmp_path, text).workload.groups
+    worker, _, _ = plan(tmp_path, text).workload.groups
     assert (worker.name, worker.role) == ("agg", Role.REPLICA)
     assert "--disaggregation-mode" not in worker.command.argv
-    assert "--enforce-disagg" not in frontend.command.argv
 
 
 @pytest.mark.parametrize(
@@ -147,7 +146,7 @@ def test_services_come_first_and_workers_are_told_where_they_are(tmp_path: Path)
 def test_programs_of_services_are_beside_the_interpreter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path / "path"))
     text = f"{RECIPE}python: {tmp_path}/python\ndynamo: {{discovery: etcd}}\n".replace("/models/tiny", str(tmp_path))
-    (tmp_path / "python").touch()
+    (tmp_path / "python").touch(mode=0o755)
     (tmp_path / "config.json").write_text("{}")
     with pytest.raises(InputError, match="there is no program etcd on this machine") as error:
         plan(tmp_path, text).check(StatePaths(tmp_path))
@@ -167,7 +166,8 @@ def test_on_slurm_a_service_is_a_job_beside_the_workers(tmp_path: Path) -> None:
     spec = recipe.loaded.spec
     workload = plan_deployment(spec, None, Site("apart", "u1", "/run", "python")).workload
     etcd, nats = workload.group("etcd"), workload.group("nats")
-    assert (etcd.command.image, etcd.command.mounts) == ("/c.sqsh", ("/models/tiny", "/run"))
+    seen = ("/models/tiny", "/models/tiny:/model", "/run", "/run:/logs")
+    assert (etcd.command.image, etcd.command.mounts) == ("/c.sqsh", seen)
     assert (etcd.resources.time_limit_s, etcd.resources.gpus, nats.silence_s > 0) == (3600, 0, True)
     assert workload.group("prefill").after == ("etcd", "nats")
 
@@ -228,11 +228,52 @@ def test_a_dry_run_shows_the_task_of_a_benchmark(
 def test_paths_start_where_the_command_was_typed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "models").mkdir()
-    text = RECIPE.replace("path: /models/tiny", "path: models").replace("engine:", "python: ./bin/python\nengine:")
+    text = RECIPE.replace("path: /models/tiny", "path: ./models").replace("engine:", "python: ./bin/python\nengine:")
     argv = plan(tmp_path, text).workload.groups[0].command.argv
     assert (argv[0], argv[4]) == (f"{tmp_path}/bin/python", f"{tmp_path}/models")
     name = plan(tmp_path, RECIPE.replace("path: /models/tiny", "path: owner/tiny")).workload.groups[0].command.argv
     assert name[4] == "owner/tiny", "the name of a model is no path"
+
+
+def test_a_word_alone_is_a_name_whatever_lies_in_the_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "python3").write_text("#!/bin/sh\n")
+    (tmp_path / "python3").chmod(0o755)
+    (tmp_path / "etcd").write_text("")
+    (tmp_path / "tiny").mkdir()
+    text = RECIPE.replace("/models/tiny", "tiny").replace("engine:", "python: python3\nengine:")
+    groups = plan(tmp_path, text + "dynamo: {discovery: etcd}\n").workload.groups
+    assert groups[0].command.argv[:5] == ("python3", "-m", "dynamo.mocker", "--model-path", "tiny")
+    assert {group.name: group.command.argv[0] for group in groups}["etcd"] != str(tmp_path / "etcd")
+
+
+def test_it_is_said_that_nothing_is_installed(tmp_path: Path) -> None:
+    text = RECIPE.replace("name: tiny}", "name: tiny, container: 'lmsysorg/sglang:v1'}")
+    note = "dynamo.install: nothing is installed when workers start, and lmsysorg/sglang:v1 must have Dynamo"
+    assert note in plan(tmp_path, text, backend="slurm").notes
+    assert note not in plan(tmp_path, text + "dynamo: {install: false}\n", backend="slurm").notes
+    named = plan(tmp_path, text.replace("lmsysorg/sglang", "nvcr.io/nvidia/ai-dynamo/sglang"), backend="slurm").notes
+    assert not any("dynamo.install" in one for one in named)
+
+
+@pytest.mark.parametrize(
+    ("args", "sentence"),
+    [
+        ("{bootstrap-ports: 99999}", "r.yaml:6:32: `bootstrap-ports` is 99999: a port is 1 to 65535"),
+        ("{bootstrap-ports: 7200, nccl_port: 7200}",
+         ("r.yaml:6:32: `bootstrap-ports` is 7200, and so is `nccl_port`: each needs its own\n"
+         "FILE:6:55: `nccl_port` is 7200, and so is `bootstrap-ports`: each needs its own")),
+    ],
+)  # fmt: skip
+def test_ports_that_no_worker_can_have(tmp_path: Path, args: str, sentence: str) -> None:
+    with pytest.raises(InputError) as error:
+        plan(tmp_path, RECIPE.replace("args: {block-size: 16}", f"args: {args}", 1))
+    assert str(error.value) == f"{tmp_path}/{sentence}".replace("FILE", f"{tmp_path}/r.yaml")
+
+
+def test_a_port_of_a_service_that_is_none(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"r\.yaml:\d+.*mine is asked at its own port, not at '127\.0\.0\.1:99999'"):
+        plan(tmp_path, RECIPE + "services: [{name: mine, command: [x], readiness: {tcp: '127.0.0.1:99999'}}]\n")
 
 
 def test_a_directory_that_cannot_be_written_is_one_sentence(tmp_path: Path) -> None:

@@ -53,6 +53,8 @@ ROUTERS: Final = {"dynamo": "dynamo", "sglang-router": "smg", "smg": "smg", "vll
 """Frontend -> the router that is started: sglang-router is an earlier name of smg."""
 PORT: Final = 8000
 GRACE_S: Final = 20.0
+SRTCTL_FOLDERS: Final = {"/model": "", "/logs": "", "/configs": ", or say `srtctl_root` in the cluster file"}
+"""Folders that recipes of srtctl know in containers -> what else gives one."""
 _OPTION: Final = re.compile(r"-{0,2}[A-Za-z][A-Za-z0-9_-]*")
 
 
@@ -284,15 +286,22 @@ def _inside(
     """The command in its image, with the folders that it sees there."""
     if not image:
         return command
-    paths = [path for path in (spec.model.path, site.run_dir) if path.startswith("/")]
-    mounts = [f"{outside}:{inside}" for outside, inside in spec.mounts.items()]
     backend = spec.backend
     steps = _options(backend.srun_options if isinstance(backend, SlurmDeployment) else {}, "backend.srun_options")
     steps += _options(role.srun_options if role else {}, "roles")
     return command.model_copy(update={
-        "image": image, "mounts": tuple(dict.fromkeys([*paths, *mounts])), "step_args": steps,
+        "image": image, "mounts": tuple(mounts_of(spec, site.run_dir).values()), "step_args": steps,
         "needs": {image: "image"} if image.startswith("/") else {},
     })  # fmt: skip
+
+
+def mounts_of(spec: DeploymentSpec, run_dir: str) -> dict[str, str]:
+    """Folders that containers see: path inside -> mount. Model and logs are also where srtctl's recipes know them."""
+    own, model = {run_dir: run_dir, "/logs": f"{run_dir}:/logs"}, spec.model.path
+    if model.startswith("/"):
+        own = {model: model, "/model": f"{model}:/model", **own}
+    said = {inside.partition(":")[0].rstrip("/"): f"{outside}:{inside}" for outside, inside in spec.mounts.items()}
+    return {**own, **said}
 
 
 def _options(said: Mapping[str, Any], where: str, quoted: Callable[[str], str] = str) -> tuple[str, ...]:
@@ -350,6 +359,10 @@ def _notes(spec: DeploymentSpec, shapes: Mapping[str, Shape]) -> tuple[str, ...]
     if spec.frontend.host not in ("127.0.0.1", "localhost", "::1"):
         notes.append(f"frontend.host is {spec.frontend.host}: whoever reaches this machine can ask it, without a key")
     if isinstance(spec.backend, SlurmDeployment):
+        theirs = dict.fromkeys(image_of(spec, name) for name in spec.by_name())
+        if spec.frontend.type == "dynamo" and spec.dynamo.install:
+            notes += [f"dynamo.install: nothing is installed when workers start, and {image} must have Dynamo"
+                      for image in theirs if image and "dynamo" not in image.lower()]  # fmt: skip
         if any(role.nodes == "colocate" for role in spec.by_name().values()):
             notes.append("roles.decode.nodes: each worker is a job of its own, and Slurm chooses its nodes")
         if any(isinstance(spec.engine_of(name), MockerEngine) for name in spec.by_name()):

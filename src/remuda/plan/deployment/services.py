@@ -231,7 +231,7 @@ def _readiness(spec: DeploymentSpec, service: Service) -> tuple[int, str | None]
         return ready.port, own or ""
     if ready.tcp is not None:
         host, _, port = ready.tcp.rpartition(":")
-        if host not in _OWN or not re.fullmatch(r"[0-9]{1,5}|\{port\}", port):
+        if host not in _OWN or not re.fullmatch(r"[0-9]{1,5}|\{port\}", port) or (port.isdigit() and int(port) > 65535):
             sentence = f"{service.name} is asked at its own port, not at {ready.tcp!r}"
             raise _wrong(spec, service.name, "readiness", sentence, "e.g. 127.0.0.1:8700, or {host}:{port}")
         return (0 if port == "{port}" else int(port)), own or ""

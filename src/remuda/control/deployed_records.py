@@ -72,12 +72,14 @@ def write(planned: PlannedDeployment, tasks: Sequence[Rendered], folder: Path) -
 
 
 def _write(planned: PlannedDeployment, tasks: Sequence[Rendered], folder: Path) -> None:
-    make_private(folder.parent)
+    make_private(folder.parent, below=folder.parents[1])
     folder.mkdir(mode=0o700)
+    (folder / "tasks").mkdir(mode=0o700)
     spec = _document(planned)
     file, _ = split_target(planned.recipe.loaded.file)
     if file.is_file():
         shutil.copyfile(file, folder / RECIPE)
+        (folder / RECIPE).chmod(0o600)
     shown = planned.recipe.loaded.show(derived=planned.recipe.derived)
     write_atomic(folder / RESOLVED, yaml.safe_dump(spec, sort_keys=False, allow_unicode=True), mode=0o600, sync=False)
     origins = "".join(f"{item.path}: {item.value!r}  # {item.origin}\n" for item in shown)
@@ -86,7 +88,7 @@ def _write(planned: PlannedDeployment, tasks: Sequence[Rendered], folder: Path) 
     write_atomic(folder / FACTS, json.dumps(_facts(planned), indent=1) + "\n", mode=0o600, sync=False)
     for item in tasks:
         place = folder / "tasks" / item.token
-        place.mkdir(parents=True, mode=0o700)
+        place.mkdir(mode=0o700)
         for path, text in item.files.items():
             write_atomic(place / Path(path).name, text, mode=0o600, sync=False)
     (folder / "run").symlink_to(planned.workload.run_dir)

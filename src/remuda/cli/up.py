@@ -134,7 +134,7 @@ def show_dry_run(planned: Any, *, as_json: bool, asked: Iterable[str] = ()) -> N
         echo(f"# {item.token}")
         is_here = True
         for path, text in item.files.items():
-            if text.startswith("{"):
+            if Path(path).name == "child.json":
                 echo(swarms.described(text, dict.fromkeys([*planned.spec.env, *asked])), exact=True)
                 continue
             is_here = False

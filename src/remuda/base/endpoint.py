@@ -114,4 +114,4 @@ def pick_model(models: list[str], endpoint: str) -> str:
         return models[0]
     if not models:
         raise InputError(f"{endpoint} does not say which model it serves", hint="name it with --model")
-    raise InputError(f"{endpoint} serves several models: {', '.join(models)}", hint="choose one with --model")
+    raise InputError(f"{endpoint} serves several models: {', '.join(models[:20])}", hint="choose one with --model")

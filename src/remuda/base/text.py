@@ -47,6 +47,11 @@ def short(text: str, length: int = 80) -> str:
     return line if len(line) <= length and len(text) <= 4 * length else f"{line[: length - 1]}…"
 
 
+def plain_cell(value: object) -> object:
+    """A cell of CSV that no spreadsheet takes for a formula: text that begins like one gets an apostrophe before it."""
+    return f"'{value}" if isinstance(value, str) and value[:1] in set("=+-@\t\r") else value
+
+
 def clean_json(document: str) -> str:
     """The same for JSON: what it says does not change, as its own escapes say it."""
     return _UNSEEN.sub(_escaped, document)

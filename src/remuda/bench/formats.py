@@ -14,6 +14,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from remuda.base.errors import InputError
+from remuda.base.text import plain_cell
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -190,7 +191,7 @@ def _csv(points: Sequence[Point]) -> str:
     text = io.StringIO()
     writer = csv.DictWriter(text, columns, restval="", lineterminator="\n")
     writer.writeheader()
-    writer.writerows(rows)
+    writer.writerows({name: plain_cell(value) for name, value in row.items()} for row in rows)
     return text.getvalue()
 
 

@@ -17,8 +17,11 @@ import httptools
 from remuda.wire import peer
 
 _CONNECT_S: Final = 10.0
-#: An answer that is longer is none; what came is dropped.
-_LARGEST: Final = 64 << 20
+#: Bytes of an answer, framing included, and more for each token asked for: with log probabilities one has 3 KB.
+SMALL: Final = 1 << 20
+_A_TOKEN: Final = 16 << 10
+#: Pieces of an answer, and more for each token. Servers send one a token, and a proxy may split it.
+_PIECES, _PIECES_A_TOKEN = 1024, 8
 #: Reads of an answer in chunks that are parsed together: one by one, each would begin with cold caches.
 _TOGETHER: Final = 16
 #: What the end of an answer in chunks ends with, and a piece of a stream of events seldom does.
@@ -116,7 +119,7 @@ class Line(asyncio.Protocol):
         self._answer: Answer | None = None
         self._done: asyncio.Future[Answer] | None = None
         self._now = 0
-        self._size = 0
+        self._size = self._largest = self._pieces = 0
         self._hints = 0
         self._coding = b""
         self._is_chunked = self._is_bounded = self._is_heard = False
@@ -144,12 +147,16 @@ class Line(asyncio.Protocol):
             raise OSError(words)
         return line
 
-    def start(self, request: bytes, timeout_s: float) -> asyncio.Future[Answer]:
-        """Send a whole request; the future holds the answer when it is whole, or why it is not. It never raises."""
+    def start(self, request: bytes, timeout_s: float, tokens: int = 0, largest: int = SMALL) -> asyncio.Future[Answer]:
+        """Send a whole request; the future holds the answer when it is whole, or why it is not. It never raises.
+
+        Nothing is kept of an answer beyond `largest` bytes and what `tokens` that were asked for take.
+        """
         loop = asyncio.get_running_loop()
         answer = self._answer = Answer()
         done = self._done = loop.create_future()
         self._size = self._hints = 0
+        self._largest, self._pieces = largest + tokens * _A_TOKEN, _PIECES + tokens * _PIECES_A_TOKEN
         self._coding, self._is_chunked, self._is_bounded, self._is_heard = b"", False, False, False
         self._timer = loop.call_later(timeout_s, self._expire, f"no whole answer within {timeout_s:g} s")
         answer.sent = monotonic_ns()
@@ -176,7 +183,10 @@ class Line(asyncio.Protocol):
         """A read: stamped now. Where it cannot be the end of an answer it is parsed later, together with others."""
         self._unparsed.append((monotonic_ns(), data))
         self._is_heard = True
-        if not self._is_chunked or len(data) < 4 or data.endswith(_BLANK) or len(self._unparsed) >= _TOGETHER:
+        self._size += len(data)
+        if self._size > self._largest:
+            self._refuse(f"the answer is longer than {self._largest >> 10:,} KB")
+        elif not self._is_chunked or len(data) < 4 or data.endswith(_BLANK) or len(self._unparsed) >= _TOGETHER:
             self._parse()
 
     def _parse(self) -> None:
@@ -233,9 +243,8 @@ class Line(asyncio.Protocol):
             return
         answer.stamps.append(self._now)
         answer.pieces.append(data)
-        self._size += len(data)
-        if self._size > _LARGEST:
-            self._fail(f"the answer is longer than {_LARGEST >> 20} MiB")
+        if len(answer.pieces) > self._pieces:
+            self._refuse(f"the answer comes in more than {self._pieces:,} pieces")
 
     def on_message_complete(self) -> None:
         """The answer is whole."""
@@ -257,6 +266,12 @@ class Line(asyncio.Protocol):
 
     def _expire(self, words: str) -> None:
         self._parse()
+        self._fail(words)
+
+    def _refuse(self, words: str) -> None:
+        self._unparsed = []
+        if self._answer is not None:
+            self._answer.pieces, self._answer.stamps = [], []
         self._fail(words)
 
     def _fail(self, words: str) -> None:

@@ -8,7 +8,7 @@ import secrets
 import ssl
 from dataclasses import dataclass, replace
 from time import monotonic_ns
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import orjson
 
@@ -16,18 +16,23 @@ from remuda.base.endpoint import pick_model, redirected, refused
 from remuda.base.errors import InputError, Rejected, Unavailable
 from remuda.bench import asking, tokenizer
 from remuda.bench.counters import Counters, read_counters
-from remuda.bench.line import Line, words_of
+from remuda.bench.line import SMALL, Line, words_of
 from remuda.bench.load import Cache
 from remuda.bench.prompts import Fit, Prompts
 from remuda.bench.reading import Row, hide, read
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Awaitable, Sequence
 
     from remuda.bench.line import Answer, Place
     from remuda.bench.load import Load
 
+T = TypeVar("T")
 _ASK_S: Final = 10.0
+#: All questions before a load or after it together, of which one may take as long as a request of the load.
+_ALL_S: Final = 120.0
+#: Bytes of `/metrics`, of which engines have 1 MB; models of a list; letters of what a server says of itself.
+_METRICS, _MODELS, _LETTERS = 8 << 20, 1000, 300
 #: How long an endpoint that does not listen is waited for.
 _WAIT_S: Final = 3.0
 #: Words of the two prompts that the length of a word is measured with.
@@ -68,15 +73,15 @@ class Fitted:
     out: int
 
 
-async def fetch(place: Place, path: str) -> Answer:
-    """GET, once.
+async def fetch(place: Place, path: str, largest: int = SMALL) -> Answer:
+    """GET, once, of at most so many bytes.
 
     Raises:
         OSError: nobody listens.
     """
     line = await Line.connect(place)
     try:
-        return await line.start(place.request(path), _ASK_S)
+        return await line.start(place.request(path), _ASK_S, largest=largest)
     finally:
         line.close()
 
@@ -85,9 +90,21 @@ async def look(place: Place, engines: Sequence[Place] = ()) -> Seen:
     """What the endpoint says now. `engines` are asked for counters in its stead where they are known.
 
     Raises:
-        Unavailable: nobody answers.
+        Unavailable: nobody answers, or not in time.
         Rejected: the key is refused, or it points elsewhere.
     """
+    return await _in_time(_look(place, engines), place, 0.0)
+
+
+async def _in_time(asking: Awaitable[T], place: Place, request_s: float) -> T:
+    try:
+        return await asyncio.wait_for(asking, request_s + _ALL_S)
+    except TimeoutError:
+        words = f"endpoint {place.base} did not answer all that is asked beside a load in {request_s + _ALL_S:g} s"
+        raise Unavailable(words, hint="see the server's log") from None
+
+
+async def _look(place: Place, engines: Sequence[Place]) -> Seen:
     answer = await _patient(place, "/v1/models")
     if answer.status in {401, 403}:
         raise refused(place.base, answer.status)
@@ -101,8 +118,10 @@ async def look(place: Place, engines: Sequence[Place] = ()) -> Seen:
             models = tuple(hide(str(item["id"]), place.key) for item in listed)
             words = sorted({hide(str(item.get("owned_by", "")), place.key) for item in listed})
     version = await _version(place)
-    texts = [await _text(one, "/metrics") for one in engines or [place]]
-    return Seen(models, " ".join([*words, version]).strip(), read_counters(texts) if all(texts) else None)
+    texts = [await _text(one, "/metrics", _METRICS) for one in engines or [place]]
+    models = models and tuple(name[:_LETTERS] for name in models[:_MODELS])
+    said = " ".join([*words, version]).strip()[:_LETTERS]
+    return Seen(models, said, read_counters(texts) if all(texts) else None)
 
 
 async def _patient(place: Place, path: str) -> Answer:
@@ -126,9 +145,9 @@ async def _patient(place: Place, path: str) -> Answer:
         await asyncio.sleep(0.25)
 
 
-async def _text(place: Place, path: str) -> str:
+async def _text(place: Place, path: str, largest: int = SMALL) -> str:
     try:
-        answer = await fetch(place, path)
+        answer = await fetch(place, path, largest)
     except OSError:
         return ""
     return b"".join(answer.pieces).decode(errors="replace") if answer.status == 200 and not answer.error else ""
@@ -165,8 +184,12 @@ async def fit(place: Place, load: Load, model: str, engines: Sequence[Place] = (
     Raises:
         InputError: the chat template alone is longer than the input of this load.
         Rejected: the endpoint refuses the requests of this load.
-        Unavailable: it does not answer.
+        Unavailable: it does not answer, or not in time.
     """
+    return await _in_time(_fit(place, load, model, engines), place, load.timeout_s)
+
+
+async def _fit(place: Place, load: Load, model: str, engines: Sequence[Place]) -> Fitted:
     probe = _Probe(place, load, model)
     forced = await probe.is_forced()
     for exact in await tokenizer.candidates(engines[0] if engines else place, load.api, model):
@@ -273,7 +296,8 @@ class _Probe:
         except OSError as error:
             raise Unavailable(f"endpoint {self._place.base} does not answer: {words_of(error)}") from error
         try:
-            answer = await line.start(self._place.request(asking.PATHS[self._load.api], body), self._load.timeout_s)
+            request = self._place.request(asking.PATHS[self._load.api], body)
+            answer = await line.start(request, self._load.timeout_s, osl)
         finally:
             line.close()
         row = Row(-1)

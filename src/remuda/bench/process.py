@@ -35,6 +35,8 @@ from remuda.bench.trace import Trace
 _TICK_S: Final = 0.01
 #: Between two frames.
 _TELL_S: Final = 0.25
+#: Letters of the one answer that is kept.
+_MOST_TEXT: Final = 1 << 16
 #: Connections opened before the start of an open loop without a bound.
 _OPENED: Final = 32
 
@@ -100,14 +102,14 @@ class Process:
 
     async def _exchange(self, request: bytes, row: Row) -> Answer:
         line, is_kept = await self._line()
-        answer = await line.start(request, self.load.timeout_s)
+        answer = await line.start(request, self.load.timeout_s, row.asked_out)
         if is_kept and answer.is_unheard:
             # A server may close a connection that it keeps, also in the moment when this was sent on it.
             # Time runs from the first try.
             self._resent += 1
             row.sched = row.sched or answer.sent
             line, _ = await self._line(fresh=True)
-            answer = await line.start(request, self.load.timeout_s)
+            answer = await line.start(request, self.load.timeout_s, row.asked_out)
         if line.is_open:
             self._idle.append(line)
         return answer
@@ -133,6 +135,7 @@ class Process:
     def _read(self, answer: Answer, row: Row) -> None:
         keep = not self._kept and not answer.error and answer.status == 200 and row.index >= 0
         read(answer, row, stream=self.load.stream, keep_text=keep, key=self._place.key)
+        row.text = row.text[:_MOST_TEXT]
         self._kept = self._kept or (keep and row.is_ok)
         self._rows.append(row)
 
@@ -146,8 +149,10 @@ class Process:
                 self._idle.append(await Line.connect(self._place))
         todo = list(range(self.number, self.load.warmups, self.count))
 
+        until = monotonic_ns() + int(self.load.timeout_s * 1e9)  # Of one request: no load waits for all of them.
+
         async def warm() -> None:
-            while todo:
+            while todo and monotonic_ns() < until:
                 await self._send(*self._request(-1 - todo.pop()))
 
         await asyncio.gather(*(warm() for _ in range(self._slots or 8)))

@@ -8,12 +8,14 @@ import itertools
 import os
 import secrets
 import shutil
+import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 import orjson
 
 from remuda.base.errors import InputError, NotFound, Unwritable
+from remuda.base.private import make_private
 from remuda.bench.point import Point
 
 if TYPE_CHECKING:
@@ -29,6 +31,8 @@ REQUESTS: Final = "requests.parquet"
 #: Digits of the id in a directory's name.
 _DIGITS: Final = 16
 _UNFINISHED: Final = ".part-"
+#: So old is no directory that a writer is still at: one takes seconds.
+_LEFT_S: Final = 3600.0
 #: An empty file for each time that a load was begun: to know it no point has to be read.
 _BEGUN: Final = ".begun"
 
@@ -37,7 +41,7 @@ class Store:
     """All points under one directory. Two benchmarks may write to it at the same time.
 
     Args:
-        root: made when the first point is written.
+        root: made when the first point is written, in a state directory that is made with it.
     """
 
     def __init__(self, root: Path) -> None:
@@ -72,8 +76,7 @@ class Store:
         """
         name = hashlib.sha256(f"{load} {endpoint}".encode()).hexdigest()[:_DIGITS]
         try:
-            folder = self.root / _BEGUN
-            folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            folder = make_private(self.root / _BEGUN, below=self.root.parent)
             for count in itertools.count(len(list(folder.glob(f"{name}-*")))):
                 with contextlib.suppress(FileExistsError):  # Another benchmark of the same has just begun.
                     (folder / f"{name}-{count}").touch(mode=0o600, exist_ok=False)
@@ -120,14 +123,15 @@ class Store:
         """
         part = self.root / f"{_UNFINISHED}{secrets.token_hex(6)}"
         try:
-            self.root.mkdir(parents=True, exist_ok=True, mode=0o700)
+            make_private(self.root, below=self.root.parent)
+            self._sweep()
             part.mkdir(mode=0o700)
             _write_rows(part / REQUESTS, rows)
             repeat = 1
             while True:
                 whole = replace(point, repeat=repeat)
                 data = orjson.dumps(whole.to_json(), option=orjson.OPT_INDENT_2)
-                with (part / POINT).open("wb") as file:
+                with os.fdopen(os.open(part / POINT, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
                     file.write(data)
                     file.flush()
                     os.fsync(file.fileno())
@@ -145,6 +149,13 @@ class Store:
             ) from error
         finally:
             shutil.rmtree(part, ignore_errors=True)
+
+    def _sweep(self) -> None:
+        """Remove what writers left that were killed; others may be writing now."""
+        for left in self.root.glob(f"{_UNFINISHED}*"):
+            with contextlib.suppress(OSError):
+                if left.stat().st_mtime < time.time() - _LEFT_S:
+                    shutil.rmtree(left)
 
 
 def named(points: Sequence[Point], name: str) -> list[Point]:
@@ -169,7 +180,10 @@ def named(points: Sequence[Point], name: str) -> list[Point]:
 def _write_rows(path: Path, rows: Sequence[Row]) -> None:
     import pyarrow.parquet as pq
 
-    pq.write_table(table_of(rows), path, compression="zstd")
+    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+        pq.write_table(table_of(rows), file, compression="zstd")
+        file.flush()
+        os.fsync(file.fileno())
 
 
 def table_of(rows: Sequence[Row]) -> pa.Table:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 import orjson
 
 from remuda.base.errors import InputError
+from remuda.base.files import read_whole
 from remuda.base.ids import api_path
 from remuda.base.paths import state_paths
 from remuda.base.secrets import SecretRef
@@ -42,6 +43,8 @@ if TYPE_CHECKING:
 OUR_PRICES: Final = Path(cost.__file__).with_name("prices.yaml")
 
 
+#: Of a trace, and of what else is named by a flag: a million requests have 80 MB.
+_MOST_BYTES: Final = 256 << 20
 #: How long counters of a router are waited for.
 _COUNT_S: Final = 15.0
 #: What a point says of the job that measured it.
@@ -221,7 +224,7 @@ def unpriced(spec: BenchmarkSpec) -> str:
 
 def _read(file: str, flag: str) -> str:
     try:
-        return Path(file).expanduser().read_text()
+        return read_whole(Path(file).expanduser(), _MOST_BYTES).decode()
     except (OSError, UnicodeDecodeError) as error:
         said = (getattr(error, "strerror", "") or "it is no text").lower()
         raise InputError(f"{file} cannot be read: {said}", where=flag) from error

@@ -115,7 +115,7 @@ def tokens_of(answer: Any) -> int:
         return 0
     usage = answer.get("usage")
     counted = usage.get("completion_tokens") if isinstance(usage, dict) else None
-    if isinstance(counted, int):
+    if isinstance(counted, int) and not isinstance(counted, bool):
         return counted
     choices = answer.get("choices")
     texts = [

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import sys
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
@@ -16,7 +18,9 @@ from remuda.control import deployments, recipechecks, recipes
 from remuda.control.preflight import apart
 from remuda.control.wiring import slurm_backend
 from remuda.look.engines import help_text
+from remuda.node.fatal import is_slow
 from remuda.node.ports import is_free
+from remuda.node.scan import BURST_S
 from remuda.plan.deployment.preflight import Finding, check_flags, gpus_of, help_argv
 from remuda.plan.gpus import is_kind
 from remuda.specs.deployment import SlurmDeployment
@@ -92,7 +96,7 @@ def _refused(recipe: Recipe) -> list[str]:
 
 
 def _machine(spec: DeploymentSpec, paths: StatePaths) -> list[Finding]:
-    found = _engines(spec, paths)
+    found = [*_engines(spec, paths), *_patterns(spec)]
     if isinstance(spec.backend, SlurmDeployment):
         try:
             return found + on_cluster(spec, apart(slurm_backend(paths).cluster()))
@@ -129,6 +133,14 @@ def _engines(spec: DeploymentSpec, paths: StatePaths) -> list[Finding]:
         unchecked = Finding(("roles", name), f"flags of {name} are not checked: {why}", fails=False)
         found += findings if findings is not None else [unchecked]
     return found
+
+
+def _patterns(spec: DeploymentSpec) -> Iterator[Finding]:
+    for pattern in spec.health_check.extra_fatal_log_patterns:
+        with suppress(re.error):  # The plan says so.
+            if is_slow(pattern):
+                words = f"{pattern!r} goes back and forth: a search took {BURST_S:g} s of CPU time; workers give it up"
+                yield Finding(("health_check", "extra_fatal_log_patterns"), words, fails=False)
 
 
 def on_machine(spec: DeploymentSpec, needs: int, present: int, kind: str) -> list[Finding]:

@@ -15,7 +15,7 @@ from remuda.gang import environment, history, joining, machine
 from remuda.gang.bucket import Bucket, Counts, open_store
 from remuda.gang.errors import Damaged, RankMissing
 from remuda.gang.keys import check_run_id
-from remuda.gang.layout import Layout, of_vector, refuse_non_finite
+from remuda.gang.layout import Layout, of_vector, refuse_non_finite, refuse_overflow
 from remuda.gang.round import Round
 from remuda.gang.run import Run
 
@@ -218,7 +218,7 @@ class ObjectStoreAllReduce:
 
         Raises:
             RankMissing: copies did not come within `timeout`.
-            InputError: a value is NaN or infinite, or the vector is none.
+            InputError: a value is NaN, infinite or so large that the sum overflows; the vector or the weight is none.
             AnotherRun: another run has this name, or another process this rank.
             Unavailable: the store does not answer.
 
@@ -262,6 +262,7 @@ class ObjectStoreAllReduce:
             The mean of the last round, (elements,) float32.
         """
         run = self._opened()
+        refuse_overflow(np.empty(0, np.float32) if vector is None else vector, self.weight, run.world_size)
         pending = self._pending(run, vector)
         while True:
             one = self._next(run, pending)
@@ -350,7 +351,7 @@ class ObjectStoreAllReduce:
         """The round was cleared away while this rank slept; its COMMIT says whether what was given is in the sum."""
         if not one.contributed:
             return
-        given = run.bucket.find(run.in_round(one.number, "c", self.rank))
+        given = run.bucket.find(run.in_round(one.number, "c", self.rank), run.contribution_bytes)
         commit = run.document(run.in_round(one.number, "COMMIT"))
         is_summed = given is None if commit is None else self.rank in commit["ranks"]
         is_taken = one.manifest is not None and self.rank in one.manifest

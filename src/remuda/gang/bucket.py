@@ -17,7 +17,7 @@ from urllib.parse import unquote, urlsplit
 import numpy as np
 
 from remuda.base.errors import InputError, NotFound, Rejected, Unavailable
-from remuda.gang.errors import Damaged
+from remuda.gang.errors import Damaged, Oversized
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -34,6 +34,8 @@ LARGEST_PUT: Final = 5 << 30
 LEAST_PART: Final = 5 << 20
 """What S3 takes as a part that is not the last one."""
 MOST_PARTS: Final = 10_000
+MOST_DOCUMENT: Final = 4 << 20
+"""Bytes: a manifest of 65,536 ranks has 0.4 MB."""
 _SCHEMES: Final = ("file", "s3", "s3a", "gs", "az", "azure", "abfs", "abfss", "memory")
 _REQUEST_TIMEOUT: Final = "600s"
 _MEMORIES: dict[str, Any] = {}
@@ -47,7 +49,7 @@ class Raw(Protocol):
         ...
 
     def get(self, path: str) -> Any:
-        """Something whose `bytes()` are the object's."""
+        """Something whose `bytes()` are the object's, and whose `meta` has its `size`."""
         ...
 
     def get_range(self, path: str, *, start: int, end: int) -> Any:
@@ -141,17 +143,23 @@ class Bucket:
         """Put an object that is not there yet; whether these bytes are what lies there now.
 
         False says that somebody else was first: their object stays. An answer that was lost looks the same, so
-        what lies there is compared.
+        what lies there is compared. Where nothing does (409: of two that wrote at once none was taken), once more.
         """
         if len(data) > LARGEST_PUT:
             raise InputError(
                 f"{key} would have {len(data):,} bytes, and a store takes {LARGEST_PUT:,} at once",
                 hint="use codec='int8', or average the model in parts",
             )
-        if self._put(key, data, "create"):
-            return True
-        lying = self.find(key)
-        return lying is not None and len(lying) == len(data) and bool(np.array_equal(lying, _octets(data)))
+        for attempt in range(TRIES):
+            if self._put(key, data, "create"):
+                return True
+            try:
+                if (lying := self.find(key, len(data))) is not None:
+                    return bool(np.array_equal(lying, _octets(data)))
+            except Oversized:
+                return False
+            self._pause(attempt)
+        raise Unavailable(f"the store refuses to put {key} as if it were there, and it is not")
 
     def replace(self, key: str, data: Octets | bytes) -> None:
         """Put an object, whatever lay there."""
@@ -187,12 +195,19 @@ class Bucket:
         finally:
             self._remove(aside)
 
-    def find(self, key: str) -> Octets | None:
-        """A whole object, None when it is not there."""
+    def find(self, key: str, most: int = MOST_DOCUMENT) -> Octets | None:
+        """A whole object, None when it is not there.
+
+        Raises:
+            Oversized: it has more than `most` bytes.
+        """
 
         def get() -> Octets:
             self.counts.gets += 1
-            return np.frombuffer(self.raw.get(key).bytes(), np.uint8)
+            found = self.raw.get(key)
+            if (size := found.meta["size"]) > most:
+                raise Oversized(f"{key} has {size:,} bytes, and no worker writes more than {most:,} there")
+            return np.frombuffer(found.bytes(), np.uint8)
 
         try:
             found = self._tried(get, f"get {key}")
@@ -283,8 +298,11 @@ class Bucket:
             except (BaseError, OSError) as error:
                 if attempt == TRIES - 1:
                     raise Unavailable(f"the store did not {what}: {_line(error)}") from error
-            self.sleep(FIRST_PAUSE_S * 2**attempt * (0.5 + random.random()))
+            self._pause(attempt)
         raise AssertionError(what)
+
+    def _pause(self, attempt: int) -> None:
+        self.sleep(FIRST_PAUSE_S * 2**attempt * (0.5 + random.random()))
 
 
 def _two_or_more(raw: Octets) -> Octets:

@@ -87,7 +87,7 @@ def owed(run: Run, rank: int, number: int) -> tuple[Floats | None, Octets | None
     if newest is None:
         return None, None
     key = run.in_round(newest, "c", rank)
-    raw = run.bucket.find(key)
+    raw = run.bucket.find(key, run.contribution_bytes)
     if raw is None or not run.is_whole(raw, key):
         return None, None
     commit = run.document(run.in_round(newest, "COMMIT"))

@@ -31,8 +31,10 @@ if TYPE_CHECKING:
     from remuda.gang.bucket import Listed
 
 _RUN_ID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
-_IN_ROUND: Final = re.compile(r"r(\d+)/(?:(c|m|join)/(\d+)|(manifest|COMMIT|state)|s/(.+)|([cm]/\d+\.[0-9a-f]{16}))")
-_RANKS: Final = re.compile(r"(members|left)/(\d+)")
+_IN_ROUND: Final = re.compile(
+    r"r(\d{1,9})/(?:(c|m|join)/(\d{1,9})|(manifest|COMMIT|state)|s/(.+)|([cm]/\d{1,9}\.[0-9a-f]{16}))"
+)
+_RANKS: Final = re.compile(r"(members|left)/(\d{1,9})")
 
 
 def check_run_id(run_id: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
@@ -16,6 +16,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from remuda.gang.codec import Floats
+
+
+#: Float32, in which sums are made, has room for no more beside the values themselves.
+LEAST_WEIGHT, MOST_WEIGHT = 1e-12, 1e12
+#: A quarter of the largest float32, as what a rank still owes comes on top.
+_LARGEST_SUM: Final = float(np.finfo(np.float32).max) / 4
 
 
 @dataclass(frozen=True)
@@ -80,6 +86,25 @@ def refuse_non_finite(vector: Floats, layout: Layout, what: str, offset: int = 0
                 f"{what} is not finite: {layout.name_of(offset + at)} is {vector[at]}",
                 hint="nothing of this round was sent; lower the learning rate or clip the gradients",
             )
+
+
+def refuse_overflow(vector: Floats, weight: float, ranks: int) -> None:
+    """See that the weighted sum over so many ranks stays finite, whoever of them has as large values.
+
+    Raises:
+        InputError: it may not, or the weight is none.
+    """
+    if not LEAST_WEIGHT <= weight <= MOST_WEIGHT:
+        raise InputError(
+            f"the weight of a contribution is {weight}, and must be from {LEAST_WEIGHT:g} to {MOST_WEIGHT:g}",
+            hint="nothing of this round was sent; give, for example, the number of samples",
+        )
+    largest = max(float(vector.max(initial=0.0)), -float(vector.min(initial=0.0)))
+    if largest * max(weight, 1.0) * ranks > _LARGEST_SUM:
+        raise InputError(
+            f"the update has values up to {largest:g}: with the weight {weight:g}, the sum of {ranks} ranks overflows",
+            hint="nothing of this round was sent; lower the learning rate or clip the gradients",
+        )
 
 
 def _product(shape: tuple[int, ...]) -> int:

@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 import hashlib
+import logging
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from remuda.base.errors import InputError
 from remuda.gang import codec as codecs
 from remuda.gang import document, frame, machine
 from remuda.gang.errors import AnotherRun, Damaged
 from remuda.gang.keys import RoundSeen
-from remuda.gang.layout import refuse_non_finite
+from remuda.gang.layout import refuse_non_finite, refuse_overflow
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from remuda.gang.codec import Floats, Octets
     from remuda.gang.keys import RunSeen
     from remuda.gang.machine import Step, Terms, View
     from remuda.gang.run import Run
+
+log = logging.getLogger(__name__)
 
 
 class Round:
@@ -157,7 +161,7 @@ class Round:
             self._encoded = self.run.encode(self.pending, self.number, self.terms.rank, self.weight)
         self.contributed = True
         if not self.run.bucket.create(key, self._encoded):
-            lying = self.run.bucket.find(key)
+            lying = self.run.bucket.find(key, self.run.contribution_bytes)
             if lying is not None and self.run.is_whole(lying, key):
                 raise AnotherRun(
                     f"another process has rank {self.terms.rank}: {key} is not what this one wrote",
@@ -192,12 +196,10 @@ class Round:
 
     def _reduce(self, shard: int) -> None:
         assert self.manifest is not None
-        mean, total = np.zeros(self.run.counts[shard], np.float32), 0.0
-        for weight, payload in self.run.map(lambda rank: self._part(rank, shard), self.manifest):
-            for place, piece in codecs.decoded(self.run.codec, payload, len(mean)):
-                mean[place] += piece if weight == 1.0 else piece * np.float32(weight)
-            total += weight
-        mean /= np.float32(total)
+        mean, total = self._sum(shard, self.manifest)
+        if not (total > 0 and np.isfinite(mean).all()):
+            # All who reduce the shard pass over the same ranks, as that hangs on their bytes alone.
+            mean, total = self._sum(shard, [rank for rank in self.manifest if self._is_sound(rank, shard)])
         # One that lies there cut off is written anew without the owner's error: all who do that write the same.
         is_cut = self.seen.shards.get(shard) is not None
         is_owner = machine.owner(shard, self.manifest) == self.terms.rank and self.run.codec != "fp32" and not is_cut
@@ -205,6 +207,28 @@ class Round:
             mean += self._errors[shard]
         refuse_non_finite(mean, self.run.layout, "the mean", self.run.bounds[shard][0])
         self._write_shard(shard, mean, total, is_owner=is_owner, is_cut=is_cut)
+
+    def _sum(self, shard: int, ranks: Sequence[int]) -> tuple[Floats, float]:
+        """The mean of what some ranks gave, zero without any, and their weights together."""
+        mean, total = np.zeros(self.run.counts[shard], np.float32), 0.0
+        with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+            for weight, payload in self.run.map(lambda rank: self._part(rank, shard), ranks):
+                for place, piece in codecs.decoded(self.run.codec, payload, len(mean)):
+                    mean[place] += piece if weight == 1.0 else piece * np.float32(weight)
+                total += weight
+            return mean / np.float32(total) if ranks else mean, total
+
+    def _is_sound(self, rank: int, shard: int) -> bool:
+        """Whether what a rank gave can be in a sum that stays finite."""
+        weight, payload = self._part(rank, shard)
+        try:
+            for _, piece in codecs.decoded(self.run.codec, payload, self.run.counts[shard]):
+                refuse_non_finite(piece, self.run.layout, "what it gave")
+                refuse_overflow(piece, weight, len(self.manifest or ()))
+        except InputError as error:
+            log.warning("round %d passes over rank %d: %s", self.number, rank, error.message)
+            return False
+        return True
 
     def _write_shard(self, shard: int, mean: Floats, total: float, *, is_owner: bool, is_cut: bool) -> None:
         raw: Octets = np.empty(self.run.shard_bytes(shard), np.uint8)

@@ -13,7 +13,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, FastAPI, Query, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, StreamingResponse
-from pydantic import BaseModel
+from pydantic import BaseModel, StrictInt
 
 from remuda import __version__
 from remuda.backends.base import Log
@@ -83,9 +83,9 @@ class EndingsBody(NamesBody):
 class ScaleBody(BaseModel):
     """Another number of tasks."""
 
-    replicas: int | None = None
+    replicas: StrictInt | None = None
     """Of the group that serves, where there is one only."""
-    groups: dict[str, int] = {}
+    groups: dict[str, StrictInt] = {}
     """By name of the group."""
 
 

@@ -20,7 +20,7 @@ from remuda.node import gpufaults, private
 from remuda.node.sampling import BEGIN_S, MAX_DEATHS, MAX_STUCK, Died, Frame, Hello, Sampling, Silent
 from remuda.node.scan import Faults
 from remuda.node.signals import ENDING, Signals
-from remuda.node.spooling import MAX_BYTES, Spooling, new_folder
+from remuda.node.spooling import LATE_MINUTES, MAX_BYTES, Spooling, new_folder
 from remuda.node.visible import NAMES as VISIBLE
 from remuda.wire.fault import Fault
 from remuda.wire.process import boot_id
@@ -132,6 +132,7 @@ class Recorder:
         self._gone.update({gpu.index: "it is split by MIG" for gpu in self._gpus if gpu.is_mig})
         self._gone.update({gpu.index: "the driver does not open it" for gpu in self._gpus if not gpu.uuid})
         self._sampling.only = [gpu.index for gpu in self._gpus]
+        self._sampling.names = {str(gpu.index): gpu.pci for gpu in self._gpus}
         header = Header(
             boot=boot_id(),
             machine=_first_line("/etc/machine-id"),
@@ -255,7 +256,7 @@ class Recorder:
         status = Status(
             self._state,
             time.time(),
-            self.reason or self._trouble or self._some_gone() or (bound if thinned else ""),
+            self.reason or self._trouble or self._late() or self._some_gone() or (bound if thinned else ""),
             spool.folder.name if spool is not None else "",
             os.getpid(),
             self._rounds,
@@ -271,6 +272,10 @@ class Recorder:
             with private.open_new(draft) as file:
                 file.write(status.to_json())
             draft.replace(self._folder / STATUS)
+
+    def _late(self) -> str:
+        why = self._spool.late if self._spool is not None else ""
+        return f"minutes cannot be closed, and are lost after {LATE_MINUTES}: {why}" if why else ""
 
     def _some_gone(self) -> str:
         return "; ".join(f"GPU {index}: {why}" for index, why in sorted(self._gone.items()))

@@ -53,6 +53,8 @@ class Order(NamedTuple):
     progress: int
     """Descriptor of the shared memory."""
     parent: int
+    names: dict[str, str]
+    """PCI addresses of the GPUs of the recording by their indices: one that is lost is called so still."""
 
 
 class Progress:
@@ -135,7 +137,7 @@ class Sampler:
         handles: dict[int, ctypes.c_void_p] = {}
         refused: list[str] = []
         for index in range(count):
-            gpus[index] = Gpu(index, "")
+            gpus[index] = Gpu(index, "", pci=self._order.names.get(str(index), ""))
             if index in self._order.skipped:
                 continue
             self._progress.tell(index)

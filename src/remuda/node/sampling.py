@@ -24,6 +24,8 @@ EXTRA_S = 2.0
 """A sampler that gives no sign of life for this and three periods hangs."""
 BEGIN_S = 60.0
 """The same before it has found the GPUs: a driver that is loaded anew takes its time."""
+BEGIN_GPU_S = 10.0
+"""The same while it opens one of them: the driver is there by then, and the other GPUs wait for this one."""
 STARVED_TIMES = 10
 """For one that waits for a CPU, or was stopped, the limit is so many times as long: it does not hang in the driver."""
 LATE_US = 1_000_000
@@ -73,6 +75,8 @@ class Sampling:
         self._interval_us, self._visible, self._begin_s = interval_us, dict(visible), begin_s
         self.only: list[int] = []
         """Indices of the recording's GPUs, once they are known."""
+        self.names: dict[str, str] = {}
+        """See `Order.names`."""
         self.skipped: list[int] = []
         self._shared = os.memfd_create("remuda-progress") if hasattr(os, "memfd_create") else _unlinked()
         os.ftruncate(self._shared, PROGRESS.size)
@@ -103,7 +107,7 @@ class Sampling:
             OSError: there are no processes left.
         """
         order = Order(
-            self._interval_us, self._visible, self.only, self.skipped, self._shared, os.getpid()
+            self._interval_us, self._visible, self.only, self.skipped, self._shared, os.getpid(), self.names
         )  # fmt: skip
         home = str(Path(remuda.__file__).parent.parent)  # a directory, or the zipapp
         self._progress.tell(NOBODY)
@@ -132,7 +136,8 @@ class Sampling:
         self._held_up = now if now - self._looked > LATE_US else self._held_up
         self._looked = now
         at, index = self._progress.read()
-        limit_s = EXTRA_S + 3 * self._interval_us / 1e6 if self._is_begun else self._begin_s
+        before_s = self._begin_s if index == NOBODY else min(self._begin_s, BEGIN_GPU_S)
+        limit_s = EXTRA_S + 3 * self._interval_us / 1e6 if self._is_begun else before_s
         silent_s = (now - max(at, self._held_up)) / 1e6
         if silent_s <= limit_s or (silent_s <= limit_s * STARVED_TIMES and is_starved(process.pid)):
             return found

@@ -13,7 +13,8 @@ import time
 from typing import TYPE_CHECKING, Callable
 
 from remuda.node import gpus
-from remuda.node.scan import MAX_SCANNED, Faults, Scanner
+from remuda.node.fatal import first
+from remuda.node.scan import BURST_S, MAX_SCANNED, Faults, Scanner
 from remuda.node.watch import NEEDS_GPUS
 from remuda.wire.fault import INFO, MAX_LINE, NODE, Fault
 
@@ -42,9 +43,7 @@ class ServerLog:
         self._at = 0.0
         """When the newest came, seconds."""
         self._scanner = Scanner({})
-        self._fatal = (
-            re.compile("|".join(f"(?:{one})" for one in spec.fatal_lines).encode()) if spec.fatal_lines else None
-        )
+        self._fatal = [re.compile(one.encode()) for one in spec.fatal_lines]
         self._rest = b""
         self.fatal = ""
         """The line of which its document says that the server never comes up after it."""
@@ -57,15 +56,20 @@ class ServerLog:
     def took(self, _stream: int, data: bytes) -> None:
         """It printed `data`."""
         self._note(self._scanner.feed(data))
-        if self._fatal is not None and not self.fatal:
+        if self._fatal and not self.fatal:
             self._seek(data)
 
     def _seek(self, data: bytes) -> None:
-        """Look for a fatal line. Only the beginning of a long one counts, so that no pattern takes long."""
+        """Look for a fatal line. A pattern that takes long is given up."""
         *lines, rest = (self._rest + data).split(b"\n")
         self._rest = rest[:MAX_SCANNED]
-        found = next((line for line in lines if self._fatal and self._fatal.search(line[:MAX_SCANNED])), b"")
-        self.fatal = found[:MAX_LINE].decode("utf-8", "replace").strip()
+        hits = {pattern: first(pattern, lines) for pattern in self._fatal}
+        for pattern in [pattern for pattern, at in hits.items() if at is None]:
+            self._fatal.remove(pattern)
+            told = pattern.pattern.decode()
+            self._journal.say("warning", f"{told!r} is looked for no longer: a search took {BURST_S:g} s")
+        at = min((at for at in hits.values() if at is not None), default=len(lines))
+        self.fatal = b"".join(lines[at : at + 1])[:MAX_LINE].decode("utf-8", "replace").strip()
 
     def answered(self, now: float) -> None:
         """It answered its probe well."""

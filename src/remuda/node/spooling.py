@@ -30,6 +30,9 @@ if TYPE_CHECKING:
 MAX_BYTES = 2 << 30
 MINUTE_US = 60_000_000
 MINUTES_A_FILE = 60
+LATE_MINUTES = 5
+"""Minutes that wait for room in which they can be closed (free inodes); after so many all of them are given up, as they
+lie in memory and in `open`, which nothing else bounds. 8 GPUs at 10 Hz have 17 MB then."""
 
 
 def new_folder(recording: Path) -> Path:
@@ -72,8 +75,8 @@ class Spooling:
         self._values = header.values
         self._max = max_bytes
         self._minute: list[Batch] = []
-        self._is_late = False
-        """The minute could not be closed when it was over."""
+        self.late = ""
+        """Why the minute could not be closed when it was over; empty when it could."""
         self._blocks = 0
         self._thin_from = 0
         """Number of the first file that is not thinned."""
@@ -107,8 +110,11 @@ class Spooling:
             self.lost += len(batch.times)
         begin = self._minute[0].times[:1] if self._minute else []
         is_due = bool(begin and batch.times) and batch.times[-1] - begin[0] >= MINUTE_US - 1_500_000
-        if is_due and (not self._is_late or len(self._minute) % 30 == 0):  # without room, not in each second
+        if is_due and (not self.late or len(self._minute) % 30 == 0):  # without room, not in each second
             self.close_minute()
+        if self.late and batch.times and batch.times[-1] - begin[0] >= LATE_MINUTES * MINUTE_US:
+            self.lost += sum(len(one.times) for one in self._minute)
+            self._empty_minute()
         return batch if is_written else None
 
     def note(self, note: Note) -> None:
@@ -121,22 +127,26 @@ class Spooling:
             return
         path = self.folder / f"{BLOCKS}{self._blocks // MINUTES_A_FILE:06}"
         data = block(joined(self._minute), self._values)
-        self._is_late = True
         try:
             target = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         except OSError as error:
-            self.trouble = str(error)
+            self.late = self.trouble = error.strerror or str(error)
             return
         try:
             if not self._append(target, data):
+                self.late = self.trouble
                 return
         finally:
             os.close(target)
         self._blocks += 1
-        self._minute, self._is_late = [], False
+        self.late = ""
+        self._empty_minute()
+        self._bound()
+
+    def _empty_minute(self) -> None:
+        self._minute = []
         os.ftruncate(self._open, 0)
         os.lseek(self._open, 0, os.SEEK_SET)
-        self._bound()
 
     def close(self, note: Note) -> None:
         """Write the last word and close the files; a later call does nothing."""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.csv
 
 from remuda.base.errors import InputError, Unwritable
@@ -90,9 +91,12 @@ def _csv(recorded: Recorded) -> Iterator[bytes]:
 
 
 def _spelt(table: pa.Table) -> pa.Table:
-    """Arrow writes no dictionaries to CSV."""
+    """Arrow writes no dictionaries to CSV. What a spreadsheet takes for a formula gets an apostrophe."""
     columns = {
-        name: table[name].cast(pa.string()) if name in ("node", "gpu") else table[name] for name in table.column_names
+        name: pc.replace_substring_regex(table[name].cast(pa.string()), r"^([=+\-@\t\r])", r"'\1")
+        if name in ("node", "gpu")
+        else table[name]
+        for name in table.column_names
     }
     return pa.table({name: column for name, column in columns.items() if name not in ("recording", "round")})
 

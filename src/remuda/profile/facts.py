@@ -116,13 +116,18 @@ def _minutes(seconds: float) -> str:
 
 def _told(analysis: Analysis) -> list[str]:
     """What the recorder saw of GPUs that are ill, the newest few, and which ones it did not sample."""
-    notes = [f"on {note.node}: {note.text}" for note in analysis.notes if note.kind in ("gpu", "fault")]
+    faults, others = (
+        list(dict.fromkeys(f"on {note.node}: {note.text}" for note in analysis.notes if note.kind == kind))
+        for kind in ("fault", "gpu")
+    )
+    faults = faults[-_NOTES:]
     why = (
         (node, gpu, "it is split by MIG" if gpu.is_mig else "the driver told nothing of it")
         for node, gpu in analysis.unseen
     )
     return [
-        *list(dict.fromkeys(notes))[-_NOTES:],
+        *faults,  # First, and not displaced by newer words about sampling.
+        *others[max(0, len(others) + len(faults) - _NOTES) :],
         *(f"GPU {gpu.index} of {node} was not sampled: {words}" for node, gpu, words in why),
     ]
 

@@ -32,6 +32,12 @@ if TYPE_CHECKING:
 _WORDS: Final = b"remuda"
 _VERSION: Final = 1
 _LEFT_S: Final = 3600.0
+#: The year 9999, after which nobody can write a time.
+_LATEST_US: Final = 253_402_300_799_000_000
+#: What a file raises that was not written by remuda, though it looks like it: other columns, types or sizes.
+_STRANGE: Final = (
+    pa.ArrowException, ValueError, TypeError, KeyError, IndexError, AttributeError, OverflowError, RecursionError,
+)  # fmt: skip
 #: Gauges that seldom have the same value twice.
 _NUMBERS: Final = frozenset({"round", "memory", "memory_clock"})
 
@@ -67,12 +73,16 @@ def read(
             found += read_gswarm(path)
             names.append(path.stem)
             continue
-        table, sources = _read_folder(path, last_s) if path.is_dir() else _read_file(path, processes=processes)
-        found += tracks(table, sources)
-        notes += [said for source in sources for said in source.said()]
-        for header in (source.header for source in sources):
-            names.append(header.name)
-            gpus |= {(header.node, gpu.uuid, gpu.index): (header.node, gpu) for gpu in header.gpus}
+        try:
+            table, sources = _read_folder(path, last_s) if path.is_dir() else _read_file(path, processes=processes)
+            found += tracks(table, sources)
+            notes += [said for source in sources for said in source.said()]
+            for header in (source.header for source in sources):
+                names.append(header.name)
+                gpus |= {(header.node, gpu.uuid, gpu.index): (header.node, gpu) for gpu in header.gpus}
+            _check_times([*(int(at) for track in found for at in track.times[[0, -1]]), *(one.at_us for one in notes)])
+        except _STRANGE as error:
+            raise InputError(f"it is not a recording: {type(error).__name__}: {error}", where=str(path)) from error
     if not found:
         where = ", ".join(map(str, paths[:3]))
         raise NotFound(f"nothing is recorded in {where}", hint="see: remuda profiler sessions")
@@ -81,6 +91,11 @@ def read(
     unseen = tuple(one for (node, uuid, _), one in gpus.items() if (node, uuid) not in seen)
     whole = Recorded(join(found), told, tuple(sorted(set(notes))), attempt_of, unseen)
     return whole.last(last_s) if last_s else whole
+
+
+def _check_times(times: Sequence[int]) -> None:
+    if not all(0 <= at < _LATEST_US for at in times):
+        raise ValueError(f"times from {min(times)} to {max(times)} µs since 1970")
 
 
 def _read_file(path: Path, *, processes: bool = True) -> tuple[pa.Table, list[Source]]:

@@ -15,6 +15,7 @@ import numpy as np
 import orjson
 
 from remuda.base.errors import InputError, NotFound
+from remuda.base.files import read_whole
 from remuda.profile.columns import SECOND_US, Track
 from remuda.profile.counters import rate
 from remuda.wire.recording import Gpu
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
     from remuda.profile.columns import Floats, Ints, Recorded
 
 _BANDWIDTHS: Final = {"dram_bandwidth_rx": "pcie_received", "dram_bandwidth_tx": "pcie_sent"}
+#: A day of eight GPUs ten times a second has 200 MB.
+_MOST_BYTES: Final = 1 << 30
 _LISTS: Final = ("gpu_util", "gpu_memory", *_BANDWIDTHS)
 
 
@@ -40,12 +43,12 @@ def read_gswarm(path: Path) -> list[Track]:
         InputError: it has not that layout.
     """
     try:
-        frames = orjson.loads(path.read_bytes())["frames"]
+        frames = orjson.loads(read_whole(path, _MOST_BYTES))["frames"]
         rows = _rows(frames)
         return [_track(gpu, mine) for gpu, mine in rows.items()]
     except FileNotFoundError as error:
         raise NotFound(f"there is no {path}", hint="see: remuda profiler sessions") from error
-    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+    except (OSError, ValueError, TypeError, KeyError, AttributeError, OverflowError) as error:
         what = f"{type(error).__name__}: {error}" if isinstance(error, KeyError) else str(error)
         raise InputError(f"it is no recording of gswarm: {what}", where=str(path)) from error
 

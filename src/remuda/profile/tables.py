@@ -7,6 +7,7 @@ import io
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from remuda.base.text import plain_cell
 from remuda.base.units import show_count, show_duration
 from remuda.profile.analysis import METRICS
 from remuda.profile.counters import POWER
@@ -212,7 +213,7 @@ def as_csv(analysis: Analysis) -> str:
     out = io.StringIO()
     writer = csv.DictWriter(out, columns or ["row"], restval="", lineterminator="\n")
     writer.writeheader()
-    writer.writerows(flat)
+    writer.writerows({name: plain_cell(value) for name, value in row.items()} for row in flat)
     return out.getvalue()
 
 

@@ -168,7 +168,9 @@ def _is_text(value: object) -> bool:
 def _is_gpu(value: object) -> bool:
     if not isinstance(value, dict) or not all(map(_is_text, value)):
         return False
-    return all(one is None or _is_text(one) or is_number(one) for one in value.values())
+    return all(
+        one is None or (_is_text(one) if name == "uuid" else is_number(one)) for name, one in value.items()
+    )  # fmt: skip
 
 
 def _is_fault(value: object) -> bool:

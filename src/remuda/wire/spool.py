@@ -65,6 +65,10 @@ CLOSED = "recording.parquet"
 FRAME, BLOCK = 1, 2
 """Kinds of records."""
 MAX_RECORD_BYTES, MAX_ROWS = 256 << 20, 1 << 24
+"""Of a record, packed or unpacked, and of a column."""
+MAX_VALUES = 1 << 25
+"""Of all columns of a batch: a minute of 16 GPUs at 1 kHz has 13 million."""
+MAX_HEADER_BYTES = 1 << 20
 _RECORD = struct.Struct("<IIB")
 _CODES = {1: "b", 2: "h", 4: "i", 8: "q"}
 _SOME_MISSING, _ALL_MISSING, _TO_LEAST = 0x10, 0x20, 0x40
@@ -124,9 +128,12 @@ def unpack(kind: int, payload: bytes) -> bytes:
     if kind != BLOCK:
         raise ValueError(f"a record of unknown kind {kind}")
     try:
-        return zlib.decompress(payload)
+        unpacked = zlib.decompressobj().decompress(payload, MAX_RECORD_BYTES + 1)
     except zlib.error as error:
         raise ValueError(str(error)) from error
+    if len(unpacked) > MAX_RECORD_BYTES:
+        raise ValueError(f"a record unpacks to more than {MAX_RECORD_BYTES >> 20} MiB")
+    return unpacked
 
 
 # --- batches ---------------------------------------------------------------------------------------------------------
@@ -319,7 +326,7 @@ class _Source:
 
     def __init__(self, data: bytes) -> None:
         self._data = data
-        self._at = 0
+        self._at = self._values = 0
 
     def take(self, size: int) -> bytes:
         """The next bytes."""
@@ -349,7 +356,8 @@ class _Source:
     def head(self, of: int, count: int) -> _Head:
         """What is told of the next column, of so many values."""
         head = self.take(1)[0]
-        if count > MAX_ROWS:  # what is all missing or all equal takes no room: a wrong count would take all
+        self._values += count
+        if count > MAX_ROWS or self._values > MAX_VALUES:  # what is equal takes no room: a wrong count would take all
             raise IndexError("too many rows")
         if head & _ALL_MISSING:
             return _Head(of, count, 0, 0, b"", 0)
@@ -478,6 +486,7 @@ def spools(recording: Path) -> list[Spool]:
 
 def _spool(folder: Path) -> Spool | None:
     try:
-        return Spool(folder, Header.from_json((folder / HEADER).read_text(encoding="utf-8")))
+        with (folder / HEADER).open(encoding="utf-8") as file:
+            return Spool(folder, Header.from_json(file.read(MAX_HEADER_BYTES)))
     except (OSError, ValueError):
         return None

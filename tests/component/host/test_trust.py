@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import socket
 import stat
 import struct
@@ -21,12 +22,23 @@ from remuda.base.paths import StatePaths
 from remuda.base.private import told_above, user_name
 from remuda.control.client import HostClient, refuse_peer
 from remuda.node.zipapp import build_zipapp, program_path
+from remuda.testing.stub_process import StubProcess
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from tests.strangers import Stranger
 
+CASES = Path(__file__).parents[2] / "cases"
+RECIPE = """
+kind: deployment
+name: here
+backend: {type: local}
+model: {path: model.gguf, name: tiny}
+engine: llamacpp
+roles: {agg: {workers: 1}}
+frontend: {type: none}
+"""
 SCRIPT = "#!/bin/bash\n#REMUDA --backend local --backoff-base 0.1\n"
 
 
@@ -61,11 +73,31 @@ def project(common: Path) -> Iterator[Home]:
         ("init", "defaults"),
         ("db", "status"),
         ("host", "status"),
+        ("bench", "import", "vllm.json"),
+        ("apply", "recipe.yaml", "--dry-run"),
     ],
     ids=" ".join,
 )
 def test_whatever_comes_first_makes_nothing_that_others_can_write(project: Home, words: tuple[str, ...]) -> None:
-    typed(*words, cwd=project.root, env={"REMUDA_HOME": str(project.paths.root)}, umask=0)
+    shutil.copy(CASES / "bench/imported/vllm.json", project.root)
+    (project.root / "model.gguf").touch()
+    (project.root / "recipe.yaml").write_text(RECIPE)
+    done = typed(*words, cwd=project.root, env={"REMUDA_HOME": str(project.paths.root)}, umask=0)
+    assert not project.paths.root.exists() or done.returncode == 0, done.stderr
+    only_mine(project)
+
+
+def test_nor_does_a_benchmark_that_comes_first(project: Home) -> None:
+    with StubProcess() as stub:
+        load = ("-C", "1", "--requests", "2", "--isl", "8", "--osl", "2", "--no-stream")
+        words = ("bench", "--endpoint", f"{stub.url}/v1", *load)
+        typed(*words, cwd=project.root, env={"REMUDA_HOME": str(project.paths.root)}, umask=0)
+    assert list((project.paths.root / "bench").glob("*/point.json"))
+    only_mine(project)
+
+
+def only_mine(project: Home) -> None:
+    """Nothing in the state directory is open to others."""
     if project.paths.root.exists():
         assert stat.S_IMODE(project.paths.root.stat().st_mode) & 0o777 == 0o700
         found = {path: mode for path, mode in modes(project.paths.root).items() if not path.endswith(".pyz")}

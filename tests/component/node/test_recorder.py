@@ -159,6 +159,30 @@ def test_a_gpu_that_hangs_is_given_up_and_the_other_goes_on(record: Callable[...
     assert len(energy) >= 30
 
 
+def test_a_gpu_that_is_lost_has_one_name_whatever_becomes_of_its_sampler(
+    record: Callable[..., Recording], driver: Driver
+) -> None:
+    recording = record("--interval-s", "0.05")
+    recording.has(10)
+    driver.gpus[0].result = LOST
+    until(lambda: recording.status().faults)
+    os.kill(recording.sampler(), signal.SIGKILL)
+    recording.has(recording.status().rounds + 40)
+    assert recording.end() == 0
+    faults = [(fault["name"], fault["device"]) for fault in recording.status().faults]
+    assert faults == [("gpu-lost", "0000:01:00")]
+
+
+def test_a_gpu_that_hangs_before_it_begins_does_not_cost_the_others_the_time_of_a_driver(
+    record: Callable[..., Recording], driver: Driver
+) -> None:
+    driver.gpus[0].hang_ms = FOR_EVER
+    recording = record("--interval-s", "0.05", "--begin-s", "3600")
+    recording.has(10)
+    assert recording.status().gpus[1]["gone"] == ""
+    assert recording.end() == 0
+
+
 @pytest.mark.parametrize(
     ("knob", "value", "words"),
     [

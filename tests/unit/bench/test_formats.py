@@ -161,6 +161,13 @@ def test_what_cannot_be_set(said: dict[str, str], kind: str, words: str) -> None
     assert str(told.value) == words
 
 
+def test_no_cell_of_a_table_is_a_formula() -> None:
+    named = replace(POINT, model='=HYPERLINK("http://h")', engine="@x", meta={"note": "-1+1", "loss": "+5"})
+    (row,) = csv.DictReader(formats.export([(named, [])], "csv", {}).splitlines())
+    told = [row[name] for name in ("model", "engine", "meta_note", "meta_loss")]
+    assert told == ['\'=HYPERLINK("http://h")', "'@x", "'-1+1", "'+5"]
+
+
 def test_a_table_has_a_row_for_each_point() -> None:
     (other,) = back((CASES / "imported" / "vllm.json").read_text())
     rows = list(csv.DictReader(formats.export([(POINT, []), (other, [])], "csv", {}).splitlines()))

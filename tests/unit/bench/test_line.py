@@ -123,11 +123,32 @@ async def test_no_whole_answer(reads: list[bytes], says: str, *, is_unheard: boo
     assert answer.is_unheard == is_unheard
 
 
-async def test_an_answer_that_is_too_long_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("remuda.bench.line._LARGEST", 1000)
-    answer, made = await answer_of([CHUNKED, *(chunk(b"x" * 600) for _ in range(20))])
-    assert "longer than" in answer.error
+LAST_SIZE = b"0\r\n"
+
+
+@pytest.mark.parametrize(
+    ("reads", "says"),
+    [
+        pytest.param([chunk(b"x" * 60_000)] * 40, "the answer is longer than 1,024 KB", id="long"),
+        pytest.param([chunk(b"xy") * 100] * 20, "the answer comes in more than 1,024 pieces", id="crumbs"),
+        pytest.param([b"1;%s\r\nx\r\n" % (b"e" * 60_000)] * 40, "longer than", id="extensions of chunks"),
+        pytest.param([LAST_SIZE, *[b"X-Cost: %s\r\n" % (b"1" * 60_000)] * 40], "longer than", id="trailers"),
+    ],
+)
+async def test_nothing_is_kept_of_an_answer_without_end(reads: list[bytes], says: str) -> None:
+    answer, made = await answer_of([CHUNKED, *reads])
+    assert says in answer.error
+    assert (answer.pieces, answer.stamps) == ([], [])
     assert not made.is_open
+
+
+async def test_who_asked_for_many_tokens_takes_many_pieces() -> None:
+    made, _ = line()
+    done = made.start(b"", 60, 200)
+    for data in (CHUNKED, *([chunk(b"x" * 2000)] * 1200), LAST):
+        made.data_received(data)
+    answer = await done
+    assert (answer.error, len(answer.pieces)) == ("", 1200)
 
 
 async def test_a_late_answer_keeps_what_came() -> None:

@@ -45,6 +45,24 @@ def test_a_point_is_written_whole_and_read_back(tmp_path: Path) -> None:
     assert (tmp_path / "bench").stat().st_mode & 0o077 == 0
 
 
+def test_what_a_killed_writer_left_is_removed_after_an_hour_and_files_are_the_user_s_alone(tmp_path: Path) -> None:
+    store = Store(tmp_path / "bench")
+    before = os.umask(0)
+    try:
+        written = store.write(point(), ROWS)
+        old, young = (tmp_path / "bench" / f".part-{name}" for name in ("old", "young"))
+        for folder in (old, young):
+            folder.mkdir()
+            (folder / REQUESTS).touch()
+        os.utime(old, (0, 0))
+        store.write(point(), ROWS)
+    finally:
+        os.umask(before)
+    assert (old.exists(), young.exists()) == (False, True)
+    files = [path for path in store.folder(written).iterdir() if path.stat().st_mode & 0o077]
+    assert files == []
+
+
 def test_another_measurement_is_a_repeat(tmp_path: Path) -> None:
     store = Store(tmp_path)
     assert [store.write(point(), []).repeat for _ in range(3)] == [1, 2, 3]

@@ -330,6 +330,24 @@ def test_folders_that_containers_of_srtctl_have(
     assert [one.sentence for one in found if "folder /" in one.sentence] == ([sentence] if sentence else [])
 
 
+@pytest.mark.parametrize(
+    ("pattern", "sentence", "fails"),
+    [
+        ("(a+)+$", "'(a+)+$' goes back and forth: a search took 0.5 s of CPU time", False),
+        (r"(\w+\s?)*$", "' goes back and forth", False),
+        ("(?i)out of memory", "", False),
+        ("[", "'[' is no regular expression", True),
+        (r"\u00e9", "is no regular expression: bad escape", True),  # Of text it is one, of bytes it is not.
+    ],
+    ids=["nested", "words", "flags", "none", "of text only"],
+)
+def test_a_pattern_is_tried(tmp_path: Path, pattern: str, sentence: str, *, fails: bool) -> None:
+    seen = look(tmp_path, f"{RECIPE}health_check: {{extra_fatal_log_patterns: ['{pattern}']}}\n")
+    told = [one for one in (seen.failures if fails else seen.notes) if one.startswith("r.yaml:8:")]
+    assert len(told) == bool(sentence)
+    assert sentence in "".join(told)
+
+
 def test_as_it_is_typed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     body = "".join(f"  {line}\n" for line in RECIPE.replace("MODEL", model(tmp_path)).splitlines())
     changed = "override_a: {name: a}\noverride_b: {roles: {decode: {args: {block-size: 8}}}}\n"

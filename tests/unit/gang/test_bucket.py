@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import hashlib
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
-from obstore.exceptions import GenericError
+from obstore.exceptions import AlreadyExistsError, GenericError
 from obstore.store import MemoryStore
 from tests.unit.gang.copies import new_url, store, together
 
 from remuda.base.errors import InputError, NotFound, Rejected, Unavailable
-from remuda.gang.bucket import TRIES, Bucket, open_store
-from remuda.gang.errors import AnotherRun, Damaged, RankMissing
+from remuda.gang import document
+from remuda.gang.bucket import TRIES, Bucket, Listed, open_store
+from remuda.gang.errors import AnotherRun, Damaged, Oversized, RankMissing
+from remuda.gang.keys import read_listing
 from remuda.gang.layout import of_vector
 from remuda.gang.machine import Terms
 from remuda.gang.round import Round
@@ -171,3 +175,102 @@ def test_who_only_looks_makes_no_folder(tmp_path: Path) -> None:
     with pytest.raises(NotFound, match="there is no folder file://"):
         summary(f"file://{tmp_path}/nowhere", "a")
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("weight", [float("nan"), 0.0, -1.0, float("inf"), 1e-300, 1e39])
+def test_a_weight_that_is_none_is_refused_before_anything_is_sent(weight: float) -> None:
+    url = new_url()
+    one = store(url, 0, 1, weight=weight)
+    with pytest.raises(InputError, match="the weight of a contribution is"):
+        one.allreduce(VECTOR)
+    assert summary(url, "run").rounds == []
+    one.weight = 1.0
+    assert np.array_equal(one.allreduce(VECTOR), VECTOR)
+
+
+def test_values_whose_sum_overflows_are_refused_before_anything_is_sent() -> None:
+    url = new_url()
+    one = store(url, 0, 1, weight=1e6)
+    with pytest.raises(InputError, match="overflows"):
+        one.allreduce(VECTOR * np.float32(1e30))
+    assert summary(url, "run").rounds == []
+
+
+@pytest.mark.parametrize(
+    ("values", "weight"),
+    [(VECTOR, float("nan")), (VECTOR, 0.0), (VECTOR, -1.0), (VECTOR + np.float32(3e38), 1e6), (VECTOR * np.nan, 1.0)],
+    ids=["NaN", "zero", "negative", "overflow", "values"],
+)
+def test_a_contribution_that_spoils_the_mean_is_passed_over_by_all_alike(
+    values: Any, weight: float, caplog: pytest.LogCaptureFixture
+) -> None:
+    """An older worker wrote it, or somebody else with the bucket's keys; its own rank is started again, too."""
+    url = new_url()
+    spoiler = store(url, 1, 2)
+    spoiler.open(of_vector(len(VECTOR)))
+    assert spoiler._run is not None
+    spoiler._run.bucket.create("run/r0/c/1", spoiler._run.encode(values, 0, 1, weight))
+    copies = [store(url, rank, 2) for rank in range(2)]
+    means = together(lambda rank: copies[rank].allreduce(VECTOR), 2)
+    assert np.array_equal(means[0], VECTOR)
+    assert means[0].tobytes() == means[1].tobytes()
+    assert "round 0 passes over rank 1: " in caplog.text or weight == 0.0
+    if np.isfinite(values).all():
+        assert np.array_equal(together(lambda rank: copies[rank].allreduce(VECTOR), 2)[1], VECTOR)
+
+
+def test_a_refusal_of_what_is_not_there_is_asked_again() -> None:
+    """Of two that write at once S3 may take neither: both hear 409."""
+
+    class Conflicting(Faulty):
+        def put(self, path: str, file: Any, **options: Any) -> Any:
+            self.left -= 1
+            if self.left >= 0:
+                raise AlreadyExistsError("409 ConditionalRequestConflict")
+            return self.raw.put(path, file, **options)
+
+    assert bucket(Conflicting("", TRIES - 1)).create("k", b"mine")
+    with pytest.raises(Unavailable, match="refuses to put k"):
+        bucket(Conflicting("", TRIES)).create("k", b"mine")
+
+
+def test_what_is_larger_than_a_worker_writes_is_not_read() -> None:
+    class Large(Faulty):
+        def get(self, path: str) -> Any:
+            return SimpleNamespace(meta={"size": 8 << 30}, bytes=lambda: pytest.fail("it was read"))
+
+    with pytest.raises(Oversized, match=r"RUN\.json has 8,589,934,592 bytes, and no worker writes more than 4,194,304"):
+        bucket(Large("", 0)).find("run/RUN.json")
+    raw = Large("", 0)
+    raw.raw.put("k", b"hers")
+    assert not bucket(raw).create("k", b"mine")
+
+
+@pytest.mark.parametrize(
+    ("name", "fields"),
+    [
+        ("RUN.json", {"world_size": 0, "elements": 5, "codec": "fp32"}),
+        ("RUN.json", {"world_size": "abc", "elements": 5, "codec": "fp32"}),
+        ("RUN.json", {"world_size": True, "elements": 5, "codec": "fp32"}),
+        ("RUN.json", {"world_size": 1 << 40, "elements": 5, "codec": "fp32"}),
+        ("RUN.json", {"world_size": 2}),
+        ("r0/manifest", {"ranks": []}),
+        ("r0/COMMIT", {}),
+        ("r0/COMMIT", {"ranks": ["0"]}),
+        ("r0/state", {"arrays": 3, "nonce": "x"}),
+    ],
+    ids=str,
+)
+def test_a_document_that_no_worker_wrote_is_a_sentence(name: str, fields: dict[str, Any]) -> None:
+    raw = MemoryStore()
+    raw.put(f"run/{name}", document.write(fields))
+    with pytest.raises(Damaged, match=f"{name} has what no worker writes there"):
+        document.read(bytes(raw.get(f"run/{name}").bytes()), f"run/{name}")
+
+
+def test_nor_is_a_traceback_what_is_no_json_or_has_endless_numbers() -> None:
+    line = b"[" * 100_000
+    with pytest.raises(Damaged, match="not JSON"):
+        document.read(line + b"\n" + hashlib.sha256(line).hexdigest().encode(), "run/RUN.json")
+    seen = read_listing("run", [Listed(f"run/r{'9' * 5000}/COMMIT", 1, 0.0), Listed("run/r7/COMMIT", 1, 0.0)])
+    assert seen.newest == 7

@@ -205,6 +205,25 @@ def test_a_spool_at_its_bound_thins_its_oldest_minutes_and_then_gives_them_up(tm
     assert tight.dropped > 0
 
 
+def test_minutes_that_cannot_be_closed_are_given_up_before_they_fill_memory_and_disk(tmp_path: Path) -> None:
+    """Without a free inode `open` takes more, and no file of blocks can be made."""
+    header = Header("b", "m", "n", 0, 0, 100_000, (ONE,))
+    spooling = Spooling(new_folder(tmp_path), header, 1 << 40)
+    (spooling.folder / "blocks-000000").mkdir()
+    largest = 0
+    for second in range(3600):
+        times = [second * 1_000_000 + place * 100_000 for place in range(10)]
+        assert spooling.add(encode(Batch(0, 10, times, [None] * 10, [{"energy": list(times)}]), NAMES)) is not None
+        largest = max(largest, (spooling.folder / "open").stat().st_size)
+    assert largest <= 310 * (spooling.folder / "open").stat().st_size / max(1, len(spooling._minute))
+    assert len(spooling._minute) <= 310
+    assert spooling.lost == 36_000 - 10 * len(spooling._minute)
+    assert spooling.late == "Is a directory"
+    (spooling.folder / "blocks-000000").rmdir()
+    spooling.close(Note(2, "end", "over"))
+    assert spooling.late == ""
+
+
 def test_every_second_is_in_a_block_at_the_end_and_notes_have_numbers_of_their_own(tmp_path: Path) -> None:
     spooling = spooled(tmp_path, 1 << 40, 1)
     spooling.note(Note(1, "gap", "x"))

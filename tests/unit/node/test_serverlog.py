@@ -21,7 +21,7 @@ def looked(folder: Path, *pieces: bytes, fatal: tuple[str, ...] = ()) -> ServerL
     spec = ChildSpec(
         token="t", workload="w", task="replica/0", attempt=1, argv=["x"], run_dir=str(folder), fatal_lines=list(fatal)
     )
-    log = ServerLog(spec, Journal(folder, spec.task, "error", to_file=True))
+    log = ServerLog(spec, Journal(folder, spec.task, "warning", to_file=True))
     log.starts(0.0)
     for piece in pieces:
         log.took(0, piece)
@@ -72,3 +72,16 @@ def test_a_line_after_which_a_server_never_comes_up(tmp_path: Path, pieces: tupl
     assert log.fatal == line
     log.starts(0.0)
     assert log.fatal == ""
+
+
+@pytest.mark.parametrize("pattern", ["(?i)scheduler HIT", "(?s-i:Scheduler) hit", "Scheduler hit|(?#never) x"])
+def test_each_pattern_stands_alone_whatever_is_at_its_front(tmp_path: Path, pattern: str) -> None:
+    log = looked(tmp_path, b"well\nScheduler hit\n", fatal=("out of cards", pattern))
+    assert log.fatal == "Scheduler hit"
+
+
+def test_a_pattern_that_backtracks_without_end_is_given_up_and_the_others_are_not(tmp_path: Path) -> None:
+    log = looked(tmp_path, b"a" * 60 + b"!\n", fatal=("(a+)+$", "out of luck"))
+    log.took(0, b"a" * 60 + b"!\nout of luck\n")
+    assert log.fatal == "out of luck"
+    assert "'(a+)+$' is looked for no longer" in (tmp_path / "node.log").read_text()

@@ -329,6 +329,33 @@ def test_parquet_of_others_is_no_recording(tmp_path: Path) -> None:
         read(tmp_path / "a.parquet")
 
 
+def _forged(path: Path, **changes: Any) -> Path:
+    """A Parquet file that says it is a recording of remuda."""
+    head = json.loads(header().to_json()) | changes.pop("header", {})
+    words = {"version": 1, "recordings": [{"header": head, "notes": [], "offsets": [], "names": [], **changes}]}
+    row = {"recording": [0], "node": ["n1"], "gpu": ["GPU-n1-0"], "time": [BEGIN_US], "round": [0]}
+    row |= changes.pop("row", {})
+    table = pa.table({name: column for name, column in row.items() if column is not None})
+    pq.write_table(table.replace_schema_metadata({"remuda": json.dumps(words)}), path)
+    return path
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"row": {"time": None}}, {"row": {"gpu": [3]}}, {"row": {"recording": [7]}}, {"row": {"time": [2**62]}},
+        {"row": {"time": ["now"]}}, {"row": {"recording": ["x"]}}, {"header": {"wall_ns": "abc"}},
+        {"header": {"monotonic_ns": -(2**70)}}, {"header": {"interval_us": None}}, {"header": {"gpus": [{"index": 0}]}},
+        {"notes": [[2**64, "gpu", "x"]]}, {"notes": [3]}, {"offsets": [[0, 2**80]]}, {"names": 3},
+    ],
+    ids=str,
+)  # fmt: skip
+def test_a_recording_that_nobody_recorded_is_a_sentence(changes: dict[str, Any], tmp_path: Path) -> None:
+    path = _forged(tmp_path / "a.parquet", **changes)
+    with pytest.raises(InputError, match=r"it is (not|no) (a )?recording"):
+        read(path)
+
+
 def test_an_unknown_format_has_a_hint(tmp_path: Path) -> None:
     with pytest.raises(InputError) as caught:
         export(recorded(), "chrom", tmp_path / "x")

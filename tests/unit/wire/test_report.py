@@ -62,6 +62,8 @@ def test_a_report_survives_the_wire() -> None:
         pytest.param(line(faults=[{"kind": "node", "name": 3}]), id="a fault without a name"),
         pytest.param(line(gpus=[3]), id="a GPU that is a number"),
         pytest.param(line(gpus=[{"busy": [1]}]), id="a figure that is a list"),
+        pytest.param(line(gpus=[{"index": 0, "uuid": "GPU-a", "busy": "12"}]), id="a figure that is text"),
+        pytest.param(line(gpus=[{"index": 0, "uuid": 7}]), id="a name that is a number"),
         pytest.param(line(exit_code="0"), id="exit code as text"),
         pytest.param(line(ports={"bootstrap": "8998"}), id="port as text"),
         pytest.param(line(ports=[8998]), id="ports without names"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import zlib
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -25,6 +26,22 @@ NAMES = tuple(value.name for value in VALUES)
 GPUS = (Gpu(0, "GPU-a", "H100", "0000:3b:00", 80 << 30), Gpu(1, "GPU-b", is_mig=True))
 HEAD = Header("boot", "machine", "n1", 1_700_000_000_000_000_000, 5_000_000_000, 100_000, GPUS, token="t")
 NUMBERS = st.integers(0, 2**64 - 1)
+
+
+def test_what_unpacks_to_more_than_a_record_is_none() -> None:
+    bomb = zlib.compress(b"\0" * ((256 << 20) + 1), 1)
+    assert len(bomb) < 2 << 20
+    with pytest.raises(ValueError, match="unpacks to more than 256 MiB"):
+        unpack(spool.BLOCK, bomb)
+
+
+def test_columns_of_equal_values_are_counted_as_they_are_in_memory() -> None:
+    column: Column = [5] * (1 << 20)
+    gpus = [dict.fromkeys(NAMES[:8], column)] * 8
+    data = encode(Batch(0, 1, [5] * (1 << 20), [None] * (1 << 20), gpus), NAMES)
+    assert len(data) < 1000
+    with pytest.raises(ValueError, match="too many rows"):
+        decode(data, NAMES)
 
 
 def second(number: int, per: int = 3) -> Batch:

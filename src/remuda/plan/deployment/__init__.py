@@ -384,7 +384,7 @@ def _fatal_lines(spec: DeploymentSpec, engine: str) -> tuple[str, ...]:
     check = spec.health_check
     for pattern in check.extra_fatal_log_patterns:
         try:
-            re.compile(pattern)
+            re.compile(pattern.encode())  # As the node program does, which looks at bytes.
         except re.error as error:
             raise InputError(f"{pattern!r} is no regular expression: {error}",
                              where="health_check.extra_fatal_log_patterns") from error  # fmt: skip

@@ -249,7 +249,7 @@ def _http(spec: DeploymentSpec, service: Service, said: Any) -> tuple[int, str]:
     if str(said.get("status", 200)) != "200":
         raise _wrong(spec, service.name, "readiness", f"{service.name} is well when it answers with 200, nothing else")
     port, path = str(said.get("port", 0)), str(said.get("path", "/"))
-    if not re.fullmatch(r"[0-9]{1,5}", port) or int(port) > 65535 or not path.startswith("/"):
+    if not re.fullmatch(r"[0-9]{1,5}", port) or int(port) > 65535 or not re.fullmatch(r"/[!-~]*", path):
         raise _wrong(
             spec, service.name, "readiness", f"`http` has port {port} and path {path!r}", "e.g. 8080 and /health"
         )

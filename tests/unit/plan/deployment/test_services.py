@@ -128,6 +128,12 @@ def test_when_it_counts_as_started(said: dict[str, Any], listens: tuple[int, boo
     assert (group.probe and group.probe.path) == path
 
 
+@pytest.mark.parametrize("path", ["/ok\r\nX-Key: 1", "/o k", "/ö", "/\0"])
+def test_a_path_is_one_word_of_a_request(path: str) -> None:
+    with pytest.raises(InputError, match="`http` has port 0 and path"):
+        groups({**MINE, "readiness": {"http": {"path": path}}})
+
+
 def test_how_long_it_may_take() -> None:
     (group,) = groups({**MINE, "readiness": {"port": 1, "timeout_seconds": 7, "interval_seconds": 3}})
     assert group.probe is not None

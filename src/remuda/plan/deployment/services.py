@@ -56,7 +56,7 @@ def services(spec: DeploymentSpec) -> tuple[Service, ...]:
     said = tuple(service for service in spec.services if service.enabled)
     if spec.frontend.type != "dynamo":
         return said
-    kinds, older = {service.type for service in said}, _is_older(spec)
+    kinds, older = {service.type for service in said}, is_older(spec)
     planes = (spec.dynamo.request_plane, spec.dynamo.event_plane)
     implied = []
     if "etcd" not in kinds and (older or spec.dynamo.discovery == "etcd"):
@@ -74,12 +74,12 @@ def service_env(spec: DeploymentSpec) -> dict[str, str]:
         found |= {"DYN_DISCOVERY_BACKEND": "etcd", "ETCD_ENDPOINTS": _url("http", etcd)}
     if nats is not None:
         found["NATS_SERVER"] = _url("nats", nats)
-    if _is_older(spec):
+    if is_older(spec):
         found["DYN_EVENT_PLANE"] = spec.dynamo.event_plane or "nats"
     return found
 
 
-def _is_older(spec: DeploymentSpec) -> bool:
+def is_older(spec: DeploymentSpec) -> bool:
     """Whether the image has a Dynamo before 1.0, which finds its parts by etcd and talks over NATS alone."""
     if spec.backend.is_here or spec.frontend.type != "dynamo":
         return False

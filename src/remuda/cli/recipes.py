@@ -74,7 +74,7 @@ def apply(  # noqa: PLR0913
 
         return deployed.follow(planned, as_json=as_json)
     view = bring(planned, dry_run=dry_run, wait=wait, as_json=as_json)
-    say(f"written to {planned.record()}" if dry_run else f"files: {planned.recorded(view)}")
+    say(f"written to {planned.record()}" if dry_run else f"files: {view['labels']['directory']}")
     return 0
 
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import shutil
 import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from remuda.backends.local.devices import present_gpus
 from remuda.base.errors import InputError
@@ -34,7 +33,7 @@ from remuda.plan.model import Endpoint, Secret
 from remuda.serving.router import RouterSettings, router_named
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from remuda.base.paths import StatePaths
     from remuda.plan.model import Group, Workload
@@ -76,12 +75,6 @@ class PlannedDeployment:
         folder = Path(self.workload.labels["directory"])
         deployed_records.write(self, swarms.rendered(self.workload), folder)
         return folder
-
-    def recorded(self, view: Mapping[str, Any]) -> str:
-        """The directory of what runs; where that was up already, the one just written is removed."""
-        if view["uid"] != self.workload.uid:
-            shutil.rmtree(self.workload.labels["directory"], ignore_errors=True)
-        return str(view["labels"].get("directory", ""))
 
     def _check_interpreter(self, paths: StatePaths) -> None:
         python = Path(self.spec.python or "")
@@ -168,7 +161,7 @@ def _plan(recipe: Recipe, name: str) -> PlannedDeployment:
         settled = settle(place, widest, lambda: preflight.apart(slurm_backend(paths).cluster()))
         workload = workload.model_copy(update={"place": settled})
     at = time.strftime("%Y%m%dT%H%M%S")
-    labels = {**workload.labels, "directory": str(deployed_records.folder_of(spec, name, paths.root, at))}
+    labels = {**workload.labels, "directory": str(deployed_records.folder_of(spec, name, paths.root, at, uid))}
     workload = workload.model_copy(update={"labels": labels})
     notes = [*recipe.notes, *plan.notes]
     if spec.benchmark.container:
@@ -199,7 +192,7 @@ def _balancer(spec: DeploymentSpec, keys: Path) -> Group | None:
     settings = RouterSettings(
         Endpoint(model=spec.model.name or ""), spec.frontend.replicas, policy="round_robin", group=BALANCER,
         control_key=Secret(file=str(keys / CONTROL_KEY)),
-        public=spec.backend.type == "slurm" or spec.frontend.host != "127.0.0.1", python=sys.executable,
+        public=spec.backend.type == "slurm", python=sys.executable,
     )  # fmt: skip
     return router_named("smg").group(settings)
 
@@ -214,7 +207,7 @@ def _front(spec: DeploymentSpec, keys: Path) -> Group | None:
         max(2, *(role.workers for role in spec.by_name().values())),
         group=FRONTEND,
         control_key=Secret(file=str(keys / CONTROL_KEY)) if kind != "dynamo" else None,
-        public=spec.backend.type == "slurm" or spec.frontend.host != "127.0.0.1",
+        public=spec.backend.type == "slurm",
         python=frontend_python(spec, sys.executable),
         apart="agg" not in spec.by_name(),
         extra_args=frontend_args(spec),

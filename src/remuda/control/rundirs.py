@@ -15,6 +15,7 @@ from remuda.backends.slurm.files import leave_batch
 from remuda.base.errors import InputError
 from remuda.base.files import remove_empty, write_atomic
 from remuda.base.private import check_above, make_private, told_above
+from remuda.control.follow import secret_folder
 
 if TYPE_CHECKING:
     from remuda.base.paths import StatePaths
@@ -98,8 +99,23 @@ def _make_marked(elsewhere: Path, run_dir: Path) -> None:
     write_atomic(elsewhere / MARK, str(run_dir), mode=0o600)
 
 
+def clear(workload: Workload) -> None:
+    """Remove what this life of a workload alone had: its secrets, and what Dynamo's parts found each other by."""
+    for folder in (secret_folder(workload.run_dir, workload.uid), Path(workload.run_dir) / "discovery" / workload.uid):
+        shutil.rmtree(folder, ignore_errors=True)
+        remove_empty(folder.parent)
+
+
+def withdraw(workload: Workload) -> None:
+    """Remove what was written for a workload that was not brought up: what lies in its run directory is another's."""
+    clear(workload)
+    if directory := workload.labels.get("directory"):
+        shutil.rmtree(directory, ignore_errors=True)
+
+
 def discard(workload: Workload) -> None:
-    """Remove what `place_elsewhere` and others made for a workload that was refused, unless something lies in it."""
+    """Remove what was made for a workload that was refused, its run directory, too, unless something lies in it."""
+    withdraw(workload)
     folder = Path(workload.run_dir)
     target = Path(os.path.realpath(folder))
     if folder.is_symlink() and _is_ours(target, folder) and [entry.name for entry in target.iterdir()] == [MARK]:

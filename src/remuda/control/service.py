@@ -179,6 +179,9 @@ class Service(Lookout):
     def _follow(self, want: Want, now: float) -> None:
         """Begin to follow a workload that is recorded, in place of one of its name."""
         name = want.workload.name
+        old = self.supervisor.wants.get(name)
+        if old is not None and old.workload.uid != want.workload.uid:
+            rundirs.clear(old.workload)
         self._drop(name)
         self.created[name] = now
         self.supervisor.adopt(want)

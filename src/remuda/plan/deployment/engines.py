@@ -185,8 +185,8 @@ def _sglang(worker: Worker) -> Server:
         own["--disaggregation-bootstrap-port"] = named_mark(BOOTSTRAP)
     if not worker.dynamo:
         own["--enable-metrics"] = True
-    if _for_role(worker.engine.kv_events_config, worker.name) or worker.role.kv_events:
-        own["--kv-events-config"] = _events(worker)
+    if (events := _events(worker)) is not None:
+        own["--kv-events-config"] = events
     if worker.shape.gpus > 1 and not has(said, _SGLANG_PARALLEL):
         own["--tensor-parallel-size"] = worker.shape.gpus
     if not worker.shape.gpus and not has(said, ("device",)):
@@ -328,7 +328,16 @@ def _for_role(value: Any, name: str) -> bool:
     return bool(value)
 
 
-def _events(worker: Worker) -> str:
-    topic = {"publisher": "zmq", "topic": "kv-events", "endpoint": f"tcp://*:{named_mark('kv_events')}"}
+def _events(worker: Worker) -> str | None:
+    """Where SGLang publishes what its cache holds; None: it does not.
+
+    It has no key. SGLang listens only where the address has a `*`, and connects to any other; Dynamo's part of the same
+    worker reads at the node's own address. So it is everybody's under Dynamo, and left out where nothing of ours reads.
+    """
     said = worker.role.kv_events
-    return json.dumps({**topic, **said} if isinstance(said, dict) else topic)
+    named = said if isinstance(said, dict) else {}
+    is_asked = _for_role(worker.engine.kv_events_config, worker.name) or bool(said)
+    if not is_asked or not (worker.dynamo or "endpoint" in named):
+        return None
+    topic = {"publisher": "zmq", "topic": "kv-events", "endpoint": f"tcp://*:{named_mark('kv_events')}"}
+    return json.dumps({**topic, **named})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from typing import TYPE_CHECKING
@@ -125,6 +126,26 @@ def test_what_cannot_be_brought_up_yet_is_said_where_it_stands(
         plan(tmp_path, RECIPE.replace(old, new, 1))
     assert message in error.value.message
     assert where in error.value.where
+
+
+@pytest.mark.parametrize(
+    ("frontend", "events", "endpoint"),
+    [
+        ("dynamo", "{}", None),
+        ("dynamo", "{kv_events: true}", "tcp://*:__REMUDA_PORT_kv_events__"),
+        ("sglang-router", "{kv_events: true}", None),
+        ("sglang-router", "{kv_events: {endpoint: 'tcp://*:5557'}}", "tcp://*:5557"),
+    ],
+)
+def test_what_caches_hold_is_published_where_it_is_read(
+    tmp_path: Path, frontend: str, events: str, endpoint: str | None
+) -> None:
+    """Whoever reaches the port reads it, and SGLang listens only where the address has a `*`."""
+    text = RECIPE.replace("{type: mocker, speedup_ratio: 10}", f"sglang\nfrontend: {{type: {frontend}}}")
+    text = text.replace("{workers: 2, args: {block-size: 16}, env: {A: one}}", events)
+    argv = plan(tmp_path, text).workload.group("prefill").command.argv
+    said = json.loads(argv[argv.index("--kv-events-config") + 1])["endpoint"] if "--kv-events-config" in argv else None
+    assert said == endpoint
 
 
 def test_services_come_first_and_workers_are_told_where_they_are(tmp_path: Path) -> None:

@@ -82,7 +82,7 @@ class PlannedDeployment:
         Raises:
             InputError: there is something already, or it cannot be written.
         """
-        rundirs.write_files(self._files(folder.absolute()))
+        rundirs.write_files(self._files(folder.absolute()), is_new=True)
 
     def _check_interpreter(self, paths: StatePaths) -> None:
         python, is_local = self.spec.python or sys.executable, self.workload.is_here
@@ -172,7 +172,7 @@ def _plan(recipe: Recipe, name: str) -> PlannedDeployment:
         workload = workload.model_copy(update={"place": settled})
     at = time.strftime("%Y%m%dT%H%M%S")
     workload = workload.model_copy(update={
-        "folder": str(deployed_records.folder_of(spec, name, paths.root, at)),
+        "folder": str(deployed_records.folder_of(spec, name, paths.root, at, uid)),
         "digest": digest(recipe.loaded.spec, cwd=caller.cwd, name=name, port=("frontend", "port")),
     })  # fmt: skip
     notes = [*recipe.notes, *plan.notes]
@@ -203,7 +203,7 @@ def _balancer(spec: DeploymentSpec, keys: Path, python: str) -> Group | None:
     settings = RouterSettings(
         Endpoint(model=spec.model.name or ""), spec.frontend.replicas, policy="round_robin", group=BALANCER,
         control_key=Secret(file=str(keys / CONTROL_KEY)),
-        public=not spec.backend.is_here or spec.frontend.host != "127.0.0.1", python=python,
+        public=not spec.backend.is_here, python=python,
     )  # fmt: skip
     return router_named("smg").group(settings)
 
@@ -218,7 +218,7 @@ def _front(spec: DeploymentSpec, keys: Path, python: str) -> Group | None:
         max(2, *(role.workers for role in spec.by_name().values())),
         group=FRONTEND,
         control_key=Secret(file=str(keys / CONTROL_KEY)) if kind != "dynamo" else None,
-        public=not spec.backend.is_here or spec.frontend.host != "127.0.0.1",
+        public=not spec.backend.is_here,
         python=frontend_python(spec, python),
         apart="agg" not in spec.by_name(),
         extra_args=frontend_args(spec),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from typing import TYPE_CHECKING
@@ -49,8 +50,11 @@ def test_groups_of_a_recipe(tmp_path: Path) -> None:
         ("prefill", Role.PREFILL, 2, ()),
         ("decode", Role.DECODE, 3, ()),
         ("frontend", Role.ROUTER, 1, ("prefill", "decode")),
+        ("relay", Role.RELAY, 1, ()),
         ("gate", Role.GATE, 1, ("frontend",)),
     ]
+    assert workload.endpoint is not None
+    assert (workload.endpoint.router, workload.endpoint.relay) == ("frontend", "relay")
     assert workload.ends_with is None
 
 
@@ -67,7 +71,7 @@ def test_a_benchmark_is_a_group_that_all_of_it_ends_with(tmp_path: Path, monkeyp
 
 
 def test_commands_of_workers(tmp_path: Path) -> None:
-    prefill, decode, frontend, _ = (group.command for group in plan(tmp_path).workload.groups)
+    prefill, decode, frontend, *_ = (group.command for group in plan(tmp_path).workload.groups)
     assert prefill.argv[1:] == (
         "-m", "dynamo.mocker", "--model-path", "/models/tiny", "--model-name", "tiny",
         "--disaggregation-mode", "prefill", "--bootstrap-ports", "__REMUDA_PORT_bootstrap__",
@@ -91,7 +95,7 @@ def test_what_is_not_done_with_a_container_is_said(tmp_path: Path) -> None:
 
 def test_workers_that_do_both_are_not_apart(tmp_path: Path) -> None:
     text = RECIPE[: RECIPE.index("  prefill")] + "  agg: {workers: 2}\n"
-    worker, _, _ = plan(tmp_path, text).workload.groups
+    worker, *_ = plan(tmp_path, text).workload.groups
     assert (worker.name, worker.role) == ("agg", Role.REPLICA)
     assert "--disaggregation-mode" not in worker.command.argv
 
@@ -125,6 +129,26 @@ def test_what_cannot_be_brought_up_yet_is_said_where_it_stands(
     assert where in error.value.where
 
 
+@pytest.mark.parametrize(
+    ("frontend", "events", "endpoint"),
+    [
+        ("dynamo", "{}", None),
+        ("dynamo", "{kv_events: true}", "tcp://*:__REMUDA_PORT_kv_events__"),
+        ("sglang-router", "{kv_events: true}", None),
+        ("sglang-router", "{kv_events: {endpoint: 'tcp://*:5557'}}", "tcp://*:5557"),
+    ],
+)
+def test_what_caches_hold_is_published_where_it_is_read(
+    tmp_path: Path, frontend: str, events: str, endpoint: str | None
+) -> None:
+    """Whoever reaches the port reads it, and SGLang listens only where the address has a `*`."""
+    text = RECIPE.replace("{type: mocker, speedup_ratio: 10}", f"sglang\nfrontend: {{type: {frontend}}}")
+    text = text.replace("{workers: 2, args: {block-size: 16}, env: {A: one}}", events)
+    argv = plan(tmp_path, text).workload.group("prefill").command.argv
+    said = json.loads(argv[argv.index("--kv-events-config") + 1])["endpoint"] if "--kv-events-config" in argv else None
+    assert said == endpoint
+
+
 def test_services_come_first_and_workers_are_told_where_they_are(tmp_path: Path) -> None:
     more = "services: [{name: mine, command: [serve, '{port}']}]\ndynamo: {discovery: etcd, event_plane: nats}\n"
     text = RECIPE.replace("env: {A: one}", "env: {A: 'at={address:mine}'}") + more
@@ -132,7 +156,7 @@ def test_services_come_first_and_workers_are_told_where_they_are(tmp_path: Path)
     order.check(workload)
     assert {group.name: group.after for group in workload.groups} == {
         "prefill": ("etcd", "nats", "mine"), "decode": ("etcd", "nats", "mine"),
-        "frontend": ("prefill", "decode", "etcd", "nats"), "gate": ("frontend",),
+        "frontend": ("prefill", "decode", "etcd", "nats"), "relay": (), "gate": ("frontend",),
         "etcd": (), "nats": (), "mine": ("etcd", "nats"),
     }  # fmt: skip
     env = workload.group("prefill").command.env
@@ -186,9 +210,10 @@ def test_a_directory_says_all_and_repeats_it(tmp_path: Path) -> None:
     assert (folder / "recipe.yaml").read_text() == RECIPE
     assert "dynamo.mocker" in (folder / "commands.txt").read_text()
     assert f"model.name: 'tiny'  # {tmp_path}/r.yaml:3\n" in (folder / "origins.txt").read_text()
-    assert len(list((folder / "tasks").iterdir())) == 2 + 3 + 1 + 1
+    assert len(list((folder / "tasks").iterdir())) == 2 + 3 + 1 + 1 + 1
     again = deployments.plan(str(folder / "resolved.yaml"))
     assert is_same(planned.workload, again.workload)
+    assert again.workload.folder != planned.workload.folder, "two within a second have one each"
 
 
 def test_a_null_of_tensorrt_llm_is_in_its_file_and_in_that_of_a_repeated_apply(tmp_path: Path) -> None:
@@ -295,15 +320,25 @@ def test_what_is_found_by_lies_where_the_run_directory_points(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize(
-    ("usable", "gpus"),
-    [("", 2), ("backend: {type: local, gpus: ['0', '1']}", 1), ("backend: {type: local, gpus: []}", 0)],
+    ("usable", "args", "gpus"),
+    [
+        ("", "", 2),
+        ("gpus: ['0', '1']", "", 1),
+        ("gpus: []", "", 0),
+        ("gpus: []", "tensor-parallel-size: 4", 0),
+        ("", "tensor-parallel-size: 4", 4),
+        ("gpus: ['0', '1']", "tensor-parallel-size: 4", 4),
+    ],
 )
 def test_workers_share_the_gpus_that_may_be_used(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, usable: str, gpus: int
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, usable: str, args: str, gpus: int
 ) -> None:
+    """Those whose flags say how many they are for ask for so many: too many are refused before they are started."""
     monkeypatch.setattr(caller, "present_gpus", lambda: ("0", "1", "2", "3"))
     head = "kind: deployment\nname: x\nmodel: {path: /m, name: m}\nengine: vllm\n"
-    assert plan(tmp_path, f"{head}roles: {{agg: {{workers: 2}}}}\n{usable}\n").workload.groups[0].resources.gpus == gpus
+    backend = f"backend: {{type: local, {usable}}}\n" if usable else ""
+    planned = plan(tmp_path, f"{head}roles: {{agg: {{workers: 2, args: {{{args}}}}}}}\n{backend}")
+    assert planned.workload.groups[0].resources.gpus == gpus
 
 
 def test_lists_and_mappings_are_set_as_the_file_has_them(tmp_path: Path) -> None:

@@ -246,19 +246,24 @@ def test_nodes_that_a_cluster_lacks(
 
 
 @pytest.mark.parametrize(
-    ("needs", "present", "kind", "sentences"),
+    ("needs", "usable", "kind", "sentences"),
     [
-        (0, 0, "", []),
-        (8, 8, "NVIDIA H100 80GB HBM3", []),
-        (8, 8, "", []),
-        (9, 8, "", ["9 GPUs are needed by all workers together, and this machine has 8"]),
-        (8, 8, "NVIDIA A100-SXM4-80GB", ["GPUs of this machine are NVIDIA A100-SXM4-80GB, not h100"]),
+        (0, None, "", []),
+        (8, None, "NVIDIA H100 80GB HBM3", []),
+        (8, None, "", []),
+        (9, None, "", ["9 GPUs are needed by all workers together, and this machine has 8"]),
+        (2, ["6", "7"], "", []),
+        (4, ["6", "7"], "", ["4 GPUs are needed by all workers together, and backend.gpus names 2"]),
+        (2, ["7", "8"], "", ["no GPU 8 can be seen on this machine"]),
+        (1, ["GPU-4c1d"], "", []),
+        (8, None, "NVIDIA A100-SXM4-80GB", ["GPUs of this machine are NVIDIA A100-SXM4-80GB, not h100"]),
     ],
 )
-def test_gpus_of_this_machine(needs: int, present: int, kind: str, sentences: list[str]) -> None:
-    said = {"model": {"path": "/m"}, "engine": "vllm", "roles": {"agg": {}}, "gpu_type": "h100"}
+def test_gpus_of_this_machine(needs: int, usable: list[str] | None, kind: str, sentences: list[str]) -> None:
+    said = {"model": {"path": "/m"}, "engine": "vllm", "roles": {"agg": {}}, "gpu_type": "h100",
+            "backend": {"type": "local", "gpus": usable}}  # fmt: skip
     spec = DeploymentSpec.model_validate(said)
-    assert [one.sentence for one in on_machine(spec, needs, present, kind)] == sentences
+    assert [one.sentence for one in on_machine(spec, needs, tuple("01234567"), kind)] == sentences
 
 
 def test_gpus_are_counted_over_all_workers(tmp_path: Path) -> None:

@@ -14,7 +14,8 @@ from remuda.plan.deployment import services
 from remuda.plan.deployment.dynamo import environment
 from remuda.plan.deployment.engines import FATAL, Worker, command_of, render, spread_of
 from remuda.plan.deployment.flags import words
-from remuda.plan.deployment.shape import shape_of
+from remuda.plan.deployment.preflight import gpus_of
+from remuda.plan.deployment.shape import Shape, shape_of
 from remuda.plan.engines.base import secret
 from remuda.plan.model import (
     Command,
@@ -41,7 +42,6 @@ from remuda.wire.spread import EXTRA_GRACE_S
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from remuda.plan.deployment.shape import Shape
     from remuda.specs.deployment import DeployedRole, DeploymentSpec
 
 FRONTEND: Final = "frontend"
@@ -124,8 +124,7 @@ def plan_deployment(spec: DeploymentSpec, front: Group | None, site: Site, balan
         InputError: it cannot be brought up; `where` is the field's path.
     """
     refuse_what_is_not_built(spec)
-    usable = spec.backend.gpus if isinstance(spec.backend, LocalBackend) else None
-    shapes = {name: shape_of(spec, name, len(site.gpus if usable is None else usable)) for name in spec.by_name()}
+    shapes = {name: _shape(spec, name, site) for name in spec.by_name()}
     discovery = f"{site.run_dir}/discovery/{site.uid}"
     dynamo = environment(spec, discovery) if spec.frontend.type == "dynamo" else {}
     listen = Listen(port=spec.frontend.port or PORT, fixed=spec.frontend.port is not None,
@@ -134,11 +133,11 @@ def plan_deployment(spec: DeploymentSpec, front: Group | None, site: Site, balan
     on_slurm = not spec.backend.is_here
     groups = workers
     if front is not None:
-        own = _front(spec, front, dynamo, listen, site, tuple(one.name for one in workers))
-        groups += (own,) if balancer is None else _several(spec, own, balancer, listen)
+        own = _front(spec, front, dynamo, site, tuple(one.name for one in workers))
+        groups += (own,) if balancer is None else _several(spec, own, balancer)
     else:
         groups = (workers[0].model_copy(update={"listen": Listen(port=PORT, public=True) if on_slurm else listen}),)
-    if on_slurm:
+    if is_relayed := on_slurm or front is not None:
         groups += (relay_group(listen, run_dir=site.run_dir, python=site.python),)
     last = groups[len(workers) - 1 if front is None else len(workers) + (balancer is not None)].name
     groups += (_gate(site, last), *_services(spec, site, last))
@@ -152,7 +151,7 @@ def plan_deployment(spec: DeploymentSpec, front: Group | None, site: Site, balan
         ends_with=services.terminal(spec),
         endpoint=Endpoint(
             host=spec.frontend.host, port=listen.port, router=last if front else "", model=spec.model.name or "",
-            ready="all", wait_s=_wait_s(spec), relay=RELAY if on_slurm else "", gate=GATE,
+            ready="all", wait_s=_wait_s(spec), relay=RELAY if is_relayed else "", gate=GATE,
             behind=FRONTEND if balancer is not None else "",
         ),
         run_dir=site.run_dir,
@@ -180,6 +179,15 @@ def frontend_args(spec: DeploymentSpec) -> tuple[str, ...]:
 def image_of(spec: DeploymentSpec, name: str) -> str:
     """The image that workers of a role run in; empty: none."""
     return (spec.by_name()[name].container or spec.container or "") if not spec.backend.is_here else ""
+
+
+def _shape(spec: DeploymentSpec, name: str, site: Site) -> Shape:
+    """Of a worker; on this machine it has the GPUs that its flags are for, else its share of those that may be used."""
+    if not isinstance(spec.backend, LocalBackend):
+        return shape_of(spec, name)
+    here = len(site.gpus if spec.backend.gpus is None else spec.backend.gpus)
+    told = gpus_of(spec, name) if here else None
+    return shape_of(spec, name, here) if told is None else Shape(told)
 
 
 def _python(spec: DeploymentSpec, image: str | None, own: str) -> str:
@@ -215,13 +223,13 @@ def _workers(spec: DeploymentSpec, name: str, shape: Shape, site: Site, dynamo: 
 
 
 def _front(
-    spec: DeploymentSpec, front: Group, dynamo: Mapping[str, str], listen: Listen, site: Site, workers: tuple[str, ...]
+    spec: DeploymentSpec, front: Group, dynamo: Mapping[str, str], site: Site, workers: tuple[str, ...]
 ) -> Group:
     """The frontend, as its router renders it, with what the recipe says of it."""
     env = {**front.command.env, **dynamo, **spec.env, **spec.frontend.env}
     secret_env = {**_secrets(spec), **front.command.secret_env}
     command = front.command.model_copy(update={"env": env, "secret_env": secret_env})
-    resources = Resources()
+    listen, resources = Listen(), Resources()
     if isinstance(spec.backend, SlurmDeployment):
         listen = Listen(port=PORT, public=True)
         limit = seconds(spec.backend.time_limit, "backend.time_limit")
@@ -234,12 +242,12 @@ def _front(
     })  # fmt: skip
 
 
-def _several(spec: DeploymentSpec, own: Group, balancer: Group, listen: Listen) -> tuple[Group, Group]:
-    """Frontends, and what stands before them, which has the address."""
+def _several(spec: DeploymentSpec, own: Group, balancer: Group) -> tuple[Group, Group]:
+    """Frontends, and what stands before them."""
     on_slurm = not spec.backend.is_here
     first = balancer.model_copy(update={
-        "listen": Listen(port=PORT, public=True) if on_slurm else listen, "resources": own.resources,
-        "pools": own.pools, "silence_s": own.silence_s, "after": (own.name,),
+        "listen": own.listen, "resources": own.resources, "pools": own.pools, "silence_s": own.silence_s,
+        "after": (own.name,),
     })  # fmt: skip
     changes = {"role": Role.FRONTEND, "count": spec.frontend.replicas, "listen": Listen(public=on_slurm)}
     return own.model_copy(update=changes), first

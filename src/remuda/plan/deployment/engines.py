@@ -369,10 +369,16 @@ def _for_role(value: Any, name: str) -> bool:
 
 
 def _events(worker: Worker) -> dict[str, str]:
-    """The flag by which a worker publishes what its cache holds, where it is asked to."""
-    if not (_for_role(worker.engine.kv_events_config, worker.name) or worker.role.kv_events):
+    """The flag by which a worker publishes what its cache holds, where it is asked to.
+
+    That has no key. SGLang listens only where the address has a `*`, and connects to any other; Dynamo's part of the
+    same worker reads at the node's own address. So it is everybody's under Dynamo, and left out where nothing reads it.
+    """
+    said = worker.role.kv_events
+    named = said if isinstance(said, dict) else {}
+    is_asked = _for_role(worker.engine.kv_events_config, worker.name) or bool(said)
+    if not is_asked or not (worker.dynamo or "endpoint" in named):
         return {}
     topic = {"publisher": "zmq", "topic": "kv-events", "endpoint": f"tcp://*:{named_mark('kv_events')}"}
     more = {"enable_kv_cache_events": True} if worker.engine.type == "vllm" else {}
-    said = worker.role.kv_events
-    return {"--kv-events-config": json.dumps({**topic, **more, **(said if isinstance(said, dict) else {})})}
+    return {"--kv-events-config": json.dumps({**topic, **more, **named})}

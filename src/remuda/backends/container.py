@@ -1,4 +1,7 @@
-"""A group's commands in their image: Apptainer or Singularity, enroot, or Pyxis where Slurm itself starts it. Pure."""
+"""A group's commands in their image: Apptainer or Singularity, enroot, or Pyxis where Slurm itself starts it. Pure.
+
+Slurm itself starts the ranks of MPI programs, too, in an image or not.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from remuda.plan.model import Group, Spread
+    from remuda.plan.model import Command, Group, Spread
 
 T = TypeVar("T")
 INHERITED: Final = {"PYTHONPATH": "", "VIRTUAL_ENV": ""}
@@ -45,7 +48,7 @@ def in_image(group: Group, folder: Path, program: str = "", steps: Steps | None 
     """The group with all that it runs as it is started in its image, and the files that this needs.
 
     Args:
-        group: as it was planned; itself where it has no image.
+        group: as it was planned; itself where it has no image and no ranks that are started by steps.
         folder: run directory of the allocation.
         program: `apptainer`, `singularity`, `enroot` or `pyxis`; empty: by the image's name, and what the node has.
         steps: of the scheduler, where it has any.
@@ -54,7 +57,8 @@ def in_image(group: Group, folder: Path, program: str = "", steps: Steps | None 
         InputError: the program cannot start this image.
     """
     command = group.command
-    if not command.image:
+    with_ranks = steps is not None and bool(command.ranks)
+    if not command.image and not with_ranks:
         return group, {}
     files: dict[str, str] = {}
     env, secret_env, program = (
@@ -62,17 +66,22 @@ def in_image(group: Group, folder: Path, program: str = "", steps: Steps | None 
         dict(command.secret_env),
         program or _by_name(command.image, steps),
     )
-    if program == "pyxis":
-        prefix, env = _pyxis(group, folder, steps or Steps()), {**INHERITED, **env}
+    prefix: tuple[str, ...] = ()
+    if not command.image:
+        program = ""
+    elif program == "pyxis":
+        prefix, env = _step(group, folder, steps or Steps(), _pyxis(command)), {**INHERITED, **env}
     elif program == "enroot":
         prefix = _enroot(group, folder)
         files[str(folder / RC)] = f'cd {shlex.quote(command.workdir or "/")} || exit 1\nexec "$@"\n'
     else:
         prefix, env = _singularity(group, program), {**INHERITED, **_prefixed(env), **env}
         secret_env = {**_prefixed(secret_env), **secret_env}
+    if with_ranks and program != "pyxis":
+        prefix = (*_step(group, folder, steps or Steps(), ()), *prefix)
     started = command.model_copy(update={
-        "argv": (*prefix, *command.argv), "env": env, "secret_env": secret_env, "outside": program == "pyxis",
-        "image": "", "mounts": (), "workdir": "", "step_args": (),
+        "argv": (*prefix, *command.argv), "env": env, "secret_env": secret_env, "image": "",
+        "outside": program == "pyxis" or with_ranks, "mounts": (), "workdir": "", "step_args": (),
     })  # fmt: skip
     return group.model_copy(update={"command": started, "spread": _spread(group.spread, prefix)}), files
 
@@ -123,24 +132,34 @@ def _enroot(group: Group, folder: Path) -> tuple[str, ...]:
     return ("enroot", "start", *words, command.image)
 
 
-def _pyxis(group: Group, folder: Path, steps: Steps) -> tuple[str, ...]:
-    """`srun` on the node itself, inside the job; `--overlap` shares what the job has.
-
-    A replica over several nodes has a step on each, which begin and end together: none of them is looked for.
-    """
-    command, cpus = group.command, group.resources.cpus
-    words = ["srun", "--overlap", "--nodes=1", "--ntasks=1", f"--nodelist={NODE_MARK}", "--export=ALL", "--mpi=none"]
-    words += [f"--cpus-per-task={cpus}"] if cpus else []
-    words.append(f"--container-image={enroot_name(command.image)}")
+def _pyxis(command: Command) -> tuple[str, ...]:
+    words = [f"--container-image={enroot_name(command.image)}"]
     if command.mounts:
         words.append(f"--container-mounts={','.join(map(_mount, command.mounts))}")
     if command.workdir:
         words.append(f"--container-workdir={command.workdir}")
-    words += command.step_args
+    return tuple(words)
+
+
+def _step(group: Group, folder: Path, steps: Steps, more: tuple[str, ...]) -> tuple[str, ...]:
+    """`srun` on the node itself, inside the job; `--overlap` shares what the job has.
+
+    Ranks of MPI are one step over all nodes. Another replica over several nodes has a step on each, which begin and end
+    together: none of them is looked for.
+    """
+    command, cpus, nodes = group.command, group.resources.cpus, group.resources.nodes if group.command.ranks else 1
+    tasks = command.ranks or 1
+    words = ["srun", "--overlap", f"--nodes={nodes}", f"--ntasks={tasks}"]
+    words += [f"--nodelist={NODE_MARK}"] if nodes == 1 else []
+    words += ["--export=ALL", f"--mpi={'pmix' if command.ranks else 'none'}"]
+    if command.ranks:
+        words += [f"--ntasks-per-node={tasks // nodes}", "--kill-on-bad-exit=1", "--cpu-bind=none"]
+    words += [f"--cpus-per-task={cpus}"] if cpus else []
+    words += [*more, *command.step_args]
     if not steps.name or group.spread is not None:
         return tuple(words)
     words.append(f"--job-name={steps.name}")
-    devices = ("env", f"{DEVICES}={DEVICES_MARK}") if group.resources.gpus else ()
+    devices = ("env", f"{DEVICES}={DEVICES_MARK}") if group.resources.gpus and nodes == 1 else ()
     return (*steps.launcher, "step", steps.name, str(folder), "--", *words, *devices)
 
 

@@ -154,6 +154,8 @@ class Command(Frozen):
     """Absolute paths that are in the image what they are outside, or `OUTSIDE:INSIDE`."""
     step_args: tuple[str, ...] = ()
     """More words for the scheduler's own step that starts the image, where one does."""
+    ranks: int = 0
+    """Ranks of an MPI program, which one step of the scheduler's starts over all nodes; the first serves. 0: none."""
     workdir: str = ""
     """Where it starts in the image; empty: where the image says."""
 

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import re
+import sys
 import urllib.request
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -75,4 +78,43 @@ def test_prefill_over_two_nodes_beside_decode_over_two_nodes(site: Home, slurm: 
     until(lambda: ask(site) == 5, "it answers")
     assert tasks(site)["prefill/0"]["attempt"] == before["prefill/0"]["attempt"]
     site.run("down", "wide")
+    assert slurm.run("squeue", "-h", "-o", "%j").stdout == ""
+
+
+RANKS = """\
+schema: 2
+name: ranks
+model: {{path: {root}/model, name: tiny}}
+engine: trtllm
+environment: {{PATH: "{root}/bin:{path}", PYTHONPATH: "{standins}"}}
+resources: {{gpus_per_node: 2}}
+slurm: {{partition: spot, account: inference, time_limit: "01:00:00"}}
+roles: {{agg: {{nodes: 2, workers: 1, args: {{cuda_graph_config: null}}}}}}
+frontend: {{type: none}}
+"""
+
+
+def test_ranks_of_mpi_over_two_nodes(site: Home, slurm: SlurmBed) -> None:
+    (site.root / "model").mkdir()
+    (site.root / "model/config.json").write_text("{}")
+    (site.root / "bin").mkdir()
+    words = {
+        "trtllm-llmapi-launch": f'{STANDINS}/llmapi_launch.py "$@"',
+        "trtllm-serve": '-m sglang.launch_server --model-path "$1" --served-model-name tiny --host "$3" --port "$5"',
+    }
+    for name, more in words.items():
+        program = site.root / "bin" / name
+        program.write_text(f"#!/bin/sh\nexec {sys.executable} {more}\n")
+        program.chmod(0o755)
+    recipe = site.root / "ranks.yaml"
+    recipe.write_text(RANKS.format(root=site.root, path=os.environ["PATH"], standins=STANDINS))
+    try:
+        done = site.run("apply", str(recipe))
+    except AssertionError as error:
+        raise AssertionError(f"{error}\n{site.run('logs', 'ranks', '--role', 'agg').stdout}") from None
+    assert "ranks is up: 1 of 1 replica, model tiny" in done.stderr
+    said = re.findall(r"rank (\d) of 4 is on (\S+), shares moe_shared_(\d+)", site.run("logs", "ranks").stdout)
+    assert sorted(rank for rank, _, _ in said) == ["0", "1", "2", "3"]
+    assert (len({node for _, node, _ in said}), len({shared for _, _, shared in said})) == (2, 1)
+    site.run("down", "ranks")
     assert slurm.run("squeue", "-h", "-o", "%j").stdout == ""

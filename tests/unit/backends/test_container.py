@@ -111,6 +111,31 @@ def test_an_image_as_each_program_writes_it(image: str, pyxis: str, apptainer: s
     assert enroot_name(image) == pyxis
 
 
+def test_ranks_of_mpi_are_one_step_over_all_nodes() -> None:
+    plain = planned("/i/e.sqsh").model_copy(update={"resources": Resources(gpus=2, nodes=2)})
+    wide = plain.model_copy(update={"command": plain.command.model_copy(update={"ranks": 4})})
+    bare = wide.model_copy(update={"command": wide.command.model_copy(update={"image": ""})})
+    start = ["python", "zipapp", "step", "w.r.0.1.u", str(FOLDER), "--", "srun", "--overlap", "--nodes=2",
+             "--ntasks=4", "--export=ALL", "--mpi=pmix", "--ntasks-per-node=2", "--kill-on-bad-exit=1",
+             "--cpu-bind=none"]  # fmt: skip
+    steps = Steps("w.r.0.1.u", ("python", "zipapp"))
+    command = in_image(bare, FOLDER, "", steps)[0].command
+    assert list(command.argv) == [*start, "--job-name=w.r.0.1.u", "serve", "m"]
+    assert (command.outside, command.env) == (True, {"A": "1"})
+    assert in_image(bare, FOLDER, "apptainer", steps)[0].command.argv == command.argv
+    inside = in_image(wide, FOLDER, "", steps)[0].command.argv
+    assert list(inside[: len(start)]) == start
+    assert inside[len(start)] == "--container-image=/i/e.sqsh"
+    sif = in_image(wide.model_copy(update={"command": wide.command.model_copy(update={"image": "/i/e.sif"})}), FOLDER,
+                   "apptainer", steps)[0].command.argv  # fmt: skip
+    assert list(sif[: len(start) + 3]) == [*start, "--job-name=w.r.0.1.u", "apptainer", "exec"]
+    one = wide.model_copy(update={"resources": Resources(gpus=4)})
+    words = in_image(one, FOLDER, "", steps)[0].command.argv
+    assert {"--nodes=1", "--ntasks=4", "--ntasks-per-node=4", "--nodelist=__REMUDA_NODE__"} < set(words)
+    assert words[-4:-2] == ("env", "CUDA_VISIBLE_DEVICES=__REMUDA_DEVICES__")
+    assert in_image(bare, FOLDER) == (bare, {}), "where nothing has steps they are the program's own"
+
+
 def test_what_other_nodes_run_is_in_the_image_too() -> None:
     spread = Spread(nodes=2, member=("member",), head=("head",))
     wide = planned("/i/e.sif").model_copy(update={"spread": spread})

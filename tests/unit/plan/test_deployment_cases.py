@@ -64,8 +64,8 @@ slurm: {partition: gpu}
          "frontend.type: without a frontend there is one worker"),
         ("engine: sglang", "engine: trtllm\nfrontend: {type: trtllm_serve}",
          "frontend.type: TensorRT-LLM's own frontend cannot be started yet"),
-        ("engine: sglang\nroles:\n  prefill: {nodes: 1}", "engine: trtllm\nroles:\n  prefill: {nodes: 2}",
-         "roles.prefill.gpus: trtllm cannot be started over 2 nodes yet"),
+        ("engine: sglang\nroles:\n  prefill: {nodes: 1}", "engine: llamacpp\nroles:\n  prefill: {nodes: 2}",
+         "roles.prefill.gpus: llamacpp cannot be started over 2 nodes yet"),
         ("engine: sglang\nroles:\n  prefill: {nodes: 1}",
          "engine: vllm\nroles:\n  prefill: {nodes: 3, args: {data-parallel-size: 12}}",
          "roles.prefill.args: vllm with 12 data-parallel ranks over 3 nodes cannot be started yet"),
@@ -101,4 +101,4 @@ def test_to_which_memory_a_worker_of_tensorrt_llm_is_bound(
     text = WORKERS.replace("engine: sglang", f"engine: {{type: trtllm, numa_memory_bind: {said or 'null'}}}")
     spec = build(parse(f"{text}resources: {{gpu_type: {gpu_type}}}\n", "r.yaml"))[0].loaded.spec
     argv = plan_deployment(spec, FRONT, SITE).workload.groups[0].command.argv
-    assert argv[: len(bound) + 1] == (*bound, SITE.python)
+    assert argv[: len(bound) + 1] == (*bound, "trtllm-llmapi-launch")

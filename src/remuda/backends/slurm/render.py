@@ -254,8 +254,11 @@ def _options(request: Request, place: SlurmPlace) -> Iterator[str]:
     if own := _own_gres(request, place):
         yield f"--gres={joined_gres(own, place)}"
     yield from _shares(resources)
-    if resources.nodes > 1:
+    ranks = request.group.command.ranks
+    if resources.nodes > 1 or ranks:
         yield f"--nodes={resources.nodes}"
+    if ranks:
+        yield from (f"--ntasks={ranks}", f"--ntasks-per-node={ranks // resources.nodes}")
     if request.group.spread is not None:
         yield "--ntasks-per-node=1"
     if resources.time_limit_s:

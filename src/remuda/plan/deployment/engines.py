@@ -105,6 +105,7 @@ class Server:
         files: name -> text.
         ports: names of ports that the recipe fixes -> number.
         member: the same as `argv` on the other nodes, where it spans some.
+        ranks: of MPI, which the scheduler starts over all nodes; 0: it is no MPI program.
         head_port: at which its nodes meet, where the recipe fixes it.
         health: path that answers 200 once it can take requests.
         metrics: path of its counters; empty: none.
@@ -115,6 +116,7 @@ class Server:
     files: dict[str, str] = field(default_factory=dict)
     ports: dict[str, int] = field(default_factory=dict)
     member: tuple[str, ...] = ()
+    ranks: int = 0
     head_port: int = 0
     health: str = "/health"
     metrics: str = "/metrics"
@@ -127,7 +129,7 @@ def render(worker: Worker) -> Server:
         InputError: the engine cannot do what is asked, or a flag is the launcher's; `where` is the field.
     """
     kind = worker.engine.type
-    if worker.shape.nodes > 1 and kind in ("trtllm", "llamacpp"):
+    if worker.shape.nodes > 1 and kind == "llamacpp":
         raise InputError(f"{kind} cannot be started over {worker.shape.nodes} nodes yet",
                          hint="a worker may have the GPUs of one node", where=f"roles.{worker.name}.gpus")  # fmt: skip
     if kind == "llamacpp" and (worker.dynamo or worker.name != "agg"):
@@ -153,12 +155,12 @@ def command_of(worker: Worker, server: Server) -> Command:
             "DYN_SYSTEM_PORT": PORT_MARK,
             "DYN_SYSTEM_USE_ENDPOINT_HEALTH_STATUS": HEALTHY_WHEN_IT_GENERATES,
         }
-    return Command(argv=server.argv, env={**env, **worker.role.env}, files=server.files)
+    return Command(argv=server.argv, env={**env, **worker.role.env}, files=server.files, ranks=server.ranks)
 
 
 def spread_of(worker: Worker, server: Server) -> Spread | None:
-    """How it spans nodes, by the engine's own ranks; None: it is on one."""
-    if worker.shape.nodes == 1:
+    """How it spans nodes, by the engine's own ranks; None: it is on one, or the scheduler starts all ranks."""
+    if worker.shape.nodes == 1 or server.ranks:
         return None
     return Spread(nodes=worker.shape.nodes, member=server.member, head_port=server.head_port)
 
@@ -298,7 +300,10 @@ def _transfer(worker: Worker, said: dict[str, Any], *, is_older: bool) -> dict[s
 
 
 def _trtllm(worker: Worker) -> Server:
-    """Flags are in a file, where false stays false; only what is the launcher's is on the command line."""
+    """Flags are in a file, where false stays false; only what is the launcher's is on the command line.
+
+    On Slurm it is an MPI program with a rank for each GPU, of which the first serves; elsewhere it starts its ranks.
+    """
     engine = worker.engine
     config = {str(key).lstrip("-").replace("-", "_"): value for key, value in worker.role.args.items()}
     if worker.shape.gpus > 1 and not any(key.endswith("parallel_size") for key in counted(config)):
@@ -308,20 +313,23 @@ def _trtllm(worker: Worker) -> Server:
             raise InputError(f"`{worker.where}.{key}` differs from the deployment's", hint="leave it out",
                              where=f"{worker.where}.{key}")  # fmt: skip
     file = f"{FILES_MARK}/{_CONFIG}"
-    bind = _memory_bind(worker)
+    on_slurm = worker.spec.backend.type == "slurm"
+    start = (*_memory_bind(worker), *(("trtllm-llmapi-launch",) if on_slurm else ()))
     if worker.dynamo:
         names: dict[str, Any] = {"--model-path": worker.model, "--served-model-name": worker.spec.model.name}
         own = {**names, **_mode(worker), "--extra-engine-args": file}
         if engine.publish_events_and_metrics:
             own["--publish-events-and-metrics"] = True
-        argv = (*bind, worker.python, "-m", "dynamo.trtllm", *words(own))
+        argv = (*start, worker.python, "-m", "dynamo.trtllm", *words(own))
     else:
         own = {"--host": HOST_MARK, "--port": PORT_MARK, "--extra_llm_api_options": file}
         flags = tuple(word for name, value in own.items() for word in (name, value))
-        argv = (*bind, "trtllm-serve", worker.model, *flags)
+        argv = (*start, "trtllm-serve", worker.model, *flags)
     text = yaml.safe_dump(config, sort_keys=False)
     metrics = "/metrics" if worker.dynamo else ""
-    return Server((*argv, *worker.role.extra_args), files={_CONFIG: text}, metrics=metrics)
+    env = {"TRTLLM_EPLB_SHM_NAME": f"moe_shared_{PORT_MARK}"}  # workers on one node must not share it
+    ranks = max(1, worker.shape.gpus) if on_slurm else 0
+    return Server((*argv, *worker.role.extra_args), env=env, files={_CONFIG: text}, ranks=ranks, metrics=metrics)
 
 
 def _memory_bind(worker: Worker) -> tuple[str, ...]:

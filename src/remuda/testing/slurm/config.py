@@ -151,6 +151,7 @@ def _names(layout: Layout) -> dict[str, str]:
         # The environment of jobs with --export=NONE comes from a file there; a login shell for each is slow.
         "GetEnvTimeout": "0",
         "SlurmdSpoolDir": f"{root}/spool/%n",
+        "TmpFS": f"{root}/spool/%n",  # of PMIx, whose directories have the same name on each node
         "SlurmctldPidFile": f"{root}/run/slurmctld.own",
         "SlurmdPidFile": f"{root}/run/slurmd.%n.own",
         "SlurmctldLogFile": f"{root}/log/slurmctld.log",

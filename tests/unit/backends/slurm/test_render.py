@@ -66,6 +66,20 @@ def test_the_least() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("nodes", "asked"),
+    [(1, ("--nodes=1", "--ntasks=4", "--ntasks-per-node=4")), (2, ("--nodes=2", "--ntasks=4", "--ntasks-per-node=2"))],
+)
+def test_ranks_of_mpi_are_tasks_of_the_job(nodes: int, asked: tuple[str, ...]) -> None:
+    plain = request(resources=Resources(nodes=nodes))
+    command = plain.group.command.model_copy(update={"ranks": 4})
+    made = render(replace(plain, group=plain.group.model_copy(update={"command": command})), SITE)
+    assert made.argv[made.argv.index(asked[0]) :][:3] == asked
+    argv = json.loads(made.files[f"{FOLDER}/child.json"])["argv"]
+    assert argv[:5] == ["python3", "-I", "-S", "/home/me/node.pyz", "step"]
+    assert set(asked) < set(argv)
+
+
 def test_everything_that_can_be_asked_for() -> None:
     place: dict[str, object] = {
         "partition": "gpu", "account": "acc", "qos": "high", "constraint": "a100&nvlink", "reservation": "res",

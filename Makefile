@@ -13,7 +13,7 @@ WORKERS := $(shell echo $$((3 * $$(nproc))))
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help install compile demo bench-demo gang gang-soak gang-torch deployment test flakes check lint types contracts format lock bench proof soak vllm clean
+.PHONY: help install compile demo bench-demo gang gang-soak gang-torch deployment test flakes check lint types contracts format lock bench proof soak vllm gpu gpu-kit clean
 
 help:  ## Show this help
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -104,6 +104,12 @@ proof: $(STAMP)  ## Break rules of the product on purpose: the tests that featur
 
 vllm: $(STAMP)  ## Run real vLLM on the CPU as a swarm; SLURM=1: on a Slurm, NODES=2: over nodes (its environment: 3.5 GB, some minutes once)
 	@$(BIN)/python tests/live/run_vllm_cpu.py $(if $(SLURM),--slurm) $(if $(NODES),--nodes $(NODES))
+
+gpu:  ## Try everything on a real GPU and print one table, 8 minutes at most; needs torch and gpu-kit/, no registries; OUT=folder of gpu.json
+	@$(PYTHON) tests/live/run_gpu.py $(if $(OUT),--out '$(OUT)')
+
+gpu-kit: $(STAMP)  ## Make gpu-kit/, which `make gpu` needs where there are no registries (32 MiB, for Python 3.12)
+	@$(BIN)/python tests/live/make_gpu_kit.py
 
 clean:  ## Remove the environment and caches
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist

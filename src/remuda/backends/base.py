@@ -335,6 +335,18 @@ class Backend(Protocol):
         """
         ...
 
+    def as_sent(self, rendered: Sequence[Rendered]) -> Sequence[Rendered]:
+        """`rendered` as it is sent, for eyes: allocations that one call makes together are one item. Pure."""
+        ...
+
+    async def check(self, calls: Sequence[Rendered]) -> None:
+        """Ask whether the backend would take `calls` as they are; nothing is started. Silence is no refusal.
+
+        Raises:
+            InputError: it refuses one for good; `where` is the field of the document that it speaks of.
+        """
+        ...
+
     async def submit(self, rendered: Sequence[Rendered]) -> Sequence[Handle | Exception]:
         """Start allocations, or find those of the same token. One outcome per request, in order.
 

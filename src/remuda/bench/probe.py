@@ -19,7 +19,7 @@ from remuda.bench.counters import Counters, read_counters
 from remuda.bench.line import Line, words_of
 from remuda.bench.load import Cache
 from remuda.bench.prompts import Fit, Prompts
-from remuda.bench.reading import Row, read
+from remuda.bench.reading import Row, hide, read
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -98,8 +98,8 @@ async def look(place: Place, engines: Sequence[Place] = ()) -> Seen:
     with contextlib.suppress(ValueError, KeyError, TypeError, AttributeError):
         if answer.status == 200:
             listed = orjson.loads(b"".join(answer.pieces))["data"]
-            models = tuple(str(item["id"]) for item in listed)
-            words = sorted({str(item.get("owned_by", "")) for item in listed})
+            models = tuple(hide(str(item["id"]), place.key) for item in listed)
+            words = sorted({hide(str(item.get("owned_by", "")), place.key) for item in listed})
     version = await _version(place)
     texts = [await _text(one, "/metrics") for one in engines or [place]]
     return Seen(models, " ".join([*words, version]).strip(), read_counters(texts) if all(texts) else None)
@@ -110,7 +110,7 @@ async def _patient(place: Place, path: str) -> Answer:
     while True:
         try:
             answer = await fetch(place, path)
-            reason = answer.error or f"HTTP {answer.status}"
+            reason = hide(answer.error, place.key) or f"HTTP {answer.status}"
             if not answer.error and answer.status not in {502, 503, 504}:
                 return answer
         except ssl.SSLError as error:
@@ -140,7 +140,7 @@ async def _version(place: Place) -> str:
         with contextlib.suppress(ValueError, AttributeError):
             found = orjson.loads(await _text(place, path)).get(key)
             if isinstance(found, str):
-                return found[:80]
+                return hide(found[:80], place.key)
     return ""
 
 
@@ -277,7 +277,7 @@ class _Probe:
         finally:
             line.close()
         row = Row(-1)
-        read(answer, row, stream=self._load.stream)
+        read(answer, row, stream=self._load.stream, key=self._place.key)
         if row.error:
             if row.status in {401, 403}:
                 raise refused(self._place.base, row.status)

@@ -132,7 +132,7 @@ class Process:
 
     def _read(self, answer: Answer, row: Row) -> None:
         keep = not self._kept and not answer.error and answer.status == 200 and row.index >= 0
-        read(answer, row, stream=self.load.stream, keep_text=keep)
+        read(answer, row, stream=self.load.stream, keep_text=keep, key=self._place.key)
         self._kept = self._kept or (keep and row.is_ok)
         self._rows.append(row)
 

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 _DONE: Final = b"[DONE]"
 _FAILED: Final = re.compile(rb"(?:^|\n)event: ?error")
 _CONTENT: Final = ("content", "reasoning_content", "reasoning", "tool_calls", "text")
+#: Shorter keys are words that any answer may hold, as EMPTY.
+_SHORTEST_KEY: Final = 6
 
 
 @dataclass(slots=True)
@@ -59,8 +61,17 @@ class Row:
         return max(1, round(self.n_out * self.chunks.count(self.chunks[0]) / len(self.chunks)))
 
 
-def read(answer: Answer, row: Row, *, stream: bool, keep_text: bool = False) -> None:
-    """Fill a row from its answer."""
+def hide(text: str, key: str) -> str:
+    """The text without the endpoint's key, which a server may echo; nor does it end in the beginning of one."""
+    if len(key) < _SHORTEST_KEY:
+        return text
+    text = text.replace(key, "[secret]")
+    cut = next((size for size in range(len(key) - 1, _SHORTEST_KEY - 1, -1) if text.endswith(key[:size])), 0)
+    return f"{text[:-cut]}[secret]" if cut else text
+
+
+def read(answer: Answer, row: Row, *, stream: bool, keep_text: bool = False, key: str = "") -> None:
+    """Fill a row from its answer. The endpoint's `key` does not get into it."""
     row.sent, row.ended, row.status = answer.sent, answer.ended, answer.status
     row.sched = row.sched or answer.sent
     body = b"".join(answer.pieces)
@@ -72,6 +83,7 @@ def read(answer: Answer, row: Row, *, stream: bool, keep_text: bool = False) -> 
         row.error = answer.error
     elif answer.status != 200:
         row.error = f"HTTP {answer.status}: {_message(body)}"
+    row.error, row.finish, row.text = (hide(text, key) for text in (row.error, row.finish, row.text))
 
 
 def _message(body: bytes) -> str:

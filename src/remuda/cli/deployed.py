@@ -29,7 +29,7 @@ def follow(planned: Any, *, as_json: bool) -> int:
     name = view["name"]
     if not as_json:
         watch.announce(view)
-    say(f"files: {planned.recorded(view)}")
+    say(f"files: {view['labels'].get('directory', '')}")
     say(f"its benchmark begins; Ctrl-C leaves all of it running (end it with: remuda down {name})")
     is_load = planned.spec.benchmark.type in LOADS
     client = connect()

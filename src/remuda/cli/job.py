@@ -12,6 +12,7 @@ import click
 from remuda.base.ids import api_path
 from remuda.cli.lazy import NearGroup, examples
 from remuda.cli.show import age, echo, pairs, print_json, say, table
+from remuda.specs.places import is_here
 
 if TYPE_CHECKING:
     from remuda.control.client import HostClient
@@ -195,7 +196,7 @@ def status(job_id: str, as_json: bool) -> None:
 
 
 def _place(state: JobState) -> str:
-    if state.backend == "slurm":
+    if state.backend and not is_here(state.backend):
         return "on slurm"
     return "detached" if state.detached else "foreground"
 
@@ -212,7 +213,7 @@ def show_state(state: JobState, *, as_json: bool) -> None:
         ("state", state.state),
         ("reason", state.reason),
         ("slurm job", state.native),
-        ("node", state.node if state.backend == "slurm" else ""),
+        ("node", state.node if state.native else ""),
         ("attempt", str(state.attempt) if state.attempt > 1 else ""),
         ("swarm", state.swarm),
         ("input", state.input),

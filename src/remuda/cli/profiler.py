@@ -211,12 +211,15 @@ def _one(target: str | None, data: str) -> str:
 
 def _plot(path: Path, recorded: Any, analysis: Any) -> None:
     from remuda import profile
+    from remuda.base.errors import InputError
     from remuda.base.files import write_atomic
 
-    if path.suffix == ".html":
-        write_atomic(path, profile.page(recorded, analysis, now=time.time()))
-    else:
-        path.write_bytes(profile.picture(recorded, path.suffix))
+    is_page = path.suffix == ".html"
+    drawn = profile.page(recorded, analysis, now=time.time()) if is_page else profile.picture(recorded, path.suffix)
+    try:
+        write_atomic(path, drawn)
+    except OSError as error:
+        raise InputError(f"cannot be written: {(error.strerror or str(error)).lower()}", where=str(path)) from error
     say(f"{path} is drawn")
 
 

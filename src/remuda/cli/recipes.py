@@ -42,6 +42,12 @@ def _of_recipes(command: Callable[..., Any]) -> Callable[..., Any]:
 @click.option("-n", "--name", default="", help="Name of the deployment; wins over the file.")
 @_of_recipes
 @click.option("--dry-run", is_flag=True, help="Show exactly what would be started, and start nothing.")
+@click.option(
+    "--write",
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="With --dry-run: write commands and resolved recipe to DIR.",
+)
 @click.option("--wait/--no-wait", default=True, help="Wait until the endpoint answers (default), or return at once.")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 def apply(  # noqa: PLR0913
@@ -53,6 +59,7 @@ def apply(  # noqa: PLR0913
     cluster_file: Path | None,
     *,
     dry_run: bool,
+    write: Path | None,
     wait: bool,
     as_json: bool,
 ) -> int:
@@ -66,6 +73,8 @@ def apply(  # noqa: PLR0913
     from remuda.cli.up import bring
     from remuda.control import deployments
 
+    if write is not None and not dry_run:
+        raise click.UsageError("--write goes with --dry-run: an apply writes its directory by itself")
     planned = deployments.plan(
         target, settings, unset, name=name, backend=backend or "", cluster_file=cluster_file
     )  # fmt: skip
@@ -74,7 +83,11 @@ def apply(  # noqa: PLR0913
 
         return deployed.follow(planned, as_json=as_json)
     view = bring(planned, dry_run=dry_run, wait=wait, as_json=as_json)
-    say(f"written to {planned.record()}" if dry_run else f"files: {planned.recorded(view)}")
+    if write is not None:
+        planned.write(write)
+        say(f"written to {write}")
+    elif not dry_run:
+        say(f"files: {view['labels'].get('directory', '')}")
     return 0
 
 

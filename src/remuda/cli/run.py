@@ -9,6 +9,8 @@ import click
 from remuda.base.units import is_interval
 from remuda.cli.lazy import examples
 from remuda.cli.show import echo, print_json, say
+from remuda.specs.help import help_of
+from remuda.specs.places import is_here
 from remuda.specs.run import ALIASES, FLAGS, SWITCHES, WITHOUT, RunSpec
 
 if TYPE_CHECKING:
@@ -32,8 +34,7 @@ def _options(command: Any) -> Any:
 
 
 def _option(flag: str, key: str) -> Any:
-    field = RunSpec.model_fields[key]
-    text = " ".join((field.description or "").replace("`", "").split())
+    text = " ".join(help_of(RunSpec, key).replace("`", "").split())
     others = [f"--{alias}" for alias, meant in ALIASES.items() if meant == key]
     names = [*([_SHORT[key]] if key in _SHORT else []), f"--{flag}", *others, key]
     if key == "secret_env":
@@ -182,7 +183,7 @@ def _announce(planned: Sequence[PlannedRun], views: Sequence[dict[str, Any]]) ->
         where = f" on {view['backend']}" + (f": {' → '.join(pools)}" if pools else "")
         say(f"{view['name']} is accepted{where}")
         del one
-    if views[0]["backend"] != "local" and (why := silence(views[0])):
+    if not is_here(views[0]["backend"]) and (why := silence(views[0])):
         say(f"note: the host does not reach {views[0]['backend']}, and keeps trying: {why}")
         say("  where this command does: remuda host stop, then any command, starts a host with this environment")
     name = views[0]["name"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from remuda.base.units import show_count, show_duration
+from remuda.specs.places import is_here
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -40,7 +41,7 @@ def columns(view: Mapping[str, Any], width: int) -> tuple[str, ...]:
 def _columns(view: Mapping[str, Any], width: int) -> tuple[str, ...]:
     if view.get("kind") == "gang":
         return _OF_GANG
-    is_remote = view["backend"] != "local"
+    is_remote = not is_here(view["backend"])
     if not width or width >= WIDE:
         return (*_ALL, *(("job", "ends in") if is_remote else ()), "reason")
     return (*_SOME, *(("ends in",) if is_remote else ()), "reason")

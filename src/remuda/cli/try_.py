@@ -45,7 +45,8 @@ def slurm(
     """Start a real Slurm of six nodes with fake GPUs in one directory, break it, remove it.
 
     Needs Debian's Slurm packages, and says which are missing. Nothing outside of the directory is changed. As
-    root every node has a network of its own. `eval "$(remuda try slurm)"` makes this shell use it.
+    root every node has a network of its own. `eval "$(remuda try slurm)"` makes this shell use it. --down also
+    forgets bans of its nodes and what else is held against them.
     """
     if sum([bool(drill), show, down]) > 1:
         raise click.UsageError("--drill, --status and --down exclude each other")
@@ -62,7 +63,22 @@ def slurm(
         chosen = {"--no-accounting": no_accounting, "--shared": shared, "--install": install}
         action = ["up", where, *flags, *(flag for flag, given in chosen.items() if given)]
     program = [sys.executable, "-P", "-m", "remuda.testing.slurm", "--called-as", shlex.join(words)]
-    return subprocess.run([*program, *action], check=False).returncode
+    done = subprocess.run([*program, *action], stdout=subprocess.PIPE if down else None, text=True, check=False)
+    if down and done.returncode == 0:
+        _forget(done.stdout.strip())
+    return done.returncode
+
+
+def _forget(nodes: str) -> None:
+    """The next cluster's nodes have the same names and never failed; a host that was not running ends again."""
+    from remuda.control.client import HostClient, connect
+
+    client = HostClient()
+    was_up = client.is_up()
+    if was_up or client.paths.database.exists():
+        connect().call("DELETE", f"/nodes/{nodes}/evidence", query={"backend": "slurm"})
+    if not was_up and client.is_up():
+        client.stop(15)
 
 
 def default_folder() -> Path:

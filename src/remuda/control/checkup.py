@@ -7,6 +7,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from remuda.backends.base import read_token
+from remuda.specs.places import traits
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -127,4 +128,4 @@ def _foreign(stray: Stray, backend: str, home: Home | None) -> Finding:
 
 def _by_hand(stray: Stray, backend: str) -> str:
     words = stray.native.replace(",", " ")
-    return f"kill {words}" if backend == "local" else f"scancel {words}"
+    return f"{traits(backend).kill} {words}"

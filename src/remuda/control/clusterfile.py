@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from remuda.backends.slurm.check import listed, user
 from remuda.backends.slurm.client import SlurmClient
 from remuda.backends.slurm.render import duration
 from remuda.base.errors import BackendUnreachable, Conflict, InputError, Unwritable
@@ -14,7 +15,7 @@ from remuda.base.files import write_atomic
 from remuda.base.private import make_missing
 from remuda.base.text import did_you_mean
 from remuda.base.units import show_counted
-from remuda.control.preflight import apart, listed, user
+from remuda.control.preflight import apart
 from remuda.plan.cluster import seconds
 from remuda.specs.recipe.draft import Line, render
 

@@ -20,6 +20,7 @@ from remuda.control import again
 from remuda.control.endpoint_file import ENDPOINT_FILE
 from remuda.plan.deployment.bench import BENCH, TOLD
 from remuda.specs.benchmark import BenchmarkSpec
+from remuda.specs.places import is_here
 from remuda.supervise.summary import ENDED
 
 if TYPE_CHECKING:
@@ -105,7 +106,7 @@ def drive(path: Path) -> int:
 def _measure(told: Mapping[str, Any], folder: Path) -> int:
     from remuda.control import bench, bench_job
 
-    spec = BenchmarkSpec.model_validate({**told["load"], "name": told["name"] if told["backend"] == "local" else ""})
+    spec = BenchmarkSpec.model_validate({**told["load"], "name": told["name"] if is_here(told["backend"]) else ""})
     source = bench.source_of_swarm(spec, bench_job.say) if spec.name else bench.Source(_address(told), spec.model)
     plan = scaled(bench.plan_of(spec, [source]), told["requests_each"], told["warmup_each"])
     kept = bench.store()
@@ -187,6 +188,6 @@ def _address(told: Mapping[str, Any]) -> str:
     """
     from remuda.control import bench_job, targets
 
-    if told["backend"] != "local":
+    if not is_here(told["backend"]):
         return bench_job.address_in(f"{told['run_dir']}/{ENDPOINT_FILE}")
     return targets.of_swarm(told["name"], "", "", bench_job.say).endpoint.replace("//0.0.0.0:", "//127.0.0.1:")

@@ -8,7 +8,6 @@ from __future__ import annotations
 import hashlib
 import json
 import platform
-import shutil
 import sys
 from itertools import chain, count
 from math import isinf
@@ -18,9 +17,6 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 import remuda
-from remuda.base.errors import Unwritable
-from remuda.base.files import write_atomic
-from remuda.base.private import make_private
 from remuda.base.shell import show_command
 from remuda.specs.recipe.load import split_target
 
@@ -52,54 +48,42 @@ def folder_of(spec: DeploymentSpec, name: str, root: Path, at: str) -> Path:
     return next(above / each for each in names if not (above / each).exists())
 
 
-def write(planned: PlannedDeployment, tasks: Sequence[Rendered], folder: Path) -> None:
-    """Write the directory of one `apply`.
+def files(planned: PlannedDeployment, tasks: Sequence[Rendered], folder: Path) -> dict[str, str]:
+    """The directory of one `apply`: absolute path -> text.
 
     Args:
         planned: the deployment.
         tasks: what bringing it up starts, secrets masked.
         folder: see `folder_of`.
-
-    Raises:
-        Unwritable: it cannot be written.
-        NotPrivate: others could write it.
     """
-    try:
-        _write(planned, tasks, folder)
-    except OSError as error:
-        hint = "it lies in the state directory, or in `home_directory`"
-        raise Unwritable(f"{folder} cannot be written: {error.strerror or error}", hint=hint) from error
-
-
-def _write(planned: PlannedDeployment, tasks: Sequence[Rendered], folder: Path) -> None:
-    make_private(folder.parent)
-    folder.mkdir(mode=0o700)
     spec = _document(planned)
     file, _ = split_target(planned.recipe.loaded.file)
-    if file.is_file():
-        shutil.copyfile(file, folder / RECIPE)
     shown = planned.recipe.loaded.show(derived=planned.recipe.derived)
-    write_atomic(folder / RESOLVED, yaml.safe_dump(spec, sort_keys=False, allow_unicode=True), mode=0o600, sync=False)
-    origins = "".join(f"{item.path}: {item.value!r}  # {item.origin}\n" for item in shown)
-    write_atomic(folder / ORIGINS, origins, mode=0o600, sync=False)
-    write_atomic(folder / COMMANDS, "\n".join(_commands(tasks)) + "\n", mode=0o600, sync=False)
-    write_atomic(folder / FACTS, json.dumps(_facts(planned), indent=1) + "\n", mode=0o600, sync=False)
-    for item in tasks:
-        place = folder / "tasks" / item.token
-        place.mkdir(parents=True, mode=0o700)
-        for path, text in item.files.items():
-            write_atomic(place / Path(path).name, text, mode=0o600, sync=False)
-    (folder / "run").symlink_to(planned.workload.run_dir)
+    found = {
+        RESOLVED: yaml.safe_dump(spec, sort_keys=False, allow_unicode=True),
+        ORIGINS: "".join(f"{item.path}: {item.value!r}  # {item.origin}\n" for item in shown),
+        COMMANDS: "\n".join(_commands(tasks)) + "\n",
+        FACTS: json.dumps(_facts(planned), indent=1) + "\n",
+        **{f"tasks/{item.token}/{Path(path).name}": text for item in tasks for path, text in item.files.items()},
+    }
+    if file.is_file():
+        found[RECIPE] = file.read_text(encoding="utf-8")
+    return {str(folder / name): text for name, text in found.items()}
 
 
 def _document(planned: PlannedDeployment) -> dict[str, Any]:
-    """The spec with everything filled in; of an engine only what was said, as what was not may be left to it."""
+    """The spec with everything filled in; of an engine only what was said, as what was not may be left to it.
+
+    Flags of engines are kept as they are: null is a value of TensorRT-LLM's file.
+    """
     spec, said = (planned.spec.model_dump(mode="json", exclude_none=True, exclude_unset=only) for only in (False, True))
     spec["name"] = planned.workload.name
     spec["benchmark"]["req_rate"] = [str(rate) if isinf(rate) else rate for rate in planned.spec.benchmark.req_rate]
     for below, own in ((spec, said), *((spec["roles"][name], said["roles"][name]) for name in spec["roles"])):
         if "engine" in own:
             below["engine"] = own["engine"]
+    for name, role in planned.spec.by_name().items():
+        spec["roles"][name]["args"] = dict(role.args)
     return spec
 
 

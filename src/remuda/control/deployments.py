@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 import shutil
-import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from remuda.backends.container import in_registry
-from remuda.backends.local.devices import present_gpus
 from remuda.base.errors import InputError
 from remuda.base.ids import check_name, new_suffix, slug
 from remuda.base.paths import from_here, is_path, state_paths
-from remuda.base.private import make_private
 from remuda.control import deployed_records, planning, preflight, recipechecks, recipes, rundirs, swarms
 from remuda.control.follow import CONTROL_KEY, secret_folder
 from remuda.control.nodelist import settle
-from remuda.control.programs import PACKAGES, located
 from remuda.control.wiring import slurm_backend
+from remuda.look.caller import context
+from remuda.look.programs import PACKAGES, located
 from remuda.plan.deployment import (
     BALANCER,
     FRONTEND,
@@ -32,12 +30,13 @@ from remuda.plan.deployment import (
 )
 from remuda.plan.deployment.bench import with_benchmark
 from remuda.plan.deployment.preflight import check_ports
+from remuda.plan.identity import digest
 from remuda.plan.model import Endpoint, Secret
 from remuda.serving.router import RouterSettings, router_named
 from remuda.specs.document import fail
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from remuda.base.paths import StatePaths
     from remuda.plan.model import Group, Workload
@@ -67,33 +66,31 @@ class PlannedDeployment:
         except InputError as error:
             raise _located(self.recipe, error) from error
         recipechecks.refuse(self.recipe, paths.root)
-        if self.workload.backend == "slurm":
-            preflight.check_scheduler(planning.dry_run(self.workload, paths), slurm_backend(paths).client)
-        if discovery := self.workload.labels.get("discovery"):
-            rundirs.place_elsewhere(self.workload)  # before anything lies in its run directory
-            make_private(Path(discovery), below=Path(self.workload.run_dir).parent)
-        self.record()
+        planning.check_calls(self.workload, paths)
 
-    def record(self) -> Path:
-        """Write its directory: what is started, and what is needed to start it again."""
-        folder = Path(self.workload.labels["directory"])
-        deployed_records.write(self, swarms.rendered(self.workload), folder)
-        return folder
+    def record(self) -> dict[str, str]:
+        """Its directory, as files: what is started, and what is needed to start it again."""
+        return self._files(Path(self.workload.folder))
 
-    def recorded(self, view: Mapping[str, Any]) -> str:
-        """The directory of what runs; where that was up already, the one just written is removed."""
-        if view["uid"] != self.workload.uid:
-            shutil.rmtree(self.workload.labels["directory"], ignore_errors=True)
-        return str(view["labels"].get("directory", ""))
+    def _files(self, folder: Path) -> dict[str, str]:
+        return deployed_records.files(self, swarms.rendered(self.workload), folder)
+
+    def write(self, folder: Path) -> None:
+        """Write its directory somewhere else, for eyes.
+
+        Raises:
+            InputError: there is something already, or it cannot be written.
+        """
+        rundirs.write_files(self._files(folder.absolute()))
 
     def _check_interpreter(self, paths: StatePaths) -> None:
-        python, is_local = self.spec.python or sys.executable, self.workload.backend == "local"
-        is_seen = is_local or (is_path(python) and preflight.is_shared(Path(python), paths.root))
-        if is_seen and not shutil.which(python):
+        python = self.spec.python or ""
+        is_seen = self.workload.is_here or (is_path(python) and preflight.is_shared(Path(python), paths.root))
+        if python and is_seen and not shutil.which(python):
             raise InputError(f"there is no interpreter {python!r}", where="python")
 
     def _check_programs(self) -> None:
-        here = self.workload.groups if self.workload.backend == "local" else ()
+        here = self.workload.groups if self.workload.is_here else ()
         started = {group.command.argv[0] for group in here}
         if missing := [name for name in PACKAGES if name in started]:
             raise InputError(f"there is no program {missing[0]} on this machine", where="services",
@@ -152,29 +149,30 @@ def _located(recipe: Recipe, error: InputError) -> InputError:
 
 def _plan(recipe: Recipe, name: str) -> PlannedDeployment:
     spec, paths = _from_here(recipe.loaded.spec), state_paths()
+    caller = context(paths)
     name = check_name(name or spec.name or slug(Path(recipe.loaded.file).stem), where="name")
-    uid, run_dir, gpus = new_suffix(8), str(paths.workload(name)), present_gpus()
-    site = Site(name, uid, run_dir, sys.executable, gpus, str(paths.root), recipe.loaded.file)
+    uid, run_dir = new_suffix(8), str(paths.workload(name))
+    site = Site(name, uid, run_dir, caller.python, caller.gpus, caller.state, recipe.loaded.file)
     keys = secret_folder(run_dir, uid)
-    plan = plan_deployment(spec, _front(spec, keys), site, _balancer(spec, keys))
-    workload = with_benchmark(plan.workload, spec, python=sys.executable, home=site.state, cwd=str(Path.cwd()))
-    if workload.backend == "local":
-        workload = located(workload, shutil.which(spec.python or "") or sys.executable)
-    here: dict[str, object] = {"gpus": list(gpus)} if gpus else {}
-    if workload.backend == "slurm":
-        here = {"python": planning.python_for_nodes(paths.root)}
-        images = [group.command.image for group in workload.groups if group.command.image]
-        if any(map(in_registry, images)) and (program := recipechecks.container_program(paths.root)) != "pyxis":
-            here["container"] = program
-    place = {**here, **workload.place, "env": planning.kept_environment(), "home": spec.home_directory or ""}
+    plan = plan_deployment(spec, _front(spec, keys, site.python), site, _balancer(spec, keys, site.python))
+    workload = with_benchmark(plan.workload, spec, python=site.python, home=site.state, cwd=caller.cwd)
+    if workload.is_here:
+        workload = located(workload, shutil.which(spec.python or "") or site.python)
+    found = caller.place if workload.is_here else caller.place_elsewhere
+    images = [group.command.image for group in workload.groups if group.command.image]
+    if any(map(in_registry, images)) and (program := recipechecks.container_program(paths.root)) != "pyxis":
+        found = {**found, "container": program}
+    place = {**found, **workload.place, "home": spec.home_directory or ""}
     workload = workload.model_copy(update={"place": place})
-    if workload.backend == "slurm":
+    if not workload.is_here:
         widest = max(group.resources.nodes for group in workload.groups)
         settled = settle(place, widest, lambda: preflight.apart(slurm_backend(paths).cluster()))
         workload = workload.model_copy(update={"place": settled})
     at = time.strftime("%Y%m%dT%H%M%S")
-    labels = {**workload.labels, "directory": str(deployed_records.folder_of(spec, name, paths.root, at))}
-    workload = workload.model_copy(update={"labels": labels})
+    workload = workload.model_copy(update={
+        "folder": str(deployed_records.folder_of(spec, name, paths.root, at)),
+        "digest": digest(recipe.loaded.spec, cwd=caller.cwd, name=name, port=("frontend", "port")),
+    })  # fmt: skip
     notes = [*recipe.notes, *plan.notes]
     if spec.benchmark.container:
         notes.append(f"container {spec.benchmark.container} is not used: `benchmark.command` runs beside the workers")
@@ -196,19 +194,19 @@ def _from_here(spec: DeploymentSpec) -> DeploymentSpec:
     })  # fmt: skip
 
 
-def _balancer(spec: DeploymentSpec, keys: Path) -> Group | None:
+def _balancer(spec: DeploymentSpec, keys: Path, python: str) -> Group | None:
     """The group before several frontends; None before one."""
     if not has_several_frontends(spec):
         return None
     settings = RouterSettings(
         Endpoint(model=spec.model.name or ""), spec.frontend.replicas, policy="round_robin", group=BALANCER,
         control_key=Secret(file=str(keys / CONTROL_KEY)),
-        public=spec.backend.type == "slurm" or spec.frontend.host != "127.0.0.1", python=sys.executable,
+        public=not spec.backend.is_here or spec.frontend.host != "127.0.0.1", python=python,
     )  # fmt: skip
     return router_named("smg").group(settings)
 
 
-def _front(spec: DeploymentSpec, keys: Path) -> Group | None:
+def _front(spec: DeploymentSpec, keys: Path, python: str) -> Group | None:
     """The group of the frontend, rendered by the router that it is; None without one."""
     if spec.frontend.type not in ROUTERS:
         return None
@@ -218,8 +216,8 @@ def _front(spec: DeploymentSpec, keys: Path) -> Group | None:
         max(2, *(role.workers for role in spec.by_name().values())),
         group=FRONTEND,
         control_key=Secret(file=str(keys / CONTROL_KEY)) if kind != "dynamo" else None,
-        public=spec.backend.type == "slurm" or spec.frontend.host != "127.0.0.1",
-        python=frontend_python(spec, sys.executable),
+        public=not spec.backend.is_here or spec.frontend.host != "127.0.0.1",
+        python=frontend_python(spec, python),
         apart="agg" not in spec.by_name(),
         extra_args=frontend_args(spec),
     )

@@ -89,7 +89,7 @@ def place_of(client: HostClient, swarm: str, *, here: bool = False, **asked: Any
     if here or not swarm:
         return None
     place = beside(client, swarm, **asked)
-    return place if place.swarm.backend != "local" else None
+    return place if not place.swarm.is_here else None
 
 
 @contextmanager
@@ -220,15 +220,17 @@ def _send(
     max_failures: int,
     place: Beside | None,
 ) -> None:
-    from remuda.control.planning import deliver_secrets, dry_run, kept_environment
+    from remuda.control.planning import deliver_secrets, dry_run
+    from remuda.look.caller import context
 
+    caller = context(folder.paths, gpus=False)
     driver = Driver(
         name=folder.id,
         uid=uid,
         run_dir=str(folder.paths.workload(folder.id)),
-        command=Command(argv=tuple(argv), env=dict(env), secret_env=dict(secrets), cwd=str(Path.cwd())),
+        command=Command(argv=tuple(argv), env=dict(env), secret_env=dict(secrets), cwd=caller.cwd),
         max_failures=max_failures,
-        env=kept_environment(),
+        env=caller.env,
     )
     if place is None:
         workload = plan_here(driver)

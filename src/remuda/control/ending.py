@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from remuda.base.errors import Conflict, HostUnreachable, Interrupted, NotFound, TimedOut
 from remuda.base.ids import api_path
 from remuda.control.client import HostClient, connect
+from remuda.specs.places import is_here, traits
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -176,7 +177,7 @@ class _Wait:
     def jobs(self) -> list[str]:
         """Ids of the scheduler's jobs that are left, or may be."""
         natives = [task["native"] for task in self.view["left"]]
-        natives += [stray["native"] for stray in self.view["strays"] if stray["backend"] != "local"]
+        natives += [stray["native"] for stray in self.view["strays"] if not is_here(stray["backend"])]
         return list(dict.fromkeys(native for native in natives if _JOB.fullmatch(native)))
 
     def left(self) -> str:
@@ -210,8 +211,7 @@ def _task(task: Mapping[str, Any]) -> str:
 
 
 def _stray(stray: Mapping[str, Any]) -> str:
-    kind = "pid" if stray["backend"] == "local" else "job"
-    return f"{stray['task']} ({kind} {stray['native']} on {stray['node'] or 'no node'})"
+    return f"{stray['task']} ({traits(stray['backend']).unit} {stray['native']} on {stray['node'] or 'no node'})"
 
 
 def _not_down(left: Sequence[_Wait], wait_s: float) -> TimedOut:

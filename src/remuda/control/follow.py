@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from remuda.base.errors import RemudaError
 from remuda.control.views import RouterView
-from remuda.plan.model import Secret, Workload
+from remuda.plan.model import Front, Secret, Workload
 from remuda.serving.membership import members, ready_fronts
 from remuda.serving.router import Changes, Keys, Member, Router, router_named
 
@@ -187,9 +187,9 @@ class RouterFollower:
 
 def _router(workload: Workload) -> Router:
     """The workload's router, told of the model where the engine does not say it."""
-    labels, endpoint = workload.labels, workload.endpoint
-    model = endpoint.model if endpoint is not None and labels.get("engine") in MUTE else ""
-    return router_named(labels.get("router", "smg"), model)
+    front, endpoint = workload.front or Front(), workload.endpoint
+    model = endpoint.model if endpoint is not None and front.engine in MUTE else ""
+    return router_named(front.router, model)
 
 
 async def _tell_members(router: Router, target: Target, keys: Keys, had: Sequence[str]) -> Changes:

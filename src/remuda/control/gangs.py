@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import sys
 import time
 from contextlib import suppress
 from dataclasses import dataclass
@@ -12,16 +11,14 @@ from queue import SimpleQueue
 from threading import Event, Thread
 from typing import TYPE_CHECKING, Any, cast
 
-from remuda.backends.local.devices import present_gpus
 from remuda.base.errors import InputError, RemudaError, TimedOut
-from remuda.base.files import remove_empty
 from remuda.base.ids import api_path, check_name, new_suffix
 from remuda.base.paths import state_paths
-from remuda.base.private import make_private
-from remuda.control import ending, planning, runs
+from remuda.control import ending, runs
 from remuda.control.client import HostClient, connect
 from remuda.control.runs import PlannedScript, Said
-from remuda.control.scripts import find_script, read_script
+from remuda.look.caller import context
+from remuda.look.scripts import find_script, read_script
 from remuda.plan.gang import RENDEZVOUS, RUN_ID, gang_name, plan_gang
 from remuda.plan.model import Kind
 from remuda.plan.run import RunSite
@@ -77,19 +74,23 @@ def _plan(loaded: Loaded[GangSpec]) -> PlannedGang:
         text = read_script(script)
         copy = run_dir / "scripts" / uid / script.name
     _check_here(spec)
+    caller = context(paths, gpus=bool(spec.resources.gpus))
     site = RunSite(
-        cwd=str(Path.cwd()),
+        cwd=caller.cwd,
         script="",
         copy=str(copy or ""),
         backend="local",
-        python=sys.executable,
-        env=planning.kept_environment(),
-        gpus=present_gpus() if spec.resources.gpus else (),
+        python=caller.python,
+        env=caller.env,
+        gpus=caller.gpus,
     )
     workload = plan_gang(
         spec, site, name=name, uid=uid, run_dir=str(run_dir), now=time.time(), spec_file=loaded.file
     )  # fmt: skip
-    return PlannedGang(workload, spec, text, copy, tuple(_notes(spec, workload)))
+    folder = _own_rendezvous(workload)
+    files = {**({str(copy): text} if copy else {}), **({f"{folder}/": ""} if folder else {})}
+    workload = workload.model_copy(update={"files": files})
+    return PlannedGang(workload, spec, tuple(_notes(spec, workload)))
 
 
 def _check_here(spec: GangSpec) -> None:
@@ -133,15 +134,7 @@ def start(planned: PlannedGang, client: HostClient | None = None) -> dict[str, A
         Conflict: a workload of that name is up, or there are not enough GPUs for all ranks; says who has them.
         InputError: a secret is missing.
     """
-    folder = _own_rendezvous(planned.workload)
-    try:
-        if folder is not None:
-            make_private(folder, below=folder.parents[1])
-        return runs.start([planned], client)[0]
-    except RemudaError:
-        if folder is not None:
-            remove_empty(folder, folder.parent)
-        raise
+    return runs.start([planned], client)[0]
 
 
 def ended(name: str, client: HostClient | None = None) -> dict[str, Any]:

@@ -23,6 +23,7 @@ from remuda.base.files import write_atomic
 from remuda.base.ids import SUFFIX_LENGTH, api_path, check_name, new_suffix, slug
 from remuda.base.text import brief, did_you_mean
 from remuda.base.units import show_counted
+from remuda.specs.places import is_here
 from remuda.wire.process import ProcessId, identify, is_alive
 
 if TYPE_CHECKING:
@@ -194,7 +195,7 @@ def _state(folder: JobFolder, view: Mapping[str, Any] | None) -> JobState:
         progress=progress,
         summary=outcome.get("summary") or {},
         backend=str(meta.get("backend", "")),
-        native=str(task.get("native", "")) if meta.get("backend") == "slurm" else "",
+        native=str(task.get("native", "")) if not is_here(str(meta.get("backend") or "local")) else "",
         node=str(task.get("node", "")),
         attempt=int(task.get("attempt", 0)),
         error=str(outcome.get("error", "")),

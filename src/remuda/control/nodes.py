@@ -25,6 +25,7 @@ from remuda.control.nodeviews import (
     node_views,
 )
 from remuda.control.settle import devices_by_task
+from remuda.specs.places import is_here
 from remuda.store.rows import EvidenceRow
 from remuda.supervise.ledger import BAN, Evidence
 from remuda.supervise.model import LIVE
@@ -147,10 +148,10 @@ class Nodes:
         try:
             cluster = await self.backends[name].cluster()
         except BackendUnreachable as error:
-            if name != "local" and not error.hint:
+            if not is_here(name) and not error.hint:
                 error.hint = "this machine alone: --backend local"
             raise
-        if name != "local":
+        if not is_here(name):
             return cluster
         # The machine does not count what it gave out; the supervisor does.
         taken = self.gpus_taken()
@@ -253,6 +254,18 @@ class Nodes:
             self._note(ended, UNBAN, f"{BY}{by}" if by else "", "unbanned", cluster)
         return ended
 
+    def forget(self, nodes: str, backend: str = "") -> int:
+        """Delete what was ever held against the nodes of a host list: they are no more. Returns how much that was.
+
+        Raises:
+            InputError: it is not a host list.
+        """
+        cluster, names = self.backend_name(backend), expand(nodes)
+        with self.journal.transaction():
+            count = self.store.forget_evidence(self.fence, names, cluster=cluster)
+            self.journal.then(self.changed)
+        return count
+
     def _note(self, names: Sequence[str], kind: str, token: str, detail: str, cluster: str) -> None:
         """A line of the nodes' histories that weighs nothing and counts for nothing."""
         now = self.clock.now()
@@ -319,7 +332,7 @@ def local_gpus_taken(supervisor: Supervisor) -> int:
     return sum(
         len(devices)
         for name, want in supervisor.wants.items()
-        if want.workload.backend == "local"
+        if want.workload.is_here
         for key, devices in devices_by_task(want.workload).items()
         if (task := supervisor.tasks(name).get(key)) is not None and task.phase in LIVE
     )

@@ -33,6 +33,7 @@ from remuda.control.nodes import unknown_node, user_name
 from remuda.control.nodeviews import NodeView, SmokeRecorded
 from remuda.control.views import View
 from remuda.control.wiring import install_node_program
+from remuda.specs.places import is_here
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -260,7 +261,7 @@ def perform(
         return await run_round(this.targets, set_up, used, program, note)
 
     program = install_node_program(state_paths())
-    is_local = this.backend == "local"
+    is_local = is_here(this.backend)
     used = tester or (LocalSmoke() if is_local else SlurmSmoke())
     set_up = replace(options, python=sys.executable) if is_local and not options.python else options
     try:

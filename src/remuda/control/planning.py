@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import secrets
 import sys
 from dataclasses import dataclass
@@ -10,21 +9,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from remuda.backends.base import Rendered, Request, TaskKey, make_token
-from remuda.backends.local.devices import present_gpus
-from remuda.backends.slurm.arrays import in_calls
 from remuda.base.errors import InputError
 from remuda.base.files import write_atomic
 from remuda.base.ids import new_suffix
 from remuda.base.private import make_private
 from remuda.base.settings import variable
 from remuda.control import preflight, rundirs
-from remuda.control.engine_check import unknown_arguments
 from remuda.control.follow import CONTROL_KEY, secret_folder
 from remuda.control.nodelist import settle
 from remuda.control.settle import with_devices
 from remuda.control.wiring import backends, slurm_backend
+from remuda.look.caller import context
+from remuda.look.engines import unknown_arguments
 from remuda.plan.cluster import engine_python, of_nginx
 from remuda.plan.derive import derive, name_base
+from remuda.plan.identity import digest
 from remuda.plan.model import Group, Secret, Workload
 from remuda.plan.notes import notes
 from remuda.plan.placement import MachineFacts
@@ -33,21 +32,13 @@ from remuda.serving.router import RouterSettings, router_named
 from remuda.specs.load import Loaded, load_swarm
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
+    from remuda.backends.base import Backend
     from remuda.base.paths import StatePaths
+    from remuda.plan.context import Context
     from remuda.specs.resolve import Override, Shown
     from remuda.specs.swarm import SwarmSpec
-
-_KEPT_NAMES = frozenset(
-    {"PATH", "LD_LIBRARY_PATH", "LIBRARY_PATH", "PYTHONPATH", "VIRTUAL_ENV", "CONDA_PREFIX", "TMPDIR", "LANG", "LC_ALL"}
-    | {"SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE", "http_proxy", "https_proxy", "no_proxy"}
-    | {"HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "XDG_CACHE_HOME"}
-)
-_KEPT_PREFIXES = (
-    "HF_", "HUGGINGFACE_", "TRANSFORMERS_", "VLLM_", "SGLANG_", "SGL_", "LLAMA_", "GGML_", "CUDA_", "NVIDIA_", "NCCL_",
-    "ROCR_", "HIP_", "TORCH", "PYTORCH_", "TRITON_", "OMP_", "MKL_", "TOKENIZERS_", "RAY_", "FLASHINFER_",
-)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -64,6 +55,10 @@ class Planned:
     loaded: Loaded[SwarmSpec]
     """Knows where the document says what."""
 
+    def record(self) -> dict[str, str]:
+        """Files that say what was asked, beside those that its tasks need: none."""
+        return {}
+
     def check(self, paths: StatePaths) -> None:
         """Look for what would make it fail on this machine, or its cluster, before anything is recorded.
 
@@ -72,14 +67,14 @@ class Planned:
         """
         try:
             replicas = self.workload.groups[0]
-            if self.workload.backend != "slurm":
+            if self.workload.is_here:
                 preflight.check_files(self.spec, replicas.command.needs, paths.root)
                 routers = [group.command for group in self.workload.groups if group.role.routes]
                 preflight.check_here(self.spec, engine_python(self.spec, sys.executable), routers)
                 return
             preflight.check_files(self.spec, replicas.command.needs, paths.root)
             preflight.check_engine(self.spec, engine_python(self.spec, sys.executable))
-            preflight.check_scheduler(dry_run(self.workload, paths), slurm_backend(paths).client)
+            check_calls(self.workload, paths)
         except InputError as error:
             raise self.loaded.locate(error) from error
 
@@ -108,41 +103,39 @@ def plan_loaded(loaded: Loaded[SwarmSpec], *, paths: StatePaths, name: str = "")
         InputError: something is wrong with the document; says where.
     """
     try:
-        return _plan(loaded, name, paths)
+        return _plan(loaded, name, paths, context(paths))
     except InputError as error:
         raise loaded.locate(error) from error
 
 
-def _plan(loaded: Loaded[SwarmSpec], name: str, paths: StatePaths) -> Planned:
-    facts = MachineFacts(gpus=present_gpus(), cpus=os.cpu_count() or 1, cwd=str(Path.cwd()))
+def _plan(loaded: Loaded[SwarmSpec], name: str, paths: StatePaths, caller: Context) -> Planned:
+    facts = MachineFacts(gpus=caller.gpus, cpus=caller.cpus, cwd=caller.cwd)
     derived = derive(loaded.spec, facts)
     spec = derived.spec
     _check_model(spec)
     chosen = name or spec.name or f"{name_base(spec)}-{new_suffix()}"
     uid, run_dir = new_suffix(8), str(paths.workload(chosen))
-    router = _router(loaded.spec, spec, secret_folder(run_dir, uid))
+    router = _router(loaded.spec, spec, secret_folder(run_dir, uid), caller.python)
     workload = plan_swarm(
-        spec, name=chosen, uid=uid, run_dir=run_dir, python=sys.executable, facts=facts, router=router
+        spec, name=chosen, uid=uid, run_dir=run_dir, python=caller.python, facts=facts, router=router
     )  # fmt: skip
     if loaded.spec.cwd is None and spec.engine != "command":
         workload = _without_modules_here(workload)
     # What this command may use, not what the host that was started elsewhere sees.
-    found: dict[str, object] = {"gpus": list(facts.gpus)} if facts.gpus else {}
-    if workload.backend == "slurm":
-        found = {"python": python_for_nodes(paths.root)}
-    place = {**found, **workload.place, "env": kept_environment(), "home": spec.home_directory or ""}
-    labels = {**workload.labels, "router": spec.router.type}
+    found = caller.place if workload.is_here else caller.place_elsewhere
+    place = {**found, **workload.place, "home": spec.home_directory or ""}
     workload = workload.model_copy(update={
-        "place": place, "labels": labels, "spec_file": loaded.file,
+        "place": place, "spec_file": loaded.file,
+        "digest": digest(loaded.spec, cwd=caller.cwd, name=chosen, port=("backend", "endpoint", "port")),
         "endpoint": plan_front(loaded.spec, ROUTER if router else "").endpoint,
     })  # fmt: skip
-    if workload.backend == "slurm":
+    if not workload.is_here:
         widest = max(group.resources.nodes for group in workload.groups)
         settled = settle(dict(workload.place), widest, lambda: preflight.apart(slurm_backend(paths).cluster()))
         workload = workload.model_copy(update={"place": settled})
         # What Slurm cannot be asked for is told here, not by a swarm that was accepted and is given up.
         dry_run(workload, paths)
-    python = engine_python(spec, sys.executable)
+    python = engine_python(spec, caller.python)
     said = (*notes(spec, python), *unknown_arguments(spec, python, paths))
     if spec.home_directory and (told := rundirs.told_elsewhere(spec.home_directory, paths)):
         said = (*said, f"home_directory: {told}")
@@ -171,7 +164,7 @@ def _check_model(spec: SwarmSpec) -> None:
         InputError: it is not there.
     """
     is_path = spec.model.startswith(("/", "./", "../")) or (spec.engine == "llamacpp" and not spec.image)
-    if spec.backend.type != "local" or spec.engine == "command" or not is_path:
+    if not spec.backend.is_here or spec.engine == "command" or not is_path:
         return
     path = Path(spec.cwd or ".") / spec.model
     if not path.exists():
@@ -179,7 +172,7 @@ def _check_model(spec: SwarmSpec) -> None:
         raise InputError(f"there is no model {str(path)!r}", hint=hint, where="model")
 
 
-def _router(said: SwarmSpec, spec: SwarmSpec, keys: Path) -> Group | None:
+def _router(said: SwarmSpec, spec: SwarmSpec, keys: Path, python: str) -> Group | None:
     """The group in front, rendered by the router itself; None: the only replica is the endpoint."""
     if spec.router.type == "none":
         return None
@@ -194,7 +187,7 @@ def _router(said: SwarmSpec, spec: SwarmSpec, keys: Path) -> Group | None:
         control_key=Secret(file=str(keys / CONTROL_KEY)),
         public=front.listen.public,
         request_timeout_s=timeout_s or spec.router.request_timeout,
-        python=sys.executable,
+        python=python,
         log_level=spec.log_level,
         extra_args=(*more, *spec.router.args),
     )
@@ -205,30 +198,6 @@ def _router(said: SwarmSpec, spec: SwarmSpec, keys: Path) -> Group | None:
     return group.model_copy(update={"listen": front.listen, "resources": front.resources})
 
 
-def kept_environment() -> dict[str, str]:
-    """What tasks see of the user's environment: search paths and the settings of engines; never a secret."""
-    from remuda.base.secrets import looks_secret
-
-    return {
-        name: value
-        for name, value in sorted(os.environ.items())
-        if (name in _KEPT_NAMES or name.startswith(_KEPT_PREFIXES)) and not looks_secret(name)
-        and name != "CUDA_VISIBLE_DEVICES"
-    }  # fmt: skip
-
-
-def python_for_nodes(root: Path) -> str:
-    """This interpreter, where nodes probably see it too: below the home directory, or beside the runs' files."""
-    executable = Path(sys.executable)
-    if executable.is_relative_to(Path.home()):
-        return str(executable)
-    try:
-        shared = executable.stat().st_dev == next(p for p in (root, *root.parents) if p.exists()).stat().st_dev
-    except OSError:
-        shared = False
-    return str(executable) if shared else "python3"
-
-
 def dry_run(workload: Workload, paths: StatePaths) -> list[Rendered]:
     """What bringing it up would start: the same rendering that is sent, for the first attempt of every task.
 
@@ -237,9 +206,22 @@ def dry_run(workload: Workload, paths: StatePaths) -> list[Rendered]:
     Raises:
         InputError: the backend cannot be asked for it.
     """
-    is_local = workload.backend == "local"
-    placed = with_devices(workload, {}) if is_local else workload
+    return [call for calls in _calls(workload, backends(paths)).values() for call in calls]
+
+
+def check_calls(workload: Workload, paths: StatePaths) -> None:
+    """Ask its backends whether they would take it as it is rendered.
+
+    Raises:
+        InputError: one of them refuses it; `where` is the field that it speaks of.
+    """
     known = backends(paths)
+    for name, calls in _calls(workload, known).items():
+        preflight.apart(known[name].check(calls))
+
+
+def _calls(workload: Workload, known: Mapping[str, Backend]) -> dict[str, Sequence[Rendered]]:
+    placed = with_devices(workload, {}) if workload.is_here else workload
     rendered: dict[str, list[Rendered]] = {}
     for group in placed.groups:
         name = group.backend or placed.backend
@@ -247,7 +229,7 @@ def dry_run(workload: Workload, paths: StatePaths) -> list[Rendered]:
             key = TaskKey(placed.name, group.name, index)
             request = Request(key, 1, make_token(key, 1, placed.uid), placed, group)
             rendered.setdefault(name, []).append(known[name].render(request))
-    return [call for name, items in rendered.items() for call in (in_calls(items) if name == "slurm" else items)]
+    return {name: known[name].as_sent(items) for name, items in rendered.items()}
 
 
 def deliver_secrets(workload: Workload) -> Workload:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 import time
 from contextlib import suppress
 from dataclasses import dataclass
@@ -11,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from remuda.backends.base import read_token
-from remuda.base.errors import Conflict, InputError, NotFound, RemudaError
+from remuda.base.errors import Conflict, InputError, NotFound
 from remuda.base.files import remove_empty
 from remuda.base.ids import check_name, new_suffix
 from remuda.base.paths import state_paths
@@ -93,7 +92,7 @@ def start(name: str, interval_s: float, gpus: Sequence[str] = ()) -> Live:
         Conflict: there is a recording of that name.
         InputError: the name cannot be one, or there is nothing to record; says why.
     """
-    from remuda.control import planning
+    from remuda.look.caller import context
     from remuda.plan.recording import Asked, plan_recording
 
     paths = state_paths()
@@ -101,7 +100,7 @@ def start(name: str, interval_s: float, gpus: Sequence[str] = ()) -> Live:
     folder = paths.recordings / name
     if folder.exists():
         raise Conflict(f"there is a recording {name!r} already", hint="give this one another name: --name")
-    client = connect()
+    client, caller = connect(), context(paths, gpus=False)
     workload = plan_recording(
         Asked(
             name=name,
@@ -109,17 +108,12 @@ def start(name: str, interval_s: float, gpus: Sequence[str] = ()) -> Live:
             run_dir=str(paths.workload(name)),
             folder=str(folder),
             interval_s=interval_s,
-            python=sys.executable,
+            python=caller.python,
             gpus=tuple(gpus),
-            env=planning.kept_environment(),
+            env=caller.env,
         )
     )
-    paths.folder(folder)
-    try:
-        client.post("/workloads", {"workload": json.loads(workload.model_dump_json()), "spec": ""})
-    except RemudaError:
-        remove_empty(folder)
-        raise
+    client.post("/workloads", {"workload": json.loads(workload.model_dump_json()), "spec": ""})
     return _begun(name, folder, gpus)
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from remuda.base.units import show_duration
-from remuda.plan.model import Kind
+from remuda.plan.model import Front, Kind
 from remuda.serving.usage import Reading, Use, by_replicas, by_router, taken_in, use_of
 from remuda.supervise.model import GIVEN_UP
 from remuda.supervise.rules import over
@@ -128,4 +128,4 @@ class Reaper:
         return by_router(counts, min(item.counted_at for item in routers), tasks.values())
 
     def _has_counting_router(self, want: Want) -> bool:
-        return want.workload.labels.get("router", "smg") in COUNTING
+        return (want.workload.front or Front()).router in COUNTING

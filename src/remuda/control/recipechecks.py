@@ -96,14 +96,14 @@ def _model(spec: DeploymentSpec, root: Path) -> tuple[list[Finding], int]:
 
 def _elsewhere(spec: DeploymentSpec, path: Path, root: Path, what: str) -> str:
     """Why it cannot be said that nodes lack a file that is not here; empty where it can."""
-    if path.exists() or spec.backend.type == "local" or is_shared(path.absolute(), root):
+    if path.exists() or spec.backend.is_here or is_shared(path.absolute(), root):
         return ""
     return f"the {what} {str(path)!r} is not checked: nodes may see other files than this machine"
 
 
 def _images(spec: DeploymentSpec, root: Path) -> list[Finding]:
     """Files of images that are not there. On this machine workers are in none."""
-    if spec.backend.type == "local":
+    if spec.backend.is_here:
         return []
     asked: dict[str, document.Path] = {spec.container: ("container",)} if spec.container else {}
     for name, role in spec.by_name().items():

@@ -13,9 +13,9 @@ from remuda.base.paths import from_here, state_paths
 from remuda.base.text import clean, did_you_mean
 from remuda.base.units import show_counted
 from remuda.control import deployments, recipechecks, recipes
-from remuda.control.engine_check import help_text
 from remuda.control.preflight import apart
 from remuda.control.wiring import slurm_backend
+from remuda.look.engines import help_text
 from remuda.node.ports import is_free
 from remuda.plan.deployment.preflight import Finding, check_flags, gpus_of, help_argv
 from remuda.plan.gpus import is_kind
@@ -107,7 +107,7 @@ def _machine(spec: DeploymentSpec, paths: StatePaths) -> list[Finding]:
 def _engines(spec: DeploymentSpec, paths: StatePaths) -> list[Finding]:
     """Flags that engines do not know, asked where the engine is at hand."""
     python = from_here(spec.python or sys.executable)
-    is_local = spec.backend.type == "local"
+    is_local = spec.backend.is_here
     if is_local and not shutil.which(python):
         return [Finding(("python",), f"there is no interpreter {python!r}")]
     found: list[Finding] = []

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from remuda.base.errors import InputError
 from remuda.base.text import did_you_mean
 from remuda.base.units import show_duration
-from remuda.control.scripts import read_script
+from remuda.look.scripts import read_script
 from remuda.plan.run import RunSite, plan_run, run_name
 from remuda.specs.directives import read_directives
 from remuda.specs.load import Loaded, build, read_defaults, read_document, read_settings

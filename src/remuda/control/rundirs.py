@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -17,6 +18,8 @@ from remuda.base.files import remove_empty, write_atomic
 from remuda.base.private import check_above, make_private, told_above
 
 if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping, Sequence
+
     from remuda.base.paths import StatePaths
     from remuda.plan.model import Workload
 
@@ -46,6 +49,74 @@ def make(workload: Workload, paths: StatePaths) -> bool:
         return False
     paths.folder(folder)
     return True
+
+
+def write(workloads: Sequence[Workload]) -> list[Path]:
+    """Write what workloads bring along, with what has to be there before; what was made, for `unwrite`.
+
+    Raises:
+        InputError: something cannot be written; nothing of it is left.
+        NotPrivate: others could write it, or everybody could put another in its place.
+    """
+    made: list[Path] = []
+    try:
+        for workload in workloads:
+            _write(workload, made)
+    except BaseException:
+        unwrite(made)
+        raise
+    return made
+
+
+def _write(workload: Workload, made: list[Path]) -> None:
+    place_elsewhere(workload)
+    programs = {group.command.argv[0] for group in workload.groups}
+    made += write_files(workload.files, below=Path(workload.run_dir).parents[1], programs=programs)
+    if workload.folder and Path(workload.folder).is_dir():
+        link = Path(workload.folder) / "run"
+        link.symlink_to(workload.run_dir)
+        made.append(link)
+
+
+def write_files(files: Mapping[str, str], *, below: Path | None = None, programs: Collection[str] = ()) -> list[Path]:
+    """Write files that are not there yet, with mode 0600, in folders that only the user can write; what was made.
+
+    Args:
+        files: absolute path -> text; a path that ends with `/` is a folder.
+        below: state directory: every level from there down is looked at.
+        programs: those of `files` that are run.
+
+    Raises:
+        InputError: one cannot be written; nothing of them is left.
+        NotPrivate: others could write it.
+    """
+    made: list[Path] = []
+    path = Path()
+    try:
+        for name, text in files.items():
+            path = Path(name)
+            folder = path if name.endswith("/") else path.parent
+            made += reversed([level for level in (folder, *folder.parents) if not level.exists()])
+            make_private(folder, below=below if below and folder.is_relative_to(below) else folder)
+            if folder is not path:
+                descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o700 if name in programs else 0o600)
+                made.append(path)
+                with open(descriptor, "w", encoding="utf-8", newline="") as file:  # noqa: PTH123
+                    file.write(text)
+    except OSError as error:
+        unwrite(made)
+        raise InputError(f"{path} cannot be written: {(error.strerror or str(error)).lower()}") from error
+    except BaseException:
+        unwrite(made)
+        raise
+    return made
+
+
+def unwrite(made: Sequence[Path]) -> None:
+    """Remove what `write` made, but for folders in which something else lies by now."""
+    for path in reversed(made):
+        with suppress(OSError):
+            path.rmdir() if path.is_dir() and not path.is_symlink() else path.unlink()
 
 
 _ELSEWHERE: Final = "set home_directory to one"

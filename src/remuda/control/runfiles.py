@@ -20,6 +20,7 @@ from remuda.base.errors import RemudaError
 from remuda.base.files import write_atomic
 from remuda.plan.model import Kind, Workload
 from remuda.plan.run import KEEP, MODE, SOURCE
+from remuda.specs.places import is_here
 from remuda.supervise.model import Allocation, Cause, Phase, Task, Want
 
 if TYPE_CHECKING:
@@ -174,7 +175,7 @@ def control(want: Want) -> dict[str, Any]:
 
 
 def _job_id(item: Task | Allocation) -> str:
-    return "" if item.backend == "local" else item.native
+    return "" if is_here(item.backend) else item.native
 
 
 def _end_of(end: Allocation) -> dict[str, Any]:

@@ -15,26 +15,26 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from remuda.backends.base import Request, TaskKey, make_token
-from remuda.backends.local.devices import present_gpus
 from remuda.backends.slurm.arrays import batch_uid, in_calls
 from remuda.backends.slurm.commands import own_options
 from remuda.base.errors import BackendUnreachable, InputError, NotFound, RemudaError
 from remuda.base.files import remove_empty
 from remuda.base.ids import api_path, check_name, new_suffix
 from remuda.base.paths import state_paths
-from remuda.base.private import make_private
 from remuda.base.secrets import MASK, looks_secret
 from remuda.base.shell import show_command
 from remuda.control import again, planning, wiring
 from remuda.control.client import HostClient, connect
 from remuda.control.follow import secret_folder
 from remuda.control.reach import check_cluster
-from remuda.control.scripts import find_script, read_script
 from remuda.control.settle import with_devices
+from remuda.look.caller import context
+from remuda.look.scripts import find_script, read_script
 from remuda.plan.pools import Found, find_pools
 from remuda.plan.run import RunSite, notes_of, plan_run, refuse_local, run_name
 from remuda.specs.directives import Directives, read_directives
 from remuda.specs.load import Loaded, build, read_defaults, read_document, read_settings
+from remuda.specs.places import is_here
 from remuda.specs.resolve import Override, document_layer, override_layer, resolve
 from remuda.specs.resolve import Source as From
 from remuda.specs.sbatch_options import BUILT_IN
@@ -45,6 +45,7 @@ if TYPE_CHECKING:
 
     from remuda.backends.base import Backend, Cluster, Rendered
     from remuda.base.paths import StatePaths
+    from remuda.plan.context import Context
     from remuda.plan.model import Pool, Workload
     from remuda.specs.document import Document
     from remuda.specs.load import Setting
@@ -66,10 +67,6 @@ class PlannedScript:
 
     workload: Workload
     spec: Strict
-    text: str
-    """Of the script; empty for a command."""
-    copy: Path | None
-    """Where the text goes: what runs is this copy, whatever becomes of the original. None for a command."""
     notes: tuple[str, ...]
 
 
@@ -87,13 +84,12 @@ class Planner:
     paths: StatePaths = field(default_factory=state_paths)
     defaults: Document | None = field(default_factory=read_defaults)
     settings: Mapping[str, Setting] = field(default_factory=read_settings)
-    env: Mapping[str, str] = field(default_factory=planning.kept_environment)
     taken: set[str] = field(default_factory=set)
     together: int = 1
     """How many runs the command asks for: several of them may share a call to the scheduler."""
     _batch: tuple[str, int] = ("", 0)
     """Name of the batch that is being filled, and how many are in it."""
-    _python: str = ""
+    _caller: Context | None = None
     _checked: set[tuple[str, tuple[str, ...]]] = field(default_factory=set)
     _cluster: Cluster | str | None = None
     _found: dict[str, Found] = field(default_factory=dict)
@@ -123,7 +119,7 @@ class Planner:
             raise InputError(f"is a {loaded.kind}, and a run is needed here", where=file)
         try:
             planned = self._plan(loaded, script, text, head)
-            if planned.workload.backend == "slurm":
+            if not planned.workload.is_here:
                 self._check(planned, head)
         except InputError as error:
             raise loaded.locate(error) from error
@@ -149,31 +145,38 @@ class Planner:
         spec = loaded.spec
         name = self._name(spec)
         run_dir = self.paths.workload(name)
-        backend = spec.backend or ("slurm" if shutil.which("sbatch") else "local")
+        caller = self.caller(gpus=False)
+        backend = spec.backend or ("slurm" if caller.has_sbatch else "local")
         pools, notes = self._pools(spec, backend)
         uid = self._uid(backend)
         copy = run_dir / "scripts" / uid / script.name
-        self._python = self._python or planning.python_for_nodes(self.paths.root)
         site = RunSite(
-            cwd=str(Path.cwd()),
+            cwd=caller.cwd,
             script=str(script.absolute()),
             copy=str(copy),
             backend=backend,
-            python=self._python,
-            env=self.env,
+            python=caller.nodes_python,
+            env=caller.env,
             directives=head.options,
-            gpus=tuple(present_gpus()) if backend == "local" and spec.gpus else (),
-            options=self._table() if backend == "slurm" and spec.sbatch_args else BUILT_IN,
+            gpus=self.caller(gpus=True).gpus if is_here(backend) and spec.gpus else (),
+            options=self._table() if spec.sbatch_args and not is_here(backend) else BUILT_IN,
         )
         workload = plan_run(
             spec, site, name=name, uid=uid, run_dir=str(run_dir), pools=pools, now=time.time(), spec_file=loaded.file
         )  # fmt: skip
         said = (*head.notes, *notes_of(spec, backend, head.options), *notes, *_see_workdir(spec, backend))
-        return PlannedRun(workload, spec, text, copy, said)
+        workload = workload.model_copy(update={"files": {str(copy): text}})
+        return PlannedRun(workload, spec, said)
+
+    def caller(self, *, gpus: bool) -> Context:
+        """The surroundings of the command, looked at once."""
+        if self._caller is None or (gpus and not self._caller.gpus):
+            self._caller = context(self.paths, gpus=gpus)
+        return self._caller
 
     def _uid(self, backend: str) -> str:
         """Random. Runs of one command have one that says which of them may be tasks of one array."""
-        if self.together < 2 or backend != "slurm":
+        if self.together < 2 or is_here(backend):
             return new_suffix(8)
         size = self._cluster.array_size if self._cluster is not None and not isinstance(self._cluster, str) else 0
         most = min(_MOST_TOGETHER, size - 1) if size else _MOST_TOGETHER
@@ -195,7 +198,7 @@ class Planner:
 
     def _pools(self, spec: RunSpec, backend: str) -> tuple[tuple[Pool, ...], tuple[str, ...]]:
         """Where it may run, best first, and notes."""
-        if backend == "local":
+        if is_here(backend):
             refuse_local(spec)
             return (), ()
         cluster = self.cluster(backend)
@@ -245,7 +248,7 @@ class Planner:
             InputError: the backend cannot express it.
         """
         workload = planned.workload
-        if workload.backend == "local":
+        if workload.is_here:
             workload = with_devices(workload, {})
         group = workload.groups[0]
         key = TaskKey(workload.name, group.name, 0)
@@ -276,7 +279,7 @@ def _see_workdir(spec: RunSpec, backend: str) -> Iterator[str]:
     """
     if not spec.workdir or Path(spec.workdir).is_dir():
         return
-    if backend == "local":
+    if is_here(backend):
         raise InputError(f"there is no directory {spec.workdir!r}", hint="make it first", where="workdir")
     yield f"the working directory {spec.workdir} is not to be seen here; the nodes need it"
 
@@ -289,7 +292,7 @@ def start(planned: Sequence[PlannedScript], client: HostClient | None = None) ->
         InputError: a secret is missing.
     """
     host = client or connect()
-    if any(run.workload.backend == "slurm" for run in planned):
+    if any(not run.workload.is_here for run in planned):
         check_cluster(host)
     try:
         items = deliver_all(planned)
@@ -302,10 +305,9 @@ def start(planned: Sequence[PlannedScript], client: HostClient | None = None) ->
 
 def discard(run: PlannedScript) -> None:
     """Remove what `deliver` wrote, with the folders that were made for it."""
-    folders = [secret_folder(run.workload.run_dir, run.workload.uid), *([run.copy.parent] if run.copy else [])]
-    for folder in folders:
-        shutil.rmtree(folder, ignore_errors=True)
-    remove_empty(*(folder.parent for folder in folders), Path(run.workload.run_dir))
+    folder = secret_folder(run.workload.run_dir, run.workload.uid)
+    shutil.rmtree(folder, ignore_errors=True)
+    remove_empty(folder.parent, Path(run.workload.run_dir))
 
 
 def deliver_all(planned: Sequence[PlannedScript]) -> list[dict[str, Any]]:
@@ -319,27 +321,15 @@ def deliver_all(planned: Sequence[PlannedScript]) -> list[dict[str, Any]]:
 
 
 def deliver(run: PlannedScript) -> dict[str, Any]:
-    """Write the script's copy and the secrets; what is sent to the host.
+    """Write the secrets; what is sent to the host.
 
     Raises:
-        InputError: it cannot be written, or a secret is missing.
+        InputError: one cannot be written, or is missing.
     """
-    if run.copy is not None:
-        _write_copy(run.copy, run)
     has_secrets = any(group.command.secret_env for group in run.workload.groups)
     workload = planning.deliver_secrets(run.workload) if has_secrets else run.workload
     spec = json.dumps(run.spec.model_dump(mode="json", exclude_none=True))
     return {"workload": workload.model_dump(mode="json"), "spec": spec}
-
-
-def _write_copy(copy: Path, run: PlannedScript) -> None:
-    try:
-        make_private(copy.parents[1], below=Path(run.workload.run_dir).parent)
-        copy.parent.mkdir(mode=0o700)
-        copy.write_text(run.text, encoding="utf-8", newline="")
-        copy.chmod(0o700)
-    except OSError as error:
-        raise InputError(f"{copy} cannot be written: {error.strerror}") from error
 
 
 def change(verb: str, names: Sequence[str], client: HostClient | None = None) -> list[dict[str, Any]]:

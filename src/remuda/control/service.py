@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 from collections import Counter
@@ -75,6 +76,7 @@ class Service(Lookout):
         self._unrecorded: dict[str, str] = {}
         """Workloads that end although that could not be recorded yet, and why they do."""
         self.ports = Reserved(paths.ports, paths.root, paths.own_ports)
+        self.accepting = asyncio.Lock()
         self.address = "127.0.0.1"
         """Of this machine, as nodes of a cluster reach it."""
 
@@ -82,6 +84,12 @@ class Service(Lookout):
         """Those of which there still are directories, and no other workload has the name."""
         names = [name for name in self.forgotten if name not in self.supervisor.wants]
         return [name for name in names if self.paths.workload(name).exists()]
+
+    def same(self, workload: Workload) -> WorkloadView | None:
+        """The one of its name that is up and asks for the same."""
+        self._know()
+        old = self.supervisor.wants.get(workload.name)
+        return self.view(workload.name) if old and old.running and is_same(old.workload, workload) else None
 
     def create(self, workload: Workload, spec: str = "") -> WorkloadView:
         """Record a new workload; the supervisor brings it up.
@@ -93,11 +101,7 @@ class Service(Lookout):
             Conflict: another workload of that name is up; a port or the GPUs are taken.
             InputError: the name cannot be one.
         """
-        self._know()
-        old = self.supervisor.wants.get(workload.name)
-        if old is not None and old.running and is_same(old.workload, workload):
-            return self.view(workload.name)
-        return self.create_many([Start(workload, spec)])[0]
+        return self.same(workload) or self.create_many([Start(workload, spec)])[0]
 
     def create_many(self, starts: Sequence[Start]) -> list[WorkloadView]:
         """Record new workloads, all or none, in one transaction.
@@ -112,7 +116,7 @@ class Service(Lookout):
         if count > 1:
             raise Conflict(f"{name!r} is asked for {count} times at once")
         for start in starts:
-            self._check_new(start.workload)
+            self.check_new(start.workload)
         wants: list[Want] = []
         try:
             for start in starts:
@@ -126,7 +130,8 @@ class Service(Lookout):
             raise
         return [self.view(name) for name in names]
 
-    def _check_new(self, workload: Workload) -> None:
+    def check_new(self, workload: Workload) -> None:
+        """See that a workload could be recorded; raises what `create_many` would."""
         check_name(workload.name)
         check_uid(workload.uid)
         rundirs.check(workload, self.paths)
@@ -191,7 +196,7 @@ class Service(Lookout):
     def _settle(self, workload: Workload, more: Sequence[Want] = ()) -> Workload:
         """Choose what must be unique on this machine: the endpoint's port, and the GPUs. `more` come with it."""
         others = [*(want for want in self.supervisor.wants.values() if self._holds(want)), *more]
-        if workload.backend == "local":
+        if workload.is_here:
             workload = with_devices(workload, self._gpus_of(others))
         elif workload.endpoint is None or not workload.endpoint.relay:
             return workload
@@ -393,7 +398,7 @@ class Service(Lookout):
         counts = counted(want.workload, asked)
         others = [item for item in self.supervisor.wants.values() if item is not want and self._holds(item)]
         workload = want.workload
-        if workload.backend == "local":
+        if workload.is_here:
             workload = with_devices(workload, self._gpus_of(others), {**want.counts, **counts})
         told = " and ".join(f"{group} scaled to {count}".lstrip() for group, count in asked.items())
         self._change(replace(want, workload=workload, counts={**want.counts, **counts}), told)

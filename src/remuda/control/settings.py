@@ -16,6 +16,7 @@ from remuda.control.views import View
 from remuda.plan.model import Kind, Pool
 from remuda.plan.pools import find_pools
 from remuda.plan.run import retries_of, with_settings
+from remuda.specs.help import help_of
 from remuda.specs.load import build
 from remuda.specs.resolve import Override
 from remuda.specs.run import ALIASES, RunSpec
@@ -158,7 +159,7 @@ def _key(text: str) -> str:
 async def _pools(service: Service, name: str, change: _Change) -> tuple[Pool, ...] | None:
     """Where its next attempt may run; None where that stays as it is."""
     workload = service.known(name).workload
-    if not _PLACING.intersection(change.keys) or workload.backend == "local":
+    if not _PLACING.intersection(change.keys) or workload.is_here:
         return None
     try:
         cluster = await service.supervisor.backends[workload.backend].cluster()
@@ -203,4 +204,4 @@ def _shown(value: object) -> str:
 
 
 def _meaning(key: str) -> str:
-    return (RunSpec.model_fields[key].description or "").split("\n", maxsplit=1)[0]
+    return help_of(RunSpec, key).partition("\n")[0]

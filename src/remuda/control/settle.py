@@ -40,12 +40,17 @@ def check_count(workload: Workload, group: str, count: int) -> None:
 
 
 def is_same(old: Workload, new: Workload) -> bool:
-    """Whether two plans ask for the same, but for what is chosen anew each time."""
+    """Whether two plans ask for the same, but for what is chosen anew each time.
+
+    Records of earlier versions have no digest: their plans are compared.
+    """
+    if old.digest and new.digest:
+        return old.digest == new.digest and _may_have_port(old, new)
     return _essence(old) == _essence(new) and _may_have_port(old, new)
 
 
 def _essence(workload: Workload) -> Mapping[str, object]:
-    text = workload.model_dump_json(exclude={"uid", "labels", "spec_file"})
+    text = workload.model_dump_json(exclude={"uid", "labels", "spec_file", "folder", "files", "digest"})
     data: dict[str, Any] = json.loads(text.replace(workload.uid, "UID") if workload.kind is Kind.DEPLOYMENT else text)
     data["place"] = {key: value for key, value in data["place"].items() if key not in _FOUND}
     if data["endpoint"] is not None:
@@ -54,6 +59,7 @@ def _essence(workload: Workload) -> Mapping[str, object]:
             data["endpoint"]["host"] = ""
     for group in data["groups"]:
         group["listen"] = None
+        group["resources"].pop("mem_field")  # earlier versions do not record it
         group["command"]["secret_env"] = sorted(group["command"]["secret_env"])
     return data
 

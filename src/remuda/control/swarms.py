@@ -17,7 +17,7 @@ from remuda.base.ids import api_path
 from remuda.base.paths import state_paths
 from remuda.base.secrets import MASK, looks_secret
 from remuda.base.shell import show_command
-from remuda.control import planning, rundirs
+from remuda.control import planning
 from remuda.control.client import HostClient, connect
 from remuda.control.ending import wait_down
 from remuda.control.follow import secret_folder
@@ -126,18 +126,17 @@ def bring_up(planned: Planned, client: HostClient | None = None) -> dict[str, An
     planned.check(state_paths())
     host = client or connect()
     workload = planned.workload
-    if workload.backend == "slurm":
+    if not workload.is_here:
         check_cluster(host)
     folder = secret_folder(workload.run_dir, workload.uid)
     try:
-        rundirs.place_elsewhere(workload)
-        delivered = planning.deliver_secrets(workload)
+        files = {**workload.files, **planned.record()}
+        delivered = planning.deliver_secrets(workload.model_copy(update={"files": files}))
         spec = json.dumps(planned.spec.model_dump(mode="json", exclude_none=True))
         view = host.post("/workloads", {"workload": json.loads(delivered.model_dump_json()), "spec": spec})
     except RemudaError:
         shutil.rmtree(folder, ignore_errors=True)
-        remove_empty(folder.parent)
-        rundirs.discard(workload)
+        remove_empty(folder.parent, folder.parents[1])
         raise
     if view["uid"] != workload.uid:
         # It was up already: that one keeps its own secrets.

@@ -247,7 +247,7 @@ def workload_view(want: Want, tasks: Mapping[TaskKey, Task], *, created_at: floa
         created_at=created_at,
         run_dir=workload.run_dir,
         unreachable=unreachable,
-        labels=workload.labels,
+        labels=workload.facts,
         tasks=[task_view(want, tasks[key]) for key in sorted(current(want, tasks))],
         ends_at=want.ends_at,
         paused=want.paused,
@@ -306,7 +306,7 @@ def run_view(want: Want, tasks: Mapping[TaskKey, Task], phase: str) -> RunView |
     return RunView(
         mode=workload.labels.get(MODE, "run_once"),
         script=workload.labels.get(SOURCE, ""),
-        job_id=task.native if workload.backend != "local" else "",
+        job_id=task.native if not workload.is_here else "",
         state=phase,
         pool=task.pool,
         pools=[pool.name for pool in group.pools],

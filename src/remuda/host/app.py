@@ -18,6 +18,7 @@ from pydantic import BaseModel
 from remuda import __version__
 from remuda.backends.base import Log
 from remuda.base.errors import Conflict, InputError, NotFound, Rejected, RemudaError, TimedOut, Unavailable
+from remuda.control.accept import accept
 from remuda.control.forgotten import note
 from remuda.control.nodes import Nodes
 from remuda.control.service import Service, Start, Verb
@@ -172,12 +173,12 @@ class App:
 
         @router.post("/workloads", summary="Bring a workload up", status_code=201)
         async def create(body: CreateBody) -> WorkloadView:
-            return service.create(body.workload, body.spec)
+            return (await accept(service, [Start(body.workload, body.spec)], again=True))[0]
 
         @router.post("/workloads/batch", summary="Bring workloads up, all or none", status_code=201)
         async def create_many(body: BatchBody) -> list[WorkloadView]:
             starts = [Start(item.workload, item.spec, item.running, item.paused, item.note) for item in body.workloads]
-            return service.create_many(starts)
+            return await accept(service, starts)
 
         @router.get("/workloads/{name}", summary="One workload with its tasks")
         async def workload(name: str, fresh: bool = False) -> WorkloadView:

@@ -56,6 +56,10 @@ def add_nodes(router: APIRouter, nodes: Nodes) -> None:
     async def unban(name: str, backend: Backend = "", by: str = "") -> list[str]:
         return nodes.unban(name, backend, by=by)
 
+    @router.delete("/nodes/{name}/evidence", summary="Forget nodes that are no more: bans, evidence and history")
+    async def forget(name: str, backend: Backend = "") -> int:
+        return nodes.forget(name, backend)
+
     @router.get("/nodes/{name}/history", summary="What was ever held against a node, oldest first")
     async def history(
         name: str, backend: Backend = "", limit: Annotated[int, Query(ge=1, le=10000)] = 1000

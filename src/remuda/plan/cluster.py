@@ -58,13 +58,19 @@ def replica_resources(spec: SwarmSpec) -> Resources:
     backend = spec.backend
     if not isinstance(backend, SlurmBackend):
         return Resources(gpus=gpus, cpus=cpus)
-    limit = seconds(backend.time_limit, "backend.time_limit")
+    most, nodes = most_on_a_node(spec), 1
     if gpus > spec.gpus_per_node:
-        return Resources(gpus=spec.gpus_per_node, cpus=cpus, nodes=nodes_of(spec), time_limit_s=limit)
-    most = most_on_a_node(spec)
-    if most and gpus:
+        gpus, nodes = spec.gpus_per_node, nodes_of(spec)
+    elif most and gpus:
         gpus = spec.gpus_per_node // most
-    return Resources(gpus=gpus, cpus=cpus, time_limit_s=limit)
+    return Resources(
+        gpus=gpus,
+        cpus=cpus,
+        mem_bytes=parse_size(backend.mem) if backend.mem else 0,
+        mem_field="backend.mem",
+        nodes=nodes,
+        time_limit_s=seconds(backend.time_limit, "backend.time_limit"),
+    )
 
 
 def router_resources(backend: SlurmBackend) -> Resources:
@@ -77,6 +83,7 @@ def router_resources(backend: SlurmBackend) -> Resources:
     return Resources(
         cpus=endpoint.cpus_per_task,
         mem_bytes=parse_size(endpoint.mem),
+        mem_field="backend.endpoint.mem",
         threads_per_core=endpoint.threads_per_core if "threads_per_core" in endpoint.model_fields_set else 0,
         time_limit_s=seconds(endpoint.wall_time, "backend.endpoint.wall_time"),
     )

@@ -34,7 +34,7 @@ def derive(spec: SwarmSpec, facts: MachineFacts) -> Derived:
     """
     reasons: dict[str, str] = {}
     placed = layout(spec, facts)
-    where = "this machine" if isinstance(spec.backend, LocalBackend) else "gpus_per_node"
+    where = "this machine" if spec.backend.is_here else "gpus_per_node"
     fill: dict[str, tuple[Any, str]] = {
         "served_model_name": (served_name(spec), "model"),
         "gpus_per_replica": (placed.gpus_per_replica, where),
@@ -47,7 +47,7 @@ def derive(spec: SwarmSpec, facts: MachineFacts) -> Derived:
         "watchdog": (_filled(spec.watchdog, "watchdog", _watchdog(spec), reasons), ""),
         "backend": (_backend(spec, reasons), ""),
     }
-    if isinstance(spec.backend, LocalBackend):
+    if spec.backend.is_here:
         fill["replicas_per_node"] = (placed.replicas_per_node, "replicas: the local backend is one machine")
         fill["nodes"] = (1, "the local backend, which is one machine")
     whole = {name: fill.pop(name)[0] for name in ("router", "watchdog", "backend")}

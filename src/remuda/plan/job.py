@@ -123,6 +123,7 @@ def _resources(swarm: Workload, spec: SlurmJob, asked: Asked) -> Resources:
     return Resources(
         cpus=asked.cpus or spec.cpus_per_task,
         mem_bytes=_bytes(asked.mem) if asked.mem else parse_size(spec.mem),
+        mem_field="--mem" if asked.mem else "backend.job.mem",
         time_limit_s=limit or (replicas.resources.time_limit_s if replicas else 0.0),
     )
 

@@ -7,10 +7,11 @@ in the database, so fields are added with defaults and never change meaning.
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Annotated, Final, Literal
+from typing import Annotated, Any, Final, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from remuda.specs.places import is_here
 from remuda.wire.child import (
     ADDRESS,
     CONTAINER_MARK,
@@ -35,6 +36,7 @@ __all__ = [
     "Command",
     "Endpoint",
     "Failover",
+    "Front",
     "Group",
     "Kind",
     "Listen",
@@ -65,7 +67,7 @@ FileName = Annotated[str, Field(pattern=r"^[\w-][\w.-]*$")]
 class Frozen(BaseModel):
     """Base of all plan documents: immutable, unknown fields refused."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+    model_config = ConfigDict(frozen=True, extra="forbid")
 
 
 class Kind(StrEnum):
@@ -306,6 +308,9 @@ class Resources(Frozen):
     threads_per_core: int = 0
     """Hardware threads to use of each core; 0: the scheduler's own."""
     mem_bytes: int = 0
+    """On each node; 0: what the scheduler gives."""
+    mem_field: str = ""
+    """What sets `mem_bytes`: a field of the document or an option; empty: nothing that has a name."""
     whole_nodes: bool = False
     """All CPUs and all memory of its nodes, which nobody else uses meanwhile."""
     nodes: int = 1
@@ -383,6 +388,21 @@ class Endpoint(Frozen):
     """Name of the group whose task looks whether it serves indeed, and ends well before it is announced."""
 
 
+class Front(Frozen):
+    """What stands behind an endpoint, for everything that talks to it."""
+
+    router: str = "smg"
+    """Router that membership is told to: `smg`, `nginx`, `dynamo`; `none` where there is none."""
+    engine: str = ""
+    """Engine of the servers."""
+    model: str = ""
+    """Model as the document names it."""
+    frontend: str = ""
+    """Frontend of a deployment, as the document names it."""
+    discovery: str = ""
+    """Folder by which the parts of a deployment find each other; empty: another way."""
+
+
 class Workload(Frozen):
     """What a user asked to keep running."""
 
@@ -401,12 +421,43 @@ class Workload(Frozen):
     spec_file: str = ""
     """Where the user wrote it, for messages."""
     labels: dict[str, str] = Field(default_factory=dict)
+    front: Front | None = None
+    """None: it has no endpoint."""
+    folder: str = ""
+    """Absolute directory that says what was asked and what was started; empty: none."""
+    files: dict[str, str] = Field(default_factory=dict)
+    """Absolute path -> text of what the host writes when it accepts it, before the first attempt; the record does not
+    keep it. A path that ends with `/` is a folder."""
+    digest: str = ""
+    """Of what the user said: two workloads with equal digests ask for the same, however it is rendered."""
     lifetime_s: float = 0.0
     """Successors follow each other for so long after it was brought up; then it is taken down. 0: no successors."""
     idle_timeout_s: float = 0.0
     """It is taken down when nothing was asked of its endpoint for so long. 0: never."""
     ends_with: str | None = None
     """Name of the group whose end, well or not, is the end of the workload; it is never replaced."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _lift(cls, data: Any) -> Any:
+        """Facts that records of earlier versions have among the labels."""
+        labels = data.get("labels") if isinstance(data, dict) else None
+        if not labels or data.get("front") is not None or data.get("endpoint") is None:
+            return data
+        named = {name: labels[name] for name in Front.model_fields if name in labels}
+        return {**data, "front": named, "folder": labels.get("directory", "")}
+
+    @property
+    def facts(self) -> dict[str, str]:
+        """The labels, and of the front and the folder what is known, for views."""
+        front = self.front.model_dump(exclude_defaults=True) if self.front is not None else {}
+        router = {"router": self.front.router} if self.front is not None else {}
+        return {**self.labels, **front, **router, **({"directory": self.folder} if self.folder else {})}
+
+    @property
+    def is_here(self) -> bool:
+        """Whether its tasks are processes of the host's machine."""
+        return is_here(self.backend)
 
     def group(self, name: str) -> Group:
         """The group of that name.

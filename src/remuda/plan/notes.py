@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 from remuda.base.secrets import looks_secret
 from remuda.plan.cluster import slurm_notes
 from remuda.plan.engines import engine_of
-from remuda.specs.backend import LocalBackend
 
 if TYPE_CHECKING:
     from remuda.specs.swarm import SwarmSpec
@@ -24,7 +23,7 @@ def notes(spec: SwarmSpec, python: str = "python") -> tuple[str, ...]:
         InputError: the engine cannot do what is asked.
     """
     said: list[str] = []
-    if isinstance(spec.backend, LocalBackend) and spec.image:
+    if spec.backend.is_here and spec.image:
         said.append(f"image {spec.image!r} is not used: the local backend runs engines without containers")
     if spec.api_key is not None and not engine_of(spec).render(spec, python).checks_key:
         where = "nobody asks for it: add a router" if spec.router.type == "none" else "only the router asks for it"

@@ -60,5 +60,5 @@ def plan_recording(asked: Asked) -> Workload:
     return Workload(
         name=asked.name, kind=Kind.RECORDING, uid=asked.uid, backend="local", groups=(group,),
         place={"env": dict(asked.env)}, run_dir=asked.run_dir,
-        labels={FOLDER: asked.folder, INTERVAL: f"{asked.interval_s:g}"},
+        files={f"{asked.folder}/": ""}, labels={FOLDER: asked.folder, INTERVAL: f"{asked.interval_s:g}"},
     )  # fmt: skip

@@ -25,6 +25,7 @@ from remuda.plan.model import (
     Workload,
 )
 from remuda.plan.place import SlurmPlace
+from remuda.specs.places import is_here
 from remuda.specs.sbatch import refuse
 from remuda.specs.sbatch_options import BUILT_IN, options_of
 
@@ -124,7 +125,7 @@ def plan_run(
         secret_env={key: Secret(file=source.file, env=source.env) for key, source in spec.secret_env.items()},
         cwd=cwd,
     )
-    place = _slurm_place(spec, site, cwd) if site.backend == "slurm" else local_place(site)
+    place = local_place(site) if is_here(site.backend) else _slurm_place(spec, site, cwd)
     return Workload(
         name=name,
         kind=Kind.RUN,
@@ -158,6 +159,7 @@ def script_group(spec: RunSpec, command: Command, pools: Sequence[Pool], now: fl
             gpu_type=spec.gpu_type or "",
             cpus=spec.cpus_per_task or 0,
             mem_bytes=parse_size(spec.mem) if spec.mem else 0,
+            mem_field="mem",
             nodes=spec.nodes,
             time_limit_s=spec.time_limit,
         ),
@@ -204,7 +206,7 @@ def with_settings(
         "kill_grace_s": new.kill_grace_s, "pools": new.pools, "failover": new.failover, "nodes": new.nodes,
         "watch": new.watch, "record_interval_s": new.record_interval_s,
     })  # fmt: skip
-    place = {key: getattr(spec, key) or "" for key in _PLACE_KEYS & set(keys)} if workload.backend == "slurm" else {}
+    place = {key: getattr(spec, key) or "" for key in _PLACE_KEYS & set(keys)} if not workload.is_here else {}
     kept = {key: value for key, value in {**workload.place, **place}.items() if value != ""}
     labels = {key: value for key, value in workload.labels.items() if key != KEEP}
     labels |= {KEEP: f"{spec.keep_alive:g}"} if spec.keep_alive else {}
@@ -268,7 +270,7 @@ def local_place(site: RunSite) -> dict[str, object]:
 
 def notes_of(spec: RunSpec, backend: str, directives: Sequence[str] = ()) -> tuple[str, ...]:
     """One sentence for each thing that is done otherwise than the spec may suggest."""
-    if backend != "local":
+    if not is_here(backend):
         limit = show_duration(spec.time_limit)
         none = not spec.warning()[1] and spec.time_limit
         return (f"its time limit of {limit} leaves no time for a warning before it: none is given",) if none else ()

@@ -15,6 +15,7 @@ from remuda.plan.lasting import with_succession
 from remuda.plan.model import (
     Command,
     Endpoint,
+    Front,
     Group,
     Kind,
     Listen,
@@ -88,13 +89,13 @@ def plan_swarm(
         endpoint=front.endpoint,
         run_dir=run_dir,
         spec_file=spec_file,
-        labels={"engine": full.engine, "model": full.model},
+        front=Front(router=full.router.type, engine=full.engine, model=full.model),
     )
 
 
 def silence_s(spec: SwarmSpec) -> float:
     """After how long a silence a task is begun again; 0 on this machine, where its processes are seen."""
-    return spec.watchdog.silence_after if spec.backend.type == "slurm" else 0.0
+    return spec.watchdog.silence_after if not spec.backend.is_here else 0.0
 
 
 def _heard(router: Group | None, spec: SwarmSpec) -> tuple[Group, ...]:
@@ -139,7 +140,7 @@ def replica_group(spec: SwarmSpec, python: str, listen: Listen | None = None, ru
         ),
         resources=replica_resources(spec),
         spread=spread_of(spec, server, interpreter),
-        listen=listen or Listen(port=spec.port, public=spec.backend.type == "slurm"),
+        listen=listen or Listen(port=spec.port, public=not spec.backend.is_here),
         probe=probe(watchdog, engine.probe_path, engine.key_env),
         restart=node_restart(watchdog),
         replace=Replace(
@@ -178,7 +179,7 @@ def image_needs(spec: SwarmSpec) -> dict[str, str]:
 
 
 def _has_image(spec: SwarmSpec) -> bool:
-    return bool(spec.image) and isinstance(spec.backend, SlurmBackend)
+    return bool(spec.image) and not spec.backend.is_here
 
 
 def probe(watchdog: Watchdog, path: str, bearer: str = "") -> Probe | None:
@@ -208,7 +209,7 @@ def node_restart(watchdog: Watchdog) -> NodeRestart:
 
 
 @dataclass(frozen=True)
-class Front:
+class FrontPlan:
     """The address of a swarm, for whoever takes it: the router, or the only replica."""
 
     endpoint: Endpoint
@@ -220,7 +221,7 @@ class Front:
     """Of the relay, where one keeps the address."""
 
 
-def plan_front(spec: SwarmSpec, router: str = ROUTER) -> Front:
+def plan_front(spec: SwarmSpec, router: str = ROUTER) -> FrontPlan:
     """The address of a swarm; the port that is free is chosen when the workload is accepted.
 
     Args:
@@ -252,5 +253,5 @@ def plan_front(spec: SwarmSpec, router: str = ROUTER) -> Front:
     if isinstance(backend, SlurmBackend):
         # Whoever else is on that node may have the port already, so it is where the search begins.
         address = Listen(port=port, fixed=fixed, public=host not in LOOPBACK)
-        return Front(endpoint, Listen(port=port, public=True), router_resources(backend), address)
-    return Front(endpoint, Listen(port=port, fixed=fixed, public=host not in LOOPBACK))
+        return FrontPlan(endpoint, Listen(port=port, public=True), router_resources(backend), address)
+    return FrontPlan(endpoint, Listen(port=port, fixed=fixed, public=host not in LOOPBACK))

@@ -59,7 +59,7 @@ def export(recorded: Recorded, kind: str, path: Path) -> None:
 def _write(path: Path, pieces: Callable[[], Iterator[bytes]]) -> None:
     part = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     try:
-        with part.open("wb") as raw:
+        with part.open("xb") as raw:
             if path.suffix == ".gz":
                 with gzip.GzipFile(path.stem, "wb", 6, raw, mtime=0) as packed:
                     packed.writelines(pieces())

@@ -1,7 +1,8 @@
 """Dynamo's frontend: workers list themselves, so it is told no members; what it lists is compared with what runs.
 
 Its `/health` says «healthy» with an empty list, so only the list counts: an instance of the endpoint `generate` of the
-component `prefill` is a prefill worker, one of `backend` decodes or does both.
+component `prefill` is a prefill worker, one of `backend` decodes or does both. TensorRT-LLM's that decode or do both
+are of the component `tensorrt_llm` up to Dynamo 1.1, and of `backend` in 1.6.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from remuda.serving.router import NO_KEYS, PROBE, REPLACE, RESTART, Changes, Rou
 if TYPE_CHECKING:
     from remuda.serving.router import Keys, Member, RouterSettings
 
-_COMPONENTS: Final = {"prefill": Role.PREFILL, "backend": Role.DECODE}
+_COMPONENTS: Final = {"prefill": Role.PREFILL, "backend": Role.DECODE, "tensorrt_llm": Role.DECODE}
 
 
 class DynamoRouter:

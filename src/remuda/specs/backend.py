@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
@@ -22,6 +22,8 @@ class LocalEndpoint(Strict):
 
 class LocalBackend(Strict):
     """This machine: tasks are processes."""
+
+    is_here: ClassVar[bool] = True
 
     type: Literal["local"] = "local"
     """Type of backend."""
@@ -68,6 +70,8 @@ class SlurmJob(Strict):
 class SlurmBackend(Strict):
     """A Slurm cluster: tasks are jobs."""
 
+    is_here: ClassVar[bool] = False
+
     type: Literal["slurm"] = "slurm"
     """Type of backend."""
     partition: Text
@@ -91,6 +95,8 @@ class SlurmBackend(Strict):
     """Virtual environment with the engine, where it is in no image."""
     time_limit: Text = "36:00:00"
     """Time limit of the replicas' jobs, as Slurm writes it."""
+    mem: Size | None = None
+    """Memory of each node of a replica, e.g. `64GB`; unset: what the scheduler gives."""
     exclude_nodes: Text | None = None
     """Nodes to avoid, e.g. `node[001-004]`; handed to Slurm as it is."""
     node_list: Text | None = None
@@ -162,6 +168,8 @@ class LeptonJob(Strict):
 
 class LeptonBackend(Strict):
     """NVIDIA DGX Cloud Lepton: tasks are replicas of a deployment."""
+
+    is_here: ClassVar[bool] = False
 
     type: Literal["lepton"] = "lepton"
     """Type of backend."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Final, Literal, Self
+from typing import Annotated, Any, ClassVar, Final, Literal, Self
 
 from pydantic import BeforeValidator, Field, WithJsonSchema, field_validator, model_validator
 
@@ -362,6 +362,8 @@ class DeployedBenchmark(Strict):
 
 class SlurmDeployment(Strict):
     """A Slurm cluster: each worker is a job."""
+
+    is_here: ClassVar[bool] = False
 
     type: Literal["slurm"] = "slurm"
     """Type of backend."""

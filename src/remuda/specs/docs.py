@@ -11,6 +11,7 @@ from pydantic_core import PydanticUndefined
 from remuda.base.settings import FROM_HERE, KNOWN, PREFIXES
 from remuda.specs.defaults import OF_RUNS, QUESTIONS
 from remuda.specs.fields import submodels
+from remuda.specs.help import help_of
 from remuda.specs.kinds import KINDS
 from remuda.specs.strict import Interval, Json, Seconds, SecretSource, Size, Text, Texts, Words
 
@@ -82,7 +83,7 @@ def _table(model: type[BaseModel], path: str) -> str:
     title = f"### {model.__name__}\n\nUnder `{path}`. " if path else ""
     purpose = " ".join((model.__doc__ or "").split())
     rows = [
-        f"| `{name}` | {type_name(field)} | {_default(field)} | {_cell(field.description or '')} |"
+        f"| `{name}` | {type_name(field)} | {_default(field)} | {_cell(help_of(model, name))} |"
         for name, field in model.model_fields.items()
     ]
     return "\n".join(

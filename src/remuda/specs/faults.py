@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from remuda.base.secrets import looks_secret
 from remuda.specs.document import Problem
 from remuda.specs.fields import dotted, lookup, model_at, walk
+from remuda.specs.help import help_of
 from remuda.specs.resolve import BUILT_IN
 from remuda.specs.strict import Plain
 
@@ -142,5 +143,4 @@ def _nearest(key: str, known: Iterable[str]) -> str:
 
 def _purpose(path: Path, model: type[BaseModel], data: dict[str, Any]) -> str:
     owner = model_at(model, path[:-1], data)
-    field = owner.model_fields.get(str(path[-1])) if owner else None
-    return field.description.split("\n", maxsplit=1)[0].rstrip(".") if field and field.description else ""
+    return help_of(owner, str(path[-1])).partition("\n")[0].rstrip(".") if owner else ""

@@ -194,7 +194,8 @@ def show(spec: BaseModel, resolved: Resolved, derived: Mapping[str, str] | None 
     """
     rows: list[Shown] = []
     for path, value in leaves(spec.model_dump(mode="json")):
-        said = lookup(resolved.data, path) is not None
+        above = lookup(resolved.data, path[:-1])
+        said = isinstance(above, dict) and path[-1] in above
         reason = (derived or {}).get(dotted(path), "")
         origin = _said(resolved, path) if said else (reason or BUILT_IN.text)
         rows.append(Shown(dotted(path), _masked(path, value), origin))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from remuda.base.errors import InputError
+from remuda.specs.help import describe
 from remuda.specs.kinds import KINDS
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ def schema_of(kind: str) -> dict[str, Any]:
     """
     if kind not in KINDS:
         raise InputError(f"there is no document of kind {kind!r}", hint=f"known: {', '.join(KINDS)}")
+    describe(KINDS[kind].model)
     schema = KINDS[kind].model.model_json_schema(mode="validation")
     for part in [schema, *schema.get("$defs", {}).values()]:
         _loosen(part)

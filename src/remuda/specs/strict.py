@@ -30,7 +30,6 @@ class Strict(BaseModel):
     model_config = ConfigDict(
         extra="forbid",
         frozen=True,
-        use_attribute_docstrings=True,
         str_strip_whitespace=False,
         hide_input_in_errors=True,
     )

@@ -375,6 +375,13 @@ class Store:
             change = update(NODE_EVIDENCE).where(mine, columns.expires_at > now).values(expires_at=now)
             return connection.execute(change).rowcount
 
+    def forget_evidence(self, fence: int, nodes: Sequence[str], *, cluster: str) -> int:
+        """Delete all evidence against these nodes, their history included. Returns how many pieces there were."""
+        columns = NODE_EVIDENCE.c
+        with self.writing(fence) as connection:
+            mine = columns.node.in_(nodes) & (columns.cluster == cluster)
+            return connection.execute(delete(NODE_EVIDENCE).where(mine)).rowcount
+
     def meta(self, key: str) -> str:
         """A small value kept beside the tables; empty when it was never set."""
         with self.reading() as connection:

@@ -6,7 +6,7 @@ import re
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from remuda.backends.base import CHILD_ENDED, Life, Observed
+from remuda.backends.base import CHILD_ENDED, Ending, Life, Observed
 from remuda.base.units import show_duration
 from remuda.plan.model import Role
 from remuda.policy.backoff import backoff_s
@@ -37,7 +37,8 @@ _WORDS = re.compile(r"[^\w.-]+")
 
 def after_end(task: Task, group: Group, seen: Observed, now: float) -> Task:
     """The allocation of `task` is no more."""
-    verdict = judge(task, group, seen)
+    ran_s = _ran_s(task, seen, now)
+    verdict = _starved(judge(task, group, seen), task, group, seen, ran_s)
     exit_code = seen.exit_code if seen.exit_code is not None else task.exit_code
     over: dict[str, Any] = {
         "ready_since": 0.0, "url": kept_url(task, group), "pid": 0, "http_status": 0, "restarts": 0,
@@ -58,7 +59,7 @@ def after_end(task: Task, group: Group, seen: Observed, now: float) -> Task:
     too_short = _too_short(task, group, verdict, seen)
     if too_short and task.phase is not Phase.STOPPING:
         return after_never(move(known, Event.ENDED_BAD, now, too_short), group, now)
-    return _after_failure(known, group, verdict, now, _ran_s(task, seen, now), healthy_since=task.ready_since)
+    return _after_failure(known, group, verdict, now, ran_s, healthy_since=task.ready_since)
 
 
 def kept_url(task: Task, group: Group) -> str:
@@ -87,6 +88,21 @@ def _too_short(task: Task, group: Group, verdict: Verdict, seen: Observed) -> st
         f"its time limit{where} is {show_duration(limit)}, and {show_duration(before)} before that it is told to end: "
         f"an attempt ends as soon as it begins"
     )
+
+
+def _starved(verdict: Verdict, task: Task, group: Group, seen: Observed, ran_s: float) -> Verdict:
+    """`verdict`, permanent where its memory killed it before any progress: the next attempt would end like it.
+
+    Whoever tells of no progress and has no probe has made some when it ran longer than the longest wait.
+    """
+    if seen.ending is not Ending.OUT_OF_MEMORY or verdict.cause is not Cause.APPLICATION:
+        return verdict
+    has_run_long = group.probe is None and ran_s >= group.replace.backoff_max_s > 0
+    if has_run_long or task.progress > 0 or seen.metrics.get("progress_step", 0.0) > 0:
+        return verdict
+    field = group.resources.mem_field
+    what = f"`{field}`" if field else "the memory of its job"
+    return replace(verdict, permanent=True, reason=f"{verdict.reason}; raise {what}")
 
 
 def judge(task: Task, group: Group, seen: Observed) -> Verdict:

@@ -277,6 +277,7 @@ def _by_state(task: Task, report: Report, now: float) -> Task:
     if task.phase is Phase.STOPPING or report.state in ("stopping", "exited"):
         return task
     if report.state == "ready":
+        task = replace(task, progress=max(task.progress, 1.0)) if report.url else task
         if task.phase is Phase.READY:
             return task
         why = report.reason or ("answers its health probe" if report.http_status else "runs")

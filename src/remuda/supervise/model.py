@@ -216,7 +216,8 @@ class Task:
     loaded_at: float = 0.0
     """When `metrics` were taken, as far as this host knows."""
     progress: float = 0.0
-    """The farthest step that any attempt has told of, since the user last asked for it."""
+    """The farthest step that any attempt has told of, since the user last asked for it; of a server at least 1 once it
+    was ready."""
 
 
 class IllegalMove(AssertionError):

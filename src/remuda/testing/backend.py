@@ -77,6 +77,13 @@ class FakeBackend:
         self.requests[request.token] = request
         return Rendered(token=request.token, argv=("fake-submit", request.token, *request.group.command.argv))
 
+    def as_sent(self, rendered: Sequence[Rendered]) -> Sequence[Rendered]:
+        """Each is sent alone."""
+        return rendered
+
+    async def check(self, calls: Sequence[Rendered]) -> None:
+        """Nothing."""
+
     async def submit(self, rendered: Sequence[Rendered]) -> Sequence[Handle | Exception]:
         """Make allocations; one of the same token is left alone."""
         self._begin("submit", [item.token for item in rendered])

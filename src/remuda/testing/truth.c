@@ -267,6 +267,13 @@ static void metrics(int fd)
     answer(fd, 200, "text/plain", body);
 }
 
+static void models(int fd)
+{
+    char body[512];
+    snprintf(body, sizeof body, "{\"object\":\"list\",\"data\":[{\"id\":\"truth\",\"owned_by\":\"truth%s\"}]}", key_heard);
+    answer(fd, 200, "application/json", body);
+}
+
 /* Faults of the exchange that has just been asked for; false when it is answered with one already. */
 static bool befall(int fd, struct exchange *one)
 {
@@ -276,7 +283,9 @@ static bool befall(int fd, struct exchange *one)
     if (strikes(flag.fail, n)) {
         note(one, 500);
         connections[fd]->answers++;
-        answer(fd, 500, "application/json", "{\"error\":{\"message\":\"the engine fell over\"}}");
+        char body[512];
+        snprintf(body, sizeof body, "{\"error\":{\"message\":\"the engine fell over%s\"}}", key_heard);
+        answer(fd, 500, "application/json", body);
         return false;
     }
     if (strikes(flag.empty, n))
@@ -354,6 +363,8 @@ static void hear(int fd)
         return;
     }
     const char *length = strcasestr(line->in, "content-length:");
+    const char *key = flag.echo > 0 ? behind(line->in, "Authorization: Bearer ") : NULL;
+    snprintf(key_heard, sizeof key_heard, "%.*s", key ? (int)strcspn(key, "\r\n") : 0, key ? key : "");
     size_t wanted = length && length < body ? (size_t)atol(length + 15) : 0;
     body += 4;
     if (line->have - (size_t)(body - line->in) < wanted)
@@ -365,7 +376,7 @@ static void hear(int fd)
     } else {
         line->have = 0;
         if (!strncmp(line->in, "GET /v1/models ", 15))
-            answer(fd, 200, "application/json", "{\"object\":\"list\",\"data\":[{\"id\":\"truth\",\"owned_by\":\"truth\"}]}");
+            models(fd);
         else if (!strncmp(line->in, "GET /metrics ", 13))
             metrics(fd);
         else

@@ -7,13 +7,14 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <string.h>
 
 enum { KEY = 64 };
 
 static struct {
     double port, first, period, length, template, after, pack, role, slots;
     double fail, half, cut, error, empty, stall;
-    double usage, prompt, cache, slower, tenant, close, hints, freeze;
+    double usage, prompt, cache, slower, tenant, close, hints, freeze, echo;
 } flag = {.first = 20, .period = 2, .length = 16, .template = 8, .pack = 1, .usage = 1, .prompt = 1};
 
 static const struct { const char *name; double *value; } known[] = {
@@ -40,6 +41,7 @@ static const struct { const char *name; double *value; } known[] = {
     {"close", &flag.close},       /* closes a kept connection on its next request after so many answers */
     {"freeze", &flag.freeze},     /* so many requests are answered, and then none */
     {"hints", &flag.hints},       /* informational answers (103) before the real one */
+    {"echo", &flag.echo},         /* 1: the key that was sent is in answers, errors and the list of models */
 };
 
 enum ending { WHOLE, CLOSED, FAILED, STALLED };
@@ -52,6 +54,8 @@ struct exchange {
     double pace;
     char key[KEY + 1];
 };
+
+static char key_heard[128]; /* empty without `echo` */
 
 static const char *const words[] = {" alpha", " bravo", " delta", " hotel", " india", " kilo", " lima", " oscar"};
 
@@ -87,6 +91,8 @@ static void put_words(char *into, size_t room, long from, long count)
 {
     size_t at = 0;
     *into = 0;
-    for (long n = from; n < from + count && at + 16 < room; n++)
-        at += (size_t)snprintf(into + at, room - at, "%s", words[n % 8]);
+    int half = (int)strlen(key_heard) / 2;
+    for (long n = from; n < from + count && at + sizeof key_heard < room; n++)
+        at += (size_t)(half ? snprintf(into + at, room - at, "%.*s", n % 2 ? KEY : half, key_heard + (n % 2 ? half : 0))
+                                     : snprintf(into + at, room - at, "%s", words[n % 8]));
 }

@@ -78,6 +78,7 @@ def test_the_api_describes_itself(machine: Home) -> None:
         "/api/v1/nodes": ["get"],
         "/api/v1/nodes/tests": ["post"],
         "/api/v1/nodes/{name}/ban": ["delete", "post"],
+        "/api/v1/nodes/{name}/evidence": ["delete"],
         "/api/v1/nodes/{name}/history": ["get"],
     }
     schemas = document["components"]["schemas"]

@@ -65,6 +65,25 @@ def test_a_picture(recorded: Path, ending: str, begins: bytes, capsys: pytest.Ca
     assert len(out.read_bytes()) > 5000
 
 
+@pytest.mark.parametrize("ending", ["html", "png", "pdf"])
+def test_a_picture_is_never_written_through_a_planted_link(
+    recorded: Path, ending: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    mine = recorded.parents[2] / "mine"
+    mine.write_text("kept")
+    out = recorded.parents[2] / f"out.{ending}"
+    out.symlink_to(mine)
+    said(capsys, "analyze", "exp1", "--plot", str(out))
+    assert mine.read_text() == "kept"
+    assert not out.is_symlink()
+    assert len(out.read_bytes()) > 5000
+
+
+def test_a_picture_that_cannot_be_written_is_a_sentence(recorded: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    missing = recorded.parents[2] / "missing/out.html"
+    assert "cannot be written: no such file" in said(capsys, "analyze", "exp1", "--plot", str(missing), code=2)
+
+
 def test_an_ending_that_is_no_picture_is_refused_before_anything_is_read(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

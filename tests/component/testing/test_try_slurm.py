@@ -58,8 +58,14 @@ def test_a_cluster_from_nothing_to_nothing(clean_home: Home) -> None:
     until(lambda: node(home, "a100-1") == ("up", "idle"), "it is back")
     again = home.run("try", "slurm")
     assert again.stdout == started.stdout
-    assert home.run("try", "slurm", "--down").stderr == f"{root} is removed, and nothing of it runs\n"
+    home.run("nodes", "ban", "a100-1", env={"SLURM_CONF": env["SLURM_CONF"]})
+    home.run("host", "stop")
+    gone = home.run("try", "slurm", "--down")
+    assert (gone.stdout, gone.stderr) == ("", f"{root} is removed, and nothing of it runs\n")
     assert not root.exists()
+    assert not home.client.is_up(), "what forgets the ban is the host, which then ends again"
+    home.run("host", "start")
+    assert home.client.get("/nodes/a100-1/history", backend="slurm") == []
 
 
 def test_what_is_wrong_is_said(clean_home: Home, tmp_path: Path) -> None:

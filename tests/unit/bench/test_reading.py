@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from remuda.bench.line import Answer
-from remuda.bench.reading import Row, read
+from remuda.bench.reading import Row, hide, read
 
 SENT = 1_000_000
 ROLE = {"choices": [{"delta": {"role": "assistant", "content": ""}, "finish_reason": None}]}
@@ -201,3 +201,28 @@ def test_no_answer_breaks_the_reader(items: list[Any], stream: bool, status: int
     assert isinstance(row.error, str)
     for item in items:
         row_of([json.dumps(item).encode()], stream=False, status=status)
+
+
+@pytest.mark.parametrize(
+    ("text", "key", "left"),
+    [
+        pytest.param("no sk-123456, sk-123456", "sk-123456", "no [secret], [secret]", id="whole"),
+        pytest.param("no sk-1234", "sk-123456", "no [secret]", id="cut off"),
+        pytest.param("no sk-123", "sk-123456", "no [secret]", id="six letters of it"),
+        pytest.param("no sk-12", "sk-123456", "no sk-12", id="fewer"),
+        pytest.param("EMPTY", "EMPTY", "EMPTY", id="too short for a key"),
+        pytest.param("no key", "", "no key", id="none"),
+    ],
+)
+def test_a_key_is_taken_out(text: str, key: str, left: str) -> None:
+    assert hide(text, key) == left
+
+
+def test_no_row_holds_the_key() -> None:
+    key = "sk-" + "x/" * 120
+    row = Row(0)
+    bodies = ({"choices": [{"text": f"it is {key}", "finish_reason": key}]}, {"error": {"message": f"no {key}"}})
+    for body in bodies:
+        raw = json.dumps(body).replace("/", "\\/").encode()
+        read(answer_of([raw]), row, stream=False, keep_text=True, key=key)
+    assert (row.text, row.finish, row.error) == ("it is [secret]", "[secret]", "error in the answer: no [secret]")

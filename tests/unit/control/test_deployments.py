@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from remuda.base.errors import InputError, Unwritable
+from remuda.base.errors import InputError
 from remuda.base.paths import StatePaths, state_paths
 from remuda.cli import main
-from remuda.control import deployments, recipes
+from remuda.control import deployments, recipes, rundirs
 from remuda.control.settle import is_same
+from remuda.look import caller
 from remuda.plan import order
 from remuda.plan.deployment import Site, plan_deployment
 from remuda.plan.model import Kind, Role
@@ -180,7 +181,7 @@ def test_one_recipe_is_brought_up(tmp_path: Path) -> None:
 
 def test_a_directory_says_all_and_repeats_it(tmp_path: Path) -> None:
     planned = plan(tmp_path)
-    folder = planned.record()
+    planned.write(folder := tmp_path / planned.workload.folder.rpartition("/")[2])
     assert folder.name.startswith("apart_2P_3D_")
     assert (folder / "recipe.yaml").read_text() == RECIPE
     assert "dynamo.mocker" in (folder / "commands.txt").read_text()
@@ -188,7 +189,29 @@ def test_a_directory_says_all_and_repeats_it(tmp_path: Path) -> None:
     assert len(list((folder / "tasks").iterdir())) == 2 + 3 + 1 + 1
     again = deployments.plan(str(folder / "resolved.yaml"))
     assert is_same(planned.workload, again.workload)
-    assert again.workload.labels["directory"] != str(folder), "of two within a second one has a number"
+
+
+def test_a_null_of_tensorrt_llm_is_in_its_file_and_in_that_of_a_repeated_apply(tmp_path: Path) -> None:
+    flags = "{cuda_graph_config: null, kv_cache_config: {dtype: null}}"
+    text = (
+        "name: nulls\nmodel: {path: /m, name: m}\nresources: {agg_nodes: 1}\n"
+        f"backend: {{type: trtllm, trtllm_config: {{aggregated: {flags}}}}}\n"
+    )
+    planned = plan(tmp_path, text)
+    says = planned.workload.groups[0].command.files["engine.yaml"]
+    assert says == "cuda_graph_config: null\nkv_cache_config:\n  dtype: null\n"
+    planned.write(folder := tmp_path / "kept")
+    assert f"roles.agg.args.cuda_graph_config: None  # {tmp_path}/r.yaml:4\n" in (folder / "origins.txt").read_text()
+    again = deployments.plan(str(folder / "resolved.yaml"))
+    assert again.workload.groups[0].command.files["engine.yaml"] == says
+
+
+@pytest.mark.parametrize("engine", ["sglang", "vllm", "llamacpp"])
+def test_a_null_of_an_engine_with_flags_is_no_flag(tmp_path: Path, engine: str) -> None:
+    text = f"kind: deployment\nname: x\nmodel: {{path: /m, name: m}}\nengine: {engine}\nfrontend: {{type: smg}}\n"
+    text += "roles: {agg: {args: {tp: null, quantization: null, served-model-name: null}}}\n"
+    argv = plan(tmp_path, text).workload.groups[0].command.argv
+    assert not {"--quantization", "--tp", "None"} & set(argv)
 
 
 @pytest.mark.parametrize("backend", ["local", "slurm"])
@@ -255,9 +278,8 @@ def test_a_port_of_a_service_that_is_none(tmp_path: Path) -> None:
 
 def test_a_directory_that_cannot_be_written_is_one_sentence(tmp_path: Path) -> None:
     (tmp_path / "full").write_text("a file, where a folder should be")
-    planned = plan(tmp_path, RECIPE.replace("schema: 2", "kind: deployment") + f"home_directory: {tmp_path}/full\n")
-    with pytest.raises(Unwritable, match=r"full/deployments/apart_2P_3D_\w+ cannot be written: Not a directory"):
-        planned.record()
+    with pytest.raises(InputError, match=r"full/kept/\w+\.yaml cannot be written: not a directory"):
+        plan(tmp_path).write(tmp_path / "full" / "kept")
 
 
 def test_what_is_found_by_lies_where_the_run_directory_points(tmp_path: Path) -> None:
@@ -265,8 +287,9 @@ def test_what_is_found_by_lies_where_the_run_directory_points(tmp_path: Path) ->
     (tmp_path / "m/config.json").write_text("{}")
     text = RECIPE.replace("/models/tiny", str(tmp_path / "m")).replace("schema: 2", "kind: deployment")
     planned = plan(tmp_path, text + f"home_directory: {tmp_path}/else\n", name="elsewhere")
-    planned.check(state_paths())
-    run_dir, discovery = planned.workload.run_dir, planned.workload.labels["discovery"]
+    assert planned.workload.front is not None
+    rundirs.write([planned.workload])
+    run_dir, discovery = planned.workload.run_dir, planned.workload.front.discovery
     assert os.path.realpath(run_dir) == f"{tmp_path}/else/workloads/elsewhere"
     assert os.path.realpath(discovery).startswith(f"{tmp_path}/else/workloads/elsewhere/")
 
@@ -278,7 +301,7 @@ def test_what_is_found_by_lies_where_the_run_directory_points(tmp_path: Path) ->
 def test_workers_share_the_gpus_that_may_be_used(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, usable: str, gpus: int
 ) -> None:
-    monkeypatch.setattr(deployments, "present_gpus", lambda: ("0", "1", "2", "3"))
+    monkeypatch.setattr(caller, "present_gpus", lambda: ("0", "1", "2", "3"))
     head = "kind: deployment\nname: x\nmodel: {path: /m, name: m}\nengine: vllm\n"
     assert plan(tmp_path, f"{head}roles: {{agg: {{workers: 2}}}}\n{usable}\n").workload.groups[0].resources.gpus == gpus
 

@@ -308,6 +308,17 @@ async def test_the_story_of_a_node(world: World) -> None:
         world.nodes.unban("node001,gpu7", "slurm")
 
 
+async def test_nodes_that_are_no_more_are_forgotten(world: World) -> None:
+    """Of one backend: a machine of the same name elsewhere is another one."""
+    world.nodes.record_tests([SmokeResult(node="node001", outcome="failed")], "slurm")
+    for name, backend in (("node001", "slurm"), ("gpu7", "slurm"), ("node001", "local")):
+        world.nodes.ban(name, 60.0, "", backend)
+    assert world.nodes.forget("node[001-002]", "slurm") == 2
+    assert await world.avoided() == ["gpu7"]
+    assert await world.nodes.history("node001", "slurm") == []
+    assert [line.kind for line in await world.nodes.history("node001", "local")] == ["ban"]
+
+
 async def test_history_of_a_node_that_nobody_knows(world: World) -> None:
     assert await world.nodes.history("gpu7", "slurm") == []
     with pytest.raises(NotFound) as caught:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -11,6 +10,7 @@ import pytest
 from remuda.base.errors import InputError
 from remuda.base.paths import StatePaths
 from remuda.control import planning, preflight
+from remuda.look import caller
 from remuda.specs.load import mapping_overrides
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture(autouse=True)
 def _without_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(planning, "present_gpus", lambda: ())
+    monkeypatch.setattr(caller, "present_gpus", lambda: ())
 
 
 def check(tmp_path: Path, **fields: Any) -> None:
@@ -94,21 +94,3 @@ def test_an_image_brings_its_own_engine(tmp_path: Path) -> None:
     image = tmp_path / "vllm.sif"
     image.touch()
     check(tmp_path, engine="vllm", image=str(image))
-
-
-class Commands:
-    """Slurm's tools that know two accounts."""
-
-    async def ask(self, argv: tuple[str, ...]) -> str:
-        return "lab\nlabs\n"
-
-
-@pytest.mark.parametrize(
-    ("asked", "hint"),
-    [("lba", "did you mean 'lab'? there are lab, labs"), ("lab", "'lab' exists, but not with what else is asked for")],
-)
-async def test_what_exists_is_not_said_to_be_meant(asked: str, hint: str) -> None:
-    client: Any = SimpleNamespace(commands=Commands())
-    said = "Invalid account or account/partition combination specified"
-    error = await preflight._located(said, [f"--account={asked}"], client)
-    assert (error.where, error.hint) == ("backend.account", hint)

@@ -26,11 +26,10 @@ def test_words_of_a_recipe(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], file: str, selector: str
 ) -> None:
     monkeypatch.setenv("REMUDA_HOME", str(tmp_path / "home"))
-    target = f"{CASES / file}:{selector}"
-    assert main(["apply", target, "--dry-run", "--backend", "slurm", "--cluster", str(CASES / "srtslurm.yaml")]) == 0
-    said = capsys.readouterr()
-    folder = next(line for line in said.out.splitlines() + said.err.splitlines() if line.startswith("written to "))
-    commands = Path(folder.removeprefix("written to "), "commands.txt").read_text()
+    target, kept = f"{CASES / file}:{selector}", tmp_path / "kept"
+    cluster = ("--backend", "slurm", "--cluster", str(CASES / "srtslurm.yaml"))
+    assert main(["apply", target, "--dry-run", "--write", str(kept), *cluster]) == 0, capsys.readouterr().err
+    commands = (kept / "commands.txt").read_text()
     runs: dict[str, str] = {}
     group = ""
     for line in commands.splitlines():

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 import socket
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -16,6 +15,9 @@ from remuda.cli import main
 from remuda.control import deployments, recipechecks, recipepreflight, recipes
 from remuda.control.recipepreflight import Looked, on_cluster, on_machine
 from remuda.specs.deployment import DeploymentSpec
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 RECIPE = """\
 schema: 2
@@ -300,8 +302,8 @@ def test_what_gets_an_image_from_a_registry(
     failures = look(tmp_path, text, backend="slurm").failures
     assert [failure[: len(sentence)] for failure in failures] == ([sentence] if sentence else [])
     planned = deployments.plan("r.yaml", backend="slurm")
-    planned.record()
-    commands = (Path(planned.workload.labels["directory"]) / "commands.txt").read_text()
+    planned.write(tmp_path / "kept")
+    commands = (tmp_path / "kept" / "commands.txt").read_text()
     assert f"{started} " in commands
 
 

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.unit.supervise.bed import Bed
 from tests.unit.supervise.build import script
 
-from remuda.base.errors import InputError
+from remuda.base.errors import Conflict, InputError
 from remuda.base.paths import StatePaths
 from remuda.control import rundirs
-from remuda.control.service import Service
-from remuda.plan.model import Kind, Workload
+from remuda.control.accept import accept
+from remuda.control.service import Service, Start
+from remuda.plan.model import Command, Kind, Workload
 from remuda.store.rows import WorkloadRow
 
 if TYPE_CHECKING:
@@ -152,3 +153,65 @@ def test_what_was_made_for_a_refused_workload_goes_unless_something_lies_in_it(s
     rundirs.discard(workload)
     assert elsewhere.exists() is is_used
     assert site.paths.workload("w").is_symlink() is is_used
+
+
+def brought(site: Site, **changes: Any) -> Workload:
+    """A workload with a script, a folder and a directory that says what was asked."""
+    run_dir = site.paths.workload("w")
+    said = site.paths.root / "deployments" / "w_1A"
+    files = {
+        f"{run_dir}/scripts/u1/a.sh": "#!/bin/sh\n",
+        f"{run_dir}/meet/": "",
+        f"{said}/resolved.yaml": "kind: run\n",
+    }
+    group = script().model_copy(update={"command": Command(argv=(f"{run_dir}/scripts/u1/a.sh",))})
+    return site.workload(files=files, folder=str(said), groups=(group,), **changes)
+
+
+async def test_what_a_workload_brings_along_is_written_before_it_is_recorded(site: Site) -> None:
+    await accept(site.service, [Start(brought(site))])
+    run_dir, said = site.paths.workload("w"), site.paths.root / "deployments" / "w_1A"
+    script = run_dir / "scripts/u1/a.sh"
+    assert (script.read_text(), script.stat().st_mode & 0o777) == ("#!/bin/sh\n", 0o700)
+    assert (said / "resolved.yaml").stat().st_mode & 0o777 == 0o600
+    assert {path.stat().st_mode & 0o777 for path in (said, said.parent, run_dir, run_dir / "meet")} == {0o700}
+    assert (said / "run").resolve() == run_dir.resolve()
+    assert site.service.known("w").workload.files == {}, "the record does not keep them"
+
+
+async def test_a_refused_workload_leaves_nothing(site: Site) -> None:
+    before = {*site.paths.root.rglob("*")}
+    with pytest.raises(InputError, match="has no backend"):
+        await accept(site.service, [Start(brought(site, backend="other"))])
+    with pytest.raises(Conflict, match="is asked for 2 times at once"):
+        await accept(site.service, [Start(brought(site)), Start(site.workload())])
+    assert {*site.paths.root.rglob("*")} == before
+    await accept(site.service, [Start(brought(site))])
+    there = {*site.paths.root.rglob("*")}
+    with pytest.raises(Conflict, match="is up already"):
+        await accept(site.service, [Start(brought(site, uid="u2"))])
+    assert {*site.paths.root.rglob("*")} == there
+
+
+async def test_the_same_asked_for_again_writes_nothing(site: Site) -> None:
+    first = await accept(site.service, [Start(brought(site, kind=Kind.DEPLOYMENT, digest="d"))], again=True)
+    there = {*site.paths.root.rglob("*")}
+    other = brought(site, kind=Kind.DEPLOYMENT, digest="d", uid="u2").model_copy(update={"folder": "/elsewhere"})
+    again = await accept(site.service, [Start(other)], again=True)
+    assert again[0].uid == first[0].uid
+    assert again[0].labels["directory"] == f"{site.paths.root}/deployments/w_1A", "the first one's"
+    assert {*site.paths.root.rglob("*")} == there
+
+
+async def test_two_that_ask_for_the_same_at_once_get_the_same(site: Site) -> None:
+    asked = [brought(site, kind=Kind.DEPLOYMENT, digest="d", uid=uid) for uid in ("u1", "u2")]
+    answers = await asyncio.gather(*(accept(site.service, [Start(one)], again=True) for one in asked))
+    assert {views[0].uid for views in answers} == {"u1"}
+
+
+async def test_what_cannot_be_written_is_one_sentence(site: Site) -> None:
+    (site.paths.root / "deployments").write_text("a file, where a folder should be")
+    with pytest.raises(InputError, match=r"resolved.yaml cannot be written: not a directory"):
+        await accept(site.service, [Start(brought(site))])
+    assert not site.paths.workload("w").exists()
+    assert site.bed.host.wants == {}

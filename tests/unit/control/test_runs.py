@@ -14,6 +14,7 @@ from remuda.base.errors import BackendUnreachable, Conflict, InputError
 from remuda.base.paths import StatePaths
 from remuda.control import runs
 from remuda.control.runs import PlannedRun, Planner
+from remuda.plan.context import Context
 from remuda.plan.model import Kind, Role
 from remuda.specs.document import parse
 from remuda.specs.resolve import Override
@@ -34,7 +35,8 @@ CLUSTER = Cluster(NODES, (PoolInfo("a100", is_default=True), PoolInfo("l40s")))
 @pytest.fixture
 def planner(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Planner:
     monkeypatch.chdir(tmp_path)
-    return Planner(StatePaths(tmp_path / "home"), defaults=None, settings={}, env={"PATH": "/bin"}, _cluster=CLUSTER)
+    caller = Context(cwd=str(tmp_path), state=str(tmp_path / "home"), python="python3", env={"PATH": "/bin"})
+    return Planner(StatePaths(tmp_path / "home"), defaults=None, settings={}, _caller=caller, _cluster=CLUSTER)
 
 
 def write(text: str | bytes, name: str = "train.sh") -> str:
@@ -57,10 +59,11 @@ def test_a_run_is_a_workload_of_one_script(planner: Planner, tmp_path: Path) -> 
     workload, group = planned.workload, planned.workload.groups[0]
     assert (workload.name, workload.kind, workload.backend) == ("train", Kind.RUN, "local")
     assert (group.name, group.role, group.count, group.restart.policy) == ("script", Role.SCRIPT, 1, "never")
-    assert group.command.argv == (str(planned.copy), "a b")
+    copy = str(tmp_path / "home" / "workloads" / "train" / "scripts" / workload.uid / "train.sh")
+    assert group.command.argv == (copy, "a b")
     assert group.command.cwd == str(tmp_path)
     assert group.command.env == {"REMUDA_SCRIPT_DIR": str(tmp_path)}
-    assert planned.copy == tmp_path / "home" / "workloads" / "train" / "scripts" / workload.uid / "train.sh"
+    assert workload.files == {copy: TRAIN}
     assert group.watch is not None
     assert (group.watch.heartbeat_interval_s, group.watch.heartbeat_grace_s) == (30, 90)
     assert (group.watch.warn_signal, group.watch.warn_before_s) == ("TERM", 90)
@@ -208,7 +211,7 @@ def test_a_dry_run_shows_what_is_sent_and_no_secret(planner: Planner) -> None:
     planned = plan(planner, ("env", {"MY_TOKEN": "hush-hush"}))
     shown = runs.shown(planner, [planned])
     assert "hush-hush" not in json.dumps(shown)
-    assert str(planned.copy) in json.dumps(shown)
+    assert next(iter(planned.workload.files)) in json.dumps(shown)
 
 
 def test_runs_of_one_command_may_share_an_array_of_the_size_that_the_cluster_takes(planner: Planner) -> None:
@@ -224,24 +227,16 @@ def test_runs_of_one_command_may_share_an_array_of_the_size_that_the_cluster_tak
     assert batch_of(planner._uid("local")) is None
 
 
-def test_a_refused_run_leaves_no_folders(planner: Planner, tmp_path: Path) -> None:
+def test_a_refused_run_leaves_no_secrets(planner: Planner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     class Refusing:
         def post(self, path: str, body: object) -> None:
-            assert (tmp_path / "home/workloads/train/scripts").is_dir(), "the script's copy is there before it is sent"
+            assert (tmp_path / "home/workloads/train/secrets").is_dir(), "they are there before it is sent"
             raise Conflict("run 'train' is up already")
 
+    monkeypatch.setenv("MY_KEY", "hush")
     with pytest.raises(Conflict):
-        runs.start([plan(planner)], cast("HostClient", Refusing()))
+        runs.start([plan(planner, ("secret_env", {"MY_KEY": {"env": "MY_KEY"}}))], cast("HostClient", Refusing()))
     assert list((tmp_path / "home/workloads").iterdir()) == []
-
-
-def test_a_refused_run_leaves_what_others_of_its_name_have_written(planner: Planner, tmp_path: Path) -> None:
-    first = plan(planner)
-    runs.deliver(first)
-    planner.taken.clear()
-    runs.discard(plan(planner))
-    assert first.copy is not None
-    assert first.copy.exists()
 
 
 def test_the_clusters_own_options_are_known(planner: Planner, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,8 @@ from tests.unit.supervise.build import group, workload
 
 from remuda.base.errors import InputError
 from remuda.control.follow import CONTROL_KEY, secret_folder
-from remuda.control.planning import deliver_secrets, kept_environment
+from remuda.control.planning import deliver_secrets
+from remuda.look.caller import kept_environment
 from remuda.plan.model import Command, Endpoint, Secret, Workload
 
 if TYPE_CHECKING:

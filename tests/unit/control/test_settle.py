@@ -118,10 +118,12 @@ SECRET = Command(argv=("server",), secret_env={"KEY": Secret(file="/a")})
     [
         ({"uid": "u2"}, True),
         ({"labels": {"a": "b"}}, True),
+        ({"folder": "/deployments/w", "files": {"/f": "text"}, "digest": "d"}, True),
         ({"place": {"gpus": ["0"]}}, True),
         ({"place": {"partition": "p"}}, False),
         ({"endpoint": Endpoint(port=1)}, False),
         ({"groups": (group().model_copy(update={"listen": Listen(port=9, fixed=True)}),)}, True),
+        ({"groups": (group().model_copy(update={"resources": Resources(mem_field="backend.mem")}),)}, True),
         ({"groups": (group(count=3),)}, False),
         ({"groups": (group().model_copy(update={"command": Command(argv=("other",))}),)}, False),
         ({"groups": (group().model_copy(update={"command": SECRET}),)}, False),
@@ -131,6 +133,13 @@ SECRET = Command(argv=("server",), secret_env={"KEY": Secret(file="/a")})
 )
 def test_the_same_is_what_a_user_would_call_the_same(change: dict[str, Any], expected: bool) -> None:
     assert is_same(workload(), workload().model_copy(update=change)) is expected
+
+
+def test_what_was_said_counts_and_not_how_it_is_rendered() -> None:
+    old = workload(group()).model_copy(update={"digest": "d"})
+    rendered = workload(group(count=3)).model_copy(update={"digest": "d"})
+    assert is_same(old, rendered)
+    assert not is_same(old, old.model_copy(update={"digest": "e"}))
 
 
 @pytest.mark.parametrize(("port", "expected"), [(9000, True), (9001, False)])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from remuda.plan.cluster import replica_resources
 from remuda.plan.derive import derive
 from remuda.plan.notes import notes
 from remuda.plan.placement import MachineFacts
@@ -44,3 +45,20 @@ def test_the_routers_job_is_small() -> None:
     resources = plan_front(spec).resources
     assert (resources.cpus, resources.mem_bytes, resources.time_limit_s) == (2, 1 << 30, 172800.0)
     assert resources.gpus == 0
+
+
+@pytest.mark.parametrize(
+    ("backend", "values", "planned"),
+    [
+        pytest.param({}, {}, (0, 1), id="the scheduler's own"),
+        pytest.param({"mem": "64GB"}, {}, (64 << 30, 1), id="a share of a node"),
+        pytest.param({"mem": "1.5GB"}, {"replicas": 4, "replicas_per_node": 2}, (3 << 29, 1), id="packed"),
+        pytest.param({"mem": "200GB"}, {"gpus_per_replica": 8}, (200 << 30, 2), id="on each of two nodes"),
+    ],
+)
+def test_the_memory_of_a_replica(
+    backend: dict[str, object], values: dict[str, object], planned: tuple[int, int]
+) -> None:
+    resources = replica_resources(spec_of(backend, **values))
+    assert (resources.mem_bytes, resources.nodes) == planned
+    assert resources.mem_field == "backend.mem"

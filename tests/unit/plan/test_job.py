@@ -41,7 +41,9 @@ def test_beside_a_swarm_it_has_its_account_but_not_its_gpus() -> None:
         "exclude_nodes": "n7", "python": "/venv/bin/python", "env": {"LANG": "C"}, "workdir": "/data",
     }  # fmt: skip
     (group,) = made.groups
-    assert group.resources == Resources(gpus=0, cpus=2, mem_bytes=4 * 1024**3, time_limit_s=7200.0)
+    assert group.resources == Resources(
+        gpus=0, cpus=2, mem_bytes=4 * 1024**3, mem_field="backend.job.mem", time_limit_s=7200.0
+    )
     assert group.watch is not None, "without it nothing fences an attempt on a lost node"
     assert not group.watch.gpu_check
     assert not group.watch.scan_log, "what models answer is no evidence against a node"

@@ -29,6 +29,8 @@ def one(component: str, endpoint: str = "generate") -> dict[str, Any]:
         ([], {}),
         ({"instances": [one("prefill"), one("prefill", "worker_kv_query"), one("backend"), one("backend"), "x"]},
          {Role.PREFILL: 1, Role.DECODE: 2}),
+        ({"instances": [one("prefill"), one("tensorrt_llm"), one("tensorrt_llm_encode")]},
+         {Role.PREFILL: 1, Role.DECODE: 1}),
     ],
 )  # fmt: skip
 def test_only_what_takes_requests_counts(health: Any, expected: dict[Role, int]) -> None:

@@ -43,6 +43,13 @@ class LocalBackend:
         """
         return render(request, self.site)
 
+    def as_sent(self, rendered: Sequence[Rendered]) -> Sequence[Rendered]:
+        """Each is started alone."""
+        return rendered
+
+    async def check(self, calls: Sequence[Rendered]) -> None:
+        """Nothing: this machine refuses nobody before the start."""
+
     async def submit(self, rendered: Sequence[Rendered]) -> Sequence[Handle | Exception]:
         """Start the node programs; a token that is claimed already is left alone."""
         outcomes: list[Handle | Exception] = []

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 from remuda.backends.base import Cluster, Ending, Feature, Handle, Life, Log, Observed, Rendered, Request, Stray
 from remuda.backends.logs import Logs
 from remuda.backends.slurm import observing, strays
-from remuda.backends.slurm.arrays import Call, array_name, merge, one_by_one
+from remuda.backends.slurm.arrays import Call, array_name, in_calls, merge, one_by_one
+from remuda.backends.slurm.check import check
 from remuda.backends.slurm.client import SlurmClient
 from remuda.backends.slurm.ending import Ender
 from remuda.backends.slurm.files import Files
@@ -76,6 +77,18 @@ class SlurmBackend:
             InputError: Slurm cannot be asked for it.
         """
         return render(request, self.site)
+
+    def as_sent(self, rendered: Sequence[Rendered]) -> Sequence[Rendered]:
+        """Tasks of one array are one `sbatch`."""
+        return in_calls(rendered)
+
+    async def check(self, calls: Sequence[Rendered]) -> None:
+        """Ask `sbatch --test-only` with the very words and scripts that are sent.
+
+        Raises:
+            InputError: Slurm refuses a job for good.
+        """
+        await check(calls, self.client)
 
     # --- submitting --------------------------------------------------------------------------------------------------
 

@@ -19,6 +19,7 @@ from remuda.plan.engines.base import secret
 from remuda.plan.model import (
     Command,
     Endpoint,
+    Front,
     Group,
     Kind,
     Listen,
@@ -130,7 +131,7 @@ def plan_deployment(spec: DeploymentSpec, front: Group | None, site: Site, balan
     listen = Listen(port=spec.frontend.port or PORT, fixed=spec.frontend.port is not None,
                     public=spec.frontend.host != "127.0.0.1")  # fmt: skip
     workers = tuple(_workers(spec, name, shapes[name], site, dynamo) for name in spec.by_name())
-    on_slurm = isinstance(spec.backend, SlurmDeployment)
+    on_slurm = not spec.backend.is_here
     groups = workers
     if front is not None:
         own = _front(spec, front, dynamo, listen, site, tuple(one.name for one in workers))
@@ -156,11 +157,12 @@ def plan_deployment(spec: DeploymentSpec, front: Group | None, site: Site, balan
         ),
         run_dir=site.run_dir,
         spec_file=site.spec_file,
-        labels={
-            "engine": spec.engine_of(next(iter(spec.by_name()))).type, "model": spec.model.path,
-            "router": "smg" if balancer is not None else ROUTERS.get(spec.frontend.type, "none"),
-            "frontend": spec.frontend.type, **({"discovery": discovery} if dynamo else {}),
-        },
+        front=Front(
+            router="smg" if balancer is not None else ROUTERS.get(spec.frontend.type, "none"),
+            engine=spec.engine_of(next(iter(spec.by_name()))).type, model=spec.model.path, frontend=spec.frontend.type,
+            discovery=discovery if dynamo else "",
+        ),
+        files={f"{discovery}/": ""} if dynamo else {},
     )  # fmt: skip
     return Plan(workload, _notes(spec, shapes))
 
@@ -177,11 +179,11 @@ def frontend_args(spec: DeploymentSpec) -> tuple[str, ...]:
 
 def image_of(spec: DeploymentSpec, name: str) -> str:
     """The image that workers of a role run in; empty: none."""
-    return (spec.by_name()[name].container or spec.container or "") if spec.backend.type == "slurm" else ""
+    return (spec.by_name()[name].container or spec.container or "") if not spec.backend.is_here else ""
 
 
 def _python(spec: DeploymentSpec, image: str | None, own: str) -> str:
-    if image and spec.backend.type == "slurm":
+    if image and not spec.backend.is_here:
         return IN_IMAGE
     return spec.python or own
 
@@ -191,7 +193,7 @@ def _workers(spec: DeploymentSpec, name: str, shape: Shape, site: Site, dynamo: 
     worker = Worker(spec, name, shape, _python(spec, image, site.python), {**dynamo, **_network(spec)})
     server = render(worker)
     command = command_of(worker, server).model_copy(update={"secret_env": _secrets(spec)})
-    on_slurm = isinstance(spec.backend, SlurmDeployment)
+    on_slurm = not spec.backend.is_here
     return Group(
         name=name,
         role=ROLES[name],
@@ -234,7 +236,7 @@ def _front(
 
 def _several(spec: DeploymentSpec, own: Group, balancer: Group, listen: Listen) -> tuple[Group, Group]:
     """Frontends, and what stands before them, which has the address."""
-    on_slurm = isinstance(spec.backend, SlurmDeployment)
+    on_slurm = not spec.backend.is_here
     first = balancer.model_copy(update={
         "listen": Listen(port=PORT, public=True) if on_slurm else listen, "resources": own.resources,
         "pools": own.pools, "silence_s": own.silence_s, "after": (own.name,),
@@ -394,7 +396,7 @@ def _secrets(spec: DeploymentSpec) -> dict[str, object]:
 
 
 def _silence_s(spec: DeploymentSpec) -> float:
-    return Watchdog().silence_after if spec.backend.type == "slurm" else 0.0
+    return Watchdog().silence_after if not spec.backend.is_here else 0.0
 
 
 def _wait_s(spec: DeploymentSpec) -> float:

@@ -71,7 +71,7 @@ def bench_group(workload: Workload, spec: DeploymentSpec, *, python: str, home: 
         # On a cluster it is a job beside the frontend's, and as large.
         resources=front.resources if front else Resources(),
         pools=front.pools if front else (),
-        watch=WATCH if workload.backend != "local" else None,
+        watch=WATCH if not workload.is_here else None,
     )
 
 

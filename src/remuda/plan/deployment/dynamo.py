@@ -27,7 +27,7 @@ def environment(spec: DeploymentSpec, discovery: str) -> dict[str, str]:
         "DYN_EVENT_PLANE": spec.dynamo.event_plane or "zmq",
         **found_by,
     }
-    if spec.backend.type == "local":
+    if spec.backend.is_here:
         found |= dict.fromkeys(_HERE, "127.0.0.1")
     if spec.model.path.startswith("/"):
         found |= {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1"}

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import yaml
 
 from remuda.base.errors import InputError
-from remuda.plan.deployment.flags import dashed, has, merged, number, words
+from remuda.plan.deployment.flags import DP, PP, TP, counted, dashed, has, merged, number, words
 from remuda.plan.model import BOOTSTRAP, FILES_MARK, HOST_MARK, PORT_MARK, Command, Spread, named_mark
 from remuda.wire.spread import HEAD_MARK, HEAD_PORT_MARK, OWN_MARK, RANK_MARK
 
@@ -30,9 +30,7 @@ _KNOBS: Final = (
     "preemption_mode",
 )  # fmt: skip
 _SWITCHES: Final = ("enable_prefix_caching", "enable_chunked_prefill")
-_SGLANG_PARALLEL: Final = ("tp", "tp-size", "tensor-parallel-size", "dp", "dp-size", "data-parallel-size", "pp-size",
-                           "pipeline-parallel-size")  # fmt: skip
-_VLLM_PARALLEL: Final = ("tp", "tensor-parallel-size", "dp", "data-parallel-size", "pp", "pipeline-parallel-size")
+_PARALLEL: Final = (*TP, *DP, *PP)
 _CONNECTORS: Final = {"nixl": "NixlConnector", "lmcache": "LMCacheConnectorV1"}
 _CONFIG: Final = "engine.yaml"
 
@@ -187,7 +185,7 @@ def _sglang(worker: Worker) -> Server:
         own["--enable-metrics"] = True
     if _for_role(worker.engine.kv_events_config, worker.name) or worker.role.kv_events:
         own["--kv-events-config"] = _events(worker)
-    if worker.shape.gpus > 1 and not has(said, _SGLANG_PARALLEL):
+    if worker.shape.gpus > 1 and not has(said, _PARALLEL):
         own["--tensor-parallel-size"] = worker.shape.gpus
     if not worker.shape.gpus and not has(said, ("device",)):
         own["--device"] = "cpu"
@@ -218,7 +216,7 @@ def _vllm(worker: Worker) -> Server:
     if (transfer := _transfer(worker)) is not None:
         own["--kv-transfer-config"] = transfer
         env |= {"VLLM_NIXL_SIDE_CHANNEL_HOST": OWN_MARK, "VLLM_NIXL_SIDE_CHANNEL_PORT": named_mark("nixl")}
-    if worker.shape.gpus > 1 and not has(said, _VLLM_PARALLEL):
+    if worker.shape.gpus > 1 and not has(said, _PARALLEL):
         own["--tensor-parallel-size"] = worker.shape.gpus
     first, other = _vllm_ranks(worker, said)
     argv, member = (
@@ -233,7 +231,7 @@ def _vllm_ranks(worker: Worker, said: Mapping[str, Any]) -> tuple[dict[str, Any]
     nodes = worker.shape.nodes
     if nodes == 1:
         return {}, {}
-    data = number(said, ("dp", "data-parallel-size"), 1)
+    data = number(said, DP, 1)
     if data == 1:
         ranks: dict[str, Any] = {"--nnodes": nodes, "--node-rank": RANK_MARK, "--master-addr": HEAD_MARK,
                                  "--master-port": HEAD_PORT_MARK}  # fmt: skip
@@ -269,10 +267,10 @@ def _trtllm(worker: Worker) -> Server:
     """Flags are in a file, where false stays false; only what is the launcher's is on the command line."""
     engine = worker.engine
     config = {str(key).lstrip("-").replace("-", "_"): value for key, value in worker.role.args.items()}
-    if worker.shape.gpus > 1 and not any(key.endswith("parallel_size") for key in config):
+    if worker.shape.gpus > 1 and not any(key.endswith("parallel_size") for key in counted(config)):
         config["tensor_parallel_size"] = worker.shape.gpus
     for key, value in (("model_path", worker.model), ("served_model_name", worker.spec.model.name)):
-        if key in config and str(config.pop(key)) != str(value):
+        if str(config.pop(key, None) or value) != str(value):
             raise InputError(f"`{worker.where}.{key}` differs from the deployment's", hint="leave it out",
                              where=f"{worker.where}.{key}")  # fmt: skip
     file = f"{FILES_MARK}/{_CONFIG}"
@@ -296,7 +294,7 @@ def _llamacpp(worker: Worker) -> Server:
     own: dict[str, Any] = {"--model": worker.model, "--host": HOST_MARK, "--port": PORT_MARK,
                            "--alias": worker.spec.model.name, "--metrics": True,
                            "--n-gpu-layers": 999 if worker.shape.gpus else 0}  # fmt: skip
-    flags = words(merged(own, worker.role.args, worker.where))
+    flags = words(merged(own, counted(worker.role.args), worker.where))
     return Server((worker.python, "-m", "remuda.serving.llamacpp_server", *flags, *worker.role.extra_args))
 
 
@@ -313,7 +311,7 @@ def _fixed_ports(worker: Worker, names: Mapping[str, str]) -> tuple[dict[str, An
     The address to listen on may be said, too, where it is everybody's: on a cluster that is what is meant.
     """
     said, ports = {}, {}
-    for key, value in worker.role.args.items():
+    for key, value in counted(worker.role.args).items():
         name = names.get(dashed(key).removeprefix("--"))
         if name is not None and str(value).isdigit():
             ports[name] = int(str(value))

@@ -3,12 +3,28 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from remuda.base.errors import InputError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
+
+TP: Final = ("tensor-parallel-size", "tp-size", "tp")
+PP: Final = ("pipeline-parallel-size", "pp-size", "pp")
+DP: Final = ("data-parallel-size", "dp-size", "dp")
+_ALIASES: Final = (TP, PP, DP, ("expert-parallel-size", "ep-size", "ep"))
+"""Names of one flag."""
+
+
+def counted(said: Mapping[str, Any]) -> dict[str, Any]:
+    """The flags that count: null is nothing, and of two names of one flag the later counts, as engines read them."""
+    last: dict[str, str] = {}
+    for name, value in said.items():
+        if value is not None:
+            flag = dashed(name).removeprefix("--")
+            last[next((names[0] for names in _ALIASES if flag in names), flag)] = name
+    return {name: said[name] for name in said if name in last.values()}
 
 
 def words(flags: Mapping[str, Any], *, negates: bool = False, as_written: bool = False) -> tuple[str, ...]:

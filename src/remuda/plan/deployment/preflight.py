@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from remuda.base.errors import InputError
 from remuda.base.text import brief
-from remuda.plan.deployment.flags import dashed, words
+from remuda.plan.deployment.flags import DP, PP, TP, counted, dashed, words
 from remuda.plan.deployment.shape import shape_of
 from remuda.plan.engines.flags import known_flags, unknown_flags
 from remuda.plan.engines.llamacpp import LAUNCHER
@@ -19,7 +19,7 @@ from remuda.specs.fields import lookup
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from remuda.specs.deployment import DeploymentSpec
+    from remuda.specs.deployment import DeployedRole, DeploymentSpec
     from remuda.specs.document import Path
 
 _CPU_BLOCK: Final = 32
@@ -57,9 +57,6 @@ TensorRT-LLM's `max_seq_len` is none of it: what prefill writes is shorter by th
 """
 _SAME: Final = {"fp8": "fp8_e4m3"}
 _DEFAULT: Final = ("auto", "None", "none")
-_TP: Final = ("tensor-parallel-size", "tp-size", "tp")
-_PP: Final = ("pipeline-parallel-size", "pp-size", "pp")
-_DP: Final = ("data-parallel-size", "dp-size", "dp")
 _CP: Final = ("context-parallel-size", "cp-size")
 
 
@@ -90,7 +87,7 @@ def check_spec(spec: DeploymentSpec, heads: int = 0) -> list[Finding]:
     found = [*_roles_agree(spec)]
     for name, role in spec.by_name().items():
         if role.workers:
-            found += [*_parallel(spec, name, heads), *_block_on_cpu(spec, name)]
+            found += [*_said_twice(name, role), *_parallel(spec, name, heads), *_block_on_cpu(spec, name)]
     return found
 
 
@@ -118,8 +115,8 @@ def said(spec: DeploymentSpec, name: str, flags: Sequence[str]) -> _Said | None:
         if flag.startswith("--") and dashed(flag) in names:
             alone = "" if after.startswith("--") else after
             return _Said(value if equals else alone, ("roles", name, "extra_args"))
-    for key, value in role.args.items():
-        if dashed(key) in names and value is not None:
+    for key, value in counted(role.args).items():
+        if dashed(key) in names:
             return _Said(str(value), ("roles", name, "args", key))
     for flag in flags:
         path = tuple(flag.split("."))
@@ -165,9 +162,9 @@ def _is_on(spec: DeploymentSpec, name: str, flag: str) -> bool:
 def _ranks(spec: DeploymentSpec, name: str) -> tuple[int, Path, int]:
     """GPUs that the flags of a role are for, where the widest is said (empty: nowhere), and ranks that share heads."""
     engine = spec.engine_of(name).type
-    tp, tp_path = _number(spec, name, _TP)
-    pp, pp_path = _number(spec, name, _PP)
-    dp, dp_path = _number(spec, name, _DP) if engine in ("sglang", "vllm") else (1, ())
+    tp, tp_path = _number(spec, name, TP)
+    pp, pp_path = _number(spec, name, PP)
+    dp, dp_path = _number(spec, name, DP) if engine in ("sglang", "vllm") else (1, ())
     cp, _ = _number(spec, name, _CP) if engine == "trtllm" else (1, ())
     sharing = tp
     if engine == "sglang" and _is_on(spec, name, "enable-dp-attention"):
@@ -184,13 +181,21 @@ def gpus_of(spec: DeploymentSpec, name: str) -> int | None:
         return 0
     if role.gpus is not None:
         return role.gpus
-    if spec.backend.type == "local":
+    if spec.backend.is_here:
         needed, where, _ = _ranks(spec, name)
         return needed if where else None
     try:
         return shape_of(spec, name).gpus
     except InputError:
         return None  # the plan says why
+
+
+def _said_twice(name: str, role: DeployedRole) -> Iterator[Finding]:
+    kept = counted(role.args)
+    for key, value in role.args.items():
+        if value is not None and key not in kept:
+            yield Finding(("roles", name, "args", key), f"{dashed(key)} is said again below by another of its names, "
+                                                        "which counts", fails=False)  # fmt: skip
 
 
 def _parallel(spec: DeploymentSpec, name: str, heads: int) -> Iterator[Finding]:

@@ -81,7 +81,7 @@ def service_env(spec: DeploymentSpec) -> dict[str, str]:
 
 def _is_older(spec: DeploymentSpec) -> bool:
     """Whether the image has a Dynamo before 1.0, which finds its parts by etcd and talks over NATS alone."""
-    if spec.backend.type == "local" or spec.frontend.type != "dynamo":
+    if spec.backend.is_here or spec.frontend.type != "dynamo":
         return False
     has_image = any((spec.container, spec.frontend.container, *(role.container for role in spec.by_name().values())))
     return has_image and (spec.dynamo.version or "").startswith("0.")
@@ -120,7 +120,7 @@ def service_groups(spec: DeploymentSpec, run_dir: str, uid: str, *, frontend: st
 def image_of(spec: DeploymentSpec, name: str) -> str:
     """The image that a service runs in; empty: none."""
     own = next((service.container for service in services(spec) if service.name == name), None)
-    return (own or spec.container or "") if spec.backend.type == "slurm" else ""
+    return (own or spec.container or "") if not spec.backend.is_here else ""
 
 
 def gates(spec: DeploymentSpec) -> tuple[str, ...]:
@@ -186,7 +186,7 @@ def _start(spec: DeploymentSpec, service: Service, data: str) -> tuple[tuple[str
     if service.command:
         return service.command, {}
     if service.type == "etcd":
-        here = HOST_MARK if spec.backend.type == "local" else NODE_MARK
+        here = HOST_MARK if spec.backend.is_here else NODE_MARK
         peer = f"http://127.0.0.1:{named_mark('peer')}"  # it has none
         return (
             "etcd", "--data-dir", data, "--listen-client-urls", f"http://{HOST_MARK}:{PORT_MARK}",

@@ -46,7 +46,7 @@ def shape_of(spec: DeploymentSpec, name: str, gpus_here: int = 0) -> Shape:
     role = spec.by_name()[name]
     if isinstance(spec.engine_of(name), MockerEngine):
         return Shape()
-    if spec.backend.type == "local":
+    if spec.backend.is_here:
         everybody = sum(one.workers for one in spec.by_name().values())
         return Shape(role.gpus if role.gpus is not None else gpus_here // everybody)
     declared = _declared(spec, name, role)

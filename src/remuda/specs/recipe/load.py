@@ -15,7 +15,7 @@ from remuda.specs.faults import problems_of
 from remuda.specs.load import Loaded, read_document
 from remuda.specs.recipe import normal
 from remuda.specs.recipe.cluster import Cluster
-from remuda.specs.recipe.variants import Variant, lay, variants
+from remuda.specs.recipe.variants import Variant, lay, variants, without_null
 from remuda.specs.resolve import Layer, Resolved, Source, document_layer, override_layer
 
 if TYPE_CHECKING:
@@ -106,7 +106,7 @@ def _one(
     own = [*resolved.layers] if is_ours else [read.layer]
     data = resolved.data if is_ours else read.layer.data
     low = _fitting(cluster.layer, data, backend, is_ours=is_ours)
-    full = _with_backend(lay(low.data, data), backend, is_ours=is_ours)
+    full = _with_backend(without_null(lay(low.data, data)), backend, is_ours=is_ours)
     final = Resolved(full, (low, *own))
     try:
         spec = DeploymentSpec.model_validate(full)
@@ -120,7 +120,7 @@ def _one(
 
 def _changed(resolved: Resolved, overrides: Sequence[Override], unset: Sequence[str], name: str) -> Resolved:
     layer = override_layer(overrides)
-    data = lay(resolved.data, layer.data)
+    data = without_null(lay(resolved.data, layer.data))
     for text in unset:
         path = text.split(".")
         inner: Any = data
@@ -189,7 +189,7 @@ def _said_name(spec: DeploymentSpec) -> str:
         str(value)
         for role in spec.by_name().values()
         for key, value in role.args.items()
-        if key.lstrip("-").replace("_", "-") == "served-model-name"
+        if key.lstrip("-").replace("_", "-") == "served-model-name" and value is not None
     }
     return said.pop() if len(said) == 1 else ""
 

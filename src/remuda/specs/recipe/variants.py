@@ -1,8 +1,8 @@
 """One recipe file may hold many: a base, and what others change in it. Pure.
 
 `base:` is laid under each `override_NAME:` and each row of a `zip_override_NAME:`. Mappings are merged, everything else
-is replaced, `null` deletes. In a zip every list has a value for each row; a list of one and a single value are in all
-rows, and a list that is itself a value stands in a list.
+is replaced, `null` deletes what the base says. In a zip every list has a value for each row; a list of one and a single
+value are in all rows, and a list that is itself a value stands in a list.
 """
 
 from __future__ import annotations
@@ -52,13 +52,13 @@ def variants(layer: Layer, selector: str = "") -> list[Variant]:
             raise InputError(
                 f"has one recipe, and {selector!r} is asked for", hint="leave out what follows the file's name"
             )
-        return [Variant("", Resolved(_without_null(layer.data), (layer,)))]
+        return [Variant("", Resolved(without_null(layer.data), (layer,)))]
     _refuse_others(layer)
-    found = {BASE: Variant(BASE, Resolved(_without_null(layer.data[BASE]), (below(layer, (BASE,)),)))}
+    found = {BASE: Variant(BASE, Resolved(without_null(layer.data[BASE]), (below(layer, (BASE,)),)))}
     for key in layer.data:
         for name, over in _rows(layer, key):
             base = below(layer, (BASE,))
-            found[name] = Variant(name, Resolved(lay(base.data, over.data), (base, over)))
+            found[name] = Variant(name, Resolved(without_null(lay(base.data, over.data)), (base, over)))
     if not selector:
         return [variant for name, variant in found.items() if name != BASE] or [found[BASE]]
     return _chosen(found, selector)
@@ -155,22 +155,29 @@ def below(layer: Layer, prefix: Path) -> Layer:
 
 
 def lay(low: Mapping[str, Any], high: Mapping[str, Any]) -> dict[str, Any]:
-    """`high` over `low`: mappings are merged, everything else is replaced, None deletes."""
+    """`high` over `low`: mappings are merged, everything else is replaced, None deletes what `low` says."""
     out = dict(low)
     for key, value in high.items():
         under = out.get(key)
         if value is None:
             out.pop(key, None)
-        elif isinstance(value, dict):
-            out[key] = lay(under if isinstance(under, dict) else {}, value)
         else:
-            out[key] = value
-    return _without_null(out)
+            out[key] = lay(under, value) if isinstance(under, dict) and isinstance(value, dict) else value
+    return out
 
 
-def _without_null(data: Mapping[str, Any]) -> dict[str, Any]:
+def without_null(data: Mapping[str, Any], path: Path = ()) -> dict[str, Any]:
+    """`data` without what is null, but for the flags of engines: TensorRT-LLM's file has a null as a value.
+
+    Args:
+        data: a recipe of either version, or a deployment.
+        path: where it stands.
+    """
+    first, name, last = (*map(str, path), "", "", "")[:3]
+    if len(path) == 3 and ((first, last) == ("roles", "args") or (first == "backend" and name.endswith("_config"))):
+        return dict(data)
     return {
-        key: _without_null(value) if isinstance(value, dict) else value
+        key: without_null(value, (*path, key)) if isinstance(value, dict) else value
         for key, value in data.items()
         if value is not None
     }

@@ -158,9 +158,11 @@ _DONE = {
 
 
 def down(options: argparse.Namespace) -> None:
-    """End a bed and remove its directory."""
+    """End a bed and remove its directory; says the names of its nodes."""
     bed = SlurmBed.open(options.directory)
+    names = bed.node_names
     bed.down(wipe=True)
+    put(",".join(names))
     say(f"{bed.root} is removed, and nothing of it runs")
 
 

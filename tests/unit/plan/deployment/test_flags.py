@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from remuda.base.errors import InputError
-from remuda.plan.deployment.flags import merged, words
+from remuda.plan.deployment.flags import counted, merged, words
 
 
 @pytest.mark.parametrize(
@@ -23,6 +23,21 @@ from remuda.plan.deployment.flags import merged, words
 )
 def test_words(flags: dict[str, Any], expected: tuple[str, ...]) -> None:
     assert words(flags) == expected
+
+
+@pytest.mark.parametrize(
+    ("said", "counts"),
+    [
+        ({"x": 1, "y": None, "z": False}, {"x": 1, "z": False}),
+        ({"tensor-parallel-size": 4, "x": 1, "tp_size": 8}, {"x": 1, "tp_size": 8}),
+        ({"--tp": 8, "tensor-parallel-size": 8}, {"tensor-parallel-size": 8}),
+        ({"tp-size": 4, "tensor-parallel-size": None}, {"tp-size": 4}),
+        ({"max_len": 1, "max-len": 2}, {"max-len": 2}),
+        ({"tp-size": 4, "dp-size": 2, "ep-size": 4}, {"tp-size": 4, "dp-size": 2, "ep-size": 4}),
+    ],
+)  # fmt: skip
+def test_of_two_names_of_a_flag_the_later_counts(said: dict[str, Any], counts: dict[str, Any]) -> None:
+    assert counted(said) == counts
 
 
 def test_a_flag_of_the_launcher_may_be_said_again_and_not_otherwise() -> None:

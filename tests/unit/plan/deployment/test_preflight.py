@@ -106,6 +106,10 @@ def test_what_fails(said: DeploymentSpec, path: str, sentence: str) -> None:
         pytest.param(
             spec(agg={"tp": 4, "gpus": 8}), "a worker of agg is for 4 GPUs, and 4 of its 8 stay idle", id="idle GPUs",
         ),
+        pytest.param(
+            spec(agg={"tensor-parallel-size": 4, "tp-size": 8, "gpus": 8}),
+            "--tensor-parallel-size is said again below by another of its names, which counts", id="two names",
+        ),
     ],
 )  # fmt: skip
 def test_what_is_a_note(said: DeploymentSpec, sentence: str) -> None:

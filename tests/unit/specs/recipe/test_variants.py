@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from remuda.base.errors import InputError
 from remuda.specs.document import parse
-from remuda.specs.recipe.variants import Variant, lay, variants
+from remuda.specs.recipe.variants import Variant, lay, variants, without_null
 from remuda.specs.resolve import Source, document_layer
 
 FILE = """\
@@ -106,5 +106,36 @@ _MAPPINGS = st.dictionaries(st.sampled_from("abc"), _VALUES, max_size=3)
 @given(_MAPPINGS, _MAPPINGS)
 def test_laying_twice_is_laying_once(low: dict[str, object], high: dict[str, object]) -> None:
     once = lay(low, high)
-    assert lay(once, high) == once
+    assert without_null(lay(once, high)) == without_null(once)
     assert lay(once, {}) == once
+
+
+FLAGS = """\
+base:
+  health_check: {max_attempts: null}
+  backend:
+    type: null
+    trtllm_config: {prefill: {graphs: null, cache: {dtype: null}}, decode: null}
+  roles: {agg: {gpus: null, args: {graphs: null}}}
+override_all: {backend: {trtllm_config: {decode: {graphs: null}}}}
+override_less: {backend: {trtllm_config: {prefill: {graphs: null}}}}
+override_more: {backend: {trtllm_config: {prefill: {batch: "4"}}}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("selector", "config"),
+    [
+        ("base", {"prefill": {"graphs": None, "cache": {"dtype": None}}}),
+        ("all", {"prefill": {"graphs": None, "cache": {"dtype": None}}, "decode": {"graphs": None}}),
+        ("less", {"prefill": {"cache": {"dtype": None}}}),
+        ("more", {"prefill": {"graphs": None, "cache": {"dtype": None}, "batch": "4"}}),
+    ],
+)
+def test_null_is_a_value_of_an_engine_s_flags_and_deletes_what_a_base_says(
+    selector: str, config: dict[str, object]
+) -> None:
+    (one,) = of(FLAGS, selector)
+    assert one.resolved.data == {
+        "health_check": {}, "backend": {"trtllm_config": config}, "roles": {"agg": {"args": {"graphs": None}}},
+    }  # fmt: skip

@@ -1,0 +1,34 @@
+"""What is so of each backend, whatever runs there: asked by everything that would otherwise compare its name."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+
+@dataclass(frozen=True)
+class BackendTraits:
+    """One backend."""
+
+    is_here: bool = False
+    """Tasks are processes of the host's machine: its GPUs, ports, programs and files are theirs."""
+    unit: str = "job"
+    """What its own tools call an allocation."""
+    kill: str = ""
+    """The command that ends one by hand; its id follows."""
+
+
+BACKENDS: Final = {
+    "local": BackendTraits(is_here=True, unit="pid", kill="kill"),
+    "slurm": BackendTraits(kill="scancel"),
+}
+
+
+def traits(backend: str) -> BackendTraits:
+    """The traits of a backend, by the name that documents and plans use; one that is not known is a scheduler's."""
+    return BACKENDS.get(backend, BackendTraits())
+
+
+def is_here(backend: str) -> bool:
+    """Whether tasks of a backend run on the host's machine."""
+    return traits(backend).is_here

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -85,9 +84,9 @@ class PlannedDeployment:
         rundirs.write_files(self._files(folder.absolute()), is_new=True)
 
     def _check_interpreter(self, paths: StatePaths) -> None:
-        python, is_local = self.spec.python or sys.executable, self.workload.is_here
-        is_seen = is_local or (is_path(python) and preflight.is_shared(Path(python), paths.root))
-        if is_seen and not shutil.which(python):
+        python = self.spec.python or ""
+        is_seen = self.workload.is_here or (is_path(python) and preflight.is_shared(Path(python), paths.root))
+        if python and is_seen and not shutil.which(python):
             raise InputError(f"there is no interpreter {python!r}", where="python")
 
     def _check_programs(self) -> None:

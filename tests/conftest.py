@@ -75,12 +75,12 @@ leave_the_caller()
 os.environ["OMP_WAIT_POLICY"] = "passive"
 
 PYTHON = sys.executable
-SLOW = ("tests/soak/", "tests/faults/", "tests/component/slurm/", "tests/component/testing/")
+SLOW = ("tests/soak/", "tests/faults/", "tests/component/slurm/", "tests/component/testing/", "tests/component/docs/")
 T = TypeVar("T")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Files that wait for clusters come first: the last to end must not be one that began late."""
+    """Files that wait for clusters, or take minutes, come first: the last to end must not be one that began late."""
     items.sort(key=lambda item: not item.nodeid.startswith(SLOW))
 
 

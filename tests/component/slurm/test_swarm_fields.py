@@ -160,3 +160,31 @@ def test_nodes_packing_logs_and_the_environment(site: Home, slurm: SlurmBed) -> 
 
 
 _ENGINE = "from remuda.testing.engine import main; main()"
+
+
+def test_a_replica_that_needs_more_memory_than_its_job_was_given(site: Home, slurm: SlurmBed) -> None:
+    """As an engine that loads weights: it answers only after Slurm has looked how much memory it takes."""
+    code = (
+        f"import sys; sys.path[:0] = {[SOURCES]!r}\n"
+        "weights = b'w' * (300 << 20)\n"
+        "from remuda.testing.engine import main; main()"
+    )
+    backend = {"partition": "cpu"}
+    command = [PYTHON, "-c", code, "--host", "{host}", "--port", "{port}", "--model", "herd-1"]
+    command += ["--control", str(site.root / "herd.control")]
+    site.behave("500")
+    file = document(site, backend, gpus_per_replica=0, replicas=1, command=command)
+    done = site.run("up", "-c", file, check=False)
+    assert done.returncode != 0
+    task = site.task("herd", "replica/0")
+    assert (task["phase"], task["attempt"]) == ("failed", 1), task
+    assert task["reason"].startswith("used more memory than it had asked for")
+    assert task["reason"].endswith("; raise `backend.mem`")
+    assert "raise `backend.mem`" in done.stderr
+
+    site.behave("ok")
+    site.run("up", "-c", file, "--set", "backend.mem=600MB")
+    task = site.task("herd", "replica/0")
+    assert task["phase"] == "ready"
+    assert slurm.run("squeue", "-h", "-j", task["native"], "-o", "%m").stdout == "600M\n"
+    site.run("down", "herd")

@@ -78,6 +78,7 @@ def test_rows(code: str, state: str, share: float, fields: dict[str, Any]) -> No
             id="what is allowed of most is allowed of one",
         ),
         pytest.param("V2", "suspect", {"client": Client(resent=1)}, id="one was sent again"),
+        pytest.param("V2", "ok", {"client": Client(resent=900, opened=1100)}, id="no connection is kept"),
         pytest.param("V2", "invalid", {"client": Client(resent=24)}, id="2 % were sent again"),
         pytest.param("V7", "invalid", {"client": Client(cpu_share=0.9)}, id="busy"),
         pytest.param("V7", "invalid", {"client": Client(throttled_s=0.1)}, id="held back"),

@@ -108,7 +108,7 @@ vllm: $(STAMP)  ## Run real vLLM on the CPU as a swarm; SLURM=1: on a Slurm, NOD
 gpu:  ## Try everything on a real GPU and print one table, 8 minutes at most; needs torch and gpu-kit/, no registries; OUT=folder of gpu.json
 	@$(PYTHON) tests/live/run_gpu.py $(if $(OUT),--out '$(OUT)')
 
-gpu-kit: $(STAMP)  ## Make gpu-kit/, which `make gpu` needs where there are no registries (34 MiB, for Python 3.12)
+gpu-kit: $(STAMP)  ## Make gpu-kit/, which `make gpu` needs where there are no registries (32 MiB, for Python 3.12)
 	@$(BIN)/python tests/live/make_gpu_kit.py
 
 clean:  ## Remove the environment and caches

@@ -25,6 +25,7 @@ import orjson
 
 from remuda.bench import asking
 from remuda.bench.load import Cache, Load
+from remuda.bench.probe import Fitted
 from remuda.bench.prompts import Fit, Prompts
 from remuda.testing.truth import KEY, Record, Truth, build
 
@@ -64,7 +65,7 @@ async def ours(url: str, load: Load) -> dict[str, Any]:
     from remuda.bench.crew import Crew
     from remuda.bench.line import Place
 
-    async with Crew(load, Place(url), "truth", Fit(TEMPLATE), forced=True) as crew:
+    async with Crew(load, Place(url), "truth", Fitted(Fit(TEMPLATE), forced=True)) as crew:
         cpu = time.process_time()
         run = await crew.run(enough=lambda _: False, show=lambda _: None)
         cpu = time.process_time() - cpu

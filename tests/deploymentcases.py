@@ -59,7 +59,8 @@ def _group(group: Group) -> Iterator[str]:
     yield f"  {shlex.join(command.argv)}"
     if group.spread is not None:
         member = "the same" if group.spread.member == command.argv else shlex.join(group.spread.member)
-        yield f"  on each of {group.spread.nodes - 1} more nodes: {member}"
+        port = f", which meet at port {group.spread.head_port}" if group.spread.head_port else ""
+        yield f"  on each of {group.spread.nodes - 1} more nodes{port}: {member}"
     if command.image:
         yield f"  image {command.image} mounts {' '.join(command.mounts)} step {shlex.join(command.step_args)}"
     yield from (f"  {name}={value}" for name, value in sorted(command.env.items()))

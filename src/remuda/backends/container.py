@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from remuda.base.errors import InputError
+from remuda.base.paths import is_path
 from remuda.plan.model import CONTAINER_MARK, NODE_MARK
 from remuda.wire.child import DEVICES, DEVICES_MARK
 
@@ -26,6 +27,7 @@ RC: Final = "enroot.rc"
 """In the run directory: what enroot runs instead of the image's own entrypoint, as the others do."""
 _OURS: Final = ("REMUDA_PORT", "REMUDA_HOST", "REMUDA_TOKEN", "REMUDA_TASK", "REMUDA_ATTEMPT", "REMUDA_WORKLOAD",
                 "REMUDA_RUN_DIR", "PYTHONUNBUFFERED")  # fmt: skip
+_FILES: Final = (".sif", ".sqsh", ".img")
 _REGISTRY = re.compile(r"^(localhost|[^/]*[.:][^/]*)/(.+)$")
 
 
@@ -76,9 +78,15 @@ def in_image(group: Group, folder: Path, program: str = "", steps: Steps | None 
 
 
 def _by_name(image: str, steps: Steps | None) -> str:
-    if steps is not None and (image.startswith("docker://") or image.endswith(".sqsh")):
+    if steps is not None and (in_registry(image) or image.endswith(".sqsh")):
         return "pyxis"
     return "enroot" if image.endswith(".sqsh") else ""
+
+
+def in_registry(image: str) -> bool:
+    """Whether it is the name of an image in a registry: no file, and no other URI."""
+    name = image.removeprefix("docker://")
+    return "://" not in name and not is_path(name) and not name.endswith(_FILES)
 
 
 def _prefixed(values: Mapping[str, T]) -> dict[str, T]:
@@ -97,7 +105,8 @@ def _singularity(group: Group, program: str) -> tuple[str, ...]:
     command = group.command
     gpus = ["--nv"] if group.resources.gpus else []
     binds = (word for path in command.mounts for word in ("--bind", path))
-    return (program or CONTAINER_MARK, "exec", *gpus, *binds, command.image)
+    image = f"docker://{_name(command.image).replace('#', '/', 1)}" if in_registry(command.image) else command.image
+    return (program or CONTAINER_MARK, "exec", *gpus, *binds, image)
 
 
 def _enroot(group: Group, folder: Path) -> tuple[str, ...]:
@@ -105,7 +114,7 @@ def _enroot(group: Group, folder: Path) -> tuple[str, ...]:
     command, gpus = group.command, bool(group.resources.gpus)
     if not (command.image.startswith("/") and command.image.endswith(".sqsh")):
         raise InputError(f"enroot starts files, and {command.image!r} is none",
-                         hint=f"enroot import -o engine.sqsh {command.image}, and `image: /path/of/engine.sqsh`",
+                         hint=f"enroot import -o engine.sqsh docker://{enroot_name(command.image)}, and name that",
                          where="image")  # fmt: skip
     names = [*command.env, *command.secret_env, *_OURS, *([DEVICES] if gpus else [])]
     words = ["--rw", "--rc", str(folder / RC), "--env", f"NVIDIA_VISIBLE_DEVICES={'all' if gpus else 'void'}"]
@@ -140,9 +149,14 @@ def _mount(path: str) -> str:
 
 
 def enroot_name(image: str) -> str:
-    """A registry's image as Pyxis writes it: `docker://nvcr.io/nvidia/x:1` is `nvcr.io#nvidia/x:1`."""
-    name = image.removeprefix("docker://")
-    if image.startswith("/") or "#" in name:
+    """A registry's image as Pyxis and enroot write it: `nvcr.io/nvidia/x:1` is `nvcr.io#nvidia/x:1`."""
+    name = _name(image)
+    if not in_registry(image) or "#" in name:
         return name
     found = _REGISTRY.match(name)
     return f"{found[1]}#{found[2]}" if found else name
+
+
+def _name(image: str) -> str:
+    """Without what says that it is in a registry, or in the registry that is meant where none is said."""
+    return image.removeprefix("docker://").removeprefix("docker.io/")

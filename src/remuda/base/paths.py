@@ -12,6 +12,16 @@ from remuda.base.private import check_above, check_private, make_private, told_a
 _RUNTIME = "set XDG_RUNTIME_DIR to a directory of your own, or REMUDA_HOME to a shorter path"
 
 
+def is_path(text: str) -> bool:
+    """Whether it is the path of a file or folder: a word alone is a name, of a program, a model or an image."""
+    return text.startswith(("/", "./", "../", "~/"))
+
+
+def from_here(text: str) -> str:
+    """A path that starts where the command was typed, absolute; a name as it is."""
+    return str(Path(text).expanduser().absolute()) if is_path(text) else text
+
+
 @dataclass(frozen=True)
 class StatePaths:
     """The state directory and its fixed inhabitants. Only `check`, `told`, `prepare` and `folder` touch the disk."""

@@ -17,6 +17,7 @@ def body(
     *,
     stream: bool = True,
     forced: bool = True,
+    counted: bool = False,
     extra: dict[str, Any] | None = None,
 ) -> bytes:
     """The JSON of one request.
@@ -28,6 +29,7 @@ def body(
         osl: bound of output tokens.
         stream: ask for a stream that ends with its usage.
         forced: ask the engine to go on until `osl`; vLLM, SGLang and llama.cpp know these two words.
+        counted: ask for usage in each piece; vLLM, SGLang and TensorRT-LLM know this word.
         extra: merged over all.
     """
     data: dict[str, Any] = {"model": model, "max_tokens": osl, "temperature": 0}
@@ -37,6 +39,8 @@ def body(
         data["prompt"] = prompt
     if stream:
         data |= {"stream": True, "stream_options": {"include_usage": True}}
+        if counted:
+            data["stream_options"]["continuous_usage_stats"] = True
     if forced:
         data |= {"ignore_eos": True, "min_tokens": osl}
     return orjson.dumps(data | (extra or {}))

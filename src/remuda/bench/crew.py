@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from remuda.bench.line import Place
     from remuda.bench.load import Auto, Load
-    from remuda.bench.prompts import Fit
+    from remuda.bench.probe import Fitted
     from remuda.bench.reading import Row
     from remuda.bench.trace import Trace
 
@@ -131,24 +131,24 @@ class Crew:
         load: what they offer.
         place: the endpoint.
         model: as it names it.
-        fit: what prompts are made of.
-        forced: whether output lengths are forced.
+        fitted: what probes found.
         prompts: seed of the prompts; empty for the load's own.
         auto: how much is measured where the load says nothing of it.
         trace: what the load was made of, if that is a record.
     """
 
     def __init__(
-        self, load: Load, place: Place, model: str, fit: Fit, *, forced: bool, prompts: str = "",
+        self, load: Load, place: Place, model: str, fitted: Fitted, *, prompts: str = "",
         auto: Auto = loads.DEFAULT_AUTO, trace: Trace | None = None,
     ) -> None:  # fmt: skip
         self._load = load
         times = loads.arrivals(load, auto, trace) if load.is_open else []
         self._count = processes_for(load, len(times))
         self._plan = {
-            "load": load.to_json(), "model": model, "forced": forced, "processes": self._count,
+            "load": load.to_json(), "model": model, "forced": fitted.forced, "counted": fitted.counted,
+            "processes": self._count,
             "prompts": prompts or str(load.seed),
-            "fit": fit.to_json(),
+            "fit": fitted.fit.to_json(),
             "place": asdict(place),
             "arrivals": times,
             "trace": trace.to_json() if trace else None,

@@ -17,7 +17,7 @@ from remuda.base.text import clean
 from remuda.bench.formats import METRICS, SETTABLE, STATISTICS
 from remuda.bench.load import NEEDED, Load
 from remuda.bench.point import Hardware, Point
-from remuda.bench.verdict import IMPORTED, INVALID, NAMES, NOT_ASKED, OK, Check, verdict_of
+from remuda.bench.verdict import IMPORTED, INVALID, NAMES, NOT_ASKED, OK, SUSPECT, Check, verdict_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -256,7 +256,8 @@ def _whole(
     data: Mapping[str, Any], source: str, model: str, load: Load, metrics: Mapping[str, Any],
     checks: Mapping[str, Check], hardware: Hardware | None = None,
 ) -> Point:  # fmt: skip
-    all_checks = tuple(checks.get(code, Check(code, NOT_ASKED, _UNSEEN)) for code in NAMES)
+    found = {**_judged(data.get("remuda")), **{code: one for code, one in checks.items() if one.state == INVALID}}
+    all_checks = tuple(found.get(code) or checks.get(code) or Check(code, NOT_ASKED, _UNSEEN) for code in NAMES)
     engine = data.get("framework") or data.get("backend") or data.get("endpoint_type") or ""
     meta = {
         name: json.dumps(value) if isinstance(value, bool) else clean(str(value), one_line=True)
@@ -269,6 +270,20 @@ def _whole(
         metrics=metrics, checks=all_checks, verdict=INVALID if verdict_of(all_checks) == INVALID else IMPORTED,
         hardware=hardware or Hardware(), meta=meta, started_at=_when(data.get("date")),
     )  # fmt: skip
+
+
+def _judged(said: object) -> dict[str, Check]:
+    """Why a point of ours did not count when it was exported; that it counted is not believed."""
+    if not isinstance(said, dict) or said.get("verdict") != INVALID:
+        return {}
+    found = {}
+    for one in said["reasons"] if isinstance(said.get("reasons"), list) else []:
+        if isinstance(one, dict) and str(one.get("code")) in NAMES and one.get("state") in (INVALID, SUSPECT):
+            text, hint = (clean(str(one.get(name, "")), one_line=True)[:500] for name in ("text", "hint"))
+            found[one["code"]] = Check(one["code"], one["state"], text, hint)
+    if verdict_of(list(found.values())) != INVALID:
+        found["V1"] = Check("V1", INVALID, "it was invalid when it was exported", "measure again")
+    return found
 
 
 def _address(data: Mapping[str, Any]) -> str:

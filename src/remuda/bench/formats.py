@@ -124,9 +124,14 @@ def _vllm(point: Point, rows: Sequence[Row]) -> tuple[dict[str, Any], list[str]]
         data["input_lens"] = [max(0, row.n_in) for row in rows]
         data["output_lens"] = [max(0, row.n_out) for row in rows]
         data["errors"] = [row.error for row in rows]
-    # Their format has no place for a verdict; readers of it pass over what they do not know.
-    data["remuda"] = {"point": point.name, "verdict": point.verdict, "source": point.source}
+    data["remuda"] = _judged(point)
     return data, _missing(needed)
+
+
+def _judged(point: Point) -> dict[str, Any]:
+    """What no other format has a place for; readers of them pass over what they do not know."""
+    reasons = [{"code": one.code, "state": one.state, "text": one.text, "hint": one.hint} for one in point.reasons]
+    return {"point": point.name, "verdict": point.verdict, "source": point.source, "reasons": reasons}
 
 
 def _value(name: str, text: str, where: str) -> str | int | bool:
@@ -175,7 +180,7 @@ def _inferencex(point: Point, said: Mapping[str, str]) -> tuple[dict[str, Any], 
     else:
         reading, writing = about["num_prefill_gpu"], about["num_decode_gpu"]
         gpus = reading + writing
-    data = {**defaults, **about, **data}
+    data = {**defaults, **about, **data, "remuda": _judged(point)}
     data |= {"tput_per_gpu": total / gpus, "output_tput_per_gpu": out / writing}
     data["input_tput_per_gpu"] = (total - out) / reading
     for name, value in _times(point).items():

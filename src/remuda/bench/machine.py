@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
+import struct
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -13,6 +16,7 @@ from remuda.bench.measures import rank
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+_ABSOLUTE: Final = 1  # TFD_TIMER_ABSTIME
 _GROUPS: Final = Path("/sys/fs/cgroup")
 
 
@@ -41,6 +45,23 @@ class Pressure:
 def pressure() -> Pressure:
     """The counters now."""
     return Pressure(_throttled(), _waited())
+
+
+def timer(first_ns: int, each_ns: int) -> int:
+    """A descriptor to be read at a moment of CLOCK_MONOTONIC and each `each_ns` from then on.
+
+    It comes as exactly as data of a socket does; a timer of an event loop has whole milliseconds. `os` has it from
+    Python 3.13 on.
+
+    Raises:
+        OSError: there is no descriptor left.
+    """
+    libc = ctypes.CDLL(None, use_errno=True)
+    fd = int(libc.timerfd_create(time.CLOCK_MONOTONIC, os.O_NONBLOCK | os.O_CLOEXEC))
+    times = struct.pack("@4l", *divmod(each_ns, 1_000_000_000), *divmod(first_ns, 1_000_000_000))
+    if fd < 0 or libc.timerfd_settime(fd, _ABSOLUTE, times, None):
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+    return fd
 
 
 def lags_of(lags: Sequence[float]) -> dict[str, float]:

@@ -22,14 +22,15 @@ if TYPE_CHECKING:
     from remuda.bench.reading import Row
 
 #: Rises when a definition changes: points of different versions are not compared.
-VERSION: Final = 1
+VERSION: Final = 2
 DEFINITIONS: Final = {
     "window": "closed loop: from the moment when as many requests as are in flight have finished once, until the last "
     "one was issued; open loop: from twice the median e2e on, until the last arrival",
     "measured": "requests that were due and finished inside the window",
     "ttft": "first piece with content (text, reasoning or a call of a tool) minus scheduled arrival; in a closed loop "
     "minus the moment of sending",
-    "tpot": "(last piece with content - first) / (output tokens - tokens of the first read)",
+    "tpot": "(last piece with content - first) / (output tokens - tokens made up to the first read), by usage in each "
+    "piece where the server has it, else by the first read's share of the text",
     "icl": "gap between reads that held content",
     "e2e": "last piece with content minus scheduled arrival",
     "tokens": "from the answer's `usage`, never from the text",

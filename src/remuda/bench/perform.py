@@ -143,7 +143,7 @@ class Session:
         fitted, spent = await self._fit(load)
         swarm = target.watch(began) if target.watch else None
         crew = Crew(
-            load, target.place, target.model, fitted.fit, forced=fitted.forced, auto=self.auto,
+            load, target.place, target.model, fitted, auto=self.auto,
             prompts=f"{load.digest}/{repeat}", trace=self.trace,
         )  # fmt: skip
         async with crew:

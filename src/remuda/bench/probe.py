@@ -37,6 +37,8 @@ _METRICS, _MODELS, _LETTERS = 8 << 20, 1000, 300
 _WAIT_S: Final = 3.0
 #: Words of the two prompts that the length of a word is measured with.
 _SHORT, _LONG = 16, 208
+#: Answers that show whether lengths are obeyed.
+_TRIES: Final = 3
 #: A probe may ask for so many output tokens; more would take as long as a point.
 _MOST_OUT: Final = 32
 
@@ -65,12 +67,14 @@ class Fitted:
         forced: the engine goes on until the length asked for.
         template: input tokens that a prefix cache knows of any second prompt; -1 where nobody says.
         out: output tokens that the probes cost.
+        counted: a piece is several tokens, and the engine says how many where it is asked to.
     """
 
     fit: Fit
     forced: bool
-    template: int
-    out: int
+    template: int = -1
+    out: int = 0
+    counted: bool = False
 
 
 async def fetch(place: Place, path: str, largest: int = SMALL) -> Answer:
@@ -192,6 +196,7 @@ async def fit(place: Place, load: Load, model: str, engines: Sequence[Place] = (
 async def _fit(place: Place, load: Load, model: str, engines: Sequence[Place]) -> Fitted:
     probe = _Probe(place, load, model)
     forced = await probe.is_forced()
+    await probe.try_counting()
     for exact in await tokenizer.candidates(engines[0] if engines else place, load.api, model):
         if (found := await probe.exact(exact)) is not None:
             return probe.fitted(found, forced=forced)
@@ -203,7 +208,7 @@ async def _calibrated(probe: _Probe, load: Load, *, forced: bool) -> Fitted:
     wide = min(_LONG, max(_SHORT * 2, load.isl))
     short, long = await probe.input_of(_SHORT), await probe.input_of(wide)
     if short < 0 or long <= short:
-        return Fitted(Fit(), forced, -1, probe.out)  # Nobody says how long it was: words stand for tokens.
+        return Fitted(Fit(), forced, -1, probe.out, probe.counted)  # Nobody says: words stand for tokens.
     slope = (long - short) / (wide - _SHORT)
     found = Fit(short - slope * _SHORT, slope)
     _check_room(found, load)
@@ -233,23 +238,33 @@ class _Probe:
 
     def __init__(self, place: Place, load: Load, model: str) -> None:
         self._place, self._load, self._model = place, load, model
+        self._length = min(load.osl, _MOST_OUT)
         # Nobody has ever sent these before: what a cache knows of them is known of any prompt.
         self._prompts = Prompts(secrets.token_hex(8), Cache())
         self._count = 0
         self._forced = True
+        self.counted = self._is_packed = False
         self.out = 0
         self.cached = -1
 
     async def is_forced(self) -> bool:
         """Whether the engine knows, and obeys, the words that force a length."""
-        length = min(self._load.osl, _MOST_OUT)
-        try:
-            row = await self._ask(_SHORT, length)
-        except Rejected:
-            self._forced = False
-            row = await self._ask(_SHORT, length)
-            return False
-        return row.n_out == length
+        for _ in range(_TRIES):  # One answer that was cut short says nothing of the others.
+            with contextlib.suppress(Rejected):
+                if (await self._ask(_SHORT, self._length)).n_out == self._length:
+                    return True
+        self._forced = False
+        await self._ask(_SHORT, self._length)
+        return False
+
+    async def try_counting(self) -> None:
+        """Ask for usage in each piece, where pieces hold several tokens; `counted` says whether it came."""
+        if self._is_packed:
+            self.counted = True
+            with contextlib.suppress(Rejected):
+                self.counted = (await self._ask(_SHORT, self._length)).is_sure
+                return
+            self.counted = False
 
     async def exact(self, made: Fit) -> Fit | None:
         """The same with its base, where three prompts have as many tokens as it says; None where they have not.
@@ -273,7 +288,7 @@ class _Probe:
 
     def fitted(self, found: Fit, *, forced: bool) -> Fitted:
         """What was found, with what it cost."""
-        fitted = Fitted(found, forced, -1, self.out)
+        fitted = Fitted(found, forced, -1, self.out, self.counted)
         # A router may have shown the probes to replicas that had not seen the template yet.
         return fitted if self.cached < 0 else replace(fitted, template=max(self.cached, round(found.base)))
 
@@ -289,8 +304,9 @@ class _Probe:
         prompt = self._prompts.of(-1_000_000 - self._count, words)
         extra: dict[str, Any] = orjson.loads(self._load.extra_body)
         body = asking.body(
-            self._load.api, self._model, prompt, osl, stream=self._load.stream, forced=self._forced, extra=extra
-        )
+            self._load.api, self._model, prompt, osl, stream=self._load.stream, forced=self._forced,
+            counted=self.counted, extra=extra,
+        )  # fmt: skip
         try:
             line = await Line.connect(self._place)
         except OSError as error:
@@ -307,6 +323,7 @@ class _Probe:
                 raise refused(self._place.base, row.status)
             raise Rejected(f"{self._place.base} refuses a request of this load: {row.error}", hint=_hint(row.status))
         self.out += max(0, row.n_out)
+        self._is_packed = self._is_packed or not row.is_sure
         return row
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import resource
 import signal
 import struct
@@ -26,7 +27,7 @@ from remuda.bench import asking
 from remuda.bench.chores import Chores
 from remuda.bench.line import Answer, Line, Place, words_of
 from remuda.bench.load import Cache, Load
-from remuda.bench.machine import lags_of
+from remuda.bench.machine import lags_of, timer
 from remuda.bench.prompts import Fit, Prompts
 from remuda.bench.reading import Row, read
 from remuda.bench.trace import Trace
@@ -47,7 +48,7 @@ class Process:
     def __init__(self, plan: dict[str, Any], out: asyncio.WriteTransport) -> None:
         self.load = Load.from_json(plan["load"])
         self.number, self.count = int(plan["process"]), int(plan["processes"])
-        self._model, self._forced = plan["model"], bool(plan["forced"])
+        self._model, self._forced, self._counted = plan["model"], bool(plan["forced"]), bool(plan["counted"])
         place = plan["place"]
         self._place = Place(**{**place, "headers": tuple((name, value) for name, value in place["headers"])})
         self._fit = Fit.from_json(plan["fit"])
@@ -72,7 +73,7 @@ class Process:
         self._resent = 0
         self._lags: list[float] = []
         self._due = 0
-        self._ticking: asyncio.TimerHandle
+        self._timer = -1
         self._kept = False
         self.stopped = asyncio.Event()
 
@@ -86,8 +87,9 @@ class Process:
         isl, osl = self.load.lengths(index, self._trace)
         prompt = self._prompts.of(index, self._fit.words(isl))
         body = asking.body(
-            self.load.api, self._model, prompt, osl, stream=self.load.stream, forced=self._forced, extra=self._extra
-        )
+            self.load.api, self._model, prompt, osl, stream=self.load.stream, forced=self._forced,
+            counted=self._counted, extra=self._extra,
+        )  # fmt: skip
         head = b"%sContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % (self._head, len(body))
         return head + body, Row(index, self.number, asked_in=isl, asked_out=osl)
 
@@ -171,7 +173,8 @@ class Process:
             await (self._open_loop() if self.load.is_open else self._closed_loop())
             await self._chores.settle()
         finally:
-            self._ticking.cancel()
+            asyncio.get_running_loop().remove_reader(self._timer)
+            os.close(self._timer)
             if (late := (monotonic_ns() - self._due) / 1e9) > 0:  # It was stopped at its end.
                 self._lags.append(late)
 
@@ -229,11 +232,16 @@ class Process:
 
     def _watch_lag(self) -> None:
         """How late the event loop is, as it stamps late what comes meanwhile."""
+        self._due = monotonic_ns() + int(_TICK_S * 1e9)
+        self._timer = timer(self._due, int(_TICK_S * 1e9))
+        asyncio.get_running_loop().add_reader(self._timer, self._tick)
+
+    def _tick(self) -> None:
         now = monotonic_ns()
-        if self._due:
+        with contextlib.suppress(BlockingIOError):
+            due = int.from_bytes(os.read(self._timer, 8), sys.byteorder)
             self._lags.append((now - self._due) / 1e9)
-        self._due = now + int(_TICK_S * 1e9)
-        self._ticking = asyncio.get_running_loop().call_later(_TICK_S, self._watch_lag)
+            self._due += due * int(_TICK_S * 1e9)
 
     # What is told.
 
@@ -262,7 +270,7 @@ class Process:
 
 _FIELDS: Final = (
     "index", "process", "sched", "sent", "first", "last", "ended", "asked_in", "asked_out", "n_in", "n_out", "cached",
-    "status", "finish", "error", "text",
+    "status", "finish", "error", "text", "first_out", "is_sure",
 )  # fmt: skip
 
 

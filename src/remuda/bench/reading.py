@@ -15,6 +15,10 @@ if TYPE_CHECKING:
 _DONE: Final = b"[DONE]"
 _FAILED: Final = re.compile(rb"(?:^|\n)event: ?error")
 _CONTENT: Final = ("content", "reasoning_content", "reasoning", "tool_calls", "text")
+#: Where pieces are at least this share of tokens, each is one: some tokens have no text of their own.
+_ONE_EACH: Final = 0.9
+#: Reasons to finish that are failures: what came is no answer.
+_BROKEN: Final = frozenset({"abort", "aborted", "error", "cancelled", "canceled", "content_filter", "timeout"})
 #: Shorter keys are words that any answer may hold, as EMPTY.
 _SHORTEST_KEY: Final = 6
 
@@ -47,6 +51,12 @@ class Row:
     """When each piece with content came, microseconds after `sent`."""
     text: str = ""
     """What was answered; of one request a process only."""
+    reasoning: int = 0
+    """Of `n_out`, as its usage tells; not kept."""
+    first_out: int = 0
+    """Tokens made up to the first read with content; 0 where pieces of equal size are assumed."""
+    is_sure: bool = True
+    """Whether that is known: a piece is one token, or usage in each piece counts them."""
 
     @property
     def is_ok(self) -> bool:
@@ -55,9 +65,11 @@ class Row:
 
     @property
     def n_first(self) -> int:
-        """Tokens of the first read that held content: pieces of equal size are assumed."""
+        """Tokens made up to the first read that held content, those of hidden reasoning included."""
         if not self.chunks or self.n_out < 1:
             return 0
+        if self.first_out:
+            return min(self.first_out, self.n_out)
         return max(1, round(self.n_out * self.chunks.count(self.chunks[0]) / len(self.chunks)))
 
 
@@ -83,6 +95,8 @@ def read(answer: Answer, row: Row, *, stream: bool, keep_text: bool = False, key
         row.error = answer.error
     elif answer.status != 200:
         row.error = f"HTTP {answer.status}: {_message(body)}"
+    elif row.finish.lower() in _BROKEN:
+        row.error = row.error or f"the server ended the answer: finish_reason {row.finish}"
     row.error, row.finish, row.text = (hide(text, key) for text in (row.error, row.finish, row.text))
 
 
@@ -102,7 +116,7 @@ def _read_whole(answer: Answer, body: bytes, row: Row, *, keep_text: bool) -> No
     if data is None:
         row.error = "the answer is not a JSON object"
         return
-    if data.get("error"):
+    if _is_error(data):
         row.error = f"error in the answer: {_message(body)}"
         return
     _note(data, row)
@@ -121,6 +135,7 @@ def _read_stream(answer: Answer, body: bytes, row: Row, *, keep_text: bool) -> N
         row.first, row.last = told[0][0], told[-1][0]
         sent = row.sent
         row.chunks = array("q", [(stamp - sent) // 1000 for stamp, _ in told])
+        _count_first(told, row)
     if keep_text:
         row.text = "".join(_content(_json(_data(event)) or {}) for _, event in told)
     if b'"error"' in body:
@@ -130,6 +145,23 @@ def _read_stream(answer: Answer, body: bytes, row: Row, *, keep_text: bool) -> N
         row.error = f"error in the stream: {_message(_data(events[-1][1]))}"
     elif not row.error and not row.finish and not any(_data(event).startswith(_DONE) for _, event in events[-2:]):
         row.error = "the stream was cut short: neither finish_reason nor [DONE]"
+
+
+def _count_first(told: list[tuple[int, bytes]], row: Row) -> None:
+    """Tokens of the first read: as usage there tells, else by its share of the text where a piece is several tokens."""
+    first, so_far = [_json(_data(event)) or {} for stamp, event in told if stamp == row.first], Row(-1)
+    _note(first[-1], so_far)
+    is_shown = any(part.get(key) for part in _parts(first[0]) for key in ("reasoning_content", "reasoning"))
+    hidden = 0 if is_shown else max(0, min(row.reasoning, row.n_out - 1))
+    if hidden < so_far.n_out <= row.n_out - (len(first) < len(told)):
+        row.first_out = so_far.n_out
+        return
+    seen = row.n_out - hidden
+    row.is_sure = len(told) + 1 >= _ONE_EACH * seen
+    if hidden or not row.is_sure:
+        sizes = [len(_content(_json(_data(event)) or {})) for _, event in told]
+        share = sum(sizes[: len(first)]) / sum(sizes) if all(sizes) else len(first) / len(told)
+        row.first_out = hidden + max(1, round(seen * share))
 
 
 def _told(events: list[tuple[int, bytes]], row: Row) -> list[tuple[int, bytes]]:
@@ -208,8 +240,12 @@ def _look(event: bytes, row: Row) -> dict[str, Any] | None:
 
 
 def _blame(data: dict[str, Any] | None, row: Row) -> None:
-    if data and data.get("error"):
+    if data and _is_error(data):
         row.error = row.error or f"error in the stream: {_words(data)}"
+
+
+def _is_error(data: dict[str, Any]) -> bool:
+    return bool(data.get("error")) or data.get("object") == "error"
 
 
 def _note(data: dict[str, Any], row: Row) -> None:
@@ -217,6 +253,8 @@ def _note(data: dict[str, Any], row: Row) -> None:
     if isinstance(usage, dict):
         row.n_in = _count(usage.get("prompt_tokens"), row.n_in)
         row.n_out = _count(usage.get("completion_tokens"), row.n_out)
+        if isinstance(details := usage.get("completion_tokens_details"), dict):
+            row.reasoning = _count(details.get("reasoning_tokens"), row.reasoning)
         details = usage.get("prompt_tokens_details")
         if isinstance(details, dict):
             row.cached = _count(details.get("cached_tokens"), row.cached)

@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from remuda.base.units import show_counted
-from remuda.bench import energy
-from remuda.bench.measures import e2e, is_measured, tpot, ttft
-from remuda.bench.verdict import INVALID, NOT_ASKED, OK, SUSPECT, THRESHOLDS, Check
+from remuda.bench import client_rules, energy
+from remuda.bench.measures import e2e, is_measured, ttft
+from remuda.bench.verdict import INVALID, NOT_ASKED, OK, SUSPECT, THRESHOLDS, Check, ms, percent
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -100,14 +100,6 @@ def _share(part: float, whole: float) -> float:
     return part / whole if whole else 0.0
 
 
-def _percent(share: float) -> str:
-    return f"{share * 100:.{1 if share < 0.1 else 0}f} %"
-
-
-def _ms(seconds: float) -> str:
-    return f"{seconds * 1000:.3g} ms"
-
-
 def _no_output(seen: Evidence) -> Check:
     empty = sum(1 for row in seen.answered if row.n_out == 0 or (row.n_out < 0 and not row.chunks and seen.load.stream))
     total = sum(max(0, row.n_out) for row in seen.answered)
@@ -124,20 +116,28 @@ def _no_output(seen: Evidence) -> Check:
 
 
 def _errors(seen: Evidence) -> Check:
-    failed = [row for row in seen.rows if not row.is_ok]
+    failed, resent = [row for row in seen.rows if not row.is_ok], seen.client.resent
     if seen.is_cut:
         return Check("V2", INVALID, "the load was cut short")
-    if not failed:
+    if not failed and not resent:
         return Check("V2", OK)
-    words, count = Counter(row.error for row in failed).most_common(1)[0]
-    share = _share(len(failed), len(seen.rows))
-    text = f"{len(failed)} of {show_counted(len(seen.rows), 'request')} failed ({_percent(share)}); {count}: {words}"
+    share = _share(len(failed) + resent, len(seen.rows))
+    text = f"{len(failed)} of {show_counted(len(seen.rows), 'request')} failed"
+    if resent:
+        text += f", and {resent} were sent again, as the server dropped them on connections that it had kept"
+    text += f" ({percent(share)})"
+    for words, count in Counter(row.error for row in failed).most_common(1):
+        text += f"; {count}: {words}"
     state = INVALID if share > seen.limit("V2.invalid") else SUSPECT if share > seen.limit("V2.suspect") else OK
     return Check("V2", state, text, "find out why: what is left is faster than the whole")
 
 
 def _wrong_length(seen: Evidence) -> Check:
     rows = [row for row in seen.answered if row.n_out >= 0]
+    longer = sum(1 for row in rows if row.n_out > row.asked_out)
+    if _share(longer, len(rows)) > seen.limit("V3.share"):
+        text = f"{longer} of {show_counted(len(rows), 'answer')} have more tokens than were asked for at most"
+        return Check("V3", INVALID, text, "the server's usage is wrong, or max_tokens is not obeyed")
     if not seen.forced:
         mean = statistics.fmean(row.n_out for row in rows) if rows else 0.0
         text = f"output lengths are not forced here: {mean:.0f} tokens in the mean, {seen.load.osl} at most"
@@ -187,40 +187,6 @@ def _count_disagrees(seen: Evidence) -> Check:
     return Check("V5", OK)
 
 
-def _client_lag(seen: Evidence) -> Check:
-    bounds = [bound for name, part in (("tpot", "V6.itl"), ("ttft", "V6.ttft"))
-              if (bound := _middle(seen, name, part)) is not None]  # fmt: skip
-    limit = max(seen.limit("V6.lag"), min(bounds, default=0.0))
-    lag = seen.client.lag_p99_s
-    if lag > limit:
-        text = f"the client was {_ms(lag)} late (p99); {_ms(limit)} may be"
-        return Check("V6", INVALID, text, "run it on another machine than the engine, or with fewer streams")
-    stop = seen.client.lag_max_s
-    if stop > max(limit, seen.limit("V6.stop")):
-        return Check("V6", INVALID, f"the client stood still for {_ms(stop)}", "see what stopped it; measure again")
-    return Check("V6", OK)
-
-
-def _middle(seen: Evidence, name: str, part: str) -> float | None:
-    values = [value for row in seen.mine if (value := {"tpot": tpot, "ttft": ttft}[name](row)) is not None]
-    return statistics.median(values) * seen.limit(part) if values else None
-
-
-def _client_cpu(seen: Evidence) -> Check:
-    client, hint = seen.client, "give the client CPUs of its own"
-    if client.cpu_share > seen.limit("V7.cpu"):
-        return Check(
-            "V7", INVALID, f"a process of the client was busy for {_percent(client.cpu_share)} of the time", hint
-        )
-    if client.throttled_s > seen.limit("V7.throttled"):
-        text = f"the client was held back by the limit of its control group for {client.throttled_s:.1f} s"
-        return Check("V7", INVALID, text, hint)
-    if client.waiting_share > seen.limit("V7.waiting"):
-        text = f"something on the client's machine waited for a CPU for {_percent(client.waiting_share)} of the time"
-        return Check("V7", SUSPECT, text, hint)
-    return Check("V7", OK)
-
-
 def _arrival_lag(seen: Evidence) -> Check:
     if not seen.load.is_open or math.isinf(seen.load.rate):
         return Check("V8", NOT_ASKED, "requests follow no schedule of arrivals")
@@ -229,12 +195,12 @@ def _arrival_lag(seen: Evidence) -> Check:
     lag = late[max(0, math.ceil(0.99 * len(late)) - 1)] if late else 0.0
     if lag > limit:
         bound = " behind --concurrency" if seen.load.concurrency else ""
-        text = f"requests left {_ms(lag)} late{bound} (p99); {_ms(limit)} may be: the rate was not offered"
+        text = f"requests left {ms(lag)} late{bound} (p99); {ms(limit)} may be: the rate was not offered"
         return Check("V8", INVALID, text, "ask for a lower rate, or raise --concurrency")
     span = (max(row.sent for row in seen.rows) - min(row.sent for row in seen.rows)) / 1e9
     planned = (max(row.sched for row in seen.rows) - min(row.sched for row in seen.rows)) / 1e9
     if span > 0 and planned / span < seen.limit("V8.rate"):
-        return Check("V8", INVALID, f"only {_percent(planned / span)} of the rate was offered", "ask for a lower rate")
+        return Check("V8", INVALID, f"only {percent(planned / span)} of the rate was offered", "ask for a lower rate")
     return Check("V8", OK)
 
 
@@ -378,8 +344,8 @@ def _cache_state(seen: Evidence) -> Check:
     bound = seen.limit("V15.cold" if seen.cache.kind == "cold" else "V15.share")
     low = 0.0 if seen.cache.kind == "cold" else declared - bound
     if least > declared + bound or most < low:
-        known = _percent(most if most < low else least)
-        text = f"the cache knew {known} of the input, and {seen.cache} was declared ({_percent(declared)})"
+        known = percent(most if most < low else least)
+        text = f"the cache knew {known} of the input, and {seen.cache} was declared ({percent(declared)})"
         hint = (
             "use another --seed, or restart the engine"
             if seen.cache.kind == "cold"
@@ -426,7 +392,7 @@ def _cold_engine(seen: Evidence) -> Check:
         return Check("V16", NOT_ASKED, "too few requests")
     middle = statistics.median(mine)
     if min(first) > seen.limit("V16.times") * middle:
-        text = f"the first requests took {_ms(min(first))}, the median is {_ms(middle)}: the engine still warmed up"
+        text = f"the first requests took {ms(min(first))}, the median is {ms(middle)}: the engine still warmed up"
         return Check("V16", INVALID, text, "warm up longer: --warmup N")
     return Check("V16", OK)
 
@@ -471,7 +437,7 @@ def _output_junk(seen: Evidence) -> Check:
         )
     if len(words) >= 8 and most / len(words) > seen.limit("V19.share"):
         return Check(
-            "V19", SUSPECT, f"{_percent(most / len(words))} of an answer is the same word", "look at what it answers"
+            "V19", SUSPECT, f"{percent(most / len(words))} of an answer is the same word", "look at what it answers"
         )
     return Check("V19", OK)
 
@@ -480,8 +446,29 @@ def _energy(seen: Evidence) -> Check:
     return energy.check(seen.energy)
 
 
+def _token_times(seen: Evidence) -> Check:
+    if not seen.load.stream:
+        return Check("V21", NOT_ASKED, "answers are not streamed")
+    rows = [row for row in seen.answered if row.n_out > 0]
+    mute = sum(1 for row in rows if not row.chunks)
+    if _share(mute, len(rows)) > seen.limit("V21.mute"):
+        text = f"{show_counted(mute, 'answer')} of {len(rows)} count tokens, and no piece holds any: there is no TTFT"
+        return Check("V21", INVALID, text, "the server sends text in a field that is not known here")
+    long = [row for row in rows if row.n_out > 1 and row.chunks]
+    whole = sum(1 for row in long if row.chunks[0] == row.chunks[-1])
+    if _share(whole, len(long)) > seen.limit("V21.share"):
+        text = f"{show_counted(whole, 'answer')} of {len(long)} came in one read: there is no TPOT"
+        return Check("V21", SUSPECT, text, "see whether a proxy buffers the stream")
+    unsure = [row for row in long if not row.is_sure]
+    if _share(len(unsure), len(long)) > seen.limit("V21.share"):
+        tokens, pieces = sum(row.n_out for row in unsure), sum(len(row.chunks) for row in unsure)
+        text = f"pieces hold {tokens / pieces:.1f} tokens in the mean, and the server does not say how many each"
+        return Check("V21", SUSPECT, f"{text}: TPOT is a guess", "have it send one token a piece, or its usage in each")
+    return Check("V21", OK)
+
+
 _RULES: Final[tuple[Callable[[Evidence], Check], ...]] = (
-    _no_output, _errors, _wrong_length, _input_length, _count_disagrees, _client_lag, _client_cpu, _arrival_lag,
-    _not_saturated, _little, _unsteady, _too_few, _changed_engine, _fewer_workers, _cache_state, _cold_engine, _clock,
-    _wrong_target, _output_junk, _energy,
+    _no_output, _errors, _wrong_length, _input_length, _count_disagrees, client_rules.lag, client_rules.cpu,
+    _arrival_lag, _not_saturated, _little, _unsteady, _too_few, _changed_engine, _fewer_workers, _cache_state,
+    _cold_engine, _clock, _wrong_target, _output_junk, _energy, _token_times,
 )  # fmt: skip

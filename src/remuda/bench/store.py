@@ -109,8 +109,8 @@ class Store:
             table = pq.read_table(self.folder(point) / REQUESTS)
         except (OSError, ValueError):  # Arrow's own errors are of these.
             return []
-        names = [name for name in table.column_names if name not in ("n_first", "chunks")]
-        found = [Row(**values) for values in table.select(names).to_pylist()]
+        names = [name for name in table.column_names if name != "chunks"]
+        found = [Row(first_out=values.pop("n_first"), **values) for values in table.select(names).to_pylist()]
         for row, chunks in zip(found, table["chunks"].to_pylist(), strict=True):
             row.chunks.extend(chunks)
         return found

@@ -24,10 +24,11 @@ IMPORTED: Final = "imported"
 #: between 0 and 1.
 THRESHOLDS: Final[Mapping[str, float]] = {
     "V1.share": 0.0, "V2.invalid": 0.01, "V2.suspect": 0.0, "V3.share": 0.01, "V3.total": 0.02, "V4.share": 0.05,
-    "V5.share": 0.01, "V6.lag": 0.002, "V6.itl": 0.05, "V6.ttft": 0.02, "V6.stop": 0.25, "V7.cpu": 0.8,
+    "V5.share": 0.01, "V6.lag": 0.002, "V6.valid": 0.02, "V6.suspect": 0.05, "V6.stop": 0.25, "V7.cpu": 0.8,
     "V7.throttled": 0.0, "V7.waiting": 0.2, "V8.lag": 0.005, "V8.gap": 0.1, "V8.rate": 0.98, "V9.share": 0.95,
     "V10.share": 0.05, "V11.slope": 0.05, "V11.first": 0.1, "V12.window": 30.0, "V12.e2e": 10.0, "V12.requests": 300,
     "V15.cold": 0.02, "V15.share": 0.05, "V16.times": 3.0, "V19.share": 0.9,
+    "V21.mute": 0.01, "V21.share": 0.1,
 }  # fmt: skip
 #: Rules where a larger value demands more.
 _STRICTER_UP: Final = frozenset({"V8.rate", "V9.share", "V12.window", "V12.e2e", "V12.requests", "V19.share"})
@@ -36,6 +37,7 @@ NAMES: Final = {
     "V6": "client_lag", "V7": "client_cpu", "V8": "arrival_lag", "V9": "not_saturated", "V10": "little",
     "V11": "unsteady", "V12": "too_few", "V13": "changed_engine", "V14": "fewer_workers", "V15": "cache_state",
     "V16": "cold_engine", "V17": "clock", "V18": "wrong_target", "V19": "output_junk", "V20": "energy",
+    "V21": "token_times",
 }  # fmt: skip
 
 
@@ -94,3 +96,13 @@ def verdict_of(checks: Sequence[Check]) -> str:
     """The worst of them."""
     states = {check.state for check in checks}
     return next((state for state in (INVALID, SUSPECT) if state in states), VALID)
+
+
+def percent(share: float) -> str:
+    """As a sentence says it."""
+    return f"{share * 100:.{1 if share < 0.1 else 0}f} %"
+
+
+def ms(seconds: float) -> str:
+    """As a sentence says it."""
+    return f"{seconds * 1000:.3g} ms"

@@ -56,8 +56,8 @@ def _how(command: Callable[..., Any]) -> Callable[..., Any]:
 def run(ctx: click.Context, /, ranks: int, gpus: int, rendezvous: str, **given: Any) -> int:
     """Start COMMAND as so many ranks on this machine, and restart each that fails.
 
-    Each rank has REPLICA_RANK, REPLICA_COUNT, RUN_ID and REMUDA_RENDEZVOUS in its environment. All ranks get their GPUs
-    in one step, or none does.
+    Each rank has REPLICA_RANK and REPLICA_COUNT (also as RANK and WORLD_SIZE), RUN_ID and REMUDA_RENDEZVOUS in its
+    environment. All ranks get their GPUs in one step, or none does.
     """
     from remuda.specs.resolve import Override
 

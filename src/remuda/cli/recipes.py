@@ -127,9 +127,9 @@ def resolve(
     if as_json:
         print_json([_as_data(recipe) for recipe in found])
         return
+    for note in dict.fromkeys(note for recipe in found for note in recipe.notes):
+        say(f"note: {note}")
     for recipe in found:
-        for note in recipe.notes:
-            say(f"note: {note}")
         if len(found) > 1:
             echo(f"{recipe.loaded.file}:{recipe.selector}" if recipe.selector else recipe.loaded.file)
         rows = [[item.path, _text(item.value), item.origin] for item in recipe.loaded.show(derived=recipe.derived)

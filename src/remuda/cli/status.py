@@ -181,15 +181,21 @@ def _print_line(line: str, form: str | None, task: str = "") -> None:
     click.echo(text, color=True) if form == "raw" else echo(text)
 
 
+_ALL_LIVES = click.option(
+    "--all-lives", is_flag=True, help="Also what was before it was brought up: earlier ones of that name."
+)
+
+
 @click.command(epilog=examples("remuda explain train", "remuda explain train --json"))
 @click.argument("name")
+@_ALL_LIVES
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def explain(name: str, as_json: bool) -> None:
+def explain(name: str, all_lives: bool, as_json: bool) -> None:
     """Explain why NAME is waiting, failed or was restarted: states, reasons and the evidence."""
     from remuda.control import gpuviews
     from remuda.control.client import connect
 
-    answer = connect().get(api_path(name, "explain"))
+    answer = connect().get(api_path(name, "explain"), all_lives=all_lives)
     answer["text"] += gpuviews.sentences(name)
     if as_json:
         print_json(answer)
@@ -203,12 +209,13 @@ def explain(name: str, as_json: bool) -> None:
 @click.option(
     "-n", "--lines", "limit", default=50, type=click.IntRange(min=1), show_default="50", help="The last so many."
 )
+@_ALL_LIVES
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def events(name: str, limit: int, as_json: bool) -> None:
+def events(name: str, limit: int, all_lives: bool, as_json: bool) -> None:
     """Show the history of NAME: every state change of its tasks and every request, oldest first."""
     from remuda.control.client import connect
 
-    story = connect().get(api_path(name, "events"), limit=limit)
+    story = connect().get(api_path(name, "events"), limit=limit, all_lives=all_lives)
     if as_json:
         print_json(story)
         return

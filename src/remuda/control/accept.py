@@ -34,12 +34,17 @@ async def accept(service: Service, starts: Sequence[Start], *, again: bool = Fal
             return [view]
         for start in starts:
             service.check_new(start.workload)
+        names = [start.workload.name for start in starts]
+        before = [want.workload for name in names if (want := service.supervisor.wants.get(name)) is not None]
         written = await asyncio.to_thread(rundirs.write, [start.workload for start in starts])
         try:
             bare = [replace(start, workload=start.workload.model_copy(update={"files": {}})) for start in starts]
-            return [service.create(bare[0].workload, bare[0].spec)] if again else service.create_many(bare)
+            views = [service.create(bare[0].workload, bare[0].spec)] if again else service.create_many(bare)
         except BaseException:
             await asyncio.to_thread(rundirs.unwrite, written)
             for start in starts:
                 rundirs.discard(start.workload)
             raise
+        for old in before:  # what an earlier life of its name alone had
+            rundirs.clear(old)
+        return views

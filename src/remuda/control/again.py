@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import time
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from remuda.base.errors import HostUnreachable, RemudaError
@@ -18,7 +19,7 @@ from remuda.wire.place import Place, unmarked
 from remuda.wire.process import start_time
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from remuda.base.paths import StatePaths
 
@@ -35,11 +36,24 @@ def get(client: HostClient, path: str, **query: object) -> Any:
     Raises:
         HostUnreachable: no other came, or none gives a whole answer.
     """
+    return _answered(client, partial(client.get, path, **query))
+
+
+def post(client: HostClient, path: str, body: object, **query: object) -> Any:
+    """`client.post` of what may be asked for twice, as a host that went away may have done it already.
+
+    Raises:
+        HostUnreachable: no other came, or none gives a whole answer.
+    """
+    return _answered(client, partial(client.post, path, body, **query))
+
+
+def _answered(client: HostClient, ask: Callable[[], Any]) -> Any:
     waiting = _Waiting(client)
     while True:
         waiting.begin()
         try:
-            return client.get(path, **query)
+            return ask()
         except HostUnreachable as error:
             waiting.wait(error)
 

@@ -9,7 +9,6 @@ import hashlib
 import json
 import platform
 import sys
-from itertools import chain, count
 from math import isinf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -32,20 +31,20 @@ _HASHED = 16 << 20
 """Bytes of a file that go into its fingerprint, with its size."""
 
 
-def folder_of(spec: DeploymentSpec, name: str, root: Path, at: str) -> Path:
-    """Where it goes: `deployments/NAME_2P_4D_TIME`, or `NAME_4A_TIME` where workers do both; nothing is there yet.
+def folder_of(spec: DeploymentSpec, name: str, root: Path, at: str, uid: str) -> Path:
+    """Where it goes: `deployments/NAME_2P_4D_TIME_UID`, or `NAME_4A_TIME_UID` where workers do both.
 
     Args:
         spec: of the deployment.
         name: of the deployment.
         root: the state directory.
         at: time as it stands in the name.
+        uid: of the deployment: commands of one second have a directory each.
     """
     above = Path(spec.home_directory or root) / "deployments"
     letters = {"prefill": "P", "decode": "D", "agg": "A"}
-    full = "_".join([name, *(f"{role.workers}{letters[key]}" for key, role in spec.by_name().items()), at])
-    names = chain([full], (f"{full}.{number}" for number in count(2)))
-    return next(above / each for each in names if not (above / each).exists())
+    roles = (f"{role.workers}{letters[key]}" for key, role in spec.by_name().items())
+    return above / "_".join([name, *roles, at, uid])
 
 
 def files(planned: PlannedDeployment, tasks: Sequence[Rendered], folder: Path) -> dict[str, str]:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import shutil
+import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from remuda.backends.container import in_registry
 from remuda.base.errors import InputError
 from remuda.base.ids import check_name, new_suffix, slug
-from remuda.base.paths import state_paths
+from remuda.base.paths import from_here, is_path, state_paths
 from remuda.control import deployed_records, planning, preflight, recipechecks, recipes, rundirs, swarms
 from remuda.control.follow import CONTROL_KEY, secret_folder
 from remuda.control.nodelist import settle
@@ -27,9 +30,11 @@ from remuda.plan.deployment import (
     plan_deployment,
 )
 from remuda.plan.deployment.bench import with_benchmark
+from remuda.plan.deployment.preflight import check_ports
 from remuda.plan.identity import digest
 from remuda.plan.model import Endpoint, Secret
 from remuda.serving.router import RouterSettings, router_named
+from remuda.specs.document import fail
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -77,13 +82,13 @@ class PlannedDeployment:
         Raises:
             InputError: there is something already, or it cannot be written.
         """
-        rundirs.write_files(self._files(folder.absolute()))
+        rundirs.write_files(self._files(folder.absolute()), is_new=True)
 
     def _check_interpreter(self, paths: StatePaths) -> None:
-        python = Path(self.spec.python or "")
-        is_seen = self.workload.is_here or preflight.is_shared(python, paths.root)
-        if python.is_absolute() and is_seen and not python.exists():
-            raise InputError(f"there is no interpreter {str(python)!r}", where="python")
+        python, is_local = self.spec.python or sys.executable, self.workload.is_here
+        is_seen = is_local or (is_path(python) and preflight.is_shared(Path(python), paths.root))
+        if is_seen and not shutil.which(python):
+            raise InputError(f"there is no interpreter {python!r}", where="python")
 
     def _check_programs(self) -> None:
         here = self.workload.groups if self.workload.is_here else ()
@@ -128,6 +133,8 @@ def plan_recipe(recipe: Recipe, name: str = "") -> PlannedDeployment:
     Raises:
         InputError: it cannot be brought up; says where.
     """
+    if wrong := [recipechecks.located(recipe, one) for one in check_ports(recipe.loaded.spec)]:
+        raise fail(wrong)
     try:
         return _plan(recipe, name)
     except InputError as error:
@@ -136,12 +143,9 @@ def plan_recipe(recipe: Recipe, name: str = "") -> PlannedDeployment:
 
 def _located(recipe: Recipe, error: InputError) -> InputError:
     """The same error with the place of its field, or of what encloses it where it was said in one word."""
-    parts = error.where.split(".")
-    for end in range(len(parts), 0, -1):
-        if recipe.loaded.resolved.says(tuple(parts[:end])):
-            message = error.message.removeprefix(f"{error.where}: ")
-            return recipe.loaded.locate(InputError(message, hint=error.hint, where=".".join(parts[:end])))
-    return recipe.loaded.locate(error)
+    parts, resolved = tuple(error.where.split(".")) if error.where else (), recipe.loaded.resolved
+    said = next((parts[:end] for end in range(len(parts), 0, -1) if resolved.says(parts[:end])), ())
+    return InputError(error.message.removeprefix(f"{error.where}: "), hint=error.hint, where=resolved.key(said).where)
 
 
 def _plan(recipe: Recipe, name: str) -> PlannedDeployment:
@@ -154,8 +158,12 @@ def _plan(recipe: Recipe, name: str) -> PlannedDeployment:
     plan = plan_deployment(spec, _front(spec, keys, site.python), site, _balancer(spec, keys, site.python))
     workload = with_benchmark(plan.workload, spec, python=site.python, home=site.state, cwd=caller.cwd)
     if workload.is_here:
-        workload = located(workload, spec.python or site.python)
+        workload = located(workload, shutil.which(spec.python or "") or site.python)
     found = caller.place if workload.is_here else caller.place_elsewhere
+    if not workload.is_here:
+        images = [group.command.image for group in workload.groups if group.command.image]
+        if any(map(in_registry, images)) and (program := recipechecks.container_program(paths.root)) != "pyxis":
+            found = {**found, "container": program}
     place = {**found, **workload.place, "home": spec.home_directory or ""}
     workload = workload.model_copy(update={"place": place})
     if not workload.is_here:
@@ -164,7 +172,7 @@ def _plan(recipe: Recipe, name: str) -> PlannedDeployment:
         workload = workload.model_copy(update={"place": settled})
     at = time.strftime("%Y%m%dT%H%M%S")
     workload = workload.model_copy(update={
-        "folder": str(deployed_records.folder_of(spec, name, paths.root, at)),
+        "folder": str(deployed_records.folder_of(spec, name, paths.root, at, uid)),
         "digest": digest(recipe.loaded.spec, cwd=caller.cwd, name=name, port=("frontend", "port")),
     })  # fmt: skip
     notes = [*recipe.notes, *plan.notes]
@@ -174,11 +182,10 @@ def _plan(recipe: Recipe, name: str) -> PlannedDeployment:
 
 
 def _from_here(spec: DeploymentSpec) -> DeploymentSpec:
-    """Paths that start where the command was typed, absolute: workers start elsewhere. A model's name is no path."""
+    """Paths that start where the command was typed, absolute: workers start elsewhere."""
 
     def whole(text: str | None) -> str | None:
-        is_path = text is not None and (text.startswith(("./", "../", "~/")) or Path(text).exists())
-        return str(Path(text).expanduser().absolute()) if is_path and text else text
+        return from_here(text) if text else text
 
     roles = {
         name: role.model_copy(update={"container": whole(role.container)}) for name, role in spec.by_name().items()
@@ -196,7 +203,7 @@ def _balancer(spec: DeploymentSpec, keys: Path, python: str) -> Group | None:
     settings = RouterSettings(
         Endpoint(model=spec.model.name or ""), spec.frontend.replicas, policy="round_robin", group=BALANCER,
         control_key=Secret(file=str(keys / CONTROL_KEY)),
-        public=not spec.backend.is_here or spec.frontend.host != "127.0.0.1", python=python,
+        public=not spec.backend.is_here, python=python,
     )  # fmt: skip
     return router_named("smg").group(settings)
 
@@ -211,7 +218,7 @@ def _front(spec: DeploymentSpec, keys: Path, python: str) -> Group | None:
         max(2, *(role.workers for role in spec.by_name().values())),
         group=FRONTEND,
         control_key=Secret(file=str(keys / CONTROL_KEY)) if kind != "dynamo" else None,
-        public=not spec.backend.is_here or spec.frontend.host != "127.0.0.1",
+        public=not spec.backend.is_here,
         python=frontend_python(spec, python),
         apart="agg" not in spec.by_name(),
         extra_args=frontend_args(spec),

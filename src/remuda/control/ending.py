@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from remuda.base.errors import Conflict, HostUnreachable, Interrupted, NotFound, TimedOut
 from remuda.base.ids import api_path
+from remuda.control import again
 from remuda.control.client import HostClient, connect
 from remuda.specs.places import is_here, traits
 
@@ -51,7 +52,7 @@ def take_down(
     if everything:
         names = [*names, *(view["name"] for view in host.get("/workloads"))]
     waits = [_Wait(name) for name in dict.fromkeys(names)]
-    host.post("/workloads/batch/down", {"names": [wait.name for wait in waits]}, brief="true")
+    again.post(host, "/workloads/batch/down", {"names": [wait.name for wait in waits]}, brief="true")
     try:
         yield from _ended(host, waits, wait_s, remove=remove, tell=tell)
     except KeyboardInterrupt:

@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from remuda.backends.base import Handle, Log, TaskKey, make_token
+from remuda.backends.base import Handle, Log, TaskKey, make_token, read_token
 from remuda.backends.logs import Logs, until_dead
 from remuda.backends.rundir import allocation_dir
 from remuda.base.errors import InputError, NotFound
@@ -99,25 +99,35 @@ class Lookout:
         row = self.journal.store.workload(name)
         return {"name": name, "spec": row.spec, "plan": json.loads(row.plan), "generation": row.generation}
 
-    def story(self, name: str, *, limit: int = 100, after: int | None = None) -> list[LineView]:
+    def story(
+        self, name: str, *, limit: int = 100, after: int | None = None, all_lives: bool = False
+    ) -> list[LineView]:
         """Lines of a workload's story, oldest first; also of one that is forgotten, as long as its story is kept.
+
+        Args:
+            name: of the workload.
+            limit: how many at most.
+            after: the first ones behind this id; None: the last ones.
+            all_lives: those of earlier workloads of that name, too.
 
         Raises:
             NotFound: there is none of that name, and no story of one.
         """
-        lines = self.journal.story(name, limit=limit, after=after)
+        begun_at = None if all_lives else self.created.get(name)
+        lines = self.journal.story(name, limit=limit, after=after, begun_at=begun_at)
         if not lines and after is None:
             self._want(name)
         return [line_view(line) for line in lines]
 
-    def explain(self, name: str) -> ExplainView:
-        """Why it is as it is."""
+    def explain(self, name: str, *, all_lives: bool = False) -> ExplainView:
+        """Why it is as it is; with `all_lives` also what became of earlier workloads of that name."""
         want = self._want(name)
-        ends = self.journal.allocations(name)
+        uid, begun_at = (None, None) if all_lives else (want.workload.uid, self.created.get(name))
+        ends = [item for item in self.journal.allocations(name) if uid in (None, read_token(item.token).uid)]
         text = explain(
             want,
             self.supervisor.tasks(name),
-            self.journal.story(name),
+            self.journal.story(name, begun_at=begun_at),
             [item for item in ends if item.ended_at],
             self.supervisor.unreachable.get(want.workload.backend, ""),
             self.clock.now(),

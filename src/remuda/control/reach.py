@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from remuda.base.errors import Conflict
 from remuda.base.ids import api_path
+from remuda.control import again
 from remuda.control.client import HostClient, connect
 from remuda.supervise.facts import UNANSWERED
 
@@ -54,5 +55,5 @@ def silence(view: Mapping[str, Any], client: HostClient | None = None, *, limit_
         if said := view["unreachable"] or (reason if reason.startswith(UNANSWERED) else ""):
             return str(said).removeprefix(UNANSWERED)
         time.sleep(_LOOK_AGAIN_S)
-        view = host.get(api_path(view["name"]))
+        view = again.get(host, api_path(view["name"]))
     return ""

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from remuda.base.errors import InputError
+from remuda.backends.container import in_registry
+from remuda.base.errors import InputError, RemudaError
 from remuda.base.files import read_whole
-from remuda.control.preflight import is_shared
+from remuda.base.paths import StatePaths, is_path
+from remuda.control.preflight import apart, is_shared
+from remuda.control.wiring import slurm_backend
+from remuda.plan.deployment import SRTCTL_FOLDERS, image_of, mounts_of
 from remuda.plan.deployment.preflight import Finding, check_spec, heads_of
 from remuda.specs.document import Problem, fail
+from remuda.specs.fields import leaves
 from remuda.specs.resolve import Source
 
 if TYPE_CHECKING:
@@ -56,18 +62,17 @@ def located(recipe: Recipe, finding: Finding) -> Problem:
 def check(spec: DeploymentSpec, root: Path) -> list[Finding]:
     """All that the spec and the files that it names tell."""
     found, heads = _model(spec, root)
-    return [*found, *_images(spec, root), *check_spec(spec, heads)]
+    return [*found, *_images(spec, root), *_mounted(spec), *check_spec(spec, heads)]
 
 
 def _model(spec: DeploymentSpec, root: Path) -> tuple[list[Finding], int]:
     """What is wrong with the model, and its attention heads; 0 where they are not known."""
-    said, path = spec.model.path, Path(spec.model.path)
-    if not path.is_absolute() and not path.exists():
-        if said.startswith("hf:") or "/" in said:
-            sentence = f"the model {said!r} is not checked: it is not on this machine"
-        else:
-            sentence = f"the model {said!r} is not checked: it is no folder, and no name in the cluster file"
-        return [Finding(_MODEL, sentence, fails=False)], 0
+    said, path = spec.model.path, Path(spec.model.path).expanduser()
+    if not is_path(said):
+        is_remote = said.startswith("hf:") or "/" in said
+        why = "it is not on this machine" if is_remote else "it is no folder, and no name in the cluster file"
+        why = f"it is a name, and the folder here is ./{said}" if path.exists() else why
+        return [Finding(_MODEL, f"the model {said!r} is not checked: {why}", fails=False)], 0
     if elsewhere := _elsewhere(spec, path, root, "model"):
         return [Finding(_MODEL, elsewhere, fails=False)], 0
     is_llamacpp = any(spec.engine_of(name).type == "llamacpp" for name in spec.by_name())
@@ -104,11 +109,53 @@ def _images(spec: DeploymentSpec, root: Path) -> list[Finding]:
     for name, role in spec.by_name().items():
         if role.container:
             asked.setdefault(role.container, ("roles", name, "container"))
+    if spec.frontend.container:
+        asked.setdefault(spec.frontend.container, ("frontend", "container"))
     found = []
     for image, where in asked.items():
-        if not image.startswith(("/", "./", "../")) or Path(image).exists():
-            continue
-        elsewhere = _elsewhere(spec, Path(image), root, "container")
-        sentence = elsewhere or f"there is no container {image!r}"
-        found.append(Finding(where, sentence, fails=not elsewhere))
+        file, elsewhere = Path(image).expanduser(), ""
+        if in_registry(image):
+            sentence = "" if container_program(root) else (
+                f"the container {image!r} is in a registry, and nothing here gets it from there: srun has no "
+                "--container-image (Pyxis), and neither apptainer nor singularity is in the PATH"
+            )  # fmt: skip
+        elif not is_path(image):
+            sentence = "" if "://" in image else f"the container {image!r} is a file: write its path, ./{image} or /…"
+        else:
+            elsewhere = _elsewhere(spec, file, root, "container")
+            sentence = elsewhere or ("" if file.exists() else f"there is no container {image!r}")
+        found += [Finding(where, sentence, fails=not elsewhere)] if sentence else []
+    return found
+
+
+def container_program(root: Path) -> str:
+    """What starts images of a registry on the cluster, Pyxis also where Slurm cannot be asked; empty: nothing."""
+    try:
+        told = apart(slurm_backend(StatePaths(root)).client.commands.ask(("srun", "--help")))
+    except RemudaError:
+        return "pyxis"
+    others = (name for name in ("apptainer", "singularity") if shutil.which(name))
+    return "pyxis" if "--container-image" in told else next(others, "")
+
+
+def _mounted(spec: DeploymentSpec) -> list[Finding]:
+    """Words that begin with a folder of srtctl's containers, where a worker sees none of that name."""
+    found = []
+    for name, role in spec.by_name().items():
+        image = image_of(spec, name)
+        seen = {*mounts_of(spec, "/run")} if image else {one for one in SRTCTL_FOLDERS if Path(one).exists()}
+        said: list[tuple[document.Path, object]] = [
+            *((("roles", name, "args", *path), value) for path, value in leaves(role.args)),
+            *((("roles", name, "env", key), value) for key, value in role.env.items()),
+            *((("env", key), value) for key, value in spec.env.items()),
+            *((("roles", name, "extra_args"), word.partition("=")[2] or word) for word in role.extra_args),
+        ]
+        for where, value in said:
+            text = f"{value}/"
+            folder = next((one for one in SRTCTL_FOLDERS if text.startswith(f"{one}/")), "")
+            if not folder or any(text.startswith(f"{inside}/") for inside in seen):
+                continue
+            todo = f"mount it with `container_mounts`{SRTCTL_FOLDERS[folder]}" if image else "write its own path"
+            who = f"the container of {name}" if image else f"{name}, which is in no container,"
+            found.append(Finding(where, f"{who} sees no folder {folder}, and {str(value)!r} is in it: {todo}"))
     return found

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import re
+import shutil
 import sys
 from contextlib import suppress
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from remuda.backends.local.devices import gpu_type, present_gpus
 from remuda.base.errors import BackendUnreachable, InputError
-from remuda.base.paths import state_paths
+from remuda.base.paths import from_here, state_paths
 from remuda.base.text import clean, did_you_mean
 from remuda.base.units import show_counted
 from remuda.control import deployments, recipechecks, recipes
@@ -27,6 +27,7 @@ from remuda.specs.deployment import SlurmDeployment
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+    from pathlib import Path
 
     from remuda.backends.base import Cluster, Node
     from remuda.base.paths import StatePaths
@@ -102,16 +103,14 @@ def _machine(spec: DeploymentSpec, paths: StatePaths) -> list[Finding]:
         except BackendUnreachable as error:
             return [*found, Finding((), f"the cluster is not checked: {error.message}", fails=False)]
     needs = sum((gpus_of(spec, name) or 0) * role.workers for name, role in spec.by_name().items())
-    listed = spec.backend.gpus
-    present = len(present_gpus() if listed is None else listed)
-    return [*found, *on_machine(spec, needs, present, gpu_type() if needs else ""), *_port(spec)]
+    return [*found, *on_machine(spec, needs, present_gpus(), gpu_type() if needs else ""), *_port(spec)]
 
 
 def _engines(spec: DeploymentSpec, paths: StatePaths) -> list[Finding]:
     """Flags that engines do not know, asked where the engine is at hand."""
-    python = spec.python or sys.executable
+    python = from_here(spec.python or sys.executable)
     is_local = spec.backend.is_here
-    if is_local and not Path(python).is_file():
+    if is_local and not shutil.which(python):
         return [Finding(("python",), f"there is no interpreter {python!r}")]
     found: list[Finding] = []
     for name, role in spec.by_name().items():
@@ -124,7 +123,7 @@ def _engines(spec: DeploymentSpec, paths: StatePaths) -> list[Finding]:
             why = f"{engine} takes them from a file"
         elif image and not is_local:
             why = f"{engine} is in the container {image}"
-        elif not Path(python).is_file():
+        elif not shutil.which(python):
             why = f"there is no interpreter {python!r} on this machine"
         else:
             why = f"{python} does not print those of {argv[2]}"
@@ -142,17 +141,21 @@ def _patterns(spec: DeploymentSpec) -> Iterator[Finding]:
                 yield Finding(("health_check", "extra_fatal_log_patterns"), words, fails=False)
 
 
-def on_machine(spec: DeploymentSpec, needs: int, present: int, kind: str) -> list[Finding]:
+def on_machine(spec: DeploymentSpec, needs: int, present: Sequence[str], kind: str) -> list[Finding]:
     """What this machine lacks. Pure.
 
     Args:
         spec: of the deployment.
         needs: GPUs of all workers together.
-        present: GPUs of this machine that may be used.
+        present: ids of the GPUs of this machine.
         kind: what they are, as their maker names them; empty where that is not known.
     """
-    if needs > present:
-        return [Finding(("roles",), f"{needs} GPUs are needed by all workers together, and this machine has {present}")]
+    usable: Sequence[str] | None = getattr(spec.backend, "gpus", None)
+    if absent := [gpu for gpu in usable or () if gpu.isdigit() and gpu not in present]:
+        return [Finding(("backend", "gpus"), f"no GPU {', '.join(absent)} can be seen on this machine")]
+    has = f"this machine has {len(present)}" if usable is None else f"backend.gpus names {len(usable)}"
+    if needs > len(present if usable is None else usable):
+        return [Finding(("roles",), f"{needs} GPUs are needed by all workers together, and {has}")]
     if needs and kind and spec.gpu_type and not is_kind(spec.gpu_type, kind):
         return [Finding(("gpu_type",), f"GPUs of this machine are {kind}, not {spec.gpu_type}")]
     return []

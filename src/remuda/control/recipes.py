@@ -39,12 +39,12 @@ def resolve(
     Raises:
         InputError: something is wrong; says where.
     """
-    file = cluster_file or clusters.find(Path.cwd(), state_paths().root)
+    file, notes = (cluster_file, ()) if cluster_file else clusters.find(Path.cwd(), state_paths().root)
     if file is not None and not file.is_file():
         said = "--cluster" if cluster_file is not None else "SRTSLURM_CONFIG"
         raise InputError(f"there is no cluster file {str(file)!r}, which {said} names")
     overrides = [_structured(assignment(text)) for text in settings]
-    return load_recipes(target, overrides, unset, cluster=clusters.read(file), backend=backend)
+    return load_recipes(target, overrides, unset, cluster=clusters.read(file, notes), backend=backend)
 
 
 def _structured(override: Override) -> Override:

@@ -16,6 +16,7 @@ from remuda.backends.slurm.files import leave_batch
 from remuda.base.errors import InputError
 from remuda.base.files import remove_empty, write_atomic
 from remuda.base.private import check_above, make_private, told_above
+from remuda.control.follow import secret_folder
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -74,17 +75,21 @@ def _write(workload: Workload, made: list[Path]) -> None:
     made += write_files(workload.files, below=Path(workload.run_dir).parents[1], programs=programs)
     if workload.folder and Path(workload.folder).is_dir():
         link = Path(workload.folder) / "run"
-        link.symlink_to(workload.run_dir)
+        with suppress(FileExistsError):  # written by a host that was killed before it recorded the workload
+            link.symlink_to(workload.run_dir)
         made.append(link)
 
 
-def write_files(files: Mapping[str, str], *, below: Path | None = None, programs: Collection[str] = ()) -> list[Path]:
-    """Write files that are not there yet, with mode 0600, in folders that only the user can write; what was made.
+def write_files(
+    files: Mapping[str, str], *, below: Path | None = None, programs: Collection[str] = (), is_new: bool = False
+) -> list[Path]:
+    """Write files with mode 0600, in folders that only the user can write; what was made.
 
     Args:
         files: absolute path -> text; a path that ends with `/` is a folder.
         below: state directory: every level from there down is looked at.
         programs: those of `files` that are run.
+        is_new: refuse to write over any.
 
     Raises:
         InputError: one cannot be written; nothing of them is left.
@@ -99,7 +104,8 @@ def write_files(files: Mapping[str, str], *, below: Path | None = None, programs
             made += reversed([level for level in (folder, *folder.parents) if not level.exists()])
             make_private(folder, below=below if below and folder.is_relative_to(below) else folder)
             if folder is not path:
-                descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o700 if name in programs else 0o600)
+                how = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | (os.O_EXCL if is_new else os.O_TRUNC)
+                descriptor = os.open(path, how, 0o700 if name in programs else 0o600)
                 made.append(path)
                 with open(descriptor, "w", encoding="utf-8", newline="") as file:  # noqa: PTH123
                     file.write(text)
@@ -169,8 +175,16 @@ def _make_marked(elsewhere: Path, run_dir: Path) -> None:
     write_atomic(elsewhere / MARK, str(run_dir), mode=0o600)
 
 
+def clear(workload: Workload) -> None:
+    """Remove what this life of a workload alone had: its secrets, and what Dynamo's parts found each other by."""
+    for folder in (secret_folder(workload.run_dir, workload.uid), Path(workload.run_dir) / "discovery" / workload.uid):
+        shutil.rmtree(folder, ignore_errors=True)
+        remove_empty(folder.parent)
+
+
 def discard(workload: Workload) -> None:
-    """Remove what `place_elsewhere` and others made for a workload that was refused, unless something lies in it."""
+    """Remove what was made for a workload that was refused, its run directory, too, unless something lies in it."""
+    clear(workload)
     folder = Path(workload.run_dir)
     target = Path(os.path.realpath(folder))
     if folder.is_symlink() and _is_ours(target, folder) and [entry.name for entry in target.iterdir()] == [MARK]:

@@ -109,7 +109,7 @@ def with_devices(workload: Workload, taken: Mapping[str, str], counts: Mapping[s
     own = {device: workload.name for tasks in kept.values() for ids in tasks for device in ids}
     chosen = workload.place.get("gpus")
     present = [str(item) for item in chosen] if isinstance(chosen, list) else list(present_gpus())
-    without = "gpus_per_replica: 0" if workload.kind is Kind.SWARM else "--gpus 0"
+    without = {Kind.SWARM: "gpus_per_replica: 0", Kind.DEPLOYMENT: "roles.ROLE.gpus: 0"}.get(workload.kind, "--gpus 0")
     more = assign(needs, present, {**taken, **own}, without)
     devices = {group: [*kept.get(group, []), *more.get(group, [])] for group in needs}
     return workload.model_copy(update={"place": {**workload.place, "devices": devices}})

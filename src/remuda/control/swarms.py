@@ -4,23 +4,20 @@ from __future__ import annotations
 
 import http.client
 import json
-import shutil
 import time
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from remuda.base.errors import Conflict, RemudaError, TimedOut
-from remuda.base.files import remove_empty
+from remuda.base.errors import Conflict, HostUnreachable, RemudaError, TimedOut
 from remuda.base.ids import api_path
 from remuda.base.paths import state_paths
 from remuda.base.secrets import MASK, looks_secret
 from remuda.base.shell import show_command
-from remuda.control import planning
+from remuda.control import again, planning, rundirs
 from remuda.control.client import HostClient, connect
 from remuda.control.ending import wait_down
-from remuda.control.follow import secret_folder
 from remuda.control.reach import check_cluster
 from remuda.specs.load import assignment
 from remuda.specs.resolve import Override
@@ -123,24 +120,23 @@ def bring_up(planned: Planned, client: HostClient | None = None) -> dict[str, An
         Conflict: another workload of that name is up, or the host asks another cluster.
         InputError: a secret is missing, or it would surely fail on its cluster.
     """
-    planned.check(state_paths())
-    host = client or connect()
-    workload = planned.workload
-    if not workload.is_here:
-        check_cluster(host)
-    folder = secret_folder(workload.run_dir, workload.uid)
+    workload, is_sent = planned.workload, False
     try:
+        planned.check(state_paths())
+        host = client or connect()
+        if not workload.is_here:
+            check_cluster(host)
         files = {**workload.files, **planned.record()}
         delivered = planning.deliver_secrets(workload.model_copy(update={"files": files}))
         spec = json.dumps(planned.spec.model_dump(mode="json", exclude_none=True))
-        view = host.post("/workloads", {"workload": json.loads(delivered.model_dump_json()), "spec": spec})
-    except RemudaError:
-        shutil.rmtree(folder, ignore_errors=True)
-        remove_empty(folder.parent, folder.parents[1])
+        is_sent = True
+        view = again.post(host, "/workloads", {"workload": json.loads(delivered.model_dump_json()), "spec": spec})
+    except RemudaError as error:
+        if not (is_sent and isinstance(error, HostUnreachable)):  # which may have recorded it
+            rundirs.discard(workload)
         raise
-    if view["uid"] != workload.uid:
-        # It was up already: that one keeps its own secrets.
-        shutil.rmtree(folder, ignore_errors=True)
+    if view["uid"] != workload.uid:  # it was up already
+        rundirs.clear(workload)
     return dict(view)
 
 
@@ -168,7 +164,7 @@ def wait_up(
     host = client or connect()
     deadline = time.monotonic() + limit_s
     while True:
-        view = host.get(api_path(name))
+        view = again.get(host, api_path(name))
         yield view
         if view["phase"] in UP or (view["phase"] in _OVER and _was_begun(view, ends_with)):
             return

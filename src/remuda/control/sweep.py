@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from remuda.backends.base import read_token
@@ -197,8 +198,12 @@ def _ending(supervisor: Supervisor, name: str) -> EndingView:
 
 
 def _places(want: Want, tasks: Mapping[TaskKey, Task]) -> set[str]:
-    """Backends that may run something of a workload which nobody wants and of which no task is left."""
-    if want.running or not all_ended(tasks.values()):
+    """Backends that may run something of a workload which nobody wants and of which no task is left.
+
+    What was done had ended by itself, and its backend has said so.
+    """
+    is_done = summarise(replace(want, running=True), tasks).phase == "DONE"
+    if want.running or not all_ended(tasks.values()) or is_done:
         return set()
     return {want.workload.backend, *(task.backend for task in tasks.values())}
 

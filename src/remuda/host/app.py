@@ -253,13 +253,14 @@ class App:
 
         @router.get("/workloads/{name}/events", summary="The story of a workload, oldest line first")
         async def events(
-            name: str, limit: Annotated[int, Query(ge=1, le=10000)] = 100, after: int | None = None
-        ) -> list[LineView]:
-            return service.story(name, limit=limit, after=after)
+            name: str, limit: Annotated[int, Query(ge=1, le=10000)] = 100, after: int | None = None,
+            all_lives: bool = False,
+        ) -> list[LineView]:  # fmt: skip
+            return service.story(name, limit=limit, after=after, all_lives=all_lives)
 
         @router.get("/workloads/{name}/explain", summary="Why a workload is as it is")
-        async def explain(name: str) -> ExplainView:
-            return service.explain(name)
+        async def explain(name: str, all_lives: bool = False) -> ExplainView:
+            return service.explain(name, all_lives=all_lives)
 
         @router.get("/workloads/{name}/logs", summary="Output of a task, as text", response_class=StreamingResponse)
         async def logs(

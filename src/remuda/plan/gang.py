@@ -53,6 +53,8 @@ def plan_gang(
     command = Command(
         argv=(*((site.copy,) if site.copy else spec.command), *spec.args),
         env={
+            "RANK": INDEX_MARK,  # these two may be said otherwise, where a rank is several processes
+            "WORLD_SIZE": str(spec.ranks),
             **spec.env,
             "REPLICA_RANK": INDEX_MARK,
             "REPLICA_COUNT": str(spec.ranks),

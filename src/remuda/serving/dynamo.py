@@ -29,10 +29,10 @@ class DynamoRouter:
 
     def group(self, settings: RouterSettings) -> Group:
         """How it is started. Pure; `discovery` must be in the environment."""
-        apart = ("--enforce-disagg",) if settings.apart else ()
+        policy = ("--router-mode", settings.policy) if settings.policy else ()
         argv = (
             settings.python, "-m", "dynamo.frontend", "--http-host", HOST_MARK, "--http-port", PORT_MARK,
-            "--router-mode", settings.policy or "kv", *apart, *settings.extra_args,
+            *policy, *settings.extra_args,
         )  # fmt: skip
         return Group(
             name=settings.group, role=Role.ROUTER, count=1, command=Command(argv=argv),

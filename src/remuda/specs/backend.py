@@ -87,7 +87,7 @@ class SlurmBackend(Strict):
     container: Literal["singularity", "apptainer", "enroot", "pyxis"] | None = Field(
         default=None,
         json_schema_extra={
-            "derived": "`pyxis` for `docker://…` and `*.sqsh`, else Apptainer or Singularity, whichever the node has"
+            "derived": "`pyxis` for registry names and `*.sqsh`, else Apptainer or Singularity, whichever the node has"
         },
     )
     """What starts `image`: `pyxis` is Slurm's plugin for enroot."""

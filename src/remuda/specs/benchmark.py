@@ -16,7 +16,10 @@ _STATISTICS = ("mean", "p50", "p90", "p95", "p99")
 
 def _as_list(value: object) -> object:
     if isinstance(value, str):
-        return [part for part in value.replace("x", ",").split(",") if part.strip()]
+        parts = value.replace("x", ",").split(",") if value.strip() else []
+        if not all(part.strip() for part in parts):
+            raise wrong(f"has a gap: {value!r}", "write 4x8x16, or [4, 8, 16]")
+        return parts
     return [value] if isinstance(value, (int, float)) and not isinstance(value, bool) else value
 
 

@@ -39,8 +39,10 @@ class VllmEngine(Strict):
     """Type of engine."""
     connector: Json = "nixl"
     """What carries keys and values from prefill to decode: `nixl`, `lmcache`, the JSON of a connector, or `none`."""
-    dp_launch_mode: Literal["per_node", "per_rank"] = "per_node"
-    """With data parallelism: one process a node, or one a rank."""
+    dp_launch_mode: Literal["per_node", "per_gpu", "per_rank"] = "per_node"
+    """With data parallelism: how its processes are started. One a node is, whichever is said."""
+    kv_events_config: Json = None
+    """Whether workers publish what their caches hold: true, or a mapping by role."""
 
 
 class TrtllmEngine(Strict):
@@ -50,8 +52,8 @@ class TrtllmEngine(Strict):
     """Type of engine."""
     publish_events_and_metrics: bool = False
     """Whether workers publish what their caches hold."""
-    numa_memory_bind: Text | None = None
-    """NUMA nodes whose memory a worker uses, as `numactl -m` takes them."""
+    numa_memory_bind: Text | None = Field(default=None, json_schema_extra={"derived": "`true` on GB200 and GB300"})
+    """NUMA nodes whose memory a worker uses, as `numactl -m` takes them; `true`: `0,1`; `false`: any."""
 
 
 class MockerEngine(Strict):
@@ -280,6 +282,8 @@ class Frontend(Strict):
 class Dynamo(Strict):
     """Discovery, requests and events of Dynamo."""
 
+    install: bool = True
+    """false: it is said that images have Dynamo. Nothing is installed either way: true is a note where they may not."""
     version: Text | None = None
     """Of the package that the image must have."""
     discovery: Literal["file", "etcd"] | None = Field(

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any, Final, Protocol, Self, TypeVar
 
-from sqlalchemy import delete, insert, select, update
+from sqlalchemy import delete, func, insert, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 
 from remuda.base.errors import Conflict, Fenced, NotFound
@@ -316,8 +316,9 @@ class Store:
             _add_evidence(connection, evidence)
 
     def events(
-        self, workload: str, *, limit: int = 100, after_id: int | None = None, task: str | None = None
-    ) -> list[EventRow]:
+        self, workload: str, *, limit: int = 100, after_id: int | None = None, task: str | None = None,
+        begun_at: float | None = None,
+    ) -> list[EventRow]:  # fmt: skip
         """Events of a workload, oldest first.
 
         Args:
@@ -325,8 +326,12 @@ class Store:
             limit: how many at most.
             after_id: the first `limit` with a higher id; None: the last `limit` of all.
             task: only of this `group/index`.
+            begun_at: only from the line on that has this time: clocks may be set, and ids only rise.
         """
         query = rows_of(EVENT, EventRow).where(EVENT.c.workload == workload).limit(limit)
+        if begun_at is not None:
+            first = select(func.min(EVENT.c.id)).where(EVENT.c.workload == workload, EVENT.c.at == begun_at)
+            query = query.where(EVENT.c.id >= func.coalesce(first.scalar_subquery(), 0))
         if task is not None:
             query = query.where(EVENT.c.task == task)
         if after_id is not None:

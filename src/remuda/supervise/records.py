@@ -163,9 +163,14 @@ class StoreJournal:
         """
         self.store.set_workload_phase(self.fence, workload, ANNOUNCED if announced else "")
 
-    def story(self, workload: str, *, limit: int = 100, after: int | None = None, task: str = "") -> list[Line]:
-        """Lines of a workload's story, oldest first: the last `limit`, or the first `limit` after id `after`."""
-        rows = self.store.events(workload, limit=limit, after_id=after, task=task or None)
+    def story(
+        self, workload: str, *, limit: int = 100, after: int | None = None, begun_at: float | None = None
+    ) -> list[Line]:
+        """Lines of a workload's story, oldest first: the last `limit`, or the first `limit` after id `after`.
+
+        With `begun_at`, when it was brought up, only of that life.
+        """
+        rows = self.store.events(workload, limit=limit, after_id=after, begun_at=begun_at)
         return [Line(**_copied(row, (*_LINE, "id"))) for row in rows]
 
     def allocations(self, workload: str) -> list[Allocation]:

@@ -136,11 +136,16 @@ static void note(const struct exchange *one, int status)
                 one->made, (long long)one->late);
 }
 
+/* Tokens of the next piece; those that are hidden are made before the first. */
+static long next_of(const struct exchange *one)
+{
+    long count = (one->made ? 0 : (long)flag.hidden) + (flag.alone > 0 && !one->made ? 1 : (long)flag.pack);
+    return one->upto - one->made < count || flag.buffer > 0 ? one->upto - one->made : count;
+}
+
 static int64_t when(const struct exchange *one)
 {
-    long next = one->is_stream ? one->made + (long)flag.pack : one->total;
-    if (next > one->upto)
-        next = one->upto;
+    long next = one->is_stream ? one->made + next_of(one) : one->upto;
     return one->start + (int64_t)((flag.first + flag.period * (double)(next > 0 ? next - 1 : 0)) * one->pace * 1e6);
 }
 
@@ -188,7 +193,7 @@ static void end_stream(int fd)
         const char *body = "event: error\ndata: {\"error\":{\"message\":\"the engine fell over\",\"code\":500}}\n\n";
         size += (size_t)snprintf(out + size, sizeof out - size, "%x\r\n%s\r\n", (unsigned)strlen(body), body);
     } else if (one->ending == WHOLE) {
-        const char *why = one->total == one->upto ? "\"length\"" : "\"stop\"";
+        const char *why = one->is_aborted ? "\"abort\"" : one->total == one->upto ? "\"length\"" : "\"stop\"";
         size += put_event(out + size, sizeof out - size, one, one->is_chat ? "\"delta\":{}" : "\"text\":\"\"", why);
         if (flag.usage > 0) {
             char body[512];
@@ -232,19 +237,28 @@ static void step(int fd, int64_t now)
         whole(fd);
         return;
     }
-    long count = one->upto - one->made < (long)flag.pack ? one->upto - one->made : (long)flag.pack;
+    long count = next_of(one), each = flag.buffer > 0 ? 1 : count;
     if (count > 0) {
         size_t size = one->has_head ? 0 : put_head(out, sizeof out);
-        put_words(text, sizeof text, one->made, count);
-        snprintf(inner, sizeof inner, one->is_chat ? "\"delta\":{\"content\":\"%s\"}" : "\"text\":\"%s\"", text);
-        size += put_event(out + size, sizeof out - size, one, inner, "null");
+        long silent = one->made ? 0 : (long)flag.hidden;
+        for (long upto = one->made + count; one->made < upto; silent = 0) {
+            put_words(text, sizeof text, one->made + silent, each - silent);
+            one->made += each;
+            snprintf(inner, sizeof inner, one->is_chat ? "\"delta\":{\"%s\":\"%s\"}" : "\"%s\":\"%s\"",
+                     flag.unknown > 0 ? "thought" : one->is_chat ? "content" : "text", text);
+            size += put_event(out + size, sizeof out - size, one, inner, "null");
+        }
+        if (one->is_odd && one->made < one->upto) {
+            const char *odd = "data: {\"object\":\"error\",\"message\":\"the engine fell over\",\"code\":500}\n\n";
+            size += (size_t)snprintf(out + size, sizeof out - size, "%x\r\n%s\r\n", (unsigned)strlen(odd), odd);
+            one->is_odd = false;
+        }
         if (!say(fd, out, size))
             return;
         one->last = now_ns();
         if (!one->first)
             one->first = one->last;
         one->has_head = true;
-        one->made += count;
         tokens_out += count;
     }
     if (one->made >= one->upto)
@@ -290,7 +304,9 @@ static bool befall(int fd, struct exchange *one)
     }
     if (strikes(flag.empty, n))
         one->total = one->upto = 0;
-    if (strikes(flag.cut, n))
+    one->is_aborted = strikes(flag.ended, n);
+    one->is_odd = strikes(flag.object, n);
+    if (strikes(flag.cut, n) || requests <= (long)flag.trim)
         one->upto = one->total / 2;
     one->ending = strikes(flag.half, n) ? CLOSED : strikes(flag.error, n) ? FAILED : strikes(flag.stall, n) ? STALLED : WHOLE;
     if (one->ending != WHOLE)
@@ -313,6 +329,12 @@ static void ask(int fd, const char *body, bool is_chat)
     memcpy(one->key, text, size < KEY ? size : KEY);
     one->is_stream = strstr(body, "\"stream\":true") != NULL;
     one->total = most ? atol(most) : (long)flag.length;
+    one->is_counted = flag.continuous && strstr(body, "\"continuous_usage_stats\":true");
+    if (one->is_counted && flag.continuous < 0) {
+        line->have = 0;
+        answer(fd, 400, "application/json", "{\"error\":{\"message\":\"stream_options has a word that is not known\"}}");
+        return;
+    }
     if (!strstr(body, "\"ignore_eos\":true") && one->total > (long)flag.length)
         one->total = (long)flag.length;
     one->input = (long)flag.template + (size ? 1 : 0);

@@ -15,6 +15,7 @@ static struct {
     double port, first, period, length, template, after, pack, role, slots;
     double fail, half, cut, error, empty, stall;
     double usage, prompt, cache, slower, tenant, close, hints, freeze, echo;
+    double ended, object, unknown, buffer, alone, continuous, hidden, told, trim;
 } flag = {.first = 20, .period = 2, .length = 16, .template = 8, .pack = 1, .usage = 1, .prompt = 1};
 
 static const struct { const char *name; double *value; } known[] = {
@@ -41,13 +42,22 @@ static const struct { const char *name; double *value; } known[] = {
     {"close", &flag.close},       /* closes a kept connection on its next request after so many answers */
     {"freeze", &flag.freeze},     /* so many requests are answered, and then none */
     {"hints", &flag.hints},       /* informational answers (103) before the real one */
+    {"ended", &flag.ended},       /* share whose finish_reason is `abort` */
+    {"object", &flag.object},     /* share with an error of `"object": "error"` in the middle of the stream, which goes on */
+    {"unknown", &flag.unknown},   /* 1: text is in a field that no client knows */
+    {"buffer", &flag.buffer},     /* 1: a stream is sent in one piece, when it is whole */
+    {"alone", &flag.alone},       /* 1: the first token is a piece of its own, whatever `pack` is */
+    {"continuous", &flag.continuous}, /* 1: takes `continuous_usage_stats`; -1: refuses it */
+    {"hidden", &flag.hidden},     /* so many first tokens are made and counted, and not sent */
+    {"told", &flag.told},         /* 1: usage tells the hidden ones */
+    {"trim", &flag.trim},         /* so many first requests end properly after half their tokens */
     {"echo", &flag.echo},         /* 1: the key that was sent is in answers, errors and the list of models */
 };
 
 enum ending { WHOLE, CLOSED, FAILED, STALLED };
 
 struct exchange {
-    bool is_chat, is_stream, is_waiting, has_head;
+    bool is_chat, is_stream, is_waiting, has_head, is_aborted, is_odd, is_counted;
     enum ending ending;
     long total, upto, made, input, cached;
     int64_t read, start, first, last, late;
@@ -67,17 +77,21 @@ static int put_usage(char *into, size_t room, const struct exchange *one)
     int size = snprintf(into, room, "{\"prompt_tokens\":%ld,\"completion_tokens\":%ld,\"total_tokens\":%ld", in, out, in + out);
     if (flag.cache == 1)
         size += snprintf(into + size, room - (size_t)size, ",\"prompt_tokens_details\":{\"cached_tokens\":%ld}", one->cached);
+    if (flag.told > 0)
+        size += snprintf(into + size, room - (size_t)size, ",\"completion_tokens_details\":{\"reasoning_tokens\":%.0f}", flag.hidden);
     return size + snprintf(into + size, room - (size_t)size, "}");
 }
 
 /* One event as a chunk of HTTP. */
 static size_t put_event(char *into, size_t room, const struct exchange *one, const char *inner, const char *finish)
 {
-    char body[4096];
+    char body[4096], usage[256] = "null";
+    if (one->is_counted)
+        put_usage(usage, sizeof usage, one);
     int size = snprintf(body, sizeof body,
                         "data: {\"id\":\"truth-1\",\"object\":\"%s\",\"created\":1,\"model\":\"truth\",\"choices\":[{\"index\":0,"
-                        "%s,\"logprobs\":null,\"finish_reason\":%s}]}\n\n",
-                        one->is_chat ? "chat.completion.chunk" : "text_completion", inner, finish);
+                        "%s,\"logprobs\":null,\"finish_reason\":%s}],\"usage\":%s}\n\n",
+                        one->is_chat ? "chat.completion.chunk" : "text_completion", inner, finish, usage);
     return (size_t)snprintf(into, room, "%x\r\n%s\r\n", (unsigned)size, body);
 }
 

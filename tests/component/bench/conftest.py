@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 LOOSE = (
     "V6.lag=10s", "V7.cpu=100", "V7.throttled=1000s", "V7.waiting=100", "V8.lag=10s", "V8.rate=0", "V9.share=0",
     "V12.requests=1", "V12.window=0", "V12.e2e=0", "V16.times=1000",
+    "V21.share=0.6",
 )  # fmt: skip
 STEADY = ("V11.slope=1000", "V11.first=1000")
 

@@ -14,6 +14,7 @@ from remuda.base.errors import Unavailable
 from remuda.bench import crew
 from remuda.bench.line import Place
 from remuda.bench.load import Load
+from remuda.bench.probe import Fitted
 from remuda.bench.prompts import Fit
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ async def test_a_process_that_stands_still_is_not_waited_for(engine: str, monkey
             stopped.append(made._found[0].pid)
             os.kill(stopped[0], signal.SIGSTOP)
 
-    async with crew.Crew(Load(40, 8, requests=10**6), Place(engine), "tiny", Fit(), forced=True) as made:
+    async with crew.Crew(Load(40, 8, requests=10**6), Place(engine), "tiny", Fitted(Fit(), forced=True)) as made:
         with pytest.raises(Unavailable, match="a process of the load generator hangs"):
             await made.run(enough=lambda _: False, show=stop)
     assert stopped
@@ -53,7 +54,7 @@ async def test_a_stop_of_one_process_ends_in_its_verdict(engine: str) -> None:
     def enough(live: Live) -> bool:
         return len(moments) == 2 and live.seconds > moments[1] + 1.0
 
-    async with crew.Crew(Load(40, 8), Place(engine), "tiny", Fit(), forced=True) as made:
+    async with crew.Crew(Load(40, 8), Place(engine), "tiny", Fitted(Fit(), forced=True)) as made:
         run = await made.run(enough=enough, show=stop)
     assert run.client.lag_max_s > 0.7
     assert states(evidence(closed(), client=run.client))["V6"] == "invalid"

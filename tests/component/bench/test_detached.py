@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 __all__ = ["engine"]
 #: No client is never late.
-LATE = [flag for rule in ("V6.lag=0", "V6.itl=0", "V6.ttft=0") for flag in ("--validity", rule)]
+LATE = [flag for rule in ("V6.lag=0", "V6.valid=0", "V6.suspect=0") for flag in ("--validity", rule)]
 
 
 def outcome(home: Home, job: str) -> dict[str, Any]:

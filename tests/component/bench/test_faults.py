@@ -44,10 +44,12 @@ def why(point: dict[str, Any]) -> list[str]:
     [
         pytest.param({}, id="undisturbed"),
         pytest.param({"role": 1}, id="the role comes first"),
-        pytest.param({"pack": 4}, id="four tokens a piece"),
+        pytest.param({"pack": 4, "continuous": 1}, id="four tokens a piece"),
+        pytest.param({"pack": 8, "alone": 1, "continuous": 1}, id="pieces of unequal size, which are counted"),
+        pytest.param({"hidden": 6, "told": 1}, id="tokens that are told and not sent"),
+        pytest.param({"hidden": 6, "continuous": 1}, id="tokens that are counted and not sent"),
         pytest.param({"cache": 1}, id="a prefix cache"),
         pytest.param({"slots": 2}, id="others wait"),
-        pytest.param({"close": 3}, id="kept connections are closed"),
         pytest.param({"hints": 3}, id="hints before the answer"),
     ],
 )
@@ -55,7 +57,7 @@ def test_what_is_in_order_is_valid(shared_home: Home, truth: Start, flags: dict[
     point = point_of(shared_home, words(truth(**flags).url))
     assert point["verdict"] == "valid", why(point)
     assert point["metrics"]["failed"] == 0
-    assert (point["client"]["resent"] > 0) == ("close" in flags)
+    assert point["client"]["resent"] == 0
     assert point["changed"]
 
 
@@ -73,6 +75,9 @@ def test_what_is_in_order_is_valid(shared_home: Home, truth: Start, flags: dict[
         pytest.param({"usage": 1.5}, "V5", "invalid", id="usage counts too many"),
         pytest.param({"usage": 0.5}, "V5", "invalid", id="usage counts too few"),
         pytest.param({"tenant": 5000}, "V5", "invalid", id="somebody else"),
+        pytest.param({"ended": 0.2}, "V2", "invalid", id="answers that are aborted"),
+        pytest.param({"object": 0.2}, "V2", "invalid", id="an object that is an error, inside a stream"),
+        pytest.param({"unknown": 1}, "V21", "invalid", id="text in a field that no client knows"),
     ],
 )
 def test_faults_speak_against_a_point(
@@ -81,6 +86,26 @@ def test_faults_speak_against_a_point(
     point = point_of(shared_home, words(truth(**{"after": AFTER, **flags}).url))
     assert point["states"][code] == state, why(point)
     assert point["verdict"] == "invalid"
+
+
+@pytest.mark.parametrize(
+    ("flags", "more", "code", "verdict", "says"),
+    [
+        pytest.param({"usage": 2, "pack": 2}, (), "V3", "invalid", "more tokens than", id="usage doubles"),
+        pytest.param({"buffer": 1}, (), "V21", "suspect", "no TPOT", id="a proxy that buffers the stream"),
+        pytest.param({"pack": 8, "alone": 1}, (), "V21", "suspect", "pieces hold 4.0 tokens", id="unequal pieces"),
+        pytest.param({"pack": 4, "continuous": -1}, (), "V21", "suspect", "pieces hold 4.0 tokens", id="refused"),
+        pytest.param({"hidden": 6}, (), "V21", "suspect", "pieces hold 2.0 tokens", id="tokens that are not sent"),
+        pytest.param({"close": 3}, (), "V2", "invalid", "sent again", id="requests are dropped on kept connections"),
+        pytest.param({"trim": 1, "after": AFTER, "cut": 0.2}, (), "V3", "invalid", "another length", id="a cut probe"),
+    ],
+)
+def test_numbers_that_cannot_be(
+    shared_home: Home, truth: Start, flags: dict[str, float], more: tuple[str, ...], code: str, verdict: str, says: str
+) -> None:
+    point = point_of(shared_home, words(truth(**flags).url, *more))
+    assert point["verdict"] == point["states"][code] == verdict, why(point)
+    assert says in next(check["text"] for check in point["checks"] if check["code"] == code)
 
 
 def test_an_engine_that_gets_slower_is_unsteady(shared_home: Home, truth: Start) -> None:
@@ -151,7 +176,7 @@ def test_a_common_beginning_is_found_in_the_cache(shared_home: Home, truth: Star
 
 def test_times_are_those_of_the_server(shared_home: Home, truth: Start) -> None:
     """The role is no token, and a piece of four tokens is four."""
-    server = truth(first=60, period=10, role=1, pack=4)
+    server = truth(first=60, period=10, role=1, pack=4, continuous=1)
     point = point_of(shared_home, words(server.url, load="-C 2 --requests 20"))
     assert point["verdict"] == "valid", why(point)
     server.close()
@@ -170,6 +195,22 @@ def test_times_are_those_of_the_server(shared_home: Home, truth: Start) -> None:
         assert row["n_out"] == 12 == record.tokens
         assert row["n_first"] % 4 == 0
         assert len(row["chunks"]) == 3
+
+
+@pytest.mark.parametrize(
+    ("flags", "tokens"),
+    [
+        pytest.param({"pack": 8, "alone": 1, "continuous": 1}, 1, id="usage in each piece"),
+        pytest.param({"pack": 8, "alone": 1}, 1, id="a share of the text"),
+        pytest.param({"hidden": 6, "told": 1}, 7, id="hidden ones are told"),
+        pytest.param({"hidden": 6, "continuous": 1}, 7, id="hidden ones are in the usage of the first piece"),
+    ],
+)
+def test_tokens_of_the_first_read(shared_home: Home, truth: Start, flags: dict[str, float], tokens: int) -> None:
+    point = point_of(shared_home, words(truth(period=20, **flags).url, load="-C 2 --requests 12"))
+    (folder,) = (shared_home.paths.root / "bench").glob(f"{point['id'][:16]}-*")
+    firsts = pq.read_table(folder / "requests.parquet", columns=["n_first"])["n_first"].to_pylist()
+    assert min(firsts) == tokens, "a busy client finds more in its first read"
 
 
 def test_whole_answers(shared_home: Home, truth: Start) -> None:

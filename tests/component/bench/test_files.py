@@ -30,7 +30,7 @@ def row(index: int, *, error: str = "") -> Row:
     sent = (1_000 + index // 2 * 50) * MS
     return Row(
         index, sched=sent, sent=sent, first=sent + 10 * MS, last=sent + 40 * MS, ended=sent + 41 * MS, asked_in=100,
-        asked_out=4, n_in=100, n_out=4, status=200, finish="length", error=error,
+        asked_out=4, n_in=100, n_out=4, status=200, finish="length", error=error, first_out=1,
         chunks=array("I", [10_000, 20_000, 30_000, 40_000]),
     )  # fmt: skip
 

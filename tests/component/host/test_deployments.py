@@ -7,6 +7,7 @@ import os
 import signal
 import urllib.error
 import urllib.request
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -32,8 +33,13 @@ def recipe_file(home: Home, name: str, prefill: str = "{}", decode: str = "{work
 
 def ask(home: Home, name: str) -> int:
     """Tokens of an answer; 0 where there is none."""
+    return asked(home.view(name)["endpoint"])
+
+
+def asked(address: str) -> int:
+    """Tokens of an answer of an endpoint; 0 where there is none."""
     body = {"model": "tiny", "messages": [{"role": "user", "content": "hello"}], "max_tokens": 5}
-    request = urllib.request.Request(home.view(name)["endpoint"] + "/v1/chat/completions")
+    request = urllib.request.Request(address + "/v1/chat/completions")
     request.add_header("content-type", "application/json")
     try:
         with urllib.request.urlopen(request, json.dumps(body).encode(), timeout=60) as answer:
@@ -58,6 +64,8 @@ def test_a_recipe_serves_once_its_gate_was_answered(shared_home: Home) -> None:
     assert "prefill 1/1, decode 2/2" in home.run("status").stdout
     again = home.run("apply", file, "--backend", "local")
     assert again.stdout == done.stdout, "what is up is not begun again"
+    other = home.run("apply", file, "--backend", "local", "--set", "roles.decode.workers=4", check=False)
+    assert "deployment 'routed' is up already, with other settings" in other.stderr
     (folder,) = (home.paths.root / "deployments").glob("routed_*")
     assert f"files: {folder}" in again.stderr
 
@@ -71,6 +79,22 @@ def test_a_recipe_serves_once_its_gate_was_answered(shared_home: Home) -> None:
     wrong = home.run("scale", "routed", "gate=2", check=False)
     assert "the gate of 'routed' cannot be scaled: it is a gate, whose number is fixed" in wrong.stderr
     home.run("down", "routed")
+
+
+def test_of_two_at_once_one_brings_it_up_and_both_wait(shared_home: Home) -> None:
+    """Both name the one directory that there is; the next life has its own secrets, and those before are gone."""
+    home, file = shared_home, recipe_file(shared_home, "twins", decode="{}")
+    words = ("apply", file, "--backend", "local")
+    with ThreadPoolExecutor() as pool:
+        ends = list(pool.map(lambda _: home.run(*words), range(2)))
+    (folder,) = (home.paths.root / "deployments").glob("twins_*")
+    assert all(f"files: {folder}" in one.stderr for one in ends)
+    (secrets,) = (home.paths.workload("twins") / "secrets").iterdir()
+    assert secrets.name == home.view("twins")["uid"]
+    home.run("down", "twins")
+    home.run(*words)
+    assert [one.name for one in secrets.parent.iterdir()] == [home.view("twins")["uid"]] != [secrets.name]
+    home.run("down", "twins")
 
 
 def test_healthy_workers_that_hand_nothing_over_are_not_announced(shared_home: Home) -> None:
@@ -118,6 +142,10 @@ def test_several_frontends_stand_behind_one_address(shared_home: Home) -> None:
     until(lambda: home.view("many")["phase"] == "DEGRADED", "it is missed")
     assert ask(home, "many") == 5
     until(lambda: home.view("many")["phase"] == "RUNNING", "it is back")
+    other = home.run("apply", str(file), "--backend", "local", "--set", "environment.A=b", check=False)
+    assert "deployment 'many' is up already, with other settings" in other.stderr
+    (found,) = (home.paths.workload("many") / "discovery").iterdir()
+    assert found.name == home.view("many")["uid"], "a command that is refused leaves nothing"
     wrong = home.run("scale", "many", "frontend=3", check=False)
     assert "the frontend of 'many' cannot be scaled: it is a frontend, whose number is fixed" in wrong.stderr
     home.run("down", "many")

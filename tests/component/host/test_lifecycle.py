@@ -92,6 +92,24 @@ def test_explain_and_events(herd: Home) -> None:
     assert json.loads(herd.run("events", "herd", "--json").stdout)[0]["reason"] == "brought up"
 
 
+def test_a_story_is_that_of_one_life(shared_home: Home) -> None:
+    """Also where the life before was of another kind."""
+    home, script = shared_home, shared_home.root / "namesake.sh"
+    script.write_text("#!/bin/sh\necho hello\n")
+    home.run("run", str(script), "-n", "namesake", "--backend", "local", "--wait")
+    first = json.loads(home.run("events", "namesake", "--json").stdout)
+    home.run("down", "namesake")
+    home.run("up", "-c", str(home.swarm("namesake", replicas=1)))
+    second = json.loads(home.run("events", "namesake", "--json").stdout)
+    assert [line["reason"] for line in second].count("brought up") == 1
+    assert "script/0" not in {line["task"] for line in second}
+    every = json.loads(home.run("events", "namesake", "-n", "999", "--json", "--all-lives").stdout)
+    assert [line["id"] for line in first] == [line["id"] for line in every[: len(first)]]
+    assert "script/0" not in home.run("explain", "namesake").stdout
+    assert "script/0 attempt 1: " in home.run("explain", "namesake", "--all-lives").stdout
+    home.run("down", "namesake", "--remove")
+
+
 def test_unknown_names_are_answered_with_the_nearest(herd: Home) -> None:
     done = herd.run("status", "hird", check=False)
     assert done.returncode == 3

@@ -22,7 +22,7 @@ from remuda.wire.recording import Status
 from remuda.wire.spool import STATUS, spools
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from tests.live.gpu.measures import Samples
 
@@ -110,8 +110,8 @@ class Recorder:
         except subprocess.TimeoutExpired:
             self.process.kill()
 
-    def wait(self, rounds: int) -> None:
-        """Until it has looked so often.
+    def wait(self, rounds: int, meanwhile: Callable[[], object] = lambda: time.sleep(0.02)) -> None:
+        """Until it has looked so often; `meanwhile` is done again and again.
 
         Raises:
             RuntimeError: it has nothing to record, or is too slow.
@@ -120,7 +120,7 @@ class Recorder:
         while (status := self.status()) is None or status.rounds < rounds:
             if time.monotonic() > deadline or (status is not None and status.state in ("nothing", "ended")):
                 raise RuntimeError(f"the recorder does not record: {status.reason if status else 'it says nothing'}")
-            time.sleep(0.02)
+            meanwhile()
 
     def status(self) -> Status | None:
         """What it says of itself."""
@@ -218,16 +218,18 @@ class Remuda:
     def __init__(self, home: Path) -> None:
         self.env = {**os.environ, "REMUDA_HOME": str(home)}
 
-    def run(self, *words: str, timeout: float = 120.0, check: bool = True) -> str:
-        """Standard output of one command.
+    def run(self, *words: str, timeout: float = 120.0, check: bool = True, is_shown: bool = True) -> str:
+        """Standard output of one command; what is shown stands in the step's log.
 
         Raises:
             RuntimeError: it failed; says with what.
         """
         argv = [sys.executable, "-m", "remuda", *words]
-        print(f"$ remuda {' '.join(words)}", flush=True)
+        if is_shown:
+            print(f"$ remuda {' '.join(words)}", flush=True)
         done = subprocess.run(argv, env=self.env, capture_output=True, text=True, timeout=timeout, check=False)
-        print(done.stdout + done.stderr, flush=True)
+        if is_shown or done.returncode:
+            print(done.stdout + done.stderr, flush=True)
         if check and done.returncode:
             last = " / ".join(done.stderr.strip().splitlines()[-2:])
             raise RuntimeError(f"remuda {words[0]} ended with {done.returncode}: {last}")
@@ -235,7 +237,7 @@ class Remuda:
 
     def view(self, name: str) -> dict[str, Any]:
         """A workload as `status --json` shows it."""
-        found: dict[str, Any] = json.loads(self.run("status", name, "--json"))
+        found: dict[str, Any] = json.loads(self.run("status", name, "--json", is_shown=False))
         return found
 
     def until_over(self, name: str) -> dict[str, Any]:
@@ -252,7 +254,7 @@ def remuda(home: Path, name: str) -> Iterator[Remuda]:
     try:
         yield command
     finally:
-        for words in (("explain", name), ("down", name), ("host", "stop")):
+        for words in (("logs", name), ("events", name), ("down", name), ("host", "stop")):
             with suppress(subprocess.TimeoutExpired):
                 command.run(*words, timeout=20, check=False)
 

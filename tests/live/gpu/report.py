@@ -104,6 +104,6 @@ def wrong_with_recording(numbers: Mapping[str, Any]) -> list[str]:
 
 
 def wrong_with_cost(numbers: Mapping[str, Any]) -> list[str]:
-    """A cost counts as too high where the whole interval is."""
-    is_high = numbers["low_%"] > COST
-    return [f"the recorder surely costs the products more than {COST:g} %"] if is_high else []
+    """What is wrong with the cost of a recorder: its median decides, the interval says how sure that is."""
+    words = f"products take more than {COST:g} % longer beside a recorder"
+    return [words] if numbers["median_%"] > COST else []

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from tests.live.gpu.steps import Settings
 
 HERE = Path(__file__).parent
-STEPS, KILL_AT = 240, 80
+STEPS, KILL_AT = 400, 80
 
 
 def needs(*modules: str) -> None:
@@ -140,7 +140,7 @@ def gang(settings: Settings, card: Card, folder: Path) -> Outcome:
     needs("torch", "obstore")
     with remuda(folder / "home", "pair") as command:
         # A rank that asks for a GPU gets one of its own; two that share one ask for none and are shown it.
-        command.run("gang", "run", "-n", "2", "--name", "pair", f"--env=CUDA_VISIBLE_DEVICES={card.index}",
+        command.run("gang", "run", "-n", "2", "--name", "pair", f"--env=CUDA_VISIBLE_DEVICES={card.uuid}",
                     "-s", "backoff_base=0.5", "--", sys.executable, "-m", "tests.live.gpu.rank", settings.device,
                     str(folder))  # fmt: skip
         view = command.until_over("pair")

@@ -41,6 +41,12 @@ def words(image: str, program: str = "", steps: Steps | None = None, **asked: in
         ("docker://a/b", "", True, "srun"),
         ("docker://a/b", "", False, CONTAINER_MARK),
         ("docker://a/b", "apptainer", True, "apptainer"),
+        ("nvcr.io/nvidia/x:1", "", True, "srun"),
+        ("nvcr.io#nvidia/x:1", "", True, "srun"),
+        ("lmsysorg/sglang:v1", "", True, "srun"),
+        ("./e.sif", "", True, CONTAINER_MARK),
+        ("e.sif", "", True, CONTAINER_MARK),
+        ("oras://a/b", "", True, CONTAINER_MARK),
     ],
 )
 def test_which_program_starts_an_image(image: str, program: str, has_steps: bool, first: str) -> None:
@@ -82,7 +88,27 @@ def test_pyxis() -> None:
     named = words("/i/e.sqsh", steps=Steps("w.r.0.1.u", ("python", "zipapp")), gpus=1)
     assert named[:6] == ["python", "zipapp", "step", "w.r.0.1.u", str(FOLDER), "--"]
     assert named[-3:] == ["--job-name=w.r.0.1.u", "env", "CUDA_VISIBLE_DEVICES=__REMUDA_DEVICES__"]
-    assert enroot_name("docker://nvcr.io/nvidia/x:1") == "nvcr.io#nvidia/x:1"
+
+
+@pytest.mark.parametrize(
+    ("image", "pyxis", "apptainer"),
+    [
+        ("docker://nvcr.io/nvidia/x:1", "nvcr.io#nvidia/x:1", "docker://nvcr.io/nvidia/x:1"),
+        ("nvcr.io/nvidia/x:1", "nvcr.io#nvidia/x:1", "docker://nvcr.io/nvidia/x:1"),
+        ("nvcr.io#nvidia/x:1", "nvcr.io#nvidia/x:1", "docker://nvcr.io/nvidia/x:1"),
+        ("localhost:5000/x", "localhost:5000#x", "docker://localhost:5000/x"),
+        ("lmsysorg/sglang:v1", "lmsysorg/sglang:v1", "docker://lmsysorg/sglang:v1"),
+        ("docker.io/lmsysorg/sglang:v1", "lmsysorg/sglang:v1", "docker://lmsysorg/sglang:v1"),
+        ("ubuntu", "ubuntu", "docker://ubuntu"),
+        ("/i/e.sif", "/i/e.sif", "/i/e.sif"),
+        ("/i/sandbox", "/i/sandbox", "/i/sandbox"),
+        ("oras://a/b", "oras://a/b", "oras://a/b"),
+    ],
+)
+def test_an_image_as_each_program_writes_it(image: str, pyxis: str, apptainer: str) -> None:
+    assert f"--container-image={pyxis}" in words(image, "pyxis")
+    assert words(image, "apptainer")[-1] == apptainer
+    assert enroot_name(image) == pyxis
 
 
 def test_what_other_nodes_run_is_in_the_image_too() -> None:

@@ -11,6 +11,7 @@ from tests.unit.bench.invented import keep, point
 from remuda.base.errors import InputError, NotFound
 from remuda.bench.compare import BETTER, SAME, UNKNOWN, WORSE, Difference, compare, difference, judge, read_floor
 from remuda.bench.load import Load
+from remuda.bench.measures import VERSION
 from remuda.bench.reading import Row
 from remuda.bench.verdict import INVALID, SUSPECT, Check
 from remuda.cli import main
@@ -127,11 +128,11 @@ def test_a_point_that_does_not_count_is_refused() -> None:
 
 
 def test_what_else_differs_is_named() -> None:
-    b = point("b", load=Load(concurrency=16), model="other", definitions=2, verdict=SUSPECT)
+    b = point("b", load=Load(concurrency=16), model="other", definitions=9, verdict=SUSPECT)
     (pair,) = compare([point("a")], [b]).pairs
     assert pair.label == "c=8 / c=16"
     assert set(pair.differ) == {
-        "model: org/model / other", "concurrency: 8 / 16", "definitions of metrics, version: 1 / 2",
+        "model: org/model / other", "concurrency: 8 / 16", f"definitions of metrics, version: {VERSION} / 9",
         f"B is suspect: {b.name}",
     }  # fmt: skip
     (pair,) = compare([point("a")], [point("b")]).pairs

@@ -101,7 +101,7 @@ def test_vllms_names_are_exact() -> None:
     assert data["median_ttft_ms"] == pytest.approx(70.0)
     assert (data["input_lens"], data["output_lens"]) == ([500, 500], [64, 0])
     assert data["errors"] == ["", "HTTP 500: no words"]
-    assert data["remuda"] == {"point": "3f9a01c2-1", "verdict": "valid", "source": "remuda"}
+    assert data["remuda"] == {"point": "3f9a01c2-1", "verdict": "valid", "source": "remuda", "reasons": []}
 
 
 def test_an_aggregate_of_inferencex_is_in_seconds_and_per_gpu() -> None:
@@ -118,7 +118,30 @@ def test_an_aggregate_of_inferencex_is_in_seconds_and_per_gpu() -> None:
     assert not [name for name in data if name.endswith("_ms")]
     (found,) = back(text)
     assert found.of("output_tok_s") == pytest.approx(809.3)
-    assert json.loads(formats.export([(found, [])], "inferencex", {})) == pytest.approx(data)
+    again = json.loads(formats.export([(found, [])], "inferencex", {}))
+    assert (data.pop("remuda")["verdict"], again.pop("remuda")["verdict"]) == ("valid", "imported")
+    assert again == pytest.approx(data)
+
+
+@pytest.mark.parametrize("kind", ["vllm", "inferencex"])
+def test_an_invalid_point_stays_invalid_however_often_it_is_exchanged(kind: str) -> None:
+    reason = Check("V6", "invalid", "the client was 9 ms late (p99)", "use another machine")
+    checks = tuple(reason if code == "V6" else Check(code, "ok") for code in NAMES)
+    point = replace(POINT, verdict="invalid", checks=checks)
+    for _ in range(2):
+        (point,) = back(formats.export([(point, [])], kind, {} if kind == "vllm" else {"precision": "fp8"}))
+        assert (point.verdict, point.reasons) == ("invalid", [reason])
+
+
+@given(
+    said=st.fixed_dictionaries({"verdict": st.just("invalid")}, optional={"reasons": st.none() | st.lists(
+        st.none() | st.dictionaries(st.sampled_from(["code", "state", "text", "hint"]),
+                                    st.sampled_from(["V6", "V99", "invalid", "ok"]) | st.none() | st.just([])))})
+)  # fmt: skip
+def test_whatever_reasons_a_file_has_an_invalid_point_stays_invalid(said: dict[str, object]) -> None:
+    (found,) = back(json.dumps({**RESULT, "remuda": said}))
+    assert found.verdict == "invalid"
+    assert Point.from_json(json.loads(json.dumps(found.to_json()))) == found
 
 
 def test_prefill_and_decode_are_divided_by_their_own_gpus() -> None:

@@ -98,6 +98,15 @@ def test_streams(pieces: list[bytes], chunks: list[int], text: str) -> None:
             id="an event error",
         ),
         pytest.param([b"event:error\ndata: {}\n\n"], "error in the stream", id="an event error alone"),
+        pytest.param(
+            events(word("a"), {"object": "error", "message": "fell over", "code": 500}, word("b"), END, DONE),
+            "fell over",
+            id="an object that is an error",
+        ),
+        *(
+            pytest.param(events(*THREE, {"choices": [{"delta": {}, "finish_reason": why}]}), why, id=f"ends by {why}")
+            for why in ("abort", "error", "cancelled", "content_filter", "ABORT")
+        ),
         pytest.param(events("{", DONE), "not JSON", id="no JSON"),
         pytest.param([b"<html>"], "no stream of events", id="no events"),
         pytest.param([], "empty", id="nothing"),
@@ -125,6 +134,38 @@ def test_tokens_of_the_first_read() -> None:
     assert row.n_first == 4
 
 
+SIX = [word(text) for text in ("a", "bbbbb ccccc", "ddddd eeeee")]
+
+
+def counts(total: int, **more: Any) -> dict[str, Any]:
+    return {"prompt_tokens": 9, "completion_tokens": total, **more}
+
+
+@pytest.mark.parametrize(
+    ("items", "first", "is_sure"),
+    [
+        pytest.param([*SIX, {"usage": counts(10)}], 1, False, id="a share of the text"),
+        pytest.param([{**SIX[n], "usage": counts(2 + 4 * n)} for n in range(3)], 2, True, id="usage in each"),
+        pytest.param([{**one, "usage": counts(10)} for one in SIX], 1, False, id="the whole usage in each"),
+        pytest.param([*SIX, {"usage": counts(3)}], 1, True, id="a token a piece"),
+        pytest.param([*SIX, {"usage": counts(4)}], 1, True, id="the last token has no text"),
+        pytest.param(
+            [*SIX, {"usage": counts(9, completion_tokens_details={"reasoning_tokens": 6})}], 7, True, id="hidden ones"
+        ),
+        pytest.param(
+            [word("a", "reasoning"), *SIX[1:], {"usage": counts(3, completion_tokens_details={"reasoning_tokens": 1})}],
+            1,
+            True,
+            id="reasoning that is shown",
+        ),
+        pytest.param([*SIX, {"usage": counts(9)}], 1, False, id="hidden ones that are not told"),
+    ],
+)
+def test_tokens_up_to_the_first_read(items: list[Any], first: int, is_sure: bool) -> None:
+    row = row_of(events(*items, END, DONE))
+    assert (row.error, row.n_first, row.is_sure) == ("", first, is_sure)
+
+
 @pytest.mark.parametrize(
     ("body", "says"),
     [
@@ -132,6 +173,8 @@ def test_tokens_of_the_first_read() -> None:
             {"choices": [{"message": {"content": "abc"}, "finish_reason": "stop"}], "usage": COUNTS}, "", id="chat"
         ),
         pytest.param({"error": {"message": "fell over"}}, "fell over", id="an error with 200"),
+        pytest.param({"object": "error", "message": "fell over"}, "fell over", id="an object that is an error"),
+        pytest.param({"choices": [{"text": "a", "finish_reason": "abort"}]}, "abort", id="ended by the server"),
         pytest.param([], "not a JSON object", id="a list"),
     ],
 )

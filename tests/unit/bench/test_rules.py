@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -40,6 +41,11 @@ def test_all_is_well_in_an_open_loop() -> None:
         pytest.param("V3", "ok", 0.005, {"n_out": TOKENS - 1}, id="a few are shorter"),
         pytest.param("V3", "invalid", 0.02, {"n_out": TOKENS - 1}, id="many are shorter"),
         pytest.param("V3", "invalid", 0.005, {"n_out": 5 * TOKENS * 5}, id="a few are much longer"),
+        pytest.param("V3", "invalid", 0.02, {"n_out": TOKENS + 1}, id="many are longer"),
+        pytest.param("V21", "invalid", 0.02, {"chunks": array("q"), "first": 0}, id="tokens without a piece"),
+        pytest.param("V21", "ok", 0.005, {"chunks": array("q"), "first": 0}, id="a few ended at once"),
+        pytest.param("V21", "suspect", 0.2, {"chunks": array("q", [9] * TOKENS)}, id="all in one read"),
+        pytest.param("V21", "suspect", 0.2, {"is_sure": False}, id="pieces of unknown size"),
         pytest.param("V4", "suspect", 0.5, {"n_in": 120}, id="longer inputs"),
         pytest.param("V4", "not asked", 1.0, {"n_in": -1}, id="nobody says how long"),
         pytest.param("V5", "invalid", 0.005, {"n_out": -1}, id="a few without usage"),
@@ -58,17 +64,21 @@ def test_rows(code: str, state: str, share: float, fields: dict[str, Any]) -> No
     ("code", "state", "changes"),
     [
         pytest.param("V2", "invalid", {"is_cut": True}, id="cut short"),
+        pytest.param("V21", "not asked", {"load": replace(LOAD, stream=False)}, id="not streamed"),
         pytest.param("V3", "not asked", {"forced": False}, id="lengths are not forced"),
         pytest.param("V5", "invalid", {"probed_out": 1000}, id="answers were lost"),
         pytest.param("V5", "not asked", {"counters": (None, None)}, id="no counters"),
         pytest.param("V6", "invalid", {"client": Client(lag_p99_s=0.003)}, id="late"),
         pytest.param("V6", "ok", {"client": Client(lag_p99_s=0.0015)}, id="not too late"),
+        pytest.param("V6", "suspect", {"client": Client(lag_p99_s=0.0022)}, id="late by 4 % of TTFT"),
         pytest.param("V6", "invalid", {"client": Client(lag_max_s=0.4)}, id="one long stop"),
         pytest.param("V6", "ok", {"client": Client(lag_max_s=0.2)}, id="one short stop"),
         pytest.param(
             "V6", "ok", {"client": Client(lag_max_s=5.0), "thresholds": {**THRESHOLDS, "V6.lag": 10.0}},
             id="what is allowed of most is allowed of one",
         ),
+        pytest.param("V2", "suspect", {"client": Client(resent=1)}, id="one was sent again"),
+        pytest.param("V2", "invalid", {"client": Client(resent=24)}, id="2 % were sent again"),
         pytest.param("V7", "invalid", {"client": Client(cpu_share=0.9)}, id="busy"),
         pytest.param("V7", "invalid", {"client": Client(throttled_s=0.1)}, id="held back"),
         pytest.param("V7", "suspect", {"client": Client(waiting_share=0.3)}, id="others wait"),
@@ -136,6 +146,30 @@ def test_unsteady(rows: list[Row], state: str) -> None:
 def test_arrivals(late: float, state: str) -> None:
     rows = [row_of(n, 1000 * MS + n * 50 * MS, late=late) for n in range(800)]
     assert states(evidence(rows, OPEN))["V8"] == state
+
+
+@pytest.mark.parametrize(
+    ("first", "lag", "state", "says"),
+    [
+        pytest.param(400, 0.0055, "ok", "", id="1.4 % of TTFT"),
+        pytest.param(200, 0.0055, "suspect", "TTFT may be off by 2.7 %", id="2.7 % of TTFT"),
+        pytest.param(100, 0.0055, "invalid", "TTFT may be off by 5.5 %", id="5.5 % of TTFT"),
+    ],
+)
+def test_how_late_a_client_may_be(first: float, lag: float, state: str, says: str) -> None:
+    rows = [row_of(n, n * 50 * MS, first=first, n_out=400) for n in range(200)]
+    check = {one.code: one for one in judge(evidence(rows, OPEN, client=Client(lag_p99_s=lag)))}["V6"]
+    assert check.state == state
+    assert says in check.text
+
+
+def test_the_time_between_tokens_is_asked_as_a_whole() -> None:
+    """Lateness is in the first and the last piece only, not in each gap."""
+    rows = [row_of(n, n * 50 * MS, first=1000) for n in range(800)]  # 75 ms for 15 tokens of 5 ms
+    found = {lag: judge(evidence(rows, OPEN, client=Client(lag_p99_s=lag))) for lag in (0.0021, 0.0036, 0.0039)}
+    texts = {lag: (checks[5].state, checks[5].text) for lag, checks in found.items()}
+    assert texts[0.0036] == ("suspect", "the client was 3.6 ms late (p99): TPOT may be off by 4.8 %")
+    assert [state for state, _ in texts.values()] == ["suspect", "suspect", "invalid"]
 
 
 def test_few_or_short_is_suspect() -> None:

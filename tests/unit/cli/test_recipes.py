@@ -37,7 +37,10 @@ def test_a_recipe_with_its_lines(
     assert rows["roles.prefill.workers"] == ["1", "--set", "resources.prefill_workers"]
     assert rows["model.path"][0] == "/models/r1"
     assert rows["backend.account"][0] == "a"
-    assert said.err == "note: r.yaml:6: `reporting` is not used: status, events and results are always kept\n"
+    assert said.err == (
+        f"note: cluster file {tmp_path}/srtslurm.yaml\n"
+        "note: r.yaml:6: `reporting` is not used: status, events and results are always kept\n"
+    )
 
 
 def test_for_programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from typing import TYPE_CHECKING
@@ -49,8 +50,11 @@ def test_groups_of_a_recipe(tmp_path: Path) -> None:
         ("prefill", Role.PREFILL, 2, ()),
         ("decode", Role.DECODE, 3, ()),
         ("frontend", Role.ROUTER, 1, ("prefill", "decode")),
+        ("relay", Role.RELAY, 1, ()),
         ("gate", Role.GATE, 1, ("frontend",)),
     ]
+    assert workload.endpoint is not None
+    assert (workload.endpoint.router, workload.endpoint.relay) == ("frontend", "relay")
     assert workload.ends_with is None
 
 
@@ -67,14 +71,14 @@ def test_a_benchmark_is_a_group_that_all_of_it_ends_with(tmp_path: Path, monkeyp
 
 
 def test_commands_of_workers(tmp_path: Path) -> None:
-    prefill, decode, frontend, _ = (group.command for group in plan(tmp_path).workload.groups)
+    prefill, decode, frontend, *_ = (group.command for group in plan(tmp_path).workload.groups)
     assert prefill.argv[1:] == (
         "-m", "dynamo.mocker", "--model-path", "/models/tiny", "--model-name", "tiny",
         "--disaggregation-mode", "prefill", "--bootstrap-ports", "__REMUDA_PORT_bootstrap__",
         "--speedup-ratio", "10.0", "--block-size", "16",
     )  # fmt: skip
     assert decode.argv[-4:] == ("--speedup-ratio", "10.0", "--max-model-len", "100")
-    assert "--enforce-disagg" in frontend.argv
+    assert frontend.argv[3:] == ("--http-host", "__REMUDA_HOST__", "--http-port", "__REMUDA_PORT__"), "nothing was said"
     found = {command.env["DYN_FILE_KV"] for command in (prefill, decode, frontend)}
     assert len(found) == 1, "all of one deployment find each other"
     assert found != {plan(tmp_path).workload.groups[0].command.env["DYN_FILE_KV"]}, "and nobody of the one before"
@@ -91,10 +95,9 @@ def test_what_is_not_done_with_a_container_is_said(tmp_path: Path) -> None:
 
 def test_workers_that_do_both_are_not_apart(tmp_path: Path) -> None:
     text = RECIPE[: RECIPE.index("  prefill")] + "  agg: {workers: 2}\n"
-    worker, frontend, _ = plan(tmp_path, text).workload.groups
+    worker, *_ = plan(tmp_path, text).workload.groups
     assert (worker.name, worker.role) == ("agg", Role.REPLICA)
     assert "--disaggregation-mode" not in worker.command.argv
-    assert "--enforce-disagg" not in frontend.command.argv
 
 
 @pytest.mark.parametrize(
@@ -126,6 +129,26 @@ def test_what_cannot_be_brought_up_yet_is_said_where_it_stands(
     assert where in error.value.where
 
 
+@pytest.mark.parametrize(
+    ("frontend", "events", "endpoint"),
+    [
+        ("dynamo", "{}", None),
+        ("dynamo", "{kv_events: true}", "tcp://*:__REMUDA_PORT_kv_events__"),
+        ("sglang-router", "{kv_events: true}", None),
+        ("sglang-router", "{kv_events: {endpoint: 'tcp://*:5557'}}", "tcp://*:5557"),
+    ],
+)
+def test_what_caches_hold_is_published_where_it_is_read(
+    tmp_path: Path, frontend: str, events: str, endpoint: str | None
+) -> None:
+    """Whoever reaches the port reads it, and SGLang listens only where the address has a `*`."""
+    text = RECIPE.replace("{type: mocker, speedup_ratio: 10}", f"sglang\nfrontend: {{type: {frontend}}}")
+    text = text.replace("{workers: 2, args: {block-size: 16}, env: {A: one}}", events)
+    argv = plan(tmp_path, text).workload.group("prefill").command.argv
+    said = json.loads(argv[argv.index("--kv-events-config") + 1])["endpoint"] if "--kv-events-config" in argv else None
+    assert said == endpoint
+
+
 def test_services_come_first_and_workers_are_told_where_they_are(tmp_path: Path) -> None:
     more = "services: [{name: mine, command: [serve, '{port}']}]\ndynamo: {discovery: etcd, event_plane: nats}\n"
     text = RECIPE.replace("env: {A: one}", "env: {A: 'at={address:mine}'}") + more
@@ -133,7 +156,7 @@ def test_services_come_first_and_workers_are_told_where_they_are(tmp_path: Path)
     order.check(workload)
     assert {group.name: group.after for group in workload.groups} == {
         "prefill": ("etcd", "nats", "mine"), "decode": ("etcd", "nats", "mine"),
-        "frontend": ("prefill", "decode", "etcd", "nats"), "gate": ("frontend",),
+        "frontend": ("prefill", "decode", "etcd", "nats"), "relay": (), "gate": ("frontend",),
         "etcd": (), "nats": (), "mine": ("etcd", "nats"),
     }  # fmt: skip
     env = workload.group("prefill").command.env
@@ -147,7 +170,7 @@ def test_services_come_first_and_workers_are_told_where_they_are(tmp_path: Path)
 def test_programs_of_services_are_beside_the_interpreter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path / "path"))
     text = f"{RECIPE}python: {tmp_path}/python\ndynamo: {{discovery: etcd}}\n".replace("/models/tiny", str(tmp_path))
-    (tmp_path / "python").touch()
+    (tmp_path / "python").touch(mode=0o755)
     (tmp_path / "config.json").write_text("{}")
     with pytest.raises(InputError, match="there is no program etcd on this machine") as error:
         plan(tmp_path, text).check(StatePaths(tmp_path))
@@ -167,7 +190,8 @@ def test_on_slurm_a_service_is_a_job_beside_the_workers(tmp_path: Path) -> None:
     spec = recipe.loaded.spec
     workload = plan_deployment(spec, None, Site("apart", "u1", "/run", "python")).workload
     etcd, nats = workload.group("etcd"), workload.group("nats")
-    assert (etcd.command.image, etcd.command.mounts) == ("/c.sqsh", ("/models/tiny", "/run"))
+    seen = ("/models/tiny", "/models/tiny:/model", "/run", "/run:/logs")
+    assert (etcd.command.image, etcd.command.mounts) == ("/c.sqsh", seen)
     assert (etcd.resources.time_limit_s, etcd.resources.gpus, nats.silence_s > 0) == (3600, 0, True)
     assert workload.group("prefill").after == ("etcd", "nats")
 
@@ -186,9 +210,10 @@ def test_a_directory_says_all_and_repeats_it(tmp_path: Path) -> None:
     assert (folder / "recipe.yaml").read_text() == RECIPE
     assert "dynamo.mocker" in (folder / "commands.txt").read_text()
     assert f"model.name: 'tiny'  # {tmp_path}/r.yaml:3\n" in (folder / "origins.txt").read_text()
-    assert len(list((folder / "tasks").iterdir())) == 2 + 3 + 1 + 1
+    assert len(list((folder / "tasks").iterdir())) == 2 + 3 + 1 + 1 + 1
     again = deployments.plan(str(folder / "resolved.yaml"))
     assert is_same(planned.workload, again.workload)
+    assert again.workload.folder != planned.workload.folder, "two within a second have one each"
 
 
 def test_a_null_of_tensorrt_llm_is_in_its_file_and_in_that_of_a_repeated_apply(tmp_path: Path) -> None:
@@ -228,11 +253,52 @@ def test_a_dry_run_shows_the_task_of_a_benchmark(
 def test_paths_start_where_the_command_was_typed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "models").mkdir()
-    text = RECIPE.replace("path: /models/tiny", "path: models").replace("engine:", "python: ./bin/python\nengine:")
+    text = RECIPE.replace("path: /models/tiny", "path: ./models").replace("engine:", "python: ./bin/python\nengine:")
     argv = plan(tmp_path, text).workload.groups[0].command.argv
     assert (argv[0], argv[4]) == (f"{tmp_path}/bin/python", f"{tmp_path}/models")
     name = plan(tmp_path, RECIPE.replace("path: /models/tiny", "path: owner/tiny")).workload.groups[0].command.argv
     assert name[4] == "owner/tiny", "the name of a model is no path"
+
+
+def test_a_word_alone_is_a_name_whatever_lies_in_the_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "python3").write_text("#!/bin/sh\n")
+    (tmp_path / "python3").chmod(0o755)
+    (tmp_path / "etcd").write_text("")
+    (tmp_path / "tiny").mkdir()
+    text = RECIPE.replace("/models/tiny", "tiny").replace("engine:", "python: python3\nengine:")
+    groups = plan(tmp_path, text + "dynamo: {discovery: etcd}\n").workload.groups
+    assert groups[0].command.argv[:5] == ("python3", "-m", "dynamo.mocker", "--model-path", "tiny")
+    assert {group.name: group.command.argv[0] for group in groups}["etcd"] != str(tmp_path / "etcd")
+
+
+def test_it_is_said_that_nothing_is_installed(tmp_path: Path) -> None:
+    text = RECIPE.replace("name: tiny}", "name: tiny, container: 'lmsysorg/sglang:v1'}")
+    note = "dynamo.install: nothing is installed when workers start, and lmsysorg/sglang:v1 must have Dynamo"
+    assert note in plan(tmp_path, text, backend="slurm").notes
+    assert note not in plan(tmp_path, text + "dynamo: {install: false}\n", backend="slurm").notes
+    named = plan(tmp_path, text.replace("lmsysorg/sglang", "nvcr.io/nvidia/ai-dynamo/sglang"), backend="slurm").notes
+    assert not any("dynamo.install" in one for one in named)
+
+
+@pytest.mark.parametrize(
+    ("args", "sentence"),
+    [
+        ("{bootstrap-ports: 99999}", "r.yaml:6:32: `bootstrap-ports` is 99999: a port is 1 to 65535"),
+        ("{bootstrap-ports: 7200, nccl_port: 7200}",
+         ("r.yaml:6:32: `bootstrap-ports` is 7200, and so is `nccl_port`: each needs its own\n"
+         "FILE:6:55: `nccl_port` is 7200, and so is `bootstrap-ports`: each needs its own")),
+    ],
+)  # fmt: skip
+def test_ports_that_no_worker_can_have(tmp_path: Path, args: str, sentence: str) -> None:
+    with pytest.raises(InputError) as error:
+        plan(tmp_path, RECIPE.replace("args: {block-size: 16}", f"args: {args}", 1))
+    assert str(error.value) == f"{tmp_path}/{sentence}".replace("FILE", f"{tmp_path}/r.yaml")
+
+
+def test_a_port_of_a_service_that_is_none(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"r\.yaml:\d+.*mine is asked at its own port, not at '127\.0\.0\.1:99999'"):
+        plan(tmp_path, RECIPE + "services: [{name: mine, command: [x], readiness: {tcp: '127.0.0.1:99999'}}]\n")
 
 
 def test_a_directory_that_cannot_be_written_is_one_sentence(tmp_path: Path) -> None:
@@ -254,15 +320,25 @@ def test_what_is_found_by_lies_where_the_run_directory_points(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize(
-    ("usable", "gpus"),
-    [("", 2), ("backend: {type: local, gpus: ['0', '1']}", 1), ("backend: {type: local, gpus: []}", 0)],
+    ("usable", "args", "gpus"),
+    [
+        ("", "", 2),
+        ("gpus: ['0', '1']", "", 1),
+        ("gpus: []", "", 0),
+        ("gpus: []", "tensor-parallel-size: 4", 0),
+        ("", "tensor-parallel-size: 4", 4),
+        ("gpus: ['0', '1']", "tensor-parallel-size: 4", 4),
+    ],
 )
 def test_workers_share_the_gpus_that_may_be_used(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, usable: str, gpus: int
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, usable: str, args: str, gpus: int
 ) -> None:
+    """Those whose flags say how many they are for ask for so many: too many are refused before they are started."""
     monkeypatch.setattr(caller, "present_gpus", lambda: ("0", "1", "2", "3"))
     head = "kind: deployment\nname: x\nmodel: {path: /m, name: m}\nengine: vllm\n"
-    assert plan(tmp_path, f"{head}roles: {{agg: {{workers: 2}}}}\n{usable}\n").workload.groups[0].resources.gpus == gpus
+    backend = f"backend: {{type: local, {usable}}}\n" if usable else ""
+    planned = plan(tmp_path, f"{head}roles: {{agg: {{workers: 2, args: {{{args}}}}}}}\n{backend}")
+    assert planned.workload.groups[0].resources.gpus == gpus
 
 
 def test_lists_and_mappings_are_set_as_the_file_has_them(tmp_path: Path) -> None:

@@ -246,19 +246,24 @@ def test_nodes_that_a_cluster_lacks(
 
 
 @pytest.mark.parametrize(
-    ("needs", "present", "kind", "sentences"),
+    ("needs", "usable", "kind", "sentences"),
     [
-        (0, 0, "", []),
-        (8, 8, "NVIDIA H100 80GB HBM3", []),
-        (8, 8, "", []),
-        (9, 8, "", ["9 GPUs are needed by all workers together, and this machine has 8"]),
-        (8, 8, "NVIDIA A100-SXM4-80GB", ["GPUs of this machine are NVIDIA A100-SXM4-80GB, not h100"]),
+        (0, None, "", []),
+        (8, None, "NVIDIA H100 80GB HBM3", []),
+        (8, None, "", []),
+        (9, None, "", ["9 GPUs are needed by all workers together, and this machine has 8"]),
+        (2, ["6", "7"], "", []),
+        (4, ["6", "7"], "", ["4 GPUs are needed by all workers together, and backend.gpus names 2"]),
+        (2, ["7", "8"], "", ["no GPU 8 can be seen on this machine"]),
+        (1, ["GPU-4c1d"], "", []),
+        (8, None, "NVIDIA A100-SXM4-80GB", ["GPUs of this machine are NVIDIA A100-SXM4-80GB, not h100"]),
     ],
 )
-def test_gpus_of_this_machine(needs: int, present: int, kind: str, sentences: list[str]) -> None:
-    said = {"model": {"path": "/m"}, "engine": "vllm", "roles": {"agg": {}}, "gpu_type": "h100"}
+def test_gpus_of_this_machine(needs: int, usable: list[str] | None, kind: str, sentences: list[str]) -> None:
+    said = {"model": {"path": "/m"}, "engine": "vllm", "roles": {"agg": {}}, "gpu_type": "h100",
+            "backend": {"type": "local", "gpus": usable}}  # fmt: skip
     spec = DeploymentSpec.model_validate(said)
-    assert [one.sentence for one in on_machine(spec, needs, present, kind)] == sentences
+    assert [one.sentence for one in on_machine(spec, needs, tuple("01234567"), kind)] == sentences
 
 
 def test_gpus_are_counted_over_all_workers(tmp_path: Path) -> None:
@@ -274,6 +279,60 @@ def test_what_cannot_be_planned_fails(tmp_path: Path) -> None:
         "r.yaml:7:47: `roles.decode.args.model-name` is 'other', and --model-name is set to 'tiny' for each worker "
         "(leave it out)"
     )
+
+
+@pytest.mark.parametrize(
+    ("options", "programs", "started", "sentence"),
+    [
+        ("--container-image=IMAGE", ["apptainer"], "srun", ""),
+        ("--chdir=DIR", ["singularity"], "singularity exec", ""),
+        (
+            "--chdir=DIR",
+            [],
+            "srun",
+            "r.yaml:3:23: the container 'lmsysorg/sglang:v1' is in a registry, and nothing here gets",
+        ),
+    ],
+)
+def test_what_gets_an_image_from_a_registry(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: str, programs: list[str], started: str, sentence: str
+) -> None:
+    (tmp_path / "bin").mkdir()
+    for name in ("srun", *programs):
+        (tmp_path / "bin" / name).write_text(f"#!/bin/sh\n/bin/echo '  {options}'\n")
+        (tmp_path / "bin" / name).chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+    text = RECIPE.replace("{path: MODEL, ", f"{{path: {model(tmp_path)}, container: 'lmsysorg/sglang:v1', ")
+    text = text.replace(f"path: {model(tmp_path)}", "path: hf:a/b")
+    failures = look(tmp_path, text, backend="slurm").failures
+    assert [failure[: len(sentence)] for failure in failures] == ([sentence] if sentence else [])
+    planned = deployments.plan("r.yaml", backend="slurm")
+    commands = planned.record()[f"{planned.workload.folder}/commands.txt"]
+    assert f"{started} " in commands
+
+
+@pytest.mark.parametrize(
+    ("image", "mounts", "args", "sentence"),
+    [
+        ("/c.sqsh", {}, {"deepep-config": "/configs/deepep.json"},
+         ("the container of agg sees no folder /configs, and '/configs/deepep.json' is in it: mount it with "
+         "`container_mounts`, or say `srtctl_root` in the cluster file")),
+        ("/c.sqsh", {"/my/configs": "/configs/"}, {"deepep-config": "/configs/deepep.json"}, ""),
+        ("/c.sqsh", {"/my/deep": "/configs/deep"}, {"deepep-config": "/configs/deep/x.json"}, ""),
+        ("/c.sqsh", {}, {"a": "/logs/x", "b": "/model", "c": "/models/x", "d": "/configsx"}, ""),
+        (None, {}, {"x": {"deep": "/configs/x"}},
+         "agg, which is in no container, sees no folder /configs, and '/configs/x' is in it: write its own path"),
+    ],
+)  # fmt: skip
+def test_folders_that_containers_of_srtctl_have(
+    tmp_path: Path, image: str | None, mounts: dict[str, str], args: dict[str, Any], sentence: str
+) -> None:
+    said = {
+        "model": {"path": "/models/m"}, "engine": "sglang", "backend": "slurm", "container": image, "mounts": mounts,
+        "roles": {"agg": {"args": args}},
+    }  # fmt: skip
+    found = recipechecks.check(DeploymentSpec.model_validate(said), tmp_path / "no" / "home")
+    assert [one.sentence for one in found if "folder /" in one.sentence] == ([sentence] if sentence else [])
 
 
 @pytest.mark.parametrize(

@@ -79,6 +79,15 @@ async def test_brought_up_again_meanwhile_it_is_left_alone() -> None:
     assert backend.living() == [token]
 
 
+async def test_of_what_was_done_no_backend_is_asked() -> None:
+    """So it is down at once, also where its cluster is gone."""
+    supervisor, backend = bed(phase=Phase.DONE)
+    supervisor.unreachable = {"fake": "no answer"}
+    backend.silent = {"list_all"}
+    (view,) = await endings(supervisor, ["train"], swept=True)
+    assert (view.over, backend.count("list_all")) == (True, 0)
+
+
 async def test_silence_is_no_answer() -> None:
     supervisor, backend = bed()
     backend.silent = {"list_all"}

@@ -5,7 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.deploymentcases import CASES, text_of_case
+from tests.deploymentcases import CASES, FRONT, SITE, text_of_case
+
+from remuda.plan.deployment import plan_deployment
+from remuda.specs.document import parse
+from remuda.specs.recipe.load import build
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -49,6 +53,9 @@ slurm: {partition: gpu}
          "engine.type: llamacpp does both in one server, and is no worker of Dynamo's"),
         ("engine: sglang", "engine: {type: vllm, connector: pigeon}",
          "engine.connector: the connector 'pigeon' is not known"),
+        ("engine: sglang\nroles:\n  prefill: {nodes: 1}",
+         "engine: vllm\nroles:\n  prefill: {nodes: 1, args: {connector: [nixl, lmcache]}}",
+         "roles.prefill.args.connector: the connector ['nixl', 'lmcache'] is not known"),
         ("engine: sglang", "engine: vllm\nfrontend: {type: smg}",
          "frontend.type: vllm with prefill and decode apart cannot be brought up behind smg yet"),
         ("engine: sglang", "engine: mocker\nfrontend: {type: smg}",
@@ -75,3 +82,23 @@ def test_what_cannot_be_brought_up_is_said_before_anything_is_allocated(
     file = tmp_path / "r.yaml"
     file.write_text(WORKERS.replace(old, new))
     assert text_of_case(file).startswith(f"error: {sentence}")
+
+
+@pytest.mark.parametrize(
+    ("gpu_type", "said", "bound"),
+    [
+        ("GB200", None, ("numactl", "-m", "0,1")),
+        ("gb300-nvl72", None, ("numactl", "-m", "0,1")),
+        ("gb200", "false", ()),
+        ("b200", None, ()),
+        ("b200", "true", ("numactl", "-m", "0,1")),
+        ("b200", "1", ("numactl", "-m", "1")),
+    ],
+)
+def test_to_which_memory_a_worker_of_tensorrt_llm_is_bound(
+    gpu_type: str, said: str | None, bound: tuple[str, ...]
+) -> None:
+    text = WORKERS.replace("engine: sglang", f"engine: {{type: trtllm, numa_memory_bind: {said or 'null'}}}")
+    spec = build(parse(f"{text}resources: {{gpu_type: {gpu_type}}}\n", "r.yaml"))[0].loaded.spec
+    argv = plan_deployment(spec, FRONT, SITE).workload.groups[0].command.argv
+    assert argv[: len(bound) + 1] == (*bound, SITE.python)

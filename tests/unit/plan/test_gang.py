@@ -79,9 +79,11 @@ def test_what_a_rank_is_told() -> None:
     workload = plan(ranks=3, env={"A": "1"}, secret_env={"K": {"file": "/k"}}, run_id="r7", rendezvous="s3://b/x")
     told = child(workload, 2)
     assert told["env"] == {
-        "PATH": "/bin", "A": "1", "REPLICA_RANK": "2", "REPLICA_COUNT": "3", "RUN_ID": "r7",
-        "REMUDA_RENDEZVOUS": "s3://b/x",
+        "PATH": "/bin", "A": "1", "REPLICA_RANK": "2", "REPLICA_COUNT": "3", "RANK": "2", "WORLD_SIZE": "3",
+        "RUN_ID": "r7", "REMUDA_RENDEZVOUS": "s3://b/x",
     }  # fmt: skip
+    said = child(plan(ranks=3, env={"WORLD_SIZE": "1"}), 2)["env"]
+    assert (said["WORLD_SIZE"], said["REPLICA_COUNT"]) == ("1", "3"), "a rank of several processes counts those"
     assert told["secret_env"] == {"K": {"file": "/k"}}
     assert told["cwd"] == "/here"
 

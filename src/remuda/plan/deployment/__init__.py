@@ -14,7 +14,8 @@ from remuda.plan.deployment import services
 from remuda.plan.deployment.dynamo import environment
 from remuda.plan.deployment.engines import FATAL, Worker, command_of, render, spread_of
 from remuda.plan.deployment.flags import words
-from remuda.plan.deployment.shape import shape_of
+from remuda.plan.deployment.preflight import gpus_of
+from remuda.plan.deployment.shape import Shape, shape_of
 from remuda.plan.engines.base import secret
 from remuda.plan.model import (
     Command,
@@ -41,7 +42,6 @@ from remuda.wire.spread import EXTRA_GRACE_S
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from remuda.plan.deployment.shape import Shape
     from remuda.specs.deployment import DeployedRole, DeploymentSpec
 
 FRONTEND: Final = "frontend"
@@ -53,6 +53,8 @@ ROUTERS: Final = {"dynamo": "dynamo", "sglang-router": "smg", "smg": "smg", "vll
 """Frontend -> the router that is started: sglang-router is an earlier name of smg."""
 PORT: Final = 8000
 GRACE_S: Final = 20.0
+SRTCTL_FOLDERS: Final = {"/model": "", "/logs": "", "/configs": ", or say `srtctl_root` in the cluster file"}
+"""Folders that recipes of srtctl know in containers -> what else gives one."""
 _OPTION: Final = re.compile(r"-{0,2}[A-Za-z][A-Za-z0-9_-]*")
 
 
@@ -122,8 +124,7 @@ def plan_deployment(spec: DeploymentSpec, front: Group | None, site: Site, balan
         InputError: it cannot be brought up; `where` is the field's path.
     """
     refuse_what_is_not_built(spec)
-    usable = spec.backend.gpus if isinstance(spec.backend, LocalBackend) else None
-    shapes = {name: shape_of(spec, name, len(site.gpus if usable is None else usable)) for name in spec.by_name()}
+    shapes = {name: _shape(spec, name, site) for name in spec.by_name()}
     discovery = f"{site.run_dir}/discovery/{site.uid}"
     dynamo = environment(spec, discovery) if spec.frontend.type == "dynamo" else {}
     listen = Listen(port=spec.frontend.port or PORT, fixed=spec.frontend.port is not None,
@@ -132,11 +133,11 @@ def plan_deployment(spec: DeploymentSpec, front: Group | None, site: Site, balan
     on_slurm = not spec.backend.is_here
     groups = workers
     if front is not None:
-        own = _front(spec, front, dynamo, listen, site, tuple(one.name for one in workers))
-        groups += (own,) if balancer is None else _several(spec, own, balancer, listen)
+        own = _front(spec, front, dynamo, site, tuple(one.name for one in workers))
+        groups += (own,) if balancer is None else _several(spec, own, balancer)
     else:
         groups = (workers[0].model_copy(update={"listen": Listen(port=PORT, public=True) if on_slurm else listen}),)
-    if on_slurm:
+    if is_relayed := on_slurm or front is not None:
         groups += (relay_group(listen, run_dir=site.run_dir, python=site.python),)
     last = groups[len(workers) - 1 if front is None else len(workers) + (balancer is not None)].name
     groups += (_gate(site, last), *_services(spec, site, last))
@@ -150,7 +151,7 @@ def plan_deployment(spec: DeploymentSpec, front: Group | None, site: Site, balan
         ends_with=services.terminal(spec),
         endpoint=Endpoint(
             host=spec.frontend.host, port=listen.port, router=last if front else "", model=spec.model.name or "",
-            ready="all", wait_s=_wait_s(spec), relay=RELAY if on_slurm else "", gate=GATE,
+            ready="all", wait_s=_wait_s(spec), relay=RELAY if is_relayed else "", gate=GATE,
             behind=FRONTEND if balancer is not None else "",
         ),
         run_dir=site.run_dir,
@@ -178,6 +179,15 @@ def frontend_args(spec: DeploymentSpec) -> tuple[str, ...]:
 def image_of(spec: DeploymentSpec, name: str) -> str:
     """The image that workers of a role run in; empty: none."""
     return (spec.by_name()[name].container or spec.container or "") if not spec.backend.is_here else ""
+
+
+def _shape(spec: DeploymentSpec, name: str, site: Site) -> Shape:
+    """Of a worker; on this machine it has the GPUs that its flags are for, else its share of those that may be used."""
+    if not isinstance(spec.backend, LocalBackend):
+        return shape_of(spec, name)
+    here = len(site.gpus if spec.backend.gpus is None else spec.backend.gpus)
+    told = gpus_of(spec, name) if here else None
+    return shape_of(spec, name, here) if told is None else Shape(told)
 
 
 def _python(spec: DeploymentSpec, image: str | None, own: str) -> str:
@@ -213,13 +223,13 @@ def _workers(spec: DeploymentSpec, name: str, shape: Shape, site: Site, dynamo: 
 
 
 def _front(
-    spec: DeploymentSpec, front: Group, dynamo: Mapping[str, str], listen: Listen, site: Site, workers: tuple[str, ...]
+    spec: DeploymentSpec, front: Group, dynamo: Mapping[str, str], site: Site, workers: tuple[str, ...]
 ) -> Group:
     """The frontend, as its router renders it, with what the recipe says of it."""
     env = {**front.command.env, **dynamo, **spec.env, **spec.frontend.env}
     secret_env = {**_secrets(spec), **front.command.secret_env}
     command = front.command.model_copy(update={"env": env, "secret_env": secret_env})
-    resources = Resources()
+    listen, resources = Listen(), Resources()
     if isinstance(spec.backend, SlurmDeployment):
         listen = Listen(port=PORT, public=True)
         limit = seconds(spec.backend.time_limit, "backend.time_limit")
@@ -232,12 +242,12 @@ def _front(
     })  # fmt: skip
 
 
-def _several(spec: DeploymentSpec, own: Group, balancer: Group, listen: Listen) -> tuple[Group, Group]:
-    """Frontends, and what stands before them, which has the address."""
+def _several(spec: DeploymentSpec, own: Group, balancer: Group) -> tuple[Group, Group]:
+    """Frontends, and what stands before them."""
     on_slurm = not spec.backend.is_here
     first = balancer.model_copy(update={
-        "listen": Listen(port=PORT, public=True) if on_slurm else listen, "resources": own.resources,
-        "pools": own.pools, "silence_s": own.silence_s, "after": (own.name,),
+        "listen": own.listen, "resources": own.resources, "pools": own.pools, "silence_s": own.silence_s,
+        "after": (own.name,),
     })  # fmt: skip
     changes = {"role": Role.FRONTEND, "count": spec.frontend.replicas, "listen": Listen(public=on_slurm)}
     return own.model_copy(update=changes), first
@@ -284,15 +294,22 @@ def _inside(
     """The command in its image, with the folders that it sees there."""
     if not image:
         return command
-    paths = [path for path in (spec.model.path, site.run_dir) if path.startswith("/")]
-    mounts = [f"{outside}:{inside}" for outside, inside in spec.mounts.items()]
     backend = spec.backend
     steps = _options(backend.srun_options if isinstance(backend, SlurmDeployment) else {}, "backend.srun_options")
     steps += _options(role.srun_options if role else {}, "roles")
     return command.model_copy(update={
-        "image": image, "mounts": tuple(dict.fromkeys([*paths, *mounts])), "step_args": steps,
+        "image": image, "mounts": tuple(mounts_of(spec, site.run_dir).values()), "step_args": steps,
         "needs": {image: "image"} if image.startswith("/") else {},
     })  # fmt: skip
+
+
+def mounts_of(spec: DeploymentSpec, run_dir: str) -> dict[str, str]:
+    """Folders that containers see: path inside -> mount. Model and logs are also where srtctl's recipes know them."""
+    own, model = {run_dir: run_dir, "/logs": f"{run_dir}:/logs"}, spec.model.path
+    if model.startswith("/"):
+        own = {model: model, "/model": f"{model}:/model", **own}
+    said = {inside.partition(":")[0].rstrip("/"): f"{outside}:{inside}" for outside, inside in spec.mounts.items()}
+    return {**own, **said}
 
 
 def _options(said: Mapping[str, Any], where: str, quoted: Callable[[str], str] = str) -> tuple[str, ...]:
@@ -349,7 +366,13 @@ def _notes(spec: DeploymentSpec, shapes: Mapping[str, Shape]) -> tuple[str, ...]
         notes.append(f"frontend.type is {spec.frontend.type}: smg is started, which speaks to the same workers")
     if spec.frontend.host not in ("127.0.0.1", "localhost", "::1"):
         notes.append(f"frontend.host is {spec.frontend.host}: whoever reaches this machine can ask it, without a key")
+    if any(getattr(spec.engine_of(name), "dp_launch_mode", "per_node") != "per_node" for name in spec.by_name()):
+        notes.append("engine.dp_launch_mode: a worker is one process a node, which starts a rank for each of its GPUs")
     if isinstance(spec.backend, SlurmDeployment):
+        theirs = dict.fromkeys(image_of(spec, name) for name in spec.by_name())
+        if spec.frontend.type == "dynamo" and spec.dynamo.install:
+            notes += [f"dynamo.install: nothing is installed when workers start, and {image} must have Dynamo"
+                      for image in theirs if image and "dynamo" not in image.lower()]  # fmt: skip
         if any(role.nodes == "colocate" for role in spec.by_name().values()):
             notes.append("roles.decode.nodes: each worker is a job of its own, and Slurm chooses its nodes")
         if any(isinstance(spec.engine_of(name), MockerEngine) for name in spec.by_name()):

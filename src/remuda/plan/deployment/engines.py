@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import yaml
 
 from remuda.base.errors import InputError
+from remuda.plan.deployment import services
 from remuda.plan.deployment.flags import DP, PP, TP, counted, dashed, has, merged, number, words
 from remuda.plan.model import BOOTSTRAP, FILES_MARK, HOST_MARK, PORT_MARK, Command, Spread, named_mark
 from remuda.wire.spread import HEAD_MARK, HEAD_PORT_MARK, OWN_MARK, RANK_MARK
@@ -31,7 +32,14 @@ _KNOBS: Final = (
 )  # fmt: skip
 _SWITCHES: Final = ("enable_prefix_caching", "enable_chunked_prefill")
 _PARALLEL: Final = (*TP, *DP, *PP)
-_CONNECTORS: Final = {"nixl": "NixlConnector", "lmcache": "LMCacheConnectorV1"}
+_CONNECTORS: Final = {
+    "nixl": {"kv_connector": "NixlConnector", "kv_role": "kv_both"},
+    "lmcache": {"kv_connector": "LMCacheConnectorV1", "kv_role": "kv_both"},
+    "kvbm": {"kv_connector": "DynamoConnector", "kv_connector_module_path": "kvbm.vllm_integration.connector",
+             "kv_role": "kv_both"},
+}  # fmt: skip
+_HEAD_PORTS: Final = ("--data-parallel-rpc-port", "--master-port")
+"""Flags of vLLM for the port at which its nodes meet."""
 _CONFIG: Final = "engine.yaml"
 
 
@@ -97,6 +105,7 @@ class Server:
         files: name -> text.
         ports: names of ports that the recipe fixes -> number.
         member: the same as `argv` on the other nodes, where it spans some.
+        head_port: at which its nodes meet, where the recipe fixes it.
         health: path that answers 200 once it can take requests.
         metrics: path of its counters; empty: none.
     """
@@ -106,6 +115,7 @@ class Server:
     files: dict[str, str] = field(default_factory=dict)
     ports: dict[str, int] = field(default_factory=dict)
     member: tuple[str, ...] = ()
+    head_port: int = 0
     health: str = "/health"
     metrics: str = "/metrics"
 
@@ -148,7 +158,9 @@ def command_of(worker: Worker, server: Server) -> Command:
 
 def spread_of(worker: Worker, server: Server) -> Spread | None:
     """How it spans nodes, by the engine's own ranks; None: it is on one."""
-    return Spread(nodes=worker.shape.nodes, member=server.member) if worker.shape.nodes > 1 else None
+    if worker.shape.nodes == 1:
+        return None
+    return Spread(nodes=worker.shape.nodes, member=server.member, head_port=server.head_port)
 
 
 # --- engines ---------------------------------------------------------------------------------------------------------
@@ -157,7 +169,7 @@ def spread_of(worker: Worker, server: Server) -> Spread | None:
 def _mocker(worker: Worker) -> Server:
     engine: MockerEngine = worker.engine
     own: dict[str, Any] = {"--model-path": worker.model, "--model-name": worker.spec.model.name, **_mode(worker)}
-    said, ports = _fixed_ports(worker, {"bootstrap-ports": BOOTSTRAP})
+    said, ports = _fixed_ports(worker, {"bootstrap-ports": BOOTSTRAP} if worker.name == "prefill" else {})
     if worker.name == "prefill":
         own["--bootstrap-ports"] = named_mark(BOOTSTRAP)
     knobs: dict[str, Any] = {
@@ -172,7 +184,9 @@ def _mocker(worker: Worker) -> Server:
 
 
 def _sglang(worker: Worker) -> Server:
-    names = {"disaggregation-bootstrap-port": BOOTSTRAP, "nccl-port": "nccl"}
+    names = {"nccl-port": "nccl"}
+    if worker.name == "prefill":  # decode asks prefill's, and opens none
+        names["disaggregation-bootstrap-port"] = BOOTSTRAP
     said, ports = _fixed_ports(worker, names)
     own: dict[str, Any] = {
         "--model-path": worker.model, "--served-model-name": worker.spec.model.name, "--host": HOST_MARK,
@@ -183,8 +197,7 @@ def _sglang(worker: Worker) -> Server:
         own["--disaggregation-bootstrap-port"] = named_mark(BOOTSTRAP)
     if not worker.dynamo:
         own["--enable-metrics"] = True
-    if _for_role(worker.engine.kv_events_config, worker.name) or worker.role.kv_events:
-        own["--kv-events-config"] = _events(worker)
+    own |= _events(worker)
     if worker.shape.gpus > 1 and not has(said, _PARALLEL):
         own["--tensor-parallel-size"] = worker.shape.gpus
     if not worker.shape.gpus and not has(said, ("device",)):
@@ -207,23 +220,30 @@ def _vllm(worker: Worker) -> Server:
     start: tuple[str, ...] = (worker.python, "-m", "dynamo.vllm")
     own: dict[str, Any] = {"--served-model-name": worker.spec.model.name}
     env: dict[str, str] = {}
+    is_older = worker.dynamo and services.is_older(worker.spec)
     if worker.dynamo:
-        own = {"--model": worker.model, **own, **_mode(worker)}
+        mode = {f"--is-{worker.name}-worker": True} if is_older and worker.name != "agg" else _mode(worker)
+        own = {"--model": worker.model, **own, **mode}
         env["DYN_VLLM_KV_EVENT_PORT"] = named_mark("kv_events")
     else:
         start = (worker.python, "-m", "vllm.entrypoints.cli.main", "serve", worker.model)
         own |= {"--host": HOST_MARK, "--port": PORT_MARK}
-    if (transfer := _transfer(worker)) is not None:
-        own["--kv-transfer-config"] = transfer
+    if (transfer := _transfer(worker, said, is_older=is_older)) is not None:
+        own |= transfer
         env |= {"VLLM_NIXL_SIDE_CHANNEL_HOST": OWN_MARK, "VLLM_NIXL_SIDE_CHANNEL_PORT": named_mark("nixl")}
+    own |= _events(worker)
     if worker.shape.gpus > 1 and not has(said, _PARALLEL):
         own["--tensor-parallel-size"] = worker.shape.gpus
+    head_port = 0
+    if worker.shape.nodes > 1:
+        head_port = number(said, _HEAD_PORTS, 0)
+        said = {key: value for key, value in said.items() if dashed(key) not in _HEAD_PORTS}
     first, other = _vllm_ranks(worker, said)
     argv, member = (
         (*start, *words(merged({**own, **ranks}, said, worker.where), negates=True), *worker.role.extra_args)
         for ranks in (first, other)
     )
-    return Server(argv, env=env, ports=ports, member=member)
+    return Server(argv, env=env, ports=ports, member=member, head_port=head_port)
 
 
 def _vllm_ranks(worker: Worker, said: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -244,23 +264,37 @@ def _vllm_ranks(worker: Worker, said: Mapping[str, Any]) -> tuple[dict[str, Any]
     local = data // nodes
     both = {"--data-parallel-size-local": local, "--data-parallel-address": HEAD_MARK,
             "--data-parallel-rpc-port": HEAD_PORT_MARK}  # fmt: skip
-    return both, {**both, "--data-parallel-start-rank": local, "--headless": True}
+    headless = {} if "--data-parallel-hybrid-lb" in words(said) else {"--headless": True}  # there each node is asked
+    return both, {**both, "--data-parallel-start-rank": local, **headless}
 
 
-def _transfer(worker: Worker) -> Any:
-    """What carries keys and values between workers, as vLLM takes it; None: nothing does."""
+def _transfer(worker: Worker, said: dict[str, Any], *, is_older: bool) -> dict[str, Any] | None:
+    """Flags for what carries keys and values between workers; None: nothing does.
+
+    Args:
+        worker: of vLLM.
+        said: its flags; `connector`, which only Dynamo before 1.0 has, is taken out.
+        is_older: whether Dynamo is one of those: it takes nixl where nothing is said, and no other way beside it.
+    """
     engine: VllmEngine = worker.engine
-    said = engine.connector
-    if worker.name == "agg" and "connector" not in engine.model_fields_set:
+    key = next((key for key in said if dashed(key) == "--connector"), "")
+    asked = said.pop(key) if key else engine.connector
+    if isinstance(asked, list) and len(asked) == 1:
+        asked = asked[0]
+    nothing = {"--connector": "none"} if is_older else {}
+    if has(said, ("kv-transfer-config",)):
+        return nothing
+    if worker.name == "agg" and not key and "connector" not in engine.model_fields_set:
         return None
-    if said is None or said == "none" or has(worker.role.args, ("kv-transfer-config",)):
-        return None
-    if isinstance(said, str) and said in _CONNECTORS:
-        return json.dumps({"kv_connector": _CONNECTORS[said], "kv_role": "kv_both"})
-    if isinstance(said, dict) or (isinstance(said, str) and said.startswith("{")):
-        return said if isinstance(said, str) else json.dumps(said)
-    raise InputError(f"the connector {said!r} is not known", hint="known: nixl, lmcache, none, or the JSON of one",
-                     where="engine.connector")  # fmt: skip
+    if asked in (None, "none", "null"):
+        return nothing or None
+    if isinstance(asked, str) and asked in _CONNECTORS:
+        return {"--connector": asked} if is_older else {"--kv-transfer-config": json.dumps(_CONNECTORS[asked])}
+    if isinstance(asked, dict) or (isinstance(asked, str) and asked.startswith("{")):
+        return {"--kv-transfer-config": asked if isinstance(asked, str) else json.dumps(asked), **nothing}
+    where = f"{worker.where}.{key}" if key else "engine.connector"
+    known = "known: nixl, lmcache, kvbm, none, or the JSON of one"
+    raise InputError(f"the connector {asked!r} is not known", hint=known, where=where)
 
 
 def _trtllm(worker: Worker) -> Server:
@@ -274,7 +308,7 @@ def _trtllm(worker: Worker) -> Server:
             raise InputError(f"`{worker.where}.{key}` differs from the deployment's", hint="leave it out",
                              where=f"{worker.where}.{key}")  # fmt: skip
     file = f"{FILES_MARK}/{_CONFIG}"
-    bind = ("numactl", "-m", engine.numa_memory_bind) if engine.numa_memory_bind else ()
+    bind = _memory_bind(worker)
     if worker.dynamo:
         names: dict[str, Any] = {"--model-path": worker.model, "--served-model-name": worker.spec.model.name}
         own = {**names, **_mode(worker), "--extra-engine-args": file}
@@ -288,6 +322,14 @@ def _trtllm(worker: Worker) -> Server:
     text = yaml.safe_dump(config, sort_keys=False)
     metrics = "/metrics" if worker.dynamo else ""
     return Server((*argv, *worker.role.extra_args), files={_CONFIG: text}, metrics=metrics)
+
+
+def _memory_bind(worker: Worker) -> tuple[str, ...]:
+    """On machines with Grace CPUs the memory of GPUs is NUMA nodes, too, and must be left to the GPUs."""
+    said = worker.engine.numa_memory_bind
+    is_grace = worker.spec.gpu_type.lower().startswith(("gb200", "gb300"))
+    nodes = {None: "0,1" if is_grace else "", "true": "0,1", "false": ""}.get(said and said.lower(), said)
+    return ("numactl", "-m", nodes) if nodes else ()
 
 
 def _llamacpp(worker: Worker) -> Server:
@@ -326,7 +368,17 @@ def _for_role(value: Any, name: str) -> bool:
     return bool(value)
 
 
-def _events(worker: Worker) -> str:
-    topic = {"publisher": "zmq", "topic": "kv-events", "endpoint": f"tcp://*:{named_mark('kv_events')}"}
+def _events(worker: Worker) -> dict[str, str]:
+    """The flag by which a worker publishes what its cache holds, where it is asked to.
+
+    That has no key. SGLang listens only where the address has a `*`, and connects to any other; Dynamo's part of the
+    same worker reads at the node's own address. So it is everybody's under Dynamo, and left out where nothing reads it.
+    """
     said = worker.role.kv_events
-    return json.dumps({**topic, **said} if isinstance(said, dict) else topic)
+    named = said if isinstance(said, dict) else {}
+    is_asked = _for_role(worker.engine.kv_events_config, worker.name) or bool(said)
+    if not is_asked or not (worker.dynamo or "endpoint" in named):
+        return {}
+    topic = {"publisher": "zmq", "topic": "kv-events", "endpoint": f"tcp://*:{named_mark('kv_events')}"}
+    more = {"enable_kv_cache_events": True} if worker.engine.type == "vllm" else {}
+    return {"--kv-events-config": json.dumps({**topic, **more, **named})}

@@ -91,6 +91,21 @@ def check_spec(spec: DeploymentSpec, heads: int = 0) -> list[Finding]:
     return found
 
 
+def check_ports(spec: DeploymentSpec) -> list[Finding]:
+    """Ports of a worker that are none, or that it would open twice."""
+    found = []
+    for name, role in spec.by_name().items():
+        ports = {("roles", name, "args", key): int(str(value)) for key, value in role.args.items()
+                 if dashed(key).endswith(("-port", "-ports")) and re.fullmatch("[0-9]{1,9}", str(value))}  # fmt: skip
+        for path, port in ports.items():
+            others = [at[-1] for at, number in ports.items() if number == port and dashed(at[-1]) != dashed(path[-1])]
+            if not 1 <= port <= 65535:
+                found.append(Finding(path, f"`{path[-1]}` is {port}: a port is 1 to 65535"))
+            elif others:
+                found.append(Finding(path, f"`{path[-1]}` is {port}, and so is `{others[0]}`: each needs its own"))
+    return found
+
+
 def said(spec: DeploymentSpec, name: str, flags: Sequence[str]) -> _Said | None:
     """What a role says of the first of `flags` that it knows: in its words, its flags, or its engine's knobs."""
     role, engine = spec.by_name()[name], spec.engine_of(name)

@@ -56,7 +56,7 @@ def services(spec: DeploymentSpec) -> tuple[Service, ...]:
     said = tuple(service for service in spec.services if service.enabled)
     if spec.frontend.type != "dynamo":
         return said
-    kinds, older = {service.type for service in said}, _is_older(spec)
+    kinds, older = {service.type for service in said}, is_older(spec)
     planes = (spec.dynamo.request_plane, spec.dynamo.event_plane)
     implied = []
     if "etcd" not in kinds and (older or spec.dynamo.discovery == "etcd"):
@@ -74,12 +74,12 @@ def service_env(spec: DeploymentSpec) -> dict[str, str]:
         found |= {"DYN_DISCOVERY_BACKEND": "etcd", "ETCD_ENDPOINTS": _url("http", etcd)}
     if nats is not None:
         found["NATS_SERVER"] = _url("nats", nats)
-    if _is_older(spec):
+    if is_older(spec):
         found["DYN_EVENT_PLANE"] = spec.dynamo.event_plane or "nats"
     return found
 
 
-def _is_older(spec: DeploymentSpec) -> bool:
+def is_older(spec: DeploymentSpec) -> bool:
     """Whether the image has a Dynamo before 1.0, which finds its parts by etcd and talks over NATS alone."""
     if spec.backend.is_here or spec.frontend.type != "dynamo":
         return False
@@ -231,7 +231,7 @@ def _readiness(spec: DeploymentSpec, service: Service) -> tuple[int, str | None]
         return ready.port, own or ""
     if ready.tcp is not None:
         host, _, port = ready.tcp.rpartition(":")
-        if host not in _OWN or not re.fullmatch(r"[0-9]{1,5}|\{port\}", port):
+        if host not in _OWN or not re.fullmatch(r"[0-9]{1,5}|\{port\}", port) or (port.isdigit() and int(port) > 65535):
             sentence = f"{service.name} is asked at its own port, not at {ready.tcp!r}"
             raise _wrong(spec, service.name, "readiness", sentence, "e.g. 127.0.0.1:8700, or {host}:{port}")
         return (0 if port == "{port}" else int(port)), own or ""

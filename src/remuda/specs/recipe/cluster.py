@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import os
+from dataclasses import dataclass, field, replace
 from pathlib import Path as FilePath
 from typing import TYPE_CHECKING, Any, Final
 
+from remuda.base.errors import NotPrivate
+from remuda.base.private import check_above, check_private, exposures, user_name
 from remuda.base.settings import variable
 from remuda.base.text import did_you_mean
 from remuda.specs.document import Problem, fail
@@ -20,6 +23,7 @@ if TYPE_CHECKING:
 
 NAME: Final = "srtslurm.yaml"
 _PARENTS: Final = 2
+_TRUSTED: Final = "if you trust it, say --cluster FILE"
 
 USED: Final[dict[str, Path]] = {
     "default_account": ("backend", "account"),
@@ -49,6 +53,7 @@ NESTED: Final[dict[str, Path]] = {
 }
 """The same below `cluster:` in the oldest layout."""
 ALIASES: Final = ("model_paths", "containers")
+_PLACES: Final = ("error", "output", "chdir", "export-file")
 IGNORED: Final[dict[str, str]] = {
     "cluster": "a name for tables",
     "visible_devices_env": "each worker sees its own GPUs",
@@ -87,30 +92,58 @@ class Cluster:
     notes: tuple[str, ...] = ()
 
 
-def find(start: FilePath, state: FilePath) -> FilePath | None:
+def find(start: FilePath, state: FilePath) -> tuple[FilePath | None, tuple[str, ...]]:
     """The cluster file: what SRTSLURM_CONFIG names, else in `start` or two folders above, else in the state directory.
 
     Args:
-        start: where the command was typed.
+        start: where the command was typed. Files that somebody else may have written are passed over, with a sentence.
         state: the state directory.
     """
     named, _ = variable("SRTSLURM_CONFIG")
     if named:
-        return FilePath(named).expanduser()
-    folders = [start, *list(start.parents)[:_PARENTS]]
-    for file in [*(folder / NAME for folder in folders), state / "cluster.yaml"]:
-        if file.is_file():
-            return file
-    return None
+        return FilePath(named).expanduser(), ()
+    passed: list[str] = []
+    for folder in (start, *list(start.parents)[:_PARENTS]):
+        if (folder / NAME).is_file():
+            if not (why := _stranger(folder / NAME)):
+                return folder / NAME, tuple(passed)
+            passed.append(f"cluster file {folder / NAME} is passed over: {why}")
+    file = state / "cluster.yaml"
+    return file if file.is_file() else None, tuple(passed)
 
 
-def read(file: FilePath | None) -> Cluster:
-    """What a cluster file says.
+def _stranger(file: FilePath) -> str:
+    """Why somebody else may have written a file; empty where nobody could."""
+    try:
+        check_private(file, instead=_TRUSTED)
+        check_above(file, instead=_TRUSTED)
+    except NotPrivate as error:
+        return f"{error.message}; {error.hint}"
+    foreign = [found for found in exposures(file) if found.owner not in (os.geteuid(), 0)]
+    return f"{foreign[0].folder}, above it, belongs to {user_name(foreign[0].owner)}; {_TRUSTED}" if foreign else ""
+
+
+def read(file: FilePath | None, notes: tuple[str, ...] = ()) -> Cluster:
+    """What a cluster file says; configurations below its `srtctl_root` are seen in containers where srtctl has them.
+
+    Args:
+        file: None: there is none.
+        notes: what was said when it was looked for.
 
     Raises:
         InputError: it cannot be read, or has a key that is not known; says where.
     """
-    return of_document(read_document(file)) if file is not None else Cluster()
+    if file is None:
+        return Cluster(notes=notes)
+    document = read_document(file)
+    root, said = str(document.data.get("srtctl_root") or ""), document.data.get("default_mounts") or {}
+    configs = str(FilePath(root).expanduser().absolute() / "configs")
+    if root and isinstance(said, dict) and FilePath(configs).is_dir():
+        values = {**document.values, ("default_mounts", configs): document.values["srtctl_root",]}
+        data = {**document.data, "default_mounts": {configs: "/configs", **said}}
+        document = replace(document, data=data, values=values)
+    found = of_document(document)
+    return replace(found, notes=(f"cluster file {file}", *notes, *found.notes))
 
 
 def of_document(document: Document) -> Cluster:
@@ -150,6 +183,7 @@ class _Reading:
         elif key in ALIASES:
             self.alias(key, value)
         elif key in USED:
+            self.refuse_places(key, value)
             self.put(USED[key], (key,), value)
         elif key in IGNORED:
             if key != "cluster":
@@ -164,6 +198,15 @@ class _Reading:
         self.problems.append(
             Problem(origin.where, f"unknown key {str(at[-1])!r}{inside}", hint, (origin.line, origin.column))
         )
+
+    def refuse_places(self, at: str, value: Any) -> None:
+        """Options that say where jobs read and write are the user's own; sbatch takes them shortened, too."""
+        for name in value if at == "default_sbatch_directives" and isinstance(value, dict) else ():
+            short = name.lstrip("-").replace("_", "-").lower()
+            if short != "export" and any(option.startswith(short) for option in _PLACES):
+                origin = self.resolved.key((at, name))
+                sentence = f"`{at}.{name}` cannot be said in a cluster file: it chooses where jobs read or write"
+                self.problems.append(Problem(origin.where, sentence, "", (origin.line, origin.column)))
 
     def alias(self, key: str, value: Any) -> None:
         origin = self.resolved.key((key,))

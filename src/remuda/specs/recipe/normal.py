@@ -92,7 +92,7 @@ class _Reading:
         self.by_path = {word.path: word for word in words}
         self.data: dict[str, Any] = {"kind": "deployment"}
         self.values: dict[Path, Origin] = {}
-        self.keys: dict[Path, Origin] = {}
+        self.keys: dict[Path, Origin] = {(): resolved.key(())}
         self.theirs: dict[Path, Path] = {}
         self.notes: list[str] = []
         self.problems: list[Problem] = []
@@ -139,6 +139,8 @@ class _Reading:
         """A value, and what is below it, at its new place."""
         if at == ("extra_mount",):
             value = self.mounts(at, value)
+        if to[:1] == ("roles",) and to[-1] == "args" and isinstance(value, dict):
+            value = {key: item for key, item in value.items() if not _is_srtctls_model(key, item)}
         below = self.data
         for part in to[:-1]:
             inner = below.get(str(part))
@@ -160,11 +162,16 @@ class _Reading:
         for index, item in enumerate(value if isinstance(value, list) else [value]):
             host, colon, inside = str(item).partition(":")
             if not colon or not host or not inside:
-                origin = self.resolved.origin((*at, index))
+                origin = self.resolved.key((*at, index))
                 sentence = f"`{dotted(at)}` has {str(item)!r}, which is no mount"
                 self.problems.append(Problem(origin.where, sentence, "write /on/the/node:/inside"))
             found[host] = inside
         return found
+
+
+def _is_srtctls_model(key: str, value: Any) -> bool:
+    """Whether a flag says where srtctl's containers have the model, which the launcher says itself."""
+    return key.lstrip("-").replace("_", "-") in ("model-path", "model") and str(value).rstrip("/") == "/model"
 
 
 def _older_meanings(reading: _Reading) -> None:

@@ -65,9 +65,11 @@ def variants(layer: Layer, selector: str = "") -> list[Variant]:
 
 
 def _refuse_others(layer: Layer) -> None:
-    for key in layer.data:
+    for key, value in layer.data.items():
+        origin = Resolved({}, (layer,)).key((key,))
+        if value is not None and not isinstance(value, dict):
+            raise fail([Problem(origin.where, f"`{key}` must be a mapping", "")])
         if key != BASE and not key.startswith((OVERRIDE, ZIP)):
-            origin = Resolved({}, (layer,)).key((key,))
             sentence = f"unknown key {key!r} beside `base`"
             hint = did_you_mean(key, [BASE, OVERRIDE, ZIP]) or "known: base, override_NAME, zip_override_NAME"
             raise fail([Problem(origin.where, sentence, hint)])

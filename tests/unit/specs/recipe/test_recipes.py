@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from remuda.base.errors import InputError
+from remuda.base.private import user_name
 from remuda.specs.document import parse
 from remuda.specs.load import assignment
 from remuda.specs.recipe import cluster, normal
 from remuda.specs.recipe.load import Recipe, build, split_target
 from remuda.specs.recipe.words import Fate, words_of
+
+if TYPE_CHECKING:
+    from tests.strangers import Stranger
 
 FIRST = """\
 name: "gb200-fp4-max-tpt"
@@ -201,6 +206,9 @@ def test_our_own_document() -> None:
         ('name: "gb', 'schema: 3\nname: "gb', "r.yaml:1:9", "`schema` must be 1 or 2, not '3'"),
         ("slurm:\n", "slurm: 3\nold:\n", "r.yaml:13:1", "`slurm` must be a mapping"),
         ("backend:\n", "extra_mount: [/a]\nbackend:\n", "r.yaml:17:15", "`extra_mount` has '/a', which is no mount"),
+        ("backend:\n", "extra_mount: /a\nbackend:\n", "r.yaml:17:1", "`extra_mount` has '/a', which is no mount"),
+        ("[1024, 2048, 4096]", '"4xx8"', "r.yaml:26:18", "`benchmark.concurrencies` has a gap: '4xx8'"),
+        ('model:\n  path: "r1"\n', "identity:\n", "r.yaml:1:1", "`model` is required"),
     ],
 )  # fmt: skip
 def test_what_is_wrong_is_said_where_it_stands(old: str, new: str, where: str, message: str) -> None:
@@ -217,6 +225,13 @@ def test_what_is_wrong_is_said_where_it_stands(old: str, new: str, where: str, m
         ("cluster: {acount: a}\n", "srtslurm.yaml:1:11", "unknown key 'acount' in `cluster`"),
         ("model_paths: {r1: [a]}\n", "srtslurm.yaml:1:15", "`model_paths.r1` must be a path"),
         ("containers: a\n", "srtslurm.yaml:1:1", "`containers` must be a mapping of names to paths"),
+        (
+            "default_sbatch_directives: {mem: 1, output: /x}\n",
+            "srtslurm.yaml:1:37",
+            "`default_sbatch_directives.output` cannot be said in a cluster file: it chooses where jobs read or write",
+        ),
+        ("default_sbatch_directives: {--chd: /x}\n", "srtslurm.yaml:1:29", "cannot be said in a cluster file"),
+        ("default_sbatch_directives: {export_file: /x}\n", "srtslurm.yaml:1:29", "cannot be said in a cluster file"),
     ],
 )
 def test_no_key_of_a_cluster_file_is_dropped(text: str, where: str, message: str) -> None:
@@ -224,6 +239,55 @@ def test_no_key_of_a_cluster_file_is_dropped(text: str, where: str, message: str
         cluster.of_document(parse(text, "srtslurm.yaml"))
     assert error.value.where == where
     assert message in error.value.message
+
+
+def test_a_cluster_file_that_somebody_else_may_have_written(tmp_path: Path, common: Path, stranger: Stranger) -> None:
+    (tmp_path / "cluster.yaml").write_text("")
+    file, here = common / "srtslurm.yaml", common / "a"
+    assert stranger.does(lambda: file.write_text("default_account: theirs\n"))
+    assert stranger.does(here.mkdir)
+    stranger.see_as_foreign()
+    found, (note,) = cluster.find(common, tmp_path)
+    assert found == tmp_path / "cluster.yaml"
+    assert note.startswith(
+        f"cluster file {file} is passed over: {file} belongs to {user_name(stranger.uid)} and not to"
+    )
+    assert note.endswith("; if you trust it, say --cluster FILE")
+    if stranger.is_real:
+        (here / "srtslurm.yaml").write_text("")
+        (here / "srtslurm.yaml").chmod(0o644)
+        found, notes = cluster.find(here, tmp_path)
+        assert found == tmp_path / "cluster.yaml"
+        assert f"passed over: {here}, above it, belongs to {user_name(stranger.uid)}; if you trust it" in notes[0]
+
+
+def test_a_cluster_file_that_is_used_is_named(tmp_path: Path) -> None:
+    file = tmp_path / "srtslurm.yaml"
+    file.write_text(f"default_account: mine\nsrtctl_root: {tmp_path}\n")
+    file.chmod(0o666)
+    found, (note,) = cluster.find(tmp_path / "a" / "b", tmp_path)
+    assert (found, "can be written by others" in note) == (None, True)
+    file.chmod(0o600)
+    assert cluster.find(tmp_path / "a" / "b", tmp_path) == (file, ())
+    assert cluster.read(file).notes == (f"cluster file {file}",)
+    assert "mounts" not in cluster.read(file).layer.data, "there is nothing to see"
+    (tmp_path / "configs").mkdir()
+    read = cluster.read(file)
+    assert read.layer.data["mounts"] == {f"{tmp_path}/configs": "/configs"}
+    assert read.layer.values["mounts", f"{tmp_path}/configs"].text == f"{file}:2"
+
+
+def test_where_the_container_has_the_model_is_what_the_launcher_says() -> None:
+    for flag, value in (("model-path", "/model/"), ("model_path", "/model"), ("--model", "/model/")):
+        text = SECOND.replace("args: {block_size: 16}", f"args: {{block_size: 16, {flag}: {value}}}")
+        assert one(text).loaded.spec.by_name()["prefill"].args == {"block_size": 16}
+    kept = one(SECOND.replace("args: {block_size: 16}", "args: {model-path: /model/other}")).loaded.spec
+    assert kept.by_name()["prefill"].args == {"model-path": "/model/other"}
+
+
+def test_profilers_of_engines_are_known_and_not_used() -> None:
+    text = FIRST + "profiling: {type: nsys, delay_secs: 1, prefill: {start_step: 1, stop_step: 2}}\n"
+    assert one(text).notes == ("r.yaml:28: `profiling` is not used: profilers of engines cannot be started yet",)
 
 
 def test_what_is_taken_out_must_be_there() -> None:

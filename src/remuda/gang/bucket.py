@@ -16,8 +16,8 @@ from urllib.parse import unquote, urlsplit
 
 import numpy as np
 
-from remuda.base.errors import InputError, NotFound, Rejected, Unavailable
-from remuda.gang.errors import Damaged, Oversized
+from remuda.base.errors import Conflict, InputError, NotFound, Rejected, Unavailable
+from remuda.gang.errors import Damaged
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -156,7 +156,7 @@ class Bucket:
             try:
                 if (lying := self.find(key, len(data))) is not None:
                     return bool(np.array_equal(lying, _octets(data)))
-            except Oversized:
+            except Conflict:
                 return False
             self._pause(attempt)
         raise Unavailable(f"the store refuses to put {key} as if it were there, and it is not")
@@ -199,14 +199,14 @@ class Bucket:
         """A whole object, None when it is not there.
 
         Raises:
-            Oversized: it has more than `most` bytes.
+            Conflict: it has more than `most` bytes.
         """
 
         def get() -> Octets:
             self.counts.gets += 1
             found = self.raw.get(key)
             if (size := found.meta["size"]) > most:
-                raise Oversized(f"{key} has {size:,} bytes, and no worker writes more than {most:,} there")
+                raise Conflict(f"{key} has {size:,} bytes, and no worker writes more than {most:,} there")
             return np.frombuffer(found.bytes(), np.uint8)
 
         try:

@@ -15,6 +15,11 @@ if TYPE_CHECKING:
 
 #: Of a run; each of them is a shard.
 MOST_RANKS: Final = 65_536
+#: What is used of a document, by the last part of its key.
+_KINDS: Final[dict[str, dict[str, type]]] = {
+    "RUN.json": {"world_size": int, "elements": int, "codec": str}, "manifest": {"ranks": list},
+    "COMMIT": {"ranks": list}, "state": {"nonce": str, "arrays": list},
+}  # fmt: skip
 
 
 def write(fields: dict[str, Any]) -> bytes:
@@ -38,21 +43,10 @@ def read(raw: Octets | bytes, what: str) -> dict[str, Any]:
         raise Damaged(f"{what} is not JSON") from error
     if not isinstance(fields, dict) or fields.get("format") != FORMAT:
         raise Damaged(f"{what} is no document of format {FORMAT}")
-    if not _is_good(what.rpartition("/")[2], fields):
+    kinds = _KINDS.get(what.rpartition("/")[2], {})
+    good = all(type(fields.get(name)) is kind for name, kind in kinds.items())
+    if good and "ranks" in kinds:
+        good = bool(fields["ranks"]) and all(type(one) is int and one >= 0 for one in fields["ranks"])
+    if not good or ("world_size" in kinds and not 1 <= fields["world_size"] <= MOST_RANKS):
         raise Damaged(f"{what} has what no worker writes there: {str(fields)[:200]}")
     return fields
-
-
-def _is_good(name: str, fields: dict[str, Any]) -> bool:
-    """Whether what is used of a document is of its kind, by the last part of its key."""
-    ranks, arrays = fields.get("ranks"), fields.get("arrays")
-    match name:
-        case "RUN.json":
-            size, elements = fields.get("world_size"), fields.get("elements")
-            is_size = type(size) is int and 1 <= size <= MOST_RANKS
-            return is_size and type(elements) is int and isinstance(fields.get("codec"), str)
-        case "manifest" | "COMMIT":
-            return isinstance(ranks, list) and ranks != [] and all(type(one) is int and one >= 0 for one in ranks)
-        case "state":
-            return isinstance(arrays, list) and all(isinstance(one, str) for one in arrays) and "nonce" in fields
-    return True

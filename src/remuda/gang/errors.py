@@ -4,8 +4,6 @@
     └── RankMissing    ranks did not come to a round in time; says which, and when each was last seen
     RemudaError
     └── Damaged        an object is shorter than it should be, or its checksum is another
-    Rejected
-    └── Oversized      an object has more bytes than any of a run
     Conflict
     └── AnotherRun     the store holds a run of another layout, codec or format, or another process has this rank
 
@@ -16,7 +14,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from remuda.base.errors import Conflict, Rejected, RemudaError, TimedOut
+from remuda.base.errors import Conflict, RemudaError, TimedOut
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -38,10 +36,6 @@ class RankMissing(TimedOut):
 
 class Damaged(RemudaError):
     """An object of the store is not what was written: too short, too long, or its checksum differs."""
-
-
-class Oversized(Rejected):
-    """An object of the store is larger than any that a worker writes there; it was not read."""
 
 
 class AnotherRun(Conflict):

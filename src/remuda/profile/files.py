@@ -244,6 +244,8 @@ def write(
     names: set[str] = set()
     try:
         _sweep(path)
+        if path.name == CLOSED:
+            part.touch(mode=0o600)
         while True:
             with suppress(_Wider):
                 _write(part, tables, names)

@@ -12,10 +12,10 @@ from obstore.exceptions import AlreadyExistsError, GenericError
 from obstore.store import MemoryStore
 from tests.unit.gang.copies import new_url, store, together
 
-from remuda.base.errors import InputError, NotFound, Rejected, Unavailable
+from remuda.base.errors import Conflict, InputError, NotFound, Rejected, Unavailable
 from remuda.gang import document
 from remuda.gang.bucket import TRIES, Bucket, Listed, open_store
-from remuda.gang.errors import AnotherRun, Damaged, Oversized, RankMissing
+from remuda.gang.errors import AnotherRun, Damaged, RankMissing
 from remuda.gang.keys import read_listing
 from remuda.gang.layout import of_vector
 from remuda.gang.machine import Terms
@@ -239,7 +239,7 @@ def test_what_is_larger_than_a_worker_writes_is_not_read() -> None:
         def get(self, path: str) -> Any:
             return SimpleNamespace(meta={"size": 8 << 30}, bytes=lambda: pytest.fail("it was read"))
 
-    with pytest.raises(Oversized, match=r"RUN\.json has 8,589,934,592 bytes, and no worker writes more than 4,194,304"):
+    with pytest.raises(Conflict, match=r"RUN\.json has 8,589,934,592 bytes, and no worker writes more than 4,194,304"):
         bucket(Large("", 0)).find("run/RUN.json")
     raw = Large("", 0)
     raw.raw.put("k", b"hers")

@@ -38,6 +38,7 @@ def test_spools_become_one_file_with_the_same_samples(folder: Path) -> None:
     assert before.name == "exp1"
     path = close(folder)
     assert path == folder / CLOSED
+    assert path.stat().st_mode & 0o777 == 0o600
     assert same(read(folder), before)
     assert same(read(path), before)
     assert read(path).notes == before.notes

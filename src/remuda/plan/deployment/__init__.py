@@ -368,7 +368,7 @@ def _notes(spec: DeploymentSpec, shapes: Mapping[str, Shape]) -> tuple[str, ...]
         notes.append(f"frontend.host is {spec.frontend.host}: whoever reaches this machine can ask it, without a key")
     if any(getattr(spec.engine_of(name), "dp_launch_mode", "per_node") != "per_node" for name in spec.by_name()):
         notes.append("engine.dp_launch_mode: a worker is one process a node, which starts a rank for each of its GPUs")
-    if isinstance(spec.backend, SlurmDeployment):
+    if not spec.backend.is_here:
         theirs = dict.fromkeys(image_of(spec, name) for name in spec.by_name())
         if spec.frontend.type == "dynamo" and spec.dynamo.install:
             notes += [f"dynamo.install: nothing is installed when workers start, and {image} must have Dynamo"

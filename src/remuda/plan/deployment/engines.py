@@ -313,7 +313,7 @@ def _trtllm(worker: Worker) -> Server:
             raise InputError(f"`{worker.where}.{key}` differs from the deployment's", hint="leave it out",
                              where=f"{worker.where}.{key}")  # fmt: skip
     file = f"{FILES_MARK}/{_CONFIG}"
-    on_slurm = worker.spec.backend.type == "slurm"
+    on_slurm = not worker.spec.backend.is_here
     start = (*_memory_bind(worker), *(("trtllm-llmapi-launch",) if on_slurm else ()))
     if worker.dynamo:
         names: dict[str, Any] = {"--model-path": worker.model, "--served-model-name": worker.spec.model.name}

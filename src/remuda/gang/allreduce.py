@@ -148,6 +148,7 @@ class ObjectStoreAllReduce:
             run.use_threads()
         self._follower = follower
         seen = run.look()
+        joining.check_size(run, seen, self.rank, self.world_size, self._quorum)
         joining.announce(run, seen, self.rank)
         if follower is not None:
             self._begin(run, seen, follower)

@@ -54,6 +54,20 @@ def agree(bucket: Bucket, run_id: str, layout: Layout, codec: str, world_size: i
     return int(theirs["world_size"])
 
 
+def check_size(run: Run, seen: RunSeen, rank: int, world_size: int, quorum: int | None) -> None:
+    """Refuse to wait for copies of the run that were not started this time.
+
+    Raises:
+        AnotherRun: fewer copies were started than a round of the run waits for.
+    """
+    expected = len(seen.expected(run.world_size)) or run.world_size  # where all have left, it is begun again by all
+    if rank < run.world_size and world_size < run.world_size and (quorum or expected) > world_size < expected:
+        raise AnotherRun(
+            f"run {run.run_id!r} has {expected} copies, and {world_size} were started: they would wait for the others",
+            hint=f"start {expected}, set a quorum of {world_size} or fewer, or give the new run another run_id",
+        )
+
+
 def announce(run: Run, seen: RunSeen, rank: int) -> None:
     """Say that this rank is there."""
     # Where everybody has left, the run had ended and is now begun again: nobody counts as gone.

@@ -161,6 +161,21 @@ def test_another_layout_codec_or_process_is_refused() -> None:
         late.advance()
 
 
+def test_fewer_copies_than_the_run_has_are_refused_at_once() -> None:
+    url = new_url()
+    store(url, 0, 4).open(of_vector(len(VECTOR)))
+    with pytest.raises(AnotherRun, match="run 'run' has 4 copies, and 2 were started") as caught:
+        store(url, 1, 2).open(of_vector(len(VECTOR)))
+    assert "start 4, set a quorum of 2 or fewer" in caught.value.hint
+    store(url, 1, 2, quorum=2).open(of_vector(len(VECTOR)))
+    store(url, 4, 1).open(of_vector(len(VECTOR)))  # it joins
+    for rank in (2, 3, 4):
+        leaving = store(url, rank, 4)
+        leaving.open(of_vector(len(VECTOR)))
+        leaving.close()
+    store(url, 1, 2).open(of_vector(len(VECTOR)))  # two are left
+
+
 def test_weights_and_a_summary() -> None:
     url = new_url()
     means = together(lambda rank: store(url, rank, 2, weight=1.0 + 2 * rank).allreduce(VECTOR * (rank + 1)), 2)

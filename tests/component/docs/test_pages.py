@@ -80,10 +80,6 @@ FENCES = [fence for page in PAGES for fence in fences(page)]
 RUNNABLE = [page for page in PAGES if any(fence.language == "console" for fence in fences(page))]
 #: Pages that start a cluster; see `test_cluster_pages.py`.
 ON_A_CLUSTER = [page for page in RUNNABLE if 'eval "$(remuda try slurm' in page.read_text()]
-#: Pages that are typed once, and why.
-ONCE = {
-    "docs/bench.md": "it measures for its time; that the same points once more are repeats is shown in component/bench",
-}
 TARGETS = set(_TARGET.findall((ROOT / "Makefile").read_text()))
 
 
@@ -147,8 +143,8 @@ class Reader:
 
 
 def read(page: Path, home: Home, demo_output: Path) -> None:
-    """Type the page once, or twice; each time nothing runs in the end."""
-    for _ in range(1 if str(page.relative_to(ROOT)) in ONCE else 2):
+    """Type the page twice; each time nothing runs in the end."""
+    for _ in range(2):
         reader = Reader(home, demo_output)
         for fence in fences(page):
             if fence.language in RUN:

@@ -9,6 +9,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests import plans
 from tests.conftest import until
 from tests.faults.dying_hosts import LIMIT_S, DyingHosts, several
 
@@ -34,7 +35,7 @@ SLURM = {
 def bring_up(runs: Runs, name: str) -> dict[str, Any]:
     """What `remuda up` sends each time that it is typed; a command line for each would take minutes."""
     file = runs.home.swarm(name, backend=SLURM, replicas=REPLICAS, gpus_per_replica=0, cpus_per_task=1)
-    planned = planning.plan_up(str(file), paths=runs.home.paths)
+    planned = plans.swarm(str(file), (), runs.home.paths)
     workload = planning.deliver_secrets(planned.workload)
     body = {"workload": json.loads(workload.model_dump_json()), "spec": ""}
     view: dict[str, Any] = runs.home.client.post("/workloads", body)

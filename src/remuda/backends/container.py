@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from remuda.base.errors import InputError
-from remuda.base.paths import is_path
+from remuda.base.paths import in_registry
 from remuda.plan.model import CONTAINER_MARK, NODE_MARK
 from remuda.wire.child import DEVICES, DEVICES_MARK
 
@@ -30,7 +30,6 @@ RC: Final = "enroot.rc"
 """In the run directory: what enroot runs instead of the image's own entrypoint, as the others do."""
 _OURS: Final = ("REMUDA_PORT", "REMUDA_HOST", "REMUDA_TOKEN", "REMUDA_TASK", "REMUDA_ATTEMPT", "REMUDA_WORKLOAD",
                 "REMUDA_RUN_DIR", "PYTHONUNBUFFERED")  # fmt: skip
-_FILES: Final = (".sif", ".sqsh", ".img")
 _REGISTRY = re.compile(r"^(localhost|[^/]*[.:][^/]*)/(.+)$")
 
 
@@ -90,12 +89,6 @@ def _by_name(image: str, steps: Steps | None) -> str:
     if steps is not None and (in_registry(image) or image.endswith(".sqsh")):
         return "pyxis"
     return "enroot" if image.endswith(".sqsh") else ""
-
-
-def in_registry(image: str) -> bool:
-    """Whether it is the name of an image in a registry: no file, and no other URI."""
-    name = image.removeprefix("docker://")
-    return "://" not in name and not is_path(name) and not name.endswith(_FILES)
 
 
 def _prefixed(values: Mapping[str, T]) -> dict[str, T]:

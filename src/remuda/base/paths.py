@@ -17,9 +17,15 @@ def is_path(text: str) -> bool:
     return text.startswith(("/", "./", "../", "~/"))
 
 
-def from_here(text: str) -> str:
+def in_registry(image: str) -> bool:
+    """Whether it is the name of an image in a registry: no file, and no other URI."""
+    name = image.removeprefix("docker://")
+    return "://" not in name and not is_path(name) and not name.endswith((".sif", ".sqsh", ".img"))
+
+
+def from_here(text: str, cwd: str) -> str:
     """A path that starts where the command was typed, absolute; a name as it is."""
-    return str(Path(text).expanduser().absolute()) if is_path(text) else text
+    return str(Path(cwd) / Path(text).expanduser()) if is_path(text) else text
 
 
 @dataclass(frozen=True)

@@ -153,7 +153,7 @@ def _detach(plan: Plan, options: dict[str, Any]) -> int:
         "swarm": spec.name, "detached": True, "progress": "", "backend": place.swarm.backend if place else "local",
     })  # fmt: skip
     with drivers.accepted(folder):
-        bench_job.write(folder, plan, endpoint_file=place.endpoint_file if place else "", **_allowed(options))
+        bench_job.write(folder, plan, endpoint_file=drivers.endpoint_file(place) if place else "", **_allowed(options))
         drivers.send_driver(client, folder, [source.key_env for source in plan.sources], place)
     return left(folder, place)
 

@@ -34,23 +34,18 @@ def check(files: tuple[Path, ...]) -> None:
 
 def _notes(file: Path) -> Sequence[str]:
     """What a document's author may want to know, once it was planned as its kind."""
-    from remuda.base.paths import state_paths
-    from remuda.control import gangs, pool, recipes, runs, swarms
+    from remuda.base.errors import InputError
+    from remuda.control import documents, planning, recipes
     from remuda.specs.load import load
-    from remuda.specs.pooling import load_pool
 
-    match load(file, expect="swarm").kind:
-        case "run":
-            return runs.Planner().plan(str(file)).notes
-        case "gang":
-            return gangs.plan(str(file)).notes
-        case "deployment":
-            return [note for recipe in recipes.resolve(str(file)) for note in recipe.notes]
-        case "pool":
-            members = pool.plan_pool(load_pool(file), state_paths())
-            return [f"{one.entry.name}: {note}" for one in members for note in one.planned.notes]
-        case _:
-            return swarms.plan(file, name="check").notes
+    if load(file, expect="swarm").kind == "deployment":
+        return [note for recipe in recipes.resolve(str(file)) for note in recipe.notes]
+    notes: list[str] = []
+    for selector, plan in documents.plans_of(str(file), planning.facts_of()):
+        if isinstance(plan, InputError):
+            raise plan
+        notes += [f"{selector}: {note}" if selector else note for note in plan.notes]
+    return notes
 
 
 @config.command()
@@ -60,9 +55,9 @@ def _notes(file: Path) -> Sequence[str]:
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def show(file: Path, replicas: int | None, settings: tuple[str, ...], as_json: bool) -> None:
     """Print every value of a document, filled in, with where it came from."""
-    from remuda.control import swarms
+    from remuda.control import planning, swarms
 
-    shown = swarms.plan(file, replicas=replicas, settings=settings).shown
+    shown = swarms.plan(file, planning.facts_of(), replicas=replicas, settings=settings).shown
     if as_json:
         print_json([{"key": item.path, "value": item.value, "origin": item.origin} for item in shown])
         return

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from remuda.cli import following, watch
+from remuda.cli import following, plans, watch
 from remuda.cli.bench import _rows
 from remuda.cli.show import echo, print_json, say, table
 from remuda.control import deployed_bench, swarms
@@ -14,18 +14,19 @@ from remuda.specs.deployment import LOADS
 
 if TYPE_CHECKING:
     from remuda.control.deployed_bench import End
+    from remuda.look.facts import Looked
+    from remuda.plan.compile import Plan
 
 
-def follow(planned: Any, *, as_json: bool) -> int:
+def follow(planned: Plan, facts: Looked, *, as_json: bool) -> int:
     """Bring it up, show what its benchmark writes, and say what came of it; the exit code of the benchmark.
 
     Raises:
         LeftRunning: Ctrl-C, once it was up.
         RemudaError: it failed, or was taken down before.
     """
-    for note in planned.notes:
-        say(f"note: {note}")
-    view = watch.until_up(swarms.bring_up(planned), planned.workload)
+    plans.tell([planned], facts)
+    view = watch.until_up(swarms.bring_up(planned, facts), planned.workload)
     name = view["name"]
     if not as_json:
         watch.announce(view)

@@ -14,7 +14,7 @@ from remuda.cli.show import echo, pairs, print_json, say, table
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from remuda.control.gangs import PlannedGang
+    from remuda.plan.compile import Plan
     from remuda.specs.resolve import Override
 
 
@@ -88,17 +88,15 @@ def up(document: str | None, file: str | None, **given: Any) -> int:
 def _start(
     file: str, said: list[Override], *, dry_run: bool, follow: bool, wait: bool, as_json: bool, **given: Any
 ) -> int:
-    from remuda.control import gangs
+    from remuda.cli import plans
+    from remuda.control import gangs, planning
+    from remuda.control.kinds.gang import read
 
-    planned = gangs.plan(file, [*said, *_overrides(**given)])
-    for note in planned.notes:
-        say(f"note: {note}")
-    if dry_run:
-        from remuda.cli.up import show_dry_run
-
-        show_dry_run(planned, as_json=as_json, asked=planned.workload.groups[0].command.env)
+    facts = planning.facts_of()
+    planned = planning.plan("gang", read(file, [*said, *_overrides(**given)]), facts)
+    if plans.tell([planned], facts, dry_run=dry_run, as_json=as_json):
         return 0
-    view = gangs.start(planned)
+    view = planning.send([planned], facts=facts)[0]
     if not as_json:
         _announce(planned)
     if follow:
@@ -116,7 +114,7 @@ def _overrides(name: str, settings: Sequence[str], env: Sequence[str], profile: 
     return [*named, *map(assignment, settings), *map(kept_variable, env)]
 
 
-def _announce(planned: PlannedGang) -> None:
+def _announce(planned: Plan) -> None:
     name, spec = planned.workload.name, planned.spec
     gpus = f", each with {show_counted(spec.resources.gpus, 'GPU')}" if spec.resources.gpus else ""
     say(f"{name} is accepted on {planned.workload.backend}: {show_counted(spec.ranks, 'rank')}{gpus}")

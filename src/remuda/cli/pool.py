@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from remuda.control.pool import Member
+    from remuda.look.facts import Looked
 
 _COLUMNS = ("swarm", "step", "phase", "job", "for", "reason")
 
@@ -30,14 +31,16 @@ def pool(file: Path, again: bool, dry_run: bool, as_json: bool) -> int:
     """
     from remuda.base.errors import Interrupted
     from remuda.base.paths import state_paths
+    from remuda.control import planning
     from remuda.control import pool as control
     from remuda.specs.pooling import load_pool
 
     paths = state_paths()
     loaded = load_pool(file)
-    members = control.plan_pool(loaded, paths)
+    facts = planning.facts_of(paths)
+    members = control.plan_pool(loaded, facts)
     if dry_run:
-        _show_plan(members, loaded.spec.bound, as_json=as_json)
+        _show_plan(members, loaded.spec.bound, facts, as_json=as_json)
         return 0
     paths.prepare()
     run = control.PoolRun(loaded, members, paths)
@@ -56,16 +59,19 @@ def pool(file: Path, again: bool, dry_run: bool, as_json: bool) -> int:
     return 1 if any(one.entry.outcome == "failed" for one in members) else 0
 
 
-def _show_plan(members: Sequence[Member], bound: int, *, as_json: bool) -> None:
-    from remuda.cli.up import show_dry_run
-    from remuda.control import swarms
+def _show_plan(members: Sequence[Member], bound: int, facts: Looked, *, as_json: bool) -> None:
+    from remuda.cli import plans
+    from remuda.control import rendering
 
     if as_json:
         print_json([
             {
                 "swarm": one.entry.name, "backend": one.planned.workload.backend,
                 "job": one.said.job.model_dump() if one.said.job else None, "stays": one.said.stays,
-                "tasks": [{"token": item.token, "argv": list(item.argv)} for item in swarms.dry_run(one.planned)],
+                "tasks": [
+                    {"token": item.token, "argv": list(item.argv)}
+                    for item in rendering.shown([one.planned.workload], facts.paths)
+                ],
             }
             for one in members
         ])  # fmt: skip
@@ -78,7 +84,7 @@ def _show_plan(members: Sequence[Member], bound: int, *, as_json: bool) -> None:
     table(["swarm", "backend", "replicas", "job", "afterwards"], rows)
     echo(f"\nat most {bound} at once\n")
     for one in members:
-        show_dry_run(one.planned, as_json=False)
+        plans.tell([one.planned], facts, dry_run=True)
 
 
 def _job(member: Member) -> str:

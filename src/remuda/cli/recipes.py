@@ -71,20 +71,21 @@ def apply(  # noqa: PLR0913
     What its benchmark measures is shown, and it ends with it: the exit code is that of `bench`, or of its command.
     """
     from remuda.cli.up import bring
-    from remuda.control import deployments
+    from remuda.control import deployed_records, planning, rundirs
+    from remuda.control.kinds.deployment import read
 
     if write is not None and not dry_run:
         raise click.UsageError("--write goes with --dry-run: an apply writes its directory by itself")
-    planned = deployments.plan(
-        target, settings, unset, name=name, backend=backend or "", cluster_file=cluster_file
-    )  # fmt: skip
+    facts = planning.facts_of()
+    reading = read(target, settings, unset, name=name, backend=backend or "", cluster_file=cluster_file)
+    planned = planning.plan("deployment", reading, facts)
     if wait and not dry_run and planned.spec.benchmark.type != "manual":
         from remuda.cli import deployed
 
-        return deployed.follow(planned, as_json=as_json)
-    view = bring(planned, dry_run=dry_run, wait=wait, as_json=as_json)
+        return deployed.follow(planned, facts, as_json=as_json)
+    view = bring(planned, facts, dry_run=dry_run, wait=wait, as_json=as_json)
     if write is not None:
-        planned.write(write)
+        rundirs.write_files(deployed_records.files(planned, facts, str(write.absolute())), is_new=True)
         say(f"written to {write}")
     elif not dry_run:
         say(f"files: {view['labels'].get('directory', '')}")
@@ -154,18 +155,17 @@ def preflight(
     *,
     as_json: bool,
 ) -> int:
-    """Look for what would make a deployment fail, before a GPU is held. A sentence for each; then it ends with 1.
+    """Look for what would make it fail, before a GPU is held. A sentence for each; then it ends with 1.
 
-    Roles that do not fit together, flags that the engine's own --help does not list, the model, the container, GPUs,
-    partition and port. What cannot be looked at from here is a note.
+    FILE is a recipe, a document of any kind, or a script. Of a deployment: roles that do not fit together, flags that
+    the engine's own --help does not list, the model, the container, GPUs, partition and port. What cannot be looked at
+    from here is a note.
     """
-    from remuda.control import recipepreflight
+    from remuda.control import documents, planning
 
-    seen = [
-        one
-        for target in targets
-        for one in recipepreflight.look(target, settings, unset, backend=backend or "", cluster_file=cluster_file)
-    ]
+    facts = planning.facts_of()
+    asked = documents.Asked(settings, unset, backend or "", cluster_file)
+    seen = [one for target in targets for one in documents.preflight(target, facts, asked)]
     if as_json:
         print_json([{**asdict(one), "good": not one.failures} for one in seen])
         return int(any(one.failures for one in seen))

@@ -16,7 +16,7 @@ from remuda.specs.run import ALIASES, FLAGS, SWITCHES, WITHOUT, RunSpec
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from remuda.control.runs import PlannedRun, Said
+    from remuda.control.runs import Said
     from remuda.specs.resolve import Override
 
 _REPEATED = frozenset({"modules", "preamble", "partitions"})
@@ -114,22 +114,20 @@ def run(
     SCRIPT may also be a YAML file of kind run. Several scripts are several runs. A copy of the script is kept, so
     editing the file does not change a run that is restarted at night.
     """
-    from remuda.control import runs
+    from remuda.cli import plans
+    from remuda.control import planning, runs
 
     if len(scripts) > 1 and (values["name"] or follow):
         raise click.UsageError("--name and --follow are for one script")
     overrides = _overrides(values, ctx.meta["remuda.args"])
-    planner = runs.Planner(together=len(scripts))
-    planned = [planner.plan(script, overrides) for script in scripts]
-    for note in dict.fromkeys(note for one in planned for note in one.notes):
-        say(f"note: {note}")
-    if dry_run:
-        _show_dry_run(planner, planned, as_json=as_json)
+    facts = planning.facts_of()
+    planned = runs.plan(scripts, overrides, facts)
+    if plans.tell(planned, facts, dry_run=dry_run, as_json=as_json):
         return 0
-    views = runs.start(planned)
+    views = planning.send(planned, facts=facts)
     names = [str(view["name"]) for view in views]
     if not as_json:
-        _announce(planned, views)
+        _announce(views)
     if follow:
         return stay(names[0], runs.follow)
     if wait:
@@ -159,30 +157,13 @@ def _overrides(values: dict[str, Any], args: Sequence[str]) -> list[Override]:
     return [*overrides, Override("args", list(args), "--")] if args else overrides
 
 
-def _show_dry_run(planner: Any, planned: Sequence[PlannedRun], *, as_json: bool) -> None:
-    from remuda.control import runs
-
-    items = runs.shown(planner, planned)
-    if as_json:
-        print_json(items)
-        return
-    for item in items:
-        echo(f"# {item['token']}")
-        if item["pools"]:
-            echo(f"# partitions, best first: {', '.join(item['pools'])}")
-        for path, text in item["files"].items():
-            echo(f"# {path}:\n{text}", exact=True)
-        echo(f"{item['command']}\n", exact=True)
-
-
-def _announce(planned: Sequence[PlannedRun], views: Sequence[dict[str, Any]]) -> None:
+def _announce(views: Sequence[dict[str, Any]]) -> None:
     from remuda.control.reach import silence
 
-    for one, view in zip(planned, views, strict=True):
+    for view in views:
         pools = view["run"]["pools"]
         where = f" on {view['backend']}" + (f": {' → '.join(pools)}" if pools else "")
         say(f"{view['name']} is accepted{where}")
-        del one
     if not is_here(views[0]["backend"]) and (why := silence(views[0])):
         say(f"note: the host does not reach {views[0]['backend']}, and keeps trying: {why}")
         say("  where this command does: remuda host stop, then any command, starts a host with this environment")

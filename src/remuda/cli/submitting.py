@@ -19,7 +19,7 @@ from remuda.batch.request import JobRequest
 from remuda.batch.show import ProgressView
 from remuda.cli import following, watch
 from remuda.cli.show import echo, say
-from remuda.control import drivers, ending, jobs, swarms, targets
+from remuda.control import drivers, ending, jobs, planning, swarms, targets
 from remuda.control.client import connect
 from remuda.control.jobs import JobFolder
 
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
-    from remuda.control.drivers import Beside
     from remuda.control.targets import Target
+    from remuda.plan.job import Beside
 
 
 def submit(job_class: str, options: dict[str, Any]) -> int:
@@ -153,8 +153,9 @@ def _target(options: dict[str, Any]) -> Iterator[Target]:
     if options["name"]:
         yield targets.of_swarm(options["name"], options["model"], options["api_key_env"], say)
         return
-    planned = swarms.plan(options["file"])
-    view = swarms.bring_up(planned)
+    facts = planning.facts_of()
+    planned = swarms.plan(options["file"], facts)
+    view = swarms.bring_up(planned, facts)
     is_ours = view["uid"] == planned.workload.uid
     stays = options["keep_swarm"] or options["detach"] or not is_ours
     try:

@@ -10,10 +10,11 @@ import click
 from remuda.base.ids import api_path
 from remuda.base.units import show_counted
 from remuda.cli.lazy import examples
-from remuda.cli.show import echo, print_json, say
+from remuda.cli.show import print_json, say
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from remuda.look.facts import Looked
+    from remuda.plan.compile import Plan
 
 _USUAL = Path("swarm.yaml")
 
@@ -43,9 +44,11 @@ def up(document: Path | None, file: Path | None, *, dry_run: bool, wait: bool, a
     Without DOCUMENT it is `swarm.yaml` in the working directory. Typed again for a swarm that is up already, it waits
     for that one.
     """
-    from remuda.control import swarms
+    from remuda.control import planning, swarms
 
-    bring(swarms.plan(_document(document, file), **given), dry_run=dry_run, wait=wait, as_json=as_json)
+    facts = planning.facts_of()
+    planned = swarms.plan(_document(document, file), facts, **given)
+    bring(planned, facts, dry_run=dry_run, wait=wait, as_json=as_json)
 
 
 @click.command(epilog=examples("remuda serve model.gguf", "remuda serve Qwen/Qwen3-8B --engine vllm --gpus 2"))
@@ -73,27 +76,25 @@ def serve(model: str, *, dry_run: bool, wait: bool, as_json: bool, **given: Any)
     MODEL is a GGUF file, a directory, or a name that the engine knows. It uses your GPUs, or the CPU if there are none,
     and whichever engine is installed. It is a swarm like others: `remuda status`, `logs`, `scale`, `down`.
     """
+    from remuda.control import planning
     from remuda.control import serve as serving
 
-    given["port"] = given["port"] or 0
-    bring(serving.plan(model, **given), dry_run=dry_run, wait=wait, as_json=as_json)
+    given["port"], facts = given["port"] or 0, planning.facts_of()
+    bring(serving.plan(model, facts, **given), facts, dry_run=dry_run, wait=wait, as_json=as_json)
 
 
-def bring(planned: Any, *, dry_run: bool, wait: bool, as_json: bool) -> dict[str, Any]:
+def bring(planned: Plan, facts: Looked, *, dry_run: bool, wait: bool, as_json: bool) -> dict[str, Any]:
     """Bring up what is planned, follow it until its endpoint answers, and print its URL.
 
     Returns:
         Its view; empty of a dry run.
     """
-    from remuda.cli import watch
+    from remuda.cli import plans, watch
     from remuda.control import swarms
 
-    for note in planned.notes:
-        say(f"note: {note}")
-    if dry_run:
-        show_dry_run(planned, as_json=as_json)
+    if plans.tell([planned], facts, dry_run=dry_run, as_json=as_json):
         return {}
-    view = swarms.bring_up(planned)
+    view = swarms.bring_up(planned, facts)
     if wait:
         view = watch.until_up(view, planned.workload)
     if as_json:
@@ -110,37 +111,6 @@ def _document(document: Path | None, file: Path | None) -> Path:
     if found is _USUAL and not _USUAL.is_file():
         raise click.UsageError("name the swarm's document: there is no swarm.yaml here")
     return found
-
-
-def show_dry_run(planned: Any, *, as_json: bool, asked: Iterable[str] = ()) -> None:
-    """Print what bringing up a planned swarm or gang would start.
-
-    Args:
-        planned: with its workload.
-        as_json: with every file and variable.
-        asked: names of variables that are shown besides those of the document.
-    """
-    from remuda.base.shell import show_command
-    from remuda.control import swarms
-
-    tasks = swarms.dry_run(planned)
-    if as_json:
-        print_json([
-            {"token": item.token, "argv": list(item.argv), "env": dict(item.env), "files": dict(item.files)}
-            for item in tasks
-        ])  # fmt: skip
-        return
-    for item in tasks:
-        echo(f"# {item.token}")
-        is_here = True
-        for path, text in item.files.items():
-            if Path(path).name == "child.json":
-                echo(swarms.described(text, dict.fromkeys([*planned.spec.env, *asked])), exact=True)
-                continue
-            is_here = False
-            echo(f"# {path}:\n{text}", exact=True)
-        echo("" if is_here else f"{show_command(item.argv, item.env)}\n", exact=True)
-    say("--json prints every file and variable")
 
 
 @click.command()

@@ -15,7 +15,7 @@ from remuda.base.files import write_atomic
 from remuda.base.private import make_missing
 from remuda.base.text import did_you_mean
 from remuda.base.units import show_counted
-from remuda.control.preflight import apart
+from remuda.look.facts import apart
 from remuda.plan.cluster import seconds
 from remuda.specs.recipe.draft import Line, render
 

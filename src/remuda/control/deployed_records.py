@@ -17,47 +17,34 @@ import yaml
 
 import remuda
 from remuda.base.shell import show_command
+from remuda.control import rendering
 from remuda.specs.recipe.load import split_target
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from remuda.backends.base import Rendered
-    from remuda.control.deployments import PlannedDeployment
-    from remuda.specs.deployment import DeploymentSpec
+    from remuda.look.facts import Looked
+    from remuda.plan.compile import Plan
 
 RESOLVED, RECIPE, ORIGINS, COMMANDS, FACTS = "resolved.yaml", "recipe.yaml", "origins.txt", "commands.txt", "facts.json"
 _HASHED = 16 << 20
 """Bytes of a file that go into its fingerprint, with its size."""
 
 
-def folder_of(spec: DeploymentSpec, name: str, root: Path, at: str, uid: str) -> Path:
-    """Where it goes: `deployments/NAME_2P_4D_TIME_UID`, or `NAME_4A_TIME_UID` where workers do both.
-
-    Args:
-        spec: of the deployment.
-        name: of the deployment.
-        root: the state directory.
-        at: time as it stands in the name.
-        uid: of the deployment: commands of one second have a directory each.
-    """
-    above = Path(spec.home_directory or root) / "deployments"
-    letters = {"prefill": "P", "decode": "D", "agg": "A"}
-    roles = (f"{role.workers}{letters[key]}" for key, role in spec.by_name().items())
-    return above / "_".join([name, *roles, at, uid])
-
-
-def files(planned: PlannedDeployment, tasks: Sequence[Rendered], folder: Path) -> dict[str, str]:
+def files(planned: Plan, facts: Looked, folder: str = "") -> dict[str, str]:
     """The directory of one `apply`: absolute path -> text.
 
     Args:
         planned: the deployment.
-        tasks: what bringing it up starts, secrets masked.
-        folder: see `folder_of`.
+        facts: of the command.
+        folder: where it goes instead of the workload's own.
     """
-    spec = _document(planned)
-    file, _ = split_target(planned.recipe.loaded.file)
-    shown = planned.recipe.loaded.show(derived=planned.recipe.derived)
+    assert planned.reading is not None
+    tasks = rendering.shown([planned.workload], facts.paths)
+    spec, loaded = _document(planned), planned.reading.loaded
+    file, _ = split_target(loaded.file)
+    shown = loaded.show(derived=planned.derived)
     found = {
         RESOLVED: yaml.safe_dump(spec, sort_keys=False, allow_unicode=True),
         ORIGINS: "".join(f"{item.path}: {item.value!r}  # {item.origin}\n" for item in shown),
@@ -67,15 +54,16 @@ def files(planned: PlannedDeployment, tasks: Sequence[Rendered], folder: Path) -
     }
     if file.is_file():
         found[RECIPE] = file.read_text(encoding="utf-8")
-    return {str(folder / name): text for name, text in found.items()}
+    return {f"{folder or planned.workload.folder}/{name}": text for name, text in found.items()}
 
 
-def _document(planned: PlannedDeployment) -> dict[str, Any]:
+def _document(planned: Plan) -> dict[str, Any]:
     """The spec with everything filled in; of an engine only what was said, as what was not may be left to it.
 
     Flags of engines are kept as they are: null is a value of TensorRT-LLM's file.
     """
-    spec, said = (planned.spec.model_dump(mode="json", exclude_none=True, exclude_unset=only) for only in (False, True))
+    spec: dict[str, Any] = planned.spec.model_dump(mode="json", exclude_none=True)
+    said: dict[str, Any] = planned.spec.model_dump(mode="json", exclude_none=True, exclude_unset=True)
     spec["name"] = planned.workload.name
     spec["benchmark"]["req_rate"] = [str(rate) if isinf(rate) else rate for rate in planned.spec.benchmark.req_rate]
     for below, own in ((spec, said), *((spec["roles"][name], said["roles"][name]) for name in spec["roles"])):
@@ -96,7 +84,7 @@ def _commands(tasks: Sequence[Rendered]) -> list[str]:
     return lines
 
 
-def _facts(planned: PlannedDeployment) -> dict[str, Any]:
+def _facts(planned: Plan) -> dict[str, Any]:
     """Versions, and fingerprints of what a name may stand for something else tomorrow."""
     model = Path(planned.spec.model.path)
     images = {group.command.image for group in planned.workload.groups if group.command.image.startswith("/")}

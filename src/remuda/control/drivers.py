@@ -19,8 +19,8 @@ from remuda.control.client import connect
 from remuda.control.endpoint_file import ENDPOINT_FILE
 from remuda.control.jobs import ENDED, FAILED, OUTCOME, JobFolder, run_here, wait_job
 from remuda.plan.deployment.bench import TOLD
-from remuda.plan.job import Asked, Driver, plan_beside, plan_here
-from remuda.plan.model import Command, Secret, Workload
+from remuda.plan.job import Asked, Beside, Driver
+from remuda.plan.model import Secret, Workload
 from remuda.specs.backend import SlurmJob
 
 if TYPE_CHECKING:
@@ -40,21 +40,6 @@ _PROGRESS_FILE: Final = "REMUDA_PROGRESS_FILE"
 """Where a task says how far it is; the node program sets it."""
 _ENDPOINT_WAIT_S: Final = 600.0
 _HOST_AGAIN_S: Final = 5.0
-
-
-@dataclass(frozen=True)
-class Beside:
-    """A swarm on a cluster, for a driver that is to run there, too."""
-
-    swarm: Workload
-    spec: SlurmJob
-    """What its document says of drivers."""
-    asked: Asked
-
-    @property
-    def endpoint_file(self) -> str:
-        """Where drivers read where the router is."""
-        return f"{self.swarm.run_dir}/{ENDPOINT_FILE}"
 
 
 def beside(
@@ -90,6 +75,11 @@ def place_of(client: HostClient, swarm: str, *, here: bool = False, **asked: Any
         return None
     place = beside(client, swarm, **asked)
     return place if not place.swarm.is_here else None
+
+
+def endpoint_file(place: Beside) -> str:
+    """Where drivers beside a swarm read where its router is."""
+    return f"{place.swarm.run_dir}/{ENDPOINT_FILE}"
 
 
 @contextmanager
@@ -152,10 +142,10 @@ def send_job(client: HostClient, folder: JobFolder, request: JobRequest, place: 
     uid = new_suffix(8)
     request = replace(request, name=folder.id, owner=f"{folder.id}.{uid}")
     if place is not None:
-        request = replace(request, endpoint="", swarm_dir="", endpoint_file=place.endpoint_file)
+        request = replace(request, endpoint="", swarm_dir="", endpoint_file=endpoint_file(place))
     folder.write(REQUEST, request.to_json())
     secrets = {request.api_key_env: Secret(env=request.api_key_env)} if request.api_key_env else {}
-    _send(client, folder, uid, _driver_argv(folder), _driver_env(folder), secrets, max_failures=5, place=place)
+    _send(client, folder, _driver(folder, secrets, place), uid)
 
 
 def send_script(
@@ -169,11 +159,12 @@ def send_script(
     secrets: dict[str, Secret] = {}
     if script.key_file or script.key_env:
         secrets = {name: Secret(file=script.key_file, env=script.key_env) for name in _KEY_NAMES}
-    argv, env = script.argv, script_env(script, script.endpoint, has_key=bool(secrets))
+    env = script_env(script, script.endpoint, has_key=bool(secrets))
+    driver = Driver(folder.id, script.argv, env, secrets, max_failures)
     if place is not None:
-        folder.write(SCRIPT, {"argv": list(script.argv), "model": script.model, "endpoint_file": place.endpoint_file})
-        argv, env = _driver_argv(folder), _driver_env(folder)
-    _send(client, folder, new_suffix(8), argv, env, secrets, max_failures=max_failures, place=place)
+        folder.write(SCRIPT, {"argv": list(script.argv), "model": script.model, "endpoint_file": endpoint_file(place)})
+        driver = replace(_driver(folder, secrets, place), max_failures=max_failures)
+    _send(client, folder, driver)
 
 
 def send_driver(
@@ -185,8 +176,7 @@ def send_driver(
         InputError: a secret is missing, or the cluster cannot be asked for such a job.
     """
     secrets = {name: Secret(env=name) for name in variables if name}
-    argv, env = _driver_argv(folder), _driver_env(folder)
-    _send(client, folder, new_suffix(8), argv, env, secrets, max_failures=5, place=place)
+    _send(client, folder, _driver(folder, secrets, place))
 
 
 def script_env(script: Script, endpoint: str, *, has_key: bool) -> dict[str, str]:
@@ -200,46 +190,18 @@ def script_env(script: Script, endpoint: str, *, has_key: bool) -> dict[str, str
     return env
 
 
-def _driver_argv(folder: JobFolder) -> tuple[str, ...]:
+def _driver(folder: JobFolder, secrets: Mapping[str, Secret], place: Beside | None) -> Driver:
+    """A driver that finds in its folder what to do."""
     # -P: it is started where the command was typed, and no file there may pass for a module of ours.
-    return (sys.executable, "-P", "-m", "remuda", "job", "drive", str(folder.path))
+    argv = (sys.executable, "-P", "-m", "remuda", "job", "drive", str(folder.path))
+    return Driver(folder.id, argv, {"REMUDA_HOME": str(folder.paths.root)}, secrets, beside=place)
 
 
-def _driver_env(folder: JobFolder) -> dict[str, str]:
-    return {"REMUDA_HOME": str(folder.paths.root)}
+def _send(client: HostClient, folder: JobFolder, driver: Driver, uid: str = "") -> None:
+    from remuda.control import planning
 
-
-def _send(
-    client: HostClient,
-    folder: JobFolder,
-    uid: str,
-    argv: Sequence[str],
-    env: Mapping[str, str],
-    secrets: Mapping[str, Secret],
-    *,
-    max_failures: int,
-    place: Beside | None,
-) -> None:
-    from remuda.control.planning import deliver_secrets, dry_run
-    from remuda.look.caller import context
-
-    caller = context(folder.paths, gpus=False)
-    driver = Driver(
-        name=folder.id,
-        uid=uid,
-        run_dir=str(folder.paths.workload(folder.id)),
-        command=Command(argv=tuple(argv), env=dict(env), secret_env=dict(secrets), cwd=caller.cwd),
-        max_failures=max_failures,
-        env=caller.env,
-    )
-    if place is None:
-        workload = plan_here(driver)
-    else:
-        workload = plan_beside(driver, place.swarm, place.spec, place.asked)
-        # What Slurm cannot be asked for is told here, not by a job that was accepted and is given up.
-        dry_run(workload, folder.paths)
-    delivered = deliver_secrets(workload)
-    client.post("/workloads", {"workload": json.loads(delivered.model_dump_json()), "spec": ""})
+    facts = planning.facts_of(folder.paths)
+    planning.send([planning.plan("job", driver, facts, uid)], client, repeats=True)
 
 
 def drive(path: Path, paths: StatePaths) -> int:

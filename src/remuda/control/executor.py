@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Self
 from remuda.backends.local.devices import gpu_type
 from remuda.base.errors import InputError, NotFound
 from remuda.base.ids import api_path, new_suffix, slug
-from remuda.control import again, ending, gangs
+from remuda.control import again, ending, planning
 from remuda.control.client import connect
 from remuda.control.entrypoint import ARGUMENTS
+from remuda.control.kinds.gang import read as read_gang
 from remuda.plan.gang import RANK, RENDEZVOUS, RUN_ID
 from remuda.plan.gpus import GPUS, gpu_named, is_kind
 from remuda.specs.gang import OF_RANKS
@@ -112,8 +113,9 @@ class Executor:
             "resources": {"gpus": _gpus(gpu)},
             "timeout": timeout,
         }
-        planned = gangs.plan("", mapping_overrides(fields, "launch_replicas(…)"))
-        view = gangs.start(planned)
+        facts = planning.facts_of()
+        planned = planning.plan("gang", read_gang("", mapping_overrides(fields, "launch_replicas(…)")), facts)
+        view = planning.send([planned], facts=facts)[0]
         labels = planned.workload.labels
         metadata = {
             "job_name": view["name"], "uid": view["uid"], "rendezvous_uri": labels[RENDEZVOUS], RUN_ID: labels[RUN_ID],

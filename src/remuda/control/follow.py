@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 
 from remuda.base.errors import RemudaError
 from remuda.control.views import RouterView
+from remuda.plan.compile import secret_folder
+from remuda.plan.front import CONTROL_KEY
 from remuda.plan.model import Front, Secret, Workload
 from remuda.serving.membership import members, ready_fronts
 from remuda.serving.router import Changes, Keys, Member, Router, router_named
@@ -30,8 +32,6 @@ _LEAVING_S = 1.0
 """The same while a router finishes what it has begun."""
 MUTE = frozenset({"transformers"})
 """Engines whose list of models names what lies in a cache, not what they serve."""
-CONTROL_KEY = "router-control.key"
-"""File in the workload's `secrets` folder: what changes the membership."""
 
 
 @dataclass(frozen=True)
@@ -224,14 +224,9 @@ def _targets(want: Want, tasks: Mapping[TaskKey, Task]) -> dict[Name, Target]:
 
 def _keys(workload: Workload) -> Keys:
     endpoint = workload.endpoint
-    control = str(secret_folder(workload.run_dir, workload.uid) / CONTROL_KEY)
+    control = f"{secret_folder(workload.run_dir, workload.uid)}/{CONTROL_KEY}"
     api = _read(endpoint.api_key) if endpoint and endpoint.api_key else ""
     return Keys(api=api, control=_read(Secret(file=control)), worker=api)
-
-
-def secret_folder(run_dir: str, uid: str) -> Path:
-    """Where the secrets of one creation of a workload are: files of mode 0600, in a folder of mode 0700."""
-    return Path(run_dir) / "secrets" / uid
 
 
 def _read(secret: Secret) -> str:

@@ -2,139 +2,27 @@
 
 from __future__ import annotations
 
-import shutil
-import time
 from contextlib import suppress
-from dataclasses import dataclass
-from pathlib import Path
 from queue import SimpleQueue
 from threading import Event, Thread
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from remuda.base.errors import InputError, RemudaError, TimedOut
-from remuda.base.ids import api_path, check_name, new_suffix
-from remuda.base.paths import state_paths
+from remuda.base.ids import api_path
 from remuda.control import ending, runs
 from remuda.control.client import HostClient, connect
-from remuda.control.runs import PlannedScript, Said
-from remuda.look.caller import context
-from remuda.look.scripts import find_script, read_script
-from remuda.plan.gang import RENDEZVOUS, RUN_ID, gang_name, plan_gang
+from remuda.control.runs import Said
+from remuda.plan.gang import RENDEZVOUS, RUN_ID
 from remuda.plan.model import Kind
-from remuda.plan.run import RunSite
-from remuda.specs.gang import GangSpec
-from remuda.specs.load import Loaded, load
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
-    from remuda.plan.model import Workload
-    from remuda.specs.resolve import Override
 
 _LOOK_AGAIN_S = 0.2
 INSTALL = "pip install 'remuda[gang]'"
 _LEFT_S = 120.0
 """How long the ranks of a gang that has failed are waited for; the host ends them, whoever looks."""
-
-
-@dataclass(frozen=True)
-class PlannedGang(PlannedScript):
-    """A gang as it would be started."""
-
-    spec: GangSpec
-
-
-def plan(file: str, overrides: Sequence[Override] = ()) -> PlannedGang:
-    """Plan a gang. Nothing is started or written.
-
-    Args:
-        file: its document; empty where the overrides say all.
-        overrides: from the command line; they win.
-
-    Raises:
-        InputError: something is wrong; says where.
-    """
-    loaded = load(file or None, overrides)
-    if not isinstance(loaded.spec, GangSpec):
-        hint = "begin the document with `kind: gang`" if loaded.kind == "run" else ""
-        raise InputError(f"is a {loaded.kind}, and a gang is needed here", hint=hint, where=file)
-    try:
-        return _plan(cast("Loaded[GangSpec]", loaded))
-    except InputError as error:
-        raise loaded.locate(error) from error
-
-
-def _plan(loaded: Loaded[GangSpec]) -> PlannedGang:
-    spec, paths = loaded.spec, state_paths()
-    name = check_name(gang_name(spec), where="name")
-    run_dir, uid = paths.workload(name), new_suffix(8)
-    text, copy = "", None
-    if spec.script:
-        script = find_script(spec.script, loaded.file)
-        text = read_script(script)
-        copy = run_dir / "scripts" / uid / script.name
-    _check_here(spec)
-    caller = context(paths, gpus=bool(spec.resources.gpus))
-    site = RunSite(
-        cwd=caller.cwd,
-        script="",
-        copy=str(copy or ""),
-        backend="local",
-        python=caller.python,
-        env=caller.env,
-        gpus=caller.gpus,
-    )
-    workload = plan_gang(
-        spec, site, name=name, uid=uid, run_dir=str(run_dir), now=time.time(), spec_file=loaded.file
-    )  # fmt: skip
-    folder = _own_rendezvous(workload)
-    files = {**({str(copy): text} if copy else {}), **({f"{folder}/": ""} if folder else {})}
-    workload = workload.model_copy(update={"files": files})
-    return PlannedGang(workload, spec, tuple(_notes(spec, workload)))
-
-
-def _check_here(spec: GangSpec) -> None:
-    """What would make every rank fail at once is told before anything is recorded.
-
-    Raises:
-        InputError: there is no such directory or program.
-    """
-    if spec.workdir and not Path(spec.workdir).is_dir():
-        raise InputError(f"there is no directory {spec.workdir!r}", hint="make it first", where="workdir")
-    if spec.command:
-        program = spec.command[0]
-        found = Path(spec.workdir or ".", program).exists() if "/" in program else shutil.which(program)
-        if not found:
-            hint = "it is looked for in PATH, or where the ranks start when it has a slash"
-            raise InputError(f"there is no program {program!r}", hint=hint, where="command")
-
-
-def _notes(spec: GangSpec, workload: Workload) -> Iterator[str]:
-    """What the user should know."""
-    folder = _own_rendezvous(workload)
-    if folder is not None and folder.is_dir() and any(folder.iterdir()):
-        run_id = workload.labels[RUN_ID]
-        yield f"if {run_id!r} was trained before it goes on from there; to begin anew: -s run_id=OTHER ({folder})"
-    if spec.rendezvous and spec.rendezvous.startswith("file://"):
-        return
-    if spec.rendezvous and not spec.secret_env and not spec.env:
-        yield f"ranks look for the credentials of {spec.rendezvous} in their home directory; others go by secret_env"
-
-
-def _own_rendezvous(workload: Workload) -> Path | None:
-    """The folder where the ranks meet, where it is in the run directory."""
-    run_dir = Path(workload.run_dir)
-    return run_dir / "rendezvous" if workload.labels[RENDEZVOUS] == (run_dir / "rendezvous").as_uri() else None
-
-
-def start(planned: PlannedGang, client: HostClient | None = None) -> dict[str, Any]:
-    """Hand a gang to the host; returns its view at once.
-
-    Raises:
-        Conflict: a workload of that name is up, or there are not enough GPUs for all ranks; says who has them.
-        InputError: a secret is missing.
-    """
-    return runs.start([planned], client)[0]
 
 
 def ended(name: str, client: HostClient | None = None) -> dict[str, Any]:

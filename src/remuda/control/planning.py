@@ -1,235 +1,238 @@
-"""From what a user typed to a workload ready to be sent to the host. Runs in the user's process and environment."""
+"""What every command does with a plan: make it, look what speaks against it, show it, hand it to the host.
+
+Runs in the user's process. A dry run stops before the last: what it shows is the rendering that is sent.
+"""
 
 from __future__ import annotations
 
+import json
 import secrets
-import sys
-from dataclasses import dataclass
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Final
 
-from remuda.backends.base import Rendered, Request, TaskKey, make_token
-from remuda.base.errors import InputError
+from remuda.backends.slurm.arrays import batch_uid
+from remuda.base.errors import HostUnreachable, InputError, RemudaError
 from remuda.base.files import write_atomic
 from remuda.base.ids import new_suffix
+from remuda.base.paths import state_paths
 from remuda.base.private import make_private
 from remuda.base.settings import variable
-from remuda.control import preflight, rundirs
-from remuda.control.follow import CONTROL_KEY, secret_folder
-from remuda.control.nodelist import settle
-from remuda.control.settle import with_devices
-from remuda.control.wiring import backends, slurm_backend
-from remuda.look.caller import context
-from remuda.look.engines import unknown_arguments
-from remuda.plan.cluster import engine_python, of_nginx
-from remuda.plan.derive import derive, name_base
-from remuda.plan.identity import digest
-from remuda.plan.model import Group, Secret, Workload
-from remuda.plan.notes import notes
-from remuda.plan.placement import MachineFacts
-from remuda.plan.swarm import ROUTER, plan_front, plan_swarm
-from remuda.serving.router import RouterSettings, router_named
-from remuda.specs.load import Loaded, load_swarm
+from remuda.control import again, rundirs
+from remuda.control.client import HostClient, connect
+from remuda.control.kinds import SENT, SHOWN, kind_named, kind_of
+from remuda.control.reach import check_cluster
+from remuda.control.rendering import calls
+from remuda.control.wiring import slurm_backend
+from remuda.look.facts import Looked
+from remuda.plan.compile import Finding, accept, secret_folder
+from remuda.plan.front import CONTROL_KEY
+from remuda.plan.model import Secret
+from remuda.specs.document import Problem, fail
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Sequence
 
-    from remuda.backends.base import Backend
     from remuda.base.paths import StatePaths
-    from remuda.plan.context import Context
-    from remuda.specs.resolve import Override, Shown
-    from remuda.specs.swarm import SwarmSpec
+    from remuda.plan.compile import Plan, Reading
+    from remuda.plan.model import Group, Workload
+
+_MOST_TOGETHER: Final = 1000
+"""Runs in one array, where the cluster would take more: what Slurm takes if it is not told otherwise."""
+_AT_ONCE: Final = 8
+"""Workloads whose secrets are written at the same time."""
 
 
-@dataclass(frozen=True)
-class Planned:
-    """A swarm as it would be brought up."""
-
-    workload: Workload
-    spec: SwarmSpec
-    """Without gaps."""
-    notes: tuple[str, ...]
-    """What the user should know."""
-    shown: tuple[Shown, ...]
-    """Every value with its origin."""
-    loaded: Loaded[SwarmSpec]
-    """Knows where the document says what."""
-
-    def record(self) -> dict[str, str]:
-        """Files that say what was asked, beside those that its tasks need: none."""
-        return {}
-
-    def check(self, paths: StatePaths) -> None:
-        """Look for what would make it fail on this machine, or its cluster, before anything is recorded.
-
-        Raises:
-            InputError: says what is wrong, and where.
-        """
-        try:
-            replicas = self.workload.groups[0]
-            if self.workload.is_here:
-                preflight.check_files(self.spec, replicas.command.needs, paths.root)
-                routers = [group.command for group in self.workload.groups if group.role.routes]
-                preflight.check_here(self.spec, engine_python(self.spec, sys.executable), routers)
-                return
-            preflight.check_files(self.spec, replicas.command.needs, paths.root)
-            preflight.check_engine(self.spec, engine_python(self.spec, sys.executable))
-            check_calls(self.workload, paths)
-        except InputError as error:
-            raise self.loaded.locate(error) from error
+def facts_of(paths: StatePaths | None = None) -> Looked:
+    """What this command finds out for its plans; nothing is asked yet."""
+    paths = paths or state_paths()
+    return Looked(paths, partial(slurm_backend, paths))
 
 
-def plan_up(
-    file: str | Path | None, overrides: Sequence[Override] = (), *, paths: StatePaths, name: str = ""
-) -> Planned:
-    """Read a swarm's document and plan it for this machine. Nothing is started or written.
+def plan(name: str, document: Any, facts: Looked, uid: str = "") -> Plan:
+    """The plan of a document, accepted: it has a uid. Nothing is started or written.
 
     Args:
-        file: YAML or JSON; None when the overrides say all.
-        overrides: from the command line; they win.
-        paths: of the state directory.
-        name: of the swarm, where the caller knows it; else the spec's, else one is made of the model.
+        name: of its kind.
+        document: as that kind reads it.
+        facts: of the command.
+        uid: of the workload; empty: a random one.
 
     Raises:
-        InputError: something is wrong with the document; says where.
+        InputError: it cannot be planned, or its cluster cannot be asked for it; says where.
     """
-    return plan_loaded(load_swarm(file, overrides), paths=paths, name=name)
+    return plan_together(name, [document], facts, uid)[0]
 
 
-def plan_loaded(loaded: Loaded[SwarmSpec], *, paths: StatePaths, name: str = "") -> Planned:
-    """The same from a document that was read already.
+def plan_together(name: str, documents: Sequence[Any], facts: Looked, uid: str = "") -> list[Plan]:
+    """The plans of several documents of one command: their uids say which may be tasks of one array."""
+    plans = [_compiled(name, document, facts) for document in documents]
+    now, batch, number = time.time(), "", 0
+    accepted = []
+    for one in plans:
+        uid = uid if uid and len(plans) == 1 else new_suffix(8)
+        if len(plans) > 1 and not one.workload.is_here:
+            batch, number = (batch, number + 1) if batch and number < _most_together(facts) else (uid, 1)
+            uid = batch_uid(batch, number)
+        accepted.append(replace(one, workload=accept(one.workload, uid, now)))
+    _check_rendering(accepted, facts)
+    return accepted
 
-    Raises:
-        InputError: something is wrong with the document; says where.
-    """
+
+def _compiled(name: str, document: Any, facts: Looked) -> Plan:
+    kind = kind_named(name)
+    spec = getattr(document, "spec", None)
     try:
-        return _plan(loaded, name, paths, context(paths))
+        return kind.compile(document, facts.context(gpus=spec is not None and kind.needs_gpus(spec)), facts)
     except InputError as error:
-        raise loaded.locate(error) from error
+        raise _located(document, error) from error
 
 
-def _plan(loaded: Loaded[SwarmSpec], name: str, paths: StatePaths, caller: Context) -> Planned:
-    facts = MachineFacts(gpus=caller.gpus, cpus=caller.cpus, cwd=caller.cwd)
-    derived = derive(loaded.spec, facts)
-    spec = derived.spec
-    _check_model(spec)
-    chosen = name or spec.name or f"{name_base(spec)}-{new_suffix()}"
-    uid, run_dir = new_suffix(8), str(paths.workload(chosen))
-    router = _router(loaded.spec, spec, secret_folder(run_dir, uid), caller.python)
-    workload = plan_swarm(
-        spec, name=chosen, uid=uid, run_dir=run_dir, python=caller.python, facts=facts, router=router
-    )  # fmt: skip
-    if loaded.spec.cwd is None and spec.engine != "command":
-        workload = _without_modules_here(workload)
-    # What this command may use, not what the host that was started elsewhere sees.
-    found = caller.place if workload.is_here else caller.place_elsewhere
-    place = {**found, **workload.place, "home": spec.home_directory or ""}
-    workload = workload.model_copy(update={
-        "place": place, "spec_file": loaded.file,
-        "digest": digest(loaded.spec, cwd=caller.cwd, name=chosen, port=("backend", "endpoint", "port")),
-        "endpoint": plan_front(loaded.spec, ROUTER if router else "").endpoint,
-    })  # fmt: skip
-    if not workload.is_here:
-        widest = max(group.resources.nodes for group in workload.groups)
-        settled = settle(dict(workload.place), widest, lambda: preflight.apart(slurm_backend(paths).cluster()))
-        workload = workload.model_copy(update={"place": settled})
-        # What Slurm cannot be asked for is told here, not by a swarm that was accepted and is given up.
-        dry_run(workload, paths)
-    python = engine_python(spec, caller.python)
-    said = (*notes(spec, python), *unknown_arguments(spec, python, paths))
-    if spec.home_directory and (told := rundirs.told_elsewhere(spec.home_directory, paths)):
-        said = (*said, f"home_directory: {told}")
-    return Planned(workload, spec, said, tuple(loaded.show(spec, derived.reasons)), loaded)
+def _located(document: Any, error: InputError) -> InputError:
+    loaded = getattr(document, "loaded", None)
+    return loaded.locate(error) if loaded is not None else error
 
 
-def _without_modules_here(workload: Workload) -> Workload:
-    """An engine is started where the command was typed, for relative paths; its modules are not looked for there.
+def _most_together(facts: Looked) -> int:
+    size = getattr(facts.asked, "array_size", 0)
+    return min(_MOST_TOGETHER, size - 1) if size else _MOST_TOGETHER
 
-    Whoever names `cwd`, or other words to start, means what is in that directory. Ray's processes are left as they are.
+
+def _check_rendering(plans: Sequence[Plan], facts: Looked) -> None:
+    """What a cluster cannot be asked for is told now, not by a workload that was accepted and is given up.
+
+    Plans that differ in nothing but script, name and arguments are rendered alike, so one of them tells for all.
     """
+    seen: set[str] = set()
+    for one in plans:
+        place = json.dumps(one.workload.place, sort_keys=True, default=str)
+        said = one.spec.model_dump_json(exclude={"script", "name", "args"}) if one.spec is not None else ""
+        if one.workload.is_here or said + place in seen:
+            continue
+        seen.add(said + place)
+        try:
+            calls([one.workload], facts.paths)
+        except InputError as error:
+            raise _located(one.reading, error) from error
 
-    def safe(group: Group) -> Group:
-        if not group.command.cwd or group.spread is not None:
-            return group
-        env = {"PYTHONSAFEPATH": "1", **group.command.env}
-        return group.model_copy(update={"command": group.command.model_copy(update={"env": env})})
 
-    return workload.model_copy(update={"groups": tuple(safe(group) for group in workload.groups)})
+# --- checks ----------------------------------------------------------------------------------------------------------
 
 
-def _check_model(spec: SwarmSpec) -> None:
-    """A model that is surely a file, and is not there, would cost minutes of restarts.
+def findings(one: Plan, facts: Looked, when: int) -> list[Finding]:
+    """What speaks against a plan, and what its user should know.
+
+    Args:
+        one: accepted.
+        facts: of the command.
+        when: the checks of `control.kinds` up to this moment.
+    """
+    found: list[Finding] = []
+    for check in kind_of(one).checks:
+        if check.when <= when:
+            try:
+                found += check.look(one, facts)
+            except InputError as error:
+                path = tuple(error.where.split(".")) if error.where else ()
+                found.append(Finding(path, error.message.removeprefix(f"{error.where}: "), hint=error.hint))
+    return found
+
+
+def problem(reading: Reading[Any] | None, finding: Finding) -> Problem:
+    """A finding where the document says what it is about."""
+    if reading is None:
+        return Problem("", finding.sentence, finding.hint)
+    return reading.loaded.problem(finding.path, finding.sentence, finding.hint)
+
+
+def refuse(one: Plan, facts: Looked) -> None:
+    """Let pass what nothing speaks against, on this machine and on its cluster.
 
     Raises:
-        InputError: it is not there.
+        InputError: something would fail; names all of it, with its place.
     """
-    is_path = spec.model.startswith(("/", "./", "../")) or (spec.engine == "llamacpp" and not spec.image)
-    if not spec.backend.is_here or spec.engine == "command" or not is_path:
-        return
-    path = Path(spec.cwd or ".") / spec.model
-    if not path.exists():
-        hint = "relative paths start at `cwd`, by default where the command was typed"
-        raise InputError(f"there is no model {str(path)!r}", hint=hint, where="model")
+    if problems := [problem(one.reading, finding) for finding in findings(one, facts, SENT) if finding.fails]:
+        raise fail(problems)
 
 
-def _router(said: SwarmSpec, spec: SwarmSpec, keys: Path, python: str) -> Group | None:
-    """The group in front, rendered by the router itself; None: the only replica is the endpoint."""
-    if spec.router.type == "none":
-        return None
-    front = plan_front(said, ROUTER)
-    timeout_s, more = of_nginx(said)
-    settings = RouterSettings(
-        endpoint=front.endpoint,
-        # A swarm of one may be scaled up, and its router stays: it gets the policy of several.
-        replicas=max(2, spec.replicas),
-        policy=spec.router.policy or "",
-        group=ROUTER,
-        control_key=Secret(file=str(keys / CONTROL_KEY)),
-        public=front.listen.public,
-        request_timeout_s=timeout_s or spec.router.request_timeout,
-        python=python,
-        log_level=spec.log_level,
-        extra_args=(*more, *spec.router.args),
-    )
+def look(plans: Sequence[Plan], facts: Looked, when: int = SHOWN) -> tuple[list[str], list[Problem]]:
+    """What users should know of plans, each sentence once, and what speaks against them."""
+    notes, problems = [note for one in plans for note in one.notes], []
+    for one in plans:
+        for finding in findings(one, facts, when):
+            found = problem(one.reading, finding)
+            if finding.fails:
+                problems.append(found)
+            elif when > SHOWN and found.where:
+                notes.append(f"{found.where}: {found.message}")
+            else:
+                notes.append(found.message)
+    return list(dict.fromkeys(notes)), problems
+
+
+def line_of(problem: Problem) -> str:
+    """A problem in one line, with its place and what to do."""
+    first = f"{problem.where}: {problem.message}" if problem.where else problem.message
+    return f"{first} ({problem.hint})" if problem.hint else first
+
+
+# --- what is sent ----------------------------------------------------------------------------------------------------
+
+
+def send(
+    plans: Sequence[Plan], client: HostClient | None = None, *, facts: Looked | None = None, repeats: bool = False
+) -> list[dict[str, Any]]:
+    """Hand plans to the host, all or none; returns their views at once.
+
+    Args:
+        plans: accepted.
+        client: of the host.
+        facts: of the command; with them it is looked first what speaks against the plans. Without, there is nothing.
+        repeats: one that is up already and asks for the same is the answer.
+
+    Raises:
+        Conflict: a workload of that name is up, or the host asks another cluster.
+        InputError: a secret is missing, or it would surely fail.
+    """
+    is_sent, known = False, facts or facts_of()
     try:
-        group = router_named(spec.router.type).group(settings)
-    except InputError as error:
-        raise InputError(error.message, hint=error.hint, where=error.where or "router.policy") from error
-    return group.model_copy(update={"listen": front.listen, "resources": front.resources})
+        for one in plans if facts is not None else ():
+            refuse(one, known)
+        host = client or connect()
+        if any(not one.workload.is_here for one in plans):
+            check_cluster(host)
+        with ThreadPoolExecutor(max_workers=min(_AT_ONCE, max(1, len(plans)))) as pool:
+            items = list(pool.map(partial(deliver, facts=known), plans))
+        is_sent = True
+        if repeats:
+            views = [again.post(host, "/workloads", items[0])]
+        else:
+            views = list(host.post("/workloads/batch", {"workloads": items}))
+    except RemudaError as error:
+        if not (is_sent and isinstance(error, HostUnreachable)):  # which may have recorded them
+            for one in plans:
+                rundirs.discard(one.workload)
+        raise
+    for one, view in zip(plans, views, strict=True):
+        if view["uid"] != one.workload.uid:  # it was up already
+            rundirs.clear(one.workload)
+    return views
 
 
-def dry_run(workload: Workload, paths: StatePaths) -> list[Rendered]:
-    """What bringing it up would start: the same rendering that is sent, for the first attempt of every task.
-
-    Tasks that one call starts together are one item, called as they are together.
+def deliver(one: Plan, facts: Looked) -> dict[str, Any]:
+    """Write the secrets of a plan; what is sent to the host.
 
     Raises:
-        InputError: the backend cannot be asked for it.
+        InputError: one cannot be written, or is missing.
     """
-    return [call for calls in _calls(workload, backends(paths)).values() for call in calls]
-
-
-def check_calls(workload: Workload, paths: StatePaths) -> None:
-    """Ask its backends whether they would take it as it is rendered.
-
-    Raises:
-        InputError: one of them refuses it; `where` is the field that it speaks of.
-    """
-    known = backends(paths)
-    for name, calls in _calls(workload, known).items():
-        preflight.apart(known[name].check(calls))
-
-
-def _calls(workload: Workload, known: Mapping[str, Backend]) -> dict[str, Sequence[Rendered]]:
-    placed = with_devices(workload, {}) if workload.is_here else workload
-    rendered: dict[str, list[Rendered]] = {}
-    for group in placed.groups:
-        name = group.backend or placed.backend
-        for index in range(group.count):
-            key = TaskKey(placed.name, group.name, index)
-            request = Request(key, 1, make_token(key, 1, placed.uid), placed, group)
-            rendered.setdefault(name, []).append(known[name].render(request))
-    return {name: known[name].as_sent(items) for name, items in rendered.items()}
+    record = kind_of(one).record
+    files = {**one.workload.files, **(record(one, facts) if record is not None else {})}
+    workload = deliver_secrets(one.workload).model_copy(update={"files": files})
+    spec = json.dumps(one.spec.model_dump(mode="json", exclude_none=True)) if one.spec is not None else ""
+    return {"workload": json.loads(workload.model_dump_json()), "spec": spec}
 
 
 def deliver_secrets(workload: Workload) -> Workload:
@@ -241,11 +244,15 @@ def deliver_secrets(workload: Workload) -> Workload:
     Raises:
         InputError: a variable is not set, or a file is missing.
     """
-    folder = secret_folder(workload.run_dir, workload.uid)
+    address = workload.endpoint
+    has_key = address is not None and address.api_key is not None
+    if not has_key and not any(group.command.secret_env for group in workload.groups):
+        return workload
+    folder = Path(secret_folder(workload.run_dir, workload.uid))
     make_private(folder, below=Path(workload.run_dir).parent)
     write_atomic(folder / CONTROL_KEY, secrets.token_urlsafe(24), mode=0o600)
 
-    def deliver(secret: Secret) -> Secret:
+    def delivered(secret: Secret) -> Secret:
         if secret.file:
             if not Path(secret.file).expanduser().is_file():
                 raise InputError(f"secret file {secret.file!r} does not exist")
@@ -257,13 +264,11 @@ def deliver_secrets(workload: Workload) -> Workload:
         write_atomic(path, value, mode=0o600)
         return Secret(file=str(path))
 
-    groups = tuple(_delivered(group, deliver) for group in workload.groups)
-    address = workload.endpoint
+    def of_group(group: Group) -> Group:
+        secret_env = {name: delivered(secret) for name, secret in group.command.secret_env.items()}
+        return group.model_copy(update={"command": group.command.model_copy(update={"secret_env": secret_env})})
+
+    groups = tuple(of_group(group) for group in workload.groups)
     if address is not None and address.api_key is not None:
-        address = address.model_copy(update={"api_key": deliver(address.api_key)})
+        address = address.model_copy(update={"api_key": delivered(address.api_key)})
     return workload.model_copy(update={"groups": groups, "endpoint": address})
-
-
-def _delivered(group: Group, deliver: Callable[[Secret], Secret]) -> Group:
-    secret_env = {name: deliver(secret) for name, secret in group.command.secret_env.items()}
-    return group.model_copy(update={"command": group.command.model_copy(update={"secret_env": secret_env})})

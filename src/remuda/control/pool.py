@@ -33,8 +33,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from remuda.base.paths import StatePaths
-    from remuda.control.planning import Planned
     from remuda.control.targets import Target
+    from remuda.look.facts import Looked
+    from remuda.plan.compile import Plan
     from remuda.specs.load import Loaded
     from remuda.specs.pool import PoolJob, PoolSwarm
     from remuda.specs.swarm import SwarmSpec
@@ -48,7 +49,7 @@ class Member:
 
     entry: Entry
     said: PoolSwarm
-    planned: Planned
+    planned: Plan
     key: str
     """Of all that was asked: another one is another swarm."""
     uid: str = ""
@@ -83,7 +84,7 @@ class Member:
         )  # fmt: skip
 
 
-def plan_pool(pool: Pool, paths: StatePaths) -> list[Member]:
+def plan_pool(pool: Pool, facts: Looked) -> list[Member]:
     """Plan every swarm of a pool. Nothing is started or written.
 
     Raises:
@@ -92,7 +93,7 @@ def plan_pool(pool: Pool, paths: StatePaths) -> list[Member]:
     members: list[Member] = []
     names: dict[str, int] = {}
     for index, said in enumerate(pool.spec.swarms):
-        planned = _planned(pool, index, paths)
+        planned = _planned(pool, index, facts)
         name = planned.workload.name
         if name in names:
             hint = "give one of them a `name`"
@@ -102,15 +103,15 @@ def plan_pool(pool: Pool, paths: StatePaths) -> list[Member]:
     return members
 
 
-def _planned(pool: Pool, index: int, paths: StatePaths) -> Planned:
+def _planned(pool: Pool, index: int, facts: Looked) -> Plan:
     said = pool.spec.swarms[index]
     _check_job(pool, index)
     fallback = f"{pool_name(pool)}-{index}"
 
-    def plan_as(name: str) -> Planned:
+    def plan_as(name: str) -> Plan:
         if said.swarm is not None:
-            return planning.plan_loaded(cast("Loaded[SwarmSpec]", build_inline(pool, index)), paths=paths, name=name)
-        return planning.plan_up(pool.path(said.config or ""), pool.overrides(index), paths=paths, name=name)
+            return swarms.plan_loaded(cast("Loaded[SwarmSpec]", build_inline(pool, index)), facts, name)
+        return swarms.plan_said(pool.path(said.config or ""), pool.overrides(index), facts, name)
 
     if said.config is not None and not Path(pool.path(said.config)).is_file():
         where = pool.resolved.origin(("swarms", index, "config")).where
@@ -128,7 +129,7 @@ def _check_job(pool: Pool, index: int) -> None:
         raise InputError(f"there is no file {pool.path(job.script)}", where=where)
 
 
-def _member(pool: Pool, said: PoolSwarm, planned: Planned) -> Member:
+def _member(pool: Pool, said: PoolSwarm, planned: Plan) -> Member:
     address = planned.workload.endpoint
     entry = Entry(
         planned.workload.name, has_job=said.job is not None, keeps=said.stays, queue_timeout_s=said.queue_timeout,
@@ -294,7 +295,7 @@ class PoolRun:
         if before and member.seen.phase not in ("", "DOWN", "FAILED"):
             member.uid = before
         self._put(member, step=Step.STARTING, is_sent=False, started_at=0.0, outcome=Outcome.NONE, reason="")
-        view = swarms.bring_up(member.planned, self.host)
+        view = swarms.bring_up(member.planned, planning.facts_of(self.paths), self.host)
         is_ours = view["uid"] in (member.uid, before)
         member.uid = view["uid"]
         member.seen = Seen(view["phase"], view["reason"])

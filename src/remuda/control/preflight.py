@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import importlib.util
 import os
 import shutil
 import subprocess
 import sys
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Final
 
 from remuda.base.errors import InputError
 from remuda.plan.engines import engine_of
@@ -21,12 +19,12 @@ from remuda.serving.smg_launcher import INSTALL as INSTALL_SMG
 from remuda.specs.backend import SlurmBackend
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
+    from remuda.look.facts import Looked
     from remuda.plan.model import Command
     from remuda.specs.swarm import SwarmSpec
 
-T = TypeVar("T")
 _ASK_S: Final = 20.0
 _HAS_MODULE: Final = (
     "import importlib.util, sys\n"
@@ -44,35 +42,26 @@ _INSTALL: Final = {
 }
 
 
-def check_files(spec: SwarmSpec, needs: dict[str, str], root: Path) -> None:
+def check_files(spec: SwarmSpec, needs: dict[str, str], facts: Looked) -> None:
     """Look for what the replicas need, where this machine sees the same files as the nodes.
 
     Args:
         spec: without gaps.
         needs: absolute path -> what it is.
-        root: state directory, which nodes see, too.
+        facts: of the command.
 
     Raises:
         InputError: something is surely not there; `where` is the field.
     """
     for path, what in needs.items():
-        if not Path(path).exists() and is_shared(Path(path), root):
+        if not Path(path).exists() and facts.sees(Path(path)):
             raise InputError(f"there is no {what} {path!r}", where=what)
     backend = spec.backend
     if isinstance(backend, SlurmBackend) and backend.venv_path and not spec.image:
         python = Path(backend.venv_path) / "bin" / "python"
-        if not python.exists() and is_shared(python, root):
+        if not python.exists() and facts.sees(python):
             raise InputError(f"{backend.venv_path!r} is no virtual environment: there is no {str(python)!r}",
                              where="backend.venv_path")  # fmt: skip
-
-
-def is_shared(path: Path, root: Path) -> bool:
-    """Whether nodes surely see the same at `path`: it would be on the file system of the state directory."""
-    parent = next((parent for parent in path.parents if parent.exists()), None)
-    try:
-        return parent is not None and parent.stat().st_dev == root.stat().st_dev
-    except OSError:
-        return False
 
 
 def check_engine(spec: SwarmSpec, python: str) -> None:
@@ -155,9 +144,3 @@ def _lacks(python: str, module: str, env: Mapping[str, str]) -> bool:
     except (OSError, subprocess.TimeoutExpired):
         return False
     return done.stdout.strip() == "remuda: no"
-
-
-def apart(question: Coroutine[Any, Any, T]) -> T:
-    """The answer to a question of a backend, also where the caller is in an event loop of its own."""
-    with ThreadPoolExecutor(1) as pool:
-        return pool.submit(asyncio.run, question).result()

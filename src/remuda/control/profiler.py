@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from remuda.backends.base import read_token
 from remuda.base.errors import Conflict, InputError, NotFound
 from remuda.base.files import remove_empty
-from remuda.base.ids import check_name, new_suffix
+from remuda.base.ids import check_name
 from remuda.base.paths import state_paths
 from remuda.base.text import did_you_mean
 from remuda.control.client import connect
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from remuda.base.paths import StatePaths
+    from remuda.look.facts import Looked
+    from remuda.plan.compile import Plan
     from remuda.profile import Attempt, Recorded
     from remuda.wire.recording import Process
     from remuda.wire.spool import Spool
@@ -80,6 +82,18 @@ class Live:
         return {"name": self.name, **json.loads(self.status.to_json()), "users": self.users}
 
 
+def plan(name: str, interval_s: float, gpus: Sequence[str], facts: Looked) -> Plan:
+    """Plan a recording; arguments and errors as of `start`."""
+    from remuda.control import planning
+    from remuda.plan.recording import Recording
+
+    name = check_name(name or time.strftime("gpus-%Y%m%d-%H%M%S"), where="--name")
+    folder = facts.paths.recordings / name
+    if folder.exists():
+        raise Conflict(f"there is a recording {name!r} already", hint="give this one another name: --name")
+    return planning.plan("recording", Recording(name, str(folder), interval_s, tuple(gpus)), facts)
+
+
 def start(name: str, interval_s: float, gpus: Sequence[str] = ()) -> Live:
     """Begin to record, and wait until the recorder says that it does.
 
@@ -92,28 +106,12 @@ def start(name: str, interval_s: float, gpus: Sequence[str] = ()) -> Live:
         Conflict: there is a recording of that name.
         InputError: the name cannot be one, or there is nothing to record; says why.
     """
-    from remuda.look.caller import context
-    from remuda.plan.recording import Asked, plan_recording
+    from remuda.control import planning
 
-    paths = state_paths()
-    name = check_name(name or time.strftime("gpus-%Y%m%d-%H%M%S"), where="--name")
-    folder = paths.recordings / name
-    if folder.exists():
-        raise Conflict(f"there is a recording {name!r} already", hint="give this one another name: --name")
-    client, caller = connect(), context(paths, gpus=False)
-    workload = plan_recording(
-        Asked(
-            name=name,
-            uid=new_suffix(8),
-            run_dir=str(paths.workload(name)),
-            folder=str(folder),
-            interval_s=interval_s,
-            python=caller.python,
-            gpus=tuple(gpus),
-            env=caller.env,
-        )
-    )
-    client.post("/workloads", {"workload": json.loads(workload.model_dump_json()), "spec": ""})
+    facts = planning.facts_of()
+    planned = plan(name, interval_s, gpus, facts)
+    name, folder = planned.workload.name, Path(planned.workload.labels["folder"])
+    planning.send([planned], repeats=True)
     return _begun(name, folder, gpus)
 
 

@@ -13,7 +13,8 @@ from remuda.base.errors import InputError
 from remuda.base.text import did_you_mean
 from remuda.base.units import show_duration
 from remuda.look.scripts import read_script
-from remuda.plan.run import RunSite, plan_run, run_name
+from remuda.plan.context import Context
+from remuda.plan.run import plan_run, run_name
 from remuda.specs.directives import read_directives
 from remuda.specs.load import Loaded, build, read_defaults, read_document, read_settings
 from remuda.specs.resolve import Override
@@ -174,8 +175,7 @@ def plan(spec: RunSpec, asked: Asked, assumptions: Assumptions) -> Scenario:
         )  # fmt: skip
     days = min(asked.days, spec.keep_alive / DAY_S) if spec.keep_alive else asked.days
     spec = spec.model_copy(update={"keep_alive": 0.0})
-    site = RunSite(cwd="/", script=f"/{spec.script}", copy=f"/{spec.script}", backend="slurm", python="python3")
-    workload = plan_run(spec, site, name=run_name(spec), uid="rehearsal", run_dir="/rehearsal", now=0.0)
+    workload = plan_run(spec, Context(cwd="/"), name=run_name(spec), backend="slurm", script=f"/{spec.script}")
     job = job_of(
         workload,
         checkpoint_every=spec.checkpoint_every or math.inf,

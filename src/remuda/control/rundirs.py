@@ -16,7 +16,6 @@ from remuda.backends.slurm.files import leave_batch
 from remuda.base.errors import InputError
 from remuda.base.files import remove_empty, write_atomic
 from remuda.base.private import check_above, make_private, told_above
-from remuda.control.follow import secret_folder
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -177,7 +176,8 @@ def _make_marked(elsewhere: Path, run_dir: Path) -> None:
 
 def clear(workload: Workload) -> None:
     """Remove what this life of a workload alone had: its secrets, and what Dynamo's parts found each other by."""
-    for folder in (secret_folder(workload.run_dir, workload.uid), Path(workload.run_dir) / "discovery" / workload.uid):
+    for name in ("secrets", "discovery"):
+        folder = Path(workload.run_dir) / name / workload.uid
         shutil.rmtree(folder, ignore_errors=True)
         remove_empty(folder.parent)
 

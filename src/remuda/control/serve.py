@@ -5,19 +5,19 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from remuda.backends.local.devices import present_gpus
 from remuda.base.errors import InputError
 from remuda.base.ids import slug
-from remuda.base.paths import state_paths
 from remuda.base.text import did_you_mean
-from remuda.control import planning
+from remuda.control import planning, swarms
+from remuda.control.kinds import SENT
 from remuda.specs.load import assignment
 from remuda.specs.resolve import Override
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from remuda.control.planning import Planned
+    from remuda.look.facts import Looked
+    from remuda.plan.compile import Plan
 
 _WITH_GPUS: Final = ("vllm", "sglang", "transformers")
 _WITHOUT: Final = ("transformers", "vllm")
@@ -56,13 +56,14 @@ def gpus_for(present: int, replicas: int) -> int:
 
 
 def plan(
-    model: str, *, engine: str = "", gpus: int | None = None, replicas: int = 1, name: str = "",
+    model: str, facts: Looked, *, engine: str = "", gpus: int | None = None, replicas: int = 1, name: str = "",
     settings: Sequence[str] = (), port: int = 0,
-) -> Planned:  # fmt: skip
+) -> Plan:  # fmt: skip
     """Plan a swarm of one model on this machine.
 
     Args:
         model: a GGUF file, a directory (also with one), or a name that the engine knows.
+        facts: of the command.
         engine: empty for the first that is installed here and can serve the model.
         gpus: of each replica; None for its share of those that are here.
         replicas: how many.
@@ -76,8 +77,8 @@ def plan(
     model = gguf_of(model) or model
     if Path(model).is_dir() and not any(Path(model).glob("*.json")):  # every engine's format has a configuration
         raise InputError(f"the folder {model} holds no model", hint="it needs a .gguf file, or config.json and weights")
-    each = gpus_for(len(present_gpus()), replicas) if gpus is None else gpus
-    tried = (engine,) if engine else engines_for(model, each)
+    each = gpus_for(len(facts.context().gpus), replicas) if gpus is None else gpus
+    hint, tried = "", (engine,) if engine else engines_for(model, each)
     for one in tried:
         values = {
             "model": model, "engine": one, "name": name or slug(Path(model).stem)[:_LONGEST_NAME] or "model",
@@ -87,15 +88,11 @@ def plan(
         }  # fmt: skip
         overrides = [Override(path, value, "remuda serve") for path, value in values.items()]
         overrides += [assignment(text) for text in settings]
-        try:
-            planned = planning.plan_up(None, overrides, paths=state_paths())
-            if len(tried) > 1:
-                planned.check(state_paths())
+        planned = swarms.plan_said(None, overrides, facts)
+        found = planning.findings(planned, facts, SENT) if len(tried) > 1 else []
+        missing = next((one for one in found if one.path == ("engine_path",)), None)
+        if missing is None:
             return planned
-        except InputError as error:
-            field = getattr(error.__cause__, "where", error.where)
-            if field != "engine_path" or engine:
-                raise
-            missing = error
+        hint = missing.hint
     looked = " or ".join(tried)
-    raise InputError(f"this machine has no engine for {model} (looked for {looked})", hint=missing.hint)
+    raise InputError(f"this machine has no engine for {model} (looked for {looked})", hint=hint)

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 from remuda.base.errors import InputError, RemudaError
 from remuda.base.ids import check_name, slug
+from remuda.control import planning, rundirs
 from remuda.control.client import connect
-from remuda.control.runs import PlannedRun, Planner, deliver, discard
+from remuda.control.kinds.run import read as read_run
 from remuda.specs.resolve import Override
 from remuda.specs.run import RunSpec
 from remuda.specs.sbatch import SbatchLine, take_options
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from remuda.control.client import HostClient
+    from remuda.look.facts import Looked
+    from remuda.plan.compile import Plan
 
 BAN_TTL_S = 43200.0
 """Of a ban that does not say when it ends."""
@@ -53,7 +56,7 @@ class Ban:
 class FoundRun:
     """One run of Shepherd's, planned."""
 
-    planned: PlannedRun
+    planned: Plan
     paused: bool
     source: str
     """Its meta.json."""
@@ -69,7 +72,7 @@ class Found:
     """One sentence for each file that cannot be used."""
 
 
-def read(folder: Path, planner: Planner | None = None) -> Found:
+def read(folder: Path, facts: Looked | None = None) -> Found:
     """Read a state directory of Shepherd; a file that cannot be used becomes a problem, and the others go on.
 
     Raises:
@@ -80,22 +83,22 @@ def read(folder: Path, planner: Planner | None = None) -> Found:
         hint = "the directory that holds `runs/` and `blacklist.json`, usually ~/.slurm_shepherd"
         raise InputError("is no state directory of Shepherd", hint=hint, where=str(folder))
     found = Found()
-    plan = planner or Planner()
+    facts, taken = facts or planning.facts_of(), set[str]()
     runs = folder / "runs"
     for entry in sorted(runs.iterdir()) if runs.is_dir() else ():
         if entry.is_dir():
-            _take_run(entry, plan, found)
+            _take_run(entry, facts, taken, found)
     if (folder / "blacklist.json").is_file():
         _take_bans(folder / "blacklist.json", found, time.time())
     return found
 
 
-def _take_run(entry: Path, planner: Planner, found: Found) -> None:
+def _take_run(entry: Path, facts: Looked, taken: set[str], found: Found) -> None:
     path = entry / "meta.json"
     try:
         meta = _mapping(path)
         script, overrides = overrides_of(meta, entry.name, str(path))
-        planned = planner.plan(script, overrides)
+        planned = planning.plan("run", read_run(script, overrides, facts, taken), facts)
     except RemudaError as error:
         text = str(error) if str(path) in str(error) else f"{path}: {error}"
         found.problems.append(f"{text} ({error.hint})" if error.hint else text)
@@ -254,17 +257,17 @@ def take(found: Found, *, start: bool, client: HostClient | None = None) -> dict
     Returns:
         `runs` (views), `bans` (nodes), `problems`.
     """
-    host = client or connect()
+    host, known = client or connect(), planning.facts_of()
     views: list[dict[str, Any]] = []
     banned: list[str] = []
     problems = list(found.problems)
     for run in found.runs:
         note = f"imported from {run.source}"
         try:
-            item = deliver(run.planned) | {"running": start, "paused": run.paused, "note": note}
+            item = planning.deliver(run.planned, known) | {"running": start, "paused": run.paused, "note": note}
             views += host.post("/workloads/batch", {"workloads": [item]})
         except RemudaError as error:
-            discard(run.planned)
+            rundirs.discard(run.planned.workload)
             problems.append(f"{run.source}: {error}" + (f" ({error.hint})" if error.hint else ""))
     for ban in found.bans:
         body = {"ttl_s": ban.ttl_s, "reason": ban.reason, "by": "import", "force": True}

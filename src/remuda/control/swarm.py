@@ -19,8 +19,9 @@ if TYPE_CHECKING:
 
     from remuda.batch.job import SwarmJob
     from remuda.batch.request import JobRequest, Summary
-    from remuda.control.drivers import Beside
     from remuda.control.targets import Target
+    from remuda.plan.compile import Plan
+    from remuda.plan.job import Beside
 
 
 class Swarm:
@@ -51,7 +52,8 @@ class Swarm:
         fields = {**config, **values} if isinstance(config, dict) else values
         file = None if isinstance(config, dict) else config
         overrides = mapping_overrides(fields, "Swarm(…)")
-        self._planned: planning.Planned | None = planning.plan_up(file, overrides, paths=state_paths(), name=name)
+        self._facts = planning.facts_of()
+        self._planned: Plan | None = swarms.plan_said(file, overrides, self._facts, name)
         self.name = self._planned.workload.name
         address = self._planned.workload.endpoint
         self._wait_s = wait_s if wait_s is not None else (address.wait_s if address else 600.0)
@@ -79,7 +81,7 @@ class Swarm:
         """
         client = connect()
         if self._planned is not None:
-            swarms.bring_up(self._planned, client)
+            swarms.bring_up(self._planned, self._facts, client)
         deque(swarms.wait_up(self.name, self._wait_s, client), maxlen=1)
         self._target = targets.of_swarm(self.name, "", "", lambda _: None)
         return self

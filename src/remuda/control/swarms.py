@@ -6,20 +6,17 @@ import http.client
 import json
 import time
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from remuda.base.errors import Conflict, HostUnreachable, RemudaError, TimedOut
+from remuda.base.errors import Conflict, RemudaError, TimedOut
 from remuda.base.ids import api_path
-from remuda.base.paths import state_paths
-from remuda.base.secrets import MASK, looks_secret
 from remuda.base.shell import show_command
-from remuda.control import again, planning, rundirs
+from remuda.control import again, planning
 from remuda.control.client import HostClient, connect
 from remuda.control.ending import wait_down
-from remuda.control.reach import check_cluster
-from remuda.specs.load import assignment
+from remuda.control.kinds.swarm import reading_of
+from remuda.specs.load import assignment, load_swarm
 from remuda.specs.resolve import Override
 from remuda.wire import peer
 from remuda.wire.child import HOST_MARK, PORT_MARK
@@ -28,9 +25,10 @@ from remuda.wire.report import without_log
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from remuda.backends.base import Rendered
-    from remuda.control.planning import Planned
-    from remuda.plan.model import Workload
+    from remuda.look.facts import Looked
+    from remuda.plan.compile import Plan
+    from remuda.specs.load import Loaded
+    from remuda.specs.swarm import SwarmSpec
 
 UP = frozenset({"RUNNING", "DEGRADED"})
 _OVER = frozenset({"FAILED", "DONE", "STOPPING", "DOWN"})
@@ -40,17 +38,19 @@ _FAILED_DOWN_S = 60.0
 
 
 def plan(
-    file: Path | None,
+    file: Path | str | None,
+    facts: Looked,
     *,
     replicas: int | None = None,
     name: str = "",
     router: bool | None = None,
     settings: Sequence[str] = (),
-) -> Planned:
-    """Plan the swarm of a document, with what the command line says.
+) -> Plan:
+    """Plan the swarm of a document, with what the command line says. Nothing is started or written.
 
     Args:
         file: the document.
+        facts: of the command.
         replicas: `--replicas`.
         name: `--name`.
         router: `--reverse-proxy` or `--no-reverse-proxy`.
@@ -66,32 +66,28 @@ def plan(
         overrides.append(Override("name", name, "--name"))
     if router is False:
         overrides.append(Override("router.type", "none", "--no-reverse-proxy"))
-    planned = planning.plan_up(file, overrides, paths=state_paths())
-    if router is True and planned.spec.router.type == "none":
-        overrides.append(Override("router.type", "smg", "--reverse-proxy"))
-        planned = planning.plan_up(file, overrides, paths=state_paths())
-    return planned
+    loaded = load_swarm(file, overrides)
+    if router is True and loaded.spec.router.type == "none":
+        loaded = load_swarm(file, [*overrides, Override("router.type", "smg", "--reverse-proxy")])
+    return plan_loaded(loaded, facts)
 
 
-def dry_run(planned: Planned) -> list[Rendered]:
-    """What bringing it up would start, for eyes."""
-    return rendered(planned.workload)
+def plan_said(file: Path | str | None, overrides: Sequence[Override], facts: Looked, name: str = "") -> Plan:
+    """Plan the swarm of a document, or of overrides alone.
+
+    Raises:
+        InputError: something is wrong; says where.
+    """
+    return plan_loaded(load_swarm(file, overrides), facts, name)
 
 
-def rendered(workload: Workload) -> list[Rendered]:
-    """What bringing a workload up would start, for eyes: values of variables whose names look secret are masked."""
-    env = {name: value for group in workload.groups for name, value in group.command.env.items()}
-    hidden = [json.dumps(value) for name, value in env.items() if value and looks_secret(name)]
-    return [_masked(item, hidden) for item in planning.dry_run(workload, state_paths())]
+def plan_loaded(loaded: Loaded[SwarmSpec], facts: Looked, name: str = "") -> Plan:
+    """The same from a document that was read already; `name` wins over what it says.
 
-
-def _masked(item: Rendered, hidden: Sequence[str]) -> Rendered:
-    def masked(text: str) -> str:
-        for value in hidden:
-            text = text.replace(value, f'"{MASK}"')
-        return text
-
-    return replace(item, files={path: masked(text) for path, text in item.files.items()})
+    Raises:
+        InputError: something is wrong; says where.
+    """
+    return planning.plan("swarm", reading_of(loaded, name), facts)
 
 
 def described(child: str, asked: Iterable[str]) -> str:
@@ -113,31 +109,14 @@ def described(child: str, asked: Iterable[str]) -> str:
     return "\n".join([*head, show_command(argv, shown)])
 
 
-def bring_up(planned: Planned, client: HostClient | None = None) -> dict[str, Any]:
-    """Hand a planned swarm to the host; returns its view at once.
+def bring_up(planned: Plan, facts: Looked | None = None, client: HostClient | None = None) -> dict[str, Any]:
+    """Hand a swarm or deployment to the host; returns its view at once.
 
     Raises:
         Conflict: another workload of that name is up, or the host asks another cluster.
-        InputError: a secret is missing, or it would surely fail on its cluster.
+        InputError: a secret is missing, or it would surely fail.
     """
-    workload, is_sent = planned.workload, False
-    try:
-        planned.check(state_paths())
-        host = client or connect()
-        if not workload.is_here:
-            check_cluster(host)
-        files = {**workload.files, **planned.record()}
-        delivered = planning.deliver_secrets(workload.model_copy(update={"files": files}))
-        spec = json.dumps(planned.spec.model_dump(mode="json", exclude_none=True))
-        is_sent = True
-        view = again.post(host, "/workloads", {"workload": json.loads(delivered.model_dump_json()), "spec": spec})
-    except RemudaError as error:
-        if not (is_sent and isinstance(error, HostUnreachable)):  # which may have recorded it
-            rundirs.discard(workload)
-        raise
-    if view["uid"] != workload.uid:  # it was up already
-        rundirs.clear(workload)
-    return dict(view)
+    return planning.send([planned], client, facts=facts or planning.facts_of(), repeats=True)[0]
 
 
 def gist(reason: str) -> str:

@@ -24,14 +24,18 @@ class Context:
         has_sbatch: a Slurm cluster can be asked from here.
     """
 
-    cwd: str
-    state: str
-    python: str
+    cwd: str = ""
+    state: str = ""
+    python: str = "python3"
     nodes_python: str = "python3"
     env: Mapping[str, str] = field(default_factory=dict)
     gpus: tuple[str, ...] = ()
     cpus: int = 1
     has_sbatch: bool = False
+
+    def run_dir(self, name: str) -> str:
+        """Absolute directory for everything that a workload writes."""
+        return f"{self.state}/workloads/{name}"
 
     @property
     def place(self) -> dict[str, object]:

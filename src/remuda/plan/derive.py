@@ -7,8 +7,9 @@ from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 from remuda.base.ids import slug
+from remuda.plan.context import Context
 from remuda.plan.engines import engine_of
-from remuda.plan.placement import Asked, Layout, MachineFacts, place_cluster, place_local
+from remuda.plan.placement import Asked, Layout, place_cluster, place_local
 from remuda.specs.backend import LocalBackend, SlurmBackend
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ class Derived:
     """Dotted path -> `derived from …`."""
 
 
-def derive(spec: SwarmSpec, facts: MachineFacts) -> Derived:
+def derive(spec: SwarmSpec, facts: Context) -> Derived:
     """Fill the gaps of `spec`.
 
     Raises:
@@ -54,7 +55,7 @@ def derive(spec: SwarmSpec, facts: MachineFacts) -> Derived:
     return Derived(_filled(spec, "", fill, reasons).model_copy(update=whole), reasons)
 
 
-def layout(spec: SwarmSpec, facts: MachineFacts) -> Layout:
+def layout(spec: SwarmSpec, facts: Context) -> Layout:
     """Where the replicas of `spec` go.
 
     Raises:
@@ -72,7 +73,7 @@ def layout(spec: SwarmSpec, facts: MachineFacts) -> Layout:
         return place_cluster(asked)
     allowed = spec.backend.gpus
     gpus = facts.gpus if allowed is None else tuple(gpu for gpu in facts.gpus if gpu in allowed)
-    return place_local(asked, MachineFacts(gpus=gpus, cpus=facts.cpus))
+    return place_local(asked, Context(gpus=gpus, cpus=facts.cpus))
 
 
 def name_base(spec: SwarmSpec) -> str:

@@ -6,13 +6,17 @@ from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Final
 
 from remuda.base.ids import slug
+from remuda.plan.compile import UID, Plan, copy_of
 from remuda.plan.model import INDEX_MARK, Command, Kind, Role, Secret, Workload
 from remuda.plan.run import local_place, script_group
 from remuda.specs.run import RunSpec
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from remuda.plan.compile import Facts, Reading
+    from remuda.plan.context import Context
     from remuda.plan.model import Group
-    from remuda.plan.run import RunSite
     from remuda.specs.gang import GangSpec
 
 RANK: Final = "rank"
@@ -34,24 +38,43 @@ def gang_name(spec: GangSpec) -> str:
     return slug(next((word.stem for word in words if word.suffix in _SCRIPTS), words[0].name))
 
 
-def plan_gang(
-    spec: GangSpec, site: RunSite, *, name: str, uid: str, run_dir: str, now: float, spec_file: str = ""
-) -> Workload:
-    """Plan a gang: one group with a task for each rank, which is looked after as a run is.
+def compile_gang(reading: Reading[GangSpec], context: Context, _: Facts) -> Plan:
+    """Plan a gang: one group with a task for each rank, which is looked after as a run is."""
+    spec = reading.spec
+    copy = copy_of(context, reading.name, reading.script) if reading.script else ""
+    workload = plan_gang(spec, context, name=reading.name, copy=copy, spec_file=reading.loaded.file)
+    folder = own_rendezvous(workload)
+    files = {**({copy: reading.text} if copy else {}), **({f"{folder}/": ""} if folder else {})}
+    return Plan(workload.model_copy(update={"files": files}), spec, tuple(_notes(spec)), reading)
+
+
+def own_rendezvous(workload: Workload) -> str:
+    """The folder where the ranks meet, where it is in the run directory; else empty."""
+    own = PurePosixPath(workload.run_dir, "rendezvous")
+    return str(own) if workload.labels[RENDEZVOUS] == own.as_uri() else ""
+
+
+def _notes(spec: GangSpec) -> Iterator[str]:
+    """What the user should know."""
+    if spec.rendezvous and not spec.rendezvous.startswith("file://") and not spec.secret_env and not spec.env:
+        yield f"ranks look for the credentials of {spec.rendezvous} in their home directory; others go by secret_env"
+
+
+def plan_gang(spec: GangSpec, context: Context, *, name: str, copy: str = "", spec_file: str = "") -> Workload:
+    """The workload of a gang.
 
     Args:
         spec: as loaded, with all overrides.
-        site: where the command was typed; without a `copy`, the spec's command is run.
+        context: where the command was typed.
         name: of the gang.
-        uid: random, new for every creation.
-        run_dir: absolute directory for everything it writes.
-        now: seconds since the epoch; `timeout` counts from here.
+        copy: absolute path of the copy of the script that is run; empty: the spec's command is run.
         spec_file: where the user wrote the spec, for messages.
     """
+    run_dir = context.run_dir(name)
     url = spec.rendezvous or PurePosixPath(run_dir, "rendezvous").as_uri()
     run_id = spec.run_id or name
     command = Command(
-        argv=(*((site.copy,) if site.copy else spec.command), *spec.args),
+        argv=(*((copy,) if copy else spec.command), *spec.args),
         env={
             "RANK": INDEX_MARK,  # these two may be said otherwise, where a rank is several processes
             "WORLD_SIZE": str(spec.ranks),
@@ -63,27 +86,26 @@ def plan_gang(
             **({"REMUDA_QUORUM": str(spec.quorum)} if spec.quorum else {}),
         },
         secret_env={key: Secret(file=source.file, env=source.env) for key, source in spec.secret_env.items()},
-        cwd=str(PurePosixPath(site.cwd, spec.workdir or "")),
+        cwd=str(PurePosixPath(context.cwd, spec.workdir or "")),
     )
     return Workload(
         name=name,
         kind=Kind.GANG,
-        uid=uid,
-        backend=site.backend,
-        place=local_place(site),
-        groups=(_ranks(spec, command, now),),
+        uid=UID,
+        backend="local",
+        place=local_place(context),
+        groups=(_ranks(spec, command),),
         run_dir=run_dir,
         spec_file=spec_file,
         labels={RENDEZVOUS: url, RUN_ID: run_id},
     )
 
 
-def _ranks(spec: GangSpec, command: Command, now: float) -> Group:
+def _ranks(spec: GangSpec, command: Command) -> Group:
     shared = {key: getattr(spec, key) for key in _OF_RUN}
     run = RunSpec(script=spec.script or spec.command[0], gpus=spec.resources.gpus, **shared)
-    group = script_group(run, command, (), now)
-    until = now + spec.timeout if spec.timeout else 0.0
+    group = script_group(run, command, ())
     return group.model_copy(update={
         "name": RANK, "role": Role.RANK, "count": spec.ranks, "quorum": spec.quorum or 0,
-        "replace": group.replace.model_copy(update={"until": until}),
+        "replace": group.replace.model_copy(update={"keep_s": spec.timeout}),
     })  # fmt: skip

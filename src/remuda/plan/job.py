@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from remuda.base.errors import InputError
 from remuda.base.units import parse_size
+from remuda.plan.compile import UID, Plan
 from remuda.plan.model import (
     Command,
     Group,
@@ -16,6 +17,7 @@ from remuda.plan.model import (
     Replace,
     Resources,
     Role,
+    Secret,
     Watch,
     Workload,
 )
@@ -24,6 +26,8 @@ from remuda.specs.sbatch import slurm_seconds
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from remuda.plan.compile import Facts
+    from remuda.plan.context import Context
     from remuda.specs.backend import SlurmJob
 
 DRIVER: Final = "driver"
@@ -41,19 +45,19 @@ class Driver:
 
     Attributes:
         name: of the job.
-        uid: random, new for every creation.
-        run_dir: absolute directory for everything its tasks write.
-        command: what is run, from the directory where the user typed.
+        argv: what is run, from the directory where the user typed.
+        env: what its user or we say of its environment.
+        secret_env: its secrets, by variable.
         max_failures: consecutive failures before it is given up.
-        env: what is kept of the user's environment.
+        beside: the swarm that it asks, where it is to run on its cluster; None: it runs on the host's machine.
     """
 
     name: str
-    uid: str
-    run_dir: str
-    command: Command
-    max_failures: int
+    argv: tuple[str, ...]
     env: Mapping[str, str] = field(default_factory=dict)
+    secret_env: Mapping[str, Secret] = field(default_factory=dict)
+    max_failures: int = 5
+    beside: Beside | None = None
 
 
 @dataclass(frozen=True)
@@ -66,47 +70,49 @@ class Asked:
     mail_user: str = ""
 
 
-def plan_here(driver: Driver) -> Workload:
-    """A driver on the host's machine."""
-    return Workload(
-        name=driver.name, kind=Kind.JOB, uid=driver.uid, backend="local", groups=(_group(driver),),
-        place={"env": dict(driver.env)}, run_dir=driver.run_dir,
-    )  # fmt: skip
+@dataclass(frozen=True)
+class Beside:
+    """A swarm on a cluster, for a driver that is to run there, too."""
+
+    swarm: Workload
+    spec: SlurmJob
+    """What its document says of drivers."""
+    asked: Asked
+    """What the command line says; it wins."""
 
 
-def plan_beside(driver: Driver, swarm: Workload, spec: SlurmJob, asked: Asked) -> Workload:
-    """A driver on the cluster of `swarm`, in its partition and on its account.
-
-    Args:
-        driver: what runs.
-        swarm: that is asked.
-        spec: what the swarm's document says of drivers.
-        asked: what the command line says; it wins.
+def compile_job(driver: Driver, context: Context, _: Facts) -> Plan:
+    """Plan a driver: on the host's machine, or on the cluster of a swarm, in its partition and on its account.
 
     Raises:
-        InputError: a size or a time limit is none.
+        InputError: a size or a time limit cannot be read.
     """
-    place = {name: value for name, value in swarm.place.items() if name in _OF_SWARM}
-    if asked.mail_user:
-        place["mail_user"] = asked.mail_user
-    group = _group(driver).model_copy(
-        update={"resources": _resources(swarm, spec, asked), "pools": _pools(swarm), "watch": WATCH}
-    )
-    # A person who cancels the driver with the scheduler's own tools wants it to be over.
-    group = group.model_copy(update={"replace": group.replace.model_copy(update={"user_cancel": "stop"})})
-    return Workload(
-        name=driver.name, kind=Kind.JOB, uid=driver.uid, backend=swarm.backend, groups=(group,),
-        place={**place, "env": dict(driver.env), "workdir": driver.command.cwd}, run_dir=driver.run_dir,
-        labels={SWARM: swarm.name},
+    group, backend, beside = _group(driver, context), "local", driver.beside
+    place: dict[str, object] = {"env": dict(context.env)}
+    labels = {}
+    if beside is not None:
+        swarm, backend = beside.swarm, beside.swarm.backend
+        group = group.model_copy(update={
+            "resources": _resources(swarm, beside.spec, beside.asked), "pools": _pools(swarm), "watch": WATCH,
+            # A person who cancels the driver with the scheduler's own tools wants it to be over.
+            "replace": group.replace.model_copy(update={"user_cancel": "stop"}),
+        })  # fmt: skip
+        mail = {"mail_user": beside.asked.mail_user} if beside.asked.mail_user else {}
+        of_swarm = {name: value for name, value in swarm.place.items() if name in _OF_SWARM}
+        place, labels = {**of_swarm, **mail, **place, "workdir": context.cwd}, {SWARM: swarm.name}
+    workload = Workload(
+        name=driver.name, kind=Kind.JOB, uid=UID, backend=backend, groups=(group,), place=place,
+        run_dir=context.run_dir(driver.name), labels=labels,
     )  # fmt: skip
+    return Plan(workload)
 
 
-def _group(driver: Driver) -> Group:
+def _group(driver: Driver, context: Context) -> Group:
     return Group(
         name=DRIVER,
         role=Role.DRIVER,
         count=1,
-        command=driver.command,
+        command=Command(argv=driver.argv, env=dict(driver.env), secret_env=dict(driver.secret_env), cwd=context.cwd),
         restart=NodeRestart(policy="never"),
         replace=Replace(
             policy="on-failure", max_failures=driver.max_failures, backoff_initial_s=2.0, backoff_max_s=60.0

@@ -212,6 +212,8 @@ class Replace(Frozen):
     """So many quick failures in a row, and the task is given up, whatever `max_failures` says."""
     until: float = 0.0
     """Seconds since the epoch after which nothing is begun again and what runs is asked to end. 0: no such time."""
+    keep_s: float = 0.0
+    """Of a plan: how long after it was accepted that is."""
     user_cancel: Literal["replace", "stop"] = "replace"
     """`stop`: an allocation that a person cancelled with the scheduler's own tools is the end of the task."""
 
@@ -219,6 +221,10 @@ class Replace(Frozen):
     def has_goal(self) -> bool:
         """Whether ending with code 0 is what the task is for; a server has no such goal."""
         return self.policy != "always"
+
+    def begun(self, now: float) -> Replace:
+        """The same for what was accepted at `now`, seconds since the epoch."""
+        return self.model_copy(update={"until": now + self.keep_s if self.keep_s else 0.0, "keep_s": 0.0})
 
 
 class Pool(Frozen):

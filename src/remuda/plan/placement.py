@@ -4,26 +4,18 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from remuda.base.errors import InputError
 from remuda.specs.bounds import MOST
+
+if TYPE_CHECKING:
+    from remuda.plan.context import Context
 
 CLUSTER_GPUS: Final = 4
 """GPUs of a replica on a cluster, when nothing is said."""
 NODE_CPUS: Final = 32
 """CPUs of a cluster's node that are shared by its replicas, when nothing is said."""
-
-
-@dataclass(frozen=True)
-class MachineFacts:
-    """What the caller found on this machine, so that planning needs not look."""
-
-    gpus: tuple[str, ...] = ()
-    """Ids of the GPUs that are there."""
-    cpus: int = 1
-    cwd: str = ""
-    """Directory in which the command was typed."""
 
 
 @dataclass(frozen=True)
@@ -110,7 +102,7 @@ def _spread(replicas: int, nodes: int) -> tuple[tuple[int, ...], ...]:
     return tuple(tuple(range(start, start + size)) for start, size in zip(starts, sizes, strict=True))
 
 
-def place_local(asked: Asked, facts: MachineFacts) -> Layout:
+def place_local(asked: Asked, facts: Context) -> Layout:
     """Lay replicas out on this machine, which is the only node.
 
     GPUs that nobody said are 4, 2 or 1 for each replica, as many as there are, and 0 where the machine has none.

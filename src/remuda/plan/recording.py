@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from remuda.plan.compile import UID, Plan
 from remuda.plan.model import Command, Group, Kind, NodeRestart, Replace, Role, Workload
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from remuda.plan.compile import Facts
+    from remuda.plan.context import Context
 
 RECORDER: Final = "recorder"
 FOLDER, INTERVAL = "folder", "interval"
@@ -19,33 +21,25 @@ _REPLACE: Final = Replace(policy="on-failure", max_failures=20, backoff_initial_
 
 
 @dataclass(frozen=True)
-class Asked:
+class Recording:
     """A recording that is to begin.
 
     Attributes:
         name: of it.
-        uid: random, new for every creation.
-        run_dir: absolute directory for what its node program writes.
         folder: absolute directory for its spools, which stay when the workload is removed.
         interval_s: between two samples.
         gpus: indexes or UUIDs; empty: all.
-        python: remuda's own interpreter on this machine.
-        env: what is kept of the user's environment.
     """
 
     name: str
-    uid: str
-    run_dir: str
     folder: str
     interval_s: float
-    python: str
     gpus: tuple[str, ...] = ()
-    env: Mapping[str, str] = field(default_factory=dict)
 
 
-def plan_recording(asked: Asked) -> Workload:
+def compile_recording(asked: Recording, context: Context, _: Facts) -> Plan:
     """Plan it."""
-    argv = [asked.python, "-P", "-m", "remuda.node", "recorder", asked.folder]
+    argv = [context.python, "-P", "-m", "remuda.node", "recorder", asked.folder]
     argv += ["--interval-s", f"{asked.interval_s:g}", "--name", asked.name]
     argv += ["--gpus", ",".join(asked.gpus)] if asked.gpus else []
     group = Group(
@@ -57,8 +51,9 @@ def plan_recording(asked: Asked) -> Workload:
         replace=_REPLACE,
         kill_grace_s=10.0,
     )
-    return Workload(
-        name=asked.name, kind=Kind.RECORDING, uid=asked.uid, backend="local", groups=(group,),
-        place={"env": dict(asked.env)}, run_dir=asked.run_dir,
+    workload = Workload(
+        name=asked.name, kind=Kind.RECORDING, uid=UID, backend="local", groups=(group,),
+        place={"env": dict(context.env)}, run_dir=context.run_dir(asked.name),
         files={f"{asked.folder}/": ""}, labels={FOLDER: asked.folder, INTERVAL: f"{asked.interval_s:g}"},
     )  # fmt: skip
+    return Plan(workload)

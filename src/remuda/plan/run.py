@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Final
 
-from remuda.base.errors import InputError
+from remuda.base.errors import BackendUnreachable, InputError
 from remuda.base.ids import slug
 from remuda.base.units import parse_interval, parse_size, show_duration
+from remuda.plan.compile import UID, Plan, copy_of
 from remuda.plan.model import (
     Command,
     Failover,
@@ -32,6 +32,8 @@ from remuda.specs.sbatch_options import BUILT_IN, options_of
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
+    from remuda.plan.compile import Facts, Reading
+    from remuda.plan.context import Context
     from remuda.specs.run import RunSpec
     from remuda.specs.sbatch_options import Takes
 
@@ -41,29 +43,6 @@ _UNBOUNDED: Final = 1_000_000
 """Failures of an indefinite run: its brake stops it earlier where it is hopeless."""
 MODE, SOURCE, KEEP = "mode", "script", "keep_alive"
 """Labels of a run: how it ends, the user's script, how long it was to be kept (seconds)."""
-
-
-@dataclass(frozen=True)
-class RunSite:
-    """What the caller found where the command was typed, so that planning needs not look."""
-
-    cwd: str
-    script: str
-    """Absolute path of the user's script."""
-    copy: str
-    """Absolute path of the copy that is run."""
-    backend: str
-    python: str
-    """Interpreter of the node program on the nodes."""
-    env: Mapping[str, str] = field(default_factory=dict)
-    """What is kept of the user's environment."""
-    directives: tuple[str, ...] = ()
-    """Options of `#SBATCH` lines that are handed on."""
-    gpus: tuple[str, ...] = ()
-    """GPUs of this machine, for `local`."""
-    home: str = ""
-    options: Mapping[str, Takes] = field(default_factory=lambda: BUILT_IN)
-    """Of the cluster's own sbatch."""
 
 
 def run_name(spec: RunSpec) -> str:
@@ -97,56 +76,92 @@ def interpreter_of(text: str, name: str) -> tuple[str, ...]:
     return tuple(words)
 
 
-def plan_run(
-    spec: RunSpec, site: RunSite, *, name: str, uid: str, run_dir: str, pools: Sequence[Pool] = (), now: float,
-    spec_file: str = "",
-) -> Workload:  # fmt: skip
+def compile_run(reading: Reading[RunSpec], context: Context, facts: Facts) -> Plan:
     """Plan a run.
+
+    Raises:
+        InputError: it cannot be planned; `where` is the dotted path of the field.
+        BackendUnreachable: its partition is to be chosen, and the cluster does not answer.
+    """
+    spec, head = reading.spec, reading.head
+    assert head is not None
+    backend = spec.backend or ("slurm" if context.has_sbatch else "local")
+    pools, notes = _pools(spec, backend, facts)
+    for option, _ in options_of(spec.sbatch_args, "sbatch_args", _options(spec, backend, facts)):
+        refuse(option, "sbatch_args")
+    workload = plan_run(
+        spec, context, name=reading.name, backend=backend, script=reading.script, pools=pools,
+        directives=head.options, spec_file=reading.loaded.file,
+    )  # fmt: skip
+    workload = workload.model_copy(update={"files": {copy_of(context, reading.name, reading.script): reading.text}})
+    return Plan(workload, spec, (*head.notes, *notes_of(spec, backend, head.options), *notes), reading)
+
+
+def _options(spec: RunSpec, backend: str, facts: Facts) -> Mapping[str, Takes]:
+    return facts.sbatch_options() if spec.sbatch_args and not is_here(backend) else BUILT_IN
+
+
+def _pools(spec: RunSpec, backend: str, facts: Facts) -> tuple[tuple[Pool, ...], tuple[str, ...]]:
+    """Where it may run, best first, and notes."""
+    if is_here(backend):
+        refuse_local(spec)
+        return (), ()
+    try:
+        found = facts.pools(spec)
+    except BackendUnreachable as error:
+        if not spec.partitions:
+            raise BackendUnreachable(
+                f"the cluster does not answer, so no partition can be chosen: {error}",
+                hint="name them: --partitions a,b; to run on this machine: --backend local",
+            ) from error
+        listed = tuple(Pool(name=name, place={"partition": name}) for name in spec.partitions)
+        return listed, (f"the cluster does not answer, so the partitions are taken unchecked: {error}",)
+    return found.pools, found.notes
+
+
+def plan_run(
+    spec: RunSpec, context: Context, *, name: str, backend: str, script: str, pools: Sequence[Pool] = (),
+    directives: tuple[str, ...] = (), spec_file: str = "",
+) -> Workload:  # fmt: skip
+    """The workload of a run.
 
     Args:
         spec: as loaded, with all overrides.
-        site: where the command was typed.
+        context: where the command was typed.
         name: of the run.
-        uid: random, new for every creation.
-        run_dir: absolute directory for everything it writes.
+        backend: type of the backend.
+        script: absolute path of the user's script; a copy of it is run.
         pools: where it may run, best first.
-        now: seconds since the epoch; `keep_alive` counts from here.
+        directives: options of `#SBATCH` lines that are handed on.
         spec_file: where the user wrote the spec, for messages.
-
-    Raises:
-        InputError: sbatch's arguments would break the supervision.
     """
-    for option, _ in options_of(spec.sbatch_args, "sbatch_args", site.options):
-        refuse(option, "sbatch_args")
-    cwd = spec.workdir or site.cwd
+    cwd = spec.workdir or context.cwd
     command = Command(
-        argv=(site.copy, *spec.args),
-        env={**spec.env, "REMUDA_SCRIPT_DIR": str(PurePosixPath(site.script).parent)},
+        argv=(copy_of(context, name, script), *spec.args),
+        env={**spec.env, "REMUDA_SCRIPT_DIR": str(PurePosixPath(script).parent)},
         secret_env={key: Secret(file=source.file, env=source.env) for key, source in spec.secret_env.items()},
         cwd=cwd,
     )
-    place = local_place(site) if is_here(site.backend) else _slurm_place(spec, site, cwd)
     return Workload(
         name=name,
         kind=Kind.RUN,
-        uid=uid,
-        backend=site.backend,
-        place=place,
-        groups=(script_group(spec, command, pools, now),),
-        run_dir=run_dir,
+        uid=UID,
+        backend=backend,
+        place=local_place(context) if is_here(backend) else _slurm_place(spec, context, directives, cwd),
+        groups=(script_group(spec, command, pools),),
+        run_dir=context.run_dir(name),
         spec_file=spec_file or spec.script,
-        labels={MODE: spec.mode, SOURCE: site.script, **({KEEP: f"{spec.keep_alive:g}"} if spec.keep_alive else {})},
+        labels={MODE: spec.mode, SOURCE: script, **({KEEP: f"{spec.keep_alive:g}"} if spec.keep_alive else {})},
     )
 
 
-def script_group(spec: RunSpec, command: Command, pools: Sequence[Pool], now: float) -> Group:
+def script_group(spec: RunSpec, command: Command, pools: Sequence[Pool]) -> Group:
     """The only group of a run: `command` once, with all that is done for it.
 
     Args:
         spec: of the run.
         command: what is started.
         pools: where it may run, best first.
-        now: seconds since the epoch; `keep_alive` counts from here.
     """
     warn_signal, warn_before = spec.warning()
     return Group(
@@ -164,7 +179,7 @@ def script_group(spec: RunSpec, command: Command, pools: Sequence[Pool], now: fl
             time_limit_s=spec.time_limit,
         ),
         restart=NodeRestart(policy="never"),
-        replace=_replace(spec, now),
+        replace=_replace(spec),
         kill_grace_s=spec.kill_grace,
         pools=tuple(pools),
         failover=Failover(
@@ -196,13 +211,14 @@ def with_settings(
         keys: fields that were changed; what no other field follows from stays as it is.
     """
     old = workload.group(SCRIPT)
-    new = script_group(spec, old.command, old.pools if pools is None else pools, now)
-    until = new.replace.until if "keep_alive" in keys else old.replace.until
+    new = script_group(spec, old.command, old.pools if pools is None else pools)
+    begun = new.replace.begun(now)
+    until = begun.until if "keep_alive" in keys else old.replace.until
     resources = {"time_limit_s": new.resources.time_limit_s, "mem_bytes": new.resources.mem_bytes,
                  "cpus": new.resources.cpus}  # fmt: skip
     group = old.model_copy(update={
         "resources": old.resources.model_copy(update=resources),
-        "replace": new.replace.model_copy(update={"until": until}),
+        "replace": begun.model_copy(update={"until": until}),
         "kill_grace_s": new.kill_grace_s, "pools": new.pools, "failover": new.failover, "nodes": new.nodes,
         "watch": new.watch, "record_interval_s": new.record_interval_s,
     })  # fmt: skip
@@ -222,7 +238,7 @@ def retries_of(workload: Workload) -> int | None:
     return retries if retries < _UNBOUNDED else None
 
 
-def _replace(spec: RunSpec, now: float) -> Replace:
+def _replace(spec: RunSpec) -> Replace:
     is_once = spec.mode == "run_once"
     retries = spec.max_retries if spec.max_retries is not None else (DEFAULT_RETRIES if is_once else _UNBOUNDED)
     return Replace(
@@ -232,12 +248,12 @@ def _replace(spec: RunSpec, now: float) -> Replace:
         backoff_max_s=spec.backoff_max,
         heal_after_s=spec.heal_after,
         quick_s=spec.quick_failure,
-        until=now + spec.keep_alive if spec.keep_alive else 0.0,
+        keep_s=spec.keep_alive,
         user_cancel="stop",
     )
 
 
-def _slurm_place(spec: RunSpec, site: RunSite, cwd: str) -> dict[str, object]:
+def _slurm_place(spec: RunSpec, context: Context, directives: tuple[str, ...], cwd: str) -> dict[str, object]:
     """The settings that only Slurm understands; what is empty is left out."""
     place = SlurmPlace(
         account=spec.account or "",
@@ -248,24 +264,22 @@ def _slurm_place(spec: RunSpec, site: RunSite, cwd: str) -> dict[str, object]:
         exclude_nodes=spec.exclude_nodes or "",
         modules=spec.modules,
         preamble=spec.preamble,
-        directives=site.directives,
+        directives=directives,
         args=spec.sbatch_args,
         mail_user=spec.mail_user or "",
         requeue=spec.requeue,
         output=spec.output or "",
         error=spec.error or "",
         workdir=cwd,
-        python=spec.python or site.python,
-        env=dict(site.env),
-        home=site.home,
+        python=spec.python or context.nodes_python,
+        env=dict(context.env),
     )
     return dict(place.model_dump(mode="json", exclude_defaults=True))
 
 
-def local_place(site: RunSite) -> dict[str, object]:
+def local_place(context: Context) -> dict[str, object]:
     """What a workload needs to know of this machine."""
-    gpus: dict[str, object] = {"gpus": list(site.gpus)} if site.gpus else {}
-    return {**gpus, "env": dict(site.env), "home": site.home}
+    return {**context.place, "home": ""}
 
 
 def notes_of(spec: RunSpec, backend: str, directives: Sequence[str] = ()) -> tuple[str, ...]:

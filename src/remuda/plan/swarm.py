@@ -7,10 +7,20 @@ from typing import TYPE_CHECKING, Any
 
 from remuda.base.errors import InputError
 from remuda.base.units import parse_interval
-from remuda.plan.cluster import engine_python, model_needs, replica_resources, router_resources, slurm_place
+from remuda.plan.cluster import (
+    engine_python,
+    model_needs,
+    of_nginx,
+    replica_resources,
+    router_resources,
+    slurm_place,
+)
+from remuda.plan.compile import UID, Plan, secret_folder
 from remuda.plan.derive import ENDPOINT_PORT, derive, served_name
 from remuda.plan.engines import engine_of
 from remuda.plan.engines.base import secret
+from remuda.plan.front import CONTROL_KEY, RouterSettings, router_group
+from remuda.plan.identity import digest
 from remuda.plan.lasting import with_succession
 from remuda.plan.model import (
     Command,
@@ -24,15 +34,19 @@ from remuda.plan.model import (
     Replace,
     Resources,
     Role,
+    Secret,
     Workload,
 )
+from remuda.plan.nodelist import settle
+from remuda.plan.notes import notes
 from remuda.plan.relay import EVERYWHERE, RELAY, relay_group
 from remuda.plan.spanning import nodes_of, server_args, spread_of
 from remuda.specs.backend import LocalBackend, SlurmBackend
 from remuda.wire.spread import EXTRA_GRACE_S
 
 if TYPE_CHECKING:
-    from remuda.plan.placement import MachineFacts
+    from remuda.plan.compile import Facts, Reading
+    from remuda.plan.context import Context
     from remuda.specs.swarm import SwarmSpec, Watchdog
 
 REPLICA = "replica"
@@ -40,67 +54,115 @@ ROUTER = "router"
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
-def plan_swarm(
-    spec: SwarmSpec,
-    *,
-    name: str,
-    uid: str,
-    run_dir: str,
-    python: str,
-    facts: MachineFacts,
-    router: Group | None = None,
-    spec_file: str = "",
-) -> Workload:
+def compile_swarm(reading: Reading[SwarmSpec], context: Context, facts: Facts) -> Plan:
     """Plan a swarm.
 
+    Raises:
+        InputError: it cannot be planned; `where` is the dotted path of the field.
+        BackendUnreachable: its nodes are to be checked, and the cluster does not answer.
+    """
+    said = reading.spec
+    derived = derive(said, context)
+    spec = derived.spec
+    workload = plan_swarm(spec, context, name=reading.name, spec_file=reading.loaded.file)
+    if said.cwd is None and spec.engine != "command":
+        workload = _without_modules_here(workload)
+    # What this command may use, not what the host that was started elsewhere sees.
+    found = context.place if workload.is_here else context.place_elsewhere
+    place = {**found, **workload.place, "home": spec.home_directory or ""}
+    if not workload.is_here:
+        place = settle(place, max(group.resources.nodes for group in workload.groups), facts.cluster)
+    port = ("backend", "endpoint", "port")
+    workload = workload.model_copy(update={
+        "place": place, "digest": digest(said, cwd=context.cwd, name=reading.name, port=port),
+    })  # fmt: skip
+    return Plan(workload, spec, notes(spec, engine_python(spec, context.python)), reading, derived.reasons)
+
+
+def _without_modules_here(workload: Workload) -> Workload:
+    """An engine is started where the command was typed, for relative paths; its modules are not looked for there.
+
+    Whoever names `cwd`, or other words to start, means what is in that directory. Ray's processes are left as they are.
+    """
+
+    def safe(group: Group) -> Group:
+        if not group.command.cwd or group.spread is not None:
+            return group
+        env = {"PYTHONSAFEPATH": "1", **group.command.env}
+        return group.model_copy(update={"command": group.command.model_copy(update={"env": env})})
+
+    return workload.model_copy(update={"groups": tuple(safe(group) for group in workload.groups)})
+
+
+def plan_swarm(spec: SwarmSpec, context: Context, *, name: str, spec_file: str = "") -> Workload:
+    """The workload of a swarm.
+
     Args:
-        spec: as loaded, with all overrides; what it leaves open is derived here.
+        spec: without gaps, see `remuda.plan.derive`.
+        context: where the command was typed.
         name: of the workload.
-        uid: random, new for every creation.
-        run_dir: absolute directory for what its tasks write.
-        python: interpreter that engines are started with.
-        facts: what this machine has.
-        router: the group that gives the swarm its address, ready-made; None: the only replica is the endpoint.
         spec_file: where the user wrote the spec, for messages.
 
     Raises:
         InputError: the spec cannot be planned; `where` is the dotted path of the field.
     """
-    front = plan_front(spec, router.name if router else "")
-    full = derive(spec, facts).spec
-    if router is None and full.replicas > 1:
+    run_dir, python = context.run_dir(name), context.python
+    front = plan_front(spec, "" if spec.router.type == "none" else ROUTER)
+    router = _router(spec, front, secret_folder(run_dir), python)
+    if router is None and spec.replicas > 1:
         raise InputError(
-            f"{full.replicas} replicas need a router to be one endpoint",
+            f"{spec.replicas} replicas need a router to be one endpoint",
             hint="set `router: smg`, or `replicas: 1`",
             where="router.type",
         )
-    groups = (replica_group(full, python, None if router else front.listen, run_dir), *_heard(router, full))
+    groups = (replica_group(spec, python, None if router else front.listen, run_dir), *([router] if router else []))
     if front.relay is not None:
         groups += (relay_group(front.relay, run_dir=run_dir, python=python),)
     return Workload(
         name=name,
         kind=Kind.SWARM,
-        uid=uid,
-        backend=full.backend.type,
-        place=_place(full),
-        groups=with_succession(full, groups),
-        lifetime_s=full.lifetime,
-        idle_timeout_s=full.idle_timeout,
+        uid=UID,
+        backend=spec.backend.type,
+        place=_place(spec),
+        groups=with_succession(spec, groups),
+        lifetime_s=spec.lifetime,
+        idle_timeout_s=spec.idle_timeout,
         endpoint=front.endpoint,
         run_dir=run_dir,
         spec_file=spec_file,
-        front=Front(router=full.router.type, engine=full.engine, model=full.model),
+        front=Front(router=spec.router.type, engine=spec.engine, model=spec.model),
     )
+
+
+def _router(spec: SwarmSpec, front: FrontPlan, keys: str, python: str) -> Group | None:
+    """The group in front, which is listened for as the replicas are; None: the only replica is the endpoint."""
+    if spec.router.type == "none":
+        return None
+    timeout_s, more = of_nginx(spec)
+    settings = RouterSettings(
+        endpoint=front.endpoint,
+        # A swarm of one may be scaled up, and its router stays: it gets the policy of several.
+        replicas=max(2, spec.replicas),
+        policy=spec.router.policy or "",
+        group=ROUTER,
+        control_key=Secret(file=f"{keys}/{CONTROL_KEY}"),
+        public=front.listen.public,
+        request_timeout_s=timeout_s or spec.router.request_timeout,
+        python=python,
+        log_level=spec.log_level,
+        extra_args=(*more, *spec.router.args),
+    )
+    try:
+        group = router_group(spec.router.type, settings)
+    except InputError as error:
+        raise InputError(error.message, hint=error.hint, where=error.where or "router.policy") from error
+    update = {"listen": front.listen, "resources": front.resources, "silence_s": silence_s(spec)}
+    return group.model_copy(update=update)
 
 
 def silence_s(spec: SwarmSpec) -> float:
     """After how long a silence a task is begun again; 0 on this machine, where its processes are seen."""
     return spec.watchdog.silence_after if not spec.backend.is_here else 0.0
-
-
-def _heard(router: Group | None, spec: SwarmSpec) -> tuple[Group, ...]:
-    """The router is listened for as the replicas are."""
-    return () if router is None else (router.model_copy(update={"silence_s": silence_s(spec)}),)
 
 
 def _place(spec: SwarmSpec) -> dict[str, object]:

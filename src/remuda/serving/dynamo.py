@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
 
-from remuda.plan.model import HOST_MARK, PORT_MARK, Command, Group, Listen, Role
+from remuda.plan.model import Role
 from remuda.serving.client import call
-from remuda.serving.router import NO_KEYS, PROBE, REPLACE, RESTART, Changes, RouterStats, WorkerStats, check_roles
+from remuda.serving.router import NO_KEYS, Changes, RouterStats, WorkerStats, check_roles
 
 if TYPE_CHECKING:
-    from remuda.serving.router import Keys, Member, RouterSettings
+    from remuda.serving.router import Keys, Member
 
 _COMPONENTS: Final = {"prefill": Role.PREFILL, "backend": Role.DECODE, "tensorrt_llm": Role.DECODE}
 
@@ -24,20 +24,7 @@ class DynamoRouter:
     """`python -m dynamo.frontend`."""
 
     name = "dynamo"
-    policies = frozenset({"kv", "round-robin", "random", "power-of-two", "least-loaded"})
     roles = frozenset({Role.REPLICA, Role.PREFILL, Role.DECODE})
-
-    def group(self, settings: RouterSettings) -> Group:
-        """How it is started. Pure; `discovery` must be in the environment."""
-        policy = ("--router-mode", settings.policy) if settings.policy else ()
-        argv = (
-            settings.python, "-m", "dynamo.frontend", "--http-host", HOST_MARK, "--http-port", PORT_MARK,
-            *policy, *settings.extra_args,
-        )  # fmt: skip
-        return Group(
-            name=settings.group, role=Role.ROUTER, count=1, command=Command(argv=argv),
-            listen=Listen(public=settings.public), probe=PROBE, restart=RESTART, replace=REPLACE, kill_grace_s=10.0,
-        )  # fmt: skip
 
     async def sync(
         self, base_url: str, members: frozenset[Member], keys: Keys = NO_KEYS, *, wait_s: float = 0.0

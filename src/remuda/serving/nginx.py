@@ -10,15 +10,10 @@ from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
 from remuda.base.errors import InputError, Unavailable
-from remuda.plan.model import HOST_MARK, PORT_MARK, Command, Group, Listen, Role, Secret
+from remuda.plan.model import Role
 from remuda.serving.client import call
 from remuda.serving.router import (
-    API_KEY_ENV,
-    CONTROL_KEY_ENV,
     NO_KEYS,
-    PROBE,
-    REPLACE,
-    RESTART,
     Changes,
     RouterStats,
     WorkerStats,
@@ -26,7 +21,7 @@ from remuda.serving.router import (
 )
 
 if TYPE_CHECKING:
-    from remuda.serving.router import Keys, Member, RouterSettings
+    from remuda.serving.router import Keys, Member
 
 POLL_S: Final = 0.05
 SET_TIMEOUT_S: Final = 30.0
@@ -171,37 +166,7 @@ class NginxRouter:
     """nginx behind the seam. The launcher takes the members at `/remuda/members` of the endpoint itself."""
 
     name = "nginx"
-    policies = frozenset(POLICIES)
     roles = frozenset({Role.REPLICA})
-
-    def group(self, settings: RouterSettings) -> Group:
-        """How it is started. Pure."""
-        check_roles(self, [Role.PREFILL] if settings.apart else [])
-        endpoint = settings.endpoint
-        policy = settings.policy or "least_conn"
-        if policy not in self.policies:
-            raise InputError(f"nginx has no policy {policy!r}", hint=f"known: {', '.join(sorted(self.policies))}")
-        secrets: dict[str, Secret] = {}
-        flags = ["--host", HOST_MARK, "--port", PORT_MARK, "--policy", policy]
-        flags += ["--timeout-s", f"{settings.request_timeout_s:g}"]
-        if endpoint.api_key is not None:
-            secrets[API_KEY_ENV] = endpoint.api_key
-            flags += ["--api-key-env", API_KEY_ENV]
-        if settings.control_key is not None:
-            secrets[CONTROL_KEY_ENV] = settings.control_key
-            flags += ["--control-key-env", CONTROL_KEY_ENV]
-        argv = (settings.python, "-m", "remuda.serving.nginx_launcher", *flags, *settings.extra_args)
-        return Group(
-            name=settings.group,
-            role=Role.ROUTER,
-            count=1,
-            command=Command(argv=argv, secret_env=secrets),
-            listen=Listen(port=endpoint.port, fixed=True, public=settings.public),
-            probe=PROBE,
-            restart=RESTART,
-            replace=REPLACE,
-            kill_grace_s=8.0,
-        )
 
     async def sync(
         self, base_url: str, members: frozenset[Member], keys: Keys = NO_KEYS, *, wait_s: float = 2.0

@@ -1,4 +1,4 @@
-"""The router seam: how an endpoint's router is started, and how its members are set.
+"""The router seam: how the members of an endpoint's router are set.
 
 A router is a task of the workload like any other. It starts with no members and answers 503; the supervisor tells it
 which replicas answer, again after each restart, so that nothing about membership is kept in two places.
@@ -6,32 +6,16 @@ which replicas answer, again after each restart, so that nothing about membershi
 
 from __future__ import annotations
 
-import sys
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Protocol
 
 from remuda.base.errors import InputError
-from remuda.plan.model import NodeRestart, Probe, Replace, Role
+from remuda.plan.model import Role
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from remuda.plan.model import Endpoint, Group, Secret
-
 NAMES: Final = ("smg", "nginx", "dynamo")
-API_KEY_ENV: Final = "REMUDA_ROUTER_API_KEY"
-CONTROL_KEY_ENV: Final = "REMUDA_ROUTER_CONTROL_KEY"
-
-#: A router starts in 0.3 s and is the one part that must be back at once, for ever. One that was well for ten seconds
-#: is in no crash loop.
-#: One that is busy answers late: a restart would cut all that it works on.
-PROBE: Final = Probe(
-    interval_s=2.0, timeout_s=10.0, startup_timeout_s=60.0, stall_s=0.0, unhealthy_restart_after_s=60.0
-)
-RESTART: Final = NodeRestart(
-    policy="always", max_restarts=20, backoff_initial_s=0.2, backoff_max_s=5.0, heal_after_s=60.0
-)
-REPLACE: Final = Replace(max_failures=20, backoff_initial_s=0.5, backoff_max_s=30.0, heal_after_s=10.0)
 
 
 @dataclass(frozen=True)
@@ -47,30 +31,6 @@ class Keys:
 
 
 NO_KEYS: Final = Keys()
-
-
-@dataclass(frozen=True)
-class RouterSettings:
-    """What a workload asks of its router."""
-
-    endpoint: Endpoint
-    replicas: int
-    policy: str = ""
-    """Empty: the router's best for so many replicas."""
-    group: str = "router"
-    control_key: Secret | None = None
-    """Without one, everybody who reaches the port can change the membership."""
-    public: bool = False
-    """Listen on all addresses of the node instead of loopback."""
-    request_timeout_s: float = 3600.0
-    """Longest answer, streams included."""
-    python: str = sys.executable
-    log_level: str = "info"
-    """`debug` makes the router talkative; otherwise it says what is not well."""
-    apart: bool = False
-    """Prefill and decode run in servers of their own."""
-    extra_args: tuple[str, ...] = ()
-    """Given to the router's own command line as they are, last."""
 
 
 @dataclass(frozen=True)
@@ -135,17 +95,8 @@ class Router(Protocol):
     """One kind of router."""
 
     name: str
-    policies: frozenset[str]
     roles: frozenset[Role]
     """What its members may be."""
-
-    def group(self, settings: RouterSettings) -> Group:
-        """How it is started. Pure.
-
-        Raises:
-            InputError: the router does not know the policy, or members that run apart.
-        """
-        ...
 
     async def sync(
         self, base_url: str, members: frozenset[Member], keys: Keys = ..., *, wait_s: float = ...

@@ -7,17 +7,12 @@ import time
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
-from remuda.base.errors import InputError, Unavailable
+from remuda.base.errors import Unavailable
 from remuda.base.prometheus import Samples, parse, quantile, total
-from remuda.plan.model import HOST_MARK, PORT_MARK, Command, Group, Listen, Role, Secret
+from remuda.plan.model import Role
 from remuda.serving.client import call
 from remuda.serving.router import (
-    API_KEY_ENV,
-    CONTROL_KEY_ENV,
     NO_KEYS,
-    PROBE,
-    REPLACE,
-    RESTART,
     Changes,
     Member,
     RouterStats,
@@ -29,22 +24,9 @@ from remuda.serving.smg_launcher import LABEL, METRICS_LABEL
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from remuda.serving.router import Keys, RouterSettings
+    from remuda.serving.router import Keys
 
 POLL_S: Final = 0.05
-TUNED: Final = (
-    # Tokens are the engines' business; smg would look for a tokenizer on the network.
-    "--disable-tokenizer-autoload",
-    # A replica that dies or returns is noticed within a second; by default it stayed out for 50.
-    *("--health-check-interval-secs", "1", "--health-check-timeout-secs", "2"),
-    *("--health-failure-threshold", "1", "--health-success-threshold", "1"),
-    # A replica that never answers is forgotten soon; the next sync adds it again.
-    *("--worker-startup-check-interval", "1", "--worker-startup-timeout-secs", "10"),
-    # Ten failures in a row close a replica off for two seconds, not for a minute.
-    *("--cb-failure-threshold", "10", "--cb-timeout-duration-secs", "2", "--cb-success-threshold", "1"),
-    # No answers are kept, no long goodbye: streams that outlive it would hold the endpoint's port.
-    *("--history-backend", "none", "--shutdown-grace-period-secs", "1"),
-)
 PATHS: Final = frozenset({"/v1/chat/completions", "/v1/completions", "/v1/embeddings", "/v1/responses", "/v1/rerank"})
 """Requests that count in `status`."""
 
@@ -53,60 +35,11 @@ class SmgRouter:
     """smg behind the seam."""
 
     name = "smg"
-    policies = frozenset(
-        {
-            "cache_aware",
-            "round_robin",
-            "random",
-            "power_of_two",
-            "least_load",
-            "prefix_hash",
-            "consistent_hashing",
-            "manual",
-            "passthrough",
-        }
-    )
-
     roles = frozenset(role for role in Role if role.serves)
 
     def __init__(self, model: str = "") -> None:
         """`model`: what the replicas serve, where they do not tell it themselves."""
         self._model = model
-
-    def group(self, settings: RouterSettings) -> Group:
-        """How it is started. Pure."""
-        endpoint = settings.endpoint
-        policy = settings.policy or ("cache_aware" if settings.replicas > 1 else "round_robin")
-        if policy not in self.policies:
-            raise InputError(f"smg has no policy {policy!r}", hint=f"known: {', '.join(sorted(self.policies))}")
-        secrets: dict[str, Secret] = {}
-        flags: list[str] = ["--model", endpoint.model] if endpoint.model else []
-        if endpoint.api_key is not None:
-            secrets[API_KEY_ENV] = endpoint.api_key
-            flags += ["--api-key-env", API_KEY_ENV]
-        if settings.control_key is not None:
-            secrets[CONTROL_KEY_ENV] = settings.control_key
-            flags += ["--control-key-env", CONTROL_KEY_ENV]
-        argv = [settings.python, "-m", "remuda.serving.smg_launcher", *flags, "--"]
-        argv += ["--host", HOST_MARK, "--port", PORT_MARK, "--policy", policy]
-        argv += ["--pd-disaggregation"] if settings.apart else []
-        argv += ["--log-level", "debug" if settings.log_level == "debug" else "warn"]
-        argv += [*TUNED, "--request-timeout-secs", str(max(1, round(settings.request_timeout_s)))]
-        return Group(
-            name=settings.group,
-            role=Role.ROUTER,
-            count=1,
-            command=Command(
-                argv=(*argv, *settings.extra_args),
-                env={"HF_HUB_OFFLINE": "1", "NO_COLOR": "1"},
-                secret_env=secrets,
-            ),
-            listen=Listen(port=endpoint.port, fixed=True, public=settings.public),
-            probe=PROBE,
-            restart=RESTART,
-            replace=REPLACE,
-            kill_grace_s=8.0,
-        )
 
     async def sync(
         self, base_url: str, members: frozenset[Member], keys: Keys = NO_KEYS, *, wait_s: float = 2.0

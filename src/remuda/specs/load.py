@@ -13,7 +13,7 @@ from remuda.base.files import read_whole
 from remuda.base.private import check_private
 from remuda.base.settings import setting_with_origin, variable
 from remuda.specs.defaults import run_section, sections
-from remuda.specs.document import Document, fail, parse
+from remuda.specs.document import Document, Problem, fail, parse
 from remuda.specs.faults import problems_of
 from remuda.specs.kinds import kind_of
 from remuda.specs.resolve import (
@@ -60,13 +60,27 @@ class Loaded(Generic[SpecT_co]):
         """Every value with its origin; `spec` and `derived` come from `remuda.plan.derive`."""
         return show(spec or self.spec, self.resolved, derived)
 
+    def problem(self, path: Path, message: str, hint: str = "") -> Problem:
+        """What is wrong with a value, where it is said, else above or below that, else at the file."""
+        resolved = self.resolved
+        for end in range(len(path), 0, -1):
+            part = path[:end]
+            if resolved.says(part):
+                said = resolved.origin(part)
+                found = said if said.source is Source.CLI else resolved.key(part)
+                return Problem(found.where, message, hint, (found.line, found.column))
+            below = [mark for layer in resolved.layers for at, mark in layer.keys.items() if at[:end] == part]
+            if below:
+                found = min(below, key=lambda mark: (mark.line, mark.column))
+                return Problem(found.where, message, hint, (found.line, found.column))
+        return Problem(self.file, message, hint)
+
     def locate(self, error: InputError) -> InputError:
         """The same error with `file:line:column` instead of the dotted path that a pure room knows."""
-        path: Path = tuple(error.where.split("."))
         if not error.where:
             return error
-        where = self.resolved.key(path).where if self.resolved.says(path) else self.file
-        return InputError(error.message.removeprefix(f"{error.where}: "), hint=error.hint, where=where)
+        message = error.message.removeprefix(f"{error.where}: ")
+        return fail([self.problem(tuple(error.where.split(".")), message, error.hint)])
 
 
 def load(path: FilePath | str | None, overrides: Sequence[Override] = (), *, expect: str = "") -> Loaded[Strict]:

@@ -14,6 +14,7 @@ from tests.conftest import Home, until
 from tests.ports import free_port
 
 from remuda.base.ids import new_suffix
+from remuda.plan.front import RouterSettings, router_group
 from remuda.plan.model import (
     HOST_MARK,
     PORT_MARK,
@@ -29,8 +30,6 @@ from remuda.plan.model import (
     Workload,
     named_mark,
 )
-from remuda.serving.router import RouterSettings
-from remuda.serving.smg import SmgRouter
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -52,7 +51,7 @@ def servers(role: Role, count: int, env: Mapping[str, str]) -> Group:
 @pytest.fixture(scope="module")
 def pair(shared_home: Home) -> Home:
     """One that prefills and two that decode, up."""
-    router = SmgRouter().group(RouterSettings(ENDPOINT, 2, apart=True))
+    router = router_group("smg", RouterSettings(ENDPOINT, 2, apart=True, python=sys.executable))
     workload = Workload(
         name="pair", kind=Kind.DEPLOYMENT, uid=new_suffix(8), backend="local", endpoint=ENDPOINT,
         run_dir=str(shared_home.paths.workload("pair")),

@@ -20,9 +20,9 @@ import pytest
 from tests.component.serving.crowding import crowd  # noqa: F401 - a fixture
 from tests.ports import free_port
 
+from remuda.plan.front import RouterSettings, router_group
 from remuda.plan.model import HOST_MARK, PORT_MARK, Endpoint, Secret
 from remuda.serving.client import call
-from remuda.serving.router import RouterSettings, router_named
 from remuda.serving.tiny import make_tiny_model
 
 if TYPE_CHECKING:
@@ -185,8 +185,8 @@ def router(serve: Callable[..., Server]) -> Callable[..., Server]:
     ) -> Server:
         endpoint = Endpoint(port=1, router="router", model="tiny", api_key=Secret(env="A") if api_key else None)
         control = Secret(env="C") if control_key else None
-        settings = RouterSettings(endpoint, replicas, policy, control_key=control, apart=apart)
-        command = router_named(kind).group(settings).command
+        settings = RouterSettings(endpoint, replicas, policy, control_key=control, apart=apart, python=sys.executable)
+        command = router_group(kind, settings).command
         argv = [part.replace(HOST_MARK, "127.0.0.1").replace(PORT_MARK, "{port}") for part in command.argv]
         if kind == "smg" and is_patient:
             # On a busy machine a replica may stand still for longer than smg has patience with it.

@@ -20,6 +20,7 @@ from tests.component.serving.test_smg import ask, read_proc, secret_mark, until,
 from tests.ports import free_port
 
 from remuda.base.errors import Rejected, Unavailable
+from remuda.plan.front import POLICIES
 from remuda.serving.nginx import NginxRouter, Site, render
 from remuda.serving.router import NO_KEYS, Changes, Keys, replicas
 
@@ -141,7 +142,7 @@ async def test_from_an_image(serve: Start, engine: Start, tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("count", [0, 1, 3, 64])
-@pytest.mark.parametrize("policy", sorted(NginxRouter.policies))
+@pytest.mark.parametrize("policy", sorted(POLICIES["nginx"]))
 def test_nginx_takes_what_is_rendered(count: int, policy: str, tmp_path: Path) -> None:
     members = tuple(f"http://10.0.{index // 8}.{index % 8 + 1}:{8000 + index % 3}" for index in range(count))
     site = Site(

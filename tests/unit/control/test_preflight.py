@@ -6,10 +6,11 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests import plans
 
 from remuda.base.errors import InputError
 from remuda.base.paths import StatePaths
-from remuda.control import planning, preflight
+from remuda.control import preflight
 from remuda.look import caller
 from remuda.specs.load import mapping_overrides
 
@@ -26,7 +27,7 @@ def check(tmp_path: Path, **fields: Any) -> None:
     """Plan a swarm on this machine, and look for what it needs."""
     document = {"name": "herd", "model": "m", "replicas": 1, "router": "none", "backend": {"type": "local"}, **fields}
     paths = StatePaths(tmp_path / "home")
-    planning.plan_up(None, mapping_overrides(document, "test"), paths=paths).check(paths)
+    plans.check(plans.swarm(None, mapping_overrides(document, "test"), paths), paths)
     assert not paths.root.exists(), "nothing is written"
 
 

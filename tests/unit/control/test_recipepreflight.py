@@ -7,17 +7,22 @@ import socket
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests import plans
 
 from remuda.backends.base import Cluster, Node, PoolInfo
 from remuda.base.errors import InputError
-from remuda.base.paths import StatePaths, state_paths
+from remuda.base.paths import StatePaths
 from remuda.cli import main
-from remuda.control import deployments, recipechecks, recipepreflight, recipes
-from remuda.control.recipepreflight import Looked, on_cluster, on_machine
+from remuda.control import deployed_checks, deployed_records, documents, planning, recipes
+from remuda.control.deployed_checks import on_cluster, on_machine
+from remuda.look import caller
 from remuda.specs.deployment import DeploymentSpec
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from remuda.control.documents import Seen
+    from remuda.plan.compile import Finding
 
 RECIPE = """\
 schema: 2
@@ -41,7 +46,7 @@ parser.parse_args()
 def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A machine without GPUs, and a state directory of its own."""
     monkeypatch.setenv("REMUDA_HOME", str(tmp_path / "home"))
-    monkeypatch.setattr(recipepreflight, "present_gpus", lambda: ())
+    monkeypatch.setattr(caller, "present_gpus", lambda: ())
     monkeypatch.chdir(tmp_path)
 
 
@@ -52,10 +57,14 @@ def model(tmp_path: Path, config: str = '{"num_attention_heads": 12}') -> str:
     return str(folder)
 
 
-def look(tmp_path: Path, text: str, *, backend: str = "local", settings: tuple[str, ...] = ()) -> Looked:
+def look(tmp_path: Path, text: str, *, backend: str = "local", settings: tuple[str, ...] = ()) -> Seen:
     (tmp_path / "r.yaml").write_text(text.replace("MODEL", model(tmp_path)))
-    (seen,) = recipepreflight.look("r.yaml", settings, backend=backend)
+    (seen,) = documents.preflight("r.yaml", planning.facts_of(), documents.Asked(settings, backend=backend))
     return seen
+
+
+def found_in(spec: DeploymentSpec, home: Path) -> list[Finding]:
+    return deployed_checks.check(spec, planning.facts_of(StatePaths(home)))
 
 
 def test_flags_that_the_engine_does_not_list(tmp_path: Path) -> None:
@@ -103,9 +112,9 @@ def test_a_model_that_is_none(tmp_path: Path, config: str | None, sentence: str)
     if config is None:
         (tmp_path / "model" / "config.json").unlink()
     (tmp_path / "r.yaml").write_text(RECIPE.replace("MODEL", folder))
-    planned = deployments.plan("r.yaml", backend="local")
+    planned = plans.deployed("r.yaml", backend="local")
     with pytest.raises(InputError) as error:
-        planned.check(state_paths())
+        plans.check(planned)
     assert str(error.value) == f"r.yaml:3:9: {sentence.replace('{0}', folder)}"
     assert not (tmp_path / "home").exists(), "nothing is written"
 
@@ -121,14 +130,14 @@ def test_a_model_that_is_none(tmp_path: Path, config: str | None, sentence: str)
 )
 def test_a_model_that_is_not_there(tmp_path: Path, path: str, engine: str, sentence: str, *, fails: bool) -> None:
     said = {"model": {"path": path}, "engine": engine, "roles": {"agg": {}}}
-    found = recipechecks.check(DeploymentSpec.model_validate(said), tmp_path)
+    found = found_in(DeploymentSpec.model_validate(said), tmp_path)
     assert [(one.path, one.sentence, one.fails) for one in found] == [(("model", "path"), sentence, fails)]
 
 
 def test_a_file_of_llamacpp_is_a_model(tmp_path: Path) -> None:
     (tmp_path / "m.gguf").write_text("")
     said = {"model": {"path": str(tmp_path / "m.gguf")}, "engine": "llamacpp", "roles": {"agg": {}}}
-    assert recipechecks.check(DeploymentSpec.model_validate(said), tmp_path) == []
+    assert found_in(DeploymentSpec.model_validate(said), tmp_path) == []
 
 
 def test_files_that_nodes_see_too(tmp_path: Path) -> None:
@@ -138,12 +147,12 @@ def test_files_that_nodes_see_too(tmp_path: Path) -> None:
         "roles": {"agg": {"container": "docker://image"}},
     }  # fmt: skip
     spec = DeploymentSpec.model_validate(said)
-    assert [(one.sentence, one.fails) for one in recipechecks.check(spec, tmp_path)] == [
+    assert [(one.sentence, one.fails) for one in found_in(spec, tmp_path)] == [
         (f"there is no folder of a model '{tmp_path}/m'", True),
         (f"there is no container '{tmp_path}/c.sqsh'", True),
     ]
     elsewhere = "is not checked: nodes may see other files than this machine"
-    assert [(one.sentence, one.fails) for one in recipechecks.check(spec, tmp_path / "no" / "home")] == [
+    assert [(one.sentence, one.fails) for one in found_in(spec, tmp_path / "no" / "home")] == [
         (f"the model '{tmp_path}/m' {elsewhere}", False),
         (f"the container '{tmp_path}/c.sqsh' {elsewhere}", False),
     ]
@@ -196,7 +205,7 @@ def test_a_recipe_for_a_cluster_whose_slurm_is_not_here(
     monkeypatch.setenv("PATH", str(tmp_path))
     text = f"{FIRST}python: /no/python\nbackend: {{type: {more}, {more}_config: {{decode: {{tp: 16}}}}}}\n"
     seen = look(tmp_path, text, backend="", settings=(setting,))
-    assert seen.notes == [
+    assert [note for note in seen.notes if "checked" in note] == [
         f"r.yaml:8:3: flags of decode are not checked: {why}",
         "r.yaml: the cluster is not checked: scontrol is not on this machine, or not in PATH",
     ]
@@ -241,7 +250,7 @@ def test_nodes_that_a_cluster_lacks(
     (tmp_path / "r.yaml").write_text(FIRST)
     (recipe,) = recipes.resolve("r.yaml", settings)
     cluster = Cluster(nodes, (PoolInfo("gpu", is_default=True), PoolInfo("cpu")))
-    problems = [recipechecks.located(recipe, one) for one in on_cluster(recipe.loaded.spec, cluster)]
+    problems = [recipe.loaded.problem(one.path, one.sentence) for one in on_cluster(recipe.loaded.spec, cluster)]
     assert [f"{one.where}: {one.message}" for one in problems] == sentences
 
 
@@ -306,8 +315,8 @@ def test_what_gets_an_image_from_a_registry(
     text = text.replace(f"path: {model(tmp_path)}", "path: hf:a/b")
     failures = look(tmp_path, text, backend="slurm").failures
     assert [failure[: len(sentence)] for failure in failures] == ([sentence] if sentence else [])
-    planned = deployments.plan("r.yaml", backend="slurm")
-    commands = planned.record()[f"{planned.workload.folder}/commands.txt"]
+    planned = plans.deployed("r.yaml", backend="slurm")
+    commands = deployed_records.files(planned, planning.facts_of())[f"{planned.workload.folder}/commands.txt"]
     assert f"{started} " in commands
 
 
@@ -331,7 +340,9 @@ def test_folders_that_containers_of_srtctl_have(
         "model": {"path": "/models/m"}, "engine": "sglang", "backend": "slurm", "container": image, "mounts": mounts,
         "roles": {"agg": {"args": args}},
     }  # fmt: skip
-    found = recipechecks.check(DeploymentSpec.model_validate(said), tmp_path / "no" / "home")
+    found = deployed_checks.check(
+        DeploymentSpec.model_validate(said), planning.facts_of(StatePaths(tmp_path / "no" / "home"))
+    )
     assert [one.sentence for one in found if "folder /" in one.sentence] == ([sentence] if sentence else [])
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
@@ -12,8 +13,10 @@ from remuda.backends.base import Cluster, Node, PoolInfo
 from remuda.backends.slurm.arrays import batch_of
 from remuda.base.errors import BackendUnreachable, Conflict, InputError
 from remuda.base.paths import StatePaths
-from remuda.control import runs
-from remuda.control.runs import PlannedRun, Planner
+from remuda.control import planning, rendering, runs
+from remuda.control.kinds.run import read
+from remuda.control.wiring import slurm_backend
+from remuda.look.facts import Looked
 from remuda.plan.context import Context
 from remuda.plan.model import Kind, Role
 from remuda.specs.document import parse
@@ -22,6 +25,7 @@ from remuda.specs.sbatch_options import learn
 
 if TYPE_CHECKING:
     from remuda.control.client import HostClient
+    from remuda.plan.compile import Plan
 
 TRAIN = "#!/bin/bash\n#REMUDA --backend local\necho hello\n"
 NODES = tuple(
@@ -33,10 +37,11 @@ CLUSTER = Cluster(NODES, (PoolInfo("a100", is_default=True), PoolInfo("l40s")))
 
 
 @pytest.fixture
-def planner(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Planner:
+def facts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Looked:
     monkeypatch.chdir(tmp_path)
     caller = Context(cwd=str(tmp_path), state=str(tmp_path / "home"), python="python3", env={"PATH": "/bin"})
-    return Planner(StatePaths(tmp_path / "home"), defaults=None, settings={}, _caller=caller, _cluster=CLUSTER)
+    paths = StatePaths(tmp_path / "home")
+    return Looked(paths, partial(slurm_backend, paths), None, {}, CLUSTER, {True: caller})
 
 
 def write(text: str | bytes, name: str = "train.sh") -> str:
@@ -44,18 +49,24 @@ def write(text: str | bytes, name: str = "train.sh") -> str:
     return name
 
 
-def plan(planner: Planner, *flags: tuple[str, object], text: str = TRAIN) -> PlannedRun:
-    return planner.plan(write(text), [Override(key, value, f"--{key}") for key, value in flags])
+def plan(facts: Looked, *flags: tuple[str, object], text: str = TRAIN) -> Plan:
+    (planned,) = runs.plan([write(text)], [Override(key, value, f"--{key}") for key, value in flags], facts)
+    planning.refuse(planned, facts)
+    return planned
 
 
-def refused(planner: Planner, file: str, *flags: tuple[str, object]) -> tuple[str, str]:
+def refused(facts: Looked, file: str, *flags: tuple[str, object]) -> tuple[str, str]:
+    def refuse() -> None:
+        (planned,) = runs.plan([file], [Override(key, value, f"--{key}") for key, value in flags], facts)
+        planning.refuse(planned, facts)
+
     with pytest.raises(InputError) as caught:
-        planner.plan(file, [Override(key, value, f"--{key}") for key, value in flags])
+        refuse()
     return str(caught.value), caught.value.hint
 
 
-def test_a_run_is_a_workload_of_one_script(planner: Planner, tmp_path: Path) -> None:
-    planned = plan(planner, ("args", ["a b"]))
+def test_a_run_is_a_workload_of_one_script(facts: Looked, tmp_path: Path) -> None:
+    planned = plan(facts, ("args", ["a b"]))
     workload, group = planned.workload, planned.workload.groups[0]
     assert (workload.name, workload.kind, workload.backend) == ("train", Kind.RUN, "local")
     assert (group.name, group.role, group.count, group.restart.policy) == ("script", Role.SCRIPT, 1, "never")
@@ -70,68 +81,67 @@ def test_a_run_is_a_workload_of_one_script(planner: Planner, tmp_path: Path) -> 
     assert not (tmp_path / "home").exists(), "planning writes nothing"
 
 
-def test_run_once_has_bounded_retries_and_indefinite_has_a_goal_in_time(planner: Planner) -> None:
-    once = plan(planner).workload.groups[0].replace
+def test_run_once_has_bounded_retries_and_indefinite_has_a_goal_in_time(facts: Looked) -> None:
+    once = plan(facts).workload.groups[0].replace
     assert (once.policy, once.max_failures, once.until, once.user_cancel) == ("on-failure", 11, 0, "stop")
     assert (once.quick_s, once.quick_limit) == (120, 3)
-    ever = plan(planner, ("mode", "indefinite"), ("keep_alive", "1h")).workload.groups[0].replace
+    ever = plan(facts, ("mode", "indefinite"), ("keep_alive", "1h")).workload.groups[0].replace
     assert ever.policy == "always"
     assert ever.max_failures > 10_000
     assert ever.until > 3600
-    assert plan(planner, ("mode", "indefinite"), ("max_retries", 2)).workload.groups[0].replace.max_failures == 3
+    assert plan(facts, ("mode", "indefinite"), ("max_retries", 2)).workload.groups[0].replace.max_failures == 3
 
 
-def test_partitions_are_found_and_written_as_pools(planner: Planner) -> None:
-    planned = plan(planner, ("gpus", 2), ("backend", "slurm"), ("hedge", True), ("retry_per_partition", 3))
+def test_partitions_are_found_and_written_as_pools(facts: Looked) -> None:
+    planned = plan(facts, ("gpus", 2), ("backend", "slurm"), ("hedge", True), ("retry_per_partition", 3))
     group = planned.workload.groups[0]
     assert [pool.name for pool in group.pools] == ["a100", "l40s"]
     assert (group.failover.hedge, group.failover.retry_per_pool) == (True, 3)
     assert planned.workload.place["env"] == {"PATH": "/bin"}
 
 
-def test_sbatch_options_are_handed_on(planner: Planner) -> None:
+def test_sbatch_options_are_handed_on(facts: Looked) -> None:
     text = "#!/bin/bash\n#SBATCH --ntasks=2 -t 30 -o out-%j\n#REMUDA --backend slurm\ntrue\n"
-    planned = plan(planner, ("sbatch_args", ["--nice=5"]), text=text)
+    planned = plan(facts, ("sbatch_args", ["--nice=5"]), text=text)
     place = planned.workload.place
     assert (place["directives"], place["args"], place["output"]) == (["--ntasks=2"], ["--nice=5"], "out-%j")
     assert planned.workload.groups[0].resources.time_limit_s == 1800
 
 
-def test_what_has_no_effect_here_is_told(planner: Planner) -> None:
+def test_what_has_no_effect_here_is_told(facts: Looked) -> None:
     text = "#!/bin/bash\n#REMUDA --backend local --account acc\n#SBATCH --ntasks=2\ntrue\n"
-    assert plan(planner, text=text).notes == ("--account, --ntasks: not used on this machine",)
+    assert plan(facts, text=text).notes == ("--account, --ntasks: not used on this machine",)
 
 
-def test_a_working_directory_that_is_not_there(planner: Planner) -> None:
+def test_a_working_directory_that_is_not_there(facts: Looked) -> None:
     """Nothing can run there on this machine; the nodes of a cluster may have it."""
-    said = refused(planner, write(TRAIN), ("backend", "local"), ("workdir", "/nope"))
+    said = refused(facts, write(TRAIN), ("backend", "local"), ("workdir", "/nope"))
     assert said == ("--workdir: there is no directory '/nope'", "make it first")
     note = "the working directory /nope is not to be seen here; the nodes need it"
-    assert note in plan(planner, ("backend", "slurm"), ("workdir", "/nope")).notes
+    assert note in planning.look([plan(facts, ("backend", "slurm"), ("workdir", "/nope"))], facts)[0]
 
 
-def test_names(planner: Planner) -> None:
+def test_names(facts: Looked) -> None:
     text = TRAIN
-    names = [
-        planner.plan(write(text, name)).workload.name for name in ("My Script.sh", "train.sh", "train.py", "train.sh")
-    ]
+    files = [write(text, name) for name in ("My Script.sh", "train.sh", "train.py", "train.sh")]
+    names = [one.workload.name for one in runs.plan(files, [], facts)]
     assert names == ["my-script", "train", "train-2", "train-3"]
 
 
-def test_a_document_may_name_a_script_beside_it(planner: Planner) -> None:
+def test_a_document_may_name_a_script_beside_it(facts: Looked) -> None:
     Path("jobs").mkdir()
     write(TRAIN, "jobs/train.sh")
     Path("jobs/run.yaml").write_text("kind: run\nscript: train.sh\nname: mine\nbackoff_base: 5s\n")
-    planned = planner.plan("jobs/run.yaml")
+    (planned,) = runs.plan(["jobs/run.yaml"], [], facts)
     assert (planned.workload.name, planned.workload.groups[0].replace.backoff_initial_s) == ("mine", 5.0)
 
 
-def test_defaults_file(planner: Planner) -> None:
-    planner.defaults = parse("run: {max_retries: 3, backend: local}\nslurm: {account: acc, partition: x}\n", "d.yaml")
-    spec = plan(planner, text="#!/bin/bash\ntrue\n").spec
+def test_defaults_file(facts: Looked) -> None:
+    facts.defaults = parse("run: {max_retries: 3, backend: local}\nslurm: {account: acc, partition: x}\n", "d.yaml")
+    spec = plan(facts, text="#!/bin/bash\ntrue\n").spec
     assert (spec.max_retries, spec.account, spec.partitions) == (3, "acc", ())
-    planner.defaults = parse("run: {max_retrys: 3}\n", "d.yaml")
-    said = refused(planner, "train.sh")
+    facts.defaults = parse("run: {max_retrys: 3}\n", "d.yaml")
+    said = refused(facts, "train.sh")
     assert said == ("d.yaml:1:7: unknown key 'max_retrys' in the defaults", "did you mean 'max_retries'?")
 
 
@@ -152,21 +162,21 @@ def test_defaults_file(planner: Planner) -> None:
          "write a script that starts it: two lines, `#!/bin/bash` and `exec ./program`"),
     ],
 )  # fmt: skip
-def test_scripts_that_cannot_be_run(planner: Planner, text: str | bytes, sentence: str, hint: str) -> None:
-    assert refused(planner, write(text, "x.sh")) == (sentence, hint)
+def test_scripts_that_cannot_be_run(facts: Looked, text: str | bytes, sentence: str, hint: str) -> None:
+    assert refused(facts, write(text, "x.sh")) == (sentence, hint)
 
 
-def test_no_such_script(planner: Planner, tmp_path: Path) -> None:
+def test_no_such_script(facts: Looked, tmp_path: Path) -> None:
     write(TRAIN)
-    assert refused(planner, "trian.sh") == ("trian.sh: there is no such script", "did you mean 'train.sh'?")
-    assert refused(planner, "no/x.sh") == ("no/x.sh: there is no such script", "there is no directory 'no' either")
+    assert refused(facts, "trian.sh") == ("trian.sh: there is no such script", "did you mean 'train.sh'?")
+    assert refused(facts, "no/x.sh") == ("no/x.sh: there is no such script", "there is no directory 'no' either")
     Path("folder").mkdir()
-    assert refused(planner, "folder") == ("folder: is a directory, not a script", "")
+    assert refused(facts, "folder") == ("folder: is a directory, not a script", "")
 
 
-def test_a_script_that_cannot_be_read(planner: Planner) -> None:
+def test_a_script_that_cannot_be_read(facts: Looked) -> None:
     Path("loop.sh").symlink_to("loop.sh")
-    assert refused(planner, "loop.sh") == ("loop.sh: cannot be read: too many levels of symbolic links", "")
+    assert refused(facts, "loop.sh") == ("loop.sh: cannot be read: too many levels of symbolic links", "")
 
 
 @pytest.mark.parametrize(
@@ -180,17 +190,17 @@ def test_a_script_that_cannot_be_read(planner: Planner) -> None:
         ((("env", {"A B": "x"}),), "--env: `env` has 'A B', which cannot be the name of a variable"),
     ],
 )
-def test_flags_that_are_wrong(planner: Planner, flags: tuple[tuple[str, object], ...], sentence: str) -> None:
-    assert refused(planner, write(TRAIN), *flags)[0] == sentence
+def test_flags_that_are_wrong(facts: Looked, flags: tuple[tuple[str, object], ...], sentence: str) -> None:
+    assert refused(facts, write(TRAIN), *flags)[0] == sentence
 
 
-def test_no_partition_can_be_chosen_while_nobody_answers(planner: Planner) -> None:
-    planner._cluster = "squeue: timeout"
+def test_no_partition_can_be_chosen_while_nobody_answers(facts: Looked) -> None:
+    facts.asked = BackendUnreachable("squeue: timeout")
     with pytest.raises(BackendUnreachable) as caught:
-        plan(planner, ("backend", "slurm"))
+        plan(facts, ("backend", "slurm"))
     assert str(caught.value) == "the cluster does not answer, so no partition can be chosen: squeue: timeout"
     assert caught.value.hint == "name them: --partitions a,b; to run on this machine: --backend local"
-    planned = plan(planner, ("backend", "slurm"), ("partitions", "a,b"))
+    planned = plan(facts, ("backend", "slurm"), ("partitions", "a,b"))
     assert [pool.name for pool in planned.workload.groups[0].pools] == ["a", "b"]
     assert planned.notes == ("the cluster does not answer, so the partitions are taken unchecked: squeue: timeout",)
 
@@ -207,40 +217,43 @@ def test_variables(monkeypatch: pytest.MonkeyPatch) -> None:
         runs.kept_variable("NOT_SET")
 
 
-def test_a_dry_run_shows_what_is_sent_and_no_secret(planner: Planner) -> None:
-    planned = plan(planner, ("env", {"MY_TOKEN": "hush-hush"}))
-    shown = runs.shown(planner, [planned])
+def test_a_dry_run_shows_what_is_sent_and_no_secret(facts: Looked) -> None:
+    planned = plan(facts, ("env", {"MY_TOKEN": "hush-hush"}))
+    shown = [(item.argv, dict(item.files)) for item in rendering.shown([planned.workload], facts.paths)]
     assert "hush-hush" not in json.dumps(shown)
     assert next(iter(planned.workload.files)) in json.dumps(shown)
 
 
-def test_runs_of_one_command_may_share_an_array_of_the_size_that_the_cluster_takes(planner: Planner) -> None:
-    planner._cluster = Cluster((), (), array_size=4)
-    planner.together = 5
-    uids = [planner._uid("slurm") for _ in range(5)]
-    assert [batch_of(uid) is not None for uid in uids] == [True] * 5
-    assert [uid.partition("-")[2] for uid in uids] == ["1", "2", "3", "1", "2"]
-    assert len({uid.partition("-")[0] for uid in uids}) == 2
-    planner.together = 1
-    assert batch_of(planner._uid("slurm")) is None, "one run is a job of its own"
-    planner.together = 5
-    assert batch_of(planner._uid("local")) is None
+def test_runs_of_one_command_may_share_an_array_of_the_size_that_the_cluster_takes(facts: Looked) -> None:
+    facts.asked = Cluster(CLUSTER.nodes, CLUSTER.pools, array_size=4)
+
+    def uids(count: int, backend: str) -> list[str]:
+        readings = [read(write(TRAIN), [Override("backend", backend, "--backend")], facts, set()) for _ in range(count)]
+        return [one.workload.uid for one in planning.plan_together("run", readings, facts)]
+
+    found = uids(5, "slurm")
+    assert [batch_of(uid) is not None for uid in found] == [True] * 5
+    assert [uid.partition("-")[2] for uid in found] == ["1", "2", "3", "1", "2"]
+    assert len({uid.partition("-")[0] for uid in found}) == 2
+    assert batch_of(*uids(1, "slurm")) is None, "one run is a job of its own"
+    assert batch_of(uids(5, "local")[0]) is None
 
 
-def test_a_refused_run_leaves_no_secrets(planner: Planner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_refused_run_leaves_no_secrets(facts: Looked, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     class Refusing:
         def post(self, path: str, body: object) -> None:
             assert (tmp_path / "home/workloads/train/secrets").is_dir(), "they are there before it is sent"
             raise Conflict("run 'train' is up already")
 
     monkeypatch.setenv("MY_KEY", "hush")
+    planned = plan(facts, ("secret_env", {"MY_KEY": {"env": "MY_KEY"}}))
     with pytest.raises(Conflict):
-        runs.start([plan(planner, ("secret_env", {"MY_KEY": {"env": "MY_KEY"}}))], cast("HostClient", Refusing()))
+        planning.send([planned], cast("HostClient", Refusing()))
     assert list((tmp_path / "home/workloads").iterdir()) == []
 
 
-def test_the_clusters_own_options_are_known(planner: Planner, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(runs, "own_options", lambda: learn("      --warp=factor      go faster\n"))
+def test_the_clusters_own_options_are_known(facts: Looked, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("remuda.look.facts.own_options", lambda: learn("      --warp=factor      go faster\n"))
     text = "#!/bin/bash\n#REMUDA --backend slurm --partitions a100\n#SBATCH --war -9 --hold\ntrue\n"
-    planned = plan(planner, text=text)
+    planned = plan(facts, text=text)
     assert planned.workload.place["directives"] == ["--warp=-9"]

@@ -10,9 +10,10 @@ import pytest
 from tests.unit.supervise.build import group, workload
 
 from remuda.base.errors import InputError
-from remuda.control.follow import CONTROL_KEY, secret_folder
 from remuda.control.planning import deliver_secrets
 from remuda.look.caller import kept_environment
+from remuda.plan.compile import secret_folder
+from remuda.plan.front import CONTROL_KEY
 from remuda.plan.model import Command, Endpoint, Secret, Workload
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ def test_a_variable_becomes_a_file_of_ones_own(tmp_path: Path, monkeypatch: pyte
     assert delivered.endpoint is not None
     assert delivered.endpoint.api_key == secret
     assert "open up" not in delivered.model_dump_json()
-    folder = secret_folder(asked.run_dir, asked.uid)
+    folder = Path(secret_folder(asked.run_dir, asked.uid))
     assert folder.stat().st_mode & 0o777 == 0o700
     assert {path.name: path.stat().st_mode & 0o777 for path in folder.iterdir()} == {
         "SESAME": 0o600,
@@ -45,9 +46,11 @@ def test_a_variable_becomes_a_file_of_ones_own(tmp_path: Path, monkeypatch: pyte
 def test_every_creation_has_a_control_key_of_its_own(tmp_path: Path) -> None:
     keys = set()
     for uid in ("u1", "u2"):
-        one = asking(tmp_path, {}).model_copy(update={"uid": uid})
+        folder = secret_folder(str(tmp_path / "w"), uid)
+        asked = {"ROUTER": Secret(file=f"{folder}/{CONTROL_KEY}")}
+        one = asking(tmp_path, asked).model_copy(update={"uid": uid})
         deliver_secrets(one)
-        keys.add((secret_folder(one.run_dir, uid) / CONTROL_KEY).read_text())
+        keys.add((Path(secret_folder(one.run_dir, uid)) / CONTROL_KEY).read_text())
     assert len(keys) == 2
     assert all(len(key) >= 32 for key in keys)
 

@@ -14,8 +14,10 @@ from remuda.base.errors import BackendUnreachable, InputError, NotFound
 from remuda.base.paths import StatePaths
 from remuda.control.service import Service, Start
 from remuda.control.settings import NOW, SETTABLE, SHEPHERDS, change_settings, settings_of
+from remuda.plan.compile import accept
+from remuda.plan.context import Context
 from remuda.plan.model import Kind, Pool, Workload
-from remuda.plan.run import RunSite, plan_run
+from remuda.plan.run import plan_run
 from remuda.specs.run import RunSpec
 from remuda.supervise.model import Phase
 
@@ -45,12 +47,11 @@ class Site:
 
     def begin(self, **fields: Any) -> None:
         spec = RunSpec.model_validate({"script": "train.sh", "partitions": "a,b", "backoff_base": 1, **fields})
-        site = RunSite(cwd="/", script="/train.sh", copy="/copy/train.sh", backend="fake", python="python3", env={})
-        workload = plan_run(
-            spec, site, name="w", uid="u1", run_dir=str(StatePaths(self.root).workload("w")),
+        planned = plan_run(
+            spec, Context(cwd="/", state=str(self.root)), name="w", backend="fake", script="/train.sh",
             pools=tuple(Pool(name=name, place={"partition": name}) for name in spec.partitions),
-            now=self.bed.clock.now(),
         )  # fmt: skip
+        workload = accept(planned, "u1", self.bed.clock.now())
         self.service.create_many([Start(workload, json.dumps(spec.model_dump(mode="json", exclude_none=True)))])
 
     async def set(self, by: str = "ada", **changes: str) -> list[SettingView]:

@@ -10,15 +10,15 @@ import pytest
 
 from remuda.backends.container import Steps, in_image
 from remuda.base.errors import InputError
-from remuda.plan.model import Command, Group, Role, Workload
-from remuda.plan.placement import MachineFacts
+from remuda.plan.context import Context
+from remuda.plan.derive import derive
+from remuda.plan.model import Workload
 from remuda.plan.swarm import plan_swarm
 from remuda.specs.document import parse
 from remuda.specs.load import build, mapping_overrides
 from remuda.specs.swarm import SwarmSpec
 
 CASES = Path(__file__).parents[2] / "cases" / "plan"
-ROUTER = Group(name="router", role=Role.ROUTER, count=1, command=Command(argv=("router",)))
 
 
 def planned(file: Path, case: dict[str, Any]) -> Workload:
@@ -26,12 +26,13 @@ def planned(file: Path, case: dict[str, Any]) -> Workload:
     spec = loaded.spec
     assert isinstance(spec, SwarmSpec)
     machine = case.get("machine", {})
-    facts = MachineFacts(gpus=tuple(machine.get("gpus", ())), cpus=machine.get("cpus", 2), cwd="/home/me")
-    router = None if spec.router.type == "none" else ROUTER
+    context = Context(
+        gpus=tuple(machine.get("gpus", ())), cpus=machine.get("cpus", 2), cwd="/home/me", state="/run",
+        python="/env/bin/python",
+    )  # fmt: skip
     try:
-        return plan_swarm(
-            spec, name="s", uid="u", run_dir="/run/s", python="/env/bin/python", facts=facts, router=router
-        )
+        planned = plan_swarm(derive(spec, context).spec, context, name="s")
+        return planned.model_validate_json(planned.model_dump_json().replace("/run/workloads/s", "/run/s"))
     except InputError as error:
         raise loaded.locate(error) from error
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from remuda.plan.cluster import replica_resources
+from remuda.plan.context import Context
 from remuda.plan.derive import derive
 from remuda.plan.notes import notes
-from remuda.plan.placement import MachineFacts
 from remuda.plan.swarm import plan_front
 from remuda.specs.swarm import SwarmSpec
 
@@ -16,7 +16,7 @@ SLURM = {"type": "slurm", "partition": "p", "account": "a", "qos": "q"}
 
 def spec_of(backend: dict[str, object], **values: object) -> SwarmSpec:
     spec = SwarmSpec.model_validate({"model": "m", "gpus_per_replica": 1, "backend": {**SLURM, **backend}, **values})
-    return derive(spec, MachineFacts(cwd="/here")).spec
+    return derive(spec, Context(cwd="/here")).spec
 
 
 @pytest.mark.parametrize(

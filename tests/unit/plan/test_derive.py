@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import pytest
 
+from remuda.plan.context import Context
 from remuda.plan.derive import derive, name_base
 from remuda.plan.notes import notes
-from remuda.plan.placement import MachineFacts
 from remuda.plan.swarm import plan_front, plan_swarm
 from remuda.specs.document import parse
 from remuda.specs.load import build
 from remuda.specs.swarm import SwarmSpec
 
-FACTS = MachineFacts(cpus=4, cwd="/here")
+FACTS = Context(cpus=4, cwd="/here")
 
 
 def spec_of(text: str) -> SwarmSpec:
@@ -75,15 +75,11 @@ def test_front_keeps_the_wish_apart_from_the_demand() -> None:
     assert plan_front(spec_of("backend: {endpoint: {port: 9000}}")).listen.fixed is True
 
 
-def test_a_spec_without_gaps_is_planned_the_same() -> None:
-    spec = spec_of("router: none\nwatchdog: {restart_policy: always}")
-    plans = [
-        plan_swarm(given, name="s", uid="u", run_dir="/r", python="python", facts=FACTS, spec_file="s.yaml")
-        for given in (spec, derive(spec, FACTS).spec)
-    ]
-    assert plans[0] == plans[1]
-    assert plans[0].spec_file == "s.yaml"
-    assert plans[0].group("replica").listen == plan_front(spec, "").listen
+def test_the_only_replica_is_the_endpoint() -> None:
+    spec = derive(spec_of("router: none\nwatchdog: {restart_policy: always}"), FACTS).spec
+    plan = plan_swarm(spec, FACTS, name="s", spec_file="s.yaml")
+    assert plan.spec_file == "s.yaml"
+    assert plan.group("replica").listen == plan_front(spec, "").listen
 
 
 def test_notes() -> None:

@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from remuda.base.errors import InputError
+from remuda.plan.context import Context
 from remuda.plan.derive import derive
 from remuda.plan.engines import ENGINES, EngineCommand
 from remuda.plan.engines.flags import known_flags, unknown_flags
 from remuda.plan.model import HOST_MARK, PORT_MARK
-from remuda.plan.placement import MachineFacts
 from remuda.specs.strict import SecretSource
 from remuda.specs.swarm import SwarmSpec
 
@@ -25,7 +25,7 @@ PYTHON = "/env/bin/python"
 def rendered(engine: str, **fields: object) -> EngineCommand:
     own = {"command": ["server", "{host}", "{port}", "{model}"]} if engine == "command" else {}
     spec = SwarmSpec.model_validate({"model": "m", "engine": engine, "gpus_per_replica": 0, **own, **fields})
-    return ENGINES[engine].render(derive(spec, MachineFacts()).spec, PYTHON)
+    return ENGINES[engine].render(derive(spec, Context()).spec, PYTHON)
 
 
 def test_all_engines_that_specs_name_are_there() -> None:

@@ -14,9 +14,10 @@ from remuda.backends.base import Request, TaskKey, make_token
 from remuda.backends.local.render import LocalSite, render
 from remuda.base.errors import Conflict
 from remuda.control.settle import devices_by_task, with_devices
+from remuda.plan.compile import accept
+from remuda.plan.context import Context
 from remuda.plan.gang import gang_name, plan_gang
 from remuda.plan.model import Kind, Role, Workload
-from remuda.plan.run import RunSite
 from remuda.specs.gang import GangSpec
 
 SITE = LocalSite(Path("/h/workloads"), Path("/h/node.pyz"), "python3", Path("/h/host.json"), Path("/ports"))
@@ -24,10 +25,8 @@ SITE = LocalSite(Path("/h/workloads"), Path("/h/node.pyz"), "python3", Path("/h/
 
 def plan(name: str = "g", gpus: tuple[str, ...] = (), copy: str = "", now: float = 1000.0, **fields: Any) -> Workload:
     spec = GangSpec(**{"ranks": 2, "command": ("python", "train.py"), **fields})
-    site = RunSite(
-        cwd="/here", script="", copy=copy, backend="local", python="python3", env={"PATH": "/bin"}, gpus=gpus
-    )
-    return plan_gang(spec, site, name=name, uid="u1", run_dir=f"/h/workloads/{name}", now=now)
+    context = Context(cwd="/here", state="/h", env={"PATH": "/bin"}, gpus=gpus)
+    return accept(plan_gang(spec, context, name=name, copy=copy), "u1", now)
 
 
 def child(workload: Workload, rank: int, attempt: int = 1) -> dict[str, Any]:

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import TYPE_CHECKING, cast
+
 import pytest
 
 from remuda.base.errors import InputError
-from remuda.plan.job import SWARM, Asked, Driver, plan_beside, plan_here
+from remuda.plan.context import Context
+from remuda.plan.job import SWARM, Asked, Beside, Driver, compile_job
 from remuda.plan.model import Command, Group, Kind, Pool, Resources, Role, Workload
 from remuda.specs.backend import SlurmJob
 
-DRIVER = Driver(
-    name="answers-1", uid="u1", run_dir="/state/answers-1", max_failures=5, env={"LANG": "C"},
-    command=Command(argv=("python", "-m", "remuda"), cwd="/data"),
-)  # fmt: skip
+if TYPE_CHECKING:
+    from remuda.plan.compile import Facts
+
+DRIVER = Driver(name="answers-1", argv=("python", "-m", "remuda"))
+CONTEXT = Context(cwd="/data", state="/state", env={"LANG": "C"})
 POOLS = (Pool(name="a", place={"partition": "a", "gres": "gpu:a100:4", "qos": "low"}), Pool(name="b"))
 PLACE: dict[str, object] = {
     "partition": "gpu", "account": "us", "qos": "normal", "node_list": "n1", "gres": "gpu:8", "modules": ["cuda"],
@@ -33,8 +38,16 @@ def swarm(*, pools: tuple[Pool, ...] = ()) -> Workload:
     )  # fmt: skip
 
 
+def plan(driver: Driver) -> Workload:
+    return compile_job(driver, CONTEXT, cast("Facts", None)).workload
+
+
+def beside(swarm: Workload, spec: SlurmJob, asked: Asked) -> Workload:
+    return plan(replace(DRIVER, beside=Beside(swarm, spec, asked)))
+
+
 def test_beside_a_swarm_it_has_its_account_but_not_its_gpus() -> None:
-    made = plan_beside(DRIVER, swarm(), SlurmJob(), Asked())
+    made = beside(swarm(), SlurmJob(), Asked())
     assert (made.kind, made.backend, made.labels) == (Kind.JOB, "slurm", {SWARM: "herd"})
     assert made.place == {
         "partition": "gpu", "account": "us", "qos": "normal", "modules": ["cuda"], "preamble": ["export A=1"],
@@ -62,7 +75,7 @@ def test_beside_a_swarm_it_has_its_account_but_not_its_gpus() -> None:
 def test_the_command_line_wins_over_the_document(
     spec: SlurmJob, asked: Asked, expected: tuple[int, int, float]
 ) -> None:
-    resources = plan_beside(DRIVER, swarm(), spec, asked).groups[0].resources
+    resources = beside(swarm(), spec, asked).groups[0].resources
     assert (resources.cpus, resources.mem_bytes, resources.time_limit_s) == expected
 
 
@@ -76,20 +89,20 @@ def test_the_command_line_wins_over_the_document(
 )
 def test_what_is_no_size_or_time_is_told(spec: SlurmJob, asked: Asked, where: str) -> None:
     with pytest.raises(InputError) as caught:
-        plan_beside(DRIVER, swarm(), spec, asked)
+        beside(swarm(), spec, asked)
     assert caught.value.where == where
 
 
 def test_pools_come_without_what_they_say_of_gpus() -> None:
-    pools = plan_beside(DRIVER, swarm(pools=POOLS), SlurmJob(), Asked()).groups[0].pools
+    pools = beside(swarm(pools=POOLS), SlurmJob(), Asked()).groups[0].pools
     assert pools == (Pool(name="a", place={"partition": "a", "qos": "low"}), Pool(name="b"))
 
 
 def test_mail_is_asked_for_by_the_command_line() -> None:
-    assert plan_beside(DRIVER, swarm(), SlurmJob(), Asked(mail_user="me@x")).place["mail_user"] == "me@x"
+    assert beside(swarm(), SlurmJob(), Asked(mail_user="me@x")).place["mail_user"] == "me@x"
 
 
 def test_here_it_is_a_process() -> None:
-    made = plan_here(DRIVER)
+    made = plan(DRIVER)
     assert (made.backend, made.place) == ("local", {"env": {"LANG": "C"}})
     assert made.groups[0].watch is None

@@ -5,32 +5,24 @@ from __future__ import annotations
 import pytest
 
 from remuda.base.errors import InputError
+from remuda.plan.context import Context
 from remuda.plan.derive import derive
 from remuda.plan.lasting import MOST_SLOTS
-from remuda.plan.model import Command, Group, Resources, Role, Succession
-from remuda.plan.placement import MachineFacts
+from remuda.plan.model import Succession
 from remuda.plan.swarm import plan_swarm
 from remuda.specs.swarm import SwarmSpec
 from remuda.supervise.succession import HEIR
 
 HOUR = 3600.0
-SLURM = {"type": "slurm", "partition": "p", "account": "a", "qos": "q", "time_limit": "36:00:00"}
-FACTS = MachineFacts(cwd="/here")
+SLURM = {"type": "slurm", "partition": "p", "account": "a", "qos": "q", "time_limit": "36:00:00",
+         "endpoint": {"wall_time": "4:00:00"}}  # fmt: skip
+FACTS = Context(cwd="/here")
 
 
 def successions(**values: object) -> dict[str, Succession | None]:
     document = {"model": "m", "gpus_per_replica": 1, "backend": SLURM, "replicas": 2, **values}
     spec = derive(SwarmSpec.model_validate(document), FACTS).spec
-    router = Group(
-        name="router",
-        role=Role.ROUTER,
-        count=1,
-        command=Command(argv=("r",)),
-        resources=Resources(time_limit_s=4 * HOUR),
-    )
-    planned = plan_swarm(
-        spec, name="w", uid="u", run_dir="/run/w", python="python3", facts=FACTS, router=router, spec_file=""
-    )
+    planned = plan_swarm(spec, FACTS, name="w")
     assert planned.lifetime_s == spec.lifetime
     assert planned.idle_timeout_s == spec.idle_timeout
     return {group.name: group.succession for group in planned.groups}
@@ -45,7 +37,7 @@ def successions(**values: object) -> dict[str, Succession | None]:
         pytest.param(
             {"lifetime": "7d", "backend": "local", "gpus_per_replica": 0},
             None,
-            (HOUR, 600),
+            None,
             id="no time limit, no succession",
         ),
         pytest.param({"idle_timeout": "1h"}, None, None, id="idle only"),

@@ -6,8 +6,8 @@ import pytest
 from tests.unit.specs.test_examples import read
 
 from remuda.plan.cluster import of_nginx, router_resources, slurm_notes
+from remuda.plan.context import Context
 from remuda.plan.derive import derive
-from remuda.plan.placement import MachineFacts
 from remuda.specs.backend import SlurmBackend
 
 HEAD = "model: m\nbackend: {type: slurm, partition: p, account: a, qos: q, endpoint: {%s}}\n"
@@ -37,6 +37,6 @@ def test_threads_of_a_core_are_asked_for_when_they_are_given(endpoint: str, expe
 @pytest.mark.parametrize(("router", "expected"), [("nginx", ()), ("smg", ("backend.endpoint.nginx_image",))])
 def test_what_has_no_effect_is_told(router: str, expected: tuple[str, ...]) -> None:
     spec = read(HEAD % "nginx_image: /a.sif" + f"router: {router}\n")
-    said = " ".join(slurm_notes(derive(spec, MachineFacts()).spec))
+    said = " ".join(slurm_notes(derive(spec, Context()).spec))
     assert all(name in said for name in expected)
     assert ("nginx_image" in said) is bool(expected)

@@ -9,8 +9,9 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from remuda.base.errors import InputError
+from remuda.plan.context import Context
 from remuda.plan.derive import derive, layout
-from remuda.plan.placement import Asked, Layout, MachineFacts, place_cluster, place_local
+from remuda.plan.placement import Asked, Layout, place_cluster, place_local
 from remuda.specs.swarm import SwarmSpec
 
 SLURM = {"type": "slurm", "partition": "p", "account": "a", "qos": "q"}
@@ -130,15 +131,15 @@ def test_what_is_left_out_never_contradicts(replicas: int, gpus: int, per_node: 
 @given(first=small, second=small, gpus=st.sampled_from([1, 2, 4, 8, 16]))
 def test_an_override_derives_everything_again(first: int, second: int, gpus: int) -> None:
     spec = SwarmSpec(model="m", replicas=first, gpus_per_replica=gpus, backend=SLURM)
-    derive(spec, MachineFacts())
+    derive(spec, Context())
     changed = spec.model_copy(update={"replicas": second})
     fresh = SwarmSpec(model="m", replicas=second, gpus_per_replica=gpus, backend=SLURM)
-    assert derive(changed, MachineFacts()) == derive(fresh, MachineFacts())
+    assert derive(changed, Context()) == derive(fresh, Context())
 
 
 @given(replicas=small, there=st.integers(0, 16), cpus=st.integers(1, 64), gpus=st.none() | st.integers(0, 8))
 def test_local_layouts_fit_the_machine(replicas: int, there: int, cpus: int, gpus: int | None) -> None:
-    facts = MachineFacts(gpus=tuple(str(index) for index in range(there)), cpus=cpus)
+    facts = Context(gpus=tuple(str(index) for index in range(there)), cpus=cpus)
     try:
         placed = place_local(Asked(replicas, gpus), facts)
     except InputError:
@@ -155,7 +156,7 @@ def test_local_layouts_fit_the_machine(replicas: int, there: int, cpus: int, gpu
     ("there", "replicas", "each"), [(0, 3, 0), (1, 1, 1), (8, 1, 4), (8, 2, 4), (8, 3, 2), (8, 8, 1), (3, 1, 2)]
 )
 def test_local_gpus_that_nobody_said(there: int, replicas: int, each: int) -> None:
-    facts = MachineFacts(gpus=tuple(str(index) for index in range(there)))
+    facts = Context(gpus=tuple(str(index) for index in range(there)))
     assert place_local(Asked(replicas), facts).gpus_per_replica == each
 
 
@@ -164,11 +165,11 @@ def test_local_gpus_that_nobody_said(there: int, replicas: int, each: int) -> No
 )
 def test_local_is_one_machine(asked: Asked, where: str) -> None:
     with pytest.raises(InputError) as caught:
-        place_local(asked, MachineFacts())
+        place_local(asked, Context())
     assert caught.value.where == where
 
 
 def test_only_the_allowed_gpus_count() -> None:
     backend = {"type": "local", "gpus": ["1", "9"]}
     spec = SwarmSpec(model="m", backend=backend)
-    assert layout(spec, MachineFacts(gpus=("0", "1", "2"))).gpus_per_replica == 1
+    assert layout(spec, Context(gpus=("0", "1", "2"))).gpus_per_replica == 1

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import pytest
 
@@ -11,28 +11,31 @@ from remuda.backends.base import Request, TaskKey
 from remuda.backends.rundir import child_spec
 from remuda.base.errors import InputError
 from remuda.base.units import parse_interval, show_interval
+from remuda.plan.compile import accept
+from remuda.plan.context import Context
 from remuda.plan.model import Kind
-from remuda.plan.recording import FOLDER, Asked, plan_recording
-from remuda.plan.run import RunSite, plan_run
+from remuda.plan.recording import FOLDER, Recording, compile_recording
+from remuda.plan.run import plan_run
 from remuda.specs.directives import read_directives
 from remuda.specs.run import RunSpec
 from remuda.specs.sbatch_options import BUILT_IN
 
 if TYPE_CHECKING:
+    from remuda.plan.compile import Facts
     from remuda.plan.model import Workload
 
-SITE = RunSite(cwd="/c", script="/c/t.sh", copy="/r/t.sh", backend="local", python="py")
+CONTEXT = Context(cwd="/c", state="/h", python="py", env={"A": "b"})
 
 
 def run(**fields: object) -> Workload:
     spec = RunSpec.model_validate({"script": "t.sh", **fields})
     assert RunSpec.model_validate(spec.model_dump(mode="json", exclude_none=True)) == spec, "it is read as it was kept"
-    return plan_run(spec, SITE, name="t", uid="u", run_dir="/h/workloads/t", now=0.0)
+    return accept(plan_run(spec, CONTEXT, name="t", backend="local", script="/c/t.sh"), "u", 0.0)
 
 
 def test_a_recording_is_one_task_that_is_begun_again_until_there_is_nothing_to_record() -> None:
-    asked = Asked("exp1", "u1", "/h/workloads/exp1", "/h/recordings/exp1", 0.05, "py", ("0", "GPU-1"), {"A": "b"})
-    workload = plan_recording(asked)
+    asked = Recording("exp1", "/h/recordings/exp1", 0.05, ("0", "GPU-1"))
+    workload = compile_recording(asked, CONTEXT, cast("Facts", None)).workload
     (group,) = workload.groups
     words = ("recorder", "/h/recordings/exp1", "--interval-s", "0.05", "--name", "exp1", "--gpus", "0,GPU-1")
     assert group.command.argv == ("py", "-P", "-m", "remuda.node", *words)

@@ -9,9 +9,9 @@ import pytest
 
 from remuda.backends.base import Request, TaskKey, make_token
 from remuda.backends.rundir import child_spec
+from remuda.plan.context import Context
 from remuda.plan.derive import derive
 from remuda.plan.model import Group, Kind, Workload
-from remuda.plan.placement import MachineFacts
 from remuda.plan.swarm import replica_group
 from remuda.specs.swarm import SwarmSpec, Watchdog
 
@@ -24,7 +24,7 @@ SLURM = {"type": "slurm", "partition": "p", "account": "a", "qos": "q"}
 def planned(**watchdog: Any) -> tuple[Group, ChildSpec]:
     """The replicas' group, and what the first one's node program is asked."""
     spec = SwarmSpec.model_validate({"model": "m", "gpus_per_replica": 1, "backend": SLURM, "watchdog": watchdog})
-    group = replica_group(derive(spec, MachineFacts(cwd="/here")).spec, "python")
+    group = replica_group(derive(spec, Context(cwd="/here")).spec, "python")
     workload = Workload(name="w", kind=Kind.SWARM, uid="u1", backend="slurm", groups=(group,), run_dir="/w")
     key = TaskKey("w", group.name, 0)
     request = Request(key, 1, make_token(key, 1, "u1"), workload, group)

@@ -11,10 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from remuda.base.errors import InputError
+from remuda.plan.front import POLICIES, RouterSettings, router_group
 from remuda.plan.model import Endpoint, Role, Secret
 from remuda.serving.nginx import NginxRouter, Site, connections, netloc, render
 from remuda.serving.nginx_launcher import parser
-from remuda.serving.router import Member, RouterSettings
+from remuda.serving.router import Member
 
 SITE = Site(host="127.0.0.1", port=8080, directory="/run/x")
 
@@ -65,13 +66,13 @@ def test_an_address_that_is_none_is_refused(url: str) -> None:
 
 def test_the_launcher_reads_what_is_rendered() -> None:
     endpoint = Endpoint(port=8080, router="router", model="tiny", api_key=Secret(file="/keys/api"))
-    command = NginxRouter().group(RouterSettings(endpoint, 2, "round_robin")).command
+    command = router_group("nginx", RouterSettings(endpoint, 2, "round_robin")).command
     argv = [part.replace("__REMUDA_PORT__", "9") for part in command.argv[3:]]
     options = parser().parse_args(argv)
     assert (options.policy, options.port, options.timeout_s) == ("round_robin", 9, 3600.0)
     assert options.api_key_env in command.secret_env
     with pytest.raises(InputError, match="cache_aware"):
-        NginxRouter().group(RouterSettings(endpoint, 2, "cache_aware"))
+        router_group("nginx", RouterSettings(endpoint, 2, "cache_aware"))
 
 
 def test_without_nginx_it_says_how_to_get_it() -> None:
@@ -92,7 +93,7 @@ members = st.frozensets(
 )
 
 
-@given(members, st.sampled_from(sorted(NginxRouter.policies)))
+@given(members, st.sampled_from(sorted(POLICIES["nginx"])))
 def test_the_file_names_exactly_the_members(urls: frozenset[str], policy: str) -> None:
     text = render(Site(host="h", port=1, directory="/x", members=tuple(urls), policy=policy))
     assert {f"http://{name}" for name in re.findall(r" server (\S+) max_fails", text)} == urls
@@ -103,6 +104,6 @@ def test_the_file_names_exactly_the_members(urls: frozenset[str], policy: str) -
 async def test_a_server_that_only_prefills_is_refused_before_anybody_is_asked() -> None:
     refusal = "nginx cannot send to a prefill server"
     with pytest.raises(InputError, match=refusal):
-        NginxRouter().group(RouterSettings(Endpoint(port=1, router="router", model="m"), 2, apart=True))
+        router_group("nginx", RouterSettings(Endpoint(port=1, router="router", model="m"), 2, apart=True))
     with pytest.raises(InputError, match=refusal):
         await NginxRouter().sync("http://127.0.0.1:1", frozenset({Member("http://127.0.0.1:2", Role.PREFILL)}))

@@ -13,9 +13,10 @@ import pytest
 from remuda.base.errors import InputError
 from remuda.base.prometheus import parse, quantile, total
 from remuda.node.machine import ENDING, UNHEALTHY, Life, Probed, Spawned, Start, Tick, step
+from remuda.plan.front import RouterSettings, router_group
 from remuda.plan.model import HOST_MARK, PORT_MARK, Endpoint, Group, Role, Secret
-from remuda.serving.router import NO_KEYS, Keys, RouterSettings, router_named
-from remuda.serving.smg import SmgRouter, beside, summarize
+from remuda.serving.router import NO_KEYS, Keys, router_named
+from remuda.serving.smg import beside, summarize
 from remuda.serving.smg_launcher import LABEL, LOOPBACK, WaitingRoom, WaitingRoomServer, parser
 from remuda.wire.child import ChildSpec, HealthProbe
 
@@ -27,7 +28,7 @@ ENDPOINT = Endpoint(port=8080, router="router", model="tiny")
 
 def group(**more: Any) -> Group:
     endpoint = more.pop("endpoint", ENDPOINT)
-    return SmgRouter().group(RouterSettings(endpoint, more.pop("replicas", 2), **more))
+    return router_group("smg", RouterSettings(endpoint, more.pop("replicas", 2), **more))
 
 
 def flag(made: Group, name: str) -> str:

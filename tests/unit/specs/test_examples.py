@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from remuda.plan.context import Context
 from remuda.plan.derive import derive
-from remuda.plan.placement import MachineFacts
 from remuda.plan.swarm import replica_group
 from remuda.specs.backend import LeptonBackend, LocalBackend, SlurmBackend
 from remuda.specs.document import parse
@@ -104,7 +104,7 @@ def read(text: str) -> SwarmSpec:
 
 @pytest.mark.parametrize("file", sorted(EXAMPLES.glob("swarm-*.yaml")), ids=lambda path: path.name)
 def test_examples_are_read_and_planned(file: Path) -> None:
-    spec = derive(read(file.read_text()), MachineFacts(gpus=("0",), cpus=4)).spec
+    spec = derive(read(file.read_text()), Context(gpus=("0",), cpus=4)).spec
     assert replica_group(spec, "/env/bin/python").count == spec.replicas
 
 
@@ -121,13 +121,13 @@ def test_a_file_with_every_field() -> None:
     assert spec.backend.endpoint.nginx_timeout == 60
     assert spec.watchdog.http_path == "/health"
     assert spec.env == {"HF_HOME": "/models", "N": "1"}
-    placed = derive(spec, MachineFacts()).spec
+    placed = derive(spec, Context()).spec
     assert (placed.nodes, placed.replicas_per_node, placed.cpus_per_task) == (4, None, 32)
 
 
 def test_documented_defaults() -> None:
     spec = read("model: m\nbackend: {type: slurm, partition: p, account: a, qos: q}")
-    full = derive(spec, MachineFacts()).spec
+    full = derive(spec, Context()).spec
     assert (full.replicas, full.gpus_per_replica, full.gpus_per_node, full.port) == (1, 4, 4, 8000)
     assert (full.nodes, full.replicas_per_node, full.cpus_per_task, full.wait_endpoint_s) == (1, 1, 32, 600)
     assert (full.engine, full.args, full.image, full.revision, full.env) == ("vllm", (), None, None, {})

@@ -9,6 +9,7 @@ import pytest
 from remuda.base.errors import InputError
 from remuda.base.paths import StatePaths
 from remuda.cli import main
+from remuda.control import planning
 from remuda.control.pool import plan_pool
 from remuda.specs.pooling import load_pool
 
@@ -70,7 +71,7 @@ def test_what_is_wrong(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: st
     write(tmp_path, "model: m\nreplicass: 2\n", "b.yaml")
     write(tmp_path, text)
     with pytest.raises(InputError) as caught:
-        plan_pool(load_pool("pool.yaml"), StatePaths(tmp_path / "home"))
+        plan_pool(load_pool("pool.yaml"), planning.facts_of(StatePaths(tmp_path / "home")))
     assert expected in str(caught.value)
 
 
@@ -96,7 +97,7 @@ swarms:
 """
     write(folder, "", "run.py")
     pool = load_pool(write(folder, text, "Night Shift.yaml"))
-    first, second, third = plan_pool(pool, StatePaths(tmp_path / "home"))
+    first, second, third = plan_pool(pool, planning.facts_of(StatePaths(tmp_path / "home")))
     assert pool.spec.bound == 2
     assert [one.entry.name for one in (first, second, third)] == ["first", "night-shift-1", "night-shift-2"]
     assert first.planned.spec.watchdog.max_restarts == 7
@@ -110,10 +111,10 @@ swarms:
     assert [one.entry.keeps for one in (first, second, third)] == [False, True, False]
     assert third.said.job is not None
     assert (third.said.job.script, third.said.job.args) == (str(folder / "run.py"), ("--n", "5", "a b"))
-    again = plan_pool(load_pool(str(folder / "Night Shift.yaml")), StatePaths(tmp_path / "home"))
+    again = plan_pool(load_pool(str(folder / "Night Shift.yaml")), planning.facts_of(StatePaths(tmp_path / "home")))
     assert [one.key for one in again] == [one.key for one in (first, second, third)], "typed again, it is the same"
     changed = write(folder, text.replace("0.5", "0.6"), "Night Shift.yaml")
-    other = plan_pool(load_pool(changed), StatePaths(tmp_path / "home"))
+    other = plan_pool(load_pool(changed), planning.facts_of(StatePaths(tmp_path / "home")))
     assert [a.key == b.key for a, b in zip(again, other, strict=True)] == [True, False, True]
 
 

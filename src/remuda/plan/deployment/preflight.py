@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from remuda.base.errors import InputError
 from remuda.base.text import brief
+from remuda.plan.compile import Finding
 from remuda.plan.deployment.flags import DP, PP, TP, counted, dashed, words
 from remuda.plan.deployment.shape import shape_of
 from remuda.plan.engines.flags import known_flags, unknown_flags
@@ -58,17 +59,6 @@ TensorRT-LLM's `max_seq_len` is none of it: what prefill writes is shorter by th
 _SAME: Final = {"fp8": "fp8_e4m3"}
 _DEFAULT: Final = ("auto", "None", "none")
 _CP: Final = ("context-parallel-size", "cp-size")
-
-
-@dataclass(frozen=True)
-class Finding:
-    """One thing that was seen."""
-
-    path: Path
-    """Of the field that it speaks of, in the words of a deployment; empty: of none."""
-    sentence: str
-    fails: bool = True
-    """false: worth a note, as it may be meant, or could not be looked at."""
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from remuda.base.errors import InputError
-from remuda.plan.deployment.preflight import Finding, check_flags, check_spec, gpus_of, heads_of, help_argv
+from remuda.plan.compile import Finding
+from remuda.plan.deployment.preflight import check_flags, check_spec, gpus_of, heads_of, help_argv
 from remuda.specs.deployment import DeploymentSpec
 
 SLURM = {"type": "slurm"}

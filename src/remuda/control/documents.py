@@ -1,0 +1,131 @@
+"""Documents of any kind: which one a file is, its plans, and what speaks against them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from remuda.base.errors import InputError
+from remuda.base.text import clean
+from remuda.control import planning, recipes
+from remuda.control.kinds import ASKED
+from remuda.control.kinds.deployment import reading_of as deployment_of
+from remuda.control.kinds.gang import read as read_gang
+from remuda.control.kinds.run import DOCUMENTS
+from remuda.control.kinds.run import read as read_run
+from remuda.control.kinds.swarm import reading_of as swarm_of
+from remuda.control.pool import plan_pool
+from remuda.specs.kinds import KINDS
+from remuda.specs.load import assignment, load_swarm, read_document
+from remuda.specs.pooling import load_pool
+from remuda.specs.recipe.load import split_target
+from remuda.specs.resolve import Override
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+    from remuda.look.facts import Looked
+    from remuda.plan.compile import Plan
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What was seen of one plan of a file."""
+
+    file: str
+    selector: str
+    """What names it in the file; empty where the file holds one."""
+    failures: list[str] = field(default_factory=list)
+    """A sentence each, with the place in the document where there is one."""
+    notes: list[str] = field(default_factory=list)
+    """What is worth a look, and what could not be checked."""
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What the command line says of a document."""
+
+    settings: Sequence[str] = ()
+    """`KEY=VALUE` in the words of the file; they win."""
+    unset: Sequence[str] = ()
+    """Keys to take out of a recipe."""
+    backend: str = ""
+    """In place of what the file says."""
+    cluster_file: Path | None = None
+    """For recipes, instead of the one that is found."""
+
+
+def kind_in(target: str) -> str:
+    """The kind of what a file says: a script is a run, and a document that says nothing is a recipe.
+
+    Raises:
+        InputError: it cannot be read.
+    """
+    file, _ = split_target(target)
+    if file.suffix not in DOCUMENTS:
+        return "run"
+    data = read_document(file).data
+    said = str(data.get("kind", ""))
+    return said if said in KINDS else next((kind.name for kind in KINDS.values() if kind.is_shape(data)), "deployment")
+
+
+def plans_of(target: str, facts: Looked, asked: Asked = Asked()) -> Iterator[tuple[str, Plan | InputError]]:
+    """The plans of a file, or why there is none, each with what names it there.
+
+    Raises:
+        InputError: the file cannot be read, or holds nothing that is planned.
+    """
+    for selector, kind, document in _read(target, facts, asked):
+        try:
+            yield selector, document if kind == "pool" else planning.plan(kind, document, facts)
+        except InputError as error:
+            yield selector, error
+
+
+def _read(target: str, facts: Looked, asked: Asked) -> Iterator[tuple[str, str, Any]]:
+    kind = kind_in(target)
+    if kind == "deployment":
+        for recipe in recipes.resolve(
+            target, asked.settings, asked.unset, backend=asked.backend, cluster_file=asked.cluster_file
+        ):
+            yield recipe.selector, kind, deployment_of(recipe)
+        return
+    if asked.unset or asked.cluster_file:
+        raise InputError("--unset and --cluster are for recipes", where=target)
+    said = [assignment(text) for text in asked.settings]
+    if asked.backend:
+        key = "backend.type" if kind == "swarm" else "backend"
+        said.append(Override(key, asked.backend, "--backend"))
+    if kind == "swarm":
+        yield "", kind, swarm_of(load_swarm(target, said))
+    elif kind == "run":
+        yield "", kind, read_run(target, said, facts, set())
+    elif kind == "gang":
+        yield "", kind, read_gang(target, said)
+    elif kind == "pool":
+        for member in plan_pool(load_pool(target), facts):
+            yield member.entry.name, kind, member.planned
+    else:
+        raise InputError(f"is a {kind}: there is nothing to look for before it runs", where=target)
+
+
+def preflight(target: str, facts: Looked, asked: Asked = Asked()) -> list[Seen]:
+    """Look for what would make the plans of a file fail. Nothing is started; the help of engines is kept.
+
+    Raises:
+        InputError: the file cannot be read, or holds nothing that is planned.
+    """
+    found = []
+    for selector, plan in plans_of(target, facts, asked):
+        seen = Seen(str(split_target(target)[0]), selector)
+        found.append(seen)
+        if isinstance(plan, InputError):
+            first, *others = str(plan).splitlines()
+            seen.failures.extend([f"{first} ({plan.hint})" if plan.hint else first, *others])
+            continue
+        notes, problems = planning.look([plan], facts, ASKED)
+        seen.notes.extend(clean(note, one_line=True) for note in notes)
+        seen.failures.extend(clean(planning.line_of(problem), one_line=True) for problem in problems)
+    return found

@@ -1,0 +1,78 @@
+"""Gangs: ranks that train together; a document, or a command."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+from remuda.base.errors import InputError
+from remuda.base.ids import check_name
+from remuda.control.kinds import Check, Kind
+from remuda.look.scripts import find_script, read_script
+from remuda.plan.compile import Finding, Reading
+from remuda.plan.gang import RUN_ID, compile_gang, gang_name, own_rendezvous
+from remuda.specs.gang import GangSpec
+from remuda.specs.load import load
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from remuda.look.facts import Looked
+    from remuda.plan.compile import Plan
+    from remuda.specs.load import Loaded
+    from remuda.specs.resolve import Override
+
+
+def read(file: str, overrides: Sequence[Override] = ()) -> Reading[GangSpec]:
+    """Read a gang's document.
+
+    Args:
+        file: its document; empty where the overrides say all.
+        overrides: from the command line; they win.
+
+    Raises:
+        InputError: something is wrong; says where.
+    """
+    found = load(file or None, overrides)
+    if not isinstance(found.spec, GangSpec):
+        hint = "begin the document with `kind: gang`" if found.kind == "run" else ""
+        raise InputError(f"is a {found.kind}, and a gang is needed here", hint=hint, where=file)
+    loaded = cast("Loaded[GangSpec]", found)
+    try:
+        name = check_name(gang_name(loaded.spec), where="name")
+        if not loaded.spec.script:
+            return Reading(loaded, name)
+        script = find_script(loaded.spec.script, loaded.file)
+        return Reading(loaded, name, str(script.absolute()), read_script(script))
+    except InputError as error:
+        raise loaded.locate(error) from error
+
+
+def _start(plan: Plan, _: Looked) -> Iterator[Finding]:
+    """What would make every rank fail at once."""
+    spec = plan.spec
+    if spec.workdir and not Path(spec.workdir).is_dir():
+        yield Finding(("workdir",), f"there is no directory {spec.workdir!r}", hint="make it first")
+    elif spec.command:
+        program = spec.command[0]
+        found = Path(spec.workdir or ".", program).exists() if "/" in program else shutil.which(program)
+        if not found:
+            hint = "it is looked for in PATH, or where the ranks start when it has a slash"
+            yield Finding(("command",), f"there is no program {program!r}", hint=hint)
+
+
+def _trained(plan: Plan, _: Looked) -> Iterator[Finding]:
+    """What was trained there before."""
+    folder = own_rendezvous(plan.workload)
+    if folder and Path(folder).is_dir() and any(Path(folder).iterdir()):
+        run_id = plan.workload.labels[RUN_ID]
+        words = f"if {run_id!r} was trained before it goes on from there; to begin anew: -s run_id=OTHER ({folder})"
+        yield Finding((), words, fails=False)
+
+
+def _needs_gpus(spec: Any) -> bool:
+    return bool(spec.resources.gpus)
+
+
+KIND = Kind(compile_gang, (Check(_start), Check(_trained)), needs_gpus=_needs_gpus)

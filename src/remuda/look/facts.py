@@ -1,0 +1,117 @@
+"""What one command finds out for its plans, each thing once."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from remuda.backends.slurm.commands import own_options
+from remuda.base.errors import BackendUnreachable, RemudaError
+from remuda.look import caller
+from remuda.plan.pools import find_pools
+from remuda.specs.load import read_defaults, read_settings
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine, Mapping
+
+    from remuda.backends.base import Cluster
+    from remuda.backends.slurm.backend import SlurmBackend
+    from remuda.base.paths import StatePaths
+    from remuda.plan.context import Context
+    from remuda.plan.pools import Found
+    from remuda.specs.document import Document
+    from remuda.specs.load import Setting
+    from remuda.specs.run import RunSpec
+    from remuda.specs.sbatch_options import Takes
+
+T = TypeVar("T")
+_PLACING = ("partitions", "gpus", "gpu_type", "min_vram", "max_vram", "nodes", "cpus_per_task", "mem", "time_limit",
+            "prefer", "constraint")  # fmt: skip
+"""Fields that the choice of partitions depends on."""
+
+
+@dataclass
+class Looked:
+    """The facts of `plan.compile.Facts`, of the machine and the cluster that the command sees."""
+
+    paths: StatePaths
+    slurm: Callable[[], SlurmBackend]
+    """The cluster that this machine's Slurm commands talk to."""
+    defaults: Document | None = field(default_factory=read_defaults)
+    settings: Mapping[str, Setting] = field(default_factory=read_settings)
+    asked: Cluster | BackendUnreachable | None = None
+    """What the cluster answered; None: it was not asked yet."""
+    surroundings: dict[bool, Context] = field(default_factory=dict)
+    """Of the command, with the GPUs of this machine or without."""
+    _options: Mapping[str, Takes] | None = None
+    _pools: dict[str, Found] = field(default_factory=dict)
+    _program: str | None = None
+
+    def context(self, *, gpus: bool = True) -> Context:
+        """The surroundings of the command; which GPUs there are may take a second to find out."""
+        found = self.surroundings.get(True) or self.surroundings.get(gpus)
+        if found is None:
+            found = self.surroundings[gpus] = caller.context(self.paths, gpus=gpus)
+        return found
+
+    def cluster(self) -> Cluster:
+        """What there is to run on.
+
+        Raises:
+            BackendUnreachable: nobody answers.
+        """
+        if self.asked is None:
+            try:
+                self.asked = apart(self.slurm().cluster())
+            except BackendUnreachable as error:
+                self.asked = error
+        if isinstance(self.asked, BackendUnreachable):
+            raise self.asked
+        return self.asked
+
+    def pools(self, spec: RunSpec) -> Found:
+        """Partitions of the cluster that a run may use."""
+        key = repr([getattr(spec, name) for name in _PLACING])
+        if key not in self._pools:
+            self._pools[key] = find_pools(spec, self.cluster())
+        return self._pools[key]
+
+    def sbatch_options(self) -> Mapping[str, Takes]:
+        """The options of the cluster's own sbatch."""
+        if self._options is None:
+            self._options = own_options()
+        return self._options
+
+    def container_program(self) -> str:
+        """What starts images of a registry there, Pyxis also where Slurm cannot be asked; empty: nothing."""
+        if self._program is None:
+            try:
+                told = apart(self.slurm().client.commands.ask(("srun", "--help")))
+            except RemudaError:
+                told = "--container-image"
+            others = (name for name in ("apptainer", "singularity") if shutil.which(name))
+            self._program = "pyxis" if "--container-image" in told else next(others, "")
+        return self._program
+
+    def program(self, name: str, python: str = "") -> str:
+        """Path of a program beside an interpreter, else in the PATH; empty: there is none."""
+        beside = Path(python).with_name(name) if python else None
+        return str(beside) if beside is not None and beside.is_file() else shutil.which(name) or ""
+
+    def sees(self, path: Path) -> bool:
+        """Whether nodes surely see the same at `path`: it would be on the file system of the state directory."""
+        parent = next((parent for parent in path.parents if parent.exists()), None)
+        try:
+            return parent is not None and parent.stat().st_dev == self.paths.root.stat().st_dev
+        except OSError:
+            return False
+
+
+def apart(question: Coroutine[Any, Any, T]) -> T:
+    """The answer to a question of a backend, also where the caller is in an event loop of its own."""
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(asyncio.run, question).result()

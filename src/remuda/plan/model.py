@@ -26,36 +26,10 @@ from remuda.wire.child import (
 )
 
 __all__ = [
-    "ADDRESS",
-    "BOOTSTRAP",
-    "CONTAINER_MARK",
-    "FILES_MARK",
-    "HOST_MARK",
-    "INDEX_MARK",
-    "NODE_MARK",
-    "PORT_MARK",
-    "Command",
-    "Endpoint",
-    "Failover",
-    "Front",
-    "Group",
-    "Kind",
-    "Listen",
-    "NodePolicy",
-    "NodeRestart",
-    "Pool",
-    "Probe",
-    "Replace",
-    "Resources",
-    "Role",
-    "Secret",
-    "Spread",
-    "Succession",
-    "Watch",
-    "Workload",
-    "address_mark",
-    "named_mark",
-]
+    "ADDRESS", "BOOTSTRAP", "CONTAINER_MARK", "FILES_MARK", "HOST_MARK", "INDEX_MARK", "NODE_MARK", "PORT_MARK",
+    "Command", "Endpoint", "Failover", "Front", "Group", "Kind", "Listen", "NodePolicy", "NodeRestart", "Pool", "Probe",
+    "Replace", "Resources", "Role", "Secret", "Spread", "Succession", "Watch", "Workload", "address_mark", "named_mark",
+]  # fmt: skip
 
 
 BOOTSTRAP: Final = "bootstrap"

@@ -44,6 +44,24 @@ def backends_by_name() -> Iterator[str]:
             yield from (f"{path.relative_to(SRC)}:{node.lineno}" for node in ast.walk(tree) if asks_backend(node))  # type: ignore[attr-defined]
 
 
+def imports_kind(node: ast.AST) -> bool:
+    """Whether it makes `Kind` that of workloads: rehearsals have another."""
+    is_ours = isinstance(node, ast.ImportFrom) and str(node.module).startswith("remuda.plan.")
+    return is_ours and any(one.name == "Kind" for one in node.names)  # type: ignore[attr-defined]
+
+
+def names_kind(node: ast.AST) -> bool:
+    return isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "Kind"
+
+
+def kinds_by_name() -> Iterator[str]:
+    """Members of `Kind` where its traits are to be asked."""
+    for path, tree in SOURCES.items():
+        nodes = [*ast.walk(tree)]
+        if path.relative_to(SRC).parts[0] not in ("plan", "specs") and any(map(imports_kind, nodes)):
+            yield from (f"{path.relative_to(SRC)}:{node.lineno}" for node in nodes if names_kind(node))  # type: ignore[attr-defined]
+
+
 def repeated_classes() -> Iterator[str]:
     named = Counter(node.name for tree in SOURCES.values() for node in ast.walk(tree) if isinstance(node, ast.ClassDef))
     yield from (name for name, count in named.items() if count > 1)
@@ -60,7 +78,7 @@ def files_of_control() -> Iterator[str]:
 
 @pytest.mark.parametrize(
     ("count", "most"),
-    [(backends_by_name, 30), (repeated_classes, 91), (files_of_control, 70), (lines, 84_900)],
+    [(backends_by_name, 30), (kinds_by_name, 1), (repeated_classes, 91), (files_of_control, 70), (lines, 84_900)],
     ids=lambda one: getattr(one, "__name__", ""),
 )
 def test_it_does_not_grow(count: object, most: int) -> None:

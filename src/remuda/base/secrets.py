@@ -77,8 +77,3 @@ def looks_secret(name: str) -> bool:
     """Whether a variable of this name is masked wherever it is shown."""
     lowered = name.lower()
     return any(word in lowered for word in _SECRET_WORDS)
-
-
-def mask_env(env: Mapping[str, str]) -> dict[str, str]:
-    """A copy of `env` for eyes: values of secret-looking names are replaced."""
-    return {name: MASK if looks_secret(name) else value for name, value in env.items()}

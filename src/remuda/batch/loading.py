@@ -107,9 +107,3 @@ def make_job(request: JobRequest, *, endpoint: str, model: str, input_column: st
             f"job {request.job} cannot be made: {type(error).__name__}: {error}", where="--job-kwargs"
         ) from error
     return job
-
-
-def columns_to_try(job: SwarmJob) -> tuple[str, ...]:
-    """Input columns to look for when the user names none: the job's own choice first."""
-    chosen = job.input_column_name
-    return (chosen, *job.columns) if chosen != "messages" else (*job.columns, chosen)

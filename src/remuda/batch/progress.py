@@ -104,11 +104,3 @@ def write_progress(folder: Path, progress: Progress) -> None:
         write_atomic(folder / "progress.json", orjson.dumps(stamped.to_json()), sync=False)
     except OSError:
         return
-
-
-def read_progress(folder: Path) -> Progress | None:
-    """The last progress written into a checkpoint directory, None when there is none."""
-    try:
-        return Progress.from_json(orjson.loads((folder / "progress.json").read_bytes()))
-    except (OSError, ValueError, TypeError, AttributeError):
-        return None

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from remuda.control.client import HostClient
     from remuda.control.jobs import JobFolder, JobState
 
-_HOST_AGAIN_S = 5.0
-
 
 class LeftRunning(Interrupted):
     """Nobody looks any more, and the job goes on."""

@@ -15,7 +15,6 @@ from remuda.base.errors import RemudaError
 from remuda.base.files import write_atomic
 from remuda.batch.address import DOWN
 from remuda.control.jobs import DONE, FAILED, OUTCOME, STOPPED, JobFolder
-from remuda.plan.model import Kind
 from remuda.supervise.summary import summarise
 
 if TYPE_CHECKING:
@@ -59,19 +58,16 @@ class Aftermath:
     async def step(self, want: Want, tasks: Mapping[TaskKey, Task]) -> float | None:
         """Note what has changed; the files follow."""
         workload = want.workload
-        fate: dict[str, Any] | None = None
-        if workload.kind is Kind.JOB:
-            fate = fate_of(want, tasks)
-        elif workload.endpoint is None:
+        if not workload.kind.traits.has_outcome and workload.endpoint is None:
             return None
+        fate = fate_of(want, tasks) if workload.kind.traits.has_outcome else None
         mark = (workload.uid, want.generation, want.running, str(fate))
         if self._marks.get(workload.name) == mark:
             return None
         self._marks[workload.name] = mark
-        if workload.kind is Kind.JOB:
-            if fate is not None:
-                self._start(_write_outcome, JobFolder(self._paths, workload.name), fate)
-        else:
+        if fate is not None:
+            self._start(_write_outcome, JobFolder(self._paths, workload.name), fate)
+        elif not workload.kind.traits.has_outcome:
             self._start(_mark_down, Path(workload.run_dir), None if want.running else self._reason(workload.name))
         return None
 

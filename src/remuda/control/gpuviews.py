@@ -41,10 +41,12 @@ def sentences(name: str) -> list[str]:
 
 
 def _facts(name: str, found: Sequence[Path]) -> list[str]:
-    from remuda import profile
-
     try:
+        from remuda import profile
+
         recorded = profile.read(*found, name=name, last_s=_HOUR_S, attempt_of=profiler.attempt_of)
+    except ImportError as error:
+        return [f"recordings cannot be read without numpy and pyarrow ({error}): pip install numpy pyarrow"]
     except RemudaError:
         return []  # nothing was recorded yet, and the recorder has said why
     is_long = recorded.end_us - recorded.begin_us > 0.999 * _HOUR_S * 1e6
@@ -81,10 +83,10 @@ def energy(name: str) -> str:
     found = folders(name)
     if not found or _size(found) > _MOST_BYTES:
         return ""
-    from remuda import profile
-
     try:
+        from remuda import profile
+
         joules = profile.analyse(profile.read(*found, processes=False)).joules
-    except RemudaError:
+    except (ImportError, RemudaError):
         return ""
     return "" if joules is None else f"{joules / 3.6e6:.3g} kWh"

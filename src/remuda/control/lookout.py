@@ -24,7 +24,6 @@ from remuda.control.views import (
     line_view,
     workload_view,
 )
-from remuda.plan.model import Kind, Workload
 from remuda.supervise.explain import explain
 from remuda.supervise.model import FINAL, LIVE, Phase, Task, Want
 from remuda.supervise.succession import holder
@@ -35,6 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 
     from remuda.base.clock import Clock
+    from remuda.plan.model import Workload
     from remuda.supervise.loop import Supervisor
     from remuda.supervise.records import StoreJournal
 
@@ -162,7 +162,7 @@ class Lookout:
             names = ", ".join(f"{key.group}/{key.index}" for key in sorted(known))
             raise NotFound(f"{name!r} has no task {group}/{index} that ever ran", hint=f"it has: {names or 'none yet'}")
         part = _Part(stderr=stderr, follow=follow, tail=0 if after else tail, after=after)
-        if follow and not attempt and want.workload.kind in (Kind.RUN, Kind.GANG, Kind.JOB):
+        if follow and not attempt and want.workload.kind.traits.is_followed:
             return self._over_attempts(found.key, part)
         return self._of(want, found, attempt or (after.attempt if after else 0), part)
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from remuda.base.units import show_duration
-from remuda.plan.model import Front, Kind
+from remuda.plan.model import Front
 from remuda.serving.usage import Reading, Use, by_replicas, by_router, taken_in, use_of
 from remuda.supervise.model import GIVEN_UP
 from remuda.supervise.rules import over
@@ -63,7 +63,7 @@ class Reaper:
         if not want.running:
             self._known.pop(workload.name, None)
             return None
-        if workload.kind in (Kind.SWARM, Kind.GANG, Kind.DEPLOYMENT):
+        if not workload.kind.traits.has_one_task:
             summary = summarise(want, tasks)
             if summary.phase == "FAILED" and not over(want, tasks):
                 # What failed as a whole must not go on holding nodes, GPUs and ports with the parts that did not.

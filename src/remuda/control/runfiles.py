@@ -18,7 +18,6 @@ from remuda.backends.base import TaskKey
 from remuda.backends.rundir import allocation_dir
 from remuda.base.errors import RemudaError
 from remuda.base.files import write_atomic
-from remuda.plan.model import Kind, Workload
 from remuda.plan.run import KEEP, MODE, SOURCE
 from remuda.specs.places import is_here
 from remuda.supervise.model import Allocation, Cause, Phase, Task, Want
@@ -26,6 +25,7 @@ from remuda.supervise.model import Allocation, Cause, Phase, Task, Want
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from remuda.plan.model import Workload
     from remuda.supervise.records import StoreJournal
 
 _LOG = logging.getLogger("remuda.control.runfiles")
@@ -65,7 +65,7 @@ class RunFiles:
 
     async def step(self, want: Want, tasks: Mapping[TaskKey, Task]) -> float | None:
         """Note what changed; the files follow soon."""
-        if want.workload.kind is not Kind.RUN:
+        if not want.workload.kind.traits.is_its_task:
             return None
         name = want.workload.name
         seen = Seen(want, tasks.get(TaskKey(name, want.workload.groups[0].name, 0)))

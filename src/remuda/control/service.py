@@ -28,7 +28,6 @@ from remuda.control.settle import (
 )
 from remuda.control.sweep import EndingView, StrayView, endings, sweep
 from remuda.plan import order
-from remuda.plan.model import Kind, Workload
 from remuda.store import ops
 from remuda.store.rows import WorkloadRow
 from remuda.supervise.loop import Supervisor, all_ended
@@ -42,6 +41,7 @@ if TYPE_CHECKING:
     from remuda.base.clock import Clock
     from remuda.base.paths import StatePaths
     from remuda.control.views import WorkloadView
+    from remuda.plan.model import Kind, Workload
     from remuda.supervise.records import StoreJournal
 
 
@@ -151,16 +151,16 @@ class Service(Lookout):
         name = old.workload.name
         if old.running and summarise(old, self.supervisor.tasks(name)).phase not in ("DONE", "FAILED", "STOPPED"):
             if old.workload.kind is not kind:
-                flag = "--job-id" if kind is Kind.JOB else "--name"
                 raise Conflict(
                     f"the name {name!r} is taken by a {old.workload.kind.value}, which is up",
-                    hint=f"give the {kind.value} a name of its own: {flag}",
+                    hint=f"give the {kind.value} a name of its own: {kind.traits.name_flag}",
                 )
-            hint = f"take it down first (remuda down {name}), or choose another name"
-            if kind in (Kind.RUN, Kind.GANG):
+            up = f"{kind.value} {name!r} is up already"
+            if kind.traits.is_always_new:
                 hint = f"stop it first (remuda stop {name}), or give the new one a name of its own: --name"
-            settings = "" if kind in (Kind.RUN, Kind.GANG) else ", with other settings"
-            raise Conflict(f"{old.workload.kind.value} {name!r} is up already{settings}", hint=hint)
+                raise Conflict(up, hint=hint)
+            hint = f"take it down first (remuda down {name}), or choose another name"
+            raise Conflict(f"{up}, with other settings", hint=hint)
         if not all_ended(self.supervisor.tasks(name).values()):
             raise Conflict(f"{name!r} still ends", hint=f"wait for that: remuda down {name}")
 
@@ -217,9 +217,8 @@ class Service(Lookout):
 
     def _check_alone(self, workload: Workload) -> None:
         """Two gangs in one place would be taken for one, with two ranks of each number."""
-        if workload.kind is Kind.GANG:
-            others = [want for name, want in self.supervisor.wants.items() if name != workload.name]
-            check_alone(workload, ((want, self.supervisor.tasks(want.workload.name)) for want in others))
+        wants = self.supervisor.wants.items()
+        check_alone(workload, ((want, self.supervisor.tasks(name)) for name, want in wants if name != workload.name))
 
     def _holds(self, want: Want) -> bool:
         return keeps(want, self.supervisor.tasks(want.workload.name))
@@ -325,12 +324,12 @@ class Service(Lookout):
         """
         want = self._want(name)
         only = group_named(want.workload, group) if group else None
-        if only is not None and want.workload.kind not in (Kind.RUN, Kind.GANG):  # they have one group
+        if only is not None and not want.workload.kind.traits.is_restarted_whole:  # they have one group
             begun = begun_again(want, only)
             self._amend(begun, f"{group} restarted on request", group_marks=json.dumps(dict(begun.group_marks)))
             return self.view(name)
         want = self._begun_anew(want)
-        if want.workload.kind in (Kind.RUN, Kind.GANG):
+        if want.workload.kind.traits.is_restarted_whole:
             begun = replace(want, running=True, paused=False, restart_mark=want.restart_mark + 1)
             self._change(begun, "restarted on request" + (", and no longer paused" if want.paused else ""))
         else:

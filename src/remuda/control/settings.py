@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from remuda.base.errors import BackendUnreachable, Conflict, InputError
 from remuda.base.text import did_you_mean
 from remuda.control.views import View
-from remuda.plan.model import Kind, Pool
+from remuda.plan.model import Pool
 from remuda.plan.pools import find_pools
 from remuda.plan.run import retries_of, with_settings
 from remuda.specs.help import help_of
@@ -111,10 +111,10 @@ async def change_settings(service: Service, name: str, changes: Mapping[str, str
 
 def _spec_of(service: Service, name: str) -> RunSpec:
     want = service.known(name)
-    if want.workload.kind is not Kind.RUN:
-        kind = want.workload.kind.value
-        hint = f"remuda scale {name} REPLICAS changes its size" if kind == "swarm" else ""
-        raise InputError(f"{name!r} is a {kind}, and only runs have settings that can be changed", hint=hint)
+    kind = want.workload.kind
+    if not kind.traits.has_settings:
+        hint = f"remuda {kind.traits.resized_by.format(name)} changes its size" if kind.traits.resized_by else ""
+        raise InputError(f"{name!r} is a {kind.value}, and only runs have settings that can be changed", hint=hint)
     said = json.loads(service.journal.store.workload(name).spec or "{}")
     if not said:
         raise InputError(f"the document of {name!r} is not known, so nothing of it can be changed")

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from remuda.backends.base import TaskKey
 from remuda.backends.local.devices import assign, present_gpus
 from remuda.base.errors import Conflict, InputError
 from remuda.control.ports import Reserved, choose_port
 from remuda.plan.gang import RENDEZVOUS, RUN_ID
-from remuda.plan.model import Group, Kind, Listen, Workload
+from remuda.plan.model import Group, Listen, Workload
 from remuda.plan.relay import EVERYWHERE
 from remuda.specs.bounds import too_many
 from remuda.supervise.model import LIVE
@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
     from remuda.supervise.model import Task, Want
 
-MEETING: Final = (RENDEZVOUS, RUN_ID)
-"""Labels that say what a gang trains, and where."""
 _FOUND = frozenset({"env", "gpus", "devices", "home", "python"})
 """What of a `place` was found or chosen where the command was typed, not asked for."""
 
@@ -51,7 +49,7 @@ def is_same(old: Workload, new: Workload) -> bool:
 
 def _essence(workload: Workload) -> Mapping[str, object]:
     text = workload.model_dump_json(exclude={"uid", "labels", "spec_file", "folder", "files", "digest"})
-    data: dict[str, Any] = json.loads(text.replace(workload.uid, "UID") if workload.kind is Kind.DEPLOYMENT else text)
+    data: dict[str, Any] = json.loads(text if workload.kind.traits.is_always_new else text.replace(workload.uid, "UID"))
     data["place"] = {key: value for key, value in data["place"].items() if key not in _FOUND}
     if data["endpoint"] is not None:
         data["endpoint"] |= {"port": 0, "api_key": data["endpoint"]["api_key"] is not None}
@@ -109,8 +107,7 @@ def with_devices(workload: Workload, taken: Mapping[str, str], counts: Mapping[s
     own = {device: workload.name for tasks in kept.values() for ids in tasks for device in ids}
     chosen = workload.place.get("gpus")
     present = [str(item) for item in chosen] if isinstance(chosen, list) else list(present_gpus())
-    without = {Kind.SWARM: "gpus_per_replica: 0", Kind.DEPLOYMENT: "roles.ROLE.gpus: 0"}.get(workload.kind, "--gpus 0")
-    more = assign(needs, present, {**taken, **own}, without)
+    more = assign(needs, present, {**taken, **own}, workload.kind.traits.without_gpus)
     devices = {group: [*kept.get(group, []), *more.get(group, [])] for group in needs}
     return workload.model_copy(update={"place": {**workload.place, "devices": devices}})
 
@@ -149,7 +146,7 @@ def with_free_devices(want: Want, taken: Mapping[str, str]) -> Want:
 
 
 def check_alone(gang: Workload, others: Iterable[tuple[Want, Mapping[TaskKey, Task]]]) -> None:
-    """Refuse a gang that would meet where another one trains the same.
+    """Refuse a gang that would meet where another one trains the same; what has no run id meets nobody.
 
     Args:
         gang: that is to begin.
@@ -158,9 +155,8 @@ def check_alone(gang: Workload, others: Iterable[tuple[Want, Mapping[TaskKey, Ta
     Raises:
         Conflict: one of them does, or still ends.
     """
-    for want, tasks in others:
-        labels = want.workload.labels
-        meets = want.workload.kind is Kind.GANG and all(labels.get(key) == gang.labels[key] for key in MEETING)
+    for want, tasks in others if RUN_ID in gang.labels else ():
+        meets = all(want.workload.labels.get(key) == gang.labels[key] for key in (RENDEZVOUS, RUN_ID))
         if meets and (summarise(want, tasks).phase not in ENDED or any(task.phase in LIVE for task in tasks.values())):
             run_id, url = gang.labels[RUN_ID], gang.labels[RENDEZVOUS]
             raise Conflict(

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 from pydantic import BaseModel, ConfigDict
 
 from remuda.backends.base import TaskKey
-from remuda.plan.model import Kind
 from remuda.plan.run import MODE, SOURCE
 from remuda.supervise.facts import GPU
 from remuda.supervise.model import LIVE, Phase, Task
@@ -299,7 +298,7 @@ def _copied(record: object, view: type[View]) -> dict[str, Any]:
 def run_view(want: Want, tasks: Mapping[TaskKey, Task], phase: str) -> RunView | None:
     """The view of a run, `phase` being the workload's; None for other workloads."""
     workload = want.workload
-    if workload.kind is not Kind.RUN:
+    if not workload.kind.traits.is_its_task:
         return None
     group = workload.groups[0]
     task = tasks.get(TaskKey(workload.name, group.name, 0)) or Task(TaskKey(workload.name, group.name, 0), "")

@@ -438,8 +438,3 @@ class Xids:
         if self._wait is None or self._wait(self._set, ctypes.byref(event), ctypes.c_uint32(timeout_ms)):
             return None
         return (self._places.get(event.device, -1), int(event.data)) if event.type == _XID else None
-
-    @property
-    def is_deaf(self) -> bool:
-        """Whether nothing will ever come."""
-        return self._wait is None

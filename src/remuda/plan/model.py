@@ -11,6 +11,7 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from remuda.plan.kinds import Kind
 from remuda.specs.places import is_here
 from remuda.wire.child import (
     ADDRESS,
@@ -25,36 +26,10 @@ from remuda.wire.child import (
 )
 
 __all__ = [
-    "ADDRESS",
-    "BOOTSTRAP",
-    "CONTAINER_MARK",
-    "FILES_MARK",
-    "HOST_MARK",
-    "INDEX_MARK",
-    "NODE_MARK",
-    "PORT_MARK",
-    "Command",
-    "Endpoint",
-    "Failover",
-    "Front",
-    "Group",
-    "Kind",
-    "Listen",
-    "NodePolicy",
-    "NodeRestart",
-    "Pool",
-    "Probe",
-    "Replace",
-    "Resources",
-    "Role",
-    "Secret",
-    "Spread",
-    "Succession",
-    "Watch",
-    "Workload",
-    "address_mark",
-    "named_mark",
-]
+    "ADDRESS", "BOOTSTRAP", "CONTAINER_MARK", "FILES_MARK", "HOST_MARK", "INDEX_MARK", "NODE_MARK", "PORT_MARK",
+    "Command", "Endpoint", "Failover", "Front", "Group", "Kind", "Listen", "NodePolicy", "NodeRestart", "Pool", "Probe",
+    "Replace", "Resources", "Role", "Secret", "Spread", "Succession", "Watch", "Workload", "address_mark", "named_mark",
+]  # fmt: skip
 
 
 BOOTSTRAP: Final = "bootstrap"
@@ -68,17 +43,6 @@ class Frozen(BaseModel):
     """Base of all plan documents: immutable, unknown fields refused."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class Kind(StrEnum):
-    """What a user asked to keep running."""
-
-    SWARM = "swarm"
-    RUN = "run"
-    DEPLOYMENT = "deployment"
-    GANG = "gang"
-    JOB = "job"
-    RECORDING = "recording"
 
 
 class Role(StrEnum):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
-from remuda.wire.recording import COUNTER, GAUGE, VALUES, Gpu
+from remuda.wire.recording import COUNTER, VALUES, Gpu
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
 #: In columns of whole numbers (counters, bits): the driver did not tell.
 MISSING: Final = -1
-GAUGES: Final = frozenset(value.name for value in VALUES if value.kind == GAUGE)
 COUNTERS: Final = frozenset(value.name for value in VALUES if value.kind == COUNTER)
 SECOND_US: Final = 1_000_000
 #: Longer without a sample is a gap: so many periods, and no less than that.

@@ -188,20 +188,6 @@ def _old_allocations(before: float) -> ColumnElement[bool]:
     return (ended | (removed & (columns.submitted_at < before))) & ~in_use
 
 
-def vacuum(store: Store) -> int:
-    """Give free pages back to the disk and return the size in bytes. Needs as much free space again while it runs."""
-    with translated(store.address):
-        with store.engine.connect() as connection:
-            raw = connection.connection.driver_connection
-            if isinstance(raw, sqlite3.Connection):
-                raw.execute("VACUUM").close()
-                raw.execute("PRAGMA wal_checkpoint(TRUNCATE)").close()
-            else:
-                connection.execution_options(isolation_level="AUTOCOMMIT").exec_driver_sql("VACUUM")
-        with store.reading() as connection:
-            return _size(connection, store.address.path)
-
-
 def _new_file_beside(path: Path) -> Path:
     partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
     try:

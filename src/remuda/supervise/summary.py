@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from remuda.backends.base import TaskKey
-from remuda.plan.model import Kind
 from remuda.supervise import rules, succession
 from remuda.supervise.model import GIVEN_UP, LIVE, TAKEN_DOWN, TIME_OVER, Cause, Phase, Task, Want
 
@@ -20,8 +19,8 @@ UP = frozenset({"RUNNING", "DEGRADED"})
 """Phases of a workload whose endpoint may be announced."""
 ENDED = frozenset({"DONE", "FAILED", "STOPPED", "DOWN"})
 """Phases in which nothing is ready any more, nor will be."""
-_OF_A_RUN = {Phase.UNHEALTHY: "UNHEALTHY", Phase.STOPPING: "RESTARTING"}
-"""A run is one task, so it is shown to be what that is."""
+_OF_ITS_TASK = {Phase.UNHEALTHY: "UNHEALTHY", Phase.STOPPING: "RESTARTING"}
+"""What the phase of an only task is called, where a workload is shown to be what that is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +50,7 @@ def summarise(want: Want, tasks: Mapping[TaskKey, Task]) -> Summary:
     wanted = sum(want.count(group.name) for group in serving)
     if (ender := rules.ender(want, tasks)) is not None:
         return _ended_with(want, tasks, ender, wanted)
-    tasks = current(want, tasks)
+    tasks, traits = current(want, tasks), want.workload.kind.traits
     members = [one for group in serving for one in _members(want, group, tasks)]
     mine = [member[0] for member in members]
     ready = _count_ready(members)
@@ -64,7 +63,7 @@ def summarise(want: Want, tasks: Mapping[TaskKey, Task]) -> Summary:
     lost = _lost_service(want, tasks)
     if failure := _failure(want, mine, fronts, wanted) or _never_up(lost, ready):
         return Summary("FAILED", ready, wanted, failure)
-    if want.workload.kind is Kind.GANG and (going := _training(want.workload.groups[0], mine, ready, wanted)):
+    if traits.needs_all and (going := _training(want.workload.groups[0], mine, ready, wanted)):
         return going
     by_role = _counted(want, serving, tasks).values()
     enough = ready >= wanted or (is_first_enough(want) and all(one or not all_ for one, all_ in by_role))
@@ -73,8 +72,8 @@ def summarise(want: Want, tasks: Mapping[TaskKey, Task]) -> Summary:
         missed = [*mine, lost] if lost is not None else mine
         is_whole = ready >= wanted and lost is None
         return Summary("RUNNING" if is_whole else "DEGRADED", ready, wanted, "" if is_whole else _why(missed))
-    if want.workload.kind is Kind.RUN and mine and mine[0].phase in _OF_A_RUN:
-        return Summary(_OF_A_RUN[mine[0].phase], ready, wanted, _why(mine))
+    if traits.is_its_task and mine and mine[0].phase in _OF_ITS_TASK:
+        return Summary(_OF_ITS_TASK[mine[0].phase], ready, wanted, _why(mine))
     if any(task.phase in (Phase.STARTING, Phase.READY, Phase.UNHEALTHY) for task in tasks.values()):
         return Summary("STARTING", ready, wanted, _why(mine) or (unready.reason if unready else ""))
     waits = len(mine) >= wanted > 0 and all(task.phase is Phase.WAITING and task.attempt for task in mine)
@@ -95,7 +94,7 @@ def _failure(want: Want, mine: list[Task], fronts: list[Task], wanted: int) -> s
         if front.phase is Phase.FAILED:
             return f"the {want.workload.group(front.key.group).role} failed: {front.reason}"
     failed = [task for task in mine if task.phase is Phase.FAILED]
-    if want.workload.kind is Kind.GANG:
+    if want.workload.kind.traits.needs_all:
         return _sentence(failed[0]) if failed else ""
     return failed[0].reason or "it failed" if failed and len(failed) >= wanted else ""
 
@@ -185,8 +184,7 @@ def _over(want: Want, mine: list[Task], wanted: int) -> Summary | None:
         if by_person:
             return Summary("STOPPED", 0, wanted, _sentence(by_person[0]))
         if all(task.reason.startswith(TIME_OVER) for task in stopped):
-            phase = "FAILED" if want.workload.kind is Kind.GANG else "DONE"  # a gang has a goal besides the time
-            return Summary(phase, 0, wanted, _sentence(stopped[0]))
+            return Summary(want.workload.kind.traits.after_time, 0, wanted, _sentence(stopped[0]))
     return None
 
 

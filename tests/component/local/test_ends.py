@@ -86,6 +86,23 @@ async def test_a_directory_that_was_purged_is_told_and_no_signal_invented(
     assert seen.reason == f"its directory {bed.folder(handle.token)} is gone; {said}"
 
 
+@pytest.mark.parametrize("started", [True, False], ids=["the host that started it", "a new host"])
+async def test_what_runs_without_its_directory_is_not_taken_for_one_that_starts(bed: LocalBed, started: bool) -> None:
+    handle = await bed.start("sh", "-c", "echo begun; exec sleep 600")
+    await bed.until_text(handle, "begun")
+    if started:
+        bed.backend.client.forget(set())  # as by a look at others
+    else:
+        bed.again()
+    while bed.folder(handle.token).exists():
+        shutil.rmtree(bed.folder(handle.token), ignore_errors=True)
+    seen = await bed.look(handle)
+    assert (seen.life, seen.native_state) == (Life.RUNNING, "running")
+    assert seen.reason == f"its directory {bed.folder(handle.token)} is gone"
+    await bed.backend.cancel(handle)
+    await bed.until(handle, lambda seen: seen.life is Life.ENDED and not bed.pids(handle.token))
+
+
 async def test_the_signal_that_killed_it_is_told_by_whoever_started_it(bed: LocalBed) -> None:
     handle = await bed.start("sleep", "600")
     await bed.until(handle, is_running)

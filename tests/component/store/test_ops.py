@@ -71,17 +71,6 @@ def test_pruning_needs_the_lease(filled: Store, fence: int) -> None:
         ops.prune(filled, fence + 1, before=1000.0)
 
 
-def test_compacting_gives_space_back(filled: Store, fence: int) -> None:
-    rows = [EventRow(at=1.0, workload="gone", reason="y" * 2000) for _ in range(1000)]
-    filled.record(fence, events=rows)
-    before = ops.status(filled).size_bytes
-    ops.prune(filled, fence, before=1000.0, keep=0)
-    after = ops.vacuum(filled)
-    assert after == ops.status(filled).size_bytes
-    if filled.address.path is not None:
-        assert after < before / 4
-
-
 @pytest.fixture
 def file_store(tmp_path: Path) -> Store:
     with open_store(tmp_path / "remuda.db") as store:

@@ -74,6 +74,9 @@ def test_rows(code: str, state: str, share: float, fields: dict[str, Any]) -> No
         pytest.param("V6", "invalid", {"client": Client(lag_max_s=0.4)}, id="one long stop"),
         pytest.param("V6", "ok", {"client": Client(lag_max_s=0.2)}, id="one short stop"),
         pytest.param(
+            "V6", "invalid", {"client": Client(lag_p99_s=0.0022, lag_max_s=0.4)}, id="late by 4 %, and one long stop"
+        ),
+        pytest.param(
             "V6", "ok", {"client": Client(lag_max_s=5.0), "thresholds": {**THRESHOLDS, "V6.lag": 10.0}},
             id="what is allowed of most is allowed of one",
         ),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from typing import TYPE_CHECKING
 
@@ -9,7 +10,7 @@ import pytest
 from tests.unit.profile.invented import batch, gpu, header
 
 from remuda.backends.base import TaskKey, make_token
-from remuda.control.gpuviews import sentences
+from remuda.control.gpuviews import energy, sentences
 from remuda.wire import spool
 from remuda.wire.recording import Process, Status
 
@@ -63,3 +64,16 @@ def test_who_else_is_on_its_gpus(recording: Path, owners: list[str], now: list[s
     record(recording, owners, "ended")
     told = [line.strip() for line in sentences("train")]
     assert [line for line in told if "shared" in line or "same time" in line] == of_all
+
+
+def test_without_pyarrow_it_says_what_to_install(recording: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    record(recording, [], "ended")
+    for name in [name for name in sys.modules if name.startswith("remuda.profile")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.delattr("remuda.profile", raising=False)
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    (heading, told) = sentences("train")
+    assert heading == "its GPUs:"
+    why = "import of pyarrow halted; None in sys.modules"
+    assert told == f"  recordings cannot be read without numpy and pyarrow ({why}): pip install numpy pyarrow"
+    assert energy("train") == ""

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
 #: What every process needs of the environment the host was started in; all else comes from the workload.
 _INHERITED = ("HOME", "USER", "LOGNAME", "SHELL", "PATH", "LANG", "LC_ALL", "TMPDIR", "TZ", "XDG_RUNTIME_DIR")
-_REPORT_FRESH_S = 60.0
 
 
 class LocalClient:
@@ -100,7 +99,7 @@ class LocalClient:
         if pid is not None:
             code = _reap(pid)
             if code is None:
-                return Observed(Life.PENDING, str(pid), "starting", os.uname().nodename)
+                return self._unclaimed(token, str(pid))
             del self.spawned[token]
             if self.claim(token) is not None:
                 # It claimed and ended between our two looks.
@@ -116,8 +115,15 @@ class LocalClient:
         if found is None:
             return None
         if token in found.values():
-            return Observed(Life.PENDING, native_state="starting", node=os.uname().nodename)
+            return self._unclaimed(token)
         return Observed(Life.GONE, reason="no process of it was found on this machine")
+
+    def _unclaimed(self, token: str, native: str = "") -> Observed:
+        """It lives: it starts, or its claim went with its directory, which is made before it is started."""
+        folder, node = self.folder(token), os.uname().nodename
+        if folder.exists():
+            return Observed(Life.PENDING, native, "starting", node)
+        return Observed(Life.RUNNING, native, "running", node, f"its directory {folder} is gone")
 
     def _is_on_its_way(self, token: str) -> bool:
         """Whether a node program that we started lives, claimed or not."""
@@ -165,16 +171,8 @@ class LocalClient:
             how = f"the node program {f'was killed by signal {number}' if number else f'ended with code {code}'}"
         reason = f"its directory {self.folder(token)} is gone; {how}" if is_gone else how
         state = "failed" if code is not None and not number else "killed"
-        return Observed(
-            Life.ENDED,
-            native,
-            state,
-            node,
-            reason,
-            exit_code=None if number else code,
-            signal=number,
-            evidence=evidence,
-        )
+        return Observed(Life.ENDED, native, state, node, reason, exit_code=None if number else code, signal=number,
+                        evidence=evidence)  # fmt: skip
 
     def exit_record(self, token: str) -> ExitRecord | None:
         """Last word of the node program, None while there is none."""

@@ -15,7 +15,7 @@ from remuda.specs.recipe.load import build
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from remuda.plan.deployment import Plan
+    from remuda.plan.compile import Plan
 
 CASES = Path(__file__).parent / "cases" / "deployments"
 SITE = Site(name="d", uid="u", run_dir="/run/d", python="/env/bin/python", state="/state")

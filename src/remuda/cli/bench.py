@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from remuda.bench.crew import Live
     from remuda.bench.load import Load
     from remuda.bench.point import Point
-    from remuda.control.bench import Measured, Plan
+    from remuda.control.bench import BenchPlan, Measured
     from remuda.specs.resolve import Override
 
 _COLUMNS: Final = (
@@ -139,7 +139,7 @@ def _allowed(options: dict[str, Any]) -> dict[str, bool]:
     return {"allow_suspect": options["allow_suspect"], "allow_changed": options["allow_changed_rules"]}
 
 
-def _detach(plan: Plan, options: dict[str, Any]) -> int:
+def _detach(plan: BenchPlan, options: dict[str, Any]) -> int:
     from remuda.base.paths import state_paths
     from remuda.cli.submitting import left
     from remuda.control import bench_job, drivers, jobs

@@ -77,8 +77,8 @@ def apply(  # noqa: PLR0913
     if write is not None and not dry_run:
         raise click.UsageError("--write goes with --dry-run: an apply writes its directory by itself")
     facts = planning.facts_of()
-    reading = read(target, settings, unset, name=name, backend=backend or "", cluster_file=cluster_file)
-    planned = planning.plan("deployment", reading, facts)
+    draft = read(target, settings, unset, name=name, backend=backend or "", cluster_file=cluster_file)
+    planned = planning.plan("deployment", draft, facts)
     if wait and not dry_run and planned.spec.benchmark.type != "manual":
         from remuda.cli import deployed
 
@@ -164,7 +164,7 @@ def preflight(
     from remuda.control import documents, planning
 
     facts = planning.facts_of()
-    asked = documents.Asked(settings, unset, backend or "", cluster_file)
+    asked = documents.Given(settings, unset, backend or "", cluster_file)
     seen = [one for target in targets for one in documents.preflight(target, facts, asked)]
     if as_json:
         print_json([{**asdict(one), "good": not one.failures} for one in seen])

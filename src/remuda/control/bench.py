@@ -77,7 +77,7 @@ class Source:
 
 
 @dataclass(frozen=True)
-class Plan:
+class BenchPlan:
     """What a benchmark measures: every load on every target, `repeats` times."""
 
     spec: BenchmarkSpec
@@ -122,7 +122,7 @@ def read(file: Path | None, overrides: Sequence[Override]) -> Loaded[BenchmarkSp
     return cast("Loaded[BenchmarkSpec]", loaded)
 
 
-def plan(loaded: Loaded[BenchmarkSpec], say: Callable[[str], None]) -> Plan:
+def plan(loaded: Loaded[BenchmarkSpec], say: Callable[[str], None]) -> BenchPlan:
     """Targets and loads of a document; waits for a swarm that is coming up.
 
     Raises:
@@ -151,7 +151,7 @@ def plan(loaded: Loaded[BenchmarkSpec], say: Callable[[str], None]) -> Plan:
     )
 
 
-def plan_of(spec: BenchmarkSpec, sources: list[Source], *, job: str = "") -> Plan:
+def plan_of(spec: BenchmarkSpec, sources: list[Source], *, job: str = "") -> BenchPlan:
     """The same for sources that are known.
 
     Raises:
@@ -161,7 +161,7 @@ def plan_of(spec: BenchmarkSpec, sources: list[Source], *, job: str = "") -> Pla
     terms = Terms(read_thresholds(spec.validity), spec.slo, spec.goodput, meta, price_of(spec))
     trace = trace_of(spec)
     sessions = [Session(_target(spec, source), terms, trace) for source in sources]
-    return Plan(spec, sources, sessions, loads_of(spec, trace), job)
+    return BenchPlan(spec, sources, sessions, loads_of(spec, trace), job)
 
 
 def trace_of(spec: BenchmarkSpec) -> Trace | None:
@@ -316,7 +316,7 @@ def source_of_swarm(spec: BenchmarkSpec, say: Callable[[str], None]) -> Source:
     )  # fmt: skip
 
 
-def run(plan: Plan, kept: Store, show: Callable[[Load, Live], None], *, again: bool = False) -> Iterator[Measured]:
+def run(plan: BenchPlan, kept: Store, show: Callable[[Load, Live], None], *, again: bool = False) -> Iterator[Measured]:
     """Measure all points, one after the other; yields each when it is stored.
 
     Points that were measured before and count are not measured again, unless `again`. A job counts its own points only,

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from remuda.bench.load import Load
     from remuda.bench.point import Point
     from remuda.bench.store import Store
-    from remuda.control.bench import Plan
+    from remuda.control.bench import BenchPlan
     from remuda.control.jobs import JobFolder
 
 BENCH: Final = "bench.json"
@@ -49,7 +49,7 @@ def exit_code(points: Sequence[Point], *, allow_suspect: bool = False, allow_cha
     return IS_SUSPECT if suspect or changed else 0
 
 
-def write(folder: JobFolder, plan: Plan, *, endpoint_file: str = "", **allowed: bool) -> None:
+def write(folder: JobFolder, plan: BenchPlan, *, endpoint_file: str = "", **allowed: bool) -> None:
     """Put what the driver needs into the job's folder; keys stay where they are.
 
     Args:
@@ -102,7 +102,7 @@ def _measure(folder: JobFolder, told: dict[str, Any]) -> list[Point]:
     return found
 
 
-def measured(plan: Plan, kept: Store, found: list[Point], *, again: bool = False) -> Iterator[Point]:
+def measured(plan: BenchPlan, kept: Store, found: list[Point], *, again: bool = False) -> Iterator[Point]:
     """Measure all points and say each with its reasons; they are added to `found`, too.
 
     Raises:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from remuda.bench.point import Point
     from remuda.bench.store import Store
-    from remuda.control.bench import Plan
+    from remuda.control.bench import BenchPlan
     from remuda.control.client import HostClient
 
 TASK: Final = f"{BENCH}/0"
@@ -126,7 +126,7 @@ def _measure(told: Mapping[str, Any], folder: Path) -> int:
     return code
 
 
-def scaled(plan: Plan, requests_each: int, warmup_each: int) -> Plan:
+def scaled(plan: BenchPlan, requests_each: int, warmup_each: int) -> BenchPlan:
     """The same with requests and a warm-up for each request in flight."""
     loads = [
         replace(load, requests=requests_each * load.concurrency, warmup=warmup_each * load.concurrency)

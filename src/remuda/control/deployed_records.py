@@ -40,9 +40,9 @@ def files(planned: Plan, facts: Looked, folder: str = "") -> dict[str, str]:
         facts: of the command.
         folder: where it goes instead of the workload's own.
     """
-    assert planned.reading is not None
+    assert planned.draft is not None
     tasks = rendering.shown([planned.workload], facts.paths)
-    spec, loaded = _document(planned), planned.reading.loaded
+    spec, loaded = _document(planned), planned.draft.loaded
     file, _ = split_target(loaded.file)
     shown = loaded.show(derived=planned.derived)
     found = {

@@ -10,11 +10,11 @@ from remuda.base.errors import InputError
 from remuda.base.text import clean
 from remuda.control import planning, recipes
 from remuda.control.kinds import ASKED
-from remuda.control.kinds.deployment import reading_of as deployment_of
+from remuda.control.kinds.deployment import draft_of as deployment_of
 from remuda.control.kinds.gang import read as read_gang
 from remuda.control.kinds.run import DOCUMENTS
 from remuda.control.kinds.run import read as read_run
-from remuda.control.kinds.swarm import reading_of as swarm_of
+from remuda.control.kinds.swarm import draft_of as swarm_of
 from remuda.control.pool import plan_pool
 from remuda.specs.kinds import KINDS
 from remuda.specs.load import assignment, load_swarm, read_document
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Seen:
+class Preflight:
     """What was seen of one plan of a file."""
 
     file: str
@@ -44,7 +44,7 @@ class Seen:
 
 
 @dataclass(frozen=True)
-class Asked:
+class Given:
     """What the command line says of a document."""
 
     settings: Sequence[str] = ()
@@ -71,7 +71,7 @@ def kind_in(target: str) -> str:
     return said if said in KINDS else next((kind.name for kind in KINDS.values() if kind.is_shape(data)), "deployment")
 
 
-def plans_of(target: str, facts: Looked, asked: Asked = Asked()) -> Iterator[tuple[str, Plan | InputError]]:
+def plans_of(target: str, facts: Looked, asked: Given = Given()) -> Iterator[tuple[str, Plan | InputError]]:
     """The plans of a file, or why there is none, each with what names it there.
 
     Raises:
@@ -84,7 +84,7 @@ def plans_of(target: str, facts: Looked, asked: Asked = Asked()) -> Iterator[tup
             yield selector, error
 
 
-def _read(target: str, facts: Looked, asked: Asked) -> Iterator[tuple[str, str, Any]]:
+def _read(target: str, facts: Looked, asked: Given) -> Iterator[tuple[str, str, Any]]:
     kind = kind_in(target)
     if kind == "deployment":
         for recipe in recipes.resolve(
@@ -111,7 +111,7 @@ def _read(target: str, facts: Looked, asked: Asked) -> Iterator[tuple[str, str, 
         raise InputError(f"is a {kind}: there is nothing to look for before it runs", where=target)
 
 
-def preflight(target: str, facts: Looked, asked: Asked = Asked()) -> list[Seen]:
+def preflight(target: str, facts: Looked, asked: Given = Given()) -> list[Preflight]:
     """Look for what would make the plans of a file fail. Nothing is started; the help of engines is kept.
 
     Raises:
@@ -119,7 +119,7 @@ def preflight(target: str, facts: Looked, asked: Asked = Asked()) -> list[Seen]:
     """
     found = []
     for selector, plan in plans_of(target, facts, asked):
-        seen = Seen(str(split_target(target)[0]), selector)
+        seen = Preflight(str(split_target(target)[0]), selector)
         found.append(seen)
         if isinstance(plan, InputError):
             first, *others = str(plan).splitlines()

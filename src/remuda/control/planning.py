@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from remuda.base.paths import StatePaths
-    from remuda.plan.compile import Plan, Reading
+    from remuda.plan.compile import Draft, Plan
     from remuda.plan.model import Group, Workload
 
 _MOST_TOGETHER: Final = 1000
@@ -116,7 +116,7 @@ def _check_rendering(plans: Sequence[Plan], facts: Looked) -> None:
         try:
             calls([one.workload], facts.paths)
         except InputError as error:
-            raise _located(one.reading, error) from error
+            raise _located(one.draft, error) from error
 
 
 # --- checks ----------------------------------------------------------------------------------------------------------
@@ -141,11 +141,11 @@ def findings(one: Plan, facts: Looked, when: int) -> list[Finding]:
     return found
 
 
-def problem(reading: Reading[Any] | None, finding: Finding) -> Problem:
+def problem(draft: Draft[Any] | None, finding: Finding) -> Problem:
     """A finding where the document says what it is about."""
-    if reading is None:
+    if draft is None:
         return Problem("", finding.sentence, finding.hint)
-    return reading.loaded.problem(finding.path, finding.sentence, finding.hint)
+    return draft.loaded.problem(finding.path, finding.sentence, finding.hint)
 
 
 def refuse(one: Plan, facts: Looked) -> None:
@@ -154,7 +154,7 @@ def refuse(one: Plan, facts: Looked) -> None:
     Raises:
         InputError: something would fail; names all of it, with its place.
     """
-    if problems := [problem(one.reading, finding) for finding in findings(one, facts, SENT) if finding.fails]:
+    if problems := [problem(one.draft, finding) for finding in findings(one, facts, SENT) if finding.fails]:
         raise fail(problems)
 
 
@@ -163,7 +163,7 @@ def look(plans: Sequence[Plan], facts: Looked, when: int = SHOWN) -> tuple[list[
     notes, problems = [note for one in plans for note in one.notes], []
     for one in plans:
         for finding in findings(one, facts, when):
-            found = problem(one.reading, finding)
+            found = problem(one.draft, finding)
             if finding.fails:
                 problems.append(found)
             elif when > SHOWN and found.where:

@@ -15,7 +15,7 @@ from remuda.base.shell import show_command
 from remuda.control import again, planning
 from remuda.control.client import HostClient, connect
 from remuda.control.ending import wait_down
-from remuda.control.kinds.swarm import reading_of
+from remuda.control.kinds.swarm import draft_of
 from remuda.specs.load import assignment, load_swarm
 from remuda.specs.resolve import Override
 from remuda.wire import peer
@@ -87,7 +87,7 @@ def plan_loaded(loaded: Loaded[SwarmSpec], facts: Looked, name: str = "") -> Pla
     Raises:
         InputError: something is wrong; says where.
     """
-    return planning.plan("swarm", reading_of(loaded, name), facts)
+    return planning.plan("swarm", draft_of(loaded, name), facts)
 
 
 def described(child: str, asked: Iterable[str]) -> str:

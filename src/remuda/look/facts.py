@@ -36,7 +36,7 @@ _PLACING = ("partitions", "gpus", "gpu_type", "min_vram", "max_vram", "nodes", "
 
 @dataclass
 class Looked:
-    """The facts of `plan.compile.Facts`, of the machine and the cluster that the command sees."""
+    """The facts of `plan.compile.PlanFacts`, of the machine and the cluster that the command sees."""
 
     paths: StatePaths
     slurm: Callable[[], SlurmBackend]

@@ -1,6 +1,6 @@
 """One way from a document to a plan: what every kind's compiler is given, and what it gives. Pure.
 
-`compile_KIND(reading, context, facts)` makes a `Plan`, which says nothing of a moment: its uid is the mark `UID`, and
+`compile_KIND(draft, context, facts)` makes a `Plan`, which says nothing of a moment: its uid is the mark `UID`, and
 what counts from a moment is a duration. `accept` puts both in; port and GPUs are the host's to choose.
 """
 
@@ -35,7 +35,7 @@ SpecT_co = TypeVar("SpecT_co", bound=Strict, covariant=True)
 
 
 @dataclass(frozen=True)
-class Reading(Generic[SpecT_co]):
+class Draft(Generic[SpecT_co]):
     """A document as it was read, with the script that it names."""
 
     loaded: Loaded[SpecT_co]
@@ -67,7 +67,7 @@ class Plan:
     spec: Any = None
     """The document without gaps; it is recorded with the workload. None: there is no document."""
     notes: tuple[str, ...] = ()
-    reading: Reading[Any] | None = None
+    draft: Draft[Any] | None = None
     """Knows where the document says what."""
     derived: Mapping[str, str] = field(default_factory=dict)
     """Dotted path -> why, for values of `spec` that nobody said."""
@@ -75,7 +75,7 @@ class Plan:
     @property
     def shown(self) -> list[Shown]:
         """Every value with its origin; none without a document."""
-        return self.reading.loaded.show(self.spec, self.derived) if self.reading is not None else []
+        return self.draft.loaded.show(self.spec, self.derived) if self.draft is not None else []
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,7 @@ class Finding:
     hint: str = ""
 
 
-class Facts(Protocol):
+class PlanFacts(Protocol):
     """What is found out where a plan needs it, each once: the only input besides document and context."""
 
     def cluster(self) -> Cluster:

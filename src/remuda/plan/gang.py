@@ -14,7 +14,7 @@ from remuda.specs.run import RunSpec
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from remuda.plan.compile import Facts, Reading
+    from remuda.plan.compile import Draft, PlanFacts
     from remuda.plan.context import Context
     from remuda.plan.model import Group
     from remuda.specs.gang import GangSpec
@@ -38,14 +38,14 @@ def gang_name(spec: GangSpec) -> str:
     return slug(next((word.stem for word in words if word.suffix in _SCRIPTS), words[0].name))
 
 
-def compile_gang(reading: Reading[GangSpec], context: Context, _: Facts) -> Plan:
+def compile_gang(draft: Draft[GangSpec], context: Context, _: PlanFacts) -> Plan:
     """Plan a gang: one group with a task for each rank, which is looked after as a run is."""
-    spec = reading.spec
-    copy = copy_of(context, reading.name, reading.script) if reading.script else ""
-    workload = plan_gang(spec, context, name=reading.name, copy=copy, spec_file=reading.loaded.file)
+    spec = draft.spec
+    copy = copy_of(context, draft.name, draft.script) if draft.script else ""
+    workload = plan_gang(spec, context, name=draft.name, copy=copy, spec_file=draft.loaded.file)
     folder = own_rendezvous(workload)
-    files = {**({copy: reading.text} if copy else {}), **({f"{folder}/": ""} if folder else {})}
-    return Plan(workload.model_copy(update={"files": files}), spec, tuple(_notes(spec)), reading)
+    files = {**({copy: draft.text} if copy else {}), **({f"{folder}/": ""} if folder else {})}
+    return Plan(workload.model_copy(update={"files": files}), spec, tuple(_notes(spec)), draft)
 
 
 def own_rendezvous(workload: Workload) -> str:

@@ -26,7 +26,7 @@ from remuda.specs.sbatch import slurm_seconds
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from remuda.plan.compile import Facts
+    from remuda.plan.compile import PlanFacts
     from remuda.plan.context import Context
     from remuda.specs.backend import SlurmJob
 
@@ -81,7 +81,7 @@ class Beside:
     """What the command line says; it wins."""
 
 
-def compile_job(driver: Driver, context: Context, _: Facts) -> Plan:
+def compile_job(driver: Driver, context: Context, _: PlanFacts) -> Plan:
     """Plan a driver: on the host's machine, or on the cluster of a swarm, in its partition and on its account.
 
     Raises:

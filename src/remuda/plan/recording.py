@@ -9,7 +9,7 @@ from remuda.plan.compile import UID, Plan
 from remuda.plan.model import Command, Group, Kind, NodeRestart, Replace, Role, Workload
 
 if TYPE_CHECKING:
-    from remuda.plan.compile import Facts
+    from remuda.plan.compile import PlanFacts
     from remuda.plan.context import Context
 
 RECORDER: Final = "recorder"
@@ -37,7 +37,7 @@ class Recording:
     gpus: tuple[str, ...] = ()
 
 
-def compile_recording(asked: Recording, context: Context, _: Facts) -> Plan:
+def compile_recording(asked: Recording, context: Context, _: PlanFacts) -> Plan:
     """Plan it."""
     argv = [context.python, "-P", "-m", "remuda.node", "recorder", asked.folder]
     argv += ["--interval-s", f"{asked.interval_s:g}", "--name", asked.name]

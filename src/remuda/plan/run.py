@@ -32,7 +32,7 @@ from remuda.specs.sbatch_options import BUILT_IN, options_of
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
-    from remuda.plan.compile import Facts, Reading
+    from remuda.plan.compile import Draft, PlanFacts
     from remuda.plan.context import Context
     from remuda.specs.run import RunSpec
     from remuda.specs.sbatch_options import Takes
@@ -76,32 +76,32 @@ def interpreter_of(text: str, name: str) -> tuple[str, ...]:
     return tuple(words)
 
 
-def compile_run(reading: Reading[RunSpec], context: Context, facts: Facts) -> Plan:
+def compile_run(draft: Draft[RunSpec], context: Context, facts: PlanFacts) -> Plan:
     """Plan a run.
 
     Raises:
         InputError: it cannot be planned; `where` is the dotted path of the field.
         BackendUnreachable: its partition is to be chosen, and the cluster does not answer.
     """
-    spec, head = reading.spec, reading.head
+    spec, head = draft.spec, draft.head
     assert head is not None
     backend = spec.backend or ("slurm" if context.has_sbatch else "local")
     pools, notes = _pools(spec, backend, facts)
     for option, _ in options_of(spec.sbatch_args, "sbatch_args", _options(spec, backend, facts)):
         refuse(option, "sbatch_args")
     workload = plan_run(
-        spec, context, name=reading.name, backend=backend, script=reading.script, pools=pools,
-        directives=head.options, spec_file=reading.loaded.file,
+        spec, context, name=draft.name, backend=backend, script=draft.script, pools=pools,
+        directives=head.options, spec_file=draft.loaded.file,
     )  # fmt: skip
-    workload = workload.model_copy(update={"files": {copy_of(context, reading.name, reading.script): reading.text}})
-    return Plan(workload, spec, (*head.notes, *notes_of(spec, backend, head.options), *notes), reading)
+    workload = workload.model_copy(update={"files": {copy_of(context, draft.name, draft.script): draft.text}})
+    return Plan(workload, spec, (*head.notes, *notes_of(spec, backend, head.options), *notes), draft)
 
 
-def _options(spec: RunSpec, backend: str, facts: Facts) -> Mapping[str, Takes]:
+def _options(spec: RunSpec, backend: str, facts: PlanFacts) -> Mapping[str, Takes]:
     return facts.sbatch_options() if spec.sbatch_args and not is_here(backend) else BUILT_IN
 
 
-def _pools(spec: RunSpec, backend: str, facts: Facts) -> tuple[tuple[Pool, ...], tuple[str, ...]]:
+def _pools(spec: RunSpec, backend: str, facts: PlanFacts) -> tuple[tuple[Pool, ...], tuple[str, ...]]:
     """Where it may run, best first, and notes."""
     if is_here(backend):
         refuse_local(spec)

@@ -45,7 +45,7 @@ from remuda.specs.backend import LocalBackend, SlurmBackend
 from remuda.wire.spread import EXTRA_GRACE_S
 
 if TYPE_CHECKING:
-    from remuda.plan.compile import Facts, Reading
+    from remuda.plan.compile import Draft, PlanFacts
     from remuda.plan.context import Context
     from remuda.specs.swarm import SwarmSpec, Watchdog
 
@@ -54,17 +54,17 @@ ROUTER = "router"
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
-def compile_swarm(reading: Reading[SwarmSpec], context: Context, facts: Facts) -> Plan:
+def compile_swarm(draft: Draft[SwarmSpec], context: Context, facts: PlanFacts) -> Plan:
     """Plan a swarm.
 
     Raises:
         InputError: it cannot be planned; `where` is the dotted path of the field.
         BackendUnreachable: its nodes are to be checked, and the cluster does not answer.
     """
-    said = reading.spec
+    said = draft.spec
     derived = derive(said, context)
     spec = derived.spec
-    workload = plan_swarm(spec, context, name=reading.name, spec_file=reading.loaded.file)
+    workload = plan_swarm(spec, context, name=draft.name, spec_file=draft.loaded.file)
     if said.cwd is None and spec.engine != "command":
         workload = _without_modules_here(workload)
     # What this command may use, not what the host that was started elsewhere sees.
@@ -74,9 +74,9 @@ def compile_swarm(reading: Reading[SwarmSpec], context: Context, facts: Facts) -
         place = settle(place, max(group.resources.nodes for group in workload.groups), facts.cluster)
     port = ("backend", "endpoint", "port")
     workload = workload.model_copy(update={
-        "place": place, "digest": digest(said, cwd=context.cwd, name=reading.name, port=port),
+        "place": place, "digest": digest(said, cwd=context.cwd, name=draft.name, port=port),
     })  # fmt: skip
-    return Plan(workload, spec, notes(spec, engine_python(spec, context.python)), reading, derived.reasons)
+    return Plan(workload, spec, notes(spec, engine_python(spec, context.python)), draft, derived.reasons)
 
 
 def _without_modules_here(workload: Workload) -> Workload:

@@ -296,9 +296,8 @@ def test_it_is_said_that_nothing_is_installed(tmp_path: Path) -> None:
 def test_ports_that_no_worker_can_have(tmp_path: Path, args: str, sentence: str) -> None:
     (tmp_path / "config.json").write_text("{}")
     text = RECIPE.replace("args: {block-size: 16}", f"args: {args}", 1).replace("/models/tiny", str(tmp_path))
-    planned = plan(tmp_path, text)
     with pytest.raises(InputError) as error:
-        plans.check(planned)
+        plan(tmp_path, text)
     assert str(error.value) == f"{tmp_path}/{sentence}".replace("FILE", f"{tmp_path}/r.yaml")
 
 

@@ -21,7 +21,7 @@ from remuda.specs.deployment import DeploymentSpec
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from remuda.control.documents import Seen
+    from remuda.control.documents import Preflight
     from remuda.plan.compile import Finding
 
 RECIPE = """\
@@ -57,9 +57,9 @@ def model(tmp_path: Path, config: str = '{"num_attention_heads": 12}') -> str:
     return str(folder)
 
 
-def look(tmp_path: Path, text: str, *, backend: str = "local", settings: tuple[str, ...] = ()) -> Seen:
+def look(tmp_path: Path, text: str, *, backend: str = "local", settings: tuple[str, ...] = ()) -> Preflight:
     (tmp_path / "r.yaml").write_text(text.replace("MODEL", model(tmp_path)))
-    (seen,) = documents.preflight("r.yaml", planning.facts_of(), documents.Asked(settings, backend=backend))
+    (seen,) = documents.preflight("r.yaml", planning.facts_of(), documents.Given(settings, backend=backend))
     return seen
 
 

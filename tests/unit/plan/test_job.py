@@ -14,7 +14,7 @@ from remuda.plan.model import Command, Group, Kind, Pool, Resources, Role, Workl
 from remuda.specs.backend import SlurmJob
 
 if TYPE_CHECKING:
-    from remuda.plan.compile import Facts
+    from remuda.plan.compile import PlanFacts
 
 DRIVER = Driver(name="answers-1", argv=("python", "-m", "remuda"))
 CONTEXT = Context(cwd="/data", state="/state", env={"LANG": "C"})
@@ -39,7 +39,7 @@ def swarm(*, pools: tuple[Pool, ...] = ()) -> Workload:
 
 
 def plan(driver: Driver) -> Workload:
-    return compile_job(driver, CONTEXT, cast("Facts", None)).workload
+    return compile_job(driver, CONTEXT, cast("PlanFacts", None)).workload
 
 
 def beside(swarm: Workload, spec: SlurmJob, asked: Asked) -> Workload:

@@ -21,7 +21,7 @@ from remuda.specs.run import RunSpec
 from remuda.specs.sbatch_options import BUILT_IN
 
 if TYPE_CHECKING:
-    from remuda.plan.compile import Facts
+    from remuda.plan.compile import PlanFacts
     from remuda.plan.model import Workload
 
 CONTEXT = Context(cwd="/c", state="/h", python="py", env={"A": "b"})
@@ -35,7 +35,7 @@ def run(**fields: object) -> Workload:
 
 def test_a_recording_is_one_task_that_is_begun_again_until_there_is_nothing_to_record() -> None:
     asked = Recording("exp1", "/h/recordings/exp1", 0.05, ("0", "GPU-1"))
-    workload = compile_recording(asked, CONTEXT, cast("Facts", None)).workload
+    workload = compile_recording(asked, CONTEXT, cast("PlanFacts", None)).workload
     (group,) = workload.groups
     words = ("recorder", "/h/recordings/exp1", "--interval-s", "0.05", "--name", "exp1", "--gpus", "0,GPU-1")
     assert group.command.argv == ("py", "-P", "-m", "remuda.node", *words)

@@ -18,7 +18,7 @@ SHOWN, SENT, ASKED = 0, 1, 2
 
 
 @dataclass(frozen=True)
-class Check:
+class PlanCheck:
     """One look for what would make a plan fail."""
 
     look: Callable[[Plan, Looked], Iterable[Finding]]
@@ -27,7 +27,7 @@ class Check:
 
 
 @dataclass(frozen=True)
-class Kind:
+class WorkKind:
     """What is special to a kind of work.
 
     Attributes:
@@ -38,17 +38,17 @@ class Kind:
     """
 
     compile: Callable[[Any, Context, Looked], Plan]
-    checks: Sequence[Check] = ()
+    checks: Sequence[PlanCheck] = ()
     record: Callable[[Plan, Looked], Mapping[str, str]] | None = None
     needs_gpus: Callable[[Any], bool] = bool
 
 
-def kind_of(plan: Plan) -> Kind:
+def kind_of(plan: Plan) -> WorkKind:
     """The kind of a plan."""
     return kind_named(plan.workload.kind.value)
 
 
-def kind_named(name: str) -> Kind:
+def kind_named(name: str) -> WorkKind:
     """The kind of that name; its file is loaded by whoever needs it."""
-    found: Kind = import_module(f"remuda.control.kinds.{name}").KIND
+    found: WorkKind = import_module(f"remuda.control.kinds.{name}").KIND
     return found

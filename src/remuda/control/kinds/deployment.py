@@ -9,11 +9,12 @@ from remuda.base.errors import InputError
 from remuda.base.ids import check_name, slug
 from remuda.base.paths import is_path
 from remuda.control import deployed_checks, deployed_records, recipes
-from remuda.control.kinds import ASKED, SENT, Check, Kind
+from remuda.control.kinds import ASKED, SENT, PlanCheck, WorkKind
 from remuda.control.rendering import ask_backends
-from remuda.plan.compile import Finding, Reading
+from remuda.plan.compile import Draft, Finding
 from remuda.plan.deployment.compile import PACKAGES, compile_deployment
 from remuda.plan.deployment.preflight import check_ports
+from remuda.specs.document import fail
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 def read(
     target: str, settings: Sequence[str] = (), unset: Sequence[str] = (), *, name: str = "", backend: str = "",
     cluster_file: Path | None = None,
-) -> Reading[DeploymentSpec]:  # fmt: skip
+) -> Draft[DeploymentSpec]:  # fmt: skip
     """Read the one recipe, or document of our own, that is to be brought up.
 
     Args:
@@ -45,25 +46,23 @@ def read(
     if len(found) > 1:
         there = ", ".join(f"{found[0].loaded.file}:{one.selector}" for one in found[:5])
         raise InputError(f"holds {len(found)} recipes, and one is brought up", hint=f"name it: {there}", where=target)
-    return reading_of(found[0], name)
+    return draft_of(found[0], name)
 
 
-def reading_of(recipe: Recipe, name: str = "") -> Reading[DeploymentSpec]:
+def draft_of(recipe: Recipe, name: str = "") -> Draft[DeploymentSpec]:
     """A recipe with the name of its deployment: `name`, else what it says, else its file's.
 
     Raises:
-        InputError: it cannot be one.
+        InputError: it cannot be one, or its workers have ports that cannot be; names all of them.
     """
     loaded = recipe.loaded
+    if wrong := [loaded.problem(one.path, one.sentence) for one in check_ports(loaded.spec)]:
+        raise fail(wrong)
     try:
         name = check_name(name or loaded.spec.name or slug(Path(loaded.file).stem), where="name")
     except InputError as error:
         raise loaded.locate(error) from error
-    return Reading(loaded, name, notes=recipe.notes, derived=recipe.derived or {})
-
-
-def _ports(plan: Plan, _: Looked) -> Iterable[Finding]:
-    return check_ports(plan.spec)
+    return Draft(loaded, name, notes=recipe.notes, derived=recipe.derived or {})
 
 
 def _interpreter(plan: Plan, facts: Looked) -> Iterator[Finding]:
@@ -82,24 +81,24 @@ def _programs(plan: Plan, _: Looked) -> Iterator[Finding]:
 
 
 def _recipe(plan: Plan, facts: Looked) -> Iterable[Finding]:
-    assert plan.reading is not None
-    return deployed_checks.check(plan.reading.spec, facts)
+    assert plan.draft is not None
+    return deployed_checks.check(plan.draft.spec, facts)
 
 
 def _machine(plan: Plan, facts: Looked) -> Iterable[Finding]:
-    assert plan.reading is not None
-    return deployed_checks.machine(plan.reading.spec, facts)
+    assert plan.draft is not None
+    return deployed_checks.machine(plan.draft.spec, facts)
 
 
 def _needs_gpus(spec: DeploymentSpec) -> bool:
     return spec.backend.is_here
 
 
-KIND = Kind(
+KIND = WorkKind(
     compile_deployment,
     (
-        Check(_ports), Check(_interpreter), Check(_programs), Check(_recipe), Check(ask_backends, SENT),
-        Check(_machine, ASKED),
+        PlanCheck(_interpreter), PlanCheck(_programs), PlanCheck(_recipe), PlanCheck(ask_backends, SENT),
+        PlanCheck(_machine, ASKED),
     ),
     record=deployed_records.files,
     needs_gpus=_needs_gpus,

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, cast
 
 from remuda.base.errors import InputError
 from remuda.base.ids import check_name
-from remuda.control.kinds import Check, Kind
+from remuda.control.kinds import PlanCheck, WorkKind
 from remuda.look.scripts import find_script, read_script
-from remuda.plan.compile import Finding, Reading
+from remuda.plan.compile import Draft, Finding
 from remuda.plan.gang import RUN_ID, compile_gang, gang_name, own_rendezvous
 from remuda.specs.gang import GangSpec
 from remuda.specs.load import load
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from remuda.specs.resolve import Override
 
 
-def read(file: str, overrides: Sequence[Override] = ()) -> Reading[GangSpec]:
+def read(file: str, overrides: Sequence[Override] = ()) -> Draft[GangSpec]:
     """Read a gang's document.
 
     Args:
@@ -42,9 +42,9 @@ def read(file: str, overrides: Sequence[Override] = ()) -> Reading[GangSpec]:
     try:
         name = check_name(gang_name(loaded.spec), where="name")
         if not loaded.spec.script:
-            return Reading(loaded, name)
+            return Draft(loaded, name)
         script = find_script(loaded.spec.script, loaded.file)
-        return Reading(loaded, name, str(script.absolute()), read_script(script))
+        return Draft(loaded, name, str(script.absolute()), read_script(script))
     except InputError as error:
         raise loaded.locate(error) from error
 
@@ -75,4 +75,4 @@ def _needs_gpus(spec: Any) -> bool:
     return bool(spec.resources.gpus)
 
 
-KIND = Kind(compile_gang, (Check(_start), Check(_trained)), needs_gpus=_needs_gpus)
+KIND = WorkKind(compile_gang, (PlanCheck(_start), PlanCheck(_trained)), needs_gpus=_needs_gpus)

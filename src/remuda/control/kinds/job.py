@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from remuda.control.kinds import Kind
+from remuda.control.kinds import WorkKind
 from remuda.plan.job import compile_job
 
-KIND = Kind(compile_job)
+KIND = WorkKind(compile_job)

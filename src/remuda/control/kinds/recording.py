@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from remuda.control.kinds import Kind
+from remuda.control.kinds import WorkKind
 from remuda.plan.recording import compile_recording
 
-KIND = Kind(compile_recording)
+KIND = WorkKind(compile_recording)

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, cast
 
 from remuda.base.errors import InputError
 from remuda.base.ids import check_name
-from remuda.control.kinds import Check, Kind
+from remuda.control.kinds import PlanCheck, WorkKind
 from remuda.look.scripts import find_script, read_script
-from remuda.plan.compile import Finding, Reading
+from remuda.plan.compile import Draft, Finding
 from remuda.plan.run import compile_run, run_name
 from remuda.specs.directives import read_directives
 from remuda.specs.load import Loaded, build, read_document
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 DOCUMENTS = frozenset({".yaml", ".yml", ".json"})
 
 
-def read(file: str, overrides: Sequence[Override], facts: Looked, taken: set[str]) -> Reading[RunSpec]:
+def read(file: str, overrides: Sequence[Override], facts: Looked, taken: set[str]) -> Draft[RunSpec]:
     """Read a script, or a document of kind run.
 
     Args:
@@ -59,7 +59,7 @@ def read(file: str, overrides: Sequence[Override], facts: Looked, taken: set[str
         name = _free(check_name(run_name(loaded.spec), where="name"), taken)
     except InputError as error:
         raise loaded.locate(error) from error
-    return Reading(loaded, name, str(script.absolute()), text, head)
+    return Draft(loaded, name, str(script.absolute()), text, head)
 
 
 def _free(wanted: str, taken: set[str]) -> str:
@@ -96,4 +96,4 @@ def _needs_gpus(spec: RunSpec) -> bool:
     return bool(spec.gpus) and (spec.backend is None or is_here(spec.backend))
 
 
-KIND = Kind(compile_run, (Check(_workdir),), needs_gpus=_needs_gpus)
+KIND = WorkKind(compile_run, (PlanCheck(_workdir),), needs_gpus=_needs_gpus)

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 from remuda.base.ids import new_suffix
 from remuda.control import preflight, rundirs
-from remuda.control.kinds import SENT, Check, Kind
+from remuda.control.kinds import SENT, PlanCheck, WorkKind
 from remuda.control.rendering import ask_backends
 from remuda.look.engines import unknown_arguments
 from remuda.plan.cluster import engine_python
-from remuda.plan.compile import Finding, Reading
+from remuda.plan.compile import Draft, Finding
 from remuda.plan.derive import name_base
 from remuda.plan.swarm import compile_swarm
 
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from remuda.specs.swarm import SwarmSpec
 
 
-def reading_of(loaded: Loaded[SwarmSpec], name: str = "") -> Reading[SwarmSpec]:
+def draft_of(loaded: Loaded[SwarmSpec], name: str = "") -> Draft[SwarmSpec]:
     """A swarm's document with its name: `name`, else what the document says, else one is made of the model."""
-    return Reading(loaded, name or loaded.spec.name or f"{name_base(loaded.spec)}-{new_suffix()}")
+    return Draft(loaded, name or loaded.spec.name or f"{name_base(loaded.spec)}-{new_suffix()}")
 
 
 def _model(plan: Plan, _: Looked) -> Iterator[Finding]:
@@ -68,8 +68,8 @@ def _needs_gpus(_: SwarmSpec) -> bool:
     return True
 
 
-KIND = Kind(
+KIND = WorkKind(
     compile_swarm,
-    (Check(_model), Check(_flags), Check(_home), Check(_parts, SENT), Check(ask_backends, SENT)),
+    (PlanCheck(_model), PlanCheck(_flags), PlanCheck(_home), PlanCheck(_parts, SENT), PlanCheck(ask_backends, SENT)),
     needs_gpus=_needs_gpus,
 )

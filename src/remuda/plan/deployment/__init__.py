@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 import shlex
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from remuda.base.errors import InputError
 from remuda.base.units import parse_size
 from remuda.plan.cluster import IN_IMAGE, seconds
+from remuda.plan.compile import Plan
 from remuda.plan.deployment import services
 from remuda.plan.deployment.dynamo import environment
 from remuda.plan.deployment.engines import FATAL, Worker, command_of, render, spread_of
@@ -79,14 +80,6 @@ class Site:
     gpus: tuple[str, ...] = ()
     state: str = ""
     spec_file: str = ""
-
-
-@dataclass(frozen=True)
-class Plan:
-    """A deployment as it would be brought up, and what the user should know of it."""
-
-    workload: Workload
-    notes: tuple[str, ...] = field(default=())
 
 
 def refuse_what_is_not_built(spec: DeploymentSpec) -> None:
@@ -163,7 +156,7 @@ def plan_deployment(spec: DeploymentSpec, front: Group | None, site: Site, balan
         ),
         files={f"{discovery}/": ""} if dynamo else {},
     )  # fmt: skip
-    return Plan(workload, _notes(spec, shapes))
+    return Plan(workload, spec, _notes(spec, shapes))
 
 
 def frontend_python(spec: DeploymentSpec, own: str) -> str:

@@ -25,7 +25,7 @@ from remuda.plan.model import Endpoint, Secret
 from remuda.plan.nodelist import settle
 
 if TYPE_CHECKING:
-    from remuda.plan.compile import Facts, Reading
+    from remuda.plan.compile import Draft, PlanFacts
     from remuda.plan.context import Context
     from remuda.plan.model import Group, Workload
     from remuda.specs.deployment import DeploymentSpec
@@ -38,17 +38,17 @@ PACKAGES: Final = {
 """Programs of services -> the package of PyPI that installs each."""
 
 
-def compile_deployment(reading: Reading[DeploymentSpec], context: Context, facts: Facts) -> Plan:
+def compile_deployment(draft: Draft[DeploymentSpec], context: Context, facts: PlanFacts) -> Plan:
     """Plan a deployment.
 
     Raises:
         InputError: it cannot be brought up; `where` is the dotted path of the field.
         BackendUnreachable: its nodes are to be checked, and the cluster does not answer.
     """
-    spec = absolute(reading.spec, context.cwd)
+    spec = absolute(draft.spec, context.cwd)
     site = Site(
-        reading.name, UID, context.run_dir(reading.name), context.python, context.gpus, context.state,
-        reading.loaded.file,
+        draft.name, UID, context.run_dir(draft.name), context.python, context.gpus, context.state,
+        draft.loaded.file,
     )  # fmt: skip
     keys = secret_folder(site.run_dir)
     planned = plan_deployment(spec, _front(spec, keys, site.python), site, _balancer(spec, keys, site.python))
@@ -61,13 +61,13 @@ def compile_deployment(reading: Reading[DeploymentSpec], context: Context, facts
     cwd = context.cwd if spec.benchmark.type == "custom" else ""  # a command of the user's is run there
     workload = workload.model_copy(update={
         "place": _place(spec, workload, context, facts),
-        "folder": _folder(spec, reading.name, context.state),
-        "digest": digest(spec, cwd=cwd, name=reading.name, port=("frontend", "port")),
+        "folder": _folder(spec, draft.name, context.state),
+        "digest": digest(spec, cwd=cwd, name=draft.name, port=("frontend", "port")),
     })  # fmt: skip
-    notes = [*reading.notes, *planned.notes]
+    notes = [*draft.notes, *planned.notes]
     if spec.benchmark.container:
         notes.append(f"container {spec.benchmark.container} is not used: `benchmark.command` runs beside the workers")
-    return Plan(workload, spec, tuple(notes), reading, reading.derived)
+    return Plan(workload, spec, tuple(notes), draft, draft.derived)
 
 
 def absolute(spec: DeploymentSpec, cwd: str) -> DeploymentSpec:
@@ -85,7 +85,7 @@ def absolute(spec: DeploymentSpec, cwd: str) -> DeploymentSpec:
     })  # fmt: skip
 
 
-def _place(spec: DeploymentSpec, workload: Workload, context: Context, facts: Facts) -> dict[str, object]:
+def _place(spec: DeploymentSpec, workload: Workload, context: Context, facts: PlanFacts) -> dict[str, object]:
     home = {"home": spec.home_directory or ""}
     if workload.is_here:
         return {**context.place, **workload.place, **home}
@@ -104,7 +104,7 @@ def _folder(spec: DeploymentSpec, name: str, state: str) -> str:
     return str(Path(spec.home_directory or state) / "deployments" / "_".join([name, *roles, AT, UID]))
 
 
-def _located(group: Group, python: str, facts: Facts) -> Group:
+def _located(group: Group, python: str, facts: PlanFacts) -> Group:
     """The same with the path of a service's program; one that is nowhere keeps its plain name."""
     name, *others = group.command.argv
     if name not in PACKAGES:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from remuda.base.errors import InputError
-from remuda.control.bench import Plan, loads_of
+from remuda.control.bench import BenchPlan, loads_of
 from remuda.control.deployed_bench import scaled
 from remuda.plan.deployment.bench import TOLD, bench_group, load_words, with_benchmark
 from remuda.plan.job import WATCH
@@ -49,7 +49,7 @@ def loads(**changes: Any) -> list[Load]:
     assert group is not None
     told = json.loads(group.command.files[TOLD])
     benchmark = BenchmarkSpec.model_validate(told["load"])
-    plan = Plan(benchmark, [], [], loads_of(benchmark))
+    plan = BenchPlan(benchmark, [], [], loads_of(benchmark))
     return scaled(plan, told["requests_each"], told["warmup_each"]).loads
 
 

@@ -42,7 +42,7 @@ def derive(spec: SwarmSpec, facts: Context) -> Derived:
         "replicas_per_node": (placed.replicas_per_node, "gpus_per_replica and gpus_per_node"),
         "nodes": (placed.nodes, "replicas and replicas_per_node"),
         "cpus_per_task": (placed.cpus_per_task, where if where == "this machine" else "replicas_per_node"),
-        "spanning": ("ray" if spec.engine == "vllm" else "engine", "engine"),
+        "spanning": ((*engine_of(spec).spans, "engine")[0], "engine"),
         "cwd": (facts.cwd or None, "where the command was typed"),
         "router": (_filled(spec.router, "router", _router(spec), reasons), ""),
         "watchdog": (_filled(spec.watchdog, "watchdog", _watchdog(spec), reasons), ""),

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from remuda.base.errors import InputError
 from remuda.plan.model import Spread
 from remuda.specs.backend import SlurmBackend
-from remuda.wire.spread import DASHBOARD_MARK, HEAD_MARK, HEAD_PORT_MARK, OWN_MARK, RANK_MARK, SCRATCH_MARK
+from remuda.wire.spread import DASHBOARD_MARK, HEAD_MARK, HEAD_PORT_MARK, OWN_MARK, SCRATCH_MARK
 
 if TYPE_CHECKING:
     from remuda.specs.swarm import SwarmSpec
@@ -33,50 +32,19 @@ def nodes_of(spec: SwarmSpec) -> int:
     return max(1, -(-(spec.gpus_per_replica or 0) // spec.gpus_per_node))
 
 
-def uses_ray(spec: SwarmSpec) -> bool:
-    """Whether Ray holds the nodes of a replica together."""
-    return (spec.spanning or ("ray" if spec.engine == "vllm" else "engine")) == "ray"
-
-
-def server_args(spec: SwarmSpec) -> tuple[str, ...]:
-    """What the engine's command says besides, on the first node.
-
-    Raises:
-        InputError: the engine cannot span nodes like this.
-    """
-    count = nodes_of(spec)
-    if count == 1 or spec.engine == "command":
-        return ()
-    if spec.engine == "vllm":
-        if uses_ray(spec):
-            return () if "--distributed-executor-backend" in spec.args else ("--distributed-executor-backend", "ray")
-        return ("--nnodes", str(count), "--node-rank", RANK_MARK, "--master-addr", HEAD_MARK,
-                "--master-port", HEAD_PORT_MARK)  # fmt: skip
-    if spec.engine == "sglang" and not uses_ray(spec):
-        return ("--nnodes", str(count), "--node-rank", RANK_MARK, "--dist-init-addr", ADDRESS)
-    what = f"`gpus_per_replica` is {spec.gpus_per_replica} and a node has {spec.gpus_per_node}"
-    if spec.engine == "sglang":
-        raise InputError(f"{what}: sglang spans nodes by itself, not through Ray", hint="leave `spanning` out",
-                         where="spanning")  # fmt: skip
-    raise InputError(f"{what}: the {spec.engine} engine cannot span nodes",
-                     hint="set `gpus_per_node` to what a node has, or use fewer GPUs for each replica",
-                     where="gpus_per_replica")  # fmt: skip
-
-
-def spread_of(spec: SwarmSpec, server: tuple[str, ...], python: str) -> Spread | None:
+def spread_of(spec: SwarmSpec, member: tuple[str, ...], python: str) -> Spread | None:
     """How a replica spans nodes; None when it is on one.
 
     Args:
         spec: without gaps.
-        server: words of the server on the first node.
+        member: words of the server on each node but the first, where the engine's own ranks hold it together.
         python: interpreter that has the engine, and Ray where it is used.
     """
     count, backend = nodes_of(spec), spec.backend
     if count == 1 or not isinstance(backend, SlurmBackend):
         return None
-    if not uses_ray(spec):
-        own = (*server, "--headless") if spec.engine == "vllm" else server
-        return Spread(nodes=count, member=own, cpus=spec.cpus_per_task or 0)
+    if spec.spanning != "ray":
+        return Spread(nodes=count, member=member, cpus=spec.cpus_per_task or 0)
     watch = spec.watchdog.ray
     gpus = watch.expected_tp if watch.expected_tp is not None else count * spec.gpus_per_node
     each = (f"--num-gpus={spec.gpus_per_node}", f"--num-cpus={spec.cpus_per_task or 1}")

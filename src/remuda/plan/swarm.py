@@ -40,7 +40,7 @@ from remuda.plan.model import (
 from remuda.plan.nodelist import settle
 from remuda.plan.notes import notes
 from remuda.plan.relay import EVERYWHERE, RELAY, relay_group
-from remuda.plan.spanning import nodes_of, server_args, spread_of
+from remuda.plan.spanning import nodes_of, spread_of
 from remuda.specs.backend import LocalBackend, SlurmBackend
 from remuda.wire.spread import EXTRA_GRACE_S
 
@@ -186,14 +186,13 @@ def replica_group(spec: SwarmSpec, python: str, listen: Listen | None = None, ru
     """
     interpreter = engine_python(spec, python)
     engine = engine_of(spec).render(spec, interpreter)
-    server = (*engine.argv, *server_args(spec))
     watchdog = spec.watchdog
     return Group(
         name=REPLICA,
         role=Role.REPLICA,
         count=spec.replicas,
         command=Command(
-            argv=server,
+            argv=engine.argv,
             env=dict(engine.env),
             secret_env=dict(engine.secret_env),
             cwd=spec.cwd or "",
@@ -201,7 +200,7 @@ def replica_group(spec: SwarmSpec, python: str, listen: Listen | None = None, ru
             **image_of(spec, run_dir),
         ),
         resources=replica_resources(spec),
-        spread=spread_of(spec, server, interpreter),
+        spread=spread_of(spec, engine.member, interpreter),
         listen=listen or Listen(port=spec.port, public=not spec.backend.is_here),
         probe=probe(watchdog, engine.probe_path, engine.key_env),
         restart=node_restart(watchdog),

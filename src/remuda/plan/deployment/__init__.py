@@ -13,11 +13,12 @@ from remuda.plan.cluster import IN_IMAGE, seconds
 from remuda.plan.compile import Plan
 from remuda.plan.deployment import services
 from remuda.plan.deployment.dynamo import environment
-from remuda.plan.deployment.engines import FATAL, Worker, command_of, render, spread_of
-from remuda.plan.deployment.flags import words
+from remuda.plan.deployment.engines import command_of, render, spread_of
 from remuda.plan.deployment.preflight import gpus_of
 from remuda.plan.deployment.shape import Shape, shape_of
+from remuda.plan.engines import ENGINES
 from remuda.plan.engines.base import secret
+from remuda.plan.engines.flags import words
 from remuda.plan.model import (
     Command,
     Endpoint,
@@ -191,9 +192,9 @@ def _python(spec: DeploymentSpec, image: str | None, own: str) -> str:
 
 def _workers(spec: DeploymentSpec, name: str, shape: Shape, site: Site, dynamo: Mapping[str, str]) -> Group:
     role, image = spec.by_name()[name], image_of(spec, name)
-    worker = Worker(spec, name, shape, _python(spec, image, site.python), {**dynamo, **_network(spec)})
-    server = render(worker)
-    command = command_of(worker, server).model_copy(update={"secret_env": _secrets(spec)})
+    server = render(spec, name, shape, _python(spec, image, site.python))
+    command = command_of(spec, name, server, {**dynamo, **_network(spec)})
+    command = command.model_copy(update={"secret_env": _secrets(spec)})
     on_slurm = not spec.backend.is_here
     return Group(
         name=name,
@@ -202,16 +203,16 @@ def _workers(spec: DeploymentSpec, name: str, shape: Shape, site: Site, dynamo: 
         command=_inside(spec, command, image, site, role),
         resources=_resources(spec, shape),
         after=services.gates(spec),
-        spread=spread_of(worker, server) if on_slurm else None,
+        spread=spread_of(shape, server) if on_slurm else None,
         listen=Listen(public=on_slurm),
         ports=server.ports,
-        probe=Probe(path=server.health, interval_s=5.0, timeout_s=5.0, startup_timeout_s=_wait_s(spec)),
+        probe=Probe(path=server.probe_path, interval_s=5.0, timeout_s=5.0, startup_timeout_s=_wait_s(spec)),
         replace=Replace(),
         kill_grace_s=GRACE_S + (EXTRA_GRACE_S if shape.nodes > 1 else 0.0),
         silence_s=_silence_s(spec),
-        metrics_path=server.metrics,
+        metrics_path=server.metrics_path,
         scan_log=True,
-        fatal_lines=_fatal_lines(spec, worker.engine.type),
+        fatal_lines=_fatal_lines(spec, spec.engine_of(name).type),
     )
 
 
@@ -391,7 +392,7 @@ def _fatal_lines(spec: DeploymentSpec, engine: str) -> tuple[str, ...]:
         except re.error as error:
             raise InputError(f"{pattern!r} is no regular expression: {error}",
                              where="health_check.extra_fatal_log_patterns") from error  # fmt: skip
-    return (*(FATAL.get(engine, ()) if check.fatal_log_markers else ()), *check.extra_fatal_log_patterns)
+    return (*(ENGINES[engine].fatal if check.fatal_log_markers else ()), *check.extra_fatal_log_patterns)
 
 
 def _secrets(spec: DeploymentSpec) -> dict[str, object]:

@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING, Any, Final
 from remuda.base.errors import InputError
 from remuda.base.text import brief
 from remuda.plan.compile import Finding
-from remuda.plan.deployment.flags import DP, PP, TP, counted, dashed, words
 from remuda.plan.deployment.shape import shape_of
-from remuda.plan.engines.flags import known_flags, unknown_flags
-from remuda.plan.engines.llamacpp import LAUNCHER
+from remuda.plan.engines import ENGINES, Serve
+from remuda.plan.engines.flags import DP, PP, TP, counted, dashed, known_flags, unknown_flags, words
 from remuda.specs.fields import lookup
 
 if TYPE_CHECKING:
@@ -25,37 +24,8 @@ if TYPE_CHECKING:
 
 _CPU_BLOCK: Final = 32
 _COUNT: Final = re.compile(r"[1-9][0-9]{0,8}")
-_SERVER: Final = {
-    "sglang": ("sglang.launch_server", "--help"),
-    "vllm": ("vllm.entrypoints.cli.main", "serve", "--help=all"),
-    "llamacpp": (LAUNCHER, "--help"),
-}
-_DYNAMO: Final = ("sglang", "vllm", "mocker")
-_MODEL: Final = {"sglang": "--model-path", "vllm": "--model", "mocker": "--model-path", "llamacpp": "--model"}
-"""Flag that a whole page of help has: some engines print a summary only."""
-
-_ALIKE: Final[dict[str, dict[str, tuple[str, ...]]]] = {
-    "page size": {
-        "sglang": ("page-size",),
-        "vllm": ("block-size",),
-        "mocker": ("block-size",),
-        "trtllm": ("kv_cache_config.tokens_per_block", "tokens_per_block"),
-    },
-    "type of the cache": {
-        "sglang": ("kv-cache-dtype",),
-        "vllm": ("kv-cache-dtype",),
-        "mocker": ("kv-cache-dtype",),
-        "trtllm": ("kv_cache_config.dtype", "kv_cache_dtype"),
-    },
-    "context length": {
-        "sglang": ("context-length",),
-        "vllm": ("max-model-len",),
-    },
-}
-"""What prefill and decode must have in common -> its flags by engine, nested ones with a dot.
-
-TensorRT-LLM's `max_seq_len` is none of it: what prefill writes is shorter by the answer.
-"""
+_ALIKE: Final = ("page size", "type of the cache", "context length")
+"""What prefill and decode must have in common."""
 _SAME: Final = {"fp8": "fp8_e4m3"}
 _DEFAULT: Final = ("auto", "None", "none")
 _CP: Final = ("context-parallel-size", "cp-size")
@@ -123,8 +93,10 @@ def said(spec: DeploymentSpec, name: str, flags: Sequence[str]) -> _Said | None:
 def _roles_agree(spec: DeploymentSpec) -> Iterator[Finding]:
     if "agg" in spec.by_name():
         return
-    for what, flags in _ALIKE.items():
-        prefill, decode = (said(spec, name, flags.get(spec.engine_of(name).type, ())) for name in ("prefill", "decode"))
+    for what in _ALIKE:
+        prefill, decode = (
+            said(spec, name, ENGINES[spec.engine_of(name).type].alike.get(what, ())) for name in ("prefill", "decode")
+        )
         values = [None if one is None or one.value in _DEFAULT else _SAME.get(one.value, one.value)
                   for one in (prefill, decode)]  # fmt: skip
         if values[0] == values[1]:
@@ -232,17 +204,14 @@ def heads_of(config: Any) -> int:
 
 def help_argv(spec: DeploymentSpec, name: str, python: str) -> tuple[str, ...]:
     """What makes the engine of a role print its flags; empty where no command does."""
-    engine = spec.engine_of(name).type
-    if spec.frontend.type == "dynamo" and engine in _DYNAMO:
-        return (python, "-m", f"dynamo.{engine}", "--help")
-    return (python, "-m", *_SERVER[engine]) if engine in _SERVER else ()
+    return ENGINES[spec.engine_of(name).type].help_argv(Serve(python, frontend=spec.frontend.type))
 
 
 def check_flags(spec: DeploymentSpec, name: str, help_text: str) -> list[Finding] | None:
     """Flags of a role that its engine does not know; None where the help does not tell."""
     role, engine = spec.by_name()[name], spec.engine_of(name).type
-    if _MODEL.get(engine, "") not in known_flags(help_text):
-        return None
+    if not ENGINES[engine].help or known_flags(help_text).isdisjoint(("--model", "--model-path")):
+        return None  # Some engines print a summary only.
     by_flag: dict[str, Path] = {words({key: value})[0]: ("roles", name, "args", key)
                                 for key, value in role.args.items() if words({key: value})}  # fmt: skip
     found = unknown_flags([*by_flag, *role.extra_args], help_text)

@@ -9,8 +9,8 @@ import re
 from typing import TYPE_CHECKING, Any, Final
 
 from remuda.base.errors import InputError
-from remuda.plan.deployment.flags import words
 from remuda.plan.engines.base import secret
+from remuda.plan.engines.flags import words
 from remuda.plan.model import (
     ADDRESS,
     FILES_MARK,

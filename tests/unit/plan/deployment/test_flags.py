@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from remuda.base.errors import InputError
-from remuda.plan.deployment.flags import counted, merged, words
+from remuda.plan.engines.flags import counted, merged, words
 
 
 @pytest.mark.parametrize(

@@ -70,6 +70,7 @@ def _load_options(command: Any) -> Any:
         click.option("--repeats", help="Measure each point so often."),
         click.option("--again", is_flag=True, help="Measure also what was measured before."),
         click.option("--detach", is_flag=True, help="Return at once; it goes on as a job: remuda job wait."),
+        click.option("--dry-run", is_flag=True, help="Show what --detach would start, and start nothing."),
         click.option("--allow-suspect", is_flag=True, help="Exit code 0 for suspect points."),
         click.option("--allow-changed-rules", is_flag=True, help="Exit code 0 for points valid under changed rules."),
         click.option("--json", "as_json", is_flag=True, help="Print the points as JSON."),
@@ -118,7 +119,7 @@ def _run(file: Path | None, options: dict[str, Any]) -> int:
 
     kept = control.store()
     plan = control.plan(control.read(file, _overrides(options)), say)
-    if options["detach"]:
+    if options["detach"] or options["dry_run"]:
         return _detach(plan, options)
     found: list[Measured] = []
     try:
@@ -141,20 +142,24 @@ def _allowed(options: dict[str, Any]) -> dict[str, bool]:
 
 def _detach(plan: BenchPlan, options: dict[str, Any]) -> int:
     from remuda.base.paths import state_paths
+    from remuda.cli import plans
     from remuda.cli.submitting import left
-    from remuda.control import bench_job, drivers, jobs
+    from remuda.control import bench_job, drivers, jobs, planning
     from remuda.control.client import connect
 
     spec, client = plan.spec, connect()
     place = drivers.place_of(client, spec.name) if spec.name else None
     folder = jobs.JobFolder(state_paths(), jobs.new_id(f"bench-{spec.name or 'endpoint'}"))
+    file = drivers.endpoint_file(place) if place else ""
+    files = bench_job.files(plan, endpoint_file=file, **_allowed(options))
+    sent = drivers.driver(folder, files, [source.key_env for source in plan.sources], place)
+    if plans.tell([sent.plan], planning.facts_of(), dry_run=options["dry_run"], as_json=options["as_json"]):
+        return 0
     folder.create({
         "kind": "benchmark", "what": f"{len(plan.loads)} loads on {plan.sources[0].base}", "input": "", "output": "",
         "swarm": spec.name, "detached": True, "progress": "", "backend": place.swarm.backend if place else "local",
     })  # fmt: skip
-    with drivers.accepted(folder):
-        bench_job.write(folder, plan, endpoint_file=drivers.endpoint_file(place) if place else "", **_allowed(options))
-        drivers.send_driver(client, folder, [source.key_env for source in plan.sources], place)
+    drivers.send(client, folder, sent)
     return left(folder, place)
 
 

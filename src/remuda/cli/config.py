@@ -36,16 +36,20 @@ def _notes(file: Path) -> Sequence[str]:
     """What a document's author may want to know, once it was planned as its kind."""
     from remuda.base.errors import InputError
     from remuda.control import documents, planning, recipes
+    from remuda.specs.document import fail
     from remuda.specs.load import load
 
     if load(file, expect="swarm").kind == "deployment":
         return [note for recipe in recipes.resolve(str(file)) for note in recipe.notes]
-    notes: list[str] = []
-    for selector, plan in documents.plans_of(str(file), planning.facts_of()):
+    said: list[str] = []
+    for selector, plan in documents.plans_of(str(file), facts := planning.facts_of()):
         if isinstance(plan, InputError):
             raise plan
-        notes += [f"{selector}: {note}" if selector else note for note in plan.notes]
-    return notes
+        notes, problems = planning.look([plan], facts)
+        if problems:
+            raise fail(problems)
+        said += [f"{selector}: {note}" if selector else note for note in notes]
+    return said
 
 
 @config.command()

@@ -66,6 +66,7 @@ def _target_options(command: Any) -> Any:
         click.option("--mem", default="", help="On a cluster: memory of the driver, e.g. 8GB."),
         click.option("--time", "time_limit", default="", help="On a cluster: time limit of the driver, e.g. 12:00:00."),
         click.option("--mail-user", default="", help="On a cluster: address that Slurm writes to."),
+        click.option("--dry-run", is_flag=True, help="Show what would be started outside this process."),
     ]
     for option in reversed(options):
         command = option(command)

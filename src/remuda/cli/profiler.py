@@ -30,10 +30,13 @@ def profiler() -> None:
 @click.option("--name", default="", help="Name of the recording; default: one that says when.")
 @click.option("--freq", default="10Hz", show_default=True, metavar="FREQ", help="10Hz, 100ms, or milliseconds: 1000.")
 @click.option("--gpus", default="", metavar="0,1", help="Indexes as nvidia-smi has them, or UUIDs; default: all.")
+@click.option("--dry-run", is_flag=True, help="Show exactly what would be started, and start nothing.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def start(name: str, freq: str, gpus: str, as_json: bool) -> None:
+def start(name: str, freq: str, gpus: str, dry_run: bool, as_json: bool) -> None:
     """Begin to record the GPUs of this machine; it goes on until it is stopped, whatever happens to this command."""
     from remuda.base.errors import InputError
+    from remuda.cli import plans
+    from remuda.control import planning
     from remuda.control import profiler as recordings
 
     try:
@@ -42,7 +45,11 @@ def start(name: str, freq: str, gpus: str, as_json: bool) -> None:
         raise InputError(error.message, hint=error.hint, where="--freq") from error
     if not interval:
         raise InputError("0 is no frequency", hint="write 10Hz, 100ms or 1000", where="--freq")
-    live = recordings.start(name, interval, _chosen(gpus))
+    facts = planning.facts_of()
+    planned = recordings.plan(name, interval, _chosen(gpus), facts)
+    if plans.tell([planned], facts, dry_run=dry_run, as_json=as_json):
+        return
+    live = recordings.begin(planned)
     if as_json:
         print_json(live.to_json())
         return

@@ -17,7 +17,7 @@ from remuda.batch.expand import absolute
 from remuda.batch.prepare import check
 from remuda.batch.request import JobRequest
 from remuda.batch.show import ProgressView
-from remuda.cli import following, watch
+from remuda.cli import following, plans, watch
 from remuda.cli.show import echo, say
 from remuda.control import drivers, ending, jobs, planning, swarms, targets
 from remuda.control.client import connect
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
+    from remuda.control.drivers import Sent
     from remuda.control.targets import Target
     from remuda.plan.job import Beside
 
@@ -42,19 +43,27 @@ def submit(job_class: str, options: dict[str, Any]) -> int:
         if place is not None:
             check(request)
         folder = JobFolder(state_paths(), options["job_id"] or jobs.new_id(request.output))
-        is_sent = options["detach"] or place is not None
+        is_sent = options["detach"] or options["dry_run"] or place is not None
+        sent = drivers.batch(folder, request, place) if is_sent else None
+        if sent is not None and _is_shown(sent, options):
+            return 0
         folder.create({
             "kind": "batch", "what": request.job, "input": request.input, "output": request.output,
             "swarm": target.swarm, "detached": is_sent, "backend": _backend(place) if is_sent else "",
             "progress": str(request.checkpoint_path() / "progress.json"),
         })  # fmt: skip
-        if not is_sent:
+        if sent is None:
             return _run(folder, request, as_json=options["as_json"])
-        with drivers.accepted(folder):
-            drivers.send_job(connect(), folder, request, place)
+        drivers.send(connect(), folder, sent)
         if options["detach"]:
             return left(folder, place)
         return following.follow_job(folder, as_json=options["as_json"])
+
+
+def _is_shown(sent: Sent, options: dict[str, Any]) -> bool:
+    """Whether it is a dry run, which ends with what would be sent."""
+    as_json = bool(options.get("as_json"))
+    return plans.tell([sent.plan], planning.facts_of(), dry_run=options["dry_run"], as_json=as_json)
 
 
 def _place(target: Target, options: dict[str, Any]) -> Beside | None:
@@ -153,6 +162,8 @@ def _target(options: dict[str, Any]) -> Iterator[Target]:
     if options["name"]:
         yield targets.of_swarm(options["name"], options["model"], options["api_key_env"], say)
         return
+    if options["dry_run"]:
+        raise click.UsageError("--dry-run needs a swarm that is up: --name, or --endpoint")
     facts = planning.facts_of()
     planned = swarms.plan(options["file"], facts)
     view = swarms.bring_up(planned, facts)
@@ -177,16 +188,18 @@ def submit_script(script: Path, args: Sequence[str], options: dict[str, Any]) ->
     with _target(options) as target:
         place = _place(target, options)
         folder = JobFolder(state_paths(), options["job_id"] or jobs.new_id(script.name))
-        folder.create({
-            "kind": "script", "what": str(script.absolute()), "swarm": target.swarm, "detached": True,
-            "input": "", "output": "", "progress": "", "backend": _backend(place),
-        })  # fmt: skip
         wanted = drivers.Script(
             argv=(sys.executable, str(script.absolute()), *args), endpoint=target.endpoint, model=target.model,
             endpoint_file=target.endpoint_file, key_file=target.api_key_file, key_env=target.api_key_env,
         )  # fmt: skip
-        with drivers.accepted(folder):
-            drivers.send_script(connect(), folder, wanted, max_failures=options["retries"] + 1, place=place)
+        sent = drivers.script(folder, wanted, max_failures=options["retries"] + 1, place=place)
+        if _is_shown(sent, options):
+            return 0
+        folder.create({
+            "kind": "script", "what": str(script.absolute()), "swarm": target.swarm, "detached": True,
+            "input": "", "output": "", "progress": "", "backend": _backend(place),
+        })  # fmt: skip
+        drivers.send(connect(), folder, sent)
         if options["detach"]:
             return left(folder, place)
         return following.follow_script(folder)

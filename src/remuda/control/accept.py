@@ -10,6 +10,7 @@ from remuda.control import rundirs
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
 
     from remuda.control.service import Service, Start
     from remuda.control.views import WorkloadView
@@ -36,8 +37,9 @@ async def accept(service: Service, starts: Sequence[Start], *, again: bool = Fal
             service.check_new(start.workload)
         names = [start.workload.name for start in starts]
         before = [want.workload for name in names if (want := service.supervisor.wants.get(name)) is not None]
-        written = await asyncio.to_thread(rundirs.write, [start.workload for start in starts])
+        written: list[Path] = []
         try:
+            written = await asyncio.to_thread(rundirs.write, [start.workload for start in starts])
             bare = [replace(start, workload=start.workload.model_copy(update={"files": {}})) for start in starts]
             views = [service.create(bare[0].workload, bare[0].spec)] if again else service.create_many(bare)
         except BaseException:

@@ -49,20 +49,19 @@ def exit_code(points: Sequence[Point], *, allow_suspect: bool = False, allow_cha
     return IS_SUSPECT if suspect or changed else 0
 
 
-def write(folder: JobFolder, plan: BenchPlan, *, endpoint_file: str = "", **allowed: bool) -> None:
-    """Put what the driver needs into the job's folder; keys stay where they are.
+def files(plan: BenchPlan, *, endpoint_file: str = "", **allowed: bool) -> dict[str, dict[str, Any]]:
+    """What the driver finds in the job's folder; keys stay where they are.
 
     Args:
-        folder: of the job.
         plan: what to measure.
         endpoint_file: where the driver finds the endpoint, if it runs on a cluster beside its swarm.
         allowed: see `exit_code`.
     """
-    folder.write(BENCH, {
+    return {BENCH: {
         "spec": json.loads(bench.located(plan.spec).model_dump_json()),
         "sources": [asdict(source) for source in plan.sources],
         "endpoint_file": endpoint_file, "allowed": allowed,
-    })  # fmt: skip
+    }}  # fmt: skip
 
 
 def drive(folder: JobFolder) -> int:

@@ -7,7 +7,7 @@ import os
 import shutil
 import sys
 import time
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NoReturn
@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 from remuda.base.errors import Conflict, InputError, Interrupted, NotFound, Rejected, RemudaError
 from remuda.base.files import write_atomic
 from remuda.base.ids import api_path, new_suffix
+from remuda.control import planning
 from remuda.control.client import connect
 from remuda.control.endpoint_file import ENDPOINT_FILE
-from remuda.control.jobs import ENDED, FAILED, OUTCOME, JobFolder, run_here, wait_job
-from remuda.plan.deployment.bench import TOLD
+from remuda.control.jobs import ENDED, FAILED, META, OUTCOME, JobFolder, run_here, wait_job
 from remuda.plan.job import Asked, Beside, Driver
 from remuda.plan.model import Secret, Workload
 from remuda.specs.backend import SlurmJob
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from remuda.batch.request import JobRequest
     from remuda.control.client import HostClient
     from remuda.control.jobs import JobState
+    from remuda.plan.compile import Plan
 
 SCRIPT: Final = "script.json"
 REQUEST: Final = "request.json"
@@ -82,16 +83,6 @@ def endpoint_file(place: Beside) -> str:
     return f"{place.swarm.run_dir}/{ENDPOINT_FILE}"
 
 
-@contextmanager
-def accepted(folder: JobFolder) -> Iterator[None]:
-    """What was not accepted leaves no job behind."""
-    try:
-        yield
-    except RemudaError:
-        shutil.rmtree(folder.path, ignore_errors=True)
-        raise
-
-
 def until_ended(folder: JobFolder) -> Iterator[JobState]:
     """States of a job that was sent, until it has ended.
 
@@ -127,56 +118,77 @@ class Script:
     key_env: str = ""
 
 
-def send_job(client: HostClient, folder: JobFolder, request: JobRequest, place: Beside | None = None) -> None:
-    """Hand a batch job to the host, whose supervisor keeps its driver alive.
+@dataclass(frozen=True)
+class Sent:
+    """A job that is to be sent."""
+
+    plan: Plan
+    files: Mapping[str, Mapping[str, Any]]
+    """What its driver finds in its folder, by name."""
+
+
+def batch(folder: JobFolder, request: JobRequest, place: Beside | None = None) -> Sent:
+    """A batch job, whose driver the host's supervisor keeps alive.
 
     Args:
-        client: of the host.
-        folder: of the job, created.
+        folder: of the job.
         request: what to do; paths are absolute.
         place: beside which swarm; None: on the host's machine.
 
     Raises:
-        InputError: a secret is missing, or the cluster cannot be asked for such a job.
+        InputError: the cluster cannot be asked for such a job.
     """
     uid = new_suffix(8)
     request = replace(request, name=folder.id, owner=f"{folder.id}.{uid}")
     if place is not None:
         request = replace(request, endpoint="", swarm_dir="", endpoint_file=endpoint_file(place))
-    folder.write(REQUEST, request.to_json())
     secrets = {request.api_key_env: Secret(env=request.api_key_env)} if request.api_key_env else {}
-    _send(client, folder, _driver(folder, secrets, place), uid)
+    return Sent(_plan(folder, _driver(folder, secrets, place), uid), {REQUEST: request.to_json()})
 
 
-def send_script(
-    client: HostClient, folder: JobFolder, script: Script, *, max_failures: int, place: Beside | None = None
-) -> None:
-    """Hand a script to the host. Beside a swarm on a cluster it is started by a driver, which knows the address then.
+def script(folder: JobFolder, wanted: Script, *, max_failures: int, place: Beside | None = None) -> Sent:
+    """A script. Beside a swarm on a cluster it is started by a driver, which knows the address then.
 
     Raises:
-        InputError: a secret is missing, or the cluster cannot be asked for such a job.
+        InputError: the cluster cannot be asked for such a job.
     """
     secrets: dict[str, Secret] = {}
-    if script.key_file or script.key_env:
-        secrets = {name: Secret(file=script.key_file, env=script.key_env) for name in _KEY_NAMES}
-    env = script_env(script, script.endpoint, has_key=bool(secrets))
-    driver = Driver(folder.id, script.argv, env, secrets, max_failures)
-    if place is not None:
-        folder.write(SCRIPT, {"argv": list(script.argv), "model": script.model, "endpoint_file": endpoint_file(place)})
-        driver = replace(_driver(folder, secrets, place), max_failures=max_failures)
-    _send(client, folder, driver)
+    if wanted.key_file or wanted.key_env:
+        secrets = {name: Secret(file=wanted.key_file, env=wanted.key_env) for name in _KEY_NAMES}
+    if place is None:
+        env = script_env(wanted, wanted.endpoint, has_key=bool(secrets))
+        return Sent(_plan(folder, Driver(folder.id, wanted.argv, env, secrets, max_failures)), {})
+    told = {"argv": list(wanted.argv), "model": wanted.model, "endpoint_file": endpoint_file(place)}
+    driver = replace(_driver(folder, secrets, place), max_failures=max_failures)
+    return Sent(_plan(folder, driver), {SCRIPT: told})
 
 
-def send_driver(
-    client: HostClient, folder: JobFolder, variables: Sequence[str] = (), place: Beside | None = None
-) -> None:
-    """Hand a driver to the host that finds in its folder what to do, and keys in those variables.
+def driver(
+    folder: JobFolder, files: Mapping[str, Mapping[str, Any]], variables: Sequence[str] = (),
+    place: Beside | None = None,
+) -> Sent:  # fmt: skip
+    """A driver that finds in its folder what to do, and keys in those variables.
 
     Raises:
-        InputError: a secret is missing, or the cluster cannot be asked for such a job.
+        InputError: the cluster cannot be asked for such a job.
     """
     secrets = {name: Secret(env=name) for name in variables if name}
-    _send(client, folder, _driver(folder, secrets, place))
+    return Sent(_plan(folder, _driver(folder, secrets, place)), files)
+
+
+def send(client: HostClient, folder: JobFolder, sent: Sent) -> None:
+    """Hand a job to the host; what is not accepted leaves no folder behind.
+
+    Raises:
+        InputError: a secret is missing.
+    """
+    try:
+        for name, data in sent.files.items():
+            folder.write(name, data)
+        planning.send([sent.plan], client, repeats=True)
+    except RemudaError:
+        shutil.rmtree(folder.path, ignore_errors=True)
+        raise
 
 
 def script_env(script: Script, endpoint: str, *, has_key: bool) -> dict[str, str]:
@@ -197,11 +209,8 @@ def _driver(folder: JobFolder, secrets: Mapping[str, Secret], place: Beside | No
     return Driver(folder.id, argv, {"REMUDA_HOME": str(folder.paths.root)}, secrets, beside=place)
 
 
-def _send(client: HostClient, folder: JobFolder, driver: Driver, uid: str = "") -> None:
-    from remuda.control import planning
-
-    facts = planning.facts_of(folder.paths)
-    planning.send([planning.plan("job", driver, facts, uid)], client, repeats=True)
+def _plan(folder: JobFolder, driver: Driver, uid: str = "") -> Plan:
+    return planning.plan("job", driver, planning.facts_of(folder.paths), uid)
 
 
 def drive(path: Path, paths: StatePaths) -> int:
@@ -210,17 +219,21 @@ def drive(path: Path, paths: StatePaths) -> int:
     Returns:
         0 when the job has ended, well or not: its folder says how; else the error's own code.
     """
-    if (path / TOLD).exists():
+    if not (path / META).is_file():
         from remuda.control import deployed_bench
 
         return deployed_bench.drive(path)
     folder = JobFolder(paths, path.name)
-    if (folder.path / SCRIPT).exists():
-        return _drive_script(folder)
-    if (folder.path / "bench.json").exists():
+    kind = str(folder.read(META)["kind"])
+    if kind == "benchmark":
         from remuda.control import bench_job
 
         return bench_job.drive(folder)
+    return _drive_script(folder) if kind == "script" else _drive_batch(folder)
+
+
+def _drive_batch(folder: JobFolder) -> int:
+    """Ask all rows; what may pass by another attempt is its exit code."""
     from remuda.batch.address import EndpointGone
     from remuda.batch.request import JobRequest
     from remuda.batch.show import ProgressView, summary_lines
@@ -276,9 +289,9 @@ def _drive_script(folder: JobFolder) -> int:
             _say(f"{file} has not said where the endpoint is for {_ENDPOINT_WAIT_S:.0f} s")
             return 5
         time.sleep(0.5)
-    script = Script(tuple(told["argv"]), "", str(told["model"]), file)
+    wanted = Script(tuple(told["argv"]), "", str(told["model"]), file)
     has_key = bool(os.environ.get(_KEY_NAMES[0]))
-    return _become(script.argv, {**os.environ, **script_env(script, endpoint, has_key=has_key)})
+    return _become(wanted.argv, {**os.environ, **script_env(wanted, endpoint, has_key=has_key)})
 
 
 def _become(argv: Sequence[str], env: Mapping[str, str]) -> NoReturn:

@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 
 RUNNING, DONE, FAILED, STOPPED, WAITING, LOST = "RUNNING", "DONE", "FAILED", "STOPPED", "WAITING", "LOST"
 ENDED = frozenset({DONE, FAILED, STOPPED, LOST})
+META = "job.json"
+"""What a job is, as its folder says it."""
 OUTCOME = "outcome.json"
 """File in a job's folder: what came of it. Whoever ends the job writes it, once it is over."""
 
@@ -109,7 +111,7 @@ class JobFolder:
         except OSError as error:
             raise _refused(self.path, error) from error
         try:
-            self.write("job.json", {"created_at": time.time(), **meta})
+            self.write(META, {"created_at": time.time(), **meta})
         except Unwritable:
             shutil.rmtree(self.path, ignore_errors=True)
             raise
@@ -146,7 +148,7 @@ def list_jobs(paths: StatePaths, client: HostClient | None) -> list[JobState]:
     """All jobs, newest first. Without a host, detached ones show what their files say."""
     views = {view["name"]: view for view in client.get("/workloads", kind="job", everything="true")} if client else {}
     folders = [JobFolder(paths, entry.name) for entry in paths.jobs.iterdir()] if paths.jobs.is_dir() else []
-    states = [_state(folder, views.get(folder.id)) for folder in folders if (folder.path / "job.json").exists()]
+    states = [_state(folder, views.get(folder.id)) for folder in folders if (folder.path / META).exists()]
     return sorted(states, key=lambda state: -state.created_at)
 
 
@@ -158,7 +160,7 @@ def job_state(paths: StatePaths, client: HostClient | None, job_id: str) -> JobS
     """
     known = [entry.name for entry in paths.jobs.iterdir()] if paths.jobs.is_dir() else []
     folders = [JobFolder(paths, one) for one in known if one == job_id or one[:-SUFFIX_LENGTH] == f"{job_id}-"]
-    folder = max(folders, key=lambda one: (one.id == job_id, one.read("job.json").get("created_at", 0.0)), default=None)
+    folder = max(folders, key=lambda one: (one.id == job_id, one.read(META).get("created_at", 0.0)), default=None)
     view: dict[str, Any] | None = None
     with suppress(NotFound):
         view = client.get(api_path(folder.id if folder else job_id)) if client else None
@@ -171,7 +173,7 @@ def job_state(paths: StatePaths, client: HostClient | None, job_id: str) -> JobS
 
 
 def _state(folder: JobFolder, view: Mapping[str, Any] | None) -> JobState:
-    meta, outcome = folder.read("job.json"), folder.read(OUTCOME)
+    meta, outcome = folder.read(META), folder.read(OUTCOME)
     state, reason = _word(folder, meta, outcome, view)
     progress_file = meta.get("progress", "")
     progress: dict[str, Any] = {}

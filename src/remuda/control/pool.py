@@ -319,15 +319,12 @@ class PoolRun:
             "input": job.input or "", "output": job.output or "", "detached": True, "backend": target.backend,
             "progress": "" if is_script else str(_request(job, target).checkpoint_path() / "progress.json"),
         })  # fmt: skip
-        try:
-            if job.script is not None:
-                retries = job.retries if "retries" in job.model_fields_set else 0
-                drivers.send_script(self.host, folder, _script(job, target), max_failures=retries + 1, place=place)
-            else:
-                drivers.send_job(self.host, folder, _request(job, target), place)
-        except RemudaError:
-            shutil.rmtree(folder.path, ignore_errors=True)
-            raise
+        if job.script is not None:
+            retries = job.retries if "retries" in job.model_fields_set else 0
+            sent = drivers.script(folder, _script(job, target), max_failures=retries + 1, place=place)
+        else:
+            sent = drivers.batch(folder, _request(job, target), place)
+        drivers.send(self.host, folder, sent)
 
     def _take_down(self, member: Member) -> None:
         assert self.host is not None

@@ -83,7 +83,18 @@ class Live:
 
 
 def plan(name: str, interval_s: float, gpus: Sequence[str], facts: Looked) -> Plan:
-    """Plan a recording; arguments and errors as of `start`."""
+    """Plan a recording. Nothing is started or written.
+
+    Args:
+        name: of the recording; empty: one that says when.
+        interval_s: between two samples.
+        gpus: indexes or UUIDs; empty: all.
+        facts: of the command.
+
+    Raises:
+        Conflict: there is a recording of that name.
+        InputError: the name cannot be one.
+    """
     from remuda.control import planning
     from remuda.plan.recording import Recording
 
@@ -94,28 +105,20 @@ def plan(name: str, interval_s: float, gpus: Sequence[str], facts: Looked) -> Pl
     return planning.plan("recording", Recording(name, str(folder), interval_s, tuple(gpus)), facts)
 
 
-def start(name: str, interval_s: float, gpus: Sequence[str] = ()) -> Live:
+def begin(planned: Plan) -> Live:
     """Begin to record, and wait until the recorder says that it does.
 
-    Args:
-        name: of the recording; empty: one that says when.
-        interval_s: between two samples.
-        gpus: indexes or UUIDs; empty: all.
-
     Raises:
-        Conflict: there is a recording of that name.
-        InputError: the name cannot be one, or there is nothing to record; says why.
+        InputError: there is nothing to record; says why.
     """
     from remuda.control import planning
 
-    facts = planning.facts_of()
-    planned = plan(name, interval_s, gpus, facts)
-    name, folder = planned.workload.name, Path(planned.workload.labels["folder"])
     planning.send([planned], repeats=True)
-    return _begun(name, folder, gpus)
+    labels = planned.workload.labels
+    return _begun(planned.workload.name, Path(labels["folder"]), planned.workload.groups[0].command.argv)
 
 
-def _begun(name: str, folder: Path, gpus: Sequence[str]) -> Live:
+def _begun(name: str, folder: Path, argv: Sequence[str]) -> Live:
     """What a recorder says first.
 
     Raises:
@@ -133,8 +136,9 @@ def _begun(name: str, folder: Path, gpus: Sequence[str]) -> Live:
             with suppress(OSError):
                 (folder / STATUS).unlink()
             remove_empty(folder)
-            if gpus and status.reason.startswith("no GPU is given"):
-                raise InputError(f"this machine has none of the GPUs {', '.join(gpus)}", where="--gpus")
+            if "--gpus" in argv and status.reason.startswith("no GPU is given"):
+                gpus = argv[argv.index("--gpus") + 1].replace(",", ", ")
+                raise InputError(f"this machine has none of the GPUs {gpus}", where="--gpus")
             raise InputError(status.reason or "there is nothing to record")
         if status is not None and status.state == "recording":
             return Live(name, status, {})

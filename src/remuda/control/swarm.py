@@ -189,8 +189,7 @@ class Swarm:
 
     def _beside(self, folder: JobFolder, request: JobRequest, place: Beside) -> Summary:
         """Send it to where the swarm runs, and wait."""
-        with drivers.accepted(folder):
-            drivers.send_job(connect(), folder, request, place)
+        drivers.send(connect(), folder, drivers.batch(folder, request, place))
         state = deque(drivers.until_ended(folder), maxlen=1).pop()
         summary = jobs.summary_of(state)
         if summary is None:

@@ -131,13 +131,12 @@ def findings(one: Plan, facts: Looked, when: int) -> list[Finding]:
         when: the checks of `control.kinds` up to this moment.
     """
     found: list[Finding] = []
-    for check in kind_of(one).checks:
-        if check.when <= when:
-            try:
-                found += check.look(one, facts)
-            except InputError as error:
-                path = tuple(error.where.split(".")) if error.where else ()
-                found.append(Finding(path, error.message.removeprefix(f"{error.where}: "), hint=error.hint))
+    for check in kind_of(one).checks(when):
+        try:
+            found += check(one, facts)
+        except InputError as error:
+            path = tuple(error.where.split(".")) if error.where else ()
+            found.append(Finding(path, error.message.removeprefix(f"{error.where}: "), hint=error.hint))
     return found
 
 

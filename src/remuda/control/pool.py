@@ -27,6 +27,7 @@ from remuda.control.client import HostClient, connect
 from remuda.control.jobs import JobFolder
 from remuda.control.poolplan import Action, Entry, Outcome, Seen, Step, Verb, is_over, moved, plan
 from remuda.plan.model import Role
+from remuda.specs.load import load_swarm
 from remuda.specs.pooling import Pool, build_inline
 
 if TYPE_CHECKING:
@@ -111,7 +112,7 @@ def _planned(pool: Pool, index: int, facts: Looked) -> Plan:
     def plan_as(name: str) -> Plan:
         if said.swarm is not None:
             return swarms.plan_loaded(cast("Loaded[SwarmSpec]", build_inline(pool, index)), facts, name)
-        return swarms.plan_said(pool.path(said.config or ""), pool.overrides(index), facts, name)
+        return swarms.plan_loaded(load_swarm(pool.path(said.config or ""), pool.overrides(index)), facts, name)
 
     if said.config is not None and not Path(pool.path(said.config)).is_file():
         where = pool.resolved.origin(("swarms", index, "config")).where

@@ -1,4 +1,4 @@
-"""What a swarm on a cluster would fail of, told before anything of it is recorded."""
+"""The parts that a swarm is made of, looked for before anything of it is recorded."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from remuda.base.errors import InputError
+from remuda.plan.cluster import engine_python
+from remuda.plan.compile import Finding
 from remuda.plan.engines import engine_of
 from remuda.plan.engines.llamacpp import LAUNCHER
 from remuda.serving.llamacpp_server import INSTALL as INSTALL_LLAMACPP
@@ -19,9 +21,10 @@ from remuda.serving.smg_launcher import INSTALL as INSTALL_SMG
 from remuda.specs.backend import SlurmBackend
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping
 
     from remuda.look.facts import Looked
+    from remuda.plan.compile import Plan
     from remuda.plan.model import Command
     from remuda.specs.swarm import SwarmSpec
 
@@ -42,75 +45,60 @@ _INSTALL: Final = {
 }
 
 
-def check_files(spec: SwarmSpec, needs: dict[str, str], facts: Looked) -> None:
-    """Look for what the replicas need, where this machine sees the same files as the nodes.
-
-    Args:
-        spec: without gaps.
-        needs: absolute path -> what it is.
-        facts: of the command.
-
-    Raises:
-        InputError: something is surely not there; `where` is the field.
-    """
-    for path, what in needs.items():
+def parts(plan: Plan, facts: Looked) -> Iterator[Finding]:
+    """What of a swarm is surely not there: files that nodes see, too, engine and router."""
+    spec, workload = plan.spec, plan.workload
+    for path, what in workload.groups[0].command.needs.items():
         if not Path(path).exists() and facts.sees(Path(path)):
-            raise InputError(f"there is no {what} {path!r}", where=what)
-    backend = spec.backend
-    if isinstance(backend, SlurmBackend) and backend.venv_path and not spec.image:
-        python = Path(backend.venv_path) / "bin" / "python"
-        if not python.exists() and facts.sees(python):
-            raise InputError(f"{backend.venv_path!r} is no virtual environment: there is no {str(python)!r}",
-                             where="backend.venv_path")  # fmt: skip
-
-
-def check_engine(spec: SwarmSpec, python: str) -> None:
-    """Look whether the interpreter that starts the engine has it, where it is one that this machine can ask.
-
-    Raises:
-        InputError: it has not.
-    """
-    if spec.image or spec.engine == "command" or not isinstance(spec.backend, SlurmBackend):
+            yield Finding((what,), f"there is no {what} {path!r}")
+    python = engine_python(spec, facts.context().python)
+    if not workload.is_here:
+        yield from _elsewhere(spec, python, facts)
         return
-    argv = engine_of(spec).render(spec, python).argv
-    if argv[1:2] != ("-m",) or not Path(argv[0]).exists():
-        return
-    module = argv[2].partition(".")[0]
-    if _lacks(argv[0], module, {}):
-        field = "engine_path" if spec.engine_path else "backend.venv_path"
-        raise InputError(f"{argv[0]} has no {module}, so it cannot start the {spec.engine} engine",
-                         hint=f"set `{field}` to an environment that has it, or `image`", where=field)  # fmt: skip
+    for group in workload.groups:
+        if group.role.routes:
+            yield from _router(spec, group.command)
+    if not spec.image:
+        yield from _engine(spec, python)
 
 
-def check_here(spec: SwarmSpec, python: str, routers: Sequence[Command]) -> None:
-    """Look for the engine and the router on this machine, where the swarm is to run.
-
-    Args:
-        spec: without gaps.
-        python: interpreter that has the engine, unless the document names another.
-        routers: what is started before the replicas.
-
-    Raises:
-        InputError: one of them is surely not there; `where` is the field.
-    """
-    for command in routers:
-        _check_router(spec, command)
+def _elsewhere(spec: SwarmSpec, python: str, facts: Looked) -> Iterator[Finding]:
+    """The interpreter of the nodes that has the engine, where it is one that this machine can ask."""
     if spec.image:
         return
+    backend = spec.backend
+    if isinstance(backend, SlurmBackend) and backend.venv_path:
+        there = Path(backend.venv_path) / "bin" / "python"
+        if not there.exists() and facts.sees(there):
+            words = f"{backend.venv_path!r} is no virtual environment: there is no {str(there)!r}"
+            yield Finding(("backend", "venv_path"), words)
+    if spec.engine == "command":
+        return
     argv = engine_of(spec).render(spec, python).argv
-    field = "command" if spec.engine == "command" else "engine_path"
+    module = argv[2].partition(".")[0] if argv[1:2] == ("-m",) else ""
+    if module and Path(argv[0]).exists() and _lacks(argv[0], module, {}):
+        field = ("engine_path",) if spec.engine_path else ("backend", "venv_path")
+        hint = f"set `{'.'.join(field)}` to an environment that has it, or `image`"
+        yield Finding(field, f"{argv[0]} has no {module}, so it cannot start the {spec.engine} engine", hint=hint)
+
+
+def _engine(spec: SwarmSpec, python: str) -> Iterator[Finding]:
+    """The engine on this machine."""
+    is_own = spec.engine == "command"
+    argv = engine_of(spec).render(spec, python).argv
     program = _program(argv[0], spec)
     if program is None:
-        what = "engine" if spec.engine == "command" else f"{spec.engine} engine"
-        known = _INSTALL.get(spec.engine, "install it, or name the program")
-        raise InputError(f"there is no program {argv[0]!r} on this machine, so the {what} cannot be started",
-                         hint=f"{known} (`{field}`)", where=field)  # fmt: skip
-    if argv[1:2] == ("-m",) and spec.engine != "command":
+        field, what = ("command", "engine") if is_own else ("engine_path", f"{spec.engine} engine")
+        words = f"there is no program {argv[0]!r} on this machine, so the {what} cannot be started"
+        yield Finding(
+            (field,), words, hint=f"{_INSTALL.get(spec.engine, 'install it, or name the program')} (`{field}`)"
+        )
+    elif argv[1:2] == ("-m",) and not is_own:
         module = _BEHIND.get(argv[2], argv[2].partition(".")[0])
         if _lacks(program, module, spec.env):
-            raise InputError(f"{program} has no {module}, so it cannot start the {spec.engine} engine",
-                             hint=f"{_INSTALL[spec.engine]}, or set `engine_path` to an environment that has it",
-                             where="engine_path")  # fmt: skip
+            hint = f"{_INSTALL[spec.engine]}, or set `engine_path` to an environment that has it"
+            words = f"{program} has no {module}, so it cannot start the {spec.engine} engine"
+            yield Finding(("engine_path",), words, hint=hint)
 
 
 def _program(name: str, spec: SwarmSpec) -> str | None:
@@ -120,17 +108,18 @@ def _program(name: str, spec: SwarmSpec) -> str | None:
     return shutil.which(name, path=spec.env.get("PATH", os.environ.get("PATH")))
 
 
-def _check_router(spec: SwarmSpec, command: Command) -> None:
-    """Look for the router behind its launcher."""
-    kind = spec.router.type
+def _router(spec: SwarmSpec, command: Command) -> Iterator[Finding]:
+    """The router behind its launcher."""
+    kind, hint = spec.router.type, ""
     if kind == "smg" and _lacks(command.argv[0], "smg", {}):
-        raise InputError("the router smg is not installed", where="router.type",
-                         hint=f"{INSTALL_SMG}, or set the router to nginx or none")  # fmt: skip
+        hint = f"{INSTALL_SMG}, or set the router to nginx or none"
     if kind == "nginx" and "--image" not in command.argv:
         try:
             words_of_nginx("nginx", "", "")
         except InputError as error:
-            raise InputError("the router nginx is not installed", where="router.type", hint=error.hint) from error
+            hint = error.hint
+    if hint:
+        yield Finding(("router", "type"), f"the router {kind} is not installed", hint=hint)
 
 
 def _lacks(python: str, module: str, env: Mapping[str, str]) -> bool:

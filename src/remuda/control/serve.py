@@ -10,7 +10,7 @@ from remuda.base.ids import slug
 from remuda.base.text import did_you_mean
 from remuda.control import planning, swarms
 from remuda.control.kinds import SENT
-from remuda.specs.load import assignment
+from remuda.specs.load import assignment, load_swarm
 from remuda.specs.resolve import Override
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ def plan(
         }  # fmt: skip
         overrides = [Override(path, value, "remuda serve") for path, value in values.items()]
         overrides += [assignment(text) for text in settings]
-        planned = swarms.plan_said(None, overrides, facts)
+        planned = swarms.plan_loaded(load_swarm(None, overrides), facts)
         found = planning.findings(planned, facts, SENT) if len(tried) > 1 else []
         missing = next((one for one in found if one.path == ("engine_path",)), None)
         if missing is None:

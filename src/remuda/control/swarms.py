@@ -72,21 +72,8 @@ def plan(
     return plan_loaded(loaded, facts)
 
 
-def plan_said(file: Path | str | None, overrides: Sequence[Override], facts: Looked, name: str = "") -> Plan:
-    """Plan the swarm of a document, or of overrides alone.
-
-    Raises:
-        InputError: something is wrong; says where.
-    """
-    return plan_loaded(load_swarm(file, overrides), facts, name)
-
-
 def plan_loaded(loaded: Loaded[SwarmSpec], facts: Looked, name: str = "") -> Plan:
-    """The same from a document that was read already; `name` wins over what it says.
-
-    Raises:
-        InputError: something is wrong; says where.
-    """
+    """The same from a document that was read already; `name` wins over what it says."""
     return planning.plan("swarm", draft_of(loaded, name), facts)
 
 

@@ -92,17 +92,6 @@ def _packed(sources: dict[str, bytes]) -> bytes:
     return made.getvalue()
 
 
-def child_command(program: Path, document: Path, python: str = sys.executable) -> list[str]:
-    """How the program is started: isolated from the user's site and PYTHON* variables, which the child still sees.
-
-    Args:
-        program: what `build_zipapp` made.
-        document: the child document.
-        python: interpreter on the node, 3.9 or newer.
-    """
-    return [python, "-I", "-S", str(program), "child", str(document)]
-
-
 def _sources() -> dict[str, bytes]:
     """Path in the archive -> text, in a fixed order. This builder itself stays at home."""
     top = Path(remuda.__file__).parent

@@ -91,36 +91,25 @@ class Finding:
 
 
 class PlanFacts(Protocol):
-    """What is found out where a plan needs it, each once: the only input besides document and context."""
+    """What is found out where a plan needs it, each once: the only input besides document and context.
+
+    What asks the cluster raises `BackendUnreachable` where nobody answers.
+    """
 
     def cluster(self) -> Cluster:
-        """What there is to run on.
-
-        Raises:
-            BackendUnreachable: nobody answers.
-        """
-        ...
+        """What there is to run on."""
 
     def pools(self, spec: RunSpec) -> Found:
-        """Partitions of the cluster that a run may use.
-
-        Raises:
-            BackendUnreachable: nobody answers.
-            InputError: there is none.
-        """
-        ...
+        """Partitions of the cluster that a run may use; raises `InputError` where there is none."""
 
     def sbatch_options(self) -> Mapping[str, Takes]:
         """The options of the cluster's own sbatch."""
-        ...
 
     def container_program(self) -> str:
         """What starts images of a registry on the cluster; empty: nothing."""
-        ...
 
     def program(self, name: str, python: str = "") -> str:
         """Path of a program beside an interpreter, else in the PATH; empty: there is none."""
-        ...
 
 
 def accept(workload: Workload, uid: str, now: float) -> Workload:

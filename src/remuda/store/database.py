@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any, Final, Protocol, Self, TypeVar
 
-from sqlalchemy import delete, func, insert, select, update
+from sqlalchemy import delete, func, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 
 from remuda.base.errors import Conflict, Fenced, NotFound
@@ -157,17 +157,6 @@ class Store:
         if not found:
             raise _unknown(name)
         return found[0]
-
-    def add_workload(self, fence: int, row: WorkloadRow) -> None:
-        """Insert a workload.
-
-        Raises:
-            Conflict: the name is taken.
-        """
-        with self.writing(fence) as connection:
-            if connection.execute(select(WORKLOAD.c.name).where(WORKLOAD.c.name == row.name)).first():
-                raise Conflict(f"workload {row.name!r} exists already")
-            connection.execute(insert(WORKLOAD), _values(row))
 
     def add_workloads(
         self, fence: int, rows: Sequence[WorkloadRow], events: Sequence[EventRow] = (), replaced: Sequence[str] = ()

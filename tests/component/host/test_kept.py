@@ -57,7 +57,7 @@ def test_what_was_written_is_in_the_file_itself_some_seconds_later(tmp_path: Pat
 
         async def sleep(self, seconds: float) -> None:
             if not self.written_at:
-                store.add_workload(lease.fence, WorkloadRow("late", "u", "run", "local", "{}"))
+                store.add_workloads(lease.fence, [WorkloadRow("late", "u", "run", "local", "{}")])
                 self.written_at = self.now()
             elif "late" in in_file(paths.database):
                 kept_after.append(self.now() - self.written_at)

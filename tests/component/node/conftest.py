@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from remuda.base.paths import StatePaths
-from remuda.node.zipapp import build_zipapp, child_command
+from remuda.node.zipapp import build_zipapp
 from remuda.wire.child import PORT_MARK, ChildSpec, HealthProbe, RestartRule
 from remuda.wire.exit import ExitRecord
 from remuda.wire.report import KEY_FILE, Report, key_for
@@ -102,7 +102,7 @@ class Allocation:
         document = self.home / f"spec{len(self.processes)}.json"
         document.write_text(ChildSpec(**self.fields).to_json())
         process = subprocess.Popen(
-            child_command(self.program, document, python),
+            [python, "-I", "-S", str(self.program), "child", str(document)],
             stdout=self.stdout,
             stderr=subprocess.PIPE,
             text=True,

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.component.node.conftest import until
 
-from remuda.node.zipapp import child_command
 from remuda.testing.nvml import CLOCK, ENERGY, FIELD, FOR_EVER, GPM, LOST, MEMORY_TEMPERATURE, PCIE_RX, POWER, Driver
 from remuda.wire.recording import Note, Status
 from remuda.wire.spool import STATUS, Spool, spools
@@ -32,7 +31,7 @@ class Recording:
 
     def __init__(self, program: Path, folder: Path, driver: Driver, *words: str, **env: str) -> None:
         self.folder = folder
-        command = [*child_command(program, folder)[:-2], "recorder", str(folder), *words]
+        command = [sys.executable, "-I", "-S", str(program), "recorder", str(folder), *words]
         self.process = subprocess.Popen(
             command, env={**os.environ, **driver.environment, **env}, stderr=subprocess.DEVNULL
         )

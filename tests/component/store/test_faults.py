@@ -74,7 +74,7 @@ def file_store(tmp_path: Path) -> Iterator[Store]:
     with open_store(tmp_path / "remuda.db") as store, store.changing() as connection:
         connection.exec_driver_sql("UPDATE lease SET fence = 1, owner = 'test'")
     with open_store(tmp_path / "remuda.db") as store:
-        store.add_workload(1, WORKLOAD)
+        store.add_workloads(1, [WORKLOAD])
         yield store
 
 
@@ -104,7 +104,7 @@ def test_a_damaged_page_is_said_with_the_file_and_the_way_out(tmp_path: Path) ->
     with open_store(path) as store:
         with store.changing() as connection:
             connection.exec_driver_sql("UPDATE lease SET fence = 1, owner = 'test'")
-        store.add_workload(1, WORKLOAD)
+        store.add_workloads(1, [WORKLOAD])
         store.record(1, tasks=BIG)
     with path.open("r+b") as file:
         file.seek(8 * 4096)

@@ -27,7 +27,7 @@ TASK = TaskRow("w", "replica", 0, "local", "ready", token="t3")
 
 @pytest.fixture
 def filled(store: Store, fence: int) -> Store:
-    store.add_workload(fence, WORKLOAD)
+    store.add_workloads(fence, [WORKLOAD])
     events = [EventRow(at=float(n), workload=name, reason="x" * 500) for n in range(100) for name in ("w", "gone")]
     ends = (("t1", 10.0), ("t2", 60.0), ("t3", 0.0), ("t4", 0.0))
     allocations = [
@@ -76,7 +76,7 @@ def file_store(tmp_path: Path) -> Store:
     with open_store(tmp_path / "remuda.db") as store:
         with store.changing() as connection:
             connection.exec_driver_sql("UPDATE lease SET fence = 1, owner = 'test'")
-        store.add_workload(1, WORKLOAD)
+        store.add_workloads(1, [WORKLOAD])
     return store
 
 

@@ -27,7 +27,7 @@ def filled(path: Path) -> None:
             name="herd", uid="k3f9a1xq", kind="swarm", backend="slurm", plan="{}", spec="", running=True, generation=1,
             created_at=1.0, changed_at=1.0,
         )  # fmt: skip
-        store.add_workload(lease.fence, row)
+        store.add_workloads(lease.fence, [row])
 
 
 def test_what_there_is(tmp_path: Path) -> None:

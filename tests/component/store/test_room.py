@@ -83,7 +83,7 @@ def test_the_log_is_written_into_the_file(tmp_path: Path) -> None:
     """What lies in the log alone is lost with it."""
     path = tmp_path / "remuda.db"
     with open_store(path) as store:
-        store.add_workload(held(store), WORKLOAD)
+        store.add_workloads(held(store), [WORKLOAD])
         keep(store)
         (tmp_path / "copy.db").write_bytes(path.read_bytes())
     with open_store(tmp_path / "copy.db") as copy:
@@ -93,7 +93,7 @@ def test_the_log_is_written_into_the_file(tmp_path: Path) -> None:
 def test_the_next_process_begins_with_the_log_of_the_one_before(tmp_path: Path) -> None:
     path = tmp_path / "remuda.db"
     with open_store(path) as store, log_kept(store):
-        store.add_workload(held(store), WORKLOAD)
+        store.add_workloads(held(store), [WORKLOAD])
         keep(store)
         length = beside(path, "-wal").stat().st_size
         inode = beside(path, "-wal").stat().st_ino
@@ -112,7 +112,7 @@ def test_the_next_process_begins_with_the_log_of_the_one_before(tmp_path: Path) 
 def test_old_words_of_a_log_that_is_kept_come_back_never(tmp_path: Path) -> None:
     path = tmp_path / "remuda.db"
     with open_store(path) as store, log_kept(store):
-        store.add_workload(held(store), WORKLOAD)
+        store.add_workloads(held(store), [WORKLOAD])
     spare = beside(path, "-spare").read_bytes()
     with open_store(path) as store:  # closed without keeping it
         store.remove_workload(held(store), "w")
@@ -141,7 +141,7 @@ def test_files_that_are_gone_are_noticed_before_something_is_lost_in_them(tmp_pa
     path = tmp_path / "remuda.db"
     with open_store(path) as store:
         fence = held(store)
-        store.add_workload(fence, WORKLOAD)
+        store.add_workloads(fence, [WORKLOAD])
         file, aside = beside(path, what), tmp_path / "aside"
         file.rename(aside)
         if how == "replaced":

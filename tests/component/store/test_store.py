@@ -57,19 +57,19 @@ ALLOCATION = AllocationRow(
 
 @pytest.fixture
 def swarm(store: Store, fence: int) -> Store:
-    store.add_workload(fence, SWARM)
+    store.add_workloads(fence, [SWARM])
     return store
 
 
 def test_a_workload_comes_back_as_it_was(store: Store, fence: int) -> None:
-    store.add_workload(fence, SWARM)
+    store.add_workloads(fence, [SWARM])
     assert store.workload("llama") == SWARM
     assert store.workloads() == [SWARM]
 
 
 def test_a_name_is_taken_once(swarm: Store, fence: int) -> None:
     with pytest.raises(Conflict, match="'llama' exists already"):
-        swarm.add_workload(fence, replace(SWARM, uid="other"))
+        swarm.add_workloads(fence, [replace(SWARM, uid="other")])
     assert swarm.workload("llama") == SWARM
 
 
@@ -149,7 +149,7 @@ def test_removing_takes_the_tasks_and_leaves_the_story(swarm: Store, fence: int)
 
 
 def test_tasks_come_in_order_and_are_overwritten_whole(swarm: Store, fence: int) -> None:
-    swarm.add_workload(fence, replace(SWARM, name="a"))
+    swarm.add_workloads(fence, [replace(SWARM, name="a")])
     rows = [replace(TASK, idx=idx) for idx in (10, 2, 0)]
     router = replace(TASK, group_name="a-router")
     other = replace(TASK, workload="a")
@@ -243,7 +243,7 @@ def test_meta_values(store: Store, fence: int) -> None:
 def test_every_write_checks_the_fence(swarm: Store, fence: int) -> None:
     swarm.record(fence, tasks=[TASK])
     calls: list[Callable[[int], object]] = [
-        lambda old: swarm.add_workload(old, replace(SWARM, name="b")),
+        lambda old: swarm.add_workloads(old, [replace(SWARM, name="b")]),
         lambda old: swarm.replace_workload(old, replace(SWARM, plan="no")),
         lambda old: swarm.set_intent(old, "llama", running=False, counts="{}", changed_at=1.0),
         lambda old: swarm.set_workload_phase(old, "llama", "no"),

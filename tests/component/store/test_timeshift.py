@@ -34,7 +34,7 @@ def ban(node: str, at: float, for_s: float) -> EvidenceRow:
 @pytest.mark.parametrize("by", [DAY, -DAY])
 def test_everything_that_counts_moves(store: Store, fence: int, by: float) -> None:
     row = WorkloadRow("w", "u1", "run", "local", "{}", created_at=NOW, ends_at=NOW + 600)
-    store.add_workload(fence, row)
+    store.add_workloads(fence, [row])
     task = TaskRow("w", "script", 0, "local", "waiting", since=NOW, not_before=NOW + 30, limit_at=NOW + 900)
     store.record(fence, tasks=[task])
     store.add_evidence(fence, [ban("new", NOW, 600), ban("over", NOW - 900, 600)])
@@ -50,7 +50,7 @@ def test_everything_that_counts_moves(store: Store, fence: int, by: float) -> No
 
 
 def test_nothing_moves_for_one_who_lost_the_lease(store: Store, fence: int) -> None:
-    store.add_workload(fence, WorkloadRow("w", "u1", "run", "local", "{}", ends_at=NOW))
+    store.add_workloads(fence, [WorkloadRow("w", "u1", "run", "local", "{}", ends_at=NOW)])
     with pytest.raises(Fenced):
         move_times(store, fence - 1, DAY, NOW, 5.0)
     assert store.workload("w").ends_at == NOW

@@ -94,7 +94,7 @@ def test_a_state_directory_may_have_two_names(site: Site) -> None:
 def test_what_an_earlier_version_recorded_is_left_and_named(site: Site) -> None:
     workload = site.workload(site.precious)
     row = WorkloadRow("w", workload.uid, "run", "fake", workload.model_dump_json())
-    site.bed.store.add_workload(site.bed.journal.fence, row)
+    site.bed.store.add_workloads(site.bed.journal.fence, [row])
     site.new_host()
     assert site.deleted() == str(site.precious)
     assert site.is_safe

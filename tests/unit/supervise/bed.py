@@ -120,7 +120,7 @@ class Bed:
             ends_with=ends_with,
         )
         row = WorkloadRow(name, workload.uid, "swarm", backend, workload.model_dump_json())
-        self.store.add_workload(self.journal.fence, row)
+        self.store.add_workloads(self.journal.fence, [row])
         want = Want(workload, running=True, generation=row.generation)
         self.host.adopt(want)
         return want

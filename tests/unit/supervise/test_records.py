@@ -73,7 +73,7 @@ def test_tasks_allocations_and_lines_survive_the_database(drawn: list[Task], tex
 
 def _write_and_read(bed: Bed, drawn: list[Task], text: str) -> None:
     for name in {task.key.workload for task in drawn}:
-        bed.store.add_workload(bed.journal.fence, WorkloadRow(name, "u", "swarm", "fake", "{}"))
+        bed.store.add_workloads(bed.journal.fence, [WorkloadRow(name, "u", "swarm", "fake", "{}")])
     ends = [
         Allocation(
             f"token-{number}", task.key, task.attempt, task.backend, 5.0, text, text, float(number), task.exit_code, 9,

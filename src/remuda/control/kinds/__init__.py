@@ -7,40 +7,43 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping
 
     from remuda.look.facts import Looked
     from remuda.plan.compile import Finding, Plan
     from remuda.plan.context import Context
 
+    Check = Callable[[Plan, Looked], Iterable[Finding]]
+
 SHOWN, SENT, ASKED = 0, 1, 2
-"""When a check is made: also of a dry run; before it is sent; only for `preflight`, as it may take long."""
-
-
-@dataclass(frozen=True)
-class PlanCheck:
-    """One look for what would make a plan fail."""
-
-    look: Callable[[Plan, Looked], Iterable[Finding]]
-    """May raise `InputError` for what it finds, too; its `where` is the field."""
-    when: int = SHOWN
+"""Up to when checks are made: for a dry run; before a plan is sent; for `preflight`, which may take long."""
 
 
 @dataclass(frozen=True)
 class WorkKind:
     """What is special to a kind of work.
 
+    A check yields what it finds against a plan, or raises it as `InputError`, whose `where` is the field.
+
     Attributes:
         compile: document, context and facts to plan.
-        checks: what would make it fail, in the order in which they are made.
+        shown: checks of files and words, which a dry run makes, too.
+        sent: what is looked for before a plan is sent besides.
+        asked: what only `preflight` looks for.
         record: files that say what was asked, from the accepted plan: absolute path -> text.
-        needs_gpus: whether planning must know the GPUs of this machine.
+        needs_gpus: whether planning a spec must know the GPUs of this machine.
     """
 
     compile: Callable[[Any, Context, Looked], Plan]
-    checks: Sequence[PlanCheck] = ()
+    shown: tuple[Check, ...] = ()
+    sent: tuple[Check, ...] = ()
+    asked: tuple[Check, ...] = ()
     record: Callable[[Plan, Looked], Mapping[str, str]] | None = None
     needs_gpus: Callable[[Any], bool] = bool
+
+    def checks(self, when: int) -> tuple[Check, ...]:
+        """Those up to a moment, in the order in which they are made."""
+        return (*self.shown, *(self.sent if when >= SENT else ()), *(self.asked if when >= ASKED else ()))
 
 
 def kind_of(plan: Plan) -> WorkKind:

@@ -9,7 +9,7 @@ from remuda.base.errors import InputError
 from remuda.base.ids import check_name, slug
 from remuda.base.paths import is_path
 from remuda.control import deployed_checks, deployed_records, recipes
-from remuda.control.kinds import ASKED, SENT, PlanCheck, WorkKind
+from remuda.control.kinds import WorkKind
 from remuda.control.rendering import ask_backends
 from remuda.plan.compile import Draft, Finding
 from remuda.plan.deployment.compile import PACKAGES, compile_deployment
@@ -95,11 +95,6 @@ def _needs_gpus(spec: DeploymentSpec) -> bool:
 
 
 KIND = WorkKind(
-    compile_deployment,
-    (
-        PlanCheck(_interpreter), PlanCheck(_programs), PlanCheck(_recipe), PlanCheck(ask_backends, SENT),
-        PlanCheck(_machine, ASKED),
-    ),
-    record=deployed_records.files,
-    needs_gpus=_needs_gpus,
+    compile_deployment, (_interpreter, _programs, _recipe), (ask_backends,), (_machine,),
+    record=deployed_records.files, needs_gpus=_needs_gpus,
 )  # fmt: skip

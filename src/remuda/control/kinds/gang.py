@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from remuda.base.errors import InputError
 from remuda.base.ids import check_name
-from remuda.control.kinds import PlanCheck, WorkKind
+from remuda.control.kinds import WorkKind
 from remuda.look.scripts import find_script, read_script
 from remuda.plan.compile import Draft, Finding
 from remuda.plan.gang import RUN_ID, compile_gang, gang_name, own_rendezvous
@@ -75,4 +75,4 @@ def _needs_gpus(spec: Any) -> bool:
     return bool(spec.resources.gpus)
 
 
-KIND = WorkKind(compile_gang, (PlanCheck(_start), PlanCheck(_trained)), needs_gpus=_needs_gpus)
+KIND = WorkKind(compile_gang, (_start, _trained), needs_gpus=_needs_gpus)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, cast
 
 from remuda.base.errors import InputError
 from remuda.base.ids import check_name
-from remuda.control.kinds import PlanCheck, WorkKind
+from remuda.control.kinds import WorkKind
 from remuda.look.scripts import find_script, read_script
 from remuda.plan.compile import Draft, Finding
 from remuda.plan.run import compile_run, run_name
@@ -96,4 +96,4 @@ def _needs_gpus(spec: RunSpec) -> bool:
     return bool(spec.gpus) and (spec.backend is None or is_here(spec.backend))
 
 
-KIND = WorkKind(compile_run, (PlanCheck(_workdir),), needs_gpus=_needs_gpus)
+KIND = WorkKind(compile_run, (_workdir,), needs_gpus=_needs_gpus)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from remuda.base.ids import new_suffix
 from remuda.control import preflight, rundirs
-from remuda.control.kinds import SENT, PlanCheck, WorkKind
+from remuda.control.kinds import WorkKind
 from remuda.control.rendering import ask_backends
 from remuda.look.engines import unknown_arguments
 from remuda.plan.cluster import engine_python
@@ -53,23 +53,8 @@ def _home(plan: Plan, facts: Looked) -> Iterator[Finding]:
         yield Finding((), f"home_directory: {told}", fails=False)
 
 
-def _parts(plan: Plan, facts: Looked) -> Iterator[Finding]:
-    """Engine, router, and files that the replicas need."""
-    workload, spec, python = plan.workload, plan.spec, engine_python(plan.spec, facts.context().python)
-    preflight.check_files(spec, workload.groups[0].command.needs, facts)
-    if workload.is_here:
-        preflight.check_here(spec, python, [group.command for group in workload.groups if group.role.routes])
-    else:
-        preflight.check_engine(spec, python)
-    return iter(())
-
-
 def _needs_gpus(_: SwarmSpec) -> bool:
     return True
 
 
-KIND = WorkKind(
-    compile_swarm,
-    (PlanCheck(_model), PlanCheck(_flags), PlanCheck(_home), PlanCheck(_parts, SENT), PlanCheck(ask_backends, SENT)),
-    needs_gpus=_needs_gpus,
-)
+KIND = WorkKind(compile_swarm, (_model, _flags, _home), (preflight.parts, ask_backends), needs_gpus=_needs_gpus)

@@ -24,7 +24,7 @@ def main() -> None:
         assert isinstance(taken, leases.Lease), str(taken)
         print(taken.fence, flush=True)
         if not store.workloads():
-            store.add_workload(taken.fence, WorkloadRow("w", "u", "swarm", "local", "{}"))
+            store.add_workloads(taken.fence, [WorkloadRow("w", "u", "swarm", "local", "{}")])
         begin = max((task.attempt for task in store.tasks()), default=0)
         for number in count(begin + 1):
             tasks = [TaskRow("w", "replica", idx, "local", "ready", attempt=number) for idx in range(TASKS)]

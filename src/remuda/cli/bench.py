@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 _COLUMNS: Final = (
     "point", "load", "requests", "ttft p50", "ttft p99", "tpot p50", "tpot p99", "out tok/s", "req/s",
 )  # fmt: skip
-_OURS: Final = frozenset({"file", "as_json", "again", "allow_suspect", "allow_changed_rules", "detach"})
+_OURS: Final = frozenset({"file", "as_json", "again", "allow_suspect", "allow_changed_rules", "detach", "dry_run"})
 _PAIRS: Final = frozenset({"headers", "meta", "validity"})
 
 
@@ -147,8 +147,8 @@ def _detach(plan: BenchPlan, options: dict[str, Any]) -> int:
     from remuda.control import bench_job, drivers, jobs, planning
     from remuda.control.client import connect
 
-    spec, client = plan.spec, connect()
-    place = drivers.place_of(client, spec.name) if spec.name else None
+    spec = plan.spec
+    place = drivers.place_of(connect(), spec.name) if spec.name else None
     folder = jobs.JobFolder(state_paths(), jobs.new_id(f"bench-{spec.name or 'endpoint'}"))
     file = drivers.endpoint_file(place) if place else ""
     files = bench_job.files(plan, endpoint_file=file, **_allowed(options))
@@ -159,7 +159,7 @@ def _detach(plan: BenchPlan, options: dict[str, Any]) -> int:
         "kind": "benchmark", "what": f"{len(plan.loads)} loads on {plan.sources[0].base}", "input": "", "output": "",
         "swarm": spec.name, "detached": True, "progress": "", "backend": place.swarm.backend if place else "local",
     })  # fmt: skip
-    drivers.send(client, folder, sent)
+    drivers.send(connect(), folder, sent)
     return left(folder, place)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -49,14 +48,14 @@ def read(file: str, overrides: Sequence[Override] = ()) -> Draft[GangSpec]:
         raise loaded.locate(error) from error
 
 
-def _start(plan: Plan, _: Looked) -> Iterator[Finding]:
+def _start(plan: Plan, facts: Looked) -> Iterator[Finding]:
     """What would make every rank fail at once."""
     spec = plan.spec
     if spec.workdir and not Path(spec.workdir).is_dir():
         yield Finding(("workdir",), f"there is no directory {spec.workdir!r}", hint="make it first")
     elif spec.command:
         program = spec.command[0]
-        found = Path(spec.workdir or ".", program).exists() if "/" in program else shutil.which(program)
+        found = Path(spec.workdir or ".", program).exists() if "/" in program else facts.program(program)
         if not found:
             hint = "it is looked for in PATH, or where the ranks start when it has a slash"
             yield Finding(("command",), f"there is no program {program!r}", hint=hint)

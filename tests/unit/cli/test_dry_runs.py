@@ -1,0 +1,123 @@
+"""A dry run of every kind has one form, and writes nothing: also where the state directory cannot be written."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+
+from remuda.cli import main
+from remuda.look import caller
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+UNWRITABLE = "/proc/remuda-home"
+ENDPOINT = ("--endpoint", "http://127.0.0.1:9/v1")
+DOCUMENTS = {
+    "train.sh": "#!/bin/bash\necho trained\n",
+    "run.yaml": "kind: run\nscript: train.sh\nbackend: local\n",
+    "gang.yaml": "kind: gang\nranks: 2\nscript: train.sh\n",
+    "swarm.yaml": "name: herd\nmodel: m\nengine: command\ncommand: [sh, '{port}']\nrouter: none\nreplicas: 1\n",
+    "recipe.yaml": "kind: deployment\nname: apart\nmodel: {path: MODEL, name: m}\nengine: mocker\n"
+    "roles: {prefill: {}, decode: {workers: 2}}\n",
+    "pool.yaml": "swarms: [{name: one, config: swarm.yaml}]\n",
+    "in.jsonl": '{"prompt": "a"}\n',
+}
+COMMANDS = {
+    "run": ("run", "train.sh", "--backend", "local"),
+    "runs": ("run", "train.sh", "run.yaml", "--backend", "local"),
+    "gang up": ("gang", "up", "gang.yaml"),
+    "up": ("up", "swarm.yaml"),
+    "serve": ("serve", "m", "--engine", "transformers"),
+    "apply": ("apply", "recipe.yaml"),
+    "job submit": ("job", "submit", *ENDPOINT, "-m", "m", "-i", "in.jsonl", "-o", "out.jsonl"),
+    "job submit-script": ("job", "submit-script", *ENDPOINT, "-m", "m", "train.sh"),
+    "bench": ("bench", *ENDPOINT, "--model", "m", "--isl", "8", "--osl", "8", "--concurrency", "1"),
+    "profiler start": ("profiler", "start", "--name", "watts"),
+}
+KEYS = {"token", "argv", "command", "env", "files", "pools", "notes", "findings"}
+
+
+@pytest.fixture(autouse=True)
+def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A folder of documents, a machine without GPUs, and a state directory that nobody can make."""
+    monkeypatch.setenv("REMUDA_HOME", UNWRITABLE)
+    monkeypatch.setattr(caller, "present_gpus", lambda: ())
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "config.json").write_text("{}")
+    for name, text in DOCUMENTS.items():
+        (tmp_path / name).write_text(text.replace("MODEL", "./model"))
+
+
+@pytest.mark.parametrize("words", COMMANDS.values(), ids=COMMANDS)
+def test_a_dry_run_writes_nothing_and_shows_the_calls(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], words: tuple[str, ...]
+) -> None:
+    before = sorted(path.relative_to(tmp_path) for path in tmp_path.rglob("*"))
+    assert main([*words, "--dry-run"]) == 0
+    shown = capsys.readouterr()
+    assert shown.out.startswith("# ")
+    assert "would fail" not in shown.err
+    if words[:2] != ("job", "submit-script"):  # it has no --json
+        assert main([*words, "--dry-run", "--json"]) == 0
+        items = json.loads(capsys.readouterr().out)
+        assert [item.keys() for item in items] == [KEYS] * len(items)
+        assert shown.out.count("# ") >= len(items)
+    assert sorted(path.relative_to(tmp_path) for path in tmp_path.rglob("*")) == before
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "finding"),
+    [
+        pytest.param("swarm.yaml", "model: ./gone\nengine: vllm\nrouter: none\nreplicas: 1\n",
+                     "swarm.yaml:1:1: there is no model 'PATH/gone' (relative paths start at `cwd`, by default where "
+                     "the command was typed)", id="up"),
+        pytest.param("gang.yaml", "kind: gang\nranks: 1\nworkdir: /gone\nscript: train.sh\n",
+                     "gang.yaml:3:1: there is no directory '/gone' (make it first)", id="gang up"),
+        pytest.param("run.yaml", "kind: run\nscript: train.sh\nbackend: local\nworkdir: /gone\n",
+                     "run.yaml:4:1: there is no directory '/gone' (make it first)", id="run"),
+        pytest.param("recipe.yaml", "kind: deployment\nmodel: {path: /gone, name: m}\nengine: mocker\n"
+                     "roles: {agg: {}}\n", "recipe.yaml:2:9: there is no folder of a model '/gone'", id="apply"),
+    ],
+)  # fmt: skip
+def test_what_would_fail_is_told_with_its_place(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], file: str, text: str, finding: str
+) -> None:
+    """In the same words by a dry run, by `preflight`, and by the command itself, which ends with it."""
+    (tmp_path / file).write_text(text)
+    command = {"swarm.yaml": ("up",), "gang.yaml": ("gang", "up"), "run.yaml": ("run",), "recipe.yaml": ("apply",)}[
+        file
+    ]
+    finding = finding.replace("PATH", str(tmp_path))
+    assert main([*command, file, "--dry-run"]) == 0
+    assert f"would fail: {finding}\n" in capsys.readouterr().err
+    assert main(["preflight", file]) == 1
+    assert finding in capsys.readouterr().out.splitlines()
+    assert main([*command, file]) == 2
+    assert finding.partition(" (")[0] in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("file", [name for name in DOCUMENTS if name != "in.jsonl"])
+def test_preflight_knows_every_kind(capsys: pytest.CaptureFixture[str], file: str) -> None:
+    assert main(["preflight", file, *(("--backend", "local") if file == "train.sh" else ())]) == 0
+    assert capsys.readouterr().out.rstrip().endswith(": good")
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (("in.jsonl",), "in.jsonl:1: the first line does not say what runs the script"),
+        (("bench.yaml",), "bench.yaml: is a benchmark: there is nothing to look for before it runs"),
+        (("swarm.yaml", "--unset", "model"), "swarm.yaml: --unset and --cluster are for recipes"),
+        (("gone.yaml",), "gone.yaml: there is no such file"),
+    ],
+)
+def test_what_preflight_cannot_look_at(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], words: tuple[str, ...], sentence: str
+) -> None:
+    (tmp_path / "bench.yaml").write_text("kind: benchmark\nendpoint: http://127.0.0.1:9/v1\n")
+    assert main(["preflight", *words]) == 2
+    assert f"error: {sentence}\n" in capsys.readouterr().err

@@ -35,7 +35,7 @@ def check(files: tuple[Path, ...]) -> None:
 def _notes(file: Path) -> Sequence[str]:
     """What a document's author may want to know, once it was planned as its kind."""
     from remuda.base.paths import state_paths
-    from remuda.control import gangs, pool, recipes, runs, swarms
+    from remuda.control import deployments, gangs, pool, recipes, runs, swarms
     from remuda.specs.load import load
     from remuda.specs.pooling import load_pool
 
@@ -45,7 +45,7 @@ def _notes(file: Path) -> Sequence[str]:
         case "gang":
             return gangs.plan(str(file)).notes
         case "deployment":
-            return [note for recipe in recipes.resolve(str(file)) for note in recipe.notes]
+            return [note for recipe in recipes.resolve(str(file)) for note in deployments.plan_recipe(recipe).notes]
         case "pool":
             members = pool.plan_pool(load_pool(file), state_paths())
             return [f"{one.entry.name}: {note}" for one in members for note in one.planned.notes]

@@ -22,6 +22,7 @@ from remuda.node.fatal import is_slow
 from remuda.node.ports import is_free
 from remuda.node.scan import BURST_S
 from remuda.plan.deployment.preflight import Finding, check_flags, gpus_of, help_argv
+from remuda.plan.deployment.terms import host_of
 from remuda.plan.gpus import is_kind
 from remuda.specs.deployment import SlurmDeployment
 
@@ -162,7 +163,7 @@ def on_machine(spec: DeploymentSpec, needs: int, present: Sequence[str], kind: s
 
 
 def _port(spec: DeploymentSpec) -> list[Finding]:
-    host, port = spec.frontend.host, spec.frontend.port
+    host, port = host_of(spec), spec.frontend.port
     if port is None:
         return []
     try:

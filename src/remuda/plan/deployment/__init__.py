@@ -10,34 +10,32 @@ from typing import TYPE_CHECKING, Any, Final
 from remuda.base.errors import InputError
 from remuda.base.units import parse_size
 from remuda.plan.cluster import IN_IMAGE, seconds
-from remuda.plan.deployment import services
+from remuda.plan.deployment import services, terms
 from remuda.plan.deployment.dynamo import environment
-from remuda.plan.deployment.engines import FATAL, Worker, command_of, render, spread_of
+from remuda.plan.deployment.engines import FATAL, Worker, command_of, key_env, render, spread_of
 from remuda.plan.deployment.flags import words
 from remuda.plan.deployment.preflight import gpus_of
 from remuda.plan.deployment.shape import Shape, shape_of
-from remuda.plan.engines.base import secret
+from remuda.plan.engines.base import secrets_of
+from remuda.plan.lasting import with_succession
 from remuda.plan.model import (
     Command,
-    Endpoint,
     Front,
     Group,
     Kind,
     Listen,
     NodeRestart,
     Pool,
-    Probe,
     Replace,
     Resources,
     Role,
     Workload,
 )
 from remuda.plan.place import SlurmPlace
-from remuda.plan.relay import RELAY, relay_group
+from remuda.plan.relay import LOOPBACK, RELAY, relay_group
+from remuda.plan.watch import silence_s, watched
 from remuda.specs.backend import LocalBackend
 from remuda.specs.deployment import MockerEngine, SlurmDeployment
-from remuda.specs.swarm import Watchdog
-from remuda.wire.spread import EXTRA_GRACE_S
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -52,7 +50,6 @@ ROLES: Final = {"prefill": Role.PREFILL, "decode": Role.DECODE, "agg": Role.REPL
 ROUTERS: Final = {"dynamo": "dynamo", "sglang-router": "smg", "smg": "smg", "vllm-router": "smg", "nginx": "nginx"}
 """Frontend -> the router that is started: sglang-router is an earlier name of smg."""
 PORT: Final = 8000
-GRACE_S: Final = 20.0
 SRTCTL_FOLDERS: Final = {"/model": "", "/logs": "", "/configs": ", or say `srtctl_root` in the cluster file"}
 """Folders that recipes of srtctl know in containers -> what else gives one."""
 _OPTION: Final = re.compile(r"-{0,2}[A-Za-z][A-Za-z0-9_-]*")
@@ -104,9 +101,12 @@ def refuse_what_is_not_built(spec: DeploymentSpec) -> None:
                          hint="set `frontend.type`, or use one worker of the role `agg`")  # fmt: skip
 
 
-def has_several_frontends(spec: DeploymentSpec) -> bool:
-    """Whether there is a balancer: Dynamo's frontends find their workers by themselves, so there may be several."""
-    return spec.frontend.type == "dynamo" and spec.frontend.replicas > 1
+def has_balancer(spec: DeploymentSpec) -> bool:
+    """Whether smg stands before the frontend: Dynamo's find their workers by themselves, so there may be several.
+
+    None of them asks for a key; smg does.
+    """
+    return spec.frontend.type == "dynamo" and (spec.frontend.replicas > 1 or spec.api_key is not None)
 
 
 def plan_deployment(spec: DeploymentSpec, front: Group | None, site: Site, balancer: Group | None = None) -> Plan:
@@ -124,11 +124,13 @@ def plan_deployment(spec: DeploymentSpec, front: Group | None, site: Site, balan
         InputError: it cannot be brought up; `where` is the field's path.
     """
     refuse_what_is_not_built(spec)
+    router = "smg" if balancer is not None else ROUTERS.get(spec.frontend.type, "none")
+    terms.refuse(spec, router)
     shapes = {name: _shape(spec, name, site) for name in spec.by_name()}
     discovery = f"{site.run_dir}/discovery/{site.uid}"
     dynamo = environment(spec, discovery) if spec.frontend.type == "dynamo" else {}
-    listen = Listen(port=spec.frontend.port or PORT, fixed=spec.frontend.port is not None,
-                    public=spec.frontend.host != "127.0.0.1")  # fmt: skip
+    host = terms.host_of(spec)
+    listen = Listen(port=spec.frontend.port or PORT, fixed=spec.frontend.port is not None, public=host not in LOOPBACK)
     workers = tuple(_workers(spec, name, shapes[name], site, dynamo) for name in spec.by_name())
     on_slurm = not spec.backend.is_here
     groups = workers
@@ -147,17 +149,19 @@ def plan_deployment(spec: DeploymentSpec, front: Group | None, site: Site, balan
         uid=site.uid,
         backend=spec.backend.type,
         place=_place(spec),
-        groups=services.addressed(spec, groups),
+        groups=with_succession(spec, services.addressed(spec, groups)),
+        lifetime_s=spec.lifetime,
+        idle_timeout_s=spec.idle_timeout,
         ends_with=services.terminal(spec),
-        endpoint=Endpoint(
-            host=spec.frontend.host, port=listen.port, router=last if front else "", model=spec.model.name or "",
-            ready="all", wait_s=_wait_s(spec), relay=RELAY if is_relayed else "", gate=GATE,
-            behind=FRONTEND if balancer is not None else "",
-        ),
+        endpoint=terms.asked_as(spec).model_copy(update={
+            "host": host, "port": listen.port, "router": last if front else "", "ready": spec.ready,
+            "wait_s": _wait_s(spec), "relay": RELAY if is_relayed else "", "gate": GATE,
+            "behind": FRONTEND if balancer is not None else "",
+        }),
         run_dir=site.run_dir,
         spec_file=site.spec_file,
         front=Front(
-            router="smg" if balancer is not None else ROUTERS.get(spec.frontend.type, "none"),
+            router=router,
             engine=spec.engine_of(next(iter(spec.by_name()))).type, model=spec.model.path, frontend=spec.frontend.type,
             discovery=discovery if dynamo else "",
         ),
@@ -200,7 +204,8 @@ def _workers(spec: DeploymentSpec, name: str, shape: Shape, site: Site, dynamo: 
     role, image = spec.by_name()[name], image_of(spec, name)
     worker = Worker(spec, name, shape, _python(spec, image, site.python), {**dynamo, **_network(spec)})
     server = render(worker)
-    command = command_of(worker, server).model_copy(update={"secret_env": _secrets(spec)})
+    key = key_env(spec, name)
+    command = command_of(worker, server).model_copy(update={"secret_env": secrets_of(spec, key)})
     on_slurm = not spec.backend.is_here
     return Group(
         name=name,
@@ -212,13 +217,9 @@ def _workers(spec: DeploymentSpec, name: str, shape: Shape, site: Site, dynamo: 
         spread=spread_of(worker, server) if on_slurm else None,
         listen=Listen(public=on_slurm),
         ports=server.ports,
-        probe=Probe(path=server.health, interval_s=5.0, timeout_s=5.0, startup_timeout_s=_wait_s(spec)),
-        replace=Replace(),
-        kill_grace_s=GRACE_S + (EXTRA_GRACE_S if shape.nodes > 1 else 0.0),
-        silence_s=_silence_s(spec),
         metrics_path=server.metrics,
-        scan_log=True,
         fatal_lines=_fatal_lines(spec, worker.engine.type),
+        **watched(spec, shape.nodes, server.health, key, start_s=_wait_s(spec)),
     )
 
 
@@ -227,7 +228,7 @@ def _front(
 ) -> Group:
     """The frontend, as its router renders it, with what the recipe says of it."""
     env = {**front.command.env, **dynamo, **spec.env, **spec.frontend.env}
-    secret_env = {**_secrets(spec), **front.command.secret_env}
+    secret_env = {**secrets_of(spec), **front.command.secret_env}
     command = front.command.model_copy(update={"env": env, "secret_env": secret_env})
     listen, resources = Listen(), Resources()
     if isinstance(spec.backend, SlurmDeployment):
@@ -238,7 +239,7 @@ def _front(
             command = _inside(spec, command, spec.frontend.container or spec.container or "", site)
     return front.model_copy(update={
         "command": command, "listen": listen, "resources": resources, "pools": _beside(spec), "after": workers,
-        "silence_s": _silence_s(spec),
+        "silence_s": silence_s(spec),
     })  # fmt: skip
 
 
@@ -262,7 +263,7 @@ def _services(spec: DeploymentSpec, site: Site, front: str) -> tuple[Group, ...]
     return tuple(
         group.model_copy(update={
             "command": _inside(spec, group.command, services.image_of(spec, group.name), site),
-            "resources": resources, "pools": _beside(spec), "silence_s": _silence_s(spec),
+            "resources": resources, "pools": _beside(spec), "silence_s": silence_s(spec),
         })
         for group in groups
     )  # fmt: skip
@@ -360,12 +361,11 @@ def _place(spec: DeploymentSpec) -> dict[str, object]:
 def _notes(spec: DeploymentSpec, shapes: Mapping[str, Shape]) -> tuple[str, ...]:
     """What is done otherwise than the recipe may suggest, a sentence each."""
     notes = [shape.idle for shape in shapes.values() if shape.idle]
-    if spec.frontend.replicas > 1 and not has_several_frontends(spec):
+    if spec.frontend.replicas > 1 and not has_balancer(spec):
         notes.append(f"frontend.replicas is {spec.frontend.replicas}: one is started, and restarted where it dies")
     if spec.frontend.type in ("sglang-router", "vllm-router"):
         notes.append(f"frontend.type is {spec.frontend.type}: smg is started, which speaks to the same workers")
-    if spec.frontend.host not in ("127.0.0.1", "localhost", "::1"):
-        notes.append(f"frontend.host is {spec.frontend.host}: whoever reaches this machine can ask it, without a key")
+    notes += terms.notes(spec)
     if any(getattr(spec.engine_of(name), "dp_launch_mode", "per_node") != "per_node" for name in spec.by_name()):
         notes.append("engine.dp_launch_mode: a worker is one process a node, which starts a rank for each of its GPUs")
     if not spec.backend.is_here:
@@ -399,14 +399,6 @@ def _fatal_lines(spec: DeploymentSpec, engine: str) -> tuple[str, ...]:
             raise InputError(f"{pattern!r} is no regular expression: {error}",
                              where="health_check.extra_fatal_log_patterns") from error  # fmt: skip
     return (*(FATAL.get(engine, ()) if check.fatal_log_markers else ()), *check.extra_fatal_log_patterns)
-
-
-def _secrets(spec: DeploymentSpec) -> dict[str, object]:
-    return {name: secret(source) for name, source in spec.secret_env.items()}
-
-
-def _silence_s(spec: DeploymentSpec) -> float:
-    return Watchdog().silence_after if not spec.backend.is_here else 0.0
 
 
 def _wait_s(spec: DeploymentSpec) -> float:

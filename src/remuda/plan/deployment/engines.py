@@ -41,6 +41,8 @@ _CONNECTORS: Final = {
 _HEAD_PORTS: Final = ("--data-parallel-rpc-port", "--master-port")
 """Flags of vLLM for the port at which its nodes meet."""
 _CONFIG: Final = "engine.yaml"
+KEY_ENV: Final = {"vllm": "VLLM_API_KEY", "llamacpp": "REMUDA_ENGINE_KEY"}
+"""Engine -> variable from which its server reads the key that it asks for; others have none, or in arguments."""
 
 
 FATAL: Final[Mapping[str, tuple[str, ...]]] = {
@@ -156,6 +158,12 @@ def command_of(worker: Worker, server: Server) -> Command:
             "DYN_SYSTEM_USE_ENDPOINT_HEALTH_STATUS": HEALTHY_WHEN_IT_GENERATES,
         }
     return Command(argv=server.argv, env={**env, **worker.role.env}, files=server.files, ranks=server.ranks)
+
+
+def key_env(spec: DeploymentSpec, name: str) -> str:
+    """The variable in which servers of a role have the key that they ask for; empty: they ask for none."""
+    is_asked = spec.api_key is not None and spec.frontend.type != "dynamo"
+    return KEY_ENV.get(spec.engine_of(name).type, "") if is_asked else ""
 
 
 def spread_of(worker: Worker, server: Server) -> Spread | None:
@@ -344,6 +352,8 @@ def _llamacpp(worker: Worker) -> Server:
     own: dict[str, Any] = {"--model": worker.model, "--host": HOST_MARK, "--port": PORT_MARK,
                            "--alias": worker.spec.model.name, "--metrics": True,
                            "--n-gpu-layers": 999 if worker.shape.gpus else 0}  # fmt: skip
+    if key := key_env(worker.spec, worker.name):
+        own["--api-key-env"] = key
     flags = words(merged(own, counted(worker.role.args), worker.where))
     return Server((worker.python, "-m", "remuda.serving.llamacpp_server", *flags, *worker.role.extra_args))
 

@@ -13,6 +13,7 @@ from remuda.plan.model import Secret
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from remuda.specs.deployment import DeploymentSpec
     from remuda.specs.strict import SecretSource
     from remuda.specs.swarm import SwarmSpec
 
@@ -79,8 +80,8 @@ def secret(source: SecretSource) -> Secret:
     return Secret(file=source.file, env=source.env)
 
 
-def secrets_of(spec: SwarmSpec, key_name: str = "") -> dict[str, Secret]:
-    """The secret variables of an engine: the user's, and the API key under the name that the engine reads."""
+def secrets_of(spec: SwarmSpec | DeploymentSpec, key_name: str = "") -> dict[str, Secret]:
+    """The secret variables of servers: the user's, and the API key under the name that the engine reads."""
     found = {name: secret(source) for name, source in spec.secret_env.items()}
     if key_name and spec.api_key is not None:
         found[key_name] = secret(spec.api_key)

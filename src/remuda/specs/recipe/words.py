@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
+from remuda.specs.service import ServiceFields
+
 Path = tuple[str, ...]
 
 
@@ -158,6 +160,7 @@ _BOTH: Final = (
     _used("dynamo.request_plane", "", "`http`, which Dynamo has no more, is read as `tcp`"),
     _used("dynamo.event_plane"),
     _used("dynamo.discovery", "", "remuda's own word"),
+    *(_used(name, "", "remuda's own word") for name in ServiceFields.model_fields),
 )
 
 _ENGINES: Final = ("sglang", "vllm", "trtllm", "mocker")

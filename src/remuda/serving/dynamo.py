@@ -35,7 +35,8 @@ class DynamoRouter:
             *policy, *settings.extra_args,
         )  # fmt: skip
         return Group(
-            name=settings.group, role=Role.ROUTER, count=1, command=Command(argv=argv),
+            name=settings.group, role=Role.ROUTER, count=1,
+            command=Command(argv=argv, env={"DYN_LOG": "debug"} if settings.log_level == "debug" else {}),
             listen=Listen(public=settings.public), probe=PROBE, restart=RESTART, replace=REPLACE, kill_grace_s=10.0,
         )  # fmt: skip
 

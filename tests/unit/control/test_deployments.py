@@ -118,6 +118,8 @@ def test_workers_that_do_both_are_not_apart(tmp_path: Path) -> None:
             "a service of type ray is started",
         ),
         ("args: {block-size: 16}", "args: {model-name: other}", "r.yaml:6", "--model-name is set to 'tiny'"),
+        ("health_check:", "idle_timeout: 30m\nhealth_check:", "r.yaml:8", "Dynamo's frontend does not count what"),
+        ("health_check:", "watchdog: {enabled: false}\nhealth_check:", "r.yaml:8", "a deployment is asked once its"),
     ],
 )
 def test_what_cannot_be_brought_up_yet_is_said_where_it_stands(
@@ -127,6 +129,19 @@ def test_what_cannot_be_brought_up_yet_is_said_where_it_stands(
         plan(tmp_path, RECIPE.replace(old, new, 1))
     assert message in error.value.message
     assert where in error.value.where
+
+
+def test_a_document_is_planned_when_it_is_checked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "r.yaml"
+    own = RECIPE.replace("schema: 2", "kind: deployment")
+    file.write_text(own + "frontend: {host: 0.0.0.0}\n")
+    assert main(["config", "check", str(file)]) == 0
+    note = "frontend.host is 0.0.0.0: whoever reaches this machine can ask it, without a key: set `api_key`"
+    assert note in capsys.readouterr().err
+    file.write_text(own + "handover: 1h\n")
+    assert main(["config", "check", str(file)]) == 2
+    said = capsys.readouterr().err
+    assert f"{file}:9:1: successors are submitted for jobs of a cluster, and with a `lifetime` only" in said
 
 
 @pytest.mark.parametrize(

@@ -324,7 +324,7 @@ def _options(said: Mapping[str, Any], where: str, quoted: Callable[[str], str] =
             raise InputError(f"{key!r} is no option of Slurm's", where=where)
     names = {key: value for key, value in said.items() if value is not None and value is not False}
     return tuple(
-        f"--{key.lstrip('-').replace('_', '-')}" + ("" if value in (True, "") else f"={quoted(str(value))}")
+        f"--{key.lstrip('-').replace('_', '-')}" + ("" if value is True or value == "" else f"={quoted(str(value))}")
         for key, value in names.items()
     )
 

@@ -22,29 +22,22 @@ def watched(
     `path` answers when the engine can take requests; `bearer` names the secret variable whose value opens it.
     `start_s` is how long the start may take where the watchdog does not say it.
     """
-    watchdog = spec.watchdog
+    dog = spec.watchdog
     probe = Probe(
-        path=watchdog.http_path or path,
-        interval_s=watchdog.probe_interval,
-        timeout_s=watchdog.http_timeout,
-        startup_timeout_s=start_s if watchdog.readiness_timeout is None else watchdog.readiness_timeout,
-        stall_s=watchdog.stall_after,
-        unhealthy_restart_after_s=watchdog.unhealthy_restart_after,
-        bearer=bearer,
-    )
+        path=dog.http_path or path, interval_s=dog.probe_interval, timeout_s=dog.http_timeout, bearer=bearer,
+        startup_timeout_s=start_s if dog.readiness_timeout is None else dog.readiness_timeout,
+        stall_s=dog.stall_after, unhealthy_restart_after_s=dog.unhealthy_restart_after,
+    )  # fmt: skip
     restart = NodeRestart(
-        policy=watchdog.restart_policy if watchdog.enabled else "never",
-        max_restarts=watchdog.max_restarts,
-        backoff_initial_s=watchdog.restart_backoff_initial,
-        backoff_max_s=max(watchdog.restart_backoff_max, watchdog.restart_backoff_initial),
-        heal_after_s=watchdog.heal_after,
-    )
-    healed = {"max_failures": watchdog.max_replacements, "heal_after_s": watchdog.heal_after}
+        policy=dog.restart_policy if dog.enabled else "never", max_restarts=dog.max_restarts,
+        backoff_initial_s=dog.restart_backoff_initial,
+        backoff_max_s=max(dog.restart_backoff_max, dog.restart_backoff_initial), heal_after_s=dog.heal_after,
+    )  # fmt: skip
+    replace = Replace(policy=replacing(dog), max_failures=dog.max_replacements, heal_after_s=dog.heal_after)
     return {
-        "probe": probe if watchdog.enabled else None, "restart": restart,
-        "replace": Replace(policy=replacing(watchdog), **healed),
-        "kill_grace_s": watchdog.kill_grace_seconds + (EXTRA_GRACE_S if nodes > 1 else 0.0),
-        "log_level": watchdog.log_level or spec.log_level, "silence_s": silence_s(spec), "scan_log": True,
+        "probe": probe if dog.enabled else None, "restart": restart, "replace": replace,
+        "kill_grace_s": dog.kill_grace_seconds + (EXTRA_GRACE_S if nodes > 1 else 0.0), "scan_log": True,
+        "log_level": dog.log_level or spec.log_level, "silence_s": silence_s(spec),
         "record_interval_s": parse_interval(spec.profile or 0),
     }  # fmt: skip
 

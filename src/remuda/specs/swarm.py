@@ -5,14 +5,13 @@ from __future__ import annotations
 from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, field_validator, model_validator
-from pydantic_core import PydanticCustomError
 
 from remuda.base.errors import InputError
 from remuda.base.ids import check_name
 from remuda.specs.backend import Backend, LocalBackend, Port, backend_type
 from remuda.specs.bounds import too_many
 from remuda.specs.service import ServiceFields
-from remuda.specs.strict import Env, Seconds, SecretEnv, Strict, Text, Words, wrong
+from remuda.specs.strict import Env, Seconds, SecretEnv, Strict, Text, Words, contradiction, wrong
 
 EngineName = Literal["vllm", "sglang", "llamacpp", "transformers", "command"]
 
@@ -136,26 +135,16 @@ class SwarmSpec(ServiceFields):
     @model_validator(mode="after")
     def _not_too_many(self) -> SwarmSpec:
         if refusal := too_many("the swarm", "replica", self.replicas, self.backend.type):
-            told = {"at": "replicas", "sentence": refusal[0], "hint": refusal[1]}
-            raise PydanticCustomError("said_at", "", told)
+            raise contradiction("replicas", refusal[0], refusal[1])
         return self
 
     @model_validator(mode="after")
     def _command_belongs(self) -> SwarmSpec:
         if self.engine == "command" and not self.command:
-            raise PydanticCustomError(
-                "said_at", "", {"at": "engine", "sentence": "`command` is required with `engine: command`", "hint": ""}
-            )
+            raise contradiction("engine", "`command` is required with `engine: command`")
         if self.engine != "command" and self.command:
-            raise PydanticCustomError(
-                "said_at",
-                "",
-                {
-                    "at": "command",
-                    "sentence": f"`command` is used only with `engine: command`, and the engine is {self.engine}",
-                    "hint": "use `args` to add arguments, or set `engine: command`",
-                },
-            )
+            sentence = f"`command` is used only with `engine: command`, and the engine is {self.engine}"
+            raise contradiction("command", sentence, "use `args` to add arguments, or set `engine: command`")
         return self
 
 

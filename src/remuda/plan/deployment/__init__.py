@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from remuda.base.errors import InputError
 from remuda.base.units import parse_size
-from remuda.plan.cluster import IN_IMAGE, seconds
+from remuda.plan.cluster import IN_IMAGE
 from remuda.plan.deployment import services, terms
 from remuda.plan.deployment.dynamo import environment
 from remuda.plan.deployment.engines import FATAL, Worker, command_of, key_env, render, spread_of
@@ -233,8 +233,8 @@ def _front(
     listen, resources = Listen(), Resources()
     if isinstance(spec.backend, SlurmDeployment):
         listen = Listen(port=PORT, public=True)
-        limit = seconds(spec.backend.time_limit, "backend.time_limit")
-        resources = Resources(cpus=spec.frontend.cpus, mem_bytes=parse_size(spec.frontend.mem), time_limit_s=limit)
+        memory = parse_size(spec.frontend.mem)
+        resources = Resources(cpus=spec.frontend.cpus, mem_bytes=memory, time_limit_s=terms.limit_s(spec))
         if spec.frontend.type == "dynamo":
             command = _inside(spec, command, spec.frontend.container or spec.container or "", site)
     return front.model_copy(update={
@@ -259,7 +259,7 @@ def _services(spec: DeploymentSpec, site: Site, front: str) -> tuple[Group, ...]
     groups = services.service_groups(spec, site.run_dir, site.uid, frontend=front)
     if not isinstance(spec.backend, SlurmDeployment):
         return groups
-    resources = Resources(time_limit_s=seconds(spec.backend.time_limit, "backend.time_limit"))
+    resources = Resources(time_limit_s=terms.limit_s(spec))
     return tuple(
         group.model_copy(update={
             "command": _inside(spec, group.command, services.image_of(spec, group.name), site),
@@ -332,9 +332,8 @@ def _options(said: Mapping[str, Any], where: str, quoted: Callable[[str], str] =
 def _resources(spec: DeploymentSpec, shape: Shape) -> Resources:
     if not isinstance(spec.backend, SlurmDeployment):
         return Resources(gpus=shape.gpus)
-    limit = seconds(spec.backend.time_limit, "backend.time_limit")
     whole = bool(shape.gpus) and shape.gpus_on_node == spec.gpus_per_node
-    return Resources(gpus=shape.gpus_on_node, nodes=shape.nodes, whole_nodes=whole, time_limit_s=limit)
+    return Resources(gpus=shape.gpus_on_node, nodes=shape.nodes, whole_nodes=whole, time_limit_s=terms.limit_s(spec))
 
 
 def _network(spec: DeploymentSpec) -> dict[str, str]:

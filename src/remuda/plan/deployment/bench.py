@@ -87,13 +87,11 @@ def told(workload: Workload, spec: DeploymentSpec) -> dict[str, Any]:
         early = {name: text for name, text in _env(spec).items() if _is_early(name)}
         return {**common, "model": spec.model.name or "", "command": list(bench.command), "said": sorted(bench.env),
                 "env": early}  # fmt: skip
+    key = {"key_env": KEY} if spec.api_key is not None else {}
     return {
-        **common,
-        "load": load_words(workload, spec),
-        "key_env": next(iter(_key(spec)), ""),
-        "requests_each": bench.num_prompts_mult,
-        "warmup_each": bench.num_warmup_mult,
-    }
+        **common, "load": load_words(workload, spec), **key,
+        "requests_each": bench.num_prompts_mult, "warmup_each": bench.num_warmup_mult,
+    }  # fmt: skip
 
 
 def _key(spec: DeploymentSpec) -> dict[str, Secret]:

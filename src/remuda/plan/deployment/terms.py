@@ -31,6 +31,12 @@ def host_of(spec: DeploymentSpec) -> str:
     return spec.frontend.host or (EVERYWHERE if is_open else LOOPBACK[0])
 
 
+def limit_s(spec: DeploymentSpec) -> float:
+    """Time limit of its jobs; 0 on this machine."""
+    backend = spec.backend
+    return seconds(backend.time_limit, "backend.time_limit") if isinstance(backend, SlurmDeployment) else 0.0
+
+
 def asked_as(spec: DeploymentSpec) -> Endpoint:
     """The endpoint as whoever stands in front of the workers is told of it: the model's name, and the key."""
     return Endpoint(model=spec.model.name or "", api_key=secret(spec.api_key) if spec.api_key is not None else None)
@@ -42,11 +48,10 @@ def refuse(spec: DeploymentSpec, router: str) -> None:
     Raises:
         InputError: says what cannot, and what to do instead; `where` is the field's path.
     """
-    backend, frontend, roles = spec.backend, spec.frontend, spec.by_name()
+    frontend, roles, limit = spec.frontend, spec.by_name(), limit_s(spec)
     engine = spec.engine_of(first := next(iter(roles))).type
     is_measured, own = spec.benchmark.type != "manual", [one.name for one in services(spec) if one.external is None]
-    limit_s = seconds(backend.time_limit, "backend.time_limit") if isinstance(backend, SlurmDeployment) else 0.0
-    outlives, ends = bool(limit_s) and spec.lifetime > limit_s, f"jobs end after {show_duration(limit_s)}, and"
+    outlives, ends = bool(limit) and spec.lifetime > limit, f"jobs end after {show_duration(limit)}, and"
     counts = {"none": "without a frontend nobody counts", "dynamo": "Dynamo's frontend does not count"}
     flags = [dotted(one.path) for name in roles if (one := said(spec, name, ("api-key",)))]
     flags += [f"frontend.args.{flag}" for flag in frontend.args if dashed(flag) == "--api-key"]
@@ -65,7 +70,7 @@ def refuse(spec: DeploymentSpec, router: str) -> None:
         (spec.ready == "first" and is_measured, "ready", "a benchmark is for all workers", manual),
         (spec.idle_timeout and router not in COUNTING, "idle_timeout",
          f"{counts.get(router, f'{router} does not count')} what clients ask", "use the frontend smg"),
-        (spec.handover is not None and not (spec.lifetime and limit_s), "handover",
+        (spec.handover is not None and not (spec.lifetime and limit), "handover",
          "successors are submitted for jobs of a cluster, and with a `lifetime` only", "leave it out"),
         (outlives and frontend.type == "dynamo", "lifetime",
          f"{ends} Dynamo's workers list themselves: none can be taken out before its successor takes over",

@@ -18,17 +18,21 @@ pytestmark = pytest.mark.real
 STANDINS = Path(__file__).parents[2] / "standins"
 KEY = "k-61d0e8a7f2-secret"
 ENGINE = {"engine": "llamacpp", "roles": {"agg": {"args": {"ctx-size": 512, "parallel": 4, "threads": 1}}}}
-SIMULATED = {"engine": "mocker", "roles": {"prefill": {}, "decode": {}}}
+APART = {
+    "dynamo": {"engine": "mocker", "roles": {"prefill": {}, "decode": {}}},
+    "sglang-router": {"engine": "sglang", "roles": {"prefill": {}, "decode": {}}},
+}
+"""Frontend -> what stands behind it in place of an engine, prefill and decode apart."""
 
 
 def document(home: Home, front: str, **more: Any) -> str:
-    """A deployment behind that frontend: the real llama.cpp, and behind Dynamo a stand-in."""
+    """A deployment behind that frontend: the real llama.cpp, or stand-ins for workers apart."""
     model = home.root / "model"
     model.mkdir(exist_ok=True)
     (model / "config.json").write_text("{}")
     path = os.pathsep.join([str(STANDINS), *os.environ.get("PYTHONPATH", "").split(os.pathsep)])
-    said: dict[str, Any] = SIMULATED if front == "dynamo" else ENGINE
-    file = model if front == "dynamo" else home.root / "tiny.gguf"
+    said: dict[str, Any] = APART.get(front, ENGINE)
+    file = model if front in APART else home.root / "tiny.gguf"
     if not file.exists():
         make_tiny_model(file)
     (home.root / f"{front}.yaml").write_text(json.dumps({
@@ -61,10 +65,10 @@ def content(file: Path) -> bytes:
         return b""
 
 
-@pytest.mark.parametrize(("front", "guarded"), [("smg", True), ("nginx", True), ("none", True), ("dynamo", False)])
-def test_nobody_is_answered_without_the_key(shared_home: Home, front: str, guarded: bool) -> None:
+@pytest.mark.parametrize("front", ["smg", "nginx", "none", *APART])
+def test_nobody_is_answered_without_the_key(shared_home: Home, front: str) -> None:
     """The gate passes, and workers that can ask for the key do: their ports are no way round."""
-    home, env = shared_home, {"OUR_KEY": KEY}
+    home, env, guarded = shared_home, {"OUR_KEY": KEY}, front not in APART
     file = document(home, front)
     unset = home.run("apply", file, check=False)
     assert "environment variable OUR_KEY is not set" in unset.stderr

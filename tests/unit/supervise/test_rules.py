@@ -116,7 +116,7 @@ def test_one_server_is_enough_where_the_first_makes_it_ready(
 ) -> None:
     """Of what does not serve, such as services, all are waited for."""
     want = deployed(after("worker", count=2).model_copy(update={"role": role}), after("front", "worker"))
-    endpoint = Endpoint(ready=ready)  # type: ignore[arg-type]
+    endpoint = Endpoint(ready=ready)
     want = replace(want, workload=want.workload.model_copy(update={"endpoint": endpoint}))
     assert [*rules.held(want, by_key(*tasks))] == held
 

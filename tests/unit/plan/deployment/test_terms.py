@@ -16,6 +16,7 @@ from remuda.plan.model import NodeRestart, Probe, Replace, Secret, Succession
 from remuda.specs.deployment import DeploymentSpec
 from remuda.specs.document import parse
 from remuda.specs.recipe.load import build
+from remuda.specs.schema import schema_of
 from remuda.specs.service import ServiceFields
 from remuda.specs.swarm import SwarmSpec
 
@@ -327,3 +328,5 @@ def test_a_wrong_word_is_named_with_its_place(line: str, error: str) -> None:
 def test_both_kinds_say_it_in_the_same_words() -> None:
     assert issubclass(SwarmSpec, ServiceFields)
     assert issubclass(DeploymentSpec, ServiceFields)
+    for kind in ("swarm", "deployment"):
+        assert ServiceFields.model_fields.keys() <= schema_of(kind)["properties"].keys()

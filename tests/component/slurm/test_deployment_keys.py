@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from tests.component.host.test_deployment_keys import KEY, status
+from tests.component.host.test_deployment_keys import KEY, content, status
 from tests.conftest import until
 
 from remuda.serving.tiny import make_tiny_model
@@ -57,8 +58,12 @@ def test_a_strangers_request_is_refused_everywhere_and_a_successor_knows_the_key
     assert home.view("kept")["phase"] == "RUNNING"
     guarded(endpoint)
     guarded(home.task("kept", "agg/500")["url"])
-    assert all(
-        KEY not in text for text in (done.stdout, done.stderr, slurm.run("scontrol", "show", "job", "-o").stdout)
-    )
+    jobs = slurm.run("scontrol", "show", "job", "-o").stdout
+    assert all(KEY not in text for text in (done.stdout, done.stderr, jobs, home.run("logs", "kept").stdout))
+    for process in Path("/proc").glob("[0-9]*/cmdline"):
+        assert KEY.encode() not in content(process)
+    holding = [path for path in home.paths.root.rglob("*") if path.is_file() and KEY.encode() in content(path)]
+    assert holding
+    assert all("secrets" in path.parts and path.stat().st_mode & 0o077 == 0 for path in holding), holding
     home.run("down", "kept")
     assert slurm.run("squeue", "-h", "-o", "%j").stdout == ""

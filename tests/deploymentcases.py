@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from remuda.base.errors import InputError
-from remuda.plan.deployment import Site, has_several_frontends, plan_deployment
+from remuda.plan.deployment import Site, has_balancer, plan_deployment
 from remuda.plan.model import Command, Group, Role
 from remuda.specs.document import parse
 from remuda.specs.recipe.load import build
@@ -29,7 +29,7 @@ def text_of_case(file: Path) -> str:
     recipe = build(parse(file.read_text(), file.name))[0]
     spec = recipe.loaded.spec
     try:
-        balancer = BALANCER if has_several_frontends(spec) else None
+        balancer = BALANCER if has_balancer(spec) else None
         plan = plan_deployment(spec, FRONT if spec.frontend.type != "none" else None, SITE, balancer)
     except InputError as error:
         return f"error: {error.message}\n  {error.hint}\n"

@@ -35,18 +35,15 @@ def check(files: tuple[Path, ...]) -> None:
 def _notes(file: Path) -> Sequence[str]:
     """What a document's author may want to know, once it was planned as its kind."""
     from remuda.base.errors import InputError
-    from remuda.control import documents, planning, recipes
+    from remuda.control import documents, planning
     from remuda.specs.document import fail
-    from remuda.specs.load import load
 
-    if load(file, expect="swarm").kind == "deployment":
-        return [note for recipe in recipes.resolve(str(file)) for note in recipe.notes]
     said: list[str] = []
     for selector, plan in documents.plans_of(str(file), facts := planning.facts_of()):
         if isinstance(plan, InputError):
             raise plan
         notes, problems = planning.look([plan], facts)
-        if problems:
+        if problems and plan.workload.kind.value != "deployment":  # whose model may be elsewhere
             raise fail(problems)
         said += [f"{selector}: {note}" if selector else note for note in notes]
     return said

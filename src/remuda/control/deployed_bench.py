@@ -107,7 +107,8 @@ def _measure(told: Mapping[str, Any], folder: Path) -> int:
     from remuda.control import bench, bench_job
 
     spec = BenchmarkSpec.model_validate({**told["load"], "name": told["name"] if is_here(told["backend"]) else ""})
-    source = bench.source_of_swarm(spec, bench_job.say) if spec.name else bench.Source(_address(told), spec.model)
+    key = told.get("key_env", "")
+    source = bench.source_of_swarm(spec, bench_job.say) if spec.name else bench.Source(_address(told), spec.model, key)
     plan = scaled(bench.plan_of(spec, [source]), told["requests_each"], told["warmup_each"])
     kept = bench.store()
     found: list[Point] = []

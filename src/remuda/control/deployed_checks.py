@@ -21,6 +21,7 @@ from remuda.node.scan import BURST_S
 from remuda.plan.compile import Finding
 from remuda.plan.deployment import SRTCTL_FOLDERS, image_of, mounts_of
 from remuda.plan.deployment.preflight import check_flags, check_spec, gpus_of, heads_of, help_argv
+from remuda.plan.deployment.terms import host_of
 from remuda.plan.gpus import is_kind
 from remuda.specs.deployment import SlurmDeployment
 from remuda.specs.fields import leaves
@@ -201,7 +202,7 @@ def on_machine(spec: DeploymentSpec, needs: int, present: Sequence[str], kind: s
 
 
 def _port(spec: DeploymentSpec) -> list[Finding]:
-    host, port = spec.frontend.host, spec.frontend.port
+    host, port = host_of(spec), spec.frontend.port
     if port is None:
         return []
     try:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 from remuda.base import prometheus
 from remuda.base.errors import RemudaError, Unavailable
 from remuda.base.ids import api_path
+from remuda.base.secrets import SecretRef
 from remuda.control.client import connect
 from remuda.serving.client import call
 from remuda.serving.dynamo import instances
@@ -96,10 +97,11 @@ async def _asked(view: dict[str, Any]) -> str:
     """One request as a client sends it; a model without a chat template is asked for a completion."""
     began = time.monotonic()
     chat = {"model": view["model"], "messages": [{"role": "user", "content": PROMPT}], "max_tokens": TOKENS}
-    answer = await _call("POST", view["endpoint"], "/v1/chat/completions", chat)
+    key = SecretRef(file=view["api_key_file"]).read() if view["api_key_file"] else ""
+    answer = await _call("POST", view["endpoint"], "/v1/chat/completions", chat, key)
     if answer.status in (400, 404, 422):
         plain = {"model": view["model"], "prompt": PROMPT, "max_tokens": TOKENS}
-        answer = await _call("POST", view["endpoint"], "/v1/completions", plain)
+        answer = await _call("POST", view["endpoint"], "/v1/completions", plain, key)
     if answer.status != 200:
         text = answer.body[:200].decode(errors="replace").strip()
         raise Closed(f"a request was answered with HTTP {answer.status}: {text}")
@@ -155,9 +157,9 @@ def _workers(view: dict[str, Any]) -> list[dict[str, Any]]:
     return [task for task in ready if task["role"] in ("prefill", "decode", "replica")]
 
 
-async def _call(method: str, base_url: str, path: str, body: Any = None) -> Any:
+async def _call(method: str, base_url: str, path: str, body: Any = None, key: str = "") -> Any:
     try:
-        return await call(method, f"{base_url}{path}", body=body, timeout_s=ANSWER_S)
+        return await call(method, f"{base_url}{path}", body=body, key=key, timeout_s=ANSWER_S)
     except Unavailable as error:
         raise Closed(f"the endpoint does not answer: {error.message}") from error
 

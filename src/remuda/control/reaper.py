@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from remuda.base.units import show_duration
+from remuda.plan.lasting import COUNTING
 from remuda.plan.model import Front
 from remuda.serving.usage import Reading, Use, by_replicas, by_router, taken_in, use_of
 from remuda.supervise.model import GIVEN_UP
@@ -23,8 +24,6 @@ _LOOK_S: Final = 15.0
 """Between two looks at the counters."""
 _SAVE_S: Final = 60.0
 """Between two records of when an endpoint was used: a host that is killed in between takes it for used a bit later."""
-COUNTING: Final = frozenset({"smg"})
-"""Routers whose counters tell a request of a client from a question about their health."""
 
 
 @dataclass(frozen=True)

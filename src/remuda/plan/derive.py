@@ -10,6 +10,7 @@ from remuda.base.ids import slug
 from remuda.plan.context import Context
 from remuda.plan.engines import engine_of
 from remuda.plan.placement import Asked, Layout, place_cluster, place_local
+from remuda.plan.watch import replacing
 from remuda.specs.backend import LocalBackend, SlurmBackend
 
 if TYPE_CHECKING:
@@ -97,12 +98,11 @@ def _router(spec: SwarmSpec) -> dict[str, tuple[Any, str]]:
 
 def _watchdog(spec: SwarmSpec) -> dict[str, tuple[Any, str]]:
     watchdog = spec.watchdog
-    stays_down = watchdog.restart_policy == "never" or not watchdog.enabled
     reason = "watchdog.restart_policy" if watchdog.enabled else "watchdog.enabled"
     return {
         "http_path": (engine_of(spec).probe_path, "engine"),
         "log_level": (spec.log_level, "log_level"),
-        "replace": ("never" if stays_down else "always", reason),
+        "replace": (replacing(watchdog), reason),
     }
 
 

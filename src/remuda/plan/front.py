@@ -139,7 +139,8 @@ def _dynamo(settings: RouterSettings) -> tuple[Command, Listen, float]:
     """`discovery` must be in its environment."""
     policy = ("--router-mode", settings.policy) if settings.policy else ()
     argv = (settings.python, "-m", "dynamo.frontend", "--http-host", HOST_MARK, "--http-port", PORT_MARK, *policy)
-    return Command(argv=(*argv, *settings.extra_args)), Listen(public=settings.public), 10.0
+    env = {"DYN_LOG": "debug"} if settings.log_level == "debug" else {}
+    return Command(argv=(*argv, *settings.extra_args), env=env), Listen(public=settings.public), 10.0
 
 
 _KINDS: Final[dict[str, Callable[[RouterSettings], tuple[Command, Listen, float]]]] = {

@@ -1,4 +1,4 @@
-"""How the parts of a swarm outlive the time limits of their jobs. Pure."""
+"""How the parts of a swarm or deployment outlive the time limits of their jobs, and what ends it before. Pure."""
 
 from __future__ import annotations
 
@@ -9,34 +9,36 @@ from remuda.base.units import show_duration
 from remuda.plan.model import Group, Succession
 
 if TYPE_CHECKING:
-    from remuda.specs.swarm import SwarmSpec
+    from remuda.specs.service import ServiceFields
 
+COUNTING: Final = frozenset({"smg"})
+"""Routers whose counters tell a request of a client from a question about their health."""
 LEAD_MAX_S: Final = 7200.0
 LEAD_SHARE: Final = 0.25
 MOST_SLOTS: Final = 500
 """As `supervise.succession.HEIR`: the other index of a member is so much higher."""
 
 
-def with_succession(spec: SwarmSpec, groups: tuple[Group, ...]) -> tuple[Group, ...]:
-    """The groups of a swarm with a lifetime: those whose jobs have a time limit get successors.
+def with_succession(spec: ServiceFields, groups: tuple[Group, ...]) -> tuple[Group, ...]:
+    """The groups of what has a lifetime: those whose jobs have a time limit get successors.
 
     Raises:
-        InputError: a successor would be asked for before the job has begun, or there are too many replicas.
+        InputError: a successor would be asked for before the job has begun, or there are too many servers.
     """
     if not spec.lifetime:
         return groups
     return tuple(_lasting(spec, group) for group in groups)
 
 
-def _lasting(spec: SwarmSpec, group: Group) -> Group:
+def _lasting(spec: ServiceFields, group: Group) -> Group:
     limit_s = group.resources.time_limit_s
-    if not limit_s:
+    if not limit_s or group.role.stays:
         return group
     if group.count > MOST_SLOTS:
         raise InputError(
-            f"{group.count} replicas with a `lifetime`, and their successors can be {MOST_SLOTS} at most",
-            hint="bring up several swarms, or leave `lifetime` out",
-            where="replicas",
+            f"{group.name} has {group.count} tasks, and with a `lifetime` {MOST_SLOTS} at most can have successors",
+            hint="bring up several, or leave `lifetime` out",
+            where="replicas" if group.name == "replica" else f"roles.{group.name}.workers",
         )
     lead_s = spec.handover if spec.handover is not None else min(LEAD_SHARE * limit_s, LEAD_MAX_S)
     if lead_s >= limit_s:

@@ -332,7 +332,8 @@ class Group(Frozen):
     quorum: int = 0
     """Of a gang: with so many ranks it goes on, degraded, while others come back. 0: with all of them."""
     after: tuple[str, ...] = ()
-    """Groups that must be ready before a task of this one has its first attempt, and that end after it."""
+    """Groups that must be ready before a task of this one has its first attempt, and that end after it. Where the
+    endpoint is `ready` with the first, one task of a group that serves is enough."""
 
 
 class Endpoint(Frozen):

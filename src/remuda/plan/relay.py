@@ -11,6 +11,8 @@ if TYPE_CHECKING:
 
 RELAY: Final = "relay"
 EVERYWHERE: Final = "0.0.0.0"  # noqa: S104 - only with an API key, which the router behind it asks for
+LOOPBACK: Final = ("127.0.0.1", "localhost", "::1")
+"""Addresses of this machine that nobody else reaches."""
 PROBE: Final = Probe(
     path="/-/relay/health", interval_s=2.0, timeout_s=10.0, startup_timeout_s=60.0, stall_s=0.0,
     unhealthy_restart_after_s=60.0,

@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from remuda.base.errors import InputError
-from remuda.base.units import parse_interval
 from remuda.plan.cluster import (
     engine_python,
     model_needs,
@@ -29,9 +28,6 @@ from remuda.plan.model import (
     Group,
     Kind,
     Listen,
-    NodeRestart,
-    Probe,
-    Replace,
     Resources,
     Role,
     Secret,
@@ -39,19 +35,18 @@ from remuda.plan.model import (
 )
 from remuda.plan.nodelist import settle
 from remuda.plan.notes import notes
-from remuda.plan.relay import EVERYWHERE, RELAY, relay_group
+from remuda.plan.relay import EVERYWHERE, LOOPBACK, RELAY, relay_group
 from remuda.plan.spanning import nodes_of, spread_of
+from remuda.plan.watch import silence_s, watched
 from remuda.specs.backend import LocalBackend, SlurmBackend
-from remuda.wire.spread import EXTRA_GRACE_S
 
 if TYPE_CHECKING:
     from remuda.plan.compile import Draft, PlanFacts
     from remuda.plan.context import Context
-    from remuda.specs.swarm import SwarmSpec, Watchdog
+    from remuda.specs.swarm import SwarmSpec
 
 REPLICA = "replica"
 ROUTER = "router"
-LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
 def compile_swarm(draft: Draft[SwarmSpec], context: Context, facts: PlanFacts) -> Plan:
@@ -160,11 +155,6 @@ def _router(spec: SwarmSpec, front: FrontPlan, keys: str, python: str) -> Group 
     return group.model_copy(update=update)
 
 
-def silence_s(spec: SwarmSpec) -> float:
-    """After how long a silence a task is begun again; 0 on this machine, where its processes are seen."""
-    return spec.watchdog.silence_after if not spec.backend.is_here else 0.0
-
-
 def _place(spec: SwarmSpec) -> dict[str, object]:
     backend = spec.backend
     if isinstance(backend, SlurmBackend):
@@ -186,7 +176,6 @@ def replica_group(spec: SwarmSpec, python: str, listen: Listen | None = None, ru
     """
     interpreter = engine_python(spec, python)
     engine = engine_of(spec).render(spec, interpreter)
-    watchdog = spec.watchdog
     return Group(
         name=REPLICA,
         role=Role.REPLICA,
@@ -202,19 +191,8 @@ def replica_group(spec: SwarmSpec, python: str, listen: Listen | None = None, ru
         resources=replica_resources(spec),
         spread=spread_of(spec, engine.member, interpreter),
         listen=listen or Listen(port=spec.port, public=not spec.backend.is_here),
-        probe=probe(watchdog, engine.probe_path, engine.key_env),
-        restart=node_restart(watchdog),
-        replace=Replace(
-            policy=watchdog.replace or "always",
-            max_failures=watchdog.max_replacements,
-            heal_after_s=watchdog.heal_after,
-        ),
-        kill_grace_s=watchdog.kill_grace_seconds + (EXTRA_GRACE_S if nodes_of(spec) > 1 else 0.0),
-        log_level=watchdog.log_level or spec.log_level,
-        silence_s=silence_s(spec),
-        scan_log=True,
         metrics_path=engine.metrics_path,
-        record_interval_s=parse_interval(spec.profile or 0),
+        **watched(spec, nodes_of(spec), engine.probe_path, engine.key_env),
     )
 
 
@@ -241,32 +219,6 @@ def image_needs(spec: SwarmSpec) -> dict[str, str]:
 
 def _has_image(spec: SwarmSpec) -> bool:
     return bool(spec.image) and not spec.backend.is_here
-
-
-def probe(watchdog: Watchdog, path: str, bearer: str = "") -> Probe | None:
-    """How a replica's health is asked for; None with the watchdog off. `path` and `bearer` are the engine's own."""
-    if not watchdog.enabled:
-        return None
-    return Probe(
-        path=watchdog.http_path or path,
-        interval_s=watchdog.probe_interval,
-        timeout_s=watchdog.http_timeout,
-        startup_timeout_s=watchdog.readiness_timeout,
-        stall_s=watchdog.stall_after,
-        unhealthy_restart_after_s=watchdog.unhealthy_restart_after,
-        bearer=bearer,
-    )
-
-
-def node_restart(watchdog: Watchdog) -> NodeRestart:
-    """Restarts in place; none with the watchdog off."""
-    return NodeRestart(
-        policy=watchdog.restart_policy if watchdog.enabled else "never",
-        max_restarts=watchdog.max_restarts,
-        backoff_initial_s=watchdog.restart_backoff_initial,
-        backoff_max_s=max(watchdog.restart_backoff_max, watchdog.restart_backoff_initial),
-        heal_after_s=watchdog.heal_after,
-    )
 
 
 @dataclass(frozen=True)

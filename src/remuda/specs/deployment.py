@@ -9,6 +9,7 @@ from pydantic import BeforeValidator, Field, WithJsonSchema, field_validator, mo
 from remuda.base.text import did_you_mean
 from remuda.specs.backend import LocalBackend, Port
 from remuda.specs.benchmark import Numbers, Rates  # noqa: TC001 - pydantic reads them when it runs
+from remuda.specs.service import DeployedWatchdog, ServiceFields
 from remuda.specs.strict import Env, Json, Seconds, SecretEnv, Size, Strict, Text, Texts, Words, contradiction, wrong
 from remuda.specs.swarm import Name  # noqa: TC001 - pydantic reads it when it runs
 
@@ -273,7 +274,9 @@ class Frontend(Strict):
     """CPUs of its job on a cluster."""
     mem: Size = "8GB"
     """Memory of that job."""
-    host: Text = "127.0.0.1"
+    host: Text | None = Field(
+        default=None, json_schema_extra={"derived": "`127.0.0.1`, on Slurm with an `api_key` `0.0.0.0`"}
+    )
     """Address that the endpoint listens on: `127.0.0.1` for this machine only, `0.0.0.0` for everybody."""
     port: Port | None = Field(default=None, json_schema_extra={"derived": "`8000`, or the next free port"})
     """Port of the endpoint. When given, it is this port or an error."""
@@ -395,7 +398,7 @@ DeploymentBackend = Annotated[
 ]  # fmt: skip
 
 
-class DeploymentSpec(Strict):
+class DeploymentSpec(ServiceFields):
     """One model behind one address: workers by role, a frontend, and the services they need."""
 
     kind: Literal["deployment"] = "deployment"
@@ -432,6 +435,8 @@ class DeploymentSpec(Strict):
     """`per-worker`: each worker is a job of its own, so that it fails for itself. `one-job` cannot be chosen yet."""
     health_check: HealthCheck = HealthCheck()
     """How long the start may take."""
+    ready: Literal["first", "all"] = "all"
+    watchdog: DeployedWatchdog = DeployedWatchdog()
     benchmark: DeployedBenchmark = DeployedBenchmark()
     """What is measured once it serves."""
     backend: DeploymentBackend = LocalBackend()

@@ -13,6 +13,7 @@ from remuda.specs.defaults import OF_RUNS, QUESTIONS
 from remuda.specs.fields import submodels
 from remuda.specs.help import help_of
 from remuda.specs.kinds import KINDS
+from remuda.specs.service import ServiceFields
 from remuda.specs.strict import Interval, Json, Seconds, SecretSource, Size, Text, Texts, Words
 
 if TYPE_CHECKING:
@@ -63,6 +64,8 @@ def render_docs() -> str:
     for kind in KINDS.values():
         parts.append(f"## Kind `{kind.name}`\n")
         parts += [_table(model, path) for path, model in _models(kind.model)]
+    parts.append(f"## {ServiceFields.__name__}\n")
+    parts += [_table(model, path) for path, model in _models(ServiceFields)]
     parts += [_defaults_file(), _environment()]
     return "\n".join(parts)
 
@@ -71,7 +74,7 @@ def _models(model: type[BaseModel]) -> list[tuple[str, type[BaseModel]]]:
     """All models below one with the path where each is used, outermost first; each model once."""
     found: list[tuple[str, type[BaseModel]]] = [("", model)]
     for prefix, owner in found:
-        for name, field in owner.model_fields.items():
+        for name, field in _own(owner).items():
             path = f"{prefix}.{name}".lstrip(".")
             for inner in submodels(field.annotation):
                 if inner not in [known for _, known in found]:
@@ -79,15 +82,22 @@ def _models(model: type[BaseModel]) -> list[tuple[str, type[BaseModel]]]:
     return found
 
 
+def _own(model: type[BaseModel]) -> dict[str, FieldInfo]:
+    """The fields that a model says itself, and not only by what it is made of."""
+    return {name: model.model_fields[name] for name in model.__annotations__ if name in model.model_fields}
+
+
 def _table(model: type[BaseModel], path: str) -> str:
     title = f"### {model.__name__}\n\nUnder `{path}`. " if path else ""
     purpose = " ".join((model.__doc__ or "").split())
     rows = [
         f"| `{name}` | {type_name(field)} | {_default(field)} | {_cell(help_of(model, name))} |"
-        for name, field in model.model_fields.items()
+        for name, field in _own(model).items()
     ]
+    base = model.__bases__[0].__name__
+    above = f"\n\nThe fields of [{base}](#{base.lower()}), and these:" if base != "Strict" else ""
     return "\n".join(
-        [f"{title}{purpose}\n", "| Field | Type | Default | Purpose |", "| --- | --- | --- | --- |", *rows, ""]
+        [f"{title}{purpose}{above}\n", "| Field | Type | Default | Purpose |", "| --- | --- | --- | --- |", *rows, ""]
     )
 
 

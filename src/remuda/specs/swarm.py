@@ -5,16 +5,14 @@ from __future__ import annotations
 from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, field_validator, model_validator
-from pydantic_core import PydanticCustomError
 
 from remuda.base.errors import InputError
 from remuda.base.ids import check_name
 from remuda.specs.backend import Backend, LocalBackend, Port, backend_type
 from remuda.specs.bounds import too_many
-from remuda.specs.strict import Env, Interval, Seconds, SecretEnv, SecretSource, Strict, Text, Words, wrong
+from remuda.specs.service import ServiceFields
+from remuda.specs.strict import Env, Seconds, SecretEnv, Strict, Text, Words, contradiction, wrong
 
-Restarts = Literal["always", "on-failure", "never"]
-LogLevel = Literal["debug", "info", "warning", "error"]
 EngineName = Literal["vllm", "sglang", "llamacpp", "transformers", "command"]
 
 
@@ -26,73 +24,6 @@ def _named(name: str) -> str:
 
 
 Name = Annotated[Text, AfterValidator(_named)]
-
-
-class RayWatch(Strict):
-    """How replicas that span nodes are watched through Ray."""
-
-    enabled: bool = False
-    """Ask Ray, too, not only the server, for as long as the replica runs."""
-    expected_tp: int | None = None
-    """GPUs that Ray must have; unset: all of the replica's nodes."""
-    probe_timeout_s: Seconds = 120.0
-    """Limit of one question to Ray."""
-    status_grace_s: Seconds = 10.0
-    """How long Ray must be healthy before the server is started."""
-    probe_interval_s: Seconds = 30.0
-    """Between two questions."""
-
-
-class Watchdog(Strict):
-    """How each replica is watched, restarted in place, and replaced."""
-
-    enabled: bool = True
-    """`false`: no probes and no restarts in place; a replica counts as ready as soon as it runs."""
-    probe_interval: Seconds = 30.0
-    """Between two probes of a ready replica."""
-    http_path: Text | None = Field(default=None, json_schema_extra={"derived": "`/health`, or the engine's own"})
-    """Path that is probed; the leading `/` may be left out."""
-    http_timeout: Seconds = 2.0
-    """Limit of one probe."""
-    readiness_timeout: Seconds = 600.0
-    """From start to the first good probe; later than that, the server is restarted."""
-    restart_policy: Restarts = "on-failure"
-    """When the server is restarted in place."""
-    unhealthy_restart_after: Seconds = 120.0
-    """A replica that was ready and is unhealthy for so long is restarted. 0: never for this reason."""
-    max_restarts: int = Field(default=3, ge=0)
-    """Restarts in place before the allocation is given up."""
-    restart_backoff_initial: Seconds = 5.0
-    """Wait before the first restart."""
-    restart_backoff_max: Seconds = 60.0
-    """Longest wait before a restart; it doubles each time up to this."""
-    kill_grace_seconds: Seconds = 10.0
-    """Between asking the server to end and killing it."""
-    log_level: LogLevel | None = Field(
-        default=None, json_schema_extra={"derived": "`info`, or the swarm's `log_level`"}
-    )
-    """How much the watchdog writes."""
-    ray: RayWatch = RayWatch()
-    """Replicas that span nodes."""
-    stall_after: Seconds = 120.0
-    """While starting: no line in the log and no CPU used for so long means that the server hangs. 0: never."""
-    heal_after: Seconds = 600.0
-    """A replica that was healthy for so long gets its restarts back."""
-    silence_after: Seconds = 60.0
-    """On a cluster: a replica of which nothing is heard for so long, while others are, is replaced elsewhere; 0: never.
-    Nothing is sent to it much earlier."""
-    replace: Restarts | None = Field(
-        default=None, json_schema_extra={"derived": "`never` when nothing is restarted in place, else `always`"}
-    )
-    """Whether a new allocation replaces one that was given up or lost."""
-    max_replacements: int = Field(default=5, ge=0)
-    """Failures in a row after which a replica is not replaced any more. Preemption, a failure of its node and a
-    scheduler that lost it do not count."""
-
-    @field_validator("http_path")
-    @classmethod
-    def _rooted(cls, path: str | None) -> str | None:
-        return path if path is None or path.startswith("/") else f"/{path}"
 
 
 class Router(Strict):
@@ -111,7 +42,7 @@ class Router(Strict):
     """More arguments of the router, verbatim."""
 
 
-class SwarmSpec(Strict):
+class SwarmSpec(ServiceFields):
     """Replicas of one model behind one address."""
 
     kind: Literal["swarm"] = "swarm"
@@ -176,33 +107,10 @@ class SwarmSpec(Strict):
     """Environment variables of the engine."""
     secret_env: SecretEnv = Field(default_factory=dict)
     """Environment variables of the engine whose values are secrets: name to `{file: PATH}` or `{env: NAME}`."""
-    api_key: SecretSource | None = None
-    """Key that clients of the endpoint must send: `{file: PATH}` or `{env: NAME}`."""
-    ready: Literal["first", "all"] = "first"
-    """The endpoint is announced when the first replica answers, or when all do."""
     wait_endpoint_s: Seconds = 600.0
-    """How long `up` waits for that."""
-    lifetime: Seconds = 0.0
-    """How long the swarm shall serve, beyond the time limits of its jobs: successors are submitted before they end, and
-    take over when they are ready. Then it is taken down. 0: for ever, each job replaced after its end. On this machine
-    nothing limits the time of its parts, and `lifetime` only takes it down."""
-    handover: Seconds | None = Field(
-        default=None,
-        json_schema_extra={"derived": "a quarter of each job's time limit, at most `2h`; more where the queue is long"},
-    )
-    """With `lifetime`: how long before its time limit a job's successor is submitted; queue and start must fit."""
-    drain: Seconds = 600.0
-    """Longest time that a job which was succeeded goes on answering what it has begun."""
-    idle_timeout: Seconds = 0.0
-    """The swarm is taken down when nothing was asked of its endpoint for so long. 0: never."""
-    log_level: LogLevel = "info"
-    """How much the router and the programs of remuda beside the replicas write."""
+    """How long `up` waits until the endpoint is announced."""
     router: Router = Router()
     """What stands before the replicas. One word is its type."""
-    watchdog: Watchdog = Watchdog()
-    """How replicas are watched and restarted."""
-    profile: Interval = ""
-    """Record what the GPUs of each replica do, beside it, so often: `10Hz`, `100ms`, `true` for 10 Hz. Empty: not."""
     backend: Backend = LocalBackend()
     """Where it runs: `type: local`, `slurm` or `lepton` with the fields of each. One word is its type."""
 
@@ -227,26 +135,16 @@ class SwarmSpec(Strict):
     @model_validator(mode="after")
     def _not_too_many(self) -> SwarmSpec:
         if refusal := too_many("the swarm", "replica", self.replicas, self.backend.type):
-            told = {"at": "replicas", "sentence": refusal[0], "hint": refusal[1]}
-            raise PydanticCustomError("said_at", "", told)
+            raise contradiction("replicas", refusal[0], refusal[1])
         return self
 
     @model_validator(mode="after")
     def _command_belongs(self) -> SwarmSpec:
         if self.engine == "command" and not self.command:
-            raise PydanticCustomError(
-                "said_at", "", {"at": "engine", "sentence": "`command` is required with `engine: command`", "hint": ""}
-            )
+            raise contradiction("engine", "`command` is required with `engine: command`")
         if self.engine != "command" and self.command:
-            raise PydanticCustomError(
-                "said_at",
-                "",
-                {
-                    "at": "command",
-                    "sentence": f"`command` is used only with `engine: command`, and the engine is {self.engine}",
-                    "hint": "use `args` to add arguments, or set `engine: command`",
-                },
-            )
+            sentence = f"`command` is used only with `engine: command`, and the engine is {self.engine}"
+            raise contradiction("command", sentence, "use `args` to add arguments, or set `engine: command`")
         return self
 
 

@@ -66,7 +66,7 @@ def revived_at(group: Group, task: Task, now: float) -> float:
 
 
 def _missing(want: Want, name: str, tasks: Mapping[TaskKey, Task]) -> int:
-    """How many members of a group nobody can count on yet."""
+    """How many members of a group nobody can count on yet; of servers one may do, see `Endpoint.ready`."""
     group = want.workload.group(name)
     phases = {Phase.DONE} if group.role is Role.GATE else _UP
     count, up = (
@@ -75,7 +75,10 @@ def _missing(want: Want, name: str, tasks: Mapping[TaskKey, Task]) -> int:
     )
     if succession.takes_turns(want.workload, group):
         up = {index % HEIR for index in up}
-    return count - sum(slot < count for slot in up)
+    endpoint = want.workload.endpoint
+    is_one_enough = endpoint is not None and endpoint.ready == "first" and group.role.serves
+    needed = min(1, count) if is_one_enough else count
+    return max(0, needed - sum(slot < count for slot in up))
 
 
 def _was_begun(want: Want, group: Group, index: int, tasks: Mapping[TaskKey, Task]) -> bool:

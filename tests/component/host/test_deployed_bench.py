@@ -81,7 +81,9 @@ def test_a_command_knows_the_endpoint_and_goes_on_without_the_terminal(place: Ho
     script = 'env > "$SRT_LOG_DIR/seen"; echo asked $SRT_ENDPOINT; until [ -e "$GO" ]; do sleep 0.1; done'
     command = {"type": "custom", "command": ["/bin/sh", "-c", script]}
     go = place.root / "go"
-    words = recipe(place, {**command, "env": {"GO": str(go), "SRT_JOB_NAME": "mine"}})
+    (place.root / "key").write_text("k-90ab3f")
+    key = {"file": str(place.root / "key")}
+    words = recipe(place, {**command, "env": {"GO": str(go), "SRT_JOB_NAME": "mine"}}, api_key=key)
     watching = place.start(*words)
     seen = Path(place.paths.workload("apart"), "bench/seen")
     try:
@@ -99,6 +101,7 @@ def test_a_command_knows_the_endpoint_and_goes_on_without_the_terminal(place: Ho
         "SRT_FRONTEND_HOST": "127.0.0.1", "SRT_FRONTEND_PORT": endpoint.rpartition(":")[2], "SRT_ENDPOINT": endpoint,
         "SRT_MODEL_NAME": "tiny", "SRT_JOB_NAME": "mine", "SRT_LOG_DIR": str(seen.parent),
     }  # fmt: skip
+    assert found["OPENAI_API_KEY"] == "k-90ab3f"
     go.touch()
     until(lambda: place.view("apart")["phase"] == "DONE", "it has ended with its command")
     assert place.task("apart", "bench/0")["exit_code"] == 0

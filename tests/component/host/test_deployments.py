@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import sys
 import urllib.error
 import urllib.request
 from concurrent.futures import ThreadPoolExecutor
@@ -149,3 +150,21 @@ def test_several_frontends_stand_behind_one_address(shared_home: Home) -> None:
     wrong = home.run("scale", "many", "frontend=3", check=False)
     assert "the frontend of 'many' cannot be scaled: it is a frontend, whose number is fixed" in wrong.stderr
     home.run("down", "many")
+
+
+def test_the_first_worker_is_enough_and_what_nobody_asks_is_taken_down(shared_home: Home) -> None:
+    """With `ready: first`: the other never starts, and the frontend, the gate and the command wait for none."""
+    home = shared_home
+    python = home.root / "python"
+    python.write_text(f'#!/bin/sh\n[ "$REMUDA_TASK" = decode/1 ] && exec sleep 600\nexec {sys.executable} "$@"\n')
+    python.chmod(0o755)
+    terms = "ready: first\nidle_timeout: 12\nwatchdog: {probe_interval: 1}\nprofile: 1Hz\n"
+    file = Path(recipe_file(home, "early"))
+    file.write_text(f"{file.read_text()}python: {python}\n{terms}")
+    done = home.run("apply", str(file), "--backend", "local")
+    assert "early is up: prefill 1/1, decode 1/2, model tiny" in done.stderr
+    view = home.view("early")
+    assert (view["phase"], tasks(home, "early")["decode/1"]["phase"]) == ("DEGRADED", "starting")
+    assert ask(home, "early") == 5
+    until(lambda: home.view("early")["phase"] == "DOWN", "it is taken down")
+    assert "idle for 12s: nothing was asked of its endpoint" in home.run("status", "early").stdout

@@ -27,6 +27,7 @@ roles:
   prefill: {{workers: 1}}
   decode: {{workers: 1}}
 frontend: {{cpus: 1, mem: 200MB}}
+api_key: {{env: OUR_KEY}}
 benchmark: {{type: sa-bench, isl: 40, osl: 8, concurrencies: [2], num_prompts_mult: 6}}
 """
 
@@ -38,7 +39,7 @@ def test_it_is_a_job_that_finds_the_frontend_on_its_node(home: Home, slurm: Slur
     recipe = home.root / "recipe.yaml"
     path = os.pathsep.join([str(STANDINS), *os.environ.get("PYTHONPATH", "").split(os.pathsep)])
     recipe.write_text(RECIPE.format(model=home.root / "model", path=path))
-    done = home.run("apply", str(recipe), check=False)
+    done = home.run("apply", str(recipe), check=False, env={"OUR_KEY": "k-4b1f9d"})
     assert done.returncode in (10, 11), f"{done.stdout}\n{done.stderr}\n{home.log()}"
     view = home.view("wide")
     verdict = json.loads(Path(view["run_dir"], "bench/verdict.json").read_text())
@@ -46,5 +47,6 @@ def test_it_is_a_job_that_finds_the_frontend_on_its_node(home: Home, slurm: Slur
     (name,) = verdict["points"]
     point = json.loads(Path(view["run_dir"], "bench", name, "point.json").read_text())
     assert point["load"]["requests"] == 12
+    assert point["metrics"]["failed"] == 0, "it has the key"
     assert home.task("wide", "bench/0")["native"].isdecimal(), "it was a job"
     until(lambda: slurm.run("squeue", "-h", "-o", "%j").stdout == "", "nothing of it is left")

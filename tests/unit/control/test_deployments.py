@@ -18,7 +18,7 @@ from remuda.control.settle import is_same
 from remuda.look import caller
 from remuda.plan import order
 from remuda.plan.deployment import Site, plan_deployment
-from remuda.plan.model import Kind, Role
+from remuda.plan.model import Kind, Role, Secret
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -121,6 +121,8 @@ def test_workers_that_do_both_are_not_apart(tmp_path: Path) -> None:
             "a service of type ray is started",
         ),
         ("args: {block-size: 16}", "args: {model-name: other}", "r.yaml:6", "--model-name is set to 'tiny'"),
+        ("health_check:", "idle_timeout: 30m\nhealth_check:", "r.yaml:8", "Dynamo's frontend does not count what"),
+        ("health_check:", "watchdog: {enabled: false}\nhealth_check:", "r.yaml:8", "a deployment is asked once its"),
     ],
 )
 def test_what_cannot_be_brought_up_yet_is_said_where_it_stands(
@@ -130,6 +132,52 @@ def test_what_cannot_be_brought_up_yet_is_said_where_it_stands(
         plan(tmp_path, RECIPE.replace(old, new, 1))
     assert message in error.value.message
     assert where in error.value.where
+
+
+@pytest.mark.parametrize(
+    ("front", "group", "level"),
+    [
+        ("smg", "frontend", ("--log-level", "debug")),
+        ("nginx", "frontend", ()),
+        ("dynamo", "balancer", ("--log-level", "debug")),
+    ],
+)
+def test_who_stands_in_front_is_told_of_the_key_and_how_much_to_say(
+    tmp_path: Path, front: str, group: str, level: tuple[str, ...]
+) -> None:
+    text = RECIPE if front == "dynamo" else RECIPE.replace("{type: mocker, speedup_ratio: 10}", "vllm")
+    roles = text if front == "dynamo" else text[: text.index("  prefill")] + "  agg: {}\n"
+    more = f"frontend: {{type: {front}}}\napi_key: {{env: OUR_KEY}}\nlog_level: debug\n"
+    workload = plan(tmp_path, roles + more).workload
+    command = workload.group(group).command
+    assert command.secret_env["REMUDA_ROUTER_API_KEY"] == Secret(env="OUR_KEY")
+    argv = " ".join(command.argv)
+    assert "--api-key-env REMUDA_ROUTER_API_KEY" in argv
+    assert " ".join(level) in argv
+    if front == "dynamo":
+        own = workload.group("frontend").command
+        assert (own.env["DYN_LOG"], own.secret_env) == ("debug", {})
+
+
+@pytest.mark.parametrize(
+    ("value", "option"), [("1", "--cpus-per-task=1"), ("true", "--cpus-per-task"), ("0", "--cpus-per-task=0")]
+)
+def test_a_number_is_the_value_of_an_option(tmp_path: Path, value: str, option: str) -> None:
+    text = f"{RECIPE}sbatch_directives: {{cpus-per-task: {value}}}\n"
+    assert option in plan(tmp_path, text, backend="slurm").workload.place["directives"]  # type: ignore[operator]
+
+
+def test_a_document_is_planned_when_it_is_checked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "r.yaml"
+    own = RECIPE.replace("schema: 2", "kind: deployment")
+    file.write_text(own + "frontend: {host: 0.0.0.0}\n")
+    assert main(["config", "check", str(file)]) == 0
+    note = "frontend.host is 0.0.0.0: whoever reaches this machine can ask it, without a key: set `api_key`"
+    assert note in capsys.readouterr().err
+    file.write_text(own + "handover: 1h\n")
+    assert main(["config", "check", str(file)]) == 2
+    said = capsys.readouterr().err
+    assert f"{file}:9:1: successors are submitted for jobs of a cluster, and with a `lifetime` only" in said
 
 
 @pytest.mark.parametrize(

@@ -58,7 +58,11 @@ def test_leads(
     [
         ({"lifetime": "7d", "handover": "36h"}, "handover", "`handover` is 1d 12h"),
         ({"lifetime": "7d", "handover": "4h"}, "handover", "the time limit of the router is 4h"),
-        ({"lifetime": "7d", "replicas": 501}, "replicas", "501 replicas"),
+        (
+            {"lifetime": "7d", "replicas": 501},
+            "replicas",
+            "replica has 501 tasks, and with a `lifetime` 500 at most can have successors",
+        ),
     ],
 )
 def test_what_cannot_be_is_refused(values: dict[str, object], where: str, sentence: str) -> None:

@@ -13,7 +13,8 @@ from remuda.plan.context import Context
 from remuda.plan.derive import derive
 from remuda.plan.model import Group, Kind, Workload
 from remuda.plan.swarm import replica_group
-from remuda.specs.swarm import SwarmSpec, Watchdog
+from remuda.specs.service import Watchdog
+from remuda.specs.swarm import SwarmSpec
 
 if TYPE_CHECKING:
     from remuda.wire.child import ChildSpec

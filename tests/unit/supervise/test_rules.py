@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.unit.supervise.build import group, key, report
 
 from remuda.backends.base import Handle, Life, Observed, TaskKey
-from remuda.plan.model import Group, Kind, Replace, Role, Succession, Workload
+from remuda.plan.model import Endpoint, Group, Kind, Replace, Role, Succession, Workload
 from remuda.supervise import facts, rules
 from remuda.supervise.decide import Action, Cancel, Note, Submit, decide, next_due
 from remuda.supervise.explain import explain
@@ -98,6 +98,27 @@ def test_a_gate_is_closed_until_all_of_every_group_before_it_is_ready(
 def test_who_looks_whether_all_is_well_has_to_end_well(phase: Phase, is_held: bool) -> None:
     want = deployed(after("look").model_copy(update={"role": Role.GATE}), after("generator", "look", replace=ONCE))
     assert bool(rules.held(want, by_key(one("look", phase)))) is is_held
+
+
+@pytest.mark.parametrize(
+    ("ready", "role", "tasks", "held"),
+    [
+        ("first", Role.DECODE, [one("worker", Phase.READY, 1)], []),
+        ("first", Role.DECODE, [one("worker", Phase.STARTING)], ["front"]),
+        ("first", Role.DECODE, [one("worker", Phase.READY), one("worker", Phase.READY, 1)], []),
+        ("first", Role.DECODE, [one("worker", Phase.READY, 7)], ["front"]),
+        ("first", Role.SERVICE, [one("worker", Phase.READY, 1)], ["front"]),
+        ("all", Role.DECODE, [one("worker", Phase.READY, 1)], ["front"]),
+    ],
+)
+def test_one_server_is_enough_where_the_first_makes_it_ready(
+    ready: str, role: Role, tasks: list[Task], held: list[str]
+) -> None:
+    """Of what does not serve, such as services, all are waited for."""
+    want = deployed(after("worker", count=2).model_copy(update={"role": role}), after("front", "worker"))
+    endpoint = Endpoint(ready=ready)
+    want = replace(want, workload=want.workload.model_copy(update={"endpoint": endpoint}))
+    assert [*rules.held(want, by_key(*tasks))] == held
 
 
 @pytest.mark.parametrize(

@@ -9,37 +9,35 @@ from typing import TYPE_CHECKING, Any, Final
 
 from remuda.base.errors import InputError
 from remuda.base.units import parse_size
-from remuda.plan.cluster import IN_IMAGE, seconds
+from remuda.plan.cluster import IN_IMAGE
 from remuda.plan.compile import Plan
-from remuda.plan.deployment import services
+from remuda.plan.deployment import services, terms
 from remuda.plan.deployment.dynamo import environment
 from remuda.plan.deployment.engines import command_of, render, spread_of
 from remuda.plan.deployment.preflight import gpus_of
 from remuda.plan.deployment.shape import Shape, shape_of
 from remuda.plan.engines import ENGINES
-from remuda.plan.engines.base import secret
+from remuda.plan.engines.base import secrets_of
 from remuda.plan.engines.flags import words
+from remuda.plan.lasting import with_succession
 from remuda.plan.model import (
     Command,
-    Endpoint,
     Front,
     Group,
     Kind,
     Listen,
     NodeRestart,
     Pool,
-    Probe,
     Replace,
     Resources,
     Role,
     Workload,
 )
 from remuda.plan.place import SlurmPlace
-from remuda.plan.relay import RELAY, relay_group
+from remuda.plan.relay import LOOPBACK, RELAY, relay_group
+from remuda.plan.watch import silence_s, watched
 from remuda.specs.backend import LocalBackend
 from remuda.specs.deployment import MockerEngine, SlurmDeployment
-from remuda.specs.swarm import Watchdog
-from remuda.wire.spread import EXTRA_GRACE_S
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -54,7 +52,6 @@ ROLES: Final = {"prefill": Role.PREFILL, "decode": Role.DECODE, "agg": Role.REPL
 ROUTERS: Final = {"dynamo": "dynamo", "sglang-router": "smg", "smg": "smg", "vllm-router": "smg", "nginx": "nginx"}
 """Frontend -> the router that is started: sglang-router is an earlier name of smg."""
 PORT: Final = 8000
-GRACE_S: Final = 20.0
 SRTCTL_FOLDERS: Final = {"/model": "", "/logs": "", "/configs": ", or say `srtctl_root` in the cluster file"}
 """Folders that recipes of srtctl know in containers -> what else gives one."""
 _OPTION: Final = re.compile(r"-{0,2}[A-Za-z][A-Za-z0-9_-]*")
@@ -98,9 +95,12 @@ def refuse_what_is_not_built(spec: DeploymentSpec) -> None:
                          hint="set `frontend.type`, or use one worker of the role `agg`")  # fmt: skip
 
 
-def has_several_frontends(spec: DeploymentSpec) -> bool:
-    """Whether there is a balancer: Dynamo's frontends find their workers by themselves, so there may be several."""
-    return spec.frontend.type == "dynamo" and spec.frontend.replicas > 1
+def has_balancer(spec: DeploymentSpec) -> bool:
+    """Whether smg stands before the frontend: Dynamo's find their workers by themselves, so there may be several.
+
+    None of them asks for a key; smg does.
+    """
+    return spec.frontend.type == "dynamo" and (spec.frontend.replicas > 1 or spec.api_key is not None)
 
 
 def plan_deployment(spec: DeploymentSpec, front: Group | None, site: Site, balancer: Group | None = None) -> Plan:
@@ -118,11 +118,13 @@ def plan_deployment(spec: DeploymentSpec, front: Group | None, site: Site, balan
         InputError: it cannot be brought up; `where` is the field's path.
     """
     refuse_what_is_not_built(spec)
+    router = "smg" if balancer is not None else ROUTERS.get(spec.frontend.type, "none")
+    terms.refuse(spec, router)
     shapes = {name: _shape(spec, name, site) for name in spec.by_name()}
     discovery = f"{site.run_dir}/discovery/{site.uid}"
     dynamo = environment(spec, discovery) if spec.frontend.type == "dynamo" else {}
-    listen = Listen(port=spec.frontend.port or PORT, fixed=spec.frontend.port is not None,
-                    public=spec.frontend.host != "127.0.0.1")  # fmt: skip
+    host = terms.host_of(spec)
+    listen = Listen(port=spec.frontend.port or PORT, fixed=spec.frontend.port is not None, public=host not in LOOPBACK)
     workers = tuple(_workers(spec, name, shapes[name], site, dynamo) for name in spec.by_name())
     on_slurm = not spec.backend.is_here
     groups = workers
@@ -141,17 +143,19 @@ def plan_deployment(spec: DeploymentSpec, front: Group | None, site: Site, balan
         uid=site.uid,
         backend=spec.backend.type,
         place=_place(spec),
-        groups=services.addressed(spec, groups),
+        groups=with_succession(spec, services.addressed(spec, groups)),
+        lifetime_s=spec.lifetime,
+        idle_timeout_s=spec.idle_timeout,
         ends_with=services.terminal(spec),
-        endpoint=Endpoint(
-            host=spec.frontend.host, port=listen.port, router=last if front else "", model=spec.model.name or "",
-            ready="all", wait_s=_wait_s(spec), relay=RELAY if is_relayed else "", gate=GATE,
-            behind=FRONTEND if balancer is not None else "",
-        ),
+        endpoint=terms.asked_as(spec).model_copy(update={
+            "host": host, "port": listen.port, "router": last if front else "", "ready": spec.ready,
+            "wait_s": _wait_s(spec), "relay": RELAY if is_relayed else "", "gate": GATE,
+            "behind": FRONTEND if balancer is not None else "",
+        }),
         run_dir=site.run_dir,
         spec_file=site.spec_file,
         front=Front(
-            router="smg" if balancer is not None else ROUTERS.get(spec.frontend.type, "none"),
+            router=router,
             engine=spec.engine_of(next(iter(spec.by_name()))).type, model=spec.model.path, frontend=spec.frontend.type,
             discovery=discovery if dynamo else "",
         ),
@@ -194,7 +198,7 @@ def _workers(spec: DeploymentSpec, name: str, shape: Shape, site: Site, dynamo: 
     role, image = spec.by_name()[name], image_of(spec, name)
     server = render(spec, name, shape, _python(spec, image, site.python))
     command = command_of(spec, name, server, {**dynamo, **_network(spec)})
-    command = command.model_copy(update={"secret_env": _secrets(spec)})
+    command = command.model_copy(update={"secret_env": {**secrets_of(spec), **server.secret_env}})
     on_slurm = not spec.backend.is_here
     return Group(
         name=name,
@@ -206,13 +210,9 @@ def _workers(spec: DeploymentSpec, name: str, shape: Shape, site: Site, dynamo: 
         spread=spread_of(shape, server) if on_slurm else None,
         listen=Listen(public=on_slurm),
         ports=server.ports,
-        probe=Probe(path=server.probe_path, interval_s=5.0, timeout_s=5.0, startup_timeout_s=_wait_s(spec)),
-        replace=Replace(),
-        kill_grace_s=GRACE_S + (EXTRA_GRACE_S if shape.nodes > 1 else 0.0),
-        silence_s=_silence_s(spec),
         metrics_path=server.metrics_path,
-        scan_log=True,
         fatal_lines=_fatal_lines(spec, spec.engine_of(name).type),
+        **watched(spec, shape.nodes, server.probe_path, server.key_env, start_s=_wait_s(spec)),
     )
 
 
@@ -221,18 +221,18 @@ def _front(
 ) -> Group:
     """The frontend, as its router renders it, with what the recipe says of it."""
     env = {**front.command.env, **dynamo, **spec.env, **spec.frontend.env}
-    secret_env = {**_secrets(spec), **front.command.secret_env}
+    secret_env = {**secrets_of(spec), **front.command.secret_env}
     command = front.command.model_copy(update={"env": env, "secret_env": secret_env})
     listen, resources = Listen(), Resources()
     if isinstance(spec.backend, SlurmDeployment):
         listen = Listen(port=PORT, public=True)
-        limit = seconds(spec.backend.time_limit, "backend.time_limit")
-        resources = Resources(cpus=spec.frontend.cpus, mem_bytes=parse_size(spec.frontend.mem), time_limit_s=limit)
+        memory = parse_size(spec.frontend.mem)
+        resources = Resources(cpus=spec.frontend.cpus, mem_bytes=memory, time_limit_s=terms.limit_s(spec))
         if spec.frontend.type == "dynamo":
             command = _inside(spec, command, spec.frontend.container or spec.container or "", site)
     return front.model_copy(update={
         "command": command, "listen": listen, "resources": resources, "pools": _beside(spec), "after": workers,
-        "silence_s": _silence_s(spec),
+        "silence_s": silence_s(spec),
     })  # fmt: skip
 
 
@@ -252,11 +252,11 @@ def _services(spec: DeploymentSpec, site: Site, front: str) -> tuple[Group, ...]
     groups = services.service_groups(spec, site.run_dir, site.uid, frontend=front)
     if not isinstance(spec.backend, SlurmDeployment):
         return groups
-    resources = Resources(time_limit_s=seconds(spec.backend.time_limit, "backend.time_limit"))
+    resources = Resources(time_limit_s=terms.limit_s(spec))
     return tuple(
         group.model_copy(update={
             "command": _inside(spec, group.command, services.image_of(spec, group.name), site),
-            "resources": resources, "pools": _beside(spec), "silence_s": _silence_s(spec),
+            "resources": resources, "pools": _beside(spec), "silence_s": silence_s(spec),
         })
         for group in groups
     )  # fmt: skip
@@ -317,7 +317,7 @@ def _options(said: Mapping[str, Any], where: str, quoted: Callable[[str], str] =
             raise InputError(f"{key!r} is no option of Slurm's", where=where)
     names = {key: value for key, value in said.items() if value is not None and value is not False}
     return tuple(
-        f"--{key.lstrip('-').replace('_', '-')}" + ("" if value in (True, "") else f"={quoted(str(value))}")
+        f"--{key.lstrip('-').replace('_', '-')}" + ("" if value is True or value == "" else f"={quoted(str(value))}")
         for key, value in names.items()
     )
 
@@ -325,9 +325,8 @@ def _options(said: Mapping[str, Any], where: str, quoted: Callable[[str], str] =
 def _resources(spec: DeploymentSpec, shape: Shape) -> Resources:
     if not isinstance(spec.backend, SlurmDeployment):
         return Resources(gpus=shape.gpus)
-    limit = seconds(spec.backend.time_limit, "backend.time_limit")
     whole = bool(shape.gpus) and shape.gpus_on_node == spec.gpus_per_node
-    return Resources(gpus=shape.gpus_on_node, nodes=shape.nodes, whole_nodes=whole, time_limit_s=limit)
+    return Resources(gpus=shape.gpus_on_node, nodes=shape.nodes, whole_nodes=whole, time_limit_s=terms.limit_s(spec))
 
 
 def _network(spec: DeploymentSpec) -> dict[str, str]:
@@ -354,12 +353,11 @@ def _place(spec: DeploymentSpec) -> dict[str, object]:
 def _notes(spec: DeploymentSpec, shapes: Mapping[str, Shape]) -> tuple[str, ...]:
     """What is done otherwise than the recipe may suggest, a sentence each."""
     notes = [shape.idle for shape in shapes.values() if shape.idle]
-    if spec.frontend.replicas > 1 and not has_several_frontends(spec):
+    if spec.frontend.replicas > 1 and not has_balancer(spec):
         notes.append(f"frontend.replicas is {spec.frontend.replicas}: one is started, and restarted where it dies")
     if spec.frontend.type in ("sglang-router", "vllm-router"):
         notes.append(f"frontend.type is {spec.frontend.type}: smg is started, which speaks to the same workers")
-    if spec.frontend.host not in ("127.0.0.1", "localhost", "::1"):
-        notes.append(f"frontend.host is {spec.frontend.host}: whoever reaches this machine can ask it, without a key")
+    notes += terms.notes(spec)
     if any(getattr(spec.engine_of(name), "dp_launch_mode", "per_node") != "per_node" for name in spec.by_name()):
         notes.append("engine.dp_launch_mode: a worker is one process a node, which starts a rank for each of its GPUs")
     if not spec.backend.is_here:
@@ -393,14 +391,6 @@ def _fatal_lines(spec: DeploymentSpec, engine: str) -> tuple[str, ...]:
             raise InputError(f"{pattern!r} is no regular expression: {error}",
                              where="health_check.extra_fatal_log_patterns") from error  # fmt: skip
     return (*(ENGINES[engine].fatal if check.fatal_log_markers else ()), *check.extra_fatal_log_patterns)
-
-
-def _secrets(spec: DeploymentSpec) -> dict[str, object]:
-    return {name: secret(source) for name, source in spec.secret_env.items()}
-
-
-def _silence_s(spec: DeploymentSpec) -> float:
-    return Watchdog().silence_after if not spec.backend.is_here else 0.0
 
 
 def _wait_s(spec: DeploymentSpec) -> float:

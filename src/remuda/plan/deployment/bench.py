@@ -7,16 +7,18 @@ import math
 from typing import TYPE_CHECKING, Any, Final
 
 from remuda.base.errors import InputError
-from remuda.plan.engines.base import secret
+from remuda.plan.engines.base import secret, secrets_of
 from remuda.plan.job import WATCH
 from remuda.plan.model import FILES_MARK, Command, Endpoint, Group, NodeRestart, Replace, Resources, Role, Workload
 from remuda.specs.deployment import LOADS
 
 if TYPE_CHECKING:
+    from remuda.plan.model import Secret
     from remuda.specs.deployment import DeploymentSpec
 
 BENCH: Final = "bench"
 """Name of the group, and of the folder of the run directory that holds what came of it."""
+KEY: Final = "OPENAI_API_KEY"
 TOLD: Final = "deployed.json"
 """File that its driver reads: what is measured, and where."""
 
@@ -48,7 +50,6 @@ def bench_group(workload: Workload, spec: DeploymentSpec, *, python: str, home: 
     bench = spec.benchmark
     if bench.type == "manual":
         return None
-    is_custom = bench.type == "custom"
     endpoint = workload.endpoint or Endpoint()
     front = next((group for group in workload.groups if group.name == endpoint.router), None)
     last = endpoint.gate or endpoint.router
@@ -60,7 +61,7 @@ def bench_group(workload: Workload, spec: DeploymentSpec, *, python: str, home: 
             # -P: it is started where the command was typed, and no file there may pass for a module of ours.
             argv=(python, "-P", "-m", "remuda", "job", "drive", FILES_MARK),
             env={**{name: text for name, text in _env(spec).items() if not _is_early(name)}, "REMUDA_HOME": home},
-            secret_env={name: secret(source) for name, source in spec.secret_env.items()} if is_custom else {},
+            secret_env={**_key(spec), **(secrets_of(spec) if bench.type == "custom" else {})},
             cwd=cwd,
             files={TOLD: json.dumps(told(workload, spec), indent=1)},
         ),
@@ -86,12 +87,16 @@ def told(workload: Workload, spec: DeploymentSpec) -> dict[str, Any]:
         early = {name: text for name, text in _env(spec).items() if _is_early(name)}
         return {**common, "model": spec.model.name or "", "command": list(bench.command), "said": sorted(bench.env),
                 "env": early}  # fmt: skip
+    key = {"key_env": KEY} if spec.api_key is not None else {}
     return {
-        **common,
-        "load": load_words(workload, spec),
-        "requests_each": bench.num_prompts_mult,
-        "warmup_each": bench.num_warmup_mult,
-    }
+        **common, "load": load_words(workload, spec), **key,
+        "requests_each": bench.num_prompts_mult, "warmup_each": bench.num_warmup_mult,
+    }  # fmt: skip
+
+
+def _key(spec: DeploymentSpec) -> dict[str, Secret]:
+    """The variable in which loads and commands find the key of the endpoint, unless the recipe says it otherwise."""
+    return {KEY: secret(spec.api_key)} if spec.api_key is not None and KEY not in _env(spec) else {}
 
 
 def _env(spec: DeploymentSpec) -> dict[str, str]:

@@ -15,13 +15,14 @@ from remuda.plan.deployment import (
     Site,
     frontend_args,
     frontend_python,
-    has_several_frontends,
+    has_balancer,
     plan_deployment,
 )
 from remuda.plan.deployment.bench import with_benchmark
+from remuda.plan.deployment.terms import asked_as
 from remuda.plan.front import CONTROL_KEY, RouterSettings, router_group
 from remuda.plan.identity import digest
-from remuda.plan.model import Endpoint, Secret
+from remuda.plan.model import Secret
 from remuda.plan.nodelist import settle
 
 if TYPE_CHECKING:
@@ -115,12 +116,12 @@ def _located(group: Group, python: str, facts: PlanFacts) -> Group:
 
 def _balancer(spec: DeploymentSpec, keys: str, python: str) -> Group | None:
     """The group before several frontends; None before one."""
-    if not has_several_frontends(spec):
+    if not has_balancer(spec):
         return None
     settings = RouterSettings(
-        Endpoint(model=spec.model.name or ""), spec.frontend.replicas, policy="round_robin", group=BALANCER,
+        asked_as(spec), spec.frontend.replicas, policy="round_robin", group=BALANCER,
         control_key=Secret(file=f"{keys}/{CONTROL_KEY}"),
-        public=not spec.backend.is_here, python=python,
+        public=not spec.backend.is_here, python=python, log_level=spec.log_level,
     )  # fmt: skip
     return router_group("smg", settings)
 
@@ -131,12 +132,13 @@ def _front(spec: DeploymentSpec, keys: str, python: str) -> Group | None:
         return None
     kind = ROUTERS[spec.frontend.type]
     settings = RouterSettings(
-        Endpoint(model=spec.model.name or ""),
+        asked_as(spec),
         max(2, *(role.workers for role in spec.by_name().values())),
         group=FRONTEND,
         control_key=Secret(file=f"{keys}/{CONTROL_KEY}"),
         public=not spec.backend.is_here,
         python=frontend_python(spec, python),
+        log_level=spec.log_level,
         apart="agg" not in spec.by_name(),
         extra_args=frontend_args(spec),
     )

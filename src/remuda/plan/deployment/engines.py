@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from remuda.base.errors import InputError
 from remuda.plan.deployment import services
 from remuda.plan.engines import ENGINES, EngineCommand, Serve
+from remuda.plan.engines.base import secret
 from remuda.plan.model import HOST_MARK, PORT_MARK, Command, Spread
 
 if TYPE_CHECKING:
@@ -53,7 +54,13 @@ def render(spec: DeploymentSpec, name: str, shape: Shape, python: str) -> Engine
         said=role.args, words=role.extra_args, settings=spec.engine_of(name), frontend=front,
         is_older=services.is_older(spec), kv_events=_events(spec, name), gpu_type=spec.gpu_type,
         on_slurm=not spec.backend.is_here,
+        key=secret(spec.api_key) if spec.api_key is not None and asks_for_key(spec, name) else None,
     ))  # fmt: skip
+
+
+def asks_for_key(spec: DeploymentSpec, name: str) -> bool:
+    """Whether servers of a role ask for a key: their engine takes it in secret, and no Dynamo is around it."""
+    return spec.frontend.type != "dynamo" and bool(ENGINES[spec.engine_of(name).type].key_env)
 
 
 def command_of(spec: DeploymentSpec, name: str, server: EngineCommand, env: Mapping[str, str]) -> Command:

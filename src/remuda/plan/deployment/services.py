@@ -9,7 +9,7 @@ import re
 from typing import TYPE_CHECKING, Any, Final
 
 from remuda.base.errors import InputError
-from remuda.plan.engines.base import secret
+from remuda.plan.engines.base import secrets_of
 from remuda.plan.engines.flags import words
 from remuda.plan.model import (
     ADDRESS,
@@ -176,7 +176,7 @@ def _command(spec: DeploymentSpec, service: Service, run_dir: str, uid: str) -> 
             **{name: text for name, text in spec.env.items() if not _WORD.search(text)},
             **{name: filled(text) for name, text in service.env.items()},
         },
-        secret_env={name: secret(source) for name, source in spec.secret_env.items()} if service.command else {},
+        secret_env=secrets_of(spec) if service.command else {},
         files=files,
     )
 

@@ -16,6 +16,7 @@ from remuda.plan.spanning import nodes_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from remuda.specs.deployment import DeploymentSpec
     from remuda.specs.strict import SecretSource
     from remuda.specs.swarm import SwarmSpec
 
@@ -284,8 +285,7 @@ class Engine:
             raise InputError(f"{what}: the {self.name} engine cannot span nodes",
                              hint="set `gpus_per_node` to what a node has, or use fewer GPUs for each replica",
                              where="gpus_per_replica")  # fmt: skip
-        secrets = {name: secret(source) for name, source in spec.secret_env.items()}
-        return replace(made, env={**made.env, **spec.env}, secret_env={**secrets, **made.secret_env})
+        return replace(made, env={**made.env, **spec.env}, secret_env={**secrets_of(spec), **made.secret_env})
 
 
 def is_python(path: str) -> bool:
@@ -296,3 +296,8 @@ def is_python(path: str) -> bool:
 def secret(source: SecretSource) -> Secret:
     """The reference as the workload has it."""
     return Secret(file=source.file, env=source.env)
+
+
+def secrets_of(spec: SwarmSpec | DeploymentSpec) -> dict[str, Secret]:
+    """The secret variables of servers that the user names."""
+    return {name: secret(source) for name, source in spec.secret_env.items()}

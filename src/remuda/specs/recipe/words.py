@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
+from remuda.specs.service import ServiceFields
+
 Path = tuple[str, ...]
 
 
@@ -57,6 +59,11 @@ _ONE_JOB: Final = "each worker is a job of its own"
 _OURS: Final = "status, events and results are always kept"
 _PROFILED: Final = "profilers of engines cannot be started yet"
 _WATCHED: Final = "every task is watched and reported"
+_ANSWERS: Final = (
+    "num_examples", "max_tokens", "repeat", "num_threads", "max_context_length", "categories", "num_shots",
+    "temperature", "top_p", "top_k", "num_requests", "concurrency", "prefix_ratios", "mooncake_workload",
+    "ttft_threshold_ms", "itl_threshold_ms", "dataset_name", "dataset_path", "trace_file",
+)  # fmt: skip
 
 _BOTH: Final = (
     _used("name"),
@@ -109,27 +116,7 @@ _BOTH: Final = (
     _refused("benchmark.sweep", "sweeps cannot be run yet: give each point as a recipe of its own"),
     *(
         _ignored(f"benchmark.{name}", "of a benchmark of answers or traces, which cannot be run yet")
-        for name in (
-            "num_examples",
-            "max_tokens",
-            "repeat",
-            "num_threads",
-            "max_context_length",
-            "categories",
-            "num_shots",
-            "temperature",
-            "top_p",
-            "top_k",
-            "num_requests",
-            "concurrency",
-            "prefix_ratios",
-            "mooncake_workload",
-            "ttft_threshold_ms",
-            "itl_threshold_ms",
-            "dataset_name",
-            "dataset_path",
-            "trace_file",
-        )
+        for name in _ANSWERS
     ),
     _ignored("benchmark.custom_tokenizer", "lengths are counted by the server"),
     _ignored("benchmark.reuse_http_connections", "connections are always kept"),
@@ -158,6 +145,7 @@ _BOTH: Final = (
     _used("dynamo.request_plane", "", "`http`, which Dynamo has no more, is read as `tcp`"),
     _used("dynamo.event_plane"),
     _used("dynamo.discovery", "", "remuda's own word"),
+    *(_used(name, "", "remuda's own word") for name in ServiceFields.model_fields),
 )
 
 _ENGINES: Final = ("sglang", "vllm", "trtllm", "mocker")
@@ -166,6 +154,10 @@ _KNOBS: Final = (
     "speedup_ratio", "decode_speedup_ratio", "num_gpu_blocks_override", "max_num_seqs", "max_num_batched_tokens",
     "block_size", "data_parallel_size", "num_workers", "startup_time", "kv_transfer_bandwidth", "kv_cache_dtype",
     "enable_prefix_caching", "enable_chunked_prefill", "preemption_mode",
+)  # fmt: skip
+_OF_A_ROLE: Final = (
+    "nodes", "workers", "gpus", "env", "args", "extra_args", "engine", "container", "kv_events", "srun_options",
+    "critical",
 )  # fmt: skip
 _ROLES: Final = {"prefill": "prefill", "decode": "decode", "agg": "aggregated"}
 
@@ -201,23 +193,7 @@ VERSION_2: Final = (
     *_BOTH,
     _ignored("schema", "tells the version"),
     _used("engine"),
-    *(
-        _used(f"roles.{role}.{key}")
-        for role in _ROLES
-        for key in (
-            "nodes",
-            "workers",
-            "gpus",
-            "env",
-            "args",
-            "extra_args",
-            "engine",
-            "container",
-            "kv_events",
-            "srun_options",
-            "critical",
-        )
-    ),
+    *(_used(f"roles.{role}.{key}") for role in _ROLES for key in _OF_A_ROLE),
     *(_refused(f"roles.{role}.sidecar", "write it as a service") for role in _ROLES),
     _used("services"),
     _used("frontend.type"),

@@ -18,7 +18,7 @@ from remuda.cli.lazy import LazyGroup
 GROUPS = {
     "Serve": {
         "serve": ("remuda.cli.up:serve", "Serve one model on this machine; no config file needed."),
-        "up": ("remuda.cli.up:up", "Start a swarm from its YAML file and print its URL."),
+        "up": ("remuda.cli.up:up", "Start what a file describes: a swarm, a recipe, a run script, …"),
         "apply": (
             "remuda.cli.recipes:apply",
             "Bring up prefill and decode apart, from a recipe of srtctl or your own.",
@@ -40,7 +40,7 @@ GROUPS = {
         "list": ("remuda.cli.runs:list_", "List your runs and gangs."),
         "pause": ("remuda.cli.runs:pause", "Stop restarting a run; what is running keeps running."),
         "unpause": ("remuda.cli.runs:unpause", "Resume restarting a paused run."),
-        "stop": ("remuda.cli.runs:stop", "Stop runs and wait until they are gone."),
+        "stop": ("remuda.cli.up:down", "Stop runs and wait until they are gone."),
         "restart": ("remuda.cli.runs:restart", "Restart a run, or whatever failed in a swarm."),
         "gang": ("remuda.cli.gang:gang", "Train with several ranks; one that fails joins the others again."),
         "set": ("remuda.cli.settings:set_", "Show or change the settings of a live run."),

@@ -20,17 +20,19 @@ _ELSEWHERE = {
 }  # fmt: skip
 
 
+_READ = frozenset({".yaml", ".yml", ".json", ".sh", ".py", ".sbatch", ".slurm"})
+"""Endings of files that `up` starts."""
+
+
 def examples(*commands: str) -> str:
     """The end of a page of help: what to type."""
     return "\b\nExamples:\n" + "\n".join(f"  {command}" for command in commands)
 
 
-def meant_by(word: str) -> str:
-    """What to type where a file stands in the place of a command; empty for what is none."""
+def is_file(word: str) -> bool:
+    """Whether a word in the place of a command is a file that `up` starts."""
     path = Path(word)
-    if path.suffix in (".yaml", ".yml", ".json"):
-        return f"remuda up {word}" if path.is_file() else ""
-    return f"remuda run {word}" if path.suffix in (".sh", ".py", ".sbatch", ".slurm") or path.is_file() else ""
+    return path.is_file() and ("/" in word or path.suffix in _READ)
 
 
 class NearGroup(click.Group):
@@ -40,11 +42,13 @@ class NearGroup(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """As click does, with the nearest known command in the message."""
+        if ctx.parent is None and args[0] not in self.list_commands(ctx) and is_file(args[0]):
+            args = ["up", *args]
         try:
             return super().resolve_command(ctx, args)
         except click.UsageError as error:
-            if instead := meant_by(args[0]):
-                raise click.UsageError(f"{args[0]} is a file and no command: {instead}", ctx) from None
+            if Path(args[0]).suffix in _READ:
+                raise click.UsageError(f"there is no file {args[0]}, and no such command", ctx) from None
             if ctx.parent is None and (instead := _ELSEWHERE.get(args[0], "")):
                 raise click.UsageError(f"{error.message} It is: remuda {instead}", ctx) from None
             near = difflib.get_close_matches(args[0], self.list_commands(ctx), 1)

@@ -1,4 +1,4 @@
-"""`list`, `pause`, `unpause`, `stop`: look at supervised runs, and change what shall become of them."""
+"""`list`, `pause`, `unpause`: look at supervised runs, and change what shall become of them."""
 
 from __future__ import annotations
 
@@ -168,22 +168,3 @@ def restart(names: tuple[str, ...], as_json: bool) -> None:
     name, group = names
     view = restart_group(name, group)
     print_json(view) if as_json else say(f"{group} of {name} is being restarted (remuda status {name})")
-
-
-@click.command()
-@click.argument("names", nargs=-1, required=True)
-@click.option("--wait/--no-wait", default=True, help="Return when nothing is left (default), or at once.")
-@click.option("--timeout", default=180.0, show_default=True, help="Seconds to wait; what is left then is named.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def stop(names: tuple[str, ...], wait: bool, timeout: float, as_json: bool) -> None:
-    """Stop NAMES and wait until they are gone, or report what is still running."""
-    from remuda.control import ending
-
-    for name in ending.take_down(names, wait_s=timeout if wait else 0.0, tell=say):
-        if not as_json:
-            say(f"{name} is stopped" if wait else f"{name} is being stopped")
-    if as_json:
-        from remuda.control import runs  # which can plan runs, too: that is a lot to load
-
-        views = runs.look_up(names)
-        print_json(views if len(views) > 1 else views[0])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -13,14 +13,16 @@ from remuda.cli.lazy import examples
 from remuda.cli.show import print_json, say
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from remuda.look.facts import Looked
     from remuda.plan.compile import Plan
 
 _USUAL = Path("swarm.yaml")
 
 
-@click.command(epilog=examples("remuda up swarm.yaml", "remuda up swarm.yaml -r 4 --dry-run"))
-@click.argument("document", required=False, type=click.Path(path_type=Path))
+@click.command(epilog=examples("remuda up swarm.yaml", "remuda up train.sh", "remuda up swarm.yaml -r 4 --dry-run"))
+@click.argument("document", required=False, type=click.Path(path_type=Path), metavar="[FILE]")
 @click.option("-c", "--config", "file", type=click.Path(path_type=Path), help="The same: swarm document (YAML).")
 @click.option("-r", "--replicas", type=click.IntRange(min=1), help="Number of replicas; wins over the document.")
 @click.option("-n", "--name", default="", help="Name of the swarm; wins over the document.")
@@ -38,17 +40,53 @@ _USUAL = Path("swarm.yaml")
 @click.option("--dry-run", is_flag=True, help="Show exactly what would be started, and start nothing.")
 @click.option("--wait/--no-wait", default=True, help="Wait until the endpoint answers (default), or return at once.")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
-def up(document: Path | None, file: Path | None, *, dry_run: bool, wait: bool, as_json: bool, **given: Any) -> None:
-    """Start the swarm that DOCUMENT describes, wait until it answers, and print its URL.
+@click.pass_context
+def up(
+    ctx: click.Context, document: Path | None, file: Path | None, *, dry_run: bool, wait: bool, as_json: bool,
+    **given: Any,
+) -> int:  # fmt: skip
+    """Start what FILE describes; wait until a swarm answers, and print its URL.
 
-    Without DOCUMENT it is `swarm.yaml` in the working directory. Typed again for a swarm that is up already, it waits
-    for that one.
+    FILE is a document of any kind, a recipe, or a script: `run`, `apply`, `gang up`, `pool` and `bench run` are words
+    for the same, with options of their own. Without FILE it is `swarm.yaml` in the working directory. Typed again for a
+    swarm that is up already, it waits for that one.
     """
     from remuda.control import planning, swarms
+    from remuda.specs.load import kind_in
 
+    target = _document(document, file)
+    kind = kind_in(str(target))
+    if kind != "swarm":
+        return _other(ctx, kind, str(target), {**given, "dry_run": dry_run, "wait": wait, "as_json": as_json})
     facts = planning.facts_of()
-    planned = swarms.plan(_document(document, file), facts, **given)
+    planned = swarms.plan(target, facts, **given)
     bring(planned, facts, dry_run=dry_run, wait=wait, as_json=as_json)
+    return 0
+
+
+_WORDS: Final = {
+    "run": ("run",), "gang": ("gang", "up"), "deployment": ("apply",), "pool": ("pool", "-c"),
+    "benchmark": ("bench", "run", "-c"),
+}  # fmt: skip
+"""Kind of a document -> the command that starts it."""
+
+
+def _other(ctx: click.Context, kind: str, target: str, said: Mapping[str, Any]) -> int:
+    """Start what is no swarm, as the command of its kind does, with what is said of `up`."""
+    for name, flag in (("replicas", "-r"), ("router", "--reverse-proxy")):
+        if said[name] is not None:
+            raise click.UsageError(f"{flag} is for swarms, and {target} is a {kind}")
+    flags = {
+        "--dry-run": said["dry_run"],
+        "--json": said["as_json"],
+        "--no-wait": not said["wait"] and kind == "deployment",
+    }
+    words = [*_WORDS[kind], target, *(flag for flag, is_said in flags.items() if is_said)]
+    words += ["--name", said["name"]] if said["name"] else []
+    words += [word for text in said["settings"] for word in ("--set", text)]
+    root = ctx.find_root()
+    with root.command.make_context("remuda", words) as again:
+        return int(root.command.invoke(again) or 0)
 
 
 @click.command(epilog=examples("remuda serve model.gguf", "remuda serve Qwen/Qwen3-8B --engine vllm --gpus 2"))
@@ -106,10 +144,10 @@ def bring(planned: Plan, facts: Looked, *, dry_run: bool, wait: bool, as_json: b
 
 def _document(document: Path | None, file: Path | None) -> Path:
     if document is not None and file is not None:
-        raise click.UsageError("name the document once: with -c or without it")
+        raise click.UsageError("name the file once: with -c or without it")
     found = document or file or _USUAL
     if found is _USUAL and not _USUAL.is_file():
-        raise click.UsageError("name the swarm's document: there is no swarm.yaml here")
+        raise click.UsageError("name the file: there is no swarm.yaml here")
     return found
 
 
@@ -118,19 +156,33 @@ def _document(document: Path | None, file: Path | None) -> Path:
 @click.option("--all", "everything", is_flag=True, help="Take down everything that runs.")
 @click.option("--remove", is_flag=True, help="Also delete their records and run directories.")
 @click.option("--wait/--no-wait", default=True, help="Return when nothing is left (default), or at once.")
-@click.option("--timeout", default=120.0, show_default=True, help="Seconds to wait for all; what is left is named.")
-def down(names: tuple[str, ...], everything: bool, remove: bool, wait: bool, timeout: float) -> None:
-    """Shut down swarms, runs or jobs. Returns once everything has stopped, or reports what is still running.
+@click.option("--timeout", default=180.0, show_default=True, help="Seconds to wait for all; what is left is named.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@click.pass_context
+def down(
+    ctx: click.Context, names: tuple[str, ...], everything: bool, remove: bool, wait: bool, timeout: float,
+    as_json: bool,
+) -> None:  # fmt: skip
+    """Stop NAMES, whatever they are, and wait until nothing is left, or say what is; `down` and `stop` are one command.
 
     Ctrl-C stops the waiting only. A second `down` of the same waits again, and is fine when it is down already.
     """
     from remuda.control import ending
 
     if not names and not everything:
-        raise click.UsageError("name what to take down, or give --all")
+        raise click.UsageError("name what to stop, or give --all")
+    if as_json and (remove or everything):
+        raise click.UsageError("--json shows what was named and is kept")
+    is_down, ends = ("stopped", "stopped") if ctx.info_name == "stop" else ("down", "taken down")
     limit_s = timeout if wait else 0.0
     for name in ending.take_down(names, everything=everything, wait_s=limit_s, remove=remove, tell=say):
-        say(f"{name} is down" if wait else f"{name} is being taken down")
+        if not as_json:
+            say(f"{name} is {is_down}" if wait else f"{name} is being {ends}")
+    if as_json:
+        from remuda.control.client import connect
+
+        views = [connect().get(api_path(name)) for name in names]
+        print_json(views if len(views) > 1 else views[0])
 
 
 def _count(text: str) -> tuple[str, int]:

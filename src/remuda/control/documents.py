@@ -12,12 +12,10 @@ from remuda.control import planning, recipes
 from remuda.control.kinds import ASKED
 from remuda.control.kinds.deployment import draft_of as deployment_of
 from remuda.control.kinds.gang import read as read_gang
-from remuda.control.kinds.run import DOCUMENTS
 from remuda.control.kinds.run import read as read_run
 from remuda.control.kinds.swarm import draft_of as swarm_of
 from remuda.control.pool import plan_pool
-from remuda.specs.kinds import KINDS
-from remuda.specs.load import assignment, load_swarm, read_document
+from remuda.specs.load import assignment, kind_in, load_swarm
 from remuda.specs.pooling import load_pool
 from remuda.specs.recipe.load import split_target
 from remuda.specs.resolve import Override
@@ -55,20 +53,6 @@ class Given:
     """In place of what the file says."""
     cluster_file: Path | None = None
     """For recipes, instead of the one that is found."""
-
-
-def kind_in(target: str) -> str:
-    """The kind of what a file says: a script is a run, and a document that says nothing is a recipe.
-
-    Raises:
-        InputError: it cannot be read.
-    """
-    file, _ = split_target(target)
-    if file.suffix not in DOCUMENTS:
-        return "run"
-    data = read_document(file).data
-    said = str(data.get("kind", ""))
-    return said if said in KINDS else next((kind.name for kind in KINDS.values() if kind.is_shape(data)), "deployment")
 
 
 def plans_of(target: str, facts: Looked, asked: Given = Given()) -> Iterator[tuple[str, Plan | InputError]]:

@@ -90,14 +90,19 @@ def test_defaults_are_asked_for_once_and_only_what_exists_is_taken(
     assert "partition: gpu" in text
 
 
-def test_a_file_in_the_place_of_a_command_says_what_to_type(
+def test_a_file_in_the_place_of_a_command_is_started(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "swarm.yaml").touch()
-    for word, typed in (("train.sh", "remuda run train.sh"), ("swarm.yaml", "remuda up swarm.yaml")):
+    for word, said in (
+        ("swarm.yaml", "error: swarm.yaml: the file is empty"),
+        ("./swarm.yaml", "error: ./swarm.yaml: the file is empty"),
+        ("train.sh", "there is no file train.sh, and no such command"),
+        ("statuss", "Did you mean 'status'?"),
+    ):
         assert main([word]) == 2
-        assert f"{word} is a file and no command: {typed}" in capsys.readouterr().err
+        assert said in capsys.readouterr().err
 
 
 def test_the_document_of_up_is_named_once_or_is_here(
@@ -108,7 +113,7 @@ def test_the_document_of_up_is_named_once_or_is_here(
     assert main(["up"]) == 2
     assert "there is no swarm.yaml here" in capsys.readouterr().err
     assert main(["up", "a.yaml", "-c", "b.yaml"]) == 2
-    assert "name the document once" in capsys.readouterr().err
+    assert "name the file once" in capsys.readouterr().err
     (tmp_path / "swarm.yaml").write_text("model: m\nengine: command\ncommand: [x]\nrouter: none\nreplicass: 1\n")
     for words in (["up"], ["up", "swarm.yaml"], ["up", "-c", "swarm.yaml"]):
         assert main([*words, "--dry-run"]) == 2

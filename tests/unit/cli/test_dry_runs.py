@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import TYPE_CHECKING
 
 import pytest
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 UNWRITABLE = "/proc/remuda-home"
 ENDPOINT = ("--endpoint", "http://127.0.0.1:9/v1")
 DOCUMENTS = {
-    "train.sh": "#!/bin/bash\necho trained\n",
+    "train.sh": "#!/bin/bash\n#REMUDA --backend local\necho trained\n",
     "run.yaml": "kind: run\nscript: train.sh\nbackend: local\n",
     "gang.yaml": "kind: gang\nranks: 2\nscript: train.sh\n",
     "swarm.yaml": "name: herd\nmodel: m\nengine: command\ncommand: [sh, '{port}']\nrouter: none\nreplicas: 1\n",
@@ -98,6 +99,33 @@ def test_what_would_fail_is_told_with_its_place(
     assert finding in capsys.readouterr().out.splitlines()
     assert main([*command, file]) == 2
     assert finding.partition(" (")[0] in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("file", "words"),
+    [
+        ("train.sh", ("run", "train.sh")),
+        ("run.yaml", ("run", "run.yaml")),
+        ("gang.yaml", ("gang", "up", "gang.yaml")),
+        ("recipe.yaml", ("apply", "recipe.yaml")),
+        ("pool.yaml", ("pool", "-c", "pool.yaml")),
+        ("swarm.yaml", ("up", "-c", "swarm.yaml")),
+    ],
+)
+def test_up_is_the_word_for_every_kind(capsys: pytest.CaptureFixture[str], file: str, words: tuple[str, ...]) -> None:
+    shown = []
+    for typed in (words, ("up", file), (file,), (f"./{file}",)):
+        assert main([*typed, "--dry-run"]) == 0
+        seen = capsys.readouterr()
+        shown.append(re.sub(r"\b[a-z2-9]{8}\b", "UID", seen.out.replace("./", "")) + seen.err)
+    assert len({*shown}) == 1
+
+
+def test_what_is_for_swarms_only_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["up", "gang.yaml", "-r", "2"]) == 2
+    assert "-r is for swarms, and gang.yaml is a gang" in capsys.readouterr().err
+    assert main(["up", "train.sh", "-s", "gpus=1"]) == 2
+    assert "No such option '--set'" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("file", [name for name in DOCUMENTS if name != "in.jsonl"])

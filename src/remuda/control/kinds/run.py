@@ -12,7 +12,7 @@ from remuda.look.scripts import find_script, read_script
 from remuda.plan.compile import Draft, Finding
 from remuda.plan.run import compile_run, run_name
 from remuda.specs.directives import read_directives
-from remuda.specs.load import Loaded, build, read_document
+from remuda.specs.load import DOCUMENTS, Loaded, build, read_document
 from remuda.specs.places import is_here
 from remuda.specs.resolve import Override, document_layer, override_layer, resolve
 from remuda.specs.resolve import Source as From
@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from remuda.plan.compile import Plan
     from remuda.specs.document import Document
     from remuda.specs.run import RunSpec
-
-DOCUMENTS = frozenset({".yaml", ".yml", ".json"})
 
 
 def read(file: str, overrides: Sequence[Override], facts: Looked, taken: set[str]) -> Draft[RunSpec]:

@@ -23,9 +23,10 @@ from typing import Any
 
 import uvloop
 
+from remuda.plan.front import RouterSettings, router_group
 from remuda.plan.model import HOST_MARK, PORT_MARK, Endpoint
 from remuda.serving.client import call
-from remuda.serving.router import RouterSettings, replicas, router_named
+from remuda.serving.router import replicas, router_named
 
 KEY = "connections x engine"
 INSTALL = "nginx is not there; install it to have a comparison: apt-get install nginx-light"
@@ -184,7 +185,7 @@ async def start_router(stack: ExitStack, name: str, members: frozenset[str]) -> 
     router = router_named(name)
     port = free_port()
     endpoint = Endpoint(port=port, router="router", model="stub")
-    command = router.group(RouterSettings(endpoint, len(members))).command
+    command = router_group(name, RouterSettings(endpoint, len(members), python=sys.executable)).command
     argv = [part.replace(HOST_MARK, "127.0.0.1").replace(PORT_MARK, str(port)) for part in command.argv]
     process = start(stack, argv, command.env)
     url = f"http://127.0.0.1:{port}"

@@ -42,7 +42,7 @@ _USUAL = Path("swarm.yaml")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 @click.pass_context
 def up(
-    ctx: click.Context, document: Path | None, file: Path | None, *, dry_run: bool, wait: bool, as_json: bool,
+    ctx: click.Context, /, document: Path | None, file: Path | None, *, dry_run: bool, wait: bool, as_json: bool,
     **given: Any,
 ) -> int:  # fmt: skip
     """Start what FILE describes; wait until a swarm answers, and print its URL.
@@ -160,7 +160,7 @@ def _document(document: Path | None, file: Path | None) -> Path:
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.pass_context
 def down(
-    ctx: click.Context, names: tuple[str, ...], everything: bool, remove: bool, wait: bool, timeout: float,
+    ctx: click.Context, /, names: tuple[str, ...], everything: bool, remove: bool, wait: bool, timeout: float,
     as_json: bool,
 ) -> None:  # fmt: skip
     """Stop NAMES, whatever they are, and wait until nothing is left, or say what is; `down` and `stop` are one command.

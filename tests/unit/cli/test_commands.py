@@ -97,7 +97,7 @@ def test_a_file_in_the_place_of_a_command_is_started(
     (tmp_path / "swarm.yaml").touch()
     for word, said in (
         ("swarm.yaml", "error: swarm.yaml: the file is empty"),
-        ("./swarm.yaml", "error: ./swarm.yaml: the file is empty"),
+        ("./swarm.yaml", "error: swarm.yaml: the file is empty"),
         ("train.sh", "there is no file train.sh, and no such command"),
         ("statuss", "Did you mean 'status'?"),
     ):
@@ -164,8 +164,8 @@ def test_the_version(capsys: pytest.CaptureFixture[str]) -> None:
         (["swarm", "lst"], "No such command 'lst'"),
         (["zzzz"], "No such command 'zzzz'"),
         (["status", "--jsn"], "No such option"),
-        (["up"], "name the swarm's document: there is no swarm.yaml here"),
-        (["down"], "name what to take down, or give --all"),
+        (["up"], "name the file: there is no swarm.yaml here"),
+        (["down"], "name what to stop, or give --all"),
         (["scale", "herd", "0"], "0 is not in the range x>=1"),
         (["scale", "herd", "decode=none"], "'none' is not a valid integer range"),
         (["scale", "herd", "decode=2", "decode=3"], "one for each group"),

@@ -43,7 +43,7 @@ def test_short_flags_of_sbatch_are_known(
     (item,) = json.loads(capsys.readouterr().out)
     argv = " ".join(item["argv"])
     assert item["token"].startswith("my-job.script.0.1.")
-    for word in ("--time=90", "--cpus-per-task=4", "--account=us", "--qos=low", "--partition=a"):
+    for word in ("--time=01:30:00", "--cpus-per-task=4", "--account=us", "--qos=low", "--partition=a"):
         assert word in argv, argv
 
 

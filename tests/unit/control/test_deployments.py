@@ -160,10 +160,11 @@ def test_who_stands_in_front_is_told_of_the_key_and_how_much_to_say(
 
 
 @pytest.mark.parametrize(
-    ("value", "option"), [("1", "--cpus-per-task=1"), ("true", "--cpus-per-task"), ("0", "--cpus-per-task=0")]
+    ("said", "option"),
+    [("cpus-per-task: 1", "--cpus-per-task=1"), ("exclusive: true", "--exclusive"), ("nice: 0", "--nice=0")],
 )
-def test_a_number_is_the_value_of_an_option(tmp_path: Path, value: str, option: str) -> None:
-    text = f"{RECIPE}sbatch_directives: {{cpus-per-task: {value}}}\n"
+def test_a_number_is_the_value_of_an_option(tmp_path: Path, said: str, option: str) -> None:
+    text = f"{RECIPE}sbatch_directives: {{{said}}}\n"
     assert option in plan(tmp_path, text, backend="slurm").workload.place["directives"]  # type: ignore[operator]
 
 

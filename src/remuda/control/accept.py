@@ -34,7 +34,7 @@ async def accept(service: Service, starts: Sequence[Start], *, again: bool = Fal
         if again and (view := service.same(starts[0].workload)) is not None:
             return [view]
         for start in starts:
-            service.check_new(start.workload)
+            service.check_new(start.workload, start.spec)
         names = [start.workload.name for start in starts]
         before = [want.workload for name in names if (want := service.supervisor.wants.get(name)) is not None]
         written: list[Path] = []

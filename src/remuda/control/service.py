@@ -20,6 +20,7 @@ from remuda.control.ports import Reserved, keeps
 from remuda.control.settle import (
     check_alone,
     check_count,
+    check_replaceable,
     is_same,
     taken_gpus,
     with_devices,
@@ -41,7 +42,7 @@ if TYPE_CHECKING:
     from remuda.base.clock import Clock
     from remuda.base.paths import StatePaths
     from remuda.control.views import WorkloadView
-    from remuda.plan.model import Kind, Workload
+    from remuda.plan.model import Workload
     from remuda.supervise.records import StoreJournal
 
 
@@ -116,7 +117,7 @@ class Service(Lookout):
         if count > 1:
             raise Conflict(f"{name!r} is asked for {count} times at once")
         for start in starts:
-            self.check_new(start.workload)
+            self.check_new(start.workload, start.spec)
         wants: list[Want] = []
         try:
             for start in starts:
@@ -130,7 +131,7 @@ class Service(Lookout):
             raise
         return [self.view(name) for name in names]
 
-    def check_new(self, workload: Workload) -> None:
+    def check_new(self, workload: Workload, spec: str = "") -> None:
         """See that a workload could be recorded; raises what `create_many` would."""
         check_name(workload.name)
         check_uid(workload.uid)
@@ -145,24 +146,8 @@ class Service(Lookout):
         self._check_alone(workload)
         old = self.supervisor.wants.get(workload.name)
         if old is not None:
-            self._check_replaceable(old, workload.kind)
-
-    def _check_replaceable(self, old: Want, kind: Kind) -> None:
-        name = old.workload.name
-        if old.running and summarise(old, self.supervisor.tasks(name)).phase not in ("DONE", "FAILED", "STOPPED"):
-            if old.workload.kind is not kind:
-                raise Conflict(
-                    f"the name {name!r} is taken by a {old.workload.kind.value}, which is up",
-                    hint=f"give the {kind.value} a name of its own: {kind.traits.name_flag}",
-                )
-            up = f"{kind.value} {name!r} is up already"
-            if kind.traits.is_always_new:
-                hint = f"stop it first (remuda stop {name}), or give the new one a name of its own: --name"
-                raise Conflict(up, hint=hint)
-            hint = f"take it down first (remuda down {name}), or choose another name"
-            raise Conflict(f"{up}, with other settings", hint=hint)
-        if not all_ended(self.supervisor.tasks(name).values()):
-            raise Conflict(f"{name!r} still ends", hint=f"wait for that: remuda down {name}")
+            said = (self.journal.store.workload(workload.name).spec, spec)
+            check_replaceable(old, self.supervisor.tasks(workload.name), workload.kind, said)
 
     def _insert(self, wants: Sequence[Want], starts: Sequence[Start]) -> None:
         now = self.clock.now()

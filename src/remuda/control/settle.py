@@ -4,24 +4,32 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from remuda.backends.base import TaskKey
 from remuda.backends.local.devices import assign, present_gpus
 from remuda.base.errors import Conflict, InputError
+from remuda.base.secrets import MASK, looks_secret
+from remuda.base.text import brief
 from remuda.control.ports import Reserved, choose_port
 from remuda.plan.gang import RENDEZVOUS, RUN_ID
 from remuda.plan.model import Group, Listen, Workload
 from remuda.plan.relay import EVERYWHERE
 from remuda.specs.bounds import too_many
+from remuda.specs.fields import dotted, leaves
+from remuda.supervise.loop import all_ended
 from remuda.supervise.model import LIVE
 from remuda.supervise.summary import ENDED, front_group, summarise
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
+    from remuda.plan.kinds import Kind
+    from remuda.specs.document import Path
     from remuda.supervise.model import Task, Want
 
+_MOST_TOLD: Final = 4
+"""Settings that differ, in one sentence."""
 _FOUND = frozenset({"env", "gpus", "devices", "home", "python"})
 """What of a `place` was found or chosen where the command was typed, not asked for."""
 
@@ -35,6 +43,64 @@ def check_count(workload: Workload, group: str, count: int) -> None:
     backend = workload.group(group).backend or workload.backend
     if refusal := too_many(repr(workload.name), group, count, backend):
         raise InputError(refusal[0], hint=refusal[1])
+
+
+def check_replaceable(old: Want, tasks: Mapping[TaskKey, Task], kind: Kind, said: tuple[str, str] = ("", "")) -> None:
+    """Refuse a new workload in the place of one that is up, or still ends.
+
+    Args:
+        old: of that name.
+        tasks: of it.
+        kind: of the new one.
+        said: what the documents of both say, as JSON.
+
+    Raises:
+        Conflict: says what is up, and what differs.
+    """
+    name = old.workload.name
+    if old.running and summarise(old, tasks).phase not in ("DONE", "FAILED", "STOPPED"):
+        if old.workload.kind is not kind:
+            raise Conflict(
+                f"the name {name!r} is taken by a {old.workload.kind.value}, which is up",
+                hint=f"give the {kind.value} a name of its own: {kind.traits.name_flag}",
+            )
+        up = f"{kind.value} {name!r} is up already"
+        if kind.traits.is_always_new:
+            hint = f"stop it first (remuda stop {name}), or give the new one a name of its own: --name"
+            raise Conflict(up, hint=hint)
+        hint, changed = f"take it down first (remuda down {name}), or choose another name", differences(*said)
+        if "replicas" in changed:
+            hint = f"for the replicas alone: remuda scale {name} {changed['replicas'].split()[-1]}; else {hint}"
+        texts = [f"{key} {text}" for key, text in changed.items()]
+        more = f", and {len(texts) - _MOST_TOLD} more" if len(texts) > _MOST_TOLD else ""
+        told = f": {', '.join(texts[:_MOST_TOLD])}{more}" if texts else ""
+        raise Conflict(f"{up}, with other settings{told}", hint=hint)
+    if not all_ended(tasks.values()):
+        raise Conflict(f"{name!r} still ends", hint=f"wait for that: remuda down {name}")
+
+
+def differences(old: str, new: str) -> dict[str, str]:
+    """What two documents say otherwise, by dotted key: `2 → 4`; what one of them does not say is `-`.
+
+    Args:
+        old: JSON; empty: nothing is known.
+        new: JSON; empty: nothing is known.
+    """
+    if not old or not new:
+        return {}
+    before, after = (dict(leaves(json.loads(text))) for text in (old, new))
+    return {
+        dotted(path): f"{_shown(path, before)} → {_shown(path, after)}"
+        for path in dict.fromkeys([*after, *before])
+        if before.get(path) != after.get(path)
+    }
+
+
+def _shown(path: Path, said: Mapping[Path, Any]) -> str:
+    value = said.get(path)
+    if value is None:
+        return "-"
+    return MASK if looks_secret(str(path[-1])) else brief(str(value))
 
 
 def is_same(old: Workload, new: Workload) -> bool:

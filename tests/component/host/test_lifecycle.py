@@ -147,7 +147,8 @@ def test_the_same_up_again_waits_for_what_is_there(herd: Home) -> None:
 def test_another_swarm_of_that_name_is_a_conflict(herd: Home) -> None:
     done = herd.run("up", "-c", str(herd.root / "herd.yaml"), "-r", "3", check=False)
     assert done.returncode == 4
-    assert "error: swarm 'herd' is up already, with other settings" in done.stderr
+    assert "error: swarm 'herd' is up already, with other settings: replicas 2 → 3" in done.stderr
+    assert "for the replicas alone: remuda scale herd 3; else take it down first" in done.stderr
 
 
 def test_scale_up_and_down(herd: Home) -> None:

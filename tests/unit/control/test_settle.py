@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -10,7 +11,16 @@ from tests.unit.supervise.build import group, workload
 from remuda.backends.base import TaskKey
 from remuda.base.errors import Conflict, InputError
 from remuda.control.ports import Reserved
-from remuda.control.settle import check_count, devices_by_task, is_same, taken_gpus, with_devices, with_port
+from remuda.control.settle import (
+    check_count,
+    check_replaceable,
+    devices_by_task,
+    differences,
+    is_same,
+    taken_gpus,
+    with_devices,
+    with_port,
+)
 from remuda.plan.model import Command, Endpoint, Group, Kind, Listen, Resources, Role, Secret, Workload
 from remuda.plan.relay import relay_group
 from remuda.supervise.model import Phase, Task, Want
@@ -202,3 +212,28 @@ def test_who_holds_gpus(running: bool, count: int, phases: tuple[Phase, ...], ta
     tasks = {key: Task(key, "local", phase, attempt=1) for key, phase in zip(keys, phases, strict=True)}
     want = Want(placed, running=running, counts={"replica": count})
     assert taken_gpus([(want, tasks)]) == dict.fromkeys(taken, "w")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "changed"),
+    [
+        ('{"a": 1, "b": {"c": 2}}', '{"b": {"c": 2}, "a": 1}', {}),
+        ('{"replicas": 2, "router": {"type": "smg"}}', '{"replicas": 4, "router": {"type": "nginx"}}',
+         {"replicas": "2 → 4", "router.type": "smg → nginx"}),
+        ('{"a": 1}', '{"b": [1, 2]}', {"b": "- → [1, 2]", "a": "1 → -"}),
+        ('{"env": {"MY_TOKEN": "x1"}}', '{"env": {"MY_TOKEN": "x2"}}', {"env.MY_TOKEN": "******** → ********"}),
+        ("", '{"a": 1}', {}),
+    ],
+)  # fmt: skip
+def test_what_two_documents_say_otherwise(old: str, new: str, changed: dict[str, str]) -> None:
+    assert differences(old, new) == changed
+
+
+def test_what_is_up_is_told_with_what_differs() -> None:
+    want, said = Want(workload(group()), running=True), {"replicas": 2, "a": 1, "b": 1, "c": 1, "d": 1}
+    other = {key: value + 1 for key, value in said.items()}
+    with pytest.raises(Conflict) as caught:
+        check_replaceable(want, {}, Kind.SWARM, (json.dumps(said), json.dumps(other)))
+    told = "replicas 2 → 3, a 1 → 2, b 1 → 2, c 1 → 2, and 1 more"
+    assert str(caught.value) == f"swarm 'w' is up already, with other settings: {told}"
+    assert caught.value.hint.startswith("for the replicas alone: remuda scale w 3; else take it down first")

@@ -62,7 +62,8 @@ def test_a_life(home: Home) -> None:
     assert not seen["well"]
 
     stale = home.paths.workload("herd") / "secrets" / "zzzzzzzz"
-    stale.mkdir(mode=0o700)
+    for folder in (stale.parent, stale):
+        folder.mkdir(mode=0o700)
     (home.paths.workloads / "forgotten").mkdir()
     seen = look(home)
     assert check(seen, "secrets")[1].endswith(f"the first is {stale}")

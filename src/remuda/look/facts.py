@@ -41,8 +41,8 @@ class Looked:
     paths: StatePaths
     slurm: Callable[[], SlurmBackend]
     """The cluster that this machine's Slurm commands talk to."""
-    defaults: Document | None = field(default_factory=read_defaults)
-    settings: Mapping[str, Setting] = field(default_factory=read_settings)
+    said: tuple[Document | None, Mapping[str, Setting]] | None = None
+    """The user's defaults file, and settings of the environment; None: they were not read yet."""
     asked: Cluster | BackendUnreachable | None = None
     """What the cluster answered; None: it was not asked yet."""
     surroundings: dict[bool, Context] = field(default_factory=dict)
@@ -50,6 +50,16 @@ class Looked:
     _options: Mapping[str, Takes] | None = None
     _pools: dict[str, Found] = field(default_factory=dict)
     _program: str | None = None
+
+    def usual(self) -> tuple[Document | None, Mapping[str, Setting]]:
+        """The user's defaults file, and the settings of the environment that are fields.
+
+        Raises:
+            InputError: the file is wrong.
+        """
+        if self.said is None:
+            self.said = read_defaults(), read_settings()
+        return self.said
 
     def context(self, *, gpus: bool = True) -> Context:
         """The surroundings of the command; which GPUs there are may take a second to find out."""

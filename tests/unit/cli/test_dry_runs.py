@@ -149,3 +149,13 @@ def test_what_preflight_cannot_look_at(
     (tmp_path / "bench.yaml").write_text("kind: benchmark\nendpoint: http://127.0.0.1:9/v1\n")
     assert main(["preflight", *words]) == 2
     assert f"error: {sentence}\n" in capsys.readouterr().err
+
+
+def test_a_wrong_defaults_file_troubles_only_what_reads_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "defaults.yaml").write_text("run: {max_retrys: 3}\n")
+    monkeypatch.setenv("REMUDA_DEFAULTS", str(tmp_path / "defaults.yaml"))
+    assert main([*COMMANDS["profiler start"], "--dry-run"]) == 0
+    assert main([*COMMANDS["run"], "--dry-run"]) == 2
+    assert "unknown key 'max_retrys' in the defaults" in capsys.readouterr().err

@@ -41,7 +41,7 @@ def facts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Looked:
     monkeypatch.chdir(tmp_path)
     caller = Context(cwd=str(tmp_path), state=str(tmp_path / "home"), python="python3", env={"PATH": "/bin"})
     paths = StatePaths(tmp_path / "home")
-    return Looked(paths, partial(slurm_backend, paths), None, {}, CLUSTER, {True: caller})
+    return Looked(paths, partial(slurm_backend, paths), (None, {}), CLUSTER, {True: caller})
 
 
 def write(text: str | bytes, name: str = "train.sh") -> str:
@@ -137,10 +137,10 @@ def test_a_document_may_name_a_script_beside_it(facts: Looked) -> None:
 
 
 def test_defaults_file(facts: Looked) -> None:
-    facts.defaults = parse("run: {max_retries: 3, backend: local}\nslurm: {account: acc, partition: x}\n", "d.yaml")
+    facts.said = parse("run: {max_retries: 3, backend: local}\nslurm: {account: acc, partition: x}\n", "d.yaml"), {}
     spec = plan(facts, text="#!/bin/bash\ntrue\n").spec
     assert (spec.max_retries, spec.account, spec.partitions) == (3, "acc", ())
-    facts.defaults = parse("run: {max_retrys: 3}\n", "d.yaml")
+    facts.said = parse("run: {max_retrys: 3}\n", "d.yaml"), {}
     said = refused(facts, "train.sh")
     assert said == ("d.yaml:1:7: unknown key 'max_retrys' in the defaults", "did you mean 'max_retries'?")
 

@@ -44,10 +44,11 @@ def read(file: str, overrides: Sequence[Override], facts: Looked, taken: set[str
     script = _script_of(document, said)
     text = read_script(script)
     head = read_directives(text, str(script), facts.sbatch_options() if "#SBATCH" in text else BUILT_IN)
+    defaults, settings = facts.usual()
     loaded = cast(
         "Loaded[RunSpec]",
         build(
-            document, said, expect="run", defaults=facts.defaults, settings=facts.settings,
+            document, said, expect="run", defaults=defaults, settings=settings,
             script=[head.sbatch, head.own],
         ),
     )  # fmt: skip

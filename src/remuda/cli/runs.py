@@ -29,15 +29,24 @@ def list_(everything: bool, as_json: bool) -> None:
     if as_json:
         print_json(views)
         return
-    columns = ["name", "state", "job", "node", "pool", "restarts", "heartbeat", "progress", "age", "notes"]
-    table(columns, [_row(view) for view in views], empty="no runs; start one: remuda run train.sh")
+    show_runs(views)
+
+
+def show_runs(views: list[dict[str, Any]]) -> None:
+    """A line each, with its reason below."""
+    columns = ["name", "state", "where", "restarts", "heartbeat", "progress", "age"]
+    rows, reasons = [_row(view) for view in views], [str(view["reason"]) for view in views]
+    table(columns, rows, below=reasons, rarely=["restarts", "heartbeat", "progress"],
+          empty="no runs; start one: remuda run train.sh")  # fmt: skip
 
 
 def _row(view: dict[str, Any]) -> list[str]:
     run = view["run"] or _of_gang(view)
+    job, pool = run["job_id"] and f"job {run['job_id']}", run["pool"] and f"({run['pool']})"
+    where = " ".join(filter(None, (run["node"], pool, job)))
     return [
-        view["name"], _state(view), run["job_id"] or "-", run["node"] or "-", run["pool"] or "-", str(run["restarts"]),
-        age(run["heartbeat_at"]), progress(run["progress"]), age(view["created_at"]), view["reason"][:60],
+        view["name"], _state(view), where or "-", str(run["restarts"] or "-"), age(run["heartbeat_at"]),
+        progress(run["progress"]), age(view["created_at"]),
     ]  # fmt: skip
 
 

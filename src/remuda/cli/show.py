@@ -7,8 +7,11 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import sys
+import textwrap
 import time
+from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -23,6 +26,8 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.text import Text
 
+_LEAST = 20
+"""Characters that the last column of a table has on the narrowest terminal."""
 GOOD = frozenset({"RUNNING", "READY", "DONE"})
 BAD = frozenset({"FAILED", "UNHEALTHY", "LOST", "DEGRADED"})
 
@@ -68,34 +73,69 @@ def words(text: str, style: str = "") -> Text:
     return Text(clean(text, one_line=True), style=style)
 
 
-def table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, empty: str = "nothing yet") -> None:
-    """Print a table: drawn on a terminal, aligned text when piped (a header line, two spaces between columns)."""
+def table(
+    columns: Sequence[str], rows: Sequence[Sequence[str]], *, empty: str = "nothing yet", below: Sequence[str] = (),
+    rarely: Sequence[str] = (),
+) -> None:  # fmt: skip
+    """Print a table: two spaces between columns; it fits a terminal, and is never cut when piped.
+
+    Args:
+        columns: names, of which the last is prose that goes on in the next line where it is long.
+        rows: cells.
+        empty: what is said instead of no rows.
+        below: a sentence for each row, which stands in lines of its own; empty ones are left out.
+        rarely: columns that are left out where they are empty or too many, the first first; the others stay.
+    """
     if not rows:
         echo(empty)
         return
-    rows = [[clean(cell, one_line=True) for cell in row] for row in rows]
-    if is_terminal():
-        _rich_table(columns, rows)
-        return
-    widths = [max(len(column), *(len(row[i]) for row in rows)) for i, column in enumerate(columns)]
-    for line in ([column.upper() for column in columns], *rows):
-        cells = [cell.ljust(width) for cell, width in zip(line, widths, strict=True)]
-        echo("  ".join(cells).rstrip())
+    width = shutil.get_terminal_size().columns if is_terminal() else 0
+    head, *blocks = tabled(columns, [[clean(cell, one_line=True) for cell in row] for row in rows], width, rarely)
+    for block, note in zip_longest([head, *blocks], ["", *below], fillvalue=""):
+        for line in block:
+            click.echo("".join(line if block is head else map(_coloured, line)).rstrip())
+        if note:
+            echo("\n".join(wrapped(clean(note, one_line=True), width)))
 
 
-def _rich_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    from rich import box
-    from rich.table import Table
+def tabled(
+    columns: Sequence[str], rows: Sequence[Sequence[str]], width: int, rarely: Sequence[str] = ()
+) -> list[list[list[str]]]:
+    """The head of a table and its rows, each as lines of cells with the space behind them. Pure.
 
-    drawn = Table(box=box.SIMPLE_HEAD, pad_edge=False, header_style="bold")
-    for number, column in enumerate(columns):
-        # Only the last one, which is prose, gives way on a narrow terminal; the first, which names, is never cut.
-        widest = max(len(row[0]) for row in rows) if number == 0 else None
-        last = number == len(columns) - 1
-        drawn.add_column(column, no_wrap=not last, overflow="fold" if last else "ellipsis", min_width=widest)
-    for row in rows:
-        drawn.add_row(*(words(cell, style_of(cell)) for cell in row))
-    console().print(drawn)
+    Args:
+        columns: names.
+        rows: cells, clean.
+        width: of a line; 0: as wide as it is.
+        rarely: see `table`.
+    """
+    cells = {name: [row[place] for row in rows] for place, name in enumerate(columns)}
+    shown = [name for name in columns if name not in rarely or {*cells[name]} - {"", "-"}]
+    wide = {name: max(len(name), *map(len, cells[name])) + 2 for name in columns}
+    for name in rarely:
+        if width and name in shown and sum(wide[one] for one in shown) - 2 > width:
+            shown.remove(name)
+    *others, last = shown
+    room = max(_LEAST, width - sum(wide[name] for name in others)) if width else 0
+    blocks = [[[*(f"{name.upper():<{wide[name]}}" for name in others), last.upper()]]]
+    for number in range(len(rows)):
+        text = cells[last][number]
+        first, *more = (textwrap.wrap(text, room) if room else [text]) or [""]
+        line = [*(f"{cells[name][number]:<{wide[name]}}" for name in others), first]
+        blocks.append([line, *([*(" " * wide[name] for name in others), text] for text in more)])
+    return blocks
+
+
+def wrapped(text: str, width: int) -> list[str]:
+    """A sentence below a row, in lines of at most `width` characters; 0: in one."""
+    if not width:
+        return [f"  {text}"]
+    return textwrap.wrap(text, width, initial_indent="  ", subsequent_indent="  ", break_on_hyphens=False)
+
+
+def _coloured(cell: str) -> str:
+    colour = style_of(cell.strip()) if is_terminal() and not os.environ.get("NO_COLOR") else ""
+    return click.style(cell, fg=colour) if colour else cell
 
 
 def style_of(word: str) -> str:

@@ -54,11 +54,12 @@ def status(name: str | None, everything: bool, watch: bool, as_json: bool) -> No
 def show_list(views: list[dict[str, Any]]) -> None:
     """One line a workload."""
     rows = [
-        [view["name"], view["kind"], view["backend"], view["phase"], taskview.ready(view) or "-",
-         age(view["created_at"]), view["endpoint"], view["reason"][:70]]
+        [view["name"], view["kind"], view["phase"], taskview.ready(view) or "-", view["backend"], view["endpoint"],
+         age(view["created_at"])]
         for view in views
     ]  # fmt: skip
-    table(["name", "kind", "backend", "phase", "ready", "age", "endpoint", "notes"], rows, empty="nothing runs")
+    columns = ["name", "kind", "state", "ready", "where", "endpoint", "age"]
+    table(columns, rows, below=[str(view["reason"]) for view in views], rarely=["endpoint"], empty="nothing runs")
 
 
 def show_workload(view: dict[str, Any]) -> None:

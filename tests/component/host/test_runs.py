@@ -57,18 +57,7 @@ def test_from_start_to_stop(home: Home) -> None:
     assert output(home, "train", "--stderr") == "trouble\n"
     until(lambda: state(home, "train") == "RUNNING", "it is seen running")
     lines = home.run("list").stdout.splitlines()
-    assert lines[0].split() == [
-        "NAME",
-        "STATE",
-        "JOB",
-        "NODE",
-        "POOL",
-        "RESTARTS",
-        "HEARTBEAT",
-        "PROGRESS",
-        "AGE",
-        "NOTES",
-    ]
+    assert lines[0].split() == ["NAME", "STATE", "WHERE", "HEARTBEAT", "AGE"]
     assert lines[1].split()[:2] == ["train", "RUNNING"]
     shown = home.run("status", "train").stdout
     assert "train (run on local, run_once)" in shown

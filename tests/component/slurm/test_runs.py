@@ -50,7 +50,7 @@ def test_a_run_from_start_to_stop(home: Home, slurm: SlurmBed) -> None:
     until(lambda: "with a b" in home.run("logs", "train").stdout, "it has written")
     assert f"in {run['pool']}" in home.run("logs", "train").stdout
     table = home.run("list").stdout.splitlines()[1].split()
-    assert table[:5] == ["train", "RUNNING", run["job_id"], run["node"], run["pool"]]
+    assert table[:6] == ["train", "RUNNING", run["node"], f"({run['pool']})", "job", run["job_id"]]
     shown_text = home.run("status", "train").stdout
     assert f"job id         {run['job_id']}" in shown_text
     assert "time limit in  " in shown_text

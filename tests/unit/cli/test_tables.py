@@ -1,0 +1,87 @@
+"""What a person sees all day fits the terminal: `tests/cases/frames/NAME-WIDTH.txt` is what is drawn."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from remuda.cli import runs, show, status
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+CASES = Path(__file__).parents[2] / "cases" / "frames"
+NOW = 1_800_000_000.0
+OUT = (
+    "given up after 3 quick failures, exit code 3: FileNotFoundError: [Errno 2] No such file or directory: "
+    "'/data/shards/shard-17.parquet' (remuda logs crashy --stderr)"
+)
+
+
+def run(name: str, phase: str, reason: str = "", **more: Any) -> dict[str, Any]:
+    told = {"job_id": "", "node": "", "pool": "", "restarts": 0, "heartbeat_at": 0.0, "progress": {}, **more}
+    return {"name": name, "phase": phase, "paused": False, "created_at": NOW - 3720, "reason": reason, "run": told}
+
+
+RUNS = [
+    run("crashy", "FAILED", OUT, restarts=3),
+    run("train-llama-70b-long-context", "RUNNING", job_id="4711", node="a100-2", pool="gpu-a100", restarts=2,
+        heartbeat_at=NOW - 4, progress={"step": 41200, "total": 100000, "loss": 2.51}),
+    run("waits", "PENDING", "priority; Slurm says about 09:40", job_id="4712_3", pool="spot"),
+]  # fmt: skip
+
+
+def workload(name: str, kind: str, phase: str, ready: int, endpoint: str = "", reason: str = "") -> dict[str, Any]:
+    return {"name": name, "kind": kind, "phase": phase, "ready": ready, "wanted": 4, "backend": "slurm",
+            "endpoint": endpoint, "created_at": NOW - 11400, "reason": reason}  # fmt: skip
+
+
+WORKLOADS = [
+    workload("chat", "swarm", "RUNNING", 4, "http://127.0.0.1:9000"),
+    workload("deepseek-r1", "deployment", "DEGRADED", 3, "http://127.0.0.1:9001",
+             "prefill/1: node a100-2 lost (Xid 79), next attempt in 40 s, elsewhere"),
+    workload("crashy", "run", "FAILED", 0, "", OUT),
+]  # fmt: skip
+
+
+def drawn(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], what: str, width: int) -> str:
+    """What is printed for a terminal of that width; 0: for a pipe."""
+    monkeypatch.setattr("time.time", lambda: NOW)
+    monkeypatch.setenv("NO_COLOR", "1")
+    monkeypatch.setattr(show, "is_terminal", lambda: bool(width))
+    monkeypatch.setattr(show.shutil, "get_terminal_size", lambda: os.terminal_size((width, 24)))
+    if what == "list":
+        runs.show_runs(RUNS)
+    else:
+        status.show_list(WORKLOADS)
+    return capsys.readouterr().out
+
+
+@pytest.mark.parametrize("width", [0, 80, 100, 160])
+@pytest.mark.parametrize("what", ["list", "status"])
+def test_a_frame(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], what: str, width: int) -> None:
+    seen = drawn(monkeypatch, capsys, what, width)
+    assert seen == (CASES / f"{what}-{width or 'piped'}.txt").read_text()
+    assert not width or max(map(len, seen.splitlines())) <= width
+    assert OUT in " ".join(line.strip() for line in seen.splitlines()), "a reason is whole"
+
+
+@pytest.mark.parametrize(
+    ("rows", "rarely", "width", "head"),
+    [
+        ([["a", "-", "x"]], ["b"], 0, "A  C"),
+        ([["a", "1", "x"]], ["b"], 0, "A  B  C"),
+        ([["a", "-", "x"]], [], 0, "A  B  C"),
+        ([["a" * 30, "b" * 30, "x"]], ["b"], 40, f"{'A':<32}C"),
+    ],
+)
+def test_columns_that_may_go(rows: Sequence[Sequence[str]], rarely: Sequence[str], width: int, head: str) -> None:
+    assert "".join(show.tabled(["a", "b", "c"], rows, width, rarely)[0][0]) == head
+
+
+def test_prose_goes_on_below_itself() -> None:
+    _, block = show.tabled(["a", "why"], [["x", "one two three four five six"]], 24)
+    assert ["".join(line) for line in block] == ["x  one two three four", "   five six"]

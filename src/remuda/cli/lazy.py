@@ -16,8 +16,14 @@ if TYPE_CHECKING:
 #: What users of other tools type, and what does it here.
 _ELSEWHERE = {
     "ps": "status", "top": "status --watch", "ls": "list", "cancel": "stop", "kill": "stop", "rm": "down --remove",
-    "delete": "down --remove", "launch": "up", "submit": "run", "start": "up", "queue": "list", "resume": "unpause",
+    "delete": "down --remove", "launch": "up", "submit": "run", "start": "up", "resume": "unpause",
+    "control": "stop, restart, pause", "monitor": "status --watch", "setup": "init cluster", "describe": "status",
 }  # fmt: skip
+_NOT_BUILT = {
+    "tui": "S9", "remote": "S13", "sync": "S13", "sweep": "R6", "join": "G1", "client": "G1", "model": "G3",
+    "data": "G5", "queue": "G6", "task": "G6", "workflow": "G7", "web": "G10", "dashboard": "G10",
+}  # fmt: skip
+"""What users of other tools type, and nothing does here yet -> its row in the list of features."""
 
 
 _READ = frozenset({".yaml", ".yml", ".json", ".sh", ".py", ".sbatch", ".slurm"})
@@ -51,6 +57,8 @@ class NearGroup(click.Group):
                 raise click.UsageError(f"there is no file {args[0]}, and no such command", ctx) from None
             if ctx.parent is None and (instead := _ELSEWHERE.get(args[0], "")):
                 raise click.UsageError(f"{error.message} It is: remuda {instead}", ctx) from None
+            if ctx.parent is None and (row := _NOT_BUILT.get(args[0], "")):
+                raise click.UsageError(f"{args[0]} is not built yet: row {row} of docs/features.md", ctx) from None
             near = difflib.get_close_matches(args[0], self.list_commands(ctx), 1)
             if near and "Did you mean" not in error.message:
                 raise click.UsageError(f"{error.message} Did you mean '{near[0]}'?", ctx) from None

@@ -6,9 +6,11 @@ import errno
 import io
 import json
 import os
+import re
 import shlex
 import subprocess
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -18,11 +20,13 @@ from remuda import __version__
 from remuda.base import errors
 from remuda.base.errors import RemudaError
 from remuda.cli import COMMANDS, cli, main
+from remuda.cli.lazy import _NOT_BUILT
 from remuda.control.client import HostClient
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
+
+ROOT = Path(__file__).parents[3]
 
 
 def tree(group: click.Group, *path: str) -> Iterator[tuple[tuple[str, ...], click.Command]]:
@@ -88,6 +92,27 @@ def test_defaults_are_asked_for_once_and_only_what_exists_is_taken(
     assert "backend: slurm" in text
     assert "engine: sglang" in text
     assert "partition: gpu" in text
+
+
+@pytest.mark.parametrize(
+    ("word", "said"),
+    [
+        ("tui", "tui is not built yet: row S9 of docs/features.md"),
+        ("queue", "queue is not built yet: row G6 of docs/features.md"),
+        ("setup", "It is: remuda init cluster"),
+        ("ps", "It is: remuda status"),
+    ],
+)
+def test_words_of_other_tools_are_answered(capsys: pytest.CaptureFixture[str], word: str, said: str) -> None:
+    assert main([word]) == 2
+    assert said in capsys.readouterr().err
+
+
+def test_what_is_not_built_is_a_row_of_its_own() -> None:
+    rows = dict(
+        re.findall(r"^\| ([A-Z]+[0-9]+) \|[^|]*\| ([^|]*) \|", (ROOT / "docs/features.md").read_text(), re.MULTILINE)
+    )
+    assert {row: rows[row] for row in _NOT_BUILT.values()} == dict.fromkeys(_NOT_BUILT.values(), "not built yet")
 
 
 def test_a_file_in_the_place_of_a_command_is_started(

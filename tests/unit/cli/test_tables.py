@@ -52,7 +52,7 @@ def drawn(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], w
     monkeypatch.setattr("time.time", lambda: NOW)
     monkeypatch.setenv("NO_COLOR", "1")
     monkeypatch.setattr(show, "is_terminal", lambda: bool(width))
-    monkeypatch.setattr(show.shutil, "get_terminal_size", lambda: os.terminal_size((width, 24)))
+    monkeypatch.setattr("shutil.get_terminal_size", lambda: os.terminal_size((width, 24)))
     if what == "list":
         runs.show_runs(RUNS)
     else:

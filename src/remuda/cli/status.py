@@ -203,6 +203,8 @@ def explain(name: str, all_lives: bool, as_json: bool) -> None:
         return
     for line in answer["text"]:
         echo(line)
+    for number, line in enumerate(answer.get("advice", ())):
+        echo(f"what to do next:\n  {line}" if not number else f"  {line}")
 
 
 @click.command()

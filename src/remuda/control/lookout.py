@@ -24,6 +24,7 @@ from remuda.control.views import (
     line_view,
     workload_view,
 )
+from remuda.supervise.advice import advise
 from remuda.supervise.explain import explain
 from remuda.supervise.model import FINAL, LIVE, Phase, Task, Want
 from remuda.supervise.succession import holder
@@ -124,15 +125,13 @@ class Lookout:
         want = self._want(name)
         uid, begun_at = (None, None) if all_lives else (want.workload.uid, self.created.get(name))
         ends = [item for item in self.journal.allocations(name) if uid in (None, read_token(item.token).uid)]
-        text = explain(
-            want,
-            self.supervisor.tasks(name),
-            self.journal.story(name, begun_at=begun_at),
-            [item for item in ends if item.ended_at],
-            self.supervisor.unreachable.get(want.workload.backend, ""),
-            self.clock.now(),
+        past, tasks = [item for item in ends if item.ended_at], self.supervisor.tasks(name)
+        silence = self.supervisor.unreachable.get(want.workload.backend, "")
+        text = explain(want, tasks, self.journal.story(name, begun_at=begun_at), past, silence, self.clock.now())
+        advice = advise(
+            want, tasks, [item for item in past if read_token(item.token).uid == want.workload.uid], silence
         )
-        return ExplainView(name=name, text=text, allocations=[allocation_view(item) for item in ends])
+        return ExplainView(name=name, text=text, advice=advice, allocations=[allocation_view(item) for item in ends])
 
     def logs(
         self, name: str, task: str, *, follow: bool, tail: int, stderr: bool = False, attempt: int = 0,

@@ -203,6 +203,8 @@ class ExplainView(View):
 
     name: str
     text: list[str]
+    advice: list[str] = []
+    """What its user may do next, a sentence each."""
     allocations: list[AllocationView]
 
 

@@ -255,8 +255,8 @@ class PoolRun:
             job = jobs.job_state(self.paths, self.host, member.job_id)
         except NotFound:
             return seen
-        if not is_known and job.state not in jobs.ENDED:
-            return seen
+        if not is_known and (job.state not in jobs.ENDED or job.state == jobs.LOST):
+            return seen  # a command that was killed had not sent it yet
         done, total = job.progress.get("done"), job.progress.get("total")
         member.progress = f"{done:,}/{total:,} rows" if done is not None and total else job.state
         rows = int(job.summary.get("failed") or 0)
@@ -315,16 +315,16 @@ class PoolRun:
         folder = JobFolder(self.paths, member.job_id)
         job = member.said.job
         is_script = job.script is not None
-        folder.create({
-            "kind": "script" if is_script else "batch", "what": job.script or job.job, "swarm": member.entry.name,
-            "input": job.input or "", "output": job.output or "", "detached": True, "backend": target.backend,
-            "progress": "" if is_script else str(_request(job, target).checkpoint_path() / "progress.json"),
-        })  # fmt: skip
         if job.script is not None:
             retries = job.retries if "retries" in job.model_fields_set else 0
             sent = drivers.script(folder, _script(job, target), max_failures=retries + 1, place=place)
         else:
             sent = drivers.batch(folder, _request(job, target), place)
+        folder.create({
+            "kind": "script" if is_script else "batch", "what": job.script or job.job, "swarm": member.entry.name,
+            "input": job.input or "", "output": job.output or "", "detached": True, "backend": target.backend,
+            "progress": "" if is_script else str(_request(job, target).checkpoint_path() / "progress.json"),
+        })  # fmt: skip
         drivers.send(self.host, folder, sent)
 
     def _take_down(self, member: Member) -> None:

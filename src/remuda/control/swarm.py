@@ -18,10 +18,10 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from remuda.batch.job import SwarmJob
-    from remuda.batch.request import JobRequest, Summary
+    from remuda.batch.request import Summary
+    from remuda.control.drivers import Sent
     from remuda.control.targets import Target
     from remuda.plan.compile import Plan
-    from remuda.plan.job import Beside
 
 
 class Swarm:
@@ -178,18 +178,19 @@ class Swarm:
         if place is not None:
             check(request)
         folder = JobFolder(state_paths(), jobs.new_id(request.output))
+        sent = drivers.batch(folder, request, place) if place is not None else None
         folder.create({
             "kind": "batch", "what": what, "input": request.input, "output": request.output, "swarm": self.name,
             "detached": place is not None, "progress": str(request.checkpoint_path() / "progress.json"),
             **({"backend": place.swarm.backend} if place is not None else {}),
         })  # fmt: skip
-        if place is not None:
-            return self._beside(folder, request, place)
+        if sent is not None:
+            return self._beside(folder, sent)
         return jobs.run_here(folder, request, None, None if named else job)  # type: ignore[arg-type]
 
-    def _beside(self, folder: JobFolder, request: JobRequest, place: Beside) -> Summary:
+    def _beside(self, folder: JobFolder, sent: Sent) -> Summary:
         """Send it to where the swarm runs, and wait."""
-        drivers.send(connect(), folder, drivers.batch(folder, request, place))
+        drivers.send(connect(), folder, sent)
         state = deque(drivers.until_ended(folder), maxlen=1).pop()
         summary = jobs.summary_of(state)
         if summary is None:

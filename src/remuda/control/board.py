@@ -132,7 +132,7 @@ class _Seen:
     def moved(self, tasks: Mapping[TaskKey, Task], *, numbers: bool) -> tuple[list[Task], bool]:
         """Tasks that are others, and whether the summary may be; those are taken in, and no other ones."""
         if self._is_new or len(tasks) != len(self._tasks):
-            self._tasks, self._is_new = list(tasks.values()), False
+            self._tasks = list(tasks.values())
             return self._tasks[:], True
         found, is_weighty = [], False
         for number, (task, old) in enumerate(zip(tasks.values(), self._tasks, strict=True)):
@@ -147,7 +147,7 @@ class _Seen:
 
     def sum_up(self, tasks: Mapping[TaskKey, Task]) -> None:
         """How it is as a whole."""
-        want = self._want
+        want, self._is_new = self._want, False
         self._roles = {group.name: group.role.value for group in want.workload.groups}
         self._summary = summarise(want, tasks)
         self.keys = {key: f"t/{self.name}/{key.group}/{key.index}" for key in sorted(current(want, tasks))}

@@ -47,7 +47,7 @@ class Mirror:
         """Of the newest frame."""
 
     def changes(self, until: float | None = None) -> Iterator[Delta]:
-        """Follow the board: cells that have changed, by row, None for a row that is gone; at first all of them.
+        """Follow the board: cells that may have changed, by row, None for a row that is gone; of a snapshot all.
 
         Args:
             until: when to end, as `time.monotonic` has it; None: never.
@@ -72,12 +72,11 @@ class Mirror:
                 waiting.wait(ended)
 
     def take(self, told: Told) -> Delta:
-        """Take in a snapshot or a delta; what is new of it."""
+        """Take in a snapshot or a delta; its cells, and the rows that are gone."""
         rows: Delta = told.data["rows"]
         self.id = told.id
         if told.event == "snapshot":
-            before, self.rows = self.rows, {key: cells for key, cells in rows.items() if cells is not None}
-            return {**dict.fromkeys(before.keys() - rows.keys()), **_differences(before, self.rows)}
+            rows, self.rows = {**dict.fromkeys(self.rows), **rows}, {}
         for key, cells in rows.items():
             if cells is None:
                 self.rows.pop(key, None)
@@ -88,15 +87,6 @@ class Mirror:
 
 def _left_s(until: float | None) -> float:
     return _QUIET_S if until is None else min(_QUIET_S, max(0.01, until - time.monotonic()))
-
-
-def _differences(before: Mapping[str, Cells], after: Mapping[str, Cells]) -> dict[str, Cells]:
-    found = {}
-    for key, cells in after.items():
-        old = before.get(key, {})
-        if new := {name: value for name, value in cells.items() if name not in old or old[name] != value}:
-            found[key] = new
-    return found
 
 
 def frames(lines: Iterable[str]) -> Iterator[Told]:

@@ -22,14 +22,14 @@ def test_frames_are_read_whatever_is_between_them() -> None:
     assert list(mirror.frames(text.split("\n"))) == [Told("1-a.3", "delta", {"rows": {}}), Told("", "bye", {})]
 
 
-def test_a_snapshot_tells_what_is_new_of_it() -> None:
+def test_a_snapshot_tells_all_and_what_is_gone() -> None:
     client: Any = None
     copy = Mirror(client)
     first = {"w/a": {"state": "pending", "rate": ""}, "w/b": {"state": "running"}}
     assert copy.take(Told("1-a.1", "snapshot", {"rows": first})) == first
     second = {"w/a": {"state": "running", "rate": ""}, "w/c": {"state": "running"}}
     assert copy.take(Told("2-b.7", "snapshot", {"rows": second})) == {
-        "w/a": {"state": "running"}, "w/b": None, "w/c": {"state": "running"},
+        "w/a": {"state": "running", "rate": ""}, "w/b": None, "w/c": {"state": "running"},
     }  # fmt: skip
     assert (copy.rows, copy.id) == (second, "2-b.7")
 

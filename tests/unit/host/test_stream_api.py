@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
+import socket
 from contextlib import suppress
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -12,9 +15,12 @@ from tests.unit.control.test_feed import Bed
 
 from remuda.base.errors import InputError
 from remuda.control import feed as feeds
+from remuda.host import server
 from remuda.host.stream_api import _topics, add_stream
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from starlette.types import Message
 
 
@@ -104,6 +110,33 @@ async def test_who_does_not_read_is_cut_off() -> None:
         with suppress(asyncio.CancelledError):
             await asked
     assert not bed.feed._viewers
+
+
+async def test_a_real_connection_that_is_not_read_ends(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    bed, path = Bed(), str(tmp_path / "s")
+    made: Any = SimpleNamespace(make=lambda: Caller(bed).app)
+    serving = server._server(made)
+    with socket.socket(socket.AF_UNIX) as listener, socket.socket(socket.AF_UNIX) as deaf:
+        listener.bind(path)
+        listener.listen()
+        served = asyncio.create_task(serving.serve(sockets=[listener]))
+        deaf.connect(path)
+        deaf.sendall(b"GET /stream HTTP/1.1\r\nHost: x\r\n\r\n")
+        async with asyncio.timeout(20):
+            while not bed.feed._viewers:
+                await asyncio.sleep(0.01)
+            for number in itertools.count():
+                if not bed.feed._viewers:
+                    break
+                bed.put("w/a", f"{number} " * 10_000)
+                await asyncio.sleep(0)
+            deaf.setblocking(False)
+            while await asyncio.get_running_loop().sock_recv(deaf, 1 << 16):
+                pass
+        serving.end()
+        await served
+    assert number < feeds.QUEUE + 40, "it was told for as long as the kernel took it"
+    assert [record for record in caplog.records if record.levelname == "ERROR" and server._is_fault(record)] == []
 
 
 async def test_a_long_poll() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING, Any
 
 from remuda.base.errors import HostUnreachable, Interrupted
@@ -10,7 +9,7 @@ from remuda.base.ids import api_path
 from remuda.batch.progress import Progress
 from remuda.batch.show import ProgressView, summary_lines
 from remuda.cli.show import echo, print_json, say
-from remuda.control import again, drivers, jobs
+from remuda.control import again, drivers, jobs, mirror
 from remuda.control.client import connect
 
 if TYPE_CHECKING:
@@ -111,14 +110,15 @@ def print_output(client: HostClient, name: str, task: str, tell: Callable[[str],
     """
     told = ""
     try:
-        while not _has_run(view := again.get(client, api_path(name)), task):
+        for (view,) in mirror.wait(client, [name]):
+            if _has_run(view, task):
+                break
             reason = str(view["reason"])
             if reason and reason != told:
                 told = reason
                 say(f"{name}: {reason}")
             if view["phase"] in ("FAILED", "DONE", "DOWN", "STOPPED"):
                 return
-            time.sleep(0.1)
         for line in again.follow(client, api_path(name, "logs"), task=task, tail=0):
             tell(line)
     except HostUnreachable as error:

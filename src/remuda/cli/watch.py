@@ -47,23 +47,27 @@ def _plain(views: Iterator[dict[str, Any]]) -> dict[str, Any]:
 
 def _live(views: Iterator[dict[str, Any]]) -> dict[str, Any]:
     from rich.live import Live
+    from rich.spinner import Spinner
 
     last: dict[str, Any] = {}
-    screen = console(stderr=True)
-    with Live(console=screen, refresh_per_second=8, transient=True) as live:
-        for last in views:
-            live.update(_drawing(last, screen.width, screen.height))
+    screen, spinner = console(stderr=True), Spinner("dots")
+
+    def drawn() -> Any:
+        return _drawing(last, spinner, screen.width, screen.height) if last else ""
+
+    with Live(get_renderable=drawn, console=screen, refresh_per_second=8, transient=True):
+        for last in views:  # noqa: B007 - it is drawn
+            pass
     return last
 
 
-def _drawing(view: dict[str, Any], width: int, height: int) -> Any:
+def _drawing(view: dict[str, Any], spinner: Any, width: int, height: int) -> Any:
     import time
 
-    from rich.spinner import Spinner
     from rich.table import Table
 
     drawn = Table.grid(padding=(0, 2))
-    drawn.add_row(Spinner("dots"), words(_headline(view, time.time(), width - 4), "bold"))
+    drawn.add_row(spinner, words(_headline(view, time.time(), width - 4), "bold"))
     tasks, more = taskview.chosen(view["tasks"], max(3, height - 2))
     for task in tasks:
         drawn.add_row("", words(taskview.progress(task, time.time(), max(20, width - 4)), style_of(task["phase"])))

@@ -49,7 +49,7 @@ def post(client: HostClient, path: str, body: object, **query: object) -> Any:
 
 
 def _answered(client: HostClient, ask: Callable[[], Any]) -> Any:
-    waiting = _Waiting(client)
+    waiting = Waiting(client)
     while True:
         waiting.begin()
         try:
@@ -66,7 +66,7 @@ def follow(client: HostClient, path: str, **query: object) -> Iterator[str]:
     """
     place: Place | None = None
     since = 0  # lines that came behind that place
-    waiting = _Waiting(client)
+    waiting = Waiting(client)
     while True:
         known = since
         waiting.begin()
@@ -87,7 +87,7 @@ def follow(client: HostClient, path: str, **query: object) -> Iterator[str]:
             return
 
 
-class _Waiting:
+class Waiting:
     """Waits for the next host again and again, but not for ever for one that breaks off every answer."""
 
     def __init__(self, client: HostClient) -> None:

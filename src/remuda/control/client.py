@@ -29,7 +29,7 @@ from remuda.control.skew import skew
 from remuda.wire.process import identify, is_alive
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from remuda.control.skew import Skew
@@ -67,9 +67,10 @@ class _UnixConnection(http.client.HTTPConnection):
         super().__init__("localhost", timeout=timeout)
         self._path = path
         self.pid = 0  # of who listens
+        self.line: socket.socket  # also of an answer that ends with it
 
     def connect(self) -> None:
-        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.sock = self.line = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self.sock.settimeout(self.timeout)
         self.sock.connect(self._path)
         self.pid, uid, _ = _PEER.unpack(self.sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER.size))
@@ -127,19 +128,24 @@ class HostClient:
             raise self._refusal(raw, response.status, f"{method} {path}")
         return json.loads(raw) if raw else None
 
-    def lines(self, path: str, **query: object) -> Iterator[str]:
+    def lines(self, path: str, quiet_s: Callable[[], float | None] = lambda: None, /, **query: object) -> Iterator[str]:
         """Stream a text answer line by line, for as long as the host sends.
+
+        Args:
+            path: below `/api/v1`.
+            quiet_s: asked before each read: for how long the host may send nothing; None: for ever.
+            query: what is asked.
 
         Raises:
             HostUnreachable: it went away before the end.
         """
         self.paths.check_socket()
-        connection = _UnixConnection(str(self.paths.socket), None)
+        connection = _UnixConnection(str(self.paths.socket), quiet_s())
         try:
             response = self._send(connection, "GET", path, None, query)
             if response.status >= 400:
                 raise self._refusal(response.read(), response.status, f"GET {path}")
-            yield from _lines_of(response)
+            yield from _lines_of(response, lambda: connection.line.settimeout(quiet_s()))
         except (OSError, http.client.HTTPException) as error:
             raise HostUnreachable(f"the host went away while it sent: {error}") from error
         finally:
@@ -210,10 +216,10 @@ class HostClient:
         return left
 
 
-def _lines_of(response: http.client.HTTPResponse) -> Iterator[str]:
+def _lines_of(response: http.client.HTTPResponse, before: Callable[[], object]) -> Iterator[str]:
     """Lines of an answer. `readline` takes an answer that was broken off for its end; `read1` does not."""
     rest = b""
-    while data := response.read1(_PIECE):
+    while before() or (data := response.read1(_PIECE)):
         *lines, rest = (rest + data).split(b"\n")
         for line in lines:
             yield line.decode(errors="replace")

@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import time
-from collections import Counter
+from collections import Counter, deque
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,8 +14,7 @@ from urllib.parse import urlsplit
 
 from remuda.base.errors import InputError, RemudaError, Unwritable
 from remuda.base.files import write_atomic
-from remuda.base.ids import api_path
-from remuda.control import again
+from remuda.control import mirror
 from remuda.control.endpoint_file import ENDPOINT_FILE
 from remuda.plan.deployment.bench import BENCH, TOLD
 from remuda.specs.benchmark import BenchmarkSpec
@@ -36,7 +34,6 @@ VERDICT: Final = "verdict.json"
 """In the folder of the benchmark: what came of it."""
 RESULT: Final = "vllm.json"
 """Beside each point: the same as `vllm bench serve` saves it."""
-_LOOK_AGAIN_S: Final = 0.2
 
 
 @dataclass(frozen=True)
@@ -65,8 +62,7 @@ def ended(client: HostClient, name: str) -> End:
         RemudaError: it ended otherwise: taken down, or its workers failed.
         HostUnreachable: the host went away, and no other came.
     """
-    while (view := again.get(client, api_path(name)))["phase"] not in ENDED:
-        time.sleep(_LOOK_AGAIN_S)
+    ((view,),) = deque(mirror.wait(client, [name], lambda views: views[0]["phase"] in ENDED), maxlen=1)
     code = next((task["exit_code"] for task in view["tasks"] if task["task"] == TASK), None)
     if code is None or view["phase"] == "DOWN":
         reason = f": {view['reason']}" if view["reason"] else ""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-import time
 from collections import deque
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Self
 from remuda.backends.local.devices import gpu_type
 from remuda.base.errors import InputError, NotFound
 from remuda.base.ids import api_path, new_suffix, slug
-from remuda.control import again, ending, planning
+from remuda.control import again, ending, mirror, planning
 from remuda.control.client import connect
 from remuda.control.entrypoint import ARGUMENTS
 from remuda.control.kinds.gang import read as read_gang
@@ -32,8 +31,6 @@ State = Literal["pending", "running", "succeeded", "failed", "cancelled"]
 _ENDED: Final = frozenset({"succeeded", "failed", "cancelled"})
 _OVER: Final = frozenset({"DOWN", "STOPPING"})
 """Phases of a gang that nobody wants any more."""
-_LOOK_AGAIN_S: Final = 0.2
-_LONGEST_PAUSE_S: Final = 2.0
 _OWN: Final = ("PATH", "HOME", "USER", "SHELL", "TMPDIR", "WORLD_SIZE", "RANK", ARGUMENTS, *OF_RANKS)
 _OWN_PREFIXES: Final = ("LD_", "PYTHON", "KUBERNETES_", "CUDA_", "REMUDA_", "RANK_")
 
@@ -157,8 +154,6 @@ class Executor:
     def collect(self, handles: Sequence[ReplicaHandle], *, timeout: float | None = None) -> list[dict[str, Any]]:
         """Wait until all replicas have ended, or `timeout` seconds are over; what became of each, in their order.
 
-        Each look asks once for each gang, however many replicas it has.
-
         Returns:
             `rank`, `status` (as `poll`), `exit_code` (of the last attempt; None where it did not end by itself),
             `error` (a sentence; None for one that succeeded), `job_name` and `result`: what the replica wrote as JSON
@@ -168,17 +163,15 @@ class Executor:
         Raises:
             NotFound: a gang was removed.
         """
-        deadline = None if timeout is None else time.monotonic() + timeout
-        pause = _LOOK_AGAIN_S
-        while True:
-            views = {handle.job_name: handle for handle in handles}
-            seen = {name: _view(handle) for name, handle in views.items()}
-            left = [one for one in handles if state_of(seen[one.job_name], one.rank) not in _ENDED]
-            rest = None if deadline is None else deadline - time.monotonic()
-            if not left or (rest is not None and rest <= 0):
-                return [self._came_to(handle, seen[handle.job_name]) for handle in handles]
-            time.sleep(pause if rest is None else min(pause, rest))
-            pause = min(_LONGEST_PAUSE_S, pause * 1.2)
+        names, seen = list(dict.fromkeys(handle.job_name for handle in handles)), dict[str, dict[str, Any]]()
+
+        def over(views: list[dict[str, Any]]) -> bool:
+            seen.update(zip(names, views, strict=True))
+            mine = [(handle, _checked(handle, seen[handle.job_name])) for handle in handles]
+            return all(state_of(view, handle.rank) in _ENDED for handle, view in mine)
+
+        deque(mirror.wait(connect(), names, over, timeout), maxlen=0)
+        return [self._came_to(handle, seen[handle.job_name]) for handle in handles]
 
     def _came_to(self, handle: ReplicaHandle, view: Mapping[str, Any]) -> dict[str, Any]:
         state, task = state_of(view, handle.rank), _task(view, handle.rank)
@@ -236,7 +229,10 @@ def _view(handle: ReplicaHandle) -> dict[str, Any]:
     Raises:
         NotFound: it was removed, and another may have its name.
     """
-    view: dict[str, Any] = again.get(connect(), api_path(handle.job_name))
+    return _checked(handle, again.get(connect(), api_path(handle.job_name)))
+
+
+def _checked(handle: ReplicaHandle, view: dict[str, Any]) -> dict[str, Any]:
     if view["uid"] != handle.metadata["uid"]:
         raise NotFound(f"the gang {handle.job_name!r} of this handle was removed, and another has its name")
     return view

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 from queue import SimpleQueue
-from threading import Event, Thread
+from threading import Condition, Thread
 from typing import TYPE_CHECKING, Any
 
 from remuda.base.errors import InputError, RemudaError, TimedOut
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
-_LOOK_AGAIN_S = 0.2
 INSTALL = "pip install 'remuda[gang]'"
 _LEFT_S = 120.0
 """How long the ranks of a gang that has failed are waited for; the host ends them, whoever looks."""
@@ -58,7 +57,8 @@ class _Follower:
         """What there is to show; None at the end."""
         self._begun: dict[str, int] = {}
         """Attempts of each rank that have begun."""
-        self._over = Event()
+        self._is_over = False
+        self._news = Condition()
 
     def watch(self) -> None:
         """Tell what becomes of the ranks, and begin to read each of them."""
@@ -68,7 +68,9 @@ class _Follower:
             for views in runs.wait_ended([self._name], self._host):
                 for task in views[0]["tasks"]:
                     rank = str(task["task"])
-                    self._begun[rank] = runs.begun_of(task)
+                    with self._news:
+                        self._begun[rank] = runs.begun_of(task)
+                        self._news.notify_all()
                     if (news := _news(task)) != told.get(rank):
                         told[rank] = news
                         self.lines.put(Said(news, is_output=False))
@@ -76,23 +78,33 @@ class _Follower:
                         readers[rank] = Thread(target=self._read, args=(rank,), daemon=True)
                         readers[rank].start()
             ended(self._name, self._host)
-            self._over.set()
+            self._end()
             for reader in readers.values():
                 reader.join()
         except Exception as error:  # noqa: BLE001 - told by whoever reads the lines
-            self._over.set()
+            self._end()
             self.lines.put(error)
         self.lines.put(None)
+
+    def _end(self) -> None:
+        with self._news:
+            self._is_over = True
+            self._news.notify_all()
 
     def _read(self, rank: str) -> None:
         """The output of a rank, one attempt after the other."""
         shown = 0
         with suppress(RemudaError):
-            while shown < self._begun[rank] or not self._over.wait(_LOOK_AGAIN_S):
-                if shown < self._begun[rank]:
-                    shown += 1
-                    for text in runs.output(self._host, self._name, shown, rank):
-                        self.lines.put(Said(f"{rank}: {text}"))
+            while self._has_begun(rank, shown):
+                shown += 1
+                for text in runs.output(self._host, self._name, shown, rank):
+                    self.lines.put(Said(f"{rank}: {text}"))
+
+    def _has_begun(self, rank: str, shown: int) -> bool:
+        """Whether there is an attempt behind the one that was shown, which is waited for until all is over."""
+        with self._news:
+            self._news.wait_for(lambda: self._is_over or self._begun[rank] > shown)
+            return self._begun[rank] > shown
 
 
 def _news(task: dict[str, Any]) -> str:

@@ -24,15 +24,16 @@ from remuda.control.views import (
     line_view,
     workload_view,
 )
+from remuda.store import ops
 from remuda.supervise.advice import advise
 from remuda.supervise.explain import explain
 from remuda.supervise.model import FINAL, LIVE, Phase, Task, Want
 from remuda.supervise.succession import holder
-from remuda.supervise.summary import is_first_enough
+from remuda.supervise.summary import Summary, is_first_enough
 from remuda.wire.place import Place
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+    from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
 
     from remuda.base.clock import Clock
     from remuda.plan.model import Workload
@@ -41,6 +42,9 @@ if TYPE_CHECKING:
 
 _NEXT_ATTEMPT_S = 0.5
 """Between two looks for the next attempt of a run whose output is followed."""
+
+_LINES = 1000
+"""Who has missed more lines of stories than that asks for the story of a workload."""
 
 
 @dataclass(frozen=True)
@@ -119,6 +123,11 @@ class Lookout:
         if not lines and after is None:
             self._want(name)
         return [line_view(line) for line in lines]
+
+    def lines(self, after: int | None) -> list[dict[str, object]]:
+        """Lines of all stories with a higher id than that, the newest ones; None: the newest line alone."""
+        found = ops.lines(self.journal.store, after, _LINES)
+        return [{"workload": line.workload, **line_view(line).model_dump()} for line in found]
 
     def explain(self, name: str, *, all_lives: bool = False) -> ExplainView:
         """Why it is as it is; with `all_lives` also what became of earlier workloads of that name."""
@@ -268,29 +277,42 @@ class Lookout:
 
 
 def with_router(view: WorkloadView, want: Want, router: RouterView | None) -> WorkloadView:
-    """The endpoint is announced only once its router has members of each role: before that it answers nobody. Pure."""
+    """The same with what is known of its router, see `routed`. Pure."""
+    summary = Summary(view.phase, view.ready, view.wanted, view.reason)
+    summary = routed(summary, want, ((task.role, task.url) for task in view.tasks), router)
+    return view.model_copy(update={"router": router, "phase": summary.phase, "reason": summary.reason})
+
+
+def routed(summary: Summary, want: Want, there: Iterable[tuple[str, str]], router: RouterView | None) -> Summary:
+    """The endpoint is announced only once its router has members of each role: before that it answers nobody. Pure.
+
+    Args:
+        summary: of its tasks.
+        want: the intent.
+        there: role and address of each task.
+        router: what is known of the router.
+    """
     endpoint = want.workload.endpoint
-    changes: dict[str, object] = {"router": router}
-    if endpoint is not None and endpoint.router and view.phase in ("RUNNING", "DEGRADED"):
-        members = len(router.members) if router is not None else 0
-        if endpoint.behind:
-            wanted = want.count(endpoint.behind)
-            if members < wanted:
-                phase = "DEGRADED" if members else "STARTING"
-                changes |= {"phase": phase, "reason": f"the router has {members} of {wanted} {endpoint.behind}s"}
-        elif members < (1 if is_first_enough(want) else view.wanted) or _lacks_a_role(view, want, router):
-            changes |= {"phase": "STARTING", "reason": "the router is adding its replicas"}
-        elif members < view.wanted and view.phase == "RUNNING" and endpoint.ready == "all":
-            changes |= {"phase": "DEGRADED", "reason": "the router is adding its replicas"}
-    return view.model_copy(update=changes)
+    if endpoint is None or not endpoint.router or summary.phase not in ("RUNNING", "DEGRADED"):
+        return summary
+    members = router.members if router is not None else []
+    if endpoint.behind:
+        wanted = want.count(endpoint.behind)
+        phase = "DEGRADED" if members else "STARTING"
+        said = f"the router has {len(members)} of {wanted} {endpoint.behind}s"
+        return replace(summary, phase=phase, reason=said) if len(members) < wanted else summary
+    said = "the router is adding its replicas"
+    if len(members) < (1 if is_first_enough(want) else summary.wanted) or _lacks_a_role(want, there, members):
+        return replace(summary, phase="STARTING", reason=said)
+    if len(members) < summary.wanted and summary.phase == "RUNNING" and endpoint.ready == "all":
+        return replace(summary, phase="DEGRADED", reason=said)
+    return summary
 
 
-def _lacks_a_role(view: WorkloadView, want: Want, router: RouterView | None) -> bool:
+def _lacks_a_role(want: Want, there: Iterable[tuple[str, str]], members: Sequence[str]) -> bool:
     """Whether servers of several roles answer a request together, and the router has none of one role."""
     roles = {group.role.value for group in want.workload.groups if group.role.serves and want.count(group.name)}
-    members = router.members if router is not None else []
-    there = {task.role for task in view.tasks if task.url.rstrip("/") in members}
-    return len(roles) > 1 and not roles <= there
+    return len(roles) > 1 and not roles <= {role for role, url in there if url.rstrip("/") in members}
 
 
 def main_task(want: Want, tasks: Mapping[TaskKey, Task]) -> str:

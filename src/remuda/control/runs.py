@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from collections import deque
 from contextlib import suppress
 from dataclasses import dataclass
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from remuda.base.errors import InputError, NotFound
 from remuda.base.ids import api_path
 from remuda.base.secrets import looks_secret
-from remuda.control import again, planning
+from remuda.control import again, mirror, planning
 from remuda.control.client import HostClient, connect
 from remuda.control.kinds import run as kind
 from remuda.specs.resolve import Override
@@ -23,9 +22,6 @@ if TYPE_CHECKING:
 
     from remuda.look.facts import Looked
     from remuda.plan.compile import Plan
-
-
-_LOOK_AGAIN_S = 0.2
 
 
 def plan(scripts: Sequence[str], overrides: Sequence[Override], facts: Looked) -> list[Plan]:
@@ -74,15 +70,8 @@ def ended(names: Sequence[str], client: HostClient | None = None) -> list[dict[s
 
 def wait_ended(names: Sequence[str], client: HostClient | None = None) -> Iterator[list[dict[str, Any]]]:
     """Views of runs until all have ended; the last ones are the ends."""
-    host = client or connect()
-    pause = _LOOK_AGAIN_S
-    while True:
-        views = [again.get(host, api_path(name)) for name in names]
-        yield views
-        if all(view["phase"] in ENDED for view in views):
-            return
-        time.sleep(pause)
-        pause = min(2.0, pause * 1.2)
+    over = lambda views: all(view["phase"] in ENDED for view in views)  # noqa: E731
+    return mirror.wait(client or connect(), names, over)
 
 
 @dataclass(frozen=True)

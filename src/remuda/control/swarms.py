@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import http.client
 import json
-import time
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from remuda.base.errors import Conflict, RemudaError, TimedOut
-from remuda.base.ids import api_path
 from remuda.base.shell import show_command
-from remuda.control import again, planning
+from remuda.control import mirror, planning
 from remuda.control.client import HostClient, connect
 from remuda.control.ending import wait_down
 from remuda.control.kinds.swarm import draft_of
@@ -32,7 +30,6 @@ if TYPE_CHECKING:
 
 UP = frozenset({"RUNNING", "DEGRADED"})
 _OVER = frozenset({"FAILED", "DONE", "STOPPING", "DOWN"})
-_LOOK_AGAIN_S = 0.1
 _GPUS = "CUDA_VISIBLE_DEVICES"
 _FAILED_DOWN_S = 60.0
 
@@ -128,10 +125,9 @@ def wait_up(
         TimedOut: it did not come up within `limit_s` seconds; it goes on trying.
     """
     host = client or connect()
-    deadline = time.monotonic() + limit_s
-    while True:
-        view = again.get(host, api_path(name))
-        yield view
+    view: Mapping[str, Any] = {}
+    for (view,) in mirror.wait(host, [name], limit_s=limit_s):
+        yield dict(view)
         if view["phase"] in UP or (view["phase"] in _OVER and _was_begun(view, ends_with)):
             return
         if view["phase"] in _OVER:
@@ -147,12 +143,10 @@ def wait_up(
                 f"{name} is paused: {view['ready']} of {view['wanted']} replicas are ready, and no other is started",
                 hint=f"let it go on: remuda unpause {name}",
             )
-        if time.monotonic() > deadline:
-            raise TimedOut(
-                f"{name} did not answer within {limit_s:.0f} s: {view['reason'] or view['phase']}",
-                hint=f"it keeps trying: remuda status {name}; give up with remuda down {name}",
-            )
-        time.sleep(_LOOK_AGAIN_S)
+    raise TimedOut(
+        f"{name} did not answer within {limit_s:.0f} s: {view['reason'] or view['phase']}",
+        hint=f"it keeps trying: remuda status {name}; give up with remuda down {name}",
+    )
 
 
 def _was_begun(view: Mapping[str, Any], group: str) -> bool:

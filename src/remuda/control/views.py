@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from remuda.plan.model import Workload
+    from remuda.store.rows import EventRow
     from remuda.supervise.model import Allocation, Line, Want
 
 
@@ -331,7 +332,7 @@ def _progress(task: Task) -> dict[str, float]:
     return {**known, **own}
 
 
-def line_view(line: Line) -> LineView:
+def line_view(line: Line | EventRow) -> LineView:
     """The view of one line."""
     return LineView(**_copied(line, LineView))
 

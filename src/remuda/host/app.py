@@ -19,6 +19,8 @@ from remuda import __version__
 from remuda.backends.base import Log
 from remuda.base.errors import Conflict, InputError, NotFound, Rejected, RemudaError, TimedOut, Unavailable
 from remuda.control.accept import accept
+from remuda.control.board import Board
+from remuda.control.feed import BoardFeed
 from remuda.control.forgotten import note
 from remuda.control.nodes import Nodes
 from remuda.control.service import Service, Start, Verb
@@ -28,6 +30,7 @@ from remuda.control.views import ExplainView, HostView, LineView, WorkloadView
 from remuda.host.faults import Faults
 from remuda.host.nodes_api import add_nodes
 from remuda.host.reports import ReportServer
+from remuda.host.stream_api import add_stream
 from remuda.plan.model import Workload
 from remuda.store import ops
 from remuda.wire.place import PLACE, Place, marked
@@ -129,6 +132,7 @@ class App:
         self.reports = reports
         self.facts = facts
         self.stop = stop
+        self.feed = BoardFeed(Board(service), service.journal.fence, service.clock.now, service.lines)
 
     def make(self) -> FastAPI:
         """The ASGI application."""
@@ -143,6 +147,7 @@ class App:
         self._add_workloads(router)
         self._add_database(router)
         add_nodes(router, Nodes.of(self.service))
+        add_stream(router, self.feed)
         return app
 
     def _add_host(self, router: APIRouter) -> None:

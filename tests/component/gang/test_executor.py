@@ -10,10 +10,10 @@ from tests.conftest import Home, until
 
 from remuda import Executor
 from remuda.base.errors import Conflict, NotFound
-from remuda.control import executor as module
+from remuda.control import again
 
 if TYPE_CHECKING:
-    from remuda import ReplicaHandle
+    from remuda.control.client import HostClient
 
 REPLICAS = """\
 import os, sys, time
@@ -125,14 +125,14 @@ def test_one_look_for_all_ranks(home: Home, replicas: Any, monkeypatch: pytest.M
     executor = Executor.of("local", **QUICK)
     handles = executor.launch_replicas(4, "replicas:square", {"base": 2})
     executor.collect(handles)
-    asked: list[ReplicaHandle] = []
-    plain = module._view
+    asked: list[str] = []
+    plain = again.get
 
-    def counted(handle: ReplicaHandle) -> dict[str, Any]:
-        asked.append(handle)
-        return plain(handle)
+    def counted(client: HostClient, path: str) -> Any:
+        asked.append(path)
+        return plain(client, path)
 
-    monkeypatch.setattr(module, "_view", counted)
+    monkeypatch.setattr(again, "get", counted)
     monkeypatch.setattr(Executor, "stream_logs", lambda *_: "")
     executor.collect(handles)
     assert len(asked) == 1

@@ -7,6 +7,7 @@ import os
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.unit.control.streams import Streaming
 
 from remuda.base.errors import RemudaError
 from remuda.control import deployed_bench
@@ -23,7 +24,7 @@ def test_on_a_cluster_a_command_is_told_what_the_endpoints_file_says(
     monkeypatch.setattr(os, "execvpe", lambda name, _argv, env: seen.append((name, env)))
     (tmp_path / "endpoint.json").write_text('{"url": "http://127.0.0.1:9", "router": "http://node7:8123"}')
     told = {
-        "name": "apart", "backend": "slurm", "run_dir": str(tmp_path), "model": "tiny", "command": ["run.sh"],
+        "name": "herd", "backend": "slurm", "run_dir": str(tmp_path), "model": "tiny", "command": ["run.sh"],
         "said": ["SRT_JOB_NAME"], "env": {"PYTHONPATH": "/theirs"},
     }  # fmt: skip
     (tmp_path / TOLD).write_text(json.dumps(told))
@@ -39,22 +40,22 @@ def test_on_a_cluster_a_command_is_told_what_the_endpoints_file_says(
 
 def view(phase: str, code: int | None, run_dir: Path) -> dict[str, Any]:
     task = {"task": "bench/0", "exit_code": code}
-    return {"name": "apart", "phase": phase, "reason": "because", "run_dir": str(run_dir), "tasks": [task]}
+    return {"name": "herd", "phase": phase, "reason": "because", "run_dir": str(run_dir), "tasks": [task]}
 
 
 @pytest.mark.parametrize("phase", ["DONE", "FAILED"])
 def test_the_end_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, phase: str) -> None:
     views = [view("RUNNING", None, tmp_path), view("STOPPING", 11, tmp_path), view(phase, 11, tmp_path)]
     monkeypatch.setattr("remuda.control.again.get", lambda _client, _path: views.pop(0))
-    monkeypatch.setattr("remuda.control.deployed_bench.time.sleep", lambda _: None)
-    client: Any = None
-    end = deployed_bench.ended(client, "apart")
+    client: Any = Streaming()
+    client.told = 3
+    end = deployed_bench.ended(client, "herd")
     assert (end.exit_code, end.folder, end.points(), views) == (11, tmp_path / "bench", [], [])
 
 
 @pytest.mark.parametrize(("phase", "code"), [("FAILED", None), ("DOWN", None), ("DOWN", 0)])
 def test_another_end_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, phase: str, code: int | None) -> None:
     monkeypatch.setattr("remuda.control.again.get", lambda _client, _path: view(phase, code, tmp_path))
-    client: Any = None
-    with pytest.raises(RemudaError, match=f"apart is {phase}, and its benchmark came to no end: because"):
-        deployed_bench.ended(client, "apart")
+    client: Any = Streaming()
+    with pytest.raises(RemudaError, match=f"herd is {phase}, and its benchmark came to no end: because"):
+        deployed_bench.ended(client, "herd")

@@ -5,16 +5,18 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from tests.unit.control.streams import Streaming
 
 from remuda.base.errors import Conflict, RemudaError, TimedOut
 from remuda.control import swarms
 
 
-class Host:
+class Host(Streaming):
     """A host that says one phase after the other; the last one stays."""
 
     def __init__(self, **phases: list[str]) -> None:
         self.phases = phases
+        self.told = len(phases["herd"])
         self.is_paused = False
         self.tasks: list[dict[str, Any]] = []
         self.endings = [False, True]
@@ -31,11 +33,6 @@ class Host:
         over = self.endings.pop(0)
         phase = "DOWN" if over else "FAILED"
         return [{"name": "herd", "phase": phase, "over": over, "reason": "", "silence": "", "left": [], "strays": []}]
-
-
-@pytest.fixture(autouse=True)
-def _fast(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(swarms, "_LOOK_AGAIN_S", 0.0)
 
 
 @pytest.mark.parametrize("phases", [["RUNNING"], ["PENDING", "STARTING", "DEGRADED"], ["STARTING", "RUNNING"]])

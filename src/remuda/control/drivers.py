@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from remuda.batch.progress import Progress
     from remuda.batch.request import JobRequest
     from remuda.control.client import HostClient
-    from remuda.control.jobs import JobState
+    from remuda.control.jobs import JobRow
     from remuda.plan.compile import Plan
 
 SCRIPT: Final = "script.json"
@@ -83,7 +83,7 @@ def endpoint_file(place: Beside) -> str:
     return f"{place.swarm.run_dir}/{ENDPOINT_FILE}"
 
 
-def until_ended(folder: JobFolder) -> Iterator[JobState]:
+def until_ended(folder: JobFolder) -> Iterator[JobRow]:
     """States of a job that was sent, until it has ended.
 
     A host that has gone is started again, because only it begins drivers again.

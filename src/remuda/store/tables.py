@@ -22,7 +22,7 @@ from sqlalchemy import (
 if TYPE_CHECKING:
     from sqlalchemy.engine import Dialect
 
-REVISION: Final = "0009"
+REVISION: Final = "0010"
 """Newest migration that this program knows."""
 VERSION_TABLE: Final = "remuda_revision"
 
@@ -213,6 +213,19 @@ NODE_EVIDENCE: Final = Table(
     _text("boot"),
     Index(None, "node", "at"),
     sqlite_autoincrement=True,
+)
+
+JOB: Final = Table(
+    "job",
+    METADATA,
+    Column("id", Text, primary_key=True),
+    *map(_words, ("what", "output", "reason", "swarm", "input", "native", "node", "told", "outcome")),
+    *map(_text, ("state", "kind", "backend")),
+    *(Column(name, BigInteger, nullable=True) for name in ("done", "failed", "total")),
+    *map(_time, ("rate", "created_at", "started_at", "heartbeat_at", "ended_at")),
+    _flag("detached"),
+    _int("attempt"),
+    _big("pid"),
 )
 
 LEASE: Final = Table(

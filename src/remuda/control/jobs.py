@@ -129,7 +129,7 @@ class JobFolder:
         heard_at = max(self.changed_at(_OWNER), self.changed_at(file) if file else 0.0)
         return JobSeen(
             self.id, meta, self.read(OUTCOME), self.changed_at(OUTCOME), self.read(file) if file else {}, heard_at,
-            _life(owner) if owner else GONE, owner.pid if owner else 0, owner.node if owner else "",
+            _life(owner) if owner else GONE, owner.pid if owner else 0,
         )  # fmt: skip
 
 

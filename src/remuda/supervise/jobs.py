@@ -55,7 +55,6 @@ class JobSeen:
     """When it last wrote any of that, by the clock of its file system; 0 for never."""
     life: str = GONE
     pid: int = 0
-    node: str = ""
 
     @property
     def is_detached(self) -> bool:
@@ -146,7 +145,7 @@ def taken_in(row: JobRow | None, seen: JobSeen, told: JobTold | None, quiet_s: f
     summary = summary if isinstance(summary, dict) else {}
     numbers = seen.progress or summary
     rate = _number(seen.progress.get("rows_per_s")) if state == RUNNING else _mean(summary)
-    told = told or JobTold("", node=seen.node, heard_at=seen.heard_at)
+    told = told or JobTold("", heard_at=seen.heard_at)
     ended_at = seen.outcome_at or told.since or seen.heard_at or created_at or now
     return replace(
         row, state=state, reason=reason, done=_count(numbers.get("done")), failed=_count(numbers.get("failed")),

@@ -69,4 +69,5 @@ def prune(older_than: str) -> None:
     from remuda.control.client import connect
 
     gone = connect().post("/database/prune", {"before": time.time() - parse_duration(older_than)})
+    gone["job folders"] = gone.pop("jobs", 0)
     say("forgot " + ", ".join(f"{count} {name}" for name, count in gone.items()))

@@ -129,7 +129,8 @@ class JobKeeper:
                         words[one.id] = word
                 if has_moved or only is None:
                     self._record(gone)
-                await asyncio.to_thread(_write, self._paths, words)
+                if words:
+                    await asyncio.to_thread(_write, self._paths, words)
 
     def _take(self, seen: JobSeen, now: float) -> bool:
         """Take in what a folder shows; whether the job's state is another."""

@@ -16,6 +16,7 @@ import time
 from collections import deque
 from contextlib import suppress
 from dataclasses import fields
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,7 +31,7 @@ from remuda.supervise.jobs import DONE, ELSEWHERE, ENDED, FAILED, GONE, HERE, RU
 from remuda.wire.process import ProcessId, boot_id, identify, is_alive
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from remuda.base.paths import StatePaths
     from remuda.batch.job import SwarmJob
@@ -164,7 +165,7 @@ def find(rows: Mapping[str, JobRow], job_id: str, known: Iterable[str]) -> JobRo
 def list_jobs(paths: StatePaths, client: HostClient | None, *, whole: bool = True) -> list[JobRow]:
     """All jobs, newest first; with all of their fields, or those that lists show."""
     if client is None:
-        rows = list(_offline(paths).values())
+        rows = list(_offline(paths, brief=() if whole else (DONE, FAILED, STOPPED)).values())
     else:
         rows = [JobRow(*row) for row in client.get("/jobs", brief=not whole)["rows"]]
     return sorted(rows, key=lambda row: -row.created_at)
@@ -182,16 +183,19 @@ def job_state(paths: StatePaths, client: HostClient | None, job_id: str) -> JobR
     return JobRow(*client.get("/jobs", name=job_id)["rows"][0])
 
 
-def _offline(paths: StatePaths, prefix: str = "") -> dict[str, JobRow]:
+_note = cache(partial(logging.getLogger("remuda").warning, "note: %s"))  # who waits is told once
+
+
+def _offline(paths: StatePaths, prefix: str = "", brief: Sequence[str] = ()) -> dict[str, JobRow]:
     """Jobs whose ids begin so, as the next host will have them."""
     from remuda.control.wiring import database_url
     from remuda.store.peek import peek_jobs
 
     names = frozenset(name for name in folders(paths) if name.startswith(prefix))
     try:
-        rows = {row.id: row for row in peek_jobs(database_url(paths), prefix) if row.id in names}
+        rows = {row.id: row for row in peek_jobs(database_url(paths), prefix, brief) if row.id in names}
     except RemudaError as error:
-        logging.getLogger("remuda").warning("note: %s; jobs are shown as their folders say", error)
+        _note(f"{error}; jobs are shown as their folders say")
         rows = {}
     now = time.time()
     for name in due(rows, names, (), now):
@@ -212,11 +216,12 @@ def summary_of(state: JobRow) -> Summary | None:
         known = {item.name for item in fields(Summary)}
         numbers = {name: value for name, value in state.summary.items() if name in known}
         return Summary(**numbers) if numbers else None
-    kind: Any = getattr(errors, state.error, RemudaError) if state.error else RemudaError
+    told = state.to_json()
+    kind: Any = getattr(errors, told["error"] or "RemudaError", RemudaError)
     if not (isinstance(kind, type) and issubclass(kind, RemudaError)):
         kind = RemudaError
     reason = f": {state.reason}" if state.reason else ""
-    hint = state.hint or f"its output: remuda job logs {state.id}"
+    hint = told["hint"] or f"its output: remuda job logs {state.id}"
     made: RemudaError = kind(f"job {state.id} is {state.state}{reason}", hint=hint)
     raise made
 

@@ -15,7 +15,7 @@ from sqlalchemy import create_engine, inspect, text
 from remuda.base.errors import RemudaError
 from remuda.store.address import read_address
 from remuda.store.faults import translated
-from remuda.store.rows import WHOLE, JobRow
+from remuda.store.rows import BRIEF, WHOLE, JobRow
 from remuda.store.tables import REVISION, VERSION_TABLE
 
 if TYPE_CHECKING:
@@ -98,8 +98,13 @@ def peek(where: str | Path) -> Peek:
     return Peek(**known)
 
 
-def peek_jobs(where: str | Path, prefix: str = "") -> list[JobRow]:
+def peek_jobs(where: str | Path, prefix: str = "", brief: Sequence[str] = ()) -> list[JobRow]:
     """Jobs whose ids begin so, as the last host recorded them; none where there is no database, or an older one.
+
+    Args:
+        where: as for `peek`.
+        prefix: of ids.
+        brief: states of jobs of which only what lists show is read.
 
     Raises:
         InputError: it is not the address of a database.
@@ -111,8 +116,10 @@ def peek_jobs(where: str | Path, prefix: str = "") -> list[JobRow]:
     with translated(address), _connected(address) as (ask, columns_of):
         if not columns_of("job").issuperset(WHOLE):
             return []
-        query = f"SELECT {', '.join(WHOLE)} FROM job WHERE id LIKE :prefix"  # noqa: S608 - constants
-        rows = [JobRow(*row) for row in ask(query, prefix=f"{prefix}%")]
+        rows, states = [], ", ".join(f"'{state}'" for state in brief or ("",))
+        for names, are in ((BRIEF, "IN"), (WHOLE, "NOT IN")):
+            query = f"SELECT {', '.join(names)} FROM job WHERE id LIKE :prefix AND state {are} ({states})"  # noqa: S608 - constants
+            rows += [JobRow(*row) for row in ask(query, prefix=f"{prefix}%")]
     for row in rows:
         row.detached = bool(row.detached)  # SQLite has numbers
     return rows

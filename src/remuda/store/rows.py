@@ -214,20 +214,11 @@ class JobRow:
         """What it came to; empty before its end."""
         return dict(json.loads(self.outcome).get("summary") or {})
 
-    @property
-    def error(self) -> str:
-        """Class of the error that ended it."""
-        return str(json.loads(self.outcome).get("error", ""))
-
-    @property
-    def hint(self) -> str:
-        """What to do about that."""
-        return str(json.loads(self.outcome).get("hint", ""))
-
     def to_json(self) -> dict[str, Any]:
         """For programs."""
-        known = {name: value for name, value in asdict(self).items() if name not in ("told", "outcome")}
-        return known | {name: getattr(self, name) for name in ("progress", "summary", "error", "hint")}
+        known = asdict(self) | {"progress": self.progress, "summary": self.summary}
+        known |= {name: str(json.loads(self.outcome).get(name, "")) for name in ("error", "hint")}
+        return {name: value for name, value in known.items() if name not in ("told", "outcome")}
 
 
 WHOLE = tuple(item.name for item in fields(JobRow))

@@ -90,6 +90,8 @@ def test_jobs_as_the_last_host_recorded_them(where: str, tmp_path: Path) -> None
         assert sorted(peek_jobs(where), key=lambda row: row.id) == rows[::-1]
         assert peek_jobs(where, "out") == rows[:1]
         assert peek_jobs(where, "it's") == []
+        short = {row.id: row for row in peek_jobs(where, brief=("DONE",))}
+        assert (short["other"], short["out-a"].state, short["out-a"].told) == (rows[1], "DONE", "{}")
         with store.changing() as connection:
             connection.exec_driver_sql("DROP TABLE job")
     assert peek_jobs(where) == [], "a version before it has none"

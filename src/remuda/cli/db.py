@@ -65,12 +65,9 @@ def restore(copy: Path) -> None:
 @click.option("--older-than", default="30d", show_default=True, help="Age, e.g. 12h, 30d.")
 def prune(older_than: str) -> None:
     """Forget old stories and ended allocations, and workloads and jobs that have been down or done for so long."""
-    from remuda.base.paths import state_paths
     from remuda.base.units import parse_duration
-    from remuda.control import jobs
     from remuda.control.client import connect
 
-    before = time.time() - parse_duration(older_than)
-    gone = connect().post("/database/prune", {"before": before})
-    gone["job folders"] = jobs.prune(state_paths(), before)
+    gone = connect().post("/database/prune", {"before": time.time() - parse_duration(older_than)})
+    gone["job folders"] = gone.pop("jobs", 0)
     say("forgot " + ", ".join(f"{count} {name}" for name, count in gone.items()))

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from remuda.batch.request import Summary
     from remuda.control.client import HostClient
-    from remuda.control.jobs import JobFolder, JobState
+    from remuda.control.jobs import JobFolder, JobRow
 
 
 class LeftRunning(Interrupted):
@@ -61,7 +61,7 @@ def show_summary(summary: Summary, *, as_json: bool) -> int:
     return 1 if summary.failed else 0
 
 
-def _until_ended(folder: JobFolder, view: ProgressView) -> JobState:
+def _until_ended(folder: JobFolder, view: ProgressView) -> JobRow:
     """The last state of a job."""
     told = ""
     for state in drivers.until_ended(folder):
@@ -74,7 +74,7 @@ def _until_ended(folder: JobFolder, view: ProgressView) -> JobState:
     return state
 
 
-def _line(state: JobState) -> str:
+def _line(state: JobRow) -> str:
     """Where the driver is, in one line that changes when there is news."""
     where = f" on {state.node} (job {state.native})" if state.node and state.state == jobs.RUNNING else ""
     attempt = f", attempt {state.attempt}" if state.attempt > 1 else ""

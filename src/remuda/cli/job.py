@@ -16,7 +16,7 @@ from remuda.specs.places import is_here
 
 if TYPE_CHECKING:
     from remuda.control.client import HostClient
-    from remuda.control.jobs import JobState
+    from remuda.control.jobs import JobRow
 
 
 #: Numbers of a job that mean nothing to eyes, or are shown elsewhere.
@@ -165,24 +165,22 @@ def list_(as_json: bool) -> None:
     from remuda.base.paths import state_paths
     from remuda.control import jobs
 
-    states = jobs.list_jobs(state_paths(), _host())
+    states = jobs.list_jobs(state_paths(), _host(), whole=as_json)
     if as_json:
         print_json([state.to_json() for state in states])
         return
     rows = [
-        [state.id, state.what, state.state, _done(state), age(state.created_at), state.output, state.reason[:60]]
+        [state.id, state.what, state.state, _done(state), f"{state.failed:,}" if state.failed else "-",
+         f"{state.rate:,.1f}" if state.rate else "-", age(state.created_at), state.output, state.reason[:60]]
         for state in states
-    ]
-    table(["job", "what", "state", "rows", "age", "output", "notes"], rows, empty="no jobs yet")
+    ]  # fmt: skip
+    table(["job", "what", "state", "rows", "errors", "rows/s", "age", "output", "notes"], rows, empty="no jobs yet")
 
 
-def _done(state: JobState) -> str:
-    progress = state.progress or state.summary
-    done = progress.get("done")
-    if done is None:
+def _done(state: JobRow) -> str:
+    if state.done is None:
         return "-"
-    total = progress.get("total") or progress.get("rows")
-    return f"{done:,}/{total:,}" if total else f"{done:,}"
+    return f"{state.done:,}/{state.total:,}" if state.total else f"{state.done:,}"
 
 
 @job.command()
@@ -196,13 +194,13 @@ def status(job_id: str, as_json: bool) -> None:
     show_state(jobs.job_state(state_paths(), _host(), job_id), as_json=as_json)
 
 
-def _place(state: JobState) -> str:
+def _place(state: JobRow) -> str:
     if state.backend and not is_here(state.backend):
         return "on slurm"
     return "detached" if state.detached else "foreground"
 
 
-def show_state(state: JobState, *, as_json: bool) -> None:
+def show_state(state: JobRow, *, as_json: bool) -> None:
     """Print one job."""
     if as_json:
         print_json(state.to_json())

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 import time
 from collections import deque
 from contextlib import suppress
@@ -16,6 +15,7 @@ from remuda.base.errors import InputError, NotFound, Rejected, RemudaError
 from remuda.base.files import write_atomic
 from remuda.bench.verdict import INVALID, VALID
 from remuda.control import bench
+from remuda.control.drivers import PROGRESS_FILE, address_in, say
 from remuda.control.jobs import DONE, OUTCOME, failure
 from remuda.specs.benchmark import BenchmarkSpec
 
@@ -30,12 +30,9 @@ if TYPE_CHECKING:
     from remuda.control.jobs import JobFolder
 
 BENCH: Final = "bench.json"
-_PROGRESS_FILE: Final = "REMUDA_PROGRESS_FILE"
-"""Where a task says how far it is; the node program sets it."""
 #: What a shell sees of a verdict.
 IS_INVALID, IS_SUSPECT = 10, 11
 _TELL_S: Final = 5.0
-_ENDPOINT_WAIT_S: Final = 600.0
 #: What another attempt would meet again.
 _LASTING: Final = (InputError, NotFound, Rejected)
 
@@ -115,32 +112,12 @@ def measured(plan: BenchPlan, kept: Store, found: list[Point], *, again: bool = 
         yield one.point
 
 
-def address_in(file: str) -> str:
-    """URL of an endpoint, once its file says it.
-
-    Raises:
-        NotFound: it was taken down.
-        RemudaError: the file says nothing for ten minutes.
-    """
-    from remuda.batch.address import Address
-
-    address = Address(file)
-    deadline = time.monotonic() + _ENDPOINT_WAIT_S
-    while not (base := address.read()):
-        if gone := address.gone():
-            raise NotFound(gone)
-        if time.monotonic() > deadline and not address.is_coming():
-            raise RemudaError(f"{file} has not said where the endpoint is for {_ENDPOINT_WAIT_S:.0f} s")
-        time.sleep(0.5)
-    return base
-
-
 class _Teller:
     """Tells the supervisor that it gets on: a driver that does is not given up."""
 
     def __init__(self, found: list[Point]) -> None:
         self._found = found
-        self._file = os.environ.get(_PROGRESS_FILE, "")
+        self._file = os.environ.get(PROGRESS_FILE, "")
         self._told = 0.0
 
     def __call__(self, load: Load, live: Live) -> None:
@@ -151,8 +128,3 @@ class _Teller:
         with suppress(OSError):
             step = {"step": len(self._found), "requests": len(live.rows), "load": load.concurrency}
             write_atomic(Path(self._file), json.dumps(step), sync=False)
-
-
-def say(text: str) -> None:
-    """One line of the driver's log."""
-    print(text, file=sys.stderr, flush=True)  # noqa: T201 - the driver's log

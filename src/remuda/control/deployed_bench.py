@@ -85,7 +85,7 @@ def drive(path: Path) -> int:
     Args:
         path: folder of what it is told.
     """
-    from remuda.control.bench_job import say
+    from remuda.control.drivers import say
 
     told = json.loads((path / TOLD).read_text())
     folder = Path(told["run_dir"]) / BENCH
@@ -100,11 +100,11 @@ def drive(path: Path) -> int:
 
 
 def _measure(told: Mapping[str, Any], folder: Path) -> int:
-    from remuda.control import bench, bench_job
+    from remuda.control import bench, bench_job, drivers
 
     spec = BenchmarkSpec.model_validate({**told["load"], "name": told["name"] if is_here(told["backend"]) else ""})
     key = told.get("key_env", "")
-    source = bench.source_of_swarm(spec, bench_job.say) if spec.name else bench.Source(_address(told), spec.model, key)
+    source = bench.source_of_swarm(spec, drivers.say) if spec.name else bench.Source(_address(told), spec.model, key)
     plan = scaled(bench.plan_of(spec, [source]), told["requests_each"], told["warmup_each"])
     kept = bench.store()
     found: list[Point] = []
@@ -119,7 +119,7 @@ def _measure(told: Mapping[str, Any], folder: Path) -> int:
     write_atomic(folder / VERDICT, json.dumps(verdict, indent=1))
     if error:
         raise error
-    bench_job.say(verdict["verdict"])  # The last line is what its task is known by.
+    drivers.say(verdict["verdict"])  # The last line is what its task is known by.
     return code
 
 
@@ -183,8 +183,8 @@ def _address(told: Mapping[str, Any]) -> str:
     Raises:
         RemudaError: it was taken down, or does not come up.
     """
-    from remuda.control import bench_job, targets
+    from remuda.control import drivers, targets
 
     if not is_here(told["backend"]):
-        return bench_job.address_in(f"{told['run_dir']}/{ENDPOINT_FILE}")
-    return targets.of_swarm(told["name"], "", "", bench_job.say).endpoint.replace("//0.0.0.0:", "//127.0.0.1:")
+        return drivers.address_in(f"{told['run_dir']}/{ENDPOINT_FILE}")
+    return targets.of_swarm(told["name"], "", "", drivers.say).endpoint.replace("//0.0.0.0:", "//127.0.0.1:")

@@ -30,14 +30,14 @@ if TYPE_CHECKING:
     from remuda.batch.progress import Progress
     from remuda.batch.request import JobRequest
     from remuda.control.client import HostClient
-    from remuda.control.jobs import JobState
+    from remuda.control.jobs import JobRow
     from remuda.plan.compile import Plan
 
 SCRIPT: Final = "script.json"
 REQUEST: Final = "request.json"
 _KEY_NAMES: Final = ("OPENAI_API_KEY", "REMUDA_API_TOKEN", "DOMYN_SWARM_API_TOKEN")
 """Variables in which a script finds the key of the endpoint."""
-_PROGRESS_FILE: Final = "REMUDA_PROGRESS_FILE"
+PROGRESS_FILE: Final = "REMUDAPROGRESS_FILE"
 """Where a task says how far it is; the node program sets it."""
 _ENDPOINT_WAIT_S: Final = 600.0
 _HOST_AGAIN_S: Final = 5.0
@@ -83,7 +83,7 @@ def endpoint_file(place: Beside) -> str:
     return f"{place.swarm.run_dir}/{ENDPOINT_FILE}"
 
 
-def until_ended(folder: JobFolder) -> Iterator[JobState]:
+def until_ended(folder: JobFolder) -> Iterator[JobRow]:
     """States of a job that was sent, until it has ended.
 
     A host that has gone is started again, because only it begins drivers again.
@@ -244,21 +244,21 @@ def _drive_batch(folder: JobFolder) -> int:
         with ProgressView() as view:
             summary = run_here(folder, request, _and_tell(view.update), ends=lasting)
         for line in summary_lines(summary):
-            _say(line)
+            say(line)
     except lasting as error:
-        _say(f"{error}\n{error.hint}".strip())
+        say(f"{error}\n{error.hint}".strip())
         return 0
     except RemudaError as error:
         # Worth another attempt; also when it was asked to end, which the supervisor knows more of.
         if not isinstance(error, Interrupted):
-            _say(f"{error}\n{error.hint}".strip())
+            say(f"{error}\n{error.hint}".strip())
         return error.exit_code
     return 0
 
 
 def _and_tell(update: Callable[[Progress], None]) -> Callable[[Progress], None]:
     """Tell the supervisor, too, how many rows are done: a driver that gets on is not given up."""
-    file = os.environ.get(_PROGRESS_FILE, "")
+    file = os.environ.get(PROGRESS_FILE, "")
 
     def tell(progress: Progress) -> None:
         update(progress)
@@ -271,27 +271,39 @@ def _and_tell(update: Callable[[Progress], None]) -> Callable[[Progress], None]:
 
 def _drive_script(folder: JobFolder) -> int:
     """Become the user's script, with the address of the endpoint as it is now."""
-    from remuda.batch.address import Address
-
     told = folder.read(SCRIPT)
     file = str(told["endpoint_file"])
-    address = Address(file)
-    deadline = time.monotonic() + _ENDPOINT_WAIT_S
-    while not (endpoint := address.read()):
-        gone = address.gone()
-        if gone:
-            _say(gone)
-            folder.write(OUTCOME, {"state": FAILED, "reason": gone})
-            return 0
-        if time.monotonic() > deadline and address.is_coming():
-            deadline = time.monotonic() + _ENDPOINT_WAIT_S
-        elif time.monotonic() > deadline:
-            _say(f"{file} has not said where the endpoint is for {_ENDPOINT_WAIT_S:.0f} s")
+    try:
+        endpoint = address_in(file)
+    except RemudaError as error:
+        say(error.message)
+        if not isinstance(error, NotFound):
             return 5
-        time.sleep(0.5)
+        folder.write(OUTCOME, {"state": FAILED, "reason": error.message})
+        return 0
     wanted = Script(tuple(told["argv"]), "", str(told["model"]), file)
     has_key = bool(os.environ.get(_KEY_NAMES[0]))
     return _become(wanted.argv, {**os.environ, **script_env(wanted, endpoint, has_key=has_key)})
+
+
+def address_in(file: str) -> str:
+    """URL of an endpoint, once its file says it.
+
+    Raises:
+        NotFound: it was taken down.
+        RemudaError: the file says nothing for ten minutes.
+    """
+    from remuda.batch.address import Address
+
+    address = Address(file)
+    deadline = time.monotonic() + _ENDPOINT_WAIT_S
+    while not (base := address.read()):
+        if gone := address.gone():
+            raise NotFound(gone)
+        if time.monotonic() > deadline and not address.is_coming():
+            raise RemudaError(f"{file} has not said where the endpoint is for {_ENDPOINT_WAIT_S:.0f} s")
+        time.sleep(0.5)
+    return base
 
 
 def _become(argv: Sequence[str], env: Mapping[str, str]) -> NoReturn:
@@ -300,5 +312,6 @@ def _become(argv: Sequence[str], env: Mapping[str, str]) -> NoReturn:
     os.execvpe(argv[0], list(argv), dict(env))  # noqa: S606 - the user's own script
 
 
-def _say(text: str) -> None:
+def say(text: str) -> None:
+    """One line of the driver's log."""
     print(text, file=sys.stderr, flush=True)  # noqa: T201 - the driver's log

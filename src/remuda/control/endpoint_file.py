@@ -1,5 +1,7 @@
 """Files that say where an endpoint is to be asked: `endpoint.json` for programs, `router.json` for the relay.
 
+Beside them `down.json` says why nobody is there any more, while nobody wants it.
+
 They are written beside the loop, which never waits for them, whenever one of them would say something else.
 """
 
@@ -13,9 +15,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from remuda.base.files import write_atomic
+from remuda.batch.address import DOWN
 from remuda.control.views import endpoint_url
 from remuda.serving.membership import fronts, ready_fronts
-from remuda.supervise.model import Phase
+from remuda.supervise.model import TAKEN_DOWN, Phase
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -88,46 +91,49 @@ def endpoint_document(workload: Workload, tasks: Mapping[TaskKey, Task], chosen:
 
 
 class EndpointFiles:
-    """Keeps both files of every workload with an endpoint up to date."""
+    """Keeps the files of every workload with an endpoint up to date."""
 
     def __init__(self, routers: Mapping[str, RouterView]) -> None:
         self._routers = routers
         self._seen: dict[str, tuple[Want, Mapping[TaskKey, Task]]] = {}
         self._chosen: dict[str, str] = {}
         """Life of the task that was named last, by workload."""
-        self._said: dict[Path, dict[str, Any]] = {}
-        self._pending: dict[Path, dict[str, Any]] = {}
+        self._said: dict[Path, dict[str, Any] | None] = {}
+        self._pending: dict[Path, dict[str, Any] | None] = {}
         self._worker: asyncio.Task[None] | None = None
 
     async def step(self, want: Want, tasks: Mapping[TaskKey, Task]) -> float | None:
         """Note what they shall say; the files follow at once."""
         if want.workload.endpoint is not None:
             self._seen[want.workload.name] = (want, tasks)
-            self._note(want.workload, tasks)
+            self._note(want, tasks)
         return None
 
     def changed(self, name: str) -> None:
         """A router was told of its replicas."""
         if name in self._seen:
             want, tasks = self._seen[name]
-            self._note(want.workload, tasks)
+            self._note(want, tasks)
 
     async def close(self) -> None:
         """Write what is left."""
         if self._worker is not None:
             await asyncio.gather(self._worker, return_exceptions=True)
 
-    def _note(self, workload: Workload, tasks: Mapping[TaskKey, Task]) -> None:
-        name, folder = workload.name, Path(workload.run_dir)
+    def _note(self, want: Want, tasks: Mapping[TaskKey, Task]) -> None:
+        workload, name, folder = want.workload, want.workload.name, Path(want.workload.run_dir)
         if name not in self._chosen:
             self._chosen[name] = _last_choice(folder / ROUTER_FILE)
         chosen = answering(workload, tasks, self._routers.get(name), self._chosen[name])
         self._chosen[name] = life(chosen) if chosen is not None else ""
-        documents = {folder / ENDPOINT_FILE: endpoint_document(workload, tasks, chosen)}
+        documents: dict[Path, dict[str, Any] | None] = {
+            folder / ENDPOINT_FILE: endpoint_document(workload, tasks, chosen),
+            folder / DOWN: None if want.running else {"reason": "" if want.note == TAKEN_DOWN else want.note},
+        }
         if workload.endpoint is not None and workload.endpoint.relay:
             documents[folder / ROUTER_FILE] = router_document(workload, tasks, chosen)
         for path, document in documents.items():
-            if self._said.get(path) != document:
+            if self._said.get(path, {}) != document:
                 self._said[path] = self._pending[path] = document
         if self._pending and (self._worker is None or self._worker.done()):
             self._worker = asyncio.create_task(self._work(), name="endpoint files")
@@ -149,7 +155,7 @@ def _last_choice(path: Path) -> str:
         return ""
 
 
-def _write_all(batch: Mapping[Path, dict[str, Any]]) -> dict[Path, dict[str, Any]]:
+def _write_all(batch: Mapping[Path, dict[str, Any] | None]) -> dict[Path, dict[str, Any] | None]:
     """Write them; returns those that could not be written although their directory is there."""
     failed = {}
     for path, document in batch.items():
@@ -162,7 +168,10 @@ def _write_all(batch: Mapping[Path, dict[str, Any]]) -> dict[Path, dict[str, Any
     return failed
 
 
-def _write(path: Path, document: dict[str, Any]) -> None:
+def _write(path: Path, document: dict[str, Any] | None) -> None:
+    if document is None:
+        path.unlink(missing_ok=True)
+        return
     if not path.parent.is_dir():
         return
     try:

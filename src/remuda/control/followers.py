@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from remuda.control.aftermath import Aftermath
 from remuda.control.announce import Announcer
 from remuda.control.endpoint_file import EndpointFiles
 from remuda.control.follow import RouterFollower
+from remuda.control.jobkeeper import JobKeeper
 from remuda.control.reaper import Reaper
 from remuda.control.runfiles import RunFiles
 
@@ -28,16 +28,14 @@ class Followers:
         self.announcer = Announcer(service)
         self.reaper = Reaper(service)
         self.files = RunFiles(service.journal)
-        store = service.journal.store
-        self.aftermath = Aftermath(service.paths, lambda name: store.workload(name).note)
+        self.jobs = JobKeeper(service.journal, service.supervisor, service.paths, service.clock)
 
     def all(self) -> list[After]:
         """In the order in which they are called."""
-        return [self.ports, self.routers, self.endpoints, self.announcer, self.reaper, self.files, self.aftermath]
+        return [self.ports, self.routers, self.endpoints, self.announcer, self.reaper, self.files, self.jobs]
 
     async def close(self) -> None:
         """End them."""
         await self.routers.close()
         await self.endpoints.close()
         await self.files.close()
-        await self.aftermath.close()

@@ -1,19 +1,22 @@
-"""Batch jobs and scripts: where they are remembered, how they are found again, and how they are sent to the host.
+"""Batch jobs and scripts: their folders, how they are found again, and how they are run in the user's process.
 
 A job is a folder in the state directory, whoever runs it: the user's own process, or a driver that the supervisor keeps
-alive. So `job list` sees both, and a host is needed only for what is detached.
+alive. What is known of it is a row, which the host keeps (`control/jobkeeper.py`). Where none runs, whoever looks takes
+the folders in as the next host will, and records nothing; so a host is needed only for what is detached.
 """
 
 from __future__ import annotations
 
 import json
+import logging
 import os
 import shutil
 import signal
 import time
 from collections import deque
 from contextlib import suppress
-from dataclasses import dataclass, fields
+from dataclasses import fields
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,11 +26,12 @@ from remuda.base.files import write_atomic
 from remuda.base.ids import SUFFIX_LENGTH, api_path, check_name, new_suffix, slug
 from remuda.base.text import brief, did_you_mean
 from remuda.base.units import show_counted
-from remuda.specs.places import is_here
-from remuda.wire.process import ProcessId, identify, is_alive
+from remuda.store.rows import JobRow
+from remuda.supervise.jobs import DONE, ELSEWHERE, ENDED, FAILED, GONE, HERE, RUNNING, STOPPED, JobSeen, due, taken_in
+from remuda.wire.process import ProcessId, boot_id, identify, is_alive
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from remuda.base.paths import StatePaths
     from remuda.batch.job import SwarmJob
@@ -35,46 +39,14 @@ if TYPE_CHECKING:
     from remuda.batch.request import JobRequest, Summary
     from remuda.control.client import HostClient
 
-RUNNING, DONE, FAILED, STOPPED, WAITING, LOST = "RUNNING", "DONE", "FAILED", "STOPPED", "WAITING", "LOST"
-ENDED = frozenset({DONE, FAILED, STOPPED, LOST})
+__all__ = ["DONE", "ENDED", "FAILED", "RUNNING", "STOPPED", "JobFolder", "JobRow"]
+
 META = "job.json"
 """What a job is, as its folder says it."""
 OUTCOME = "outcome.json"
 """File in a job's folder: what came of it. Whoever ends the job writes it, once it is over."""
-
-
-@dataclass(frozen=True)
-class JobState:
-    """One job as `job list` and `job status` show it."""
-
-    id: str
-    state: str
-    """WAITING, RUNNING, DONE, FAILED, STOPPED, or LOST: its process was killed; the same command resumes."""
-    kind: str
-    """`batch` or `script`."""
-    detached: bool
-    created_at: float
-    swarm: str
-    what: str
-    """Job class, or script."""
-    input: str
-    output: str
-    reason: str
-    progress: Mapping[str, Any]
-    summary: Mapping[str, Any]
-    backend: str = ""
-    """Where its driver runs: `local`, `slurm`; empty for jobs of the foreground."""
-    native: str = ""
-    """The scheduler's own name of the driver: its job id."""
-    node: str = ""
-    attempt: int = 0
-    error: str = ""
-    """Class of the error that ended it."""
-    hint: str = ""
-
-    def to_json(self) -> dict[str, Any]:
-        """A JSON-able dict."""
-        return {**self.__dict__, "progress": dict(self.progress), "summary": dict(self.summary)}
+_OWNER = "owner.json"
+"""The process that asks its rows, or did. It is touched as long as that lives."""
 
 
 def _refused(path: Path, error: OSError) -> Unwritable:
@@ -136,117 +108,103 @@ class JobFolder:
         return data if isinstance(data, dict) else {}
 
     def owner(self) -> ProcessId | None:
-        """The process that runs it now, None when there is none."""
+        """The process that runs it, or did; None when there was none."""
         try:
-            owner = ProcessId(**self.read("owner.json"))
+            return ProcessId(**self.read(_OWNER))
         except TypeError:
             return None
-        return owner if is_alive(owner) else None
+
+    def changed_at(self, name: str) -> float:
+        """When one of its files was written, seconds since the epoch; 0 when it is not there."""
+        try:
+            return (self.path / name).stat().st_mtime
+        except OSError:
+            return 0.0
+
+    def look(self) -> JobSeen | None:
+        """What its files show; None when it is no folder of a job."""
+        if not (self.path / META).exists():
+            return None
+        meta, owner = self.read(META), self.owner()
+        file = str(meta.get("progress") or "")
+        heard_at = max(self.changed_at(_OWNER), self.changed_at(file) if file else 0.0)
+        return JobSeen(
+            self.id, meta, self.read(OUTCOME), self.changed_at(OUTCOME), self.read(file) if file else {}, heard_at,
+            _life(owner) if owner else GONE, owner.pid if owner else 0,
+        )  # fmt: skip
 
 
-def list_jobs(paths: StatePaths, client: HostClient | None) -> list[JobState]:
-    """All jobs, newest first. Without a host, detached ones show what their files say."""
-    views = {view["name"]: view for view in client.get("/workloads", kind="job", everything="true")} if client else {}
-    folders = [JobFolder(paths, entry.name) for entry in paths.jobs.iterdir()] if paths.jobs.is_dir() else []
-    states = [_state(folder, views.get(folder.id)) for folder in folders if (folder.path / META).exists()]
-    return sorted(states, key=lambda state: -state.created_at)
+def _life(owner: ProcessId) -> str:
+    if is_alive(owner):
+        return HERE
+    return GONE if owner.boot == boot_id() or owner.node == os.uname().nodename else ELSEWHERE
 
 
-def job_state(paths: StatePaths, client: HostClient | None, job_id: str) -> JobState:
+def folders(paths: StatePaths) -> frozenset[str]:
+    """Names of all folders of jobs.
+
+    Raises:
+        OSError: they cannot be listed.
+    """
+    return frozenset(os.listdir(paths.jobs)) if paths.jobs.is_dir() else frozenset()  # noqa: PTH208 - only names
+
+
+def find(rows: Mapping[str, JobRow], job_id: str, known: Iterable[str]) -> JobRow:
+    """One job, by its id; by the name that its id was made of, the newest.
+
+    Raises:
+        NotFound: there is none; the nearest `known` is in the hint.
+    """
+    named = [row for row in rows.values() if row.id == job_id or row.id[:-SUFFIX_LENGTH] == f"{job_id}-"]
+    if not named:
+        hint = did_you_mean(job_id, known, "`remuda job list` shows what there is", most=3)
+        raise NotFound(f"there is no job {brief(job_id)!r}", hint=hint)
+    return max(named, key=lambda row: (row.id == job_id, row.created_at))
+
+
+def list_jobs(paths: StatePaths, client: HostClient | None, *, whole: bool = True) -> list[JobRow]:
+    """All jobs, newest first; with all of their fields, or those that lists show."""
+    if client is None:
+        rows = list(_offline(paths, brief=() if whole else (DONE, FAILED, STOPPED)).values())
+    else:
+        rows = [JobRow(*row) for row in client.get("/jobs", brief=not whole)["rows"]]
+    return sorted(rows, key=lambda row: -row.created_at)
+
+
+def job_state(paths: StatePaths, client: HostClient | None, job_id: str) -> JobRow:
     """One job, by its id; by the name that its id was made of, the newest.
 
     Raises:
         NotFound: there is none.
+        Conflict: it is something else.
     """
-    known = [entry.name for entry in paths.jobs.iterdir()] if paths.jobs.is_dir() else []
-    folders = [JobFolder(paths, one) for one in known if one == job_id or one[:-SUFFIX_LENGTH] == f"{job_id}-"]
-    folder = max(folders, key=lambda one: (one.id == job_id, one.read(META).get("created_at", 0.0)), default=None)
-    view: dict[str, Any] | None = None
-    with suppress(NotFound):
-        view = client.get(api_path(folder.id if folder else job_id)) if client else None
-    if folder is not None:
-        return _state(folder, view)
-    if view is not None and view["kind"] != "job":
-        raise Conflict(f"{job_id!r} is a {view['kind']}, not a job", hint=f"remuda status {job_id}")
-    hint = did_you_mean(job_id, known, "`remuda job list` shows what there is", most=3)
-    raise NotFound(f"there is no job {brief(job_id)!r}", hint=hint)
+    if client is None:
+        return find(_offline(paths, job_id), job_id, folders(paths))
+    return JobRow(*client.get("/jobs", name=job_id)["rows"][0])
 
 
-def _state(folder: JobFolder, view: Mapping[str, Any] | None) -> JobState:
-    meta, outcome = folder.read(META), folder.read(OUTCOME)
-    state, reason = _word(folder, meta, outcome, view)
-    progress_file = meta.get("progress", "")
-    progress: dict[str, Any] = {}
-    if progress_file:
-        try:
-            progress = json.loads(Path(progress_file).read_text())
-        except (OSError, ValueError):
-            progress = {}
-    task: Mapping[str, Any] = next(iter(view.get("tasks") or ()), {}) if view is not None else {}
-    return JobState(
-        id=folder.id,
-        state=state,
-        kind=str(meta.get("kind", "batch")),
-        detached=bool(meta.get("detached")),
-        created_at=float(meta.get("created_at", 0.0)),
-        swarm=str(meta.get("swarm", "")),
-        what=str(meta.get("what", "")),
-        input=str(meta.get("input", "")),
-        output=str(meta.get("output", "")),
-        reason=reason,
-        progress=progress,
-        summary=outcome.get("summary") or {},
-        backend=str(meta.get("backend", "")),
-        native=str(task.get("native", "")) if not is_here(str(meta.get("backend") or "local")) else "",
-        node=str(task.get("node", "")),
-        attempt=int(task.get("attempt", 0)),
-        error=str(outcome.get("error", "")),
-        hint=str(outcome.get("hint", "")),
-    )
+_note = cache(partial(logging.getLogger("remuda").warning, "note: %s"))  # who waits is told once
 
 
-def _word(
-    folder: JobFolder, meta: Mapping[str, Any], outcome: Mapping[str, Any], view: Mapping[str, Any] | None
-) -> tuple[str, str]:
-    """State and reason: what its process wrote at its end, else who runs it, else what the supervisor says."""
-    if outcome.get("state"):
-        return str(outcome["state"]), str(outcome.get("reason", ""))
-    if folder.owner() is not None:
-        return RUNNING, ""
-    if meta.get("detached") and view is not None:
-        return _by_view(meta, view)
-    if meta.get("detached"):
-        if _is_fresh(str(meta.get("progress", ""))):
-            return RUNNING, "no host runs: the job keeps running, and would not be restarted"
-        return WAITING, "no host runs that could keep it going"
-    return LOST, "its process was killed; type the same command again to resume"
+def _offline(paths: StatePaths, prefix: str = "", brief: Sequence[str] = ()) -> dict[str, JobRow]:
+    """Jobs whose ids begin so, as the next host will have them."""
+    from remuda.control.wiring import database_url
+    from remuda.store.peek import peek_jobs
 
-
-_WORDS = {
-    "DONE": DONE, "FAILED": FAILED, "DOWN": STOPPED, "STOPPING": STOPPED, "STOPPED": STOPPED, "RUNNING": RUNNING,
-}  # fmt: skip
-_LATE_S = 30.0
-"""What another machine has written may be seen so much later on a network file system."""
-
-
-def _by_view(meta: Mapping[str, Any], view: Mapping[str, Any]) -> tuple[str, str]:
-    """What the supervisor says of a job whose driver has left no outcome."""
-    state = _WORDS.get(str(view["phase"]), WAITING)
-    since = max((float(task["since"]) for task in view.get("tasks") or ()), default=0.0)
-    if state == DONE and meta.get("kind") == "batch" and 0 <= time.time() - since < _LATE_S:
-        return RUNNING, "its driver has ended; what came of it is not to be seen yet"
-    return state, str(view["reason"])
-
-
-def _is_fresh(progress_file: str) -> bool:
-    """Whether somebody has just written how far the job is."""
+    names = frozenset(name for name in folders(paths) if name.startswith(prefix))
     try:
-        return bool(progress_file) and abs(time.time() - Path(progress_file).stat().st_mtime) < _LATE_S
-    except OSError:
-        return False
+        rows = {row.id: row for row in peek_jobs(database_url(paths), prefix, brief) if row.id in names}
+    except RemudaError as error:
+        _note(f"{error}; jobs are shown as their folders say")
+        rows = {}
+    now = time.time()
+    for name in due(rows, names, (), now):
+        if (seen := JobFolder(paths, name).look()) is not None:
+            rows[name] = taken_in(rows.get(name), seen, None, now - seen.heard_at, now)
+    return rows
 
 
-def summary_of(state: JobState) -> Summary | None:
+def summary_of(state: JobRow) -> Summary | None:
     """What a job that has ended came to; None where its driver left no numbers.
 
     Raises:
@@ -258,25 +216,14 @@ def summary_of(state: JobState) -> Summary | None:
         known = {item.name for item in fields(Summary)}
         numbers = {name: value for name, value in state.summary.items() if name in known}
         return Summary(**numbers) if numbers else None
-    kind: Any = getattr(errors, state.error, RemudaError) if state.error else RemudaError
+    told = state.to_json()
+    kind: Any = getattr(errors, told["error"] or "RemudaError", RemudaError)
     if not (isinstance(kind, type) and issubclass(kind, RemudaError)):
         kind = RemudaError
     reason = f": {state.reason}" if state.reason else ""
-    hint = state.hint or f"its output: remuda job logs {state.id}"
+    hint = told["hint"] or f"its output: remuda job logs {state.id}"
     made: RemudaError = kind(f"job {state.id} is {state.state}{reason}", hint=hint)
     raise made
-
-
-def prune(paths: StatePaths, before: float) -> int:
-    """Remove the folders of jobs that ended before `before`, seconds since the epoch; checkpoints are elsewhere."""
-    gone = 0
-    for entry in paths.jobs.iterdir() if paths.jobs.is_dir() else ():
-        folder = JobFolder(paths, entry.name)
-        outcome = entry / OUTCOME
-        if folder.owner() is None and outcome.exists() and outcome.stat().st_mtime < before:
-            shutil.rmtree(entry, ignore_errors=True)
-            gone += 1
-    return gone
 
 
 def failure(error: RemudaError) -> dict[str, Any]:
@@ -303,12 +250,18 @@ def run_here(
     Raises:
         RemudaError: what ended it; the folder says so too.
     """
+    (folder.path / OUTCOME).unlink(missing_ok=True)
+    folder.write(_OWNER, identify(os.getpid()).__dict__)
     from remuda.batch.driver import run_job
 
-    (folder.path / OUTCOME).unlink(missing_ok=True)
-    folder.write("owner.json", identify(os.getpid()).__dict__)
+    def tell(progress: Progress) -> None:
+        with suppress(OSError):
+            os.utime(folder.path / _OWNER)
+        if on_progress is not None:
+            on_progress(progress)
+
     try:
-        summary = run_job(request, on_progress, job=job)
+        summary = run_job(request, tell, job=job)
     except Interrupted as error:
         if issubclass(Interrupted, ends):
             with suppress(Unwritable):
@@ -324,7 +277,7 @@ def run_here(
     return summary
 
 
-def cancel_job(paths: StatePaths, client: HostClient | None, job_id: str) -> JobState:
+def cancel_job(paths: StatePaths, client: HostClient | None, job_id: str) -> JobRow:
     """Stop a job. Its checkpoint stays, and the same command resumes.
 
     Raises:
@@ -334,23 +287,19 @@ def cancel_job(paths: StatePaths, client: HostClient | None, job_id: str) -> Job
     state = job_state(paths, client, job_id)
     if state.state in ENDED:
         raise Conflict(f"job {state.id!r} is {state.state} already")
-    folder = JobFolder(paths, state.id)
     if state.detached:
         if client is None:
             raise HostUnreachable("no host runs that could end it", hint="start one: remuda host start")
         client.post(api_path(state.id, "down"))
-        folder.write(OUTCOME, {"state": STOPPED, "reason": "cancelled"})
-    else:
-        owner = folder.owner()
-        if owner is not None:
-            os.kill(owner.pid, signal.SIGINT)
+    elif (owner := JobFolder(paths, state.id).owner()) is not None and is_alive(owner):
+        os.kill(owner.pid, signal.SIGINT)
     return job_state(paths, client, state.id)
 
 
 _LOOK_AGAIN_S = 0.5
 
 
-def wait_job(paths: StatePaths, client: HostClient | None, job_id: str) -> Iterator[JobState]:
+def wait_job(paths: StatePaths, client: HostClient | None, job_id: str) -> Iterator[JobRow]:
     """The job's state, twice a second, until it has ended; the last one is the end."""
     while True:
         try:
@@ -364,6 +313,6 @@ def wait_job(paths: StatePaths, client: HostClient | None, job_id: str) -> Itera
         time.sleep(_LOOK_AGAIN_S)
 
 
-def ended(paths: StatePaths, client: HostClient | None, job_id: str) -> JobState:
+def ended(paths: StatePaths, client: HostClient | None, job_id: str) -> JobRow:
     """Wait until the job has ended; its last state."""
     return deque(wait_job(paths, client, job_id), maxlen=1).pop()

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, FastAPI, Query, Request
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import JSONResponse, StreamingResponse
+from fastapi.responses import JSONResponse, Response, StreamingResponse
 from pydantic import BaseModel, StrictInt
 
 from remuda import __version__
@@ -22,6 +22,7 @@ from remuda.control.accept import accept
 from remuda.control.board import Board
 from remuda.control.feed import BoardFeed
 from remuda.control.forgotten import note
+from remuda.control.jobkeeper import JobKeeper
 from remuda.control.nodes import Nodes
 from remuda.control.service import Service, Start, Verb
 from remuda.control.settings import SettingView, change_settings, settings_of
@@ -127,8 +128,11 @@ class Facts(BaseModel):
 class App:
     """The API's routes over one service."""
 
-    def __init__(self, service: Service, reports: ReportServer, facts: Facts, stop: Callable[[], None]) -> None:
+    def __init__(
+        self, service: Service, reports: ReportServer, facts: Facts, stop: Callable[[], None], jobs: JobKeeper
+    ) -> None:
         self.service = service
+        self.jobs = jobs
         self.reports = reports
         self.facts = facts
         self.stop = stop
@@ -196,6 +200,10 @@ class App:
         @router.delete("/workloads/{name}", summary="Forget a workload that is down; a folder that is not ours is left")
         async def remove(name: str) -> dict[str, str]:
             return {"left": service.remove(name)}
+
+        @router.get("/jobs", summary="All jobs; one by its id, or by the name that the id was made of")
+        async def jobs(name: str = "", brief: bool = False) -> Response:
+            return Response(await self.jobs.answer(name, brief=brief), media_type="application/json")
 
         self._add_many(router)
         self._add_intents(router)
@@ -296,7 +304,7 @@ class App:
 
         @router.post("/database/prune", summary="Forget old stories, and workloads that have long been down")
         async def prune(body: PruneBody) -> dict[str, Any]:
-            return asdict(self.service.prune(body.before))
+            return asdict(self.service.prune(body.before)) | {"jobs": await self.jobs.prune(body.before)}
 
 
 async def _blocks(log: Log, *, marks: bool) -> AsyncGenerator[bytes, None]:

@@ -169,12 +169,12 @@ class Host:
         self._announce(service.address, port)
         facts = Facts(pid=me.pid, node=me.node, home=str(self.paths.root), database=self.store.address.shown,
                       started_at=time.time())  # fmt: skip
-        app = App(service, reports, facts, self._stop.set)
+        app = App(service, reports, facts, self._stop.set, followers.jobs)
         listener = self._listen()
         starting.over(self.paths)
         _LOG.info("host %d serves %s, lease %d", me.pid, self.paths.root, taken.fence)
         try:
-            await self._until_stopped(app, listener, taken)
+            await self._until_stopped(app, followers, listener, taken)
         finally:
             await reports.stop()
             await followers.close()
@@ -183,11 +183,14 @@ class Host:
             self._release(taken)
             _LOG.info("host %d ended; workloads go on running", me.pid)
 
-    async def _until_stopped(self, app: App, listener: socket.socket, lease: leases.Lease) -> None:
+    async def _until_stopped(
+        self, app: App, followers: Followers, listener: socket.socket, lease: leases.Lease
+    ) -> None:
         """Run all parts until the first ends, then end the others. What a part raised is raised here."""
         service, server = app.service, _server(app)
         parts = [
             asyncio.create_task(service.supervisor.run(), name="supervisor"),
+            asyncio.create_task(followers.jobs.run(), name="jobs"),
             asyncio.create_task(self._renew(lease, service), name="lease"),
             asyncio.create_task(self._care(), name="database"),
             asyncio.create_task(self.clock.keep(), name="clock"),

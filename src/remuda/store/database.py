@@ -14,8 +14,8 @@ from remuda.base.errors import Conflict, Fenced, NotFound
 from remuda.store.bulk import insert_rows, upsert_rows
 from remuda.store.faults import translated
 from remuda.store.migrate import WRITE
-from remuda.store.rows import AllocationRow, EventRow, EvidenceRow, LeaseRow, TaskRow, WorkloadRow
-from remuda.store.tables import ALLOCATION, EVENT, LEASE, META, NODE_EVIDENCE, TASK, WORKLOAD
+from remuda.store.rows import AllocationRow, EventRow, EvidenceRow, JobRow, LeaseRow, TaskRow, WorkloadRow
+from remuda.store.tables import ALLOCATION, EVENT, JOB, LEASE, META, NODE_EVIDENCE, TASK, WORKLOAD
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -31,7 +31,7 @@ __all__ = ["EVIDENCE_KEPT_S", "Store"]
 EVIDENCE_KEPT_S: Final = 90 * 86400.0
 """Evidence against nodes stays so long after it has expired, for their history."""
 
-Row = TypeVar("Row", WorkloadRow, TaskRow, AllocationRow, EventRow, EvidenceRow, LeaseRow)
+Row = TypeVar("Row", WorkloadRow, TaskRow, AllocationRow, EventRow, EvidenceRow, LeaseRow, JobRow)
 
 
 class TaskId(Protocol):
@@ -375,6 +375,18 @@ class Store:
         with self.writing(fence) as connection:
             mine = columns.node.in_(nodes) & (columns.cluster == cluster)
             return connection.execute(delete(NODE_EVIDENCE).where(mine)).rowcount
+
+    def jobs(self) -> list[JobRow]:
+        """All jobs."""
+        with self.reading() as connection:
+            return read_rows(connection, JobRow, rows_of(JOB, JobRow))
+
+    def record_jobs(self, fence: int, rows: Sequence[JobRow], removed: Sequence[str] = ()) -> None:
+        """Write jobs, inserted or overwritten whole, and forget those that are `removed`; all or none."""
+        with self.writing(fence) as connection:
+            for start in range(0, len(removed), 500):
+                connection.execute(delete(JOB).where(JOB.c.id.in_(removed[start : start + 500])))
+            _upsert(connection, JOB, rows)
 
     def meta(self, key: str) -> str:
         """A small value kept beside the tables; empty when it was never set."""

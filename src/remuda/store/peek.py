@@ -1,12 +1,12 @@
 """A look into a database from beside it: nothing is written, nothing is migrated, and a newer or damaged one is told.
 
-For `remuda doctor`, which must work when the host does not.
+For `remuda doctor` and lists of jobs, which must work when the host does not.
 """
 
 from __future__ import annotations
 
 import sqlite3
-from contextlib import closing
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -15,13 +15,16 @@ from sqlalchemy import create_engine, inspect, text
 from remuda.base.errors import RemudaError
 from remuda.store.address import read_address
 from remuda.store.faults import translated
+from remuda.store.rows import BRIEF, WHOLE, JobRow
 from remuda.store.tables import REVISION, VERSION_TABLE
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from remuda.store.address import Address
+
+    Ask = Callable[..., Sequence[Sequence[Any]]]
 
 _TABLES: Final = {
     "workload": ("name", "uid", "running", "backend"),
@@ -89,48 +92,75 @@ def peek(where: str | Path) -> Peek:
         return Peek(**known, exists=False)
     try:
         with translated(address):
-            known |= _of_file(address.path) if address.path is not None else _of_server(address)
+            known |= _all(address)
     except RemudaError as error:
         known |= {"problem": error.message, "hint": error.hint}
     return Peek(**known)
 
 
-def _of_file(path: Path) -> dict[str, Any]:
-    with closing(sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True, timeout=_BUSY_S)) as connection:
+def peek_jobs(where: str | Path, prefix: str = "", brief: Sequence[str] = ()) -> list[JobRow]:
+    """Jobs whose ids begin so, as the last host recorded them; none where there is no database, or an older one.
 
-        def ask(query: str) -> Sequence[Sequence[Any]]:
-            return connection.execute(query).fetchall()
+    Args:
+        where: as for `peek`.
+        prefix: of ids.
+        brief: states of jobs of which only what lists show is read.
 
-        names = {row[0] for row in ask("SELECT name FROM sqlite_master WHERE type = 'table'")}
-        columns = {table: {row[1] for row in ask(f"PRAGMA table_info({table})")} for table in names & _TABLES.keys()}
-        mode = str(ask("PRAGMA journal_mode")[0][0]).lower()
-        return {"revision": _revision(names, ask), "journal_mode": mode} | _read(columns, ask)
+    Raises:
+        InputError: it is not the address of a database.
+        RemudaError: it cannot be read.
+    """
+    address = read_address(where)
+    if address.path is not None and not address.path.exists():
+        return []
+    with translated(address), _connected(address) as (ask, columns_of):
+        if not columns_of("job").issuperset(WHOLE):
+            return []
+        rows, states = [], ", ".join(f"'{state}'" for state in brief or ("",))
+        for names, are in ((BRIEF, "IN"), (WHOLE, "NOT IN")):
+            query = f"SELECT {', '.join(names)} FROM job WHERE id LIKE :prefix AND state {are} ({states})"  # noqa: S608 - constants
+            rows += [JobRow(*row) for row in ask(query, prefix=f"{prefix}%")]
+    for row in rows:
+        row.detached = bool(row.detached)  # SQLite has numbers
+    return rows
 
 
-def _of_server(address: Address) -> dict[str, Any]:
+@contextmanager
+def _connected(address: Address) -> Iterator[tuple[Ask, Callable[[str], set[str]]]]:
+    """What asks the database, and what tells the columns of a table; none of one that is not there."""
+    if address.path is not None:
+        uri = f"{address.path.as_uri()}?mode=ro"
+        with closing(sqlite3.connect(uri, uri=True, timeout=_BUSY_S)) as file:
+            yield (
+                lambda query, **values: file.execute(query, values).fetchall(),
+                lambda table: {row[1] for row in file.execute(f"PRAGMA table_info({table})")},
+            )
+        return
     engine = create_engine(address.url, hide_parameters=True, connect_args={"connect_timeout": 10})
     try:
         with engine.connect() as connection:
-
-            def ask(query: str) -> Sequence[Sequence[Any]]:
-                return [tuple(row) for row in connection.execute(text(query))]
-
             inspector = inspect(connection)
-            names = set(inspector.get_table_names())
-            columns = {
-                table: {column["name"] for column in inspector.get_columns(table)} for table in names & _TABLES.keys()
-            }
-            return {"revision": _revision(names, ask)} | _read(columns, ask)
+            yield (
+                lambda query, **values: [tuple(row) for row in connection.execute(text(query), values)],
+                lambda table: (
+                    {column["name"] for column in inspector.get_columns(table)} if inspector.has_table(table) else set()
+                ),
+            )
     finally:
         engine.dispose()
 
 
-def _revision(names: set[str], ask: Callable[[str], Sequence[Sequence[Any]]]) -> str:
-    rows = ask(_REVISION) if VERSION_TABLE in names else ()
-    return str(rows[0][0]) if rows else ""
+def _all(address: Address) -> dict[str, Any]:
+    with _connected(address) as (ask, columns_of):
+        columns = {table: found for table in _TABLES if (found := columns_of(table))}
+        noted = ask(_REVISION) if columns_of(VERSION_TABLE) else ()
+        known = {"revision": str(noted[0][0]) if noted else ""}
+        if address.path is not None:
+            known["journal_mode"] = str(ask("PRAGMA journal_mode")[0][0]).lower()
+        return known | _read(columns, ask)
 
 
-def _read(columns: Mapping[str, set[str]], ask: Callable[[str], Sequence[Sequence[Any]]]) -> dict[str, Any]:
+def _read(columns: Mapping[str, set[str]], ask: Ask) -> dict[str, Any]:
     """Rows of the columns that this program knows. A newer database has them, too, or says which it lacks."""
     missing = [
         f"{table}.{name}" for table, names in _TABLES.items() for name in names if name not in columns.get(table, set())

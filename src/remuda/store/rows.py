@@ -5,7 +5,9 @@ Times are seconds since the epoch, 0 for never. JSON documents are text here: wh
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import json
+from dataclasses import asdict, dataclass, fields
+from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,6 +162,68 @@ class EvidenceRow:
     """Id of the node's boot in which it was seen; empty where that is not known."""
     id: int = 0
     """Given by the database; ignored when written."""
+
+
+@dataclass(slots=True)  # not frozen: thousands are made for one list
+class JobRow:
+    """One batch job, script or benchmark, of whoever runs it. Primary key: `id`. New fields go to the end."""
+
+    id: str
+    what: str = ""
+    """Job class, script, or what is measured."""
+    state: str = ""
+    """WAITING, RUNNING, DONE, FAILED, STOPPED, or LOST: its process was killed; the same command resumes."""
+    done: int | None = None
+    """Rows; None where it has none, or says nothing yet."""
+    failed: int | None = None
+    """Rows with an error."""
+    total: int | None = None
+    rate: float = 0.0
+    """Rows per second, now or over all of it."""
+    created_at: float = 0.0
+    output: str = ""
+    reason: str = ""
+    kind: str = "batch"
+    """`batch`, `script` or `benchmark`."""
+    detached: bool = False
+    swarm: str = ""
+    input: str = ""
+    backend: str = ""
+    """Where its driver runs: `local`, `slurm`; empty for jobs of the foreground."""
+    native: str = ""
+    """The scheduler's own name of the driver: its job id."""
+    node: str = ""
+    attempt: int = 0
+    pid: int = 0
+    """Of the process that asks the rows."""
+    told: str = "{}"
+    """JSON object: how far it said last that it is."""
+    outcome: str = "{}"
+    """JSON object: its last word."""
+    started_at: float = 0.0
+    heartbeat_at: float = 0.0
+    ended_at: float = 0.0
+
+    @property
+    def progress(self) -> dict[str, Any]:
+        """What it said last of how far it is."""
+        return dict(json.loads(self.told))
+
+    @property
+    def summary(self) -> dict[str, Any]:
+        """What it came to; empty before its end."""
+        return dict(json.loads(self.outcome).get("summary") or {})
+
+    def to_json(self) -> dict[str, Any]:
+        """For programs."""
+        known = asdict(self) | {"progress": self.progress, "summary": self.summary}
+        known |= {name: str(json.loads(self.outcome).get(name, "")) for name in ("error", "hint")}
+        return {name: value for name, value in known.items() if name not in ("told", "outcome")}
+
+
+WHOLE = tuple(item.name for item in fields(JobRow))
+BRIEF = WHOLE[:10]
+"""Fields of a job that lists show."""
 
 
 @dataclass(frozen=True, slots=True)

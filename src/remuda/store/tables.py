@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from typing import TYPE_CHECKING, Any, Final
 
 from sqlalchemy import (
@@ -9,7 +10,7 @@ from sqlalchemy import (
     Boolean,
     Column,
     Double,
-    ForeignKey,
+    ForeignKeyConstraint,
     Index,
     Integer,
     MetaData,
@@ -19,10 +20,14 @@ from sqlalchemy import (
     false,
 )
 
+from remuda.store import rows
+
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
     from sqlalchemy.engine import Dialect
 
-REVISION: Final = "0009"
+REVISION: Final = "0010"
 """Newest migration that this program knows."""
 VERSION_TABLE: Final = "remuda_revision"
 
@@ -53,185 +58,79 @@ def cleaned(value: str | None) -> str | None:
     return value.replace("\0", "�").encode("utf-8", "replace").decode()
 
 
-def _text(name: str, default: str = "") -> Column[Any]:
-    return Column(name, Text, nullable=False, server_default=default)
+_TYPES: Final[Mapping[str, Any]] = {"int": Integer, "float": Double, "bool": Boolean, "str": Text}
+_EMPTY: Final[Mapping[str, Any]] = {"int": "0", "float": "0", "bool": false(), "str": ""}
 
 
-def _words(name: str) -> Column[Any]:
-    return Column(name, Words, nullable=False, server_default="")
+def _columns(row: type, keys: str = "", needed: str = "", words: str = "", big: str = "") -> Iterator[Column[Any]]:
+    """A column for each field of a row; without keys its `id` is a number that the database gives.
 
-
-def _int(name: str, default: str = "0") -> Column[Any]:
-    return Column(name, Integer, nullable=False, server_default=default)
-
-
-def _big(name: str, default: str = "0") -> Column[Any]:
-    return Column(name, BigInteger, nullable=False, server_default=default)
-
-
-def _time(name: str) -> Column[Any]:
-    return Column(name, Double, nullable=False, server_default="0")
-
-
-def _flag(name: str) -> Column[Any]:
-    return Column(name, Boolean, nullable=False, server_default=false())
-
-
-def _serial() -> Column[Any]:
-    # SQLite numbers rows by itself only in a column of type INTEGER.
-    return Column("id", BigInteger().with_variant(Integer, "sqlite"), primary_key=True, autoincrement=True)
+    Args:
+        row: its class.
+        keys: fields of the primary key.
+        needed: fields without a default here.
+        words: fields with text that came from outside.
+        big: numbers that 32 bits do not hold.
+    """
+    for item in fields(row):
+        kind, _, or_none = str(item.type).partition(" | ")
+        known: dict[str, Any] = {"nullable": bool(or_none)}
+        if item.name in keys.split():
+            known = {"primary_key": True, "autoincrement": False}
+        elif not or_none and item.name not in needed.split():
+            known["server_default"] = str(item.default) if item.default in ("{}", -1, 1, 2) else _EMPTY[kind]
+        if item.name == "id" and not keys:  # SQLite numbers rows by itself only in a column of type INTEGER
+            yield Column("id", BigInteger().with_variant(Integer, "sqlite"), primary_key=True, autoincrement=True)
+            continue
+        kinds = BigInteger if item.name in big.split() else _TYPES[kind]
+        yield Column(item.name, Words if item.name in words.split() else kinds, **known)
 
 
 WORKLOAD: Final = Table(
     "workload",
     METADATA,
-    Column("name", Text, primary_key=True),
-    _text("uid"),
-    _text("kind"),
-    _text("backend"),
-    Column("plan", Words, nullable=False),
-    _words("spec"),
-    Column("running", Boolean, nullable=False),
-    _big("generation"),
-    _text("counts", "{}"),
-    _time("created_at"),
-    _time("changed_at"),
-    _words("note"),
-    _text("phase"),
-    _flag("paused"),
-    _big("restart_mark"),
-    _time("ends_at"),
-    _time("used_at"),
-    _text("usage"),
-    _text("group_marks", "{}"),
+    *_columns(rows.WorkloadRow, "name", "plan running", words="plan spec note", big="generation restart_mark"),
 )
-
 TASK: Final = Table(
     "task",
     METADATA,
-    Column("workload", Text, ForeignKey("workload.name", ondelete="CASCADE"), primary_key=True),
-    Column("group_name", Text, primary_key=True),
-    Column("idx", Integer, primary_key=True, autoincrement=False),
-    _text("backend"),
-    _text("phase"),
-    _int("attempt"),
-    _time("since"),
-    _text("token"),
-    _words("native"),
-    _int("failures"),
-    _time("not_before"),
-    _time("ready_since"),
-    _time("kill_at"),
-    _text("cause"),
-    _words("reason"),
-    _words("node"),
-    _words("url"),
-    _int("http_status"),
-    _big("pid"),
-    _int("restarts"),
-    Column("exit_code", Integer, nullable=True),
-    _big("seq", "-1"),
-    _time("last_seen"),
-    _text("metrics", "{}"),
-    _big("generation"),
-    _time("submitted_at"),
-    _time("started_at"),
-    _flag("released"),
-    _words("never"),
-    _time("limit_at"),
-    _int("requeues"),
-    _text("ending"),
-    _words("pool"),
-    _int("pool_refusals"),
-    _int("pool_failures"),
-    _int("pool_nevers"),
-    _time("pool_left_at"),
-    _int("quick_failures"),
-    _big("restart_mark"),
-    _time("yields_at"),
-    _time("loaded_at"),
-    Column("progress", Double, nullable=False, server_default="0"),
-    _int("avoids"),
-    _int("may_avoid", "2"),
-    _text("ports", "{}"),
-)
-
+    *_columns(
+        rows.TaskRow, "workload group_name idx", words="native reason node url never pool",
+        big="pid seq generation restart_mark",
+    ),
+    ForeignKeyConstraint(["workload"], ["workload.name"], ondelete="CASCADE"),
+)  # fmt: skip
 ALLOCATION: Final = Table(
     "allocation",
     METADATA,
-    Column("token", Text, primary_key=True),
-    _text("workload"),
-    _text("group_name"),
-    _int("idx"),
-    _int("attempt"),
-    _text("backend"),
-    _words("native"),
-    _words("node"),
-    _time("submitted_at"),
-    _time("started_at"),
-    _time("ended_at"),
-    _text("state"),
-    Column("exit_code", Integer, nullable=True),
-    _int("signal"),
-    _text("cause"),
-    _words("reason"),
-    _words("evidence"),
-    _words("pool"),
+    *_columns(rows.AllocationRow, "token", words="native node reason evidence pool"),
     Index(None, "workload", "group_name", "idx"),
 )
-
 EVENT: Final = Table(
     "event",
     METADATA,
-    _serial(),
-    _time("at"),
-    _text("workload"),
-    _text("task"),
-    _int("attempt"),
-    _text("kind"),
-    _text("phase"),
-    _words("reason"),
-    _text("data", "{}"),
+    *_columns(rows.EventRow, words="reason"),
     Index(None, "workload", "id"),
     sqlite_autoincrement=True,
 )
-
 NODE_EVIDENCE: Final = Table(
     "node_evidence",
     METADATA,
-    _serial(),
-    _words("node"),
-    _text("device"),
-    _time("at"),
-    Column("weight", Double, nullable=False, server_default="1"),
-    _text("kind"),
-    _text("workload"),
-    _text("token"),
-    _words("detail"),
-    _time("expires_at"),
-    _words("cluster"),
-    _text("boot"),
+    *_columns(rows.EvidenceRow, words="node detail cluster"),
     Index(None, "node", "at"),
     sqlite_autoincrement=True,
 )
-
-LEASE: Final = Table(
-    "lease",
+LEASE: Final = Table("lease", METADATA, *_columns(rows.LeaseRow, "id", big="pid fence"))
+JOB: Final = Table(
+    "job",
     METADATA,
-    Column("id", Integer, primary_key=True, autoincrement=False),
-    _text("owner"),
-    _text("node"),
-    _big("pid"),
-    _text("start"),
-    _text("boot"),
-    _big("fence"),
-    _time("expires_at"),
-    _time("renewed_at"),
+    *_columns(
+        rows.JobRow, "id", words="what output reason swarm input native node told outcome", big="done failed total pid"
+    ),
 )
-
 META: Final = Table(
     "meta",
     METADATA,
     Column("key", Text, primary_key=True),
-    _text("value"),
+    Column("value", Text, nullable=False, server_default=""),
 )

@@ -16,6 +16,7 @@ from tests.conftest import until
 from tests.ports import free_port
 
 from remuda.backends.rundir import allocation_dir
+from remuda.control.jobs import JobFolder
 
 if TYPE_CHECKING:
     from tests.conftest import Home
@@ -61,6 +62,9 @@ def restore(home: Home, version: str) -> None:
 @pytest.mark.parametrize("version", NAMES)
 def test_what_an_earlier_version_left(home: Home, version: str) -> None:
     restore(home, version)
+    folder = JobFolder(home.paths, "asked")
+    folder.create({"kind": "batch", "what": "chat", "created_at": 1e9, "output": "/o.parquet"})
+    folder.write("outcome.json", {"state": "DONE", "reason": "", "summary": {"rows": 9, "failed": 0}})
     listed = json.loads(home.run("status", "--all", "--json").stdout)
     assert sorted(view["name"] for view in listed) == NAMES[version]
     uids = {view["name"]: view["uid"] for view in listed}
@@ -76,5 +80,7 @@ def test_what_an_earlier_version_left(home: Home, version: str) -> None:
         assert again["labels"]["router"] == "smg"
         labels = home.view("routed")["labels"]
         assert (labels["frontend"], Path(labels["directory"]).parent.name) == ("sglang-router", "deployments")
+    (job,) = json.loads(home.run("job", "list", "--json").stdout)
+    assert (job["id"], job["state"], job["failed"], job["summary"]["rows"]) == ("asked", "DONE", 0, 9)
     home.run("down", "--all")
     assert not home.tokens()

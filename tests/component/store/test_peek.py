@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from remuda.store.engine import open_store
 from remuda.store.lease import Lease, acquire
-from remuda.store.peek import peek
-from remuda.store.rows import WorkloadRow
+from remuda.store.peek import peek, peek_jobs
+from remuda.store.rows import JobRow, WorkloadRow
 from remuda.store.tables import REVISION
 from remuda.wire.process import ProcessId
 
@@ -75,3 +75,23 @@ def test_what_is_no_database_of_ours(tmp_path: Path) -> None:
     assert peek(foreign).problem == "it holds none of remuda's tables"
     assert not peek(tmp_path / "none.db").exists
     assert not (tmp_path / "none.db").exists()
+
+
+def test_jobs_as_the_last_host_recorded_them(where: str, tmp_path: Path) -> None:
+    rows = [
+        JobRow("out-a", state="DONE", detached=True, done=7, total=9, rate=0.5, told='{"done": 7}', reason="it's %s"),
+        JobRow("other", state="RUNNING", created_at=1.25),
+    ]
+    assert peek_jobs(tmp_path / "none.db") == []
+    with open_store(where) as store:
+        lease = acquire(store, OWNER, 20.0, 1000.0)
+        assert isinstance(lease, Lease)
+        store.record_jobs(lease.fence, rows)
+        assert sorted(peek_jobs(where), key=lambda row: row.id) == rows[::-1]
+        assert peek_jobs(where, "out") == rows[:1]
+        assert peek_jobs(where, "it's") == []
+        short = {row.id: row for row in peek_jobs(where, brief=("DONE",))}
+        assert (short["other"], short["out-a"].state, short["out-a"].told) == (rows[1], "DONE", "{}")
+        with store.changing() as connection:
+            connection.exec_driver_sql("DROP TABLE job")
+    assert peek_jobs(where) == [], "a version before it has none"

@@ -14,7 +14,7 @@ from sqlalchemy import event
 from remuda.backends.base import TaskKey
 from remuda.base.errors import Conflict, Fenced, NotFound
 from remuda.store.database import EVIDENCE_KEPT_S
-from remuda.store.rows import AllocationRow, EventRow, EvidenceRow, TaskRow, WorkloadRow
+from remuda.store.rows import AllocationRow, EventRow, EvidenceRow, JobRow, TaskRow, WorkloadRow
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -314,3 +314,18 @@ def test_of_several_changes_that_fail_none_is_kept(swarm: Store, fence: int) -> 
     swarm.record(fence, tasks=[TASK])
     with pytest.raises(Fenced), swarm.together(fence + 1):
         pass
+
+
+def test_jobs_are_written_whole_and_forgotten(store: Store, fence: int) -> None:
+    row = JobRow("out-k3f9a", what="my.jobs:Ask", state="RUNNING", done=2**40, total=None, rate=1.5, detached=True,
+                 output="/ü/✓\0.parquet", told='{"done": 1}', created_at=1_795_000_000.25, pid=2**22)  # fmt: skip
+    other = replace(row, id="other", state="WAITING", failed=3)
+    store.record_jobs(fence, [row, other])
+    clean = "/ü/✓�.parquet"
+    assert {one.id: one for one in store.jobs()} == {one.id: replace(one, output=clean) for one in (row, other)}
+    done = replace(row, state="DONE", output="/o", outcome='{"state": "DONE"}', ended_at=7.5)
+    store.record_jobs(fence, [done], ["other", "never was"])
+    assert store.jobs() == [done]
+    with pytest.raises(Fenced):
+        store.record_jobs(fence + 1, [], [done.id])
+    assert store.jobs() == [done]

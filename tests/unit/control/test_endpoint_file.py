@@ -128,3 +128,25 @@ def test_a_successor_is_asked_only_when_it_was_told_of_a_replica() -> None:
     assert answering(SWARM, by_key(old, new), told) == new
     stays = replace(old, yields_at=0.0)
     assert answering(SWARM, by_key(stays, new), told) == stays, "the new one settles in first"
+
+
+async def test_drivers_can_read_that_their_swarm_was_taken_down(tmp_path: Path) -> None:
+    swarm = SWARM.model_copy(update={"run_dir": str(tmp_path / "herd")})
+    mark = tmp_path / "herd" / "down.json"
+
+    async def followed(want: Want) -> None:
+        files = EndpointFiles({})
+        for _ in range(2):
+            await files.step(want, {})
+        await files.close()
+
+    idle = Want(swarm, running=False, generation=2, note="idle for 1h")
+    await followed(idle)
+    assert not mark.parent.exists(), "nothing is made for a swarm that is gone"
+    mark.parent.mkdir()
+    await followed(idle)
+    assert json.loads(mark.read_text())["reason"] == "idle for 1h"
+    await followed(replace(idle, note="taken down"))
+    assert json.loads(mark.read_text())["reason"] == "", "somebody just did"
+    await followed(Want(swarm, running=True, generation=3))
+    assert not mark.exists(), "by the next host, too"

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import json
 import os
 import time
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -13,7 +15,11 @@ import pytest
 from remuda.base.errors import Conflict, HostUnreachable, InputError, NotFound, Unwritable
 from remuda.base.paths import StatePaths
 from remuda.control import jobs
+from remuda.control.jobkeeper import JobKeeper
 from remuda.control.jobs import JobFolder
+from remuda.plan.model import Kind
+from remuda.supervise.jobs import JobTold
+from remuda.testing.clock import FakeClock
 from remuda.wire.process import identify
 
 if TYPE_CHECKING:
@@ -23,23 +29,41 @@ ALIVE = identify(os.getpid()).__dict__
 DEAD = {**ALIVE, "start": "1"}
 
 
+class FakeKeeper(JobKeeper):
+    """Keeps rows as the host does, without a database, and a supervisor that says what a test says."""
+
+    views: dict[str, dict[str, Any]]
+
+    def _told(self, name: str) -> JobTold | None:
+        view = self.views.get(name)
+        if view is None or "phase" not in view:
+            return None
+        task = {"since": 0.0, "native": "", "node": "", "attempt": 0, **next(iter(view.get("tasks", ())), {})}
+        return JobTold(view["phase"], view["reason"], **task)
+
+
 class FakeClient:
     """Answers as the host does, and remembers what it was told."""
 
-    def __init__(self, views: dict[str, dict[str, Any]]) -> None:
-        self.views = views
+    def __init__(self, paths: StatePaths, views: dict[str, dict[str, Any]]) -> None:
         self.posted: list[str] = []
+        self.views = views
+        kinds = {name: Kind(view.get("kind", "job")) for name, view in views.items()}
+        wants: Any = {name: SimpleNamespace(workload=SimpleNamespace(kind=kind)) for name, kind in kinds.items()}
+        store = SimpleNamespace(jobs=list, record_jobs=lambda *_: None)
+        journal: Any = SimpleNamespace(store=store, fence=1)
+        supervisor: Any = SimpleNamespace(wants=wants)
+        self.keeper = FakeKeeper(journal, supervisor, paths, FakeClock(time.time()))
+        self.keeper.views = views
 
-    def get(self, path: str, **query: object) -> Any:
-        if path == "/workloads":
-            return [{"name": name, **view} for name, view in self.views.items()]
-        name = path.rpartition("/")[2]
-        if name not in self.views:
-            raise NotFound(f"nothing is called {name!r}")
-        return {"name": name, **self.views[name]}
+    def get(self, path: str, *, name: str = "", brief: bool = False) -> Any:
+        assert path == "/jobs"
+        return json.loads(asyncio.run(self.keeper.answer(name, brief=brief)))
 
     def post(self, path: str, body: object = None) -> Any:
         self.posted.append(path)
+        if path.endswith("/down"):
+            self.views[path.split("/")[-2]] |= {"phase": "STOPPING", "reason": "cancelled"}
 
 
 @pytest.fixture
@@ -95,7 +119,7 @@ def test_the_state_is_what_its_process_said_else_who_runs_it_else_what_the_host_
         folder.write("outcome.json", outcome)
     if owner:
         folder.write("owner.json", owner)
-    client: Any = FakeClient({"j1": {"phase": phase, "reason": "as the host says"}} if phase else {})
+    client: Any = FakeClient(paths, {"j1": {"phase": phase, "reason": "as the host says"}}) if phase else None
     state = jobs.job_state(paths, client, "j1")
     assert state.state == expected
     assert jobs.list_jobs(paths, client) == [state]
@@ -157,7 +181,7 @@ def test_new_ids_are_names_made_of_the_output(paths: StatePaths) -> None:
 
 def test_cancelling_what_is_detached_takes_it_down(paths: StatePaths) -> None:
     folder = make(paths, detached=True)
-    client: Any = FakeClient({"j1": {"phase": "RUNNING", "reason": ""}})
+    client: Any = FakeClient(paths, {"j1": {"phase": "RUNNING", "reason": ""}})
     assert jobs.cancel_job(paths, client, "j1").state == "STOPPED"
     assert client.posted == ["/workloads/j1/down"]
     assert folder.read("outcome.json")["reason"] == "cancelled"
@@ -208,7 +232,7 @@ def test_an_outcome_that_cannot_be_seen_yet_is_waited_for(paths: StatePaths) -> 
     make(paths, detached=True, backend="slurm")
     task = {"native": "12", "node": "n1", "attempt": 2, "since": time.time()}
     view = {"phase": "DONE", "reason": "", "tasks": [task]}
-    client: Any = FakeClient({"j1": view})
+    client: Any = FakeClient(paths, {"j1": view})
     state = jobs.job_state(paths, client, "j1")
     assert (state.state, state.native, state.node, state.attempt) == ("RUNNING", "12", "n1", 2)
     task["since"] = time.time() - 3600
@@ -235,7 +259,7 @@ def test_a_name_that_no_file_can_have_is_not_found_either(paths: StatePaths) -> 
 
 
 def test_what_is_no_job_is_told_as_what_it_is(paths: StatePaths) -> None:
-    client: Any = FakeClient({"train": {"kind": "run"}})
+    client: Any = FakeClient(paths, {"train": {"kind": "run"}})
     with pytest.raises(Conflict, match="'train' is a run, not a job") as caught:
         jobs.job_state(paths, client, "train")
     assert caught.value.hint == "remuda status train"

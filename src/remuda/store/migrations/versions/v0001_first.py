@@ -2,139 +2,84 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 import sqlalchemy as sa
 from alembic import op
 
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
 revision = "0001"
 down_revision = None
+_SERIAL = sa.BigInteger().with_variant(sa.Integer, "sqlite")
+
+
+def _columns(kind: Any, default: str, names: str) -> Iterator[sa.Column[Any]]:
+    return (sa.Column(name, kind, nullable=False, server_default=default) for name in names.split())
 
 
 def upgrade() -> None:
-    _workload()
-    _task()
-    _allocation()
-    _event()
-    _lease()
-    _meta()
-
-
-def _workload() -> None:
     op.create_table(
         "workload",
         sa.Column("name", sa.Text, nullable=False),
-        sa.Column("uid", sa.Text, nullable=False, server_default=""),
-        sa.Column("kind", sa.Text, nullable=False, server_default=""),
-        sa.Column("backend", sa.Text, nullable=False, server_default=""),
         sa.Column("plan", sa.Text, nullable=False),
-        sa.Column("spec", sa.Text, nullable=False, server_default=""),
         sa.Column("running", sa.Boolean, nullable=False),
-        sa.Column("generation", sa.BigInteger, nullable=False, server_default="0"),
-        sa.Column("counts", sa.Text, nullable=False, server_default="{}"),
-        sa.Column("created_at", sa.Double, nullable=False, server_default="0"),
-        sa.Column("changed_at", sa.Double, nullable=False, server_default="0"),
-        sa.Column("note", sa.Text, nullable=False, server_default=""),
-        sa.Column("phase", sa.Text, nullable=False, server_default=""),
+        *_columns(sa.Text, "", "uid kind backend spec note phase"),
+        *_columns(sa.Text, "{}", "counts"),
+        *_columns(sa.BigInteger, "0", "generation"),
+        *_columns(sa.Double, "0", "created_at changed_at"),
         sa.PrimaryKeyConstraint("name", name="pk_workload"),
     )
-
-
-def _task() -> None:
     op.create_table(
         "task",
         sa.Column("workload", sa.Text, nullable=False),
         sa.Column("group_name", sa.Text, nullable=False),
         sa.Column("idx", sa.Integer, nullable=False),
-        sa.Column("backend", sa.Text, nullable=False, server_default=""),
-        sa.Column("phase", sa.Text, nullable=False, server_default=""),
-        sa.Column("attempt", sa.Integer, nullable=False, server_default="0"),
-        sa.Column("since", sa.Double, nullable=False, server_default="0"),
-        sa.Column("token", sa.Text, nullable=False, server_default=""),
-        sa.Column("native", sa.Text, nullable=False, server_default=""),
-        sa.Column("failures", sa.Integer, nullable=False, server_default="0"),
-        sa.Column("not_before", sa.Double, nullable=False, server_default="0"),
-        sa.Column("ready_since", sa.Double, nullable=False, server_default="0"),
-        sa.Column("kill_at", sa.Double, nullable=False, server_default="0"),
-        sa.Column("cause", sa.Text, nullable=False, server_default=""),
-        sa.Column("reason", sa.Text, nullable=False, server_default=""),
-        sa.Column("node", sa.Text, nullable=False, server_default=""),
-        sa.Column("url", sa.Text, nullable=False, server_default=""),
-        sa.Column("http_status", sa.Integer, nullable=False, server_default="0"),
-        sa.Column("pid", sa.BigInteger, nullable=False, server_default="0"),
-        sa.Column("restarts", sa.Integer, nullable=False, server_default="0"),
         sa.Column("exit_code", sa.Integer, nullable=True),
-        sa.Column("seq", sa.BigInteger, nullable=False, server_default="-1"),
-        sa.Column("last_seen", sa.Double, nullable=False, server_default="0"),
-        sa.Column("metrics", sa.Text, nullable=False, server_default="{}"),
+        *_columns(sa.Text, "", "backend phase token native cause reason node url"),
+        *_columns(sa.Text, "{}", "metrics"),
+        *_columns(sa.Integer, "0", "attempt failures http_status restarts"),
+        *_columns(sa.BigInteger, "0", "pid"),
+        *_columns(sa.BigInteger, "-1", "seq"),
+        *_columns(sa.Double, "0", "since not_before ready_since kill_at last_seen"),
         sa.PrimaryKeyConstraint("workload", "group_name", "idx", name="pk_task"),
         sa.ForeignKeyConstraint(["workload"], ["workload.name"], name="fk_task_workload", ondelete="CASCADE"),
     )
-
-
-def _allocation() -> None:
     op.create_table(
         "allocation",
         sa.Column("token", sa.Text, nullable=False),
-        sa.Column("workload", sa.Text, nullable=False, server_default=""),
-        sa.Column("group_name", sa.Text, nullable=False, server_default=""),
-        sa.Column("idx", sa.Integer, nullable=False, server_default="0"),
-        sa.Column("attempt", sa.Integer, nullable=False, server_default="0"),
-        sa.Column("backend", sa.Text, nullable=False, server_default=""),
-        sa.Column("native", sa.Text, nullable=False, server_default=""),
-        sa.Column("node", sa.Text, nullable=False, server_default=""),
-        sa.Column("submitted_at", sa.Double, nullable=False, server_default="0"),
-        sa.Column("started_at", sa.Double, nullable=False, server_default="0"),
-        sa.Column("ended_at", sa.Double, nullable=False, server_default="0"),
-        sa.Column("state", sa.Text, nullable=False, server_default=""),
         sa.Column("exit_code", sa.Integer, nullable=True),
-        sa.Column("signal", sa.Integer, nullable=False, server_default="0"),
-        sa.Column("cause", sa.Text, nullable=False, server_default=""),
-        sa.Column("reason", sa.Text, nullable=False, server_default=""),
-        sa.Column("evidence", sa.Text, nullable=False, server_default=""),
+        *_columns(sa.Text, "", "workload group_name backend native node state cause reason evidence"),
+        *_columns(sa.Integer, "0", "idx attempt signal"),
+        *_columns(sa.Double, "0", "submitted_at started_at ended_at"),
         sa.PrimaryKeyConstraint("token", name="pk_allocation"),
     )
     op.create_index("ix_allocation_workload_group_name_idx", "allocation", ["workload", "group_name", "idx"])
-
-
-def _event() -> None:
     op.create_table(
         "event",
-        sa.Column("id", sa.BigInteger().with_variant(sa.Integer, "sqlite"), nullable=False, autoincrement=True),
-        sa.Column("at", sa.Double, nullable=False, server_default="0"),
-        sa.Column("workload", sa.Text, nullable=False, server_default=""),
-        sa.Column("task", sa.Text, nullable=False, server_default=""),
-        sa.Column("attempt", sa.Integer, nullable=False, server_default="0"),
-        sa.Column("kind", sa.Text, nullable=False, server_default=""),
-        sa.Column("phase", sa.Text, nullable=False, server_default=""),
-        sa.Column("reason", sa.Text, nullable=False, server_default=""),
-        sa.Column("data", sa.Text, nullable=False, server_default="{}"),
+        sa.Column("id", _SERIAL, nullable=False, autoincrement=True),
+        *_columns(sa.Text, "", "workload task kind phase reason"),
+        *_columns(sa.Text, "{}", "data"),
+        *_columns(sa.Integer, "0", "attempt"),
+        *_columns(sa.Double, "0", "at"),
         sa.PrimaryKeyConstraint("id", name="pk_event"),
         sqlite_autoincrement=True,
     )
     op.create_index("ix_event_workload_id", "event", ["workload", "id"])
-
-
-def _lease() -> None:
     lease = op.create_table(
         "lease",
         sa.Column("id", sa.Integer, nullable=False, autoincrement=False),
-        sa.Column("owner", sa.Text, nullable=False, server_default=""),
-        sa.Column("node", sa.Text, nullable=False, server_default=""),
-        sa.Column("pid", sa.BigInteger, nullable=False, server_default="0"),
-        sa.Column("start", sa.Text, nullable=False, server_default=""),
-        sa.Column("boot", sa.Text, nullable=False, server_default=""),
-        sa.Column("fence", sa.BigInteger, nullable=False, server_default="0"),
-        sa.Column("expires_at", sa.Double, nullable=False, server_default="0"),
-        sa.Column("renewed_at", sa.Double, nullable=False, server_default="0"),
+        *_columns(sa.Text, "", "owner node start boot"),
+        *_columns(sa.BigInteger, "0", "pid fence"),
+        *_columns(sa.Double, "0", "expires_at renewed_at"),
         sa.PrimaryKeyConstraint("id", name="pk_lease"),
     )
     op.bulk_insert(lease, [{"id": 1}])
-
-
-def _meta() -> None:
     op.create_table(
         "meta",
         sa.Column("key", sa.Text, nullable=False),
-        sa.Column("value", sa.Text, nullable=False, server_default=""),
+        *_columns(sa.Text, "", "value"),
         sa.PrimaryKeyConstraint("key", name="pk_meta"),
     )
 

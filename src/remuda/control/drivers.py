@@ -37,7 +37,7 @@ SCRIPT: Final = "script.json"
 REQUEST: Final = "request.json"
 _KEY_NAMES: Final = ("OPENAI_API_KEY", "REMUDA_API_TOKEN", "DOMYN_SWARM_API_TOKEN")
 """Variables in which a script finds the key of the endpoint."""
-PROGRESS_FILE: Final = "REMUDAPROGRESS_FILE"
+PROGRESS_FILE: Final = "REMUDA_PROGRESS_FILE"
 """Where a task says how far it is; the node program sets it."""
 _ENDPOINT_WAIT_S: Final = 600.0
 _HOST_AGAIN_S: Final = 5.0

@@ -155,10 +155,8 @@ def _detach(plan: BenchPlan, options: dict[str, Any]) -> int:
     sent = drivers.driver(folder, files, [source.key_env for source in plan.sources], place)
     if plans.tell([sent.plan], planning.facts_of(), dry_run=options["dry_run"], as_json=options["as_json"]):
         return 0
-    folder.create({
-        "kind": "benchmark", "what": f"{len(plan.loads)} loads on {plan.sources[0].base}", "input": "", "output": "",
-        "swarm": spec.name, "detached": True, "progress": "", "backend": place.swarm.backend if place else "local",
-    })  # fmt: skip
+    what = f"{len(plan.loads)} loads on {plan.sources[0].base}"
+    folder.begin("benchmark", what, spec.name, place.swarm.backend if place else "local")
     drivers.send(connect(), folder, sent)
     return left(folder, place)
 

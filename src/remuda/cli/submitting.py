@@ -47,11 +47,7 @@ def submit(job_class: str, options: dict[str, Any]) -> int:
         sent = drivers.batch(folder, request, place) if is_sent else None
         if sent is not None and _is_shown(sent, options):
             return 0
-        folder.create({
-            "kind": "batch", "what": request.job, "input": request.input, "output": request.output,
-            "swarm": target.swarm, "detached": is_sent, "backend": _backend(place) if is_sent else "",
-            "progress": str(request.checkpoint_path() / "progress.json"),
-        })  # fmt: skip
+        folder.begin("batch", request.job, target.swarm, _backend(place) if is_sent else "", request)
         if sent is None:
             return _run(folder, request, as_json=options["as_json"])
         drivers.send(connect(), folder, sent)
@@ -195,10 +191,7 @@ def submit_script(script: Path, args: Sequence[str], options: dict[str, Any]) ->
         sent = drivers.script(folder, wanted, max_failures=options["retries"] + 1, place=place)
         if _is_shown(sent, options):
             return 0
-        folder.create({
-            "kind": "script", "what": str(script.absolute()), "swarm": target.swarm, "detached": True,
-            "input": "", "output": "", "progress": "", "backend": _backend(place),
-        })  # fmt: skip
+        folder.begin("script", str(script.absolute()), target.swarm, _backend(place))
         drivers.send(connect(), folder, sent)
         if options["detach"]:
             return left(folder, place)

@@ -67,6 +67,14 @@ class JobFolder:
         self.paths = paths
         self.path = paths.jobs / job_id
 
+    def begin(self, kind: str, what: str, swarm: str, backend: str = "", request: JobRequest | None = None) -> None:
+        """Remember a new job; without a backend it runs in this process. See `create`."""
+        self.create({
+            "kind": kind, "what": what, "swarm": swarm, "detached": bool(backend), "backend": backend,
+            "input": request.input if request else "", "output": request.output if request else "",
+            "progress": str(request.checkpoint_path() / "progress.json") if request else "",
+        })  # fmt: skip
+
     def create(self, meta: Mapping[str, Any]) -> None:
         """Remember a new job.
 

@@ -314,17 +314,14 @@ class PoolRun:
         place = drivers.place_of(self.host, member.entry.name)
         folder = JobFolder(self.paths, member.job_id)
         job = member.said.job
-        is_script = job.script is not None
         if job.script is not None:
             retries = job.retries if "retries" in job.model_fields_set else 0
             sent = drivers.script(folder, _script(job, target), max_failures=retries + 1, place=place)
+            folder.begin("script", job.script, member.entry.name, target.backend)
         else:
-            sent = drivers.batch(folder, _request(job, target), place)
-        folder.create({
-            "kind": "script" if is_script else "batch", "what": job.script or job.job, "swarm": member.entry.name,
-            "input": job.input or "", "output": job.output or "", "detached": True, "backend": target.backend,
-            "progress": "" if is_script else str(_request(job, target).checkpoint_path() / "progress.json"),
-        })  # fmt: skip
+            request = _request(job, target)
+            sent = drivers.batch(folder, request, place)
+            folder.begin("batch", request.job, member.entry.name, target.backend, request)
         drivers.send(self.host, folder, sent)
 
     def _take_down(self, member: Member) -> None:

@@ -179,11 +179,7 @@ class Swarm:
             check(request)
         folder = JobFolder(state_paths(), jobs.new_id(request.output))
         sent = drivers.batch(folder, request, place) if place is not None else None
-        folder.create({
-            "kind": "batch", "what": what, "input": request.input, "output": request.output, "swarm": self.name,
-            "detached": place is not None, "progress": str(request.checkpoint_path() / "progress.json"),
-            **({"backend": place.swarm.backend} if place is not None else {}),
-        })  # fmt: skip
+        folder.begin("batch", what, self.name, place.swarm.backend if place is not None else "", request)
         if sent is not None:
             return self._beside(folder, sent)
         return jobs.run_here(folder, request, None, None if named else job)  # type: ignore[arg-type]

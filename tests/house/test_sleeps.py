@@ -16,7 +16,6 @@ REASONS = {
     "control/again.py": (2, "a host that is no more tells nobody of the next one"),
     "control/bench.py": (1, "a swarm of an earlier host"),
     "control/bench_energy.py": (1, "samples of the recorder, which lie in files"),
-    "control/bench_job.py": (1, "a driver on a node reads the endpoint's file: it may not reach the host"),
     "control/client.py": (2, "a host that starts or ends does not answer"),
     "control/drivers.py": (1, "a driver on a node reads the endpoint's file: it may not reach the host"),
     "control/ending.py": (1, "the host waits; backends are asked about what is left"),

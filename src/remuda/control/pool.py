@@ -29,6 +29,7 @@ from remuda.control.poolplan import Action, Entry, Outcome, Seen, Step, Verb, is
 from remuda.plan.model import Role
 from remuda.specs.load import load_swarm
 from remuda.specs.pooling import Pool, build_inline
+from remuda.supervise.jobs import LOST
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -255,7 +256,7 @@ class PoolRun:
             job = jobs.job_state(self.paths, self.host, member.job_id)
         except NotFound:
             return seen
-        if not is_known and (job.state not in jobs.ENDED or job.state == jobs.LOST):
+        if not is_known and (job.state not in jobs.ENDED or job.state == LOST):
             return seen  # a command that was killed had not sent it yet
         done, total = job.progress.get("done"), job.progress.get("total")
         member.progress = f"{done:,}/{total:,} rows" if done is not None and total else job.state

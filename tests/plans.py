@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from remuda.control import deployed_records, planning, rundirs, swarms
+from remuda.control import deployed_records, planning, rundirs
 from remuda.control.kinds.deployment import read
+from remuda.control.kinds.swarm import plan_loaded
 from remuda.specs.load import load_swarm
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ def deployed(target: str, settings: Sequence[str] = (), **given: Any) -> Plan:
 
 def swarm(file: str | Path | None, overrides: Sequence[Override], paths: StatePaths) -> Plan:
     """The plan of a swarm."""
-    return swarms.plan_loaded(load_swarm(file, overrides), planning.facts_of(paths))
+    return plan_loaded(load_swarm(file, overrides), planning.facts_of(paths))
 
 
 def check(plan: Plan, paths: StatePaths | None = None) -> None:

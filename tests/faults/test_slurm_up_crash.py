@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -14,7 +13,7 @@ from tests.conftest import until
 from tests.faults.dying_hosts import LIMIT_S, DyingHosts, several
 
 from remuda.base.errors import RemudaError
-from remuda.control import planning
+from remuda.control import asking, planning
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -36,9 +35,8 @@ def bring_up(runs: Runs, name: str) -> dict[str, Any]:
     """What `remuda up` sends each time that it is typed; a command line for each would take minutes."""
     file = runs.home.swarm(name, backend=SLURM, replicas=REPLICAS, gpus_per_replica=0, cpus_per_task=1)
     planned = plans.swarm(str(file), (), runs.home.paths)
-    workload = planning.deliver_secrets(planned.workload)
-    body = {"workload": json.loads(workload.model_dump_json()), "spec": ""}
-    view: dict[str, Any] = runs.home.client.post("/workloads", body)
+    (one,) = planning.answered([planned], checked=False)["plans"]
+    view: dict[str, Any] = runs.home.client.post("/workloads", asking.body(one))
     return view
 
 

@@ -30,12 +30,16 @@ from typing import Any, NoReturn
 
 from tests.warm.command import warm
 
+from remuda.control.kinds import READERS
+from remuda.host.planner import Planner
+
 LIMIT = 1 << 20
 HOST = "remuda.host.server:main"
 MODULES = (
     "remuda.host.server", "remuda.backends.local.backend", "remuda.backends.slurm.backend", "remuda.serving.nginx",
     "remuda.serving.smg", "uvicorn.loops.auto", "uvicorn.protocols.http.auto", "uvicorn.protocols.websockets.auto",
     "uvicorn.lifespan.off", "pydantic.v1", "encodings.idna", "remuda.store.migrate", "alembic.command",
+    *READERS.values(),
 )  # fmt: skip
 UNWANTED = ("pyarrow", "numpy", "pandas", "ray")
 """They start threads, or are so large that only who needs them is to have them."""
@@ -139,6 +143,7 @@ def become(request: dict[str, Any], descriptors: list[int]) -> NoReturn:
         sys.path[0] = request["cwd"]
         if "socket" in request:
             warm(Path(request["socket"]))
+        Planner.method = "fork"  # of what is loaded already
         module, name = request["main"].split(":")
         sys.exit(getattr(import_module(module), name)())
     except BaseException as error:  # noqa: BLE001 - whatever it is ends the process as it ends an interpreter

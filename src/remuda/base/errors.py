@@ -21,7 +21,10 @@ The numbers are the exit codes of the command line (`docs/exit-codes.md`).
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 
 class RemudaError(Exception):
@@ -122,3 +125,15 @@ class Interrupted(RemudaError):
     """The user stopped it; the message says how to go on."""
 
     exit_code: ClassVar[int] = 130
+
+
+def to_json(error: RemudaError) -> dict[str, str]:
+    """What another process needs to raise the same."""
+    return {"type": type(error).__name__, "message": str(error), "hint": error.hint}
+
+
+def from_json(data: Mapping[str, object]) -> RemudaError:
+    """The error of `to_json`; of a class that this version does not know, the root of all."""
+    found = globals().get(str(data["type"]))
+    kind = found if isinstance(found, type) and issubclass(found, RemudaError) else RemudaError
+    return kind(str(data["message"]), hint=str(data.get("hint", "")))

@@ -153,7 +153,8 @@ def _detach(plan: BenchPlan, options: dict[str, Any]) -> int:
     file = drivers.endpoint_file(place) if place else ""
     files = bench_job.files(plan, endpoint_file=file, **_allowed(options))
     sent = drivers.driver(folder, files, [source.key_env for source in plan.sources], place)
-    if plans.tell([sent.plan], planning.facts_of(), dry_run=options["dry_run"], as_json=options["as_json"]):
+    answer = planning.answered([sent.plan], dry_run=options["dry_run"])
+    if plans.tell(answer, dry_run=options["dry_run"], as_json=options["as_json"]):
         return 0
     what = f"{len(plan.loads)} loads on {plan.sources[0].base}"
     folder.begin("benchmark", what, spec.name, place.swarm.backend if place else "local")

@@ -56,9 +56,10 @@ def _notes(file: Path) -> Sequence[str]:
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def show(file: Path, replicas: int | None, settings: tuple[str, ...], as_json: bool) -> None:
     """Print every value of a document, filled in, with where it came from."""
-    from remuda.control import planning, swarms
+    from remuda.control import planning
+    from remuda.control.kinds.swarm import plan
 
-    shown = swarms.plan(file, planning.facts_of(), replicas=replicas, settings=settings).shown
+    shown = plan(planning.facts_of(), file, replicas=replicas, settings=settings)[0].shown
     if as_json:
         print_json([{"key": item.path, "value": item.value, "origin": item.origin} for item in shown])
         return

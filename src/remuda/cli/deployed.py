@@ -2,37 +2,48 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from remuda.cli import following, plans, watch
 from remuda.cli.bench import _rows
 from remuda.cli.show import echo, print_json, say, table
-from remuda.control import deployed_bench, swarms
+from remuda.control import asking, deployed_bench
 from remuda.control.client import connect
 from remuda.control.deployed_bench import TASK
 from remuda.specs.deployment import LOADS
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from remuda.control.deployed_bench import End
-    from remuda.look.facts import Looked
-    from remuda.plan.compile import Plan
 
 
-def follow(planned: Plan, facts: Looked, *, as_json: bool) -> int:
-    """Bring it up, show what its benchmark writes, and say what came of it; the exit code of the benchmark.
+def follow(words: Mapping[str, Any], *, as_json: bool) -> int:
+    """Bring it up, and where it has a benchmark show what that writes, and say what came of it; its exit code.
+
+    Args:
+        words: of `apply`.
+        as_json: print JSON.
 
     Raises:
         LeftRunning: Ctrl-C, once it was up.
         RemudaError: it failed, or was taken down before.
     """
-    plans.tell([planned], facts)
-    view = watch.until_up(swarms.bring_up(planned, facts), planned.workload)
+    planned = asking.ask("deployment", **words)
+    plans.tell(planned)
+    (one,) = planned["plans"]
+    kind = one["spec"]["benchmark"]["type"]
+    view = watch.until_up(asking.send(planned, repeats=True)[0], one)
     name = view["name"]
     if not as_json:
         watch.announce(view)
+    elif kind == "manual":
+        print_json(view)
     say(f"files: {view['labels'].get('directory', '')}")
+    if kind == "manual":
+        return 0
     say(f"its benchmark begins; Ctrl-C leaves all of it running (end it with: remuda down {name})")
-    is_load = planned.spec.benchmark.type in LOADS
+    is_load = kind in LOADS
     client = connect()
     try:
         following.print_output(client, name, TASK, say if is_load or as_json else echo)

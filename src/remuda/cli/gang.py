@@ -12,10 +12,7 @@ from remuda.cli.run import WithArguments, stay
 from remuda.cli.show import echo, pairs, print_json, say, table
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from remuda.plan.compile import Plan
-    from remuda.specs.resolve import Override
+    from collections.abc import Callable, Mapping, Sequence
 
 
 @click.group(cls=NearGroup)
@@ -59,18 +56,10 @@ def run(ctx: click.Context, /, ranks: int, gpus: int, rendezvous: str, **given: 
     Each rank has REPLICA_RANK and REPLICA_COUNT (also as RANK and WORLD_SIZE), RUN_ID and REMUDA_RENDEZVOUS in its
     environment. All ranks get their GPUs in one step, or none does.
     """
-    from remuda.specs.resolve import Override
-
     command = list(ctx.meta["remuda.args"])
     if not command:
         raise click.UsageError("say what each rank runs, behind --: remuda gang run -n 4 -- python train.py")
-    said = [
-        Override("kind", "gang", "gang run"),
-        Override("ranks", ranks, "--ranks"),
-        Override("resources.gpus", gpus, "--gpus"),
-        Override("command", command, "--"),
-        *([Override("rendezvous", rendezvous, "--rendezvous")] if rendezvous else []),
-    ]
+    said = {"kind": "gang", "ranks": ranks, "resources.gpus": gpus, "command": command, "rendezvous": rendezvous}
     return _start("", said, **given)
 
 
@@ -82,42 +71,33 @@ def up(document: str | None, file: str | None, **given: Any) -> int:
     """Start the gang that DOCUMENT describes."""
     if (document is None) == (file is None):
         raise click.UsageError("name the gang's document once: with -c or without it")
-    return _start(document or file or "", [], **given)
+    return _start(document or file or "", {}, **given)
 
 
-def _start(
-    file: str, said: list[Override], *, dry_run: bool, follow: bool, wait: bool, as_json: bool, **given: Any
-) -> int:
+def _start(  # noqa: PLR0913 - the options of both
+    file: str, said: Mapping[str, Any], *, name: str, profile: str, settings: Sequence[str], env: Sequence[str],
+    dry_run: bool, follow: bool, wait: bool, as_json: bool,
+) -> int:  # fmt: skip
     from remuda.cli import plans
-    from remuda.control import gangs, planning
-    from remuda.control.kinds.gang import read
+    from remuda.control import asking, gangs
 
-    facts = planning.facts_of()
-    planned = planning.plan("gang", read(file, [*said, *_overrides(**given)]), facts)
-    if plans.tell([planned], facts, dry_run=dry_run, as_json=as_json):
+    given = {key: value for key, value in {**said, "name": name, "profile": profile}.items() if value != ""}
+    planned = asking.ask("gang", dry_run=dry_run, file=file, given=given, settings=settings, env=env)
+    if plans.tell(planned, dry_run=dry_run, as_json=as_json):
         return 0
-    view = planning.send([planned], facts=facts)[0]
+    view = asking.send(planned)[0]
     if not as_json:
-        _announce(planned)
+        _announce(planned["plans"][0])
     if follow:
         return stay(str(view["name"]), gangs.follow)
     return _ended(view, wait=wait, as_json=as_json)
 
 
-def _overrides(name: str, settings: Sequence[str], env: Sequence[str], profile: str) -> list[Override]:
-    from remuda.control.runs import kept_variable
-    from remuda.specs.load import assignment
-    from remuda.specs.resolve import Override
-
-    named = [Override("name", name, "--name")] if name else []
-    named += [Override("profile", profile, "--profile")] if profile else []
-    return [*named, *map(assignment, settings), *map(kept_variable, env)]
-
-
-def _announce(planned: Plan) -> None:
-    name, spec = planned.workload.name, planned.spec
-    gpus = f", each with {show_counted(spec.resources.gpus, 'GPU')}" if spec.resources.gpus else ""
-    say(f"{name} is accepted on {planned.workload.backend}: {show_counted(spec.ranks, 'rank')}{gpus}")
+def _announce(planned: Mapping[str, Any]) -> None:
+    name, spec = planned["name"], planned["spec"]
+    each = spec["resources"]["gpus"]
+    gpus = f", each with {show_counted(each, 'GPU')}" if each else ""
+    say(f"{name} is accepted on {planned['backend']}: {show_counted(spec['ranks'], 'rank')}{gpus}")
     say(f"  remuda status {name} · remuda logs {name} --rank 0 -f · remuda explain {name} · remuda stop {name}")
     echo(name)
 

@@ -61,7 +61,7 @@ def pool(file: Path, again: bool, dry_run: bool, as_json: bool) -> int:
 
 def _show_plan(members: Sequence[Member], bound: int, facts: Looked, *, as_json: bool) -> None:
     from remuda.cli import plans
-    from remuda.control import rendering
+    from remuda.control import planning, rendering
 
     if as_json:
         print_json([
@@ -84,7 +84,7 @@ def _show_plan(members: Sequence[Member], bound: int, facts: Looked, *, as_json:
     table(["swarm", "backend", "replicas", "job", "afterwards"], rows)
     echo(f"\nat most {bound} at once\n")
     for one in members:
-        plans.tell([one.planned], facts, dry_run=True)
+        plans.tell(planning.answered([one.planned], facts, dry_run=True), dry_run=True)
 
 
 def _job(member: Member) -> str:

@@ -47,7 +47,7 @@ def start(name: str, freq: str, gpus: str, dry_run: bool, as_json: bool) -> None
         raise InputError("0 is no frequency", hint="write 10Hz, 100ms or 1000", where="--freq")
     facts = planning.facts_of()
     planned = recordings.plan(name, interval, _chosen(gpus), facts)
-    if plans.tell([planned], facts, dry_run=dry_run, as_json=as_json):
+    if plans.tell(planning.answered([planned], facts, dry_run=dry_run), dry_run=dry_run, as_json=as_json):
         return
     live = recordings.begin(planned)
     if as_json:

@@ -71,21 +71,24 @@ def apply(  # noqa: PLR0913
     What its benchmark measures is shown, and it ends with it: the exit code is that of `bench`, or of its command.
     """
     from remuda.cli.up import bring
-    from remuda.control import deployed_records, planning, rundirs
-    from remuda.control.kinds.deployment import read
 
     if write is not None and not dry_run:
         raise click.UsageError("--write goes with --dry-run: an apply writes its directory by itself")
-    facts = planning.facts_of()
-    draft = read(target, settings, unset, name=name, backend=backend or "", cluster_file=cluster_file)
-    planned = planning.plan("deployment", draft, facts)
-    if wait and not dry_run and planned.spec.benchmark.type != "manual":
+    cluster = str(cluster_file.absolute()) if cluster_file is not None else ""
+    words = {
+        "target": target, "settings": settings, "unset": unset, "name": name, "backend": backend or "",
+        "cluster_file": cluster,
+    }  # fmt: skip
+    if wait and not dry_run:
         from remuda.cli import deployed
 
-        return deployed.follow(planned, facts, as_json=as_json)
-    view = bring(planned, facts, dry_run=dry_run, wait=wait, as_json=as_json)
+        return deployed.follow(words, as_json=as_json)
+    folder = str(write.absolute()) if write is not None else ""
+    view = bring("deployment", dry_run=dry_run, wait=wait, as_json=as_json, write=folder, **words)
     if write is not None:
-        rundirs.write_files(deployed_records.files(planned, facts, str(write.absolute())), is_new=True)
+        from remuda.control import rundirs
+
+        rundirs.write_files(view, is_new=True)
         say(f"written to {write}")
     elif not dry_run:
         say(f"files: {view['labels'].get('directory', '')}")

@@ -17,14 +17,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from remuda.control.runs import Said
-    from remuda.specs.resolve import Override
 
 _REPEATED = frozenset({"modules", "preamble", "partitions"})
 _CHOICES = {"backend": ("local", "slurm"), "mode": ("run_once", "indefinite"), "prefer": ("max", "min")}
 _HIDDEN = frozenset({"checkpoint_every", "checkpoint_cost", "restart_cost"})
 _SHORT = {"name": "-n", "partitions": "-p", "account": "-A", "nodes": "-N", "cpus_per_task": "-c", "qos": "-q"}
-_OF_SBATCH = {"time": "time", "gres": "gres", "job_name": "job-name"}
-"""Options that are read as sbatch reads them, because they mean fields with other words or units."""
 _EMPTY: tuple[str, ...] = ()
 
 
@@ -104,6 +101,7 @@ class WithArguments(click.Command):
 @click.option("-t", "--time", metavar="TIME", help="Time limit as sbatch has it: 90 (minutes), 1:30:00, 2-12.")
 @click.option("--gres", metavar="gpu[:TYPE]:N", help="GPUs as sbatch has them.")
 @click.option("-J", "--job-name", metavar="TEXT", help="The same as --name, made fit to be one.")
+@click.option("-s", "--set", "settings", multiple=True, metavar="KEY=VALUE", help="Any field, as in a document.")
 @click.option("--dry-run", is_flag=True, help="Show exactly what would be sent, and send nothing.")
 @click.option("-f", "--follow", is_flag=True, help="Stay, and show its output until it ends.")
 @click.option("--wait", is_flag=True, help="Stay until it ends; exit code 1 when it failed.")
@@ -120,16 +118,15 @@ def run(
     editing the file does not change a run that is restarted at night.
     """
     from remuda.cli import plans
-    from remuda.control import planning, runs
+    from remuda.control import asking, runs
 
     if len(scripts) > 1 and (values["name"] or follow):
         raise click.UsageError("--name and --follow are for one script")
-    overrides = _overrides(values, ctx.meta["remuda.args"])
-    facts = planning.facts_of()
-    planned = runs.plan(scripts, overrides, facts)
-    if plans.tell(planned, facts, dry_run=dry_run, as_json=as_json):
+    given = {key: value for key, value in values.items() if value not in (None, _EMPTY)}
+    planned = asking.ask("run", dry_run=dry_run, scripts=scripts, given=given, args=ctx.meta["remuda.args"])
+    if plans.tell(planned, dry_run=dry_run, as_json=as_json):
         return 0
-    views = planning.send(planned, facts=facts)
+    views = asking.send(planned)
     names = [str(view["name"]) for view in views]
     if not as_json:
         _announce(views)
@@ -143,50 +140,6 @@ def run(
         for view in views:
             say(f"{view['name']} is {view['phase']}" + (f": {view['reason']}" if view["reason"] else ""))
     return 1 if wait and any(view["phase"] != "DONE" for view in views) else 0
-
-
-def _overrides(values: dict[str, Any], args: Sequence[str]) -> list[Override]:
-    from remuda.control.runs import kept_variable
-    from remuda.specs.resolve import Override
-    from remuda.specs.strict import Plain
-
-    given = {flag: values[key] for key, flag in _OF_SBATCH.items() if values.get(key) is not None}
-    overrides: list[Override] = [one for flag, value in given.items() for one in _as_sbatch(flag, value)]
-    for key, value in values.items():
-        if key in _OF_SBATCH:
-            continue
-        flag = f"--{key.replace('_', '-')}"
-        if key == "env":
-            overrides += [kept_variable(text) for text in value]
-        elif isinstance(value, tuple):
-            overrides += [Override(key, list(value), flag)] if value else []
-        elif value is not None:
-            overrides.append(Override(key, value if isinstance(value, bool) else Plain(value), flag))
-    return [*overrides, Override("args", list(args), "--")] if args else overrides
-
-
-def _as_sbatch(flag: str, value: str) -> list[Override]:
-    """What an option of sbatch's means for a run.
-
-    Raises:
-        InputError: it cannot be read, or means nothing that a run has.
-    """
-    from shlex import quote
-
-    from remuda.base.errors import InputError
-    from remuda.specs.resolve import Override
-    from remuda.specs.sbatch import SbatchLine, take_options
-
-    where = f"--{flag}"
-    try:
-        taken = take_options([SbatchLine(0, f"{where}={quote(value)}")], where)
-    except InputError as error:
-        message = error.message.removeprefix(f"{error.where}: ")
-        raise InputError(message, hint=error.hint, where=where) from error
-    if taken.options:
-        raise InputError(f"{value!r} is no number of GPUs of one kind", where=where,
-                         hint=f"hand it to Slurm as it is: --sbatch-args={where}={value}")  # fmt: skip
-    return [Override(key, read, where) for key, read in taken.layer.data.items()]
 
 
 def _announce(views: Sequence[dict[str, Any]]) -> None:

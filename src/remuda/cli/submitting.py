@@ -19,7 +19,7 @@ from remuda.batch.request import JobRequest
 from remuda.batch.show import ProgressView
 from remuda.cli import following, plans, watch
 from remuda.cli.show import echo, say
-from remuda.control import drivers, ending, jobs, planning, swarms, targets
+from remuda.control import asking, drivers, ending, jobs, planning, targets
 from remuda.control.client import connect
 from remuda.control.jobs import JobFolder
 
@@ -58,8 +58,8 @@ def submit(job_class: str, options: dict[str, Any]) -> int:
 
 def _is_shown(sent: Sent, options: dict[str, Any]) -> bool:
     """Whether it is a dry run, which ends with what would be sent."""
-    as_json = bool(options.get("as_json"))
-    return plans.tell([sent.plan], planning.facts_of(), dry_run=options["dry_run"], as_json=as_json)
+    as_json, dry_run = bool(options.get("as_json")), options["dry_run"]
+    return plans.tell(planning.answered([sent.plan], dry_run=dry_run), dry_run=dry_run, as_json=as_json)
 
 
 def _place(target: Target, options: dict[str, Any]) -> Beside | None:
@@ -160,13 +160,13 @@ def _target(options: dict[str, Any]) -> Iterator[Target]:
         return
     if options["dry_run"]:
         raise click.UsageError("--dry-run needs a swarm that is up: --name, or --endpoint")
-    facts = planning.facts_of()
-    planned = swarms.plan(options["file"], facts)
-    view = swarms.bring_up(planned, facts)
-    is_ours = view["uid"] == planned.workload.uid
+    planned = asking.ask("swarm", file=str(options["file"]))
+    plans.tell(planned)
+    (one,), (view,) = planned["plans"], asking.send(planned, repeats=True)
+    is_ours = view["uid"] == one["uid"]
     stays = options["keep_swarm"] or options["detach"] or not is_ours
     try:
-        watch.announce(watch.until_up(view, planned.workload))
+        watch.announce(watch.until_up(view, one))
         yield targets.of_swarm(view["name"], options["model"], options["api_key_env"], say)
     except following.LeftRunning:
         stays = True

@@ -15,9 +15,6 @@ from remuda.cli.show import print_json, say
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from remuda.look.facts import Looked
-    from remuda.plan.compile import Plan
-
 _USUAL = Path("swarm.yaml")
 
 
@@ -51,16 +48,13 @@ def up(
     for the same, with options of their own. Without FILE it is `swarm.yaml` in the working directory. Typed again for a
     swarm that is up already, it waits for that one.
     """
-    from remuda.control import planning, swarms
-    from remuda.specs.load import kind_in
+    from remuda.specs.shapes import kind_in
 
     target = _document(document, file)
     kind = kind_in(str(target))
     if kind != "swarm":
         return _other(ctx, kind, str(target), {**given, "dry_run": dry_run, "wait": wait, "as_json": as_json})
-    facts = planning.facts_of()
-    planned = swarms.plan(target, facts, **given)
-    bring(planned, facts, dry_run=dry_run, wait=wait, as_json=as_json)
+    bring("swarm", dry_run=dry_run, wait=wait, as_json=as_json, file=str(target), **given)
     return 0
 
 
@@ -114,27 +108,35 @@ def serve(model: str, *, dry_run: bool, wait: bool, as_json: bool, **given: Any)
     MODEL is a GGUF file, a directory, or a name that the engine knows. It uses your GPUs, or the CPU if there are none,
     and whichever engine is installed. It is a swarm like others: `remuda status`, `logs`, `scale`, `down`.
     """
-    from remuda.control import planning
-    from remuda.control import serve as serving
-
-    given["port"], facts = given["port"] or 0, planning.facts_of()
-    bring(serving.plan(model, facts, **given), facts, dry_run=dry_run, wait=wait, as_json=as_json)
+    given["port"] = given["port"] or 0
+    bring("serve", dry_run=dry_run, wait=wait, as_json=as_json, model=model, **given)
 
 
-def bring(planned: Plan, facts: Looked, *, dry_run: bool, wait: bool, as_json: bool) -> dict[str, Any]:
-    """Bring up what is planned, follow it until its endpoint answers, and print its URL.
+def bring(
+    kind: str, *, dry_run: bool, wait: bool, as_json: bool, write: str = "", **words: Any
+) -> dict[str, Any]:  # fmt: skip
+    """Bring up what is asked for, follow it until its endpoint answers, and print its URL.
+
+    Args:
+        kind: of `control.kinds.READERS`.
+        dry_run: show it instead.
+        wait: follow it.
+        as_json: print JSON.
+        write: folder for which the plan's files are made.
+        words: what the command line says.
 
     Returns:
-        Its view; empty of a dry run.
+        Its view; of a dry run, the files of its plan.
     """
     from remuda.cli import plans, watch
-    from remuda.control import swarms
+    from remuda.control import asking
 
-    if plans.tell([planned], facts, dry_run=dry_run, as_json=as_json):
-        return {}
-    view = swarms.bring_up(planned, facts)
+    planned = asking.ask(kind, dry_run=dry_run, write=write, **words)
+    if plans.tell(planned, dry_run=dry_run, as_json=as_json):
+        return dict(planned["files"])
+    view = asking.send(planned, repeats=True)[0]
     if wait:
-        view = watch.until_up(view, planned.workload)
+        view = watch.until_up(view, planned["plans"][0])
     if as_json:
         print_json(view)
     else:

@@ -10,21 +10,22 @@ from remuda.cli.show import console, echo, is_terminal, say, style_of, words
 from remuda.control import swarms
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from remuda.plan.model import Workload
+    from collections.abc import Iterator, Mapping
 
 
-def until_up(view: dict[str, Any], workload: Workload) -> dict[str, Any]:
+def until_up(view: dict[str, Any], planned: Mapping[str, Any]) -> dict[str, Any]:
     """Wait until `view`'s workload is up, showing what each task does; returns the last view.
+
+    Args:
+        view: as it was accepted.
+        planned: its plan, as `control.asking` describes it.
 
     Raises:
         RemudaError: it failed.
         TimedOut: it took longer than the document allows.
     """
-    limit = workload.endpoint.wait_s if workload.endpoint else 600.0
     try:
-        views = swarms.wait_up(view["name"], limit, ends_with=workload.ends_with or "")
+        views = swarms.wait_up(view["name"], planned["wait_s"], ends_with=planned["ends_with"])
         return _live(views) if is_terminal() else _plain(views)
     except KeyboardInterrupt:
         name = view["name"]

@@ -83,8 +83,8 @@ class HostClient:
     def __init__(self, paths: StatePaths | None = None, *, timeout_s: float = _ANSWER_S) -> None:
         self.paths = paths or state_paths()
         self.timeout_s = timeout_s
-        self.host_version = ""
-        """Of the host that answered last; empty before it was asked."""
+        self.host: dict[str, Any] = {}
+        """What the host that answered last said of itself; empty before it was asked."""
         self.silence: HostUnreachable | None = None
         """Set by `is_up` where a host is there and does not answer."""
 
@@ -175,7 +175,7 @@ class HostClient:
         """Whether a host answers."""
         self.silence = None
         try:
-            self.host_version = str(self.get("/host").get("version", ""))
+            self.host = dict(self.get("/host"))
         except HostUnreachable as error:
             self.silence = error if isinstance(error.__cause__, TimeoutError) else None
             return False
@@ -183,14 +183,18 @@ class HostClient:
 
     def skew(self) -> Skew | None:
         """What to say where the host that answered last has another version; None where it has this one."""
-        return skew(__version__, self.host_version)
+        return skew(__version__, str(self.host.get("version", "")))
+
+    def is_alike(self) -> bool:
+        """Whether the host that answered last plans as this command would: the same version and interpreter."""
+        return (self.host.get("version"), self.host.get("python")) == (__version__, sys.executable)
 
     def _refusal(self, raw: bytes, status: int, what: str) -> RemudaError:
         """The error of an answer; where the host may not know what another version asks, that is said, too."""
         error = _error_of(raw, status, what)
         if status not in (404, 405, 422, 500) or what == "GET /host" or type(error) is errors.NotFound:
             return error
-        if not self.host_version:
+        if not self.host:
             with suppress(RemudaError):
                 self.is_up()
         found = self.skew()
@@ -229,19 +233,11 @@ def _lines_of(response: http.client.HTTPResponse, before: Callable[[], object]) 
 
 def _error_of(raw: bytes, status: int, what: str) -> RemudaError:
     try:
-        answer = json.loads(raw)["error"]
-        kind = getattr(errors, answer["type"], RemudaError)
-        return _make(kind, str(answer["message"]), str(answer.get("hint", "")))
+        return errors.from_json(json.loads(raw)["error"])
     except (ValueError, KeyError, TypeError):
         if status in (404, 405):
             return Conflict(f"the host does not know what this command asks of it ({what})")
         return RemudaError(f"the host answered with status {status}: {raw[:300].decode(errors='replace')}")
-
-
-def _make(kind: object, message: str, hint: str) -> RemudaError:
-    if isinstance(kind, type) and issubclass(kind, RemudaError):
-        return kind(message, hint=hint)
-    return RemudaError(message, hint=hint)
 
 
 def connect(*, start: bool = True, wait_s: float = 0.0) -> HostClient:

@@ -15,10 +15,11 @@ from remuda.control.kinds.gang import read as read_gang
 from remuda.control.kinds.run import read as read_run
 from remuda.control.kinds.swarm import draft_of as swarm_of
 from remuda.control.pool import plan_pool
-from remuda.specs.load import assignment, kind_in, load_swarm
+from remuda.specs.load import assignment, load_swarm
 from remuda.specs.pooling import load_pool
 from remuda.specs.recipe.load import split_target
 from remuda.specs.resolve import Override
+from remuda.specs.shapes import kind_in
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

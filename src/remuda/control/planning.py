@@ -1,49 +1,40 @@
-"""What every command does with a plan: make it, look what speaks against it, show it, hand it to the host.
+"""From what a command says to plans, what speaks against them, and what is shown of them and handed over.
 
-Runs in the user's process. A dry run stops before the last: what it shows is the rendering that is sent.
+Runs in the host's planner, and in the user's process where no host is up.
 """
 
 from __future__ import annotations
 
 import json
-import secrets
 import time
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
+from inspect import signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from remuda.backends.slurm.arrays import batch_uid
-from remuda.base.errors import HostUnreachable, InputError, RemudaError
-from remuda.base.files import write_atomic
+from remuda.base.errors import InputError, to_json
 from remuda.base.ids import new_suffix
 from remuda.base.paths import state_paths
-from remuda.base.private import make_private
-from remuda.base.settings import variable
-from remuda.control import again, rundirs
-from remuda.control.client import HostClient, connect
-from remuda.control.kinds import SENT, SHOWN, kind_named, kind_of
-from remuda.control.reach import check_cluster
-from remuda.control.rendering import calls
+from remuda.control import asking, rendering
+from remuda.control.kinds import SENT, SHOWN, kind_named, kind_of, reader
 from remuda.control.wiring import slurm_backend
 from remuda.look.facts import Looked
 from remuda.plan.compile import Finding, accept, secret_folder
-from remuda.plan.front import CONTROL_KEY
 from remuda.plan.model import Secret
 from remuda.specs.document import Problem, fail
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from remuda.base.paths import StatePaths
+    from remuda.control.client import HostClient
     from remuda.plan.compile import Draft, Plan
     from remuda.plan.model import Group, Workload
 
 _MOST_TOGETHER: Final = 1000
 """Runs in one array, where the cluster would take more: what Slurm takes if it is not told otherwise."""
-_AT_ONCE: Final = 8
-"""Workloads whose secrets are written at the same time."""
 
 
 def facts_of(paths: StatePaths | None = None) -> Looked:
@@ -114,7 +105,7 @@ def _check_rendering(plans: Sequence[Plan], facts: Looked) -> None:
             continue
         seen.add(said + place)
         try:
-            calls([one.workload], facts.paths)
+            rendering.calls([one.workload], facts.paths)
         except InputError as error:
             raise _located(one.draft, error) from error
 
@@ -178,96 +169,110 @@ def line_of(problem: Problem) -> str:
     return f"{first} ({problem.hint})" if problem.hint else first
 
 
-# --- what is sent ----------------------------------------------------------------------------------------------------
+# --- what is handed over ---------------------------------------------------------------------------------------------
+
+
+def answer(kind: str, words: Mapping[str, Any], *, dry_run: bool = False, write: str = "") -> dict[str, Any]:
+    """What `asking.ask` gives, of what the command line says.
+
+    Raises:
+        InputError: it cannot be planned; says where.
+    """
+    facts, read = facts_of(), reader(kind)
+    try:
+        signature(read).bind(facts, **words)
+    except TypeError as error:
+        raise InputError(f"a {kind} is not planned from that: {error}", where="words") from error
+    return answered(read(facts, **words), facts, dry_run=dry_run, write=write)
+
+
+def answered(
+    plans: Sequence[Plan], facts: Looked | None = None, *, dry_run: bool = False, write: str = "", checked: bool = True
+) -> dict[str, Any]:
+    """Plans as `asking` describes them.
+
+    Args:
+        plans: accepted.
+        facts: of the command.
+        dry_run: they are shown, and not sent.
+        write: folder for which their files are made.
+        checked: look what speaks against them; else nothing is there to be looked for.
+
+    Raises:
+        InputError: a file that they need is missing.
+    """
+    facts, refused = facts or facts_of(), None
+    notes, problems = look(plans, facts) if checked else ([], [])
+    try:
+        for one in plans if checked and not dry_run else ():
+            refuse(one, facts)
+    except InputError as error:
+        refused = to_json(error)
+    files: dict[str, str] = {}
+    for one in plans if write else ():
+        if (record := kind_of(one).record) is not None:
+            files.update(record(one, facts, write))
+    found = [_handed(one, facts, dry_run=dry_run or refused is not None) for one in plans]
+    return {
+        "notes": notes, "findings": [line_of(problem) for problem in problems], "refused": refused, "said": "",
+        "files": files, "plans": found,
+    }  # fmt: skip
+
+
+def _handed(one: Plan, facts: Looked, *, dry_run: bool) -> dict[str, Any]:
+    workload, spec = one.workload, one.spec
+    named = {*getattr(spec, "env", ()), *(workload.groups[0].command.env if len(workload.groups) == 1 else ())}
+    shown = {
+        "name": workload.name, "kind": workload.kind.value, "backend": workload.backend, "uid": workload.uid,
+        "pools": [[pool.name for pool in group.pools] for group in workload.groups], "asked": sorted(named),
+        "spec": spec.model_dump(mode="json", exclude_none=True) if spec is not None else None,
+        "wait_s": workload.endpoint.wait_s if workload.endpoint else 600.0, "ends_with": workload.ends_with or "",
+    }  # fmt: skip
+    if dry_run:
+        return {**shown, "secrets": [], "workload": None, "tasks": [
+            {"token": item.token, "argv": list(item.argv), "env": dict(item.env), "files": dict(item.files)}
+            for item in rendering.shown([workload], facts.paths)
+        ]}  # fmt: skip
+    workload, names = secrets_by_file(workload)
+    record = kind_of(one).record
+    files = {**workload.files, **(record(one, facts) if record is not None else {})}
+    data = json.loads(workload.model_copy(update={"files": files}).model_dump_json())
+    document = json.dumps(shown["spec"]) if spec is not None else ""
+    return {**shown, "secrets": names, "workload": data, "document": document, "tasks": []}
 
 
 def send(
     plans: Sequence[Plan], client: HostClient | None = None, *, facts: Looked | None = None, repeats: bool = False
 ) -> list[dict[str, Any]]:
-    """Hand plans to the host, all or none; returns their views at once.
-
-    Args:
-        plans: accepted.
-        client: of the host.
-        facts: of the command; with them it is looked first what speaks against the plans. Without, there is nothing.
-        repeats: one that is up already and asks for the same is the answer.
-
-    Raises:
-        Conflict: a workload of that name is up, or the host asks another cluster.
-        InputError: a secret is missing, or it would surely fail.
-    """
-    is_sent, known = False, facts or facts_of()
-    try:
-        for one in plans if facts is not None else ():
-            refuse(one, known)
-        host = client or connect()
-        if any(not one.workload.is_here for one in plans):
-            check_cluster(host)
-        with ThreadPoolExecutor(max_workers=min(_AT_ONCE, max(1, len(plans)))) as pool:
-            items = list(pool.map(partial(deliver, facts=known), plans))
-        is_sent = True
-        if repeats:
-            views = [again.post(host, "/workloads", items[0])]
-        else:
-            views = list(host.post("/workloads/batch", {"workloads": items}))
-    except RemudaError as error:
-        if not (is_sent and isinstance(error, HostUnreachable)):  # which may have recorded them
-            for one in plans:
-                rundirs.discard(one.workload)
-        raise
-    for one, view in zip(plans, views, strict=True):
-        if view["uid"] != one.workload.uid:  # it was up already
-            rundirs.clear(one.workload)
-    return views
+    """Hand plans of this process to the host; see `asking.send`. Without `facts` nothing is looked for before."""
+    return asking.send(answered(plans, facts, checked=facts is not None), client, repeats=repeats)
 
 
-def deliver(one: Plan, facts: Looked) -> dict[str, Any]:
-    """Write the secrets of a plan; what is sent to the host.
-
-    Raises:
-        InputError: one cannot be written, or is missing.
-    """
-    record = kind_of(one).record
-    files = {**one.workload.files, **(record(one, facts) if record is not None else {})}
-    workload = deliver_secrets(one.workload).model_copy(update={"files": files})
-    spec = json.dumps(one.spec.model_dump(mode="json", exclude_none=True)) if one.spec is not None else ""
-    return {"workload": json.loads(workload.model_dump_json()), "spec": spec}
-
-
-def deliver_secrets(workload: Workload) -> Workload:
-    """Put the secrets that are referred to by environment variable into files that the tasks can read.
+def secrets_by_file(workload: Workload) -> tuple[Workload, list[str]]:
+    """Refer to a file of the workload's own for each secret that is read from a variable.
 
     Returns:
-        The workload, referring to the files.
+        The workload, and the variables whose values have to be brought along.
 
     Raises:
-        InputError: a variable is not set, or a file is missing.
+        InputError: a file that the user names does not exist.
     """
-    address = workload.endpoint
-    has_key = address is not None and address.api_key is not None
-    if not has_key and not any(group.command.secret_env for group in workload.groups):
-        return workload
-    folder = Path(secret_folder(workload.run_dir, workload.uid))
-    make_private(folder, below=Path(workload.run_dir).parent)
-    write_atomic(folder / CONTROL_KEY, secrets.token_urlsafe(24), mode=0o600)
+    folder, names = Path(secret_folder(workload.run_dir, workload.uid)), dict[str, None]()
 
-    def delivered(secret: Secret) -> Secret:
-        if secret.file:
-            if not Path(secret.file).expanduser().is_file():
-                raise InputError(f"secret file {secret.file!r} does not exist")
-            return Secret(file=str(Path(secret.file).expanduser().absolute()))
-        value, _ = variable(secret.env, named=True)
-        if not value:
-            raise InputError(f"environment variable {secret.env} is not set, and a secret is read from it")
-        path = folder / secret.env
-        write_atomic(path, value, mode=0o600)
-        return Secret(file=str(path))
+    def referred(secret: Secret) -> Secret:
+        if not secret.file:
+            names[secret.env] = None
+            return Secret(file=str(folder / secret.env))
+        path = Path(secret.file).expanduser()
+        if path.parent != folder and not path.is_file():
+            raise InputError(f"secret file {secret.file!r} does not exist")
+        return Secret(file=str(path.absolute()))
 
     def of_group(group: Group) -> Group:
-        secret_env = {name: delivered(secret) for name, secret in group.command.secret_env.items()}
+        secret_env = {name: referred(secret) for name, secret in group.command.secret_env.items()}
         return group.model_copy(update={"command": group.command.model_copy(update={"secret_env": secret_env})})
 
-    groups = tuple(of_group(group) for group in workload.groups)
+    groups, address = tuple(of_group(group) for group in workload.groups), workload.endpoint
     if address is not None and address.api_key is not None:
-        address = address.model_copy(update={"api_key": delivered(address.api_key)})
-    return workload.model_copy(update={"groups": groups, "endpoint": address})
+        address = address.model_copy(update={"api_key": referred(address.api_key)})
+    return workload.model_copy(update={"groups": groups, "endpoint": address}), [*names]

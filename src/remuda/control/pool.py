@@ -25,6 +25,7 @@ from remuda.batch.request import JobRequest
 from remuda.control import drivers, jobs, planning, swarms, targets
 from remuda.control.client import HostClient, connect
 from remuda.control.jobs import JobFolder
+from remuda.control.kinds.swarm import plan_loaded
 from remuda.control.poolplan import Action, Entry, Outcome, Seen, Step, Verb, is_over, moved, plan
 from remuda.plan.model import Role
 from remuda.specs.load import load_swarm
@@ -112,8 +113,8 @@ def _planned(pool: Pool, index: int, facts: Looked) -> Plan:
 
     def plan_as(name: str) -> Plan:
         if said.swarm is not None:
-            return swarms.plan_loaded(cast("Loaded[SwarmSpec]", build_inline(pool, index)), facts, name)
-        return swarms.plan_loaded(load_swarm(pool.path(said.config or ""), pool.overrides(index)), facts, name)
+            return plan_loaded(cast("Loaded[SwarmSpec]", build_inline(pool, index)), facts, name)
+        return plan_loaded(load_swarm(pool.path(said.config or ""), pool.overrides(index)), facts, name)
 
     if said.config is not None and not Path(pool.path(said.config)).is_file():
         where = pool.resolved.origin(("swarms", index, "config")).where

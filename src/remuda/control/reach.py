@@ -10,7 +10,6 @@ from remuda.base.errors import Conflict
 from remuda.base.ids import api_path
 from remuda.control import again
 from remuda.control.client import HostClient, connect
-from remuda.supervise.facts import UNANSWERED
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -45,6 +44,8 @@ def silence(view: Mapping[str, Any], client: HostClient | None = None, *, limit_
         client: of the host.
         limit_s: how long to wait for the first word of the scheduler.
     """
+    from remuda.supervise.facts import UNANSWERED
+
     host = client or connect()
     deadline = time.monotonic() + limit_s
     while time.monotonic() < deadline:

@@ -1,43 +1,19 @@
-"""What faces do with supervised runs: plan, start, wait, follow. Runs in the user's process."""
+"""What faces do with supervised runs: change, wait, follow. Runs in the user's process."""
 
 from __future__ import annotations
 
-import os
 from collections import deque
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from remuda.base.errors import InputError, NotFound
+from remuda.base.errors import NotFound
 from remuda.base.ids import api_path
-from remuda.base.secrets import looks_secret
-from remuda.control import again, mirror, planning
+from remuda.control import again, mirror
 from remuda.control.client import HostClient, connect
-from remuda.control.kinds import run as kind
-from remuda.specs.resolve import Override
-from remuda.supervise.summary import ENDED
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
-
-    from remuda.look.facts import Looked
-    from remuda.plan.compile import Plan
-
-
-def plan(scripts: Sequence[str], overrides: Sequence[Override], facts: Looked) -> list[Plan]:
-    """Plan the runs of one command. Nothing is started or written.
-
-    Args:
-        scripts: files, or documents of kind run.
-        overrides: from the command line; they win.
-        facts: of the command.
-
-    Raises:
-        InputError: something is wrong; says where.
-        BackendUnreachable: a partition is to be chosen, and the cluster does not answer.
-    """
-    taken: set[str] = set()
-    return planning.plan_together("run", [kind.read(script, overrides, facts, taken) for script in scripts], facts)
 
 
 def change(verb: str, names: Sequence[str], client: HostClient | None = None) -> list[dict[str, Any]]:
@@ -70,6 +46,8 @@ def ended(names: Sequence[str], client: HostClient | None = None) -> list[dict[s
 
 def wait_ended(names: Sequence[str], client: HostClient | None = None) -> Iterator[list[dict[str, Any]]]:
     """Views of runs until all have ended; the last ones are the ends."""
+    from remuda.supervise.summary import ENDED
+
     over = lambda views: all(view["phase"] in ENDED for view in views)  # noqa: E731
     return mirror.wait(client or connect(), names, over)
 
@@ -113,20 +91,3 @@ def output(host: HostClient, name: str, attempt: int, task: str = "") -> Iterato
     """What an attempt of a task writes until it ends; nothing of one that was never begun."""
     with suppress(NotFound):
         yield from again.follow(host, api_path(name, "logs"), task=task, tail=0, attempt=attempt)
-
-
-def kept_variable(text: str) -> Override:
-    """What `--env NAME=VALUE`, or `--env NAME` for the value here, means.
-
-    Raises:
-        InputError: the variable is not set.
-    """
-    name, equals, value = text.partition("=")
-    flag = f"--env {name}"
-    if not equals:
-        if name not in os.environ:
-            raise InputError(f"environment variable {name} is not set", hint=f"write --env {name}=VALUE", where=flag)
-        if looks_secret(name):
-            return Override(f"secret_env.{name}", {"env": name}, flag)
-        value = os.environ[name]
-    return Override(f"env.{name}", value, flag)

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Final
 from remuda.base.errors import InputError
 from remuda.base.ids import slug
 from remuda.base.text import did_you_mean
-from remuda.control import planning, swarms
+from remuda.control import planning
 from remuda.control.kinds import SENT
+from remuda.control.kinds.swarm import plan_loaded
 from remuda.specs.load import assignment, load_swarm
 from remuda.specs.resolve import Override
 
@@ -56,14 +57,14 @@ def gpus_for(present: int, replicas: int) -> int:
 
 
 def plan(
-    model: str, facts: Looked, *, engine: str = "", gpus: int | None = None, replicas: int = 1, name: str = "",
+    facts: Looked, model: str, engine: str = "", gpus: int | None = None, replicas: int = 1, name: str = "",
     settings: Sequence[str] = (), port: int = 0,
-) -> Plan:  # fmt: skip
+) -> list[Plan]:  # fmt: skip
     """Plan a swarm of one model on this machine.
 
     Args:
-        model: a GGUF file, a directory (also with one), or a name that the engine knows.
         facts: of the command.
+        model: a GGUF file, a directory (also with one), or a name that the engine knows.
         engine: empty for the first that is installed here and can serve the model.
         gpus: of each replica; None for its share of those that are here.
         replicas: how many.
@@ -88,11 +89,11 @@ def plan(
         }  # fmt: skip
         overrides = [Override(path, value, "remuda serve") for path, value in values.items()]
         overrides += [assignment(text) for text in settings]
-        planned = swarms.plan_loaded(load_swarm(None, overrides), facts)
+        planned = plan_loaded(load_swarm(None, overrides), facts)
         found = planning.findings(planned, facts, SENT) if len(tried) > 1 else []
         missing = next((one for one in found if one.path == ("engine_path",)), None)
         if missing is None:
-            return planned
+            return [planned]
         hint = missing.hint
     looked = " or ".join(tried)
     raise InputError(f"this machine has no engine for {model} (looked for {looked})", hint=hint)

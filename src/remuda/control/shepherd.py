@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from remuda.base.errors import InputError, RemudaError
 from remuda.base.ids import check_name, slug
-from remuda.control import planning, rundirs
+from remuda.control import asking, planning
 from remuda.control.client import connect
 from remuda.control.kinds.run import read as read_run
 from remuda.specs.resolve import Override
@@ -264,10 +264,10 @@ def take(found: Found, *, start: bool, client: HostClient | None = None) -> dict
     for run in found.runs:
         note = f"imported from {run.source}"
         try:
-            item = planning.deliver(run.planned, known) | {"running": start, "paused": run.paused, "note": note}
+            (one,) = planning.answered([run.planned], known, checked=False)["plans"]
+            item = asking.body(one) | {"running": start, "paused": run.paused, "note": note}
             views += host.post("/workloads/batch", {"workloads": [item]})
         except RemudaError as error:
-            rundirs.discard(run.planned.workload)
             problems.append(f"{run.source}: {error}" + (f" ({error.hint})" if error.hint else ""))
     for ban in found.bans:
         body = {"ttl_s": ban.ttl_s, "reason": ban.reason, "by": "import", "force": True}

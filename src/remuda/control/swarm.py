@@ -12,6 +12,7 @@ from remuda.base.paths import state_paths
 from remuda.control import drivers, ending, jobs, planning, swarms, targets
 from remuda.control.client import connect
 from remuda.control.jobs import JobFolder
+from remuda.control.kinds.swarm import plan_loaded
 from remuda.specs.load import load_swarm, mapping_overrides
 
 if TYPE_CHECKING:
@@ -53,7 +54,7 @@ class Swarm:
         file = None if isinstance(config, dict) else config
         overrides = mapping_overrides(fields, "Swarm(…)")
         self._facts = planning.facts_of()
-        self._planned: Plan | None = swarms.plan_loaded(load_swarm(file, overrides), self._facts, name)
+        self._planned: Plan | None = plan_loaded(load_swarm(file, overrides), self._facts, name)
         self.name = self._planned.workload.name
         address = self._planned.workload.endpoint
         self._wait_s = wait_s if wait_s is not None else (address.wait_s if address else 600.0)

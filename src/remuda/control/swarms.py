@@ -1,4 +1,4 @@
-"""What faces do with swarms: plan, bring up, wait, take down. Runs in the user's process."""
+"""What faces do with swarms: bring up, wait. Runs in the user's process."""
 
 from __future__ import annotations
 
@@ -10,68 +10,23 @@ from typing import TYPE_CHECKING, Any
 
 from remuda.base.errors import Conflict, RemudaError, TimedOut
 from remuda.base.shell import show_command
-from remuda.control import mirror, planning
+from remuda.control import mirror
 from remuda.control.client import HostClient, connect
 from remuda.control.ending import wait_down
-from remuda.control.kinds.swarm import draft_of
-from remuda.specs.load import assignment, load_swarm
-from remuda.specs.resolve import Override
 from remuda.wire import peer
 from remuda.wire.child import HOST_MARK, PORT_MARK
 from remuda.wire.report import without_log
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping
 
     from remuda.look.facts import Looked
     from remuda.plan.compile import Plan
-    from remuda.specs.load import Loaded
-    from remuda.specs.swarm import SwarmSpec
 
 UP = frozenset({"RUNNING", "DEGRADED"})
 _OVER = frozenset({"FAILED", "DONE", "STOPPING", "DOWN"})
 _GPUS = "CUDA_VISIBLE_DEVICES"
 _FAILED_DOWN_S = 60.0
-
-
-def plan(
-    file: Path | str | None,
-    facts: Looked,
-    *,
-    replicas: int | None = None,
-    name: str = "",
-    router: bool | None = None,
-    settings: Sequence[str] = (),
-) -> Plan:
-    """Plan the swarm of a document, with what the command line says. Nothing is started or written.
-
-    Args:
-        file: the document.
-        facts: of the command.
-        replicas: `--replicas`.
-        name: `--name`.
-        router: `--reverse-proxy` or `--no-reverse-proxy`.
-        settings: `KEY=VALUE` with dotted keys; values are read as YAML.
-
-    Raises:
-        InputError: something is wrong; says where.
-    """
-    overrides = [assignment(text) for text in settings]
-    if replicas is not None:
-        overrides.append(Override("replicas", replicas, "--replicas"))
-    if name:
-        overrides.append(Override("name", name, "--name"))
-    if router is False:
-        overrides.append(Override("router.type", "none", "--no-reverse-proxy"))
-    loaded = load_swarm(file, overrides)
-    if router is True and loaded.spec.router.type == "none":
-        loaded = load_swarm(file, [*overrides, Override("router.type", "smg", "--reverse-proxy")])
-    return plan_loaded(loaded, facts)
-
-
-def plan_loaded(loaded: Loaded[SwarmSpec], facts: Looked, name: str = "") -> Plan:
-    """The same from a document that was read already; `name` wins over what it says."""
-    return planning.plan("swarm", draft_of(loaded, name), facts)
 
 
 def described(child: str, asked: Iterable[str]) -> str:
@@ -100,6 +55,8 @@ def bring_up(planned: Plan, facts: Looked | None = None, client: HostClient | No
         Conflict: another workload of that name is up, or the host asks another cluster.
         InputError: a secret is missing, or it would surely fail.
     """
+    from remuda.control import planning
+
     return planning.send([planned], client, facts=facts or planning.facts_of(), repeats=True)[0]
 
 

@@ -215,6 +215,8 @@ class HostView(View):
     pid: int
     node: str
     version: str
+    python: str = ""
+    """Its interpreter."""
     home: str
     database: str
     started_at: float

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import sys
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from dataclasses import asdict
@@ -17,8 +18,7 @@ from pydantic import BaseModel, StrictInt
 
 from remuda import __version__
 from remuda.backends.base import Log
-from remuda.base.errors import Conflict, InputError, NotFound, Rejected, RemudaError, TimedOut, Unavailable
-from remuda.control.accept import accept
+from remuda.base.errors import Conflict, InputError, NotFound, Rejected, RemudaError, TimedOut, Unavailable, to_json
 from remuda.control.board import Board
 from remuda.control.feed import BoardFeed
 from remuda.control.forgotten import note
@@ -28,8 +28,10 @@ from remuda.control.service import Service, Start, Verb
 from remuda.control.settings import SettingView, change_settings, settings_of
 from remuda.control.sweep import EndingView, StrayView
 from remuda.control.views import ExplainView, HostView, LineView, WorkloadView
+from remuda.host.accept import accept, with_secrets
 from remuda.host.faults import Faults
 from remuda.host.nodes_api import add_nodes
+from remuda.host.planner import Planner
 from remuda.host.reports import ReportServer
 from remuda.host.stream_api import add_stream
 from remuda.plan.model import Workload
@@ -47,6 +49,8 @@ class CreateBody(BaseModel):
     workload: Workload
     spec: str = ""
     """What the user wrote, resolved; kept for `describe`."""
+    secrets: dict[str, str] = {}
+    """Variable -> value, of those that the plan needs; only files of mode 0600 below the run directory hold them."""
 
 
 class StartBody(CreateBody):
@@ -63,6 +67,28 @@ class BatchBody(BaseModel):
     """Workloads to bring up, all or none."""
 
     workloads: list[StartBody]
+
+
+class CallerBody(BaseModel):
+    """Where a command was typed."""
+
+    cwd: str
+    env: dict[str, Any]
+    """Its environment; the values of secrets are left out."""
+
+
+class PlanBody(BaseModel):
+    """What a command says of a document."""
+
+    kind: str
+    """swarm, serve, run, gang or deployment."""
+    words: dict[str, Any] = {}
+    """Its file, flags and settings."""
+    dry_run: bool = False
+    """The answer has what would be started, and nothing that could be sent."""
+    write: str = ""
+    """Folder for which the plan's files are made."""
+    caller: CallerBody
 
 
 class NamesBody(BaseModel):
@@ -136,6 +162,7 @@ class App:
         self.reports = reports
         self.facts = facts
         self.stop = stop
+        self.planner = Planner()
         self.feed = BoardFeed(Board(service), service.journal.fence, service.clock.now, service.lines)
 
     def make(self) -> FastAPI:
@@ -160,6 +187,7 @@ class App:
             return HostView(
                 **self.facts.model_dump(),
                 version=__version__,
+                python=sys.executable,
                 fence=self.service.journal.fence,
                 workloads=len(self.service.supervisor.wants),
                 live_tasks=self.service.live_tasks(),
@@ -180,13 +208,21 @@ class App:
         async def workloads(kind: str = "", everything: bool = False) -> list[WorkloadView]:
             return service.workloads(kind, everything=everything)
 
+        @router.post("/plans", summary="Plan what a command says of a document; nothing is started or written")
+        async def plans(body: PlanBody) -> Response:
+            return Response(await self.planner.plan(body.model_dump()), media_type="application/json")
+
         @router.post("/workloads", summary="Bring a workload up", status_code=201)
         async def create(body: CreateBody) -> WorkloadView:
-            return (await accept(service, [Start(body.workload, body.spec)], again=True))[0]
+            start = Start(with_secrets(body.workload, body.secrets), body.spec)
+            return (await accept(service, [start], again=True))[0]
 
         @router.post("/workloads/batch", summary="Bring workloads up, all or none", status_code=201)
         async def create_many(body: BatchBody) -> list[WorkloadView]:
-            starts = [Start(item.workload, item.spec, item.running, item.paused, item.note) for item in body.workloads]
+            starts = [
+                Start(with_secrets(item.workload, item.secrets), item.spec, item.running, item.paused, item.note)
+                for item in body.workloads
+            ]
             return await accept(service, starts)
 
         @router.get("/workloads/{name}", summary="One workload with its tasks")
@@ -320,10 +356,7 @@ async def _blocks(log: Log, *, marks: bool) -> AsyncGenerator[bytes, None]:
 async def _answer_error(_: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, RemudaError)
     status = next((code for kind, code in _STATUS.items() if isinstance(error, kind)), 500)
-    content = {"type": type(error).__name__, "message": error.message, "hint": error.hint}
-    if isinstance(error, InputError):
-        content["message"] = str(error)
-    return JSONResponse({"error": content}, status_code=status)
+    return JSONResponse({"error": to_json(error)}, status_code=status)
 
 
 async def _answer_invalid(_: Request, error: Exception) -> JSONResponse:

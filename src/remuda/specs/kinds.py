@@ -12,6 +12,7 @@ from remuda.specs.document import Problem, fail
 from remuda.specs.gang import GangSpec
 from remuda.specs.pool import PoolSpec
 from remuda.specs.run import RunSpec
+from remuda.specs.shapes import SHAPES, is_never_guessed
 from remuda.specs.swarm import SwarmSpec
 
 if TYPE_CHECKING:
@@ -31,34 +32,11 @@ class DocumentKind:
     """Whether data without `kind` is surely of this one."""
 
 
-def _is_swarm(data: Mapping[str, object]) -> bool:
-    return isinstance(data.get("model"), str)
-
-
-def _is_run(data: Mapping[str, object]) -> bool:
-    return isinstance(data.get("script"), str)
-
-
-def _is_never_guessed(data: Mapping[str, object]) -> bool:
-    del data
-    return False
-
-
-def _is_pool(data: Mapping[str, object]) -> bool:
-    return isinstance(data.get("swarms"), list)
-
-
-KINDS: dict[str, DocumentKind] = {
-    kind.name: kind
-    for kind in (
-        DocumentKind("swarm", SwarmSpec, _is_swarm),
-        DocumentKind("run", RunSpec, _is_run),
-        DocumentKind("pool", PoolSpec, _is_pool),
-        DocumentKind("benchmark", BenchmarkSpec, _is_never_guessed),
-        DocumentKind("gang", GangSpec, _is_never_guessed),
-        DocumentKind("deployment", DeploymentSpec, _is_never_guessed),
-    )
-}
+_MODELS: dict[str, type[Strict]] = {
+    "swarm": SwarmSpec, "run": RunSpec, "pool": PoolSpec, "benchmark": BenchmarkSpec, "gang": GangSpec,
+    "deployment": DeploymentSpec,
+}  # fmt: skip
+KINDS = {name: DocumentKind(name, _MODELS[name], is_shape) for name, is_shape in SHAPES.items()}
 
 
 def kind_of(resolved: Resolved, expect: str = "") -> DocumentKind:
@@ -81,7 +59,7 @@ def kind_of(resolved: Resolved, expect: str = "") -> DocumentKind:
     if expect:
         return KINDS[expect]
     shares = {name: len(resolved.data.keys() & kind.model.model_fields.keys()) for name, kind in KINDS.items()
-              if kind.is_shape is not _is_never_guessed}  # fmt: skip
+              if kind.is_shape is not is_never_guessed}  # fmt: skip
     best = max(shares, key=lambda name: shares[name])
     if shares[best] == 0:
         where = resolved.origin(()).where

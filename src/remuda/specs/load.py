@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from pathlib import Path as FilePath
-from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 from pydantic import ValidationError
 
@@ -15,7 +15,7 @@ from remuda.base.settings import setting_with_origin, variable
 from remuda.specs.defaults import run_section, sections
 from remuda.specs.document import Document, Problem, fail, parse
 from remuda.specs.faults import problems_of
-from remuda.specs.kinds import KINDS, kind_of
+from remuda.specs.kinds import kind_of
 from remuda.specs.resolve import (
     Layer,
     Origin,
@@ -29,6 +29,7 @@ from remuda.specs.resolve import (
     setting_layer,
     show,
 )
+from remuda.specs.shapes import MOST_BYTES
 from remuda.specs.strict import Plain, Strict
 from remuda.specs.swarm import SwarmSpec, expand
 
@@ -96,28 +97,6 @@ def load(path: FilePath | str | None, overrides: Sequence[Override] = (), *, exp
     """
     document = read_document(path) if path is not None else None
     return build(document, overrides, expect=expect, defaults=read_defaults(), settings=read_settings())
-
-
-DOCUMENTS: Final = frozenset({".yaml", ".yml", ".json"})
-"""Endings of files that are documents; others are scripts."""
-
-
-def kind_in(target: str) -> str:
-    """The kind of what a file says: a script is a run, and a document that says nothing is a recipe.
-
-    Args:
-        target: `FILE`, or `FILE:SELECTOR` of a recipe.
-
-    Raises:
-        InputError: it cannot be read.
-    """
-    file = FilePath(target)
-    name = target if file.exists() or ":" not in file.name else target.rpartition(":")[0]
-    if FilePath(name).suffix not in DOCUMENTS:
-        return "run"
-    data = read_document(name).data
-    said = str(data.get("kind", ""))
-    return said if said in KINDS else next((kind.name for kind in KINDS.values() if kind.is_shape(data)), "deployment")
 
 
 def load_swarm(path: FilePath | str | None, overrides: Sequence[Override] = ()) -> Loaded[SwarmSpec]:
@@ -219,9 +198,6 @@ def _expanded(layer: Layer) -> Layer:
     return replace(layer, data=data, values=values)
 
 
-_MOST_BYTES = 16 * 1024 * 1024
-
-
 def read_document(path: FilePath | str) -> Document:
     """Read one file.
 
@@ -231,7 +207,7 @@ def read_document(path: FilePath | str) -> Document:
     file = FilePath(path).expanduser()
     name = str(path)
     try:
-        text = read_whole(file, _MOST_BYTES).decode("utf-8-sig")
+        text = read_whole(file, MOST_BYTES).decode("utf-8-sig")
     except FileNotFoundError as error:
         raise InputError("there is no such file", hint=_similar(file), where=name) from error
     except IsADirectoryError as error:

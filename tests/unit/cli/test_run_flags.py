@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from remuda.cli import main
-from remuda.cli.run import _as_sbatch
+from remuda.control.kinds.run import _as_sbatch
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     ],
 )
 def test_what_it_means(flag: str, value: str, means: dict[str, object]) -> None:
-    said = _as_sbatch(flag, value)
+    said = [*_as_sbatch(f"--{flag}", value)]
     assert {one.path: one.value for one in said} == means
     assert {one.origin for one in said} == {f"--{flag}"}
 

@@ -123,9 +123,8 @@ def test_ctrl_c_leaves_it_and_says_how_to_go_on(
         raise KeyboardInterrupt
 
     monkeypatch.setattr(swarms, "wait_up", interrupted)
-    workload: Any = type("Any", (), {"endpoint": None, "ends_with": "bench"})
     with pytest.raises(KeyboardInterrupt):
-        watch.until_up({"name": "herd"}, workload)
+        watch.until_up({"name": "herd"}, {"wait_s": 600.0, "ends_with": "bench"})
     assert capsys.readouterr().err == (
         "herd is still coming up: remuda status herd --watch; take it down with remuda down herd\n"
     )

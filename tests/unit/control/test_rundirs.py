@@ -12,8 +12,8 @@ from tests.unit.supervise.build import script
 from remuda.base.errors import Conflict, InputError
 from remuda.base.paths import StatePaths
 from remuda.control import rundirs
-from remuda.control.accept import accept
 from remuda.control.service import Service, Start
+from remuda.host.accept import accept
 from remuda.plan.model import Command, Kind, Workload
 from remuda.store.rows import WorkloadRow
 

@@ -5,15 +5,16 @@ from __future__ import annotations
 import json
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
 from remuda.backends.base import Cluster, Node, PoolInfo
 from remuda.backends.slurm.arrays import batch_of
-from remuda.base.errors import BackendUnreachable, Conflict, InputError
+from remuda.base.errors import BackendUnreachable, InputError
 from remuda.base.paths import StatePaths
-from remuda.control import planning, rendering, runs
+from remuda.control import asking, planning, rendering
+from remuda.control.kinds import run
 from remuda.control.kinds.run import read
 from remuda.control.wiring import slurm_backend
 from remuda.look.facts import Looked
@@ -50,14 +51,14 @@ def write(text: str | bytes, name: str = "train.sh") -> str:
 
 
 def plan(facts: Looked, *flags: tuple[str, object], text: str = TRAIN) -> Plan:
-    (planned,) = runs.plan([write(text)], [Override(key, value, f"--{key}") for key, value in flags], facts)
+    (planned,) = run.plan_runs([write(text)], [Override(key, value, f"--{key}") for key, value in flags], facts)
     planning.refuse(planned, facts)
     return planned
 
 
 def refused(facts: Looked, file: str, *flags: tuple[str, object]) -> tuple[str, str]:
     def refuse() -> None:
-        (planned,) = runs.plan([file], [Override(key, value, f"--{key}") for key, value in flags], facts)
+        (planned,) = run.plan_runs([file], [Override(key, value, f"--{key}") for key, value in flags], facts)
         planning.refuse(planned, facts)
 
     with pytest.raises(InputError) as caught:
@@ -124,7 +125,7 @@ def test_a_working_directory_that_is_not_there(facts: Looked) -> None:
 def test_names(facts: Looked) -> None:
     text = TRAIN
     files = [write(text, name) for name in ("My Script.sh", "train.sh", "train.py", "train.sh")]
-    names = [one.workload.name for one in runs.plan(files, [], facts)]
+    names = [one.workload.name for one in run.plan_runs(files, [], facts)]
     assert names == ["my-script", "train", "train-2", "train-3"]
 
 
@@ -132,7 +133,7 @@ def test_a_document_may_name_a_script_beside_it(facts: Looked) -> None:
     Path("jobs").mkdir()
     write(TRAIN, "jobs/train.sh")
     Path("jobs/run.yaml").write_text("kind: run\nscript: train.sh\nname: mine\nbackoff_base: 5s\n")
-    (planned,) = runs.plan(["jobs/run.yaml"], [], facts)
+    (planned,) = run.plan_runs(["jobs/run.yaml"], [], facts)
     assert (planned.workload.name, planned.workload.groups[0].replace.backoff_initial_s) == ("mine", 5.0)
 
 
@@ -208,13 +209,13 @@ def test_no_partition_can_be_chosen_while_nobody_answers(facts: Looked) -> None:
 def test_variables(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SEED", "7")
     monkeypatch.setenv("WANDB_API_KEY", "hush")
-    assert runs.kept_variable("A=b=c") == Override("env.A", "b=c", "--env A")
-    assert runs.kept_variable("SEED") == Override("env.SEED", "7", "--env SEED")
-    assert runs.kept_variable("WANDB_API_KEY") == Override(
+    assert run.kept_variable("A=b=c") == Override("env.A", "b=c", "--env A")
+    assert run.kept_variable("SEED") == Override("env.SEED", "7", "--env SEED")
+    assert run.kept_variable("WANDB_API_KEY") == Override(
         "secret_env.WANDB_API_KEY", {"env": "WANDB_API_KEY"}, "--env WANDB_API_KEY"
     )
     with pytest.raises(InputError, match="environment variable NOT_SET is not set"):
-        runs.kept_variable("NOT_SET")
+        run.kept_variable("NOT_SET")
 
 
 def test_a_dry_run_shows_what_is_sent_and_no_secret(facts: Looked) -> None:
@@ -239,17 +240,21 @@ def test_runs_of_one_command_may_share_an_array_of_the_size_that_the_cluster_tak
     assert batch_of(uids(5, "local")[0]) is None
 
 
-def test_a_refused_run_leaves_no_secrets(facts: Looked, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    class Refusing:
-        def post(self, path: str, body: object) -> None:
-            assert (tmp_path / "home/workloads/train/secrets").is_dir(), "they are there before it is sent"
-            raise Conflict("run 'train' is up already")
+def test_values_of_secrets_are_in_nothing_but_what_is_sent(facts: Looked, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Host:
+        def post(self, path: str, body: dict[str, Any]) -> list[Any]:
+            sent.extend(body["workloads"])
+            return []
 
-    monkeypatch.setenv("MY_KEY", "hush")
+    monkeypatch.setenv("MY_KEY", "hush-hush")
+    sent: list[dict[str, Any]] = []
     planned = plan(facts, ("secret_env", {"MY_KEY": {"env": "MY_KEY"}}))
-    with pytest.raises(Conflict):
-        planning.send([planned], cast("HostClient", Refusing()))
-    assert list((tmp_path / "home/workloads").iterdir()) == []
+    answer = planning.answered([planned], facts)
+    assert "hush-hush" not in json.dumps([answer, asking.caller()])
+    assert asking.caller()["env"]["MY_KEY"] == ""
+    asking.send(answer, cast("HostClient", Host()))
+    assert [one.pop("secrets") for one in sent] == [{"MY_KEY": "hush-hush"}]
+    assert "hush-hush" not in json.dumps(sent)
 
 
 def test_the_clusters_own_options_are_known(facts: Looked, monkeypatch: pytest.MonkeyPatch) -> None:

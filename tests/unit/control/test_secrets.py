@@ -10,7 +10,10 @@ import pytest
 from tests.unit.supervise.build import group, workload
 
 from remuda.base.errors import InputError
-from remuda.control.planning import deliver_secrets
+from remuda.control import rundirs
+from remuda.control.asking import body
+from remuda.control.planning import secrets_by_file
+from remuda.host.accept import with_secrets
 from remuda.look.caller import kept_environment
 from remuda.plan.compile import secret_folder
 from remuda.plan.front import CONTROL_KEY
@@ -26,10 +29,19 @@ def asking(tmp_path: Path, secrets: Mapping[str, Secret], api_key: Secret | None
     return workload(one, endpoint=endpoint).model_copy(update={"run_dir": str(tmp_path / "w")})
 
 
+def delivered_of(asked: Workload) -> Workload:
+    """What a command and the host make of a workload, together."""
+    workload, names = secrets_by_file(asked)
+    plan = {"secrets": names, "workload": {}, "document": ""}
+    Path(asked.run_dir).mkdir(parents=True, exist_ok=True)
+    rundirs.write_files(with_secrets(workload, body(plan)["secrets"]).files, below=Path(asked.run_dir).parent)
+    return workload
+
+
 def test_a_variable_becomes_a_file_of_ones_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SESAME", "open up")
     asked = asking(tmp_path, {"KEY": Secret(env="SESAME")}, Secret(env="SESAME"))
-    delivered = deliver_secrets(asked)
+    delivered = delivered_of(asked)
     secret = delivered.groups[0].command.secret_env["KEY"]
     assert (secret.env, Path(secret.file).read_text()) == ("", "open up")
     assert delivered.endpoint is not None
@@ -49,7 +61,7 @@ def test_every_creation_has_a_control_key_of_its_own(tmp_path: Path) -> None:
         folder = secret_folder(str(tmp_path / "w"), uid)
         asked = {"ROUTER": Secret(file=f"{folder}/{CONTROL_KEY}")}
         one = asking(tmp_path, asked).model_copy(update={"uid": uid})
-        deliver_secrets(one)
+        delivered_of(one)
         keys.add((Path(secret_folder(one.run_dir, uid)) / CONTROL_KEY).read_text())
     assert len(keys) == 2
     assert all(len(key) >= 32 for key in keys)
@@ -58,7 +70,7 @@ def test_every_creation_has_a_control_key_of_its_own(tmp_path: Path) -> None:
 def test_a_file_stays_where_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "key").write_text("open up")
     monkeypatch.chdir(tmp_path)
-    delivered = deliver_secrets(asking(tmp_path, {"KEY": Secret(file="key")}))
+    delivered = delivered_of(asking(tmp_path, {"KEY": Secret(file="key")}))
     assert delivered.groups[0].command.secret_env["KEY"] == Secret(file=str(tmp_path / "key"))
 
 
@@ -74,9 +86,9 @@ def test_a_file_stays_where_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 )
 def test_what_is_missing_is_named(tmp_path: Path, secret: Secret, sentence: str) -> None:
     with pytest.raises(InputError, match=sentence):
-        deliver_secrets(asking(tmp_path, {"KEY": secret}))
+        delivered_of(asking(tmp_path, {"KEY": secret}))
     with pytest.raises(InputError, match=sentence):
-        deliver_secrets(asking(tmp_path, {}, secret))
+        delivered_of(asking(tmp_path, {}, secret))
 
 
 SECRET_NAMES = ["HF_TOKEN", "HUGGINGFACE_API_KEY", "VLLM_API_KEY", "SGLANG_SECRET", "HF_HUB_TOKEN_X", "RAY_PASSWORD"]

@@ -54,7 +54,7 @@ def test_a_folder_is_served_by_the_file_in_it(tmp_path: Path, files: list[str], 
 
 def test_a_file_that_is_not_there() -> None:
     with pytest.raises(InputError, match=r"there is no file 'nowhere\.gguf'"):
-        serve.plan("nowhere.gguf", planning.facts_of())
+        serve.plan(planning.facts_of(), "nowhere.gguf")
 
 
 def test_the_nearest_file_is_named(tmp_path: Path) -> None:
@@ -62,7 +62,7 @@ def test_the_nearest_file_is_named(tmp_path: Path) -> None:
         (tmp_path / name).touch()
     for asked, hint in (("tiny-chta.gguf", "did you mean 'tiny-chat.gguf'?"), ("zzz.gguf", "")):
         with pytest.raises(InputError, match="there is no file") as caught:
-            serve.plan(f"{tmp_path}/{asked}", planning.facts_of())
+            serve.plan(planning.facts_of(), f"{tmp_path}/{asked}")
         assert caught.value.hint == hint
 
 
@@ -71,5 +71,5 @@ def test_a_folder_without_a_model_is_told_as_one(tmp_path: Path, files: list[str
     for name in files:
         (tmp_path / name).touch()
     with pytest.raises(InputError, match="holds no model") as caught:
-        serve.plan(str(tmp_path), planning.facts_of())
+        serve.plan(planning.facts_of(), str(tmp_path))
     assert "config.json" in caught.value.hint

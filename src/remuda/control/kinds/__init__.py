@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
+
+from remuda.base.errors import InputError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from remuda.look.facts import Looked
     from remuda.plan.compile import Finding, Plan
@@ -30,7 +32,8 @@ class WorkKind:
         shown: checks of files and words, which a dry run makes, too.
         sent: what is looked for before a plan is sent besides.
         asked: what only `preflight` looks for.
-        record: files that say what was asked, from the accepted plan: absolute path -> text.
+        record: files that say what was asked, from the accepted plan, facts, and the folder if it is not the
+            workload's own: absolute path -> text.
         needs_gpus: whether planning a spec must know the GPUs of this machine.
     """
 
@@ -38,12 +41,31 @@ class WorkKind:
     shown: tuple[Check, ...] = ()
     sent: tuple[Check, ...] = ()
     asked: tuple[Check, ...] = ()
-    record: Callable[[Plan, Looked], Mapping[str, str]] | None = None
+    record: Callable[..., Mapping[str, str]] | None = None
     needs_gpus: Callable[[Any], bool] = bool
 
     def checks(self, when: int) -> tuple[Check, ...]:
         """Those up to a moment, in the order in which they are made."""
         return (*self.shown, *(self.sent if when >= SENT else ()), *(self.asked if when >= ASKED else ()))
+
+
+READERS: Final = {
+    "serve": "remuda.control.serve",
+    **{name: f"{__name__}.{name}" for name in ("swarm", "run", "gang", "deployment")},
+}
+"""What can be asked for -> where `plan` makes plans of the words of its command."""
+
+
+def reader(name: str) -> Callable[..., Sequence[Plan]]:
+    """What plans of what a command says of a kind: `(facts, **words)`.
+
+    Raises:
+        InputError: there is none.
+    """
+    if name not in READERS:
+        raise InputError(f"{name!r} is not planned from a document", hint=f"known: {', '.join(READERS)}", where="kind")
+    found: Callable[..., Sequence[Plan]] = import_module(READERS[name]).plan
+    return found
 
 
 def kind_of(plan: Plan) -> WorkKind:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from remuda.base.errors import InputError
 from remuda.base.ids import check_name, slug
 from remuda.base.paths import is_path
-from remuda.control import deployed_checks, deployed_records, recipes
+from remuda.control import deployed_checks, deployed_records, planning, recipes
 from remuda.control.kinds import WorkKind
 from remuda.control.rendering import ask_backends
 from remuda.plan.compile import Draft, Finding
@@ -47,6 +47,16 @@ def read(
         there = ", ".join(f"{found[0].loaded.file}:{one.selector}" for one in found[:5])
         raise InputError(f"holds {len(found)} recipes, and one is brought up", hint=f"name it: {there}", where=target)
     return draft_of(found[0], name)
+
+
+def plan(
+    facts: Looked, target: str, settings: Sequence[str] = (), unset: Sequence[str] = (), name: str = "",
+    backend: str = "", cluster_file: str = "",
+) -> list[Plan]:  # fmt: skip
+    """What `apply` says, planned; see `read`."""
+    cluster = Path(cluster_file) if cluster_file else None
+    draft = read(target, settings, unset, name=name, backend=backend, cluster_file=cluster)
+    return [planning.plan("deployment", draft, facts)]
 
 
 def draft_of(recipe: Recipe, name: str = "") -> Draft[DeploymentSpec]:

@@ -3,24 +3,29 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from remuda.base.errors import InputError
 from remuda.base.ids import check_name
+from remuda.control import planning
 from remuda.control.kinds import WorkKind
+from remuda.control.kinds.run import kept_variable
 from remuda.look.scripts import find_script, read_script
 from remuda.plan.compile import Draft, Finding
 from remuda.plan.gang import RUN_ID, compile_gang, gang_name, own_rendezvous
 from remuda.specs.gang import GangSpec
-from remuda.specs.load import load
+from remuda.specs.load import assignment, load
+from remuda.specs.resolve import Override
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from remuda.look.facts import Looked
     from remuda.plan.compile import Plan
     from remuda.specs.load import Loaded
-    from remuda.specs.resolve import Override
+
+_FLAGS: Final = {"kind": "gang run", "command": "--", "resources.gpus": "--gpus"}
+"""Fields that are not called as their flag is."""
 
 
 def read(file: str, overrides: Sequence[Override] = ()) -> Draft[GangSpec]:
@@ -46,6 +51,15 @@ def read(file: str, overrides: Sequence[Override] = ()) -> Draft[GangSpec]:
         return Draft(loaded, name, str(script.absolute()), read_script(script))
     except InputError as error:
         raise loaded.locate(error) from error
+
+
+def plan(
+    facts: Looked, file: str = "", given: Mapping[str, Any] = {}, settings: Sequence[str] = (), env: Sequence[str] = (),
+) -> list[Plan]:  # fmt: skip
+    """What `gang run` or `gang up` says, planned: `given` are its flags by field, `file` is a document."""
+    said = [Override(key, value, _FLAGS.get(key, f"--{key}")) for key, value in given.items()]
+    draft = read(file, [*said, *map(assignment, settings), *map(kept_variable, env)])
+    return [planning.plan("gang", draft, facts)]
 
 
 def _start(plan: Plan, facts: Looked) -> Iterator[Finding]:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from remuda.base.ids import new_suffix
-from remuda.control import preflight, rundirs
+from remuda.control import planning, preflight, rundirs
 from remuda.control.kinds import WorkKind
 from remuda.control.rendering import ask_backends
 from remuda.look.engines import unknown_arguments
@@ -14,9 +14,11 @@ from remuda.plan.cluster import engine_python
 from remuda.plan.compile import Draft, Finding
 from remuda.plan.derive import name_base
 from remuda.plan.swarm import compile_swarm
+from remuda.specs.load import assignment, load_swarm
+from remuda.specs.resolve import Override
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from remuda.look.facts import Looked
     from remuda.plan.compile import Plan
@@ -27,6 +29,41 @@ if TYPE_CHECKING:
 def draft_of(loaded: Loaded[SwarmSpec], name: str = "") -> Draft[SwarmSpec]:
     """A swarm's document with its name: `name`, else what the document says, else one is made of the model."""
     return Draft(loaded, name or loaded.spec.name or f"{name_base(loaded.spec)}-{new_suffix()}")
+
+
+def plan(
+    facts: Looked, file: Path | str | None, replicas: int | None = None, name: str = "", router: bool | None = None,
+    settings: Sequence[str] = (),
+) -> list[Plan]:  # fmt: skip
+    """Plan the swarm of a document, with what the command line says. Nothing is started or written.
+
+    Args:
+        facts: of the command.
+        file: the document.
+        replicas: `--replicas`.
+        name: `--name`.
+        router: `--reverse-proxy` or `--no-reverse-proxy`.
+        settings: `KEY=VALUE` with dotted keys; values are read as YAML.
+
+    Raises:
+        InputError: something is wrong; says where.
+    """
+    overrides = [assignment(text) for text in settings]
+    if replicas is not None:
+        overrides.append(Override("replicas", replicas, "--replicas"))
+    if name:
+        overrides.append(Override("name", name, "--name"))
+    if router is False:
+        overrides.append(Override("router.type", "none", "--no-reverse-proxy"))
+    loaded = load_swarm(file, overrides)
+    if router is True and loaded.spec.router.type == "none":
+        loaded = load_swarm(file, [*overrides, Override("router.type", "smg", "--reverse-proxy")])
+    return [plan_loaded(loaded, facts)]
+
+
+def plan_loaded(loaded: Loaded[SwarmSpec], facts: Looked, name: str = "") -> Plan:
+    """The same from a document that was read already; `name` wins over what it says."""
+    return planning.plan("swarm", draft_of(loaded, name), facts)
 
 
 def _model(plan: Plan, _: Looked) -> Iterator[Finding]:

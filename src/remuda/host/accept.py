@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import secrets
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from remuda.base.errors import InputError
 from remuda.control import rundirs
+from remuda.plan.compile import secret_folder
+from remuda.plan.front import CONTROL_KEY
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
+    from collections.abc import Mapping, Sequence
 
     from remuda.control.service import Service, Start
     from remuda.control.views import WorkloadView
+    from remuda.plan.model import Workload
 
 
 async def accept(service: Service, starts: Sequence[Start], *, again: bool = False) -> list[WorkloadView]:
@@ -50,3 +55,25 @@ async def accept(service: Service, starts: Sequence[Start], *, again: bool = Fal
         for old in before:  # what an earlier life of its name alone had
             rundirs.clear(old)
         return views
+
+
+def with_secrets(workload: Workload, values: Mapping[str, str]) -> Workload:
+    """The workload with the files of its secrets, and the key that changes its router, to be written with its others.
+
+    Args:
+        workload: as it is handed over.
+        values: by name of the variable.
+
+    Raises:
+        InputError: a name cannot be one of a variable.
+    """
+    has_key = workload.endpoint is not None and workload.endpoint.api_key is not None
+    if not has_key and not any(group.command.secret_env for group in workload.groups):
+        return workload
+    folder = Path(secret_folder(workload.run_dir, workload.uid))
+    if wrong := [name for name in values if not name.isidentifier()]:
+        raise InputError(f"{wrong[0]!r} is not the name of a variable", where="secrets")
+    found = {str(folder / name): value for name, value in values.items()}
+    if not (folder / CONTROL_KEY).exists():  # written by a command of an earlier version
+        found[str(folder / CONTROL_KEY)] = secrets.token_urlsafe(24)
+    return workload.model_copy(update={"files": {**workload.files, **found}})

@@ -1,0 +1,101 @@
+"""The host's planner: each document is planned in a process of its own, which sees what its command saw."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+from contextlib import redirect_stderr
+from io import StringIO
+from multiprocessing import get_context
+from typing import TYPE_CHECKING, Any, Final, cast
+
+from remuda.base.errors import InputError, RemudaError, TimedOut, from_json, to_json
+from remuda.control.kinds import READERS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from multiprocessing.connection import Connection
+    from multiprocessing.context import SpawnContext
+
+LIMIT_S: Final = 180.0
+_AT_ONCE: Final = 2
+"""Processes that plan at the same time; others wait, so that the host goes on meanwhile."""
+_KNOWN: Final = ["remuda.control.planning", *READERS.values()]
+
+
+class Planner:
+    """Plans beside the host's loop. What has to be loaded for it is loaded once, by the first plan.
+
+    Args:
+        answer: what each process does with its end of a pipe and what was asked.
+    """
+
+    method = "forkserver"
+
+    def __init__(self, answer: Callable[[Connection, Mapping[str, Any]], None] | None = None) -> None:
+        self._context = cast("SpawnContext", get_context(self.method))
+        self._work = answer or _answer
+        self._places = asyncio.Semaphore(_AT_ONCE)
+
+    async def plan(self, asked: Mapping[str, Any]) -> bytes:
+        """The JSON of `planning.answer`.
+
+        Args:
+            asked: the arguments of that, and `caller`, where the command was typed.
+
+        Raises:
+            RemudaError: as that does.
+            TimedOut: it took too long.
+        """
+        async with self._places:
+            raw = await asyncio.to_thread(self._apart, asked)
+        if raw.startswith(b'{"error"'):
+            raise from_json(json.loads(raw)["error"])
+        return raw
+
+    def _apart(self, asked: Mapping[str, Any]) -> bytes:
+        self._context.set_forkserver_preload(_KNOWN)
+        mine, its = self._context.Pipe(duplex=False)
+        process = self._context.Process(target=self._work, args=(its, asked), daemon=True)
+        with mine:
+            process.start()
+            its.close()
+            try:
+                if not mine.poll(LIMIT_S):
+                    raise TimedOut(f"planning has not ended after {LIMIT_S:g} s")
+                return mine.recv_bytes()
+            except EOFError as error:
+                raise RemudaError("planning ended without an answer", hint="see remuda host logs") from error
+            finally:
+                process.kill()
+                process.join()
+
+
+def _answer(line: Connection, asked: Mapping[str, Any]) -> None:
+    """Plan as the command would, and send the answer."""
+    from remuda.control import planning
+
+    caller, said = asked["caller"], StringIO()
+    os.nice(5)  # who looks after what runs goes first
+    os.environ.clear()
+    os.environ.update(caller["env"])
+    sys.stdin = open(os.devnull)  # noqa: SIM115, PTH123
+    try:
+        _enter(caller["cwd"])
+        with redirect_stderr(said):
+            found = planning.answer(
+                asked["kind"], asked["words"], dry_run=asked["dry_run"], write=asked["write"]
+            )  # fmt: skip
+    except RemudaError as error:
+        line.send_bytes(json.dumps({"error": to_json(error)}).encode())
+    else:
+        line.send_bytes(json.dumps({**found, "said": said.getvalue()}).encode())
+
+
+def _enter(folder: str) -> None:
+    try:
+        os.chdir(folder)
+    except OSError as error:
+        raise InputError(f"the host cannot work in {folder}: {(error.strerror or '').lower()}") from error

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from remuda.testing.bench import BenchHome, Figure, Used, finish, measure
 
-LIGHT_MS, LIST_MS, LIGHT_MB = 150.0, 300.0, 45.0
+LIGHT_MS, LIST_MS, SENT_MS, LIGHT_MB = 150.0, 300.0, 250.0, 45.0
 
 
 def median(argv: list[str], env: dict[str, str], rounds: int) -> Used:
@@ -44,6 +44,7 @@ def main() -> int:
             "remuda --version": (["--version"], LIGHT_MS, LIGHT_MB),
             "remuda swarm list": (["swarm", "list"], LIST_MS, None),
             "remuda status": (["status"], LIST_MS, None),
+            "remuda up --dry-run": (["up", str(home.swarm("other", 1)), "--dry-run"], SENT_MS, None),
         }
         bare, click = bases["python -c pass"], bases["python -c 'import click'"]
         for name, (arguments, bound_ms, bound_mb) in commands.items():

@@ -23,8 +23,6 @@ import sys
 from remuda.control import planning
 planning.answer("swarm", {"file": sys.argv[1]}, dry_run=True)
 """
-    "import sys; from remuda.control import planning; planning.answer('swarm', {'file': sys.argv[1]}, dry_run=True)"
-)
 
 
 def looks_ms(client: HostClient, count: int) -> list[float]:

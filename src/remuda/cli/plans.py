@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from remuda.base.shell import show_command
+from remuda.base.units import show_counted, show_duration
 from remuda.cli.show import echo, print_json, say
 from remuda.control import swarms
 
@@ -38,21 +39,46 @@ def tell(answer: Mapping[str, Any], *, dry_run: bool = False, as_json: bool = Fa
         said = {"pools": pools[0], "notes": answer["notes"], "findings": answer["findings"]}
         print_json([{**task, "command": show_command(task["argv"], task["env"]), **said} for task in tasks])
         return True
+    for one in answer["plans"]:
+        for line in summary(one):
+            echo(f"# {line}")
+    echo("")
     asked = sorted({name for one in answer["plans"] for name in one["asked"]})
+    alike: dict[str, list[Mapping[str, Any]]] = {}
     for task in tasks:
-        _show(task, asked, pools[0])
-    say("--json prints every file and variable")
+        alike.setdefault(".".join(task["token"].split(".")[:2]), []).append(task)
+    for first, *others in alike.values():
+        echo(f"# {first['token']}" + (f" and {show_counted(len(others), 'task')} like it" if others else ""))
+        _show(first, asked)
+    say("--json prints every task, file and variable")
     return True
 
 
-def _show(task: Mapping[str, Any], asked: Sequence[str], pools: Sequence[str]) -> None:
-    echo(f"# {task['token']}")
-    if pools:
-        echo(f"# partitions, best first: {', '.join(pools)}")
-    is_here = True
+def summary(plan: Mapping[str, Any]) -> list[str]:
+    """What a plan starts, in a line for each group. Pure."""
+    lines = [f"{plan['name']}: {plan['kind']} on {plan['backend']}"]
+    for group in plan["groups"]:
+        said = [show_counted(group["nodes"], "node")] if group["nodes"] > 1 else []
+        each = " a node" if group["nodes"] > 1 else ""
+        said += [show_counted(group["gpus"], "GPU") + each] if group["gpus"] else []
+        said += [show_counted(group["cpus"], "CPU") + each] if group["cpus"] else []
+        said += [f"{group['mem_bytes'] / 2**30:.3g} GB{each}"] if group["mem_bytes"] else []
+        said += [f"at most {show_duration(group['time_limit_s'])}"] if group["time_limit_s"] else []
+        said += [f"partition {' or '.join(group['partitions'])}"] if any(group["partitions"]) else []
+        lines.append(
+            f"  {group['group']}: {show_counted(group['tasks'], 'task')}" + "".join(f", {one}" for one in said)
+        )
+    hours = [one["tasks"] * one["nodes"] * one["gpus"] * one["time_limit_s"] / 3600 for one in plan["groups"]]
+    return [*lines, f"  at most {sum(hours):.4g} GPU-hours"] if sum(hours) else lines
+
+
+def _show(task: Mapping[str, Any], asked: Sequence[str]) -> None:
+    is_here, told = True, set[str]()
     for path, text in task["files"].items():
         if Path(path).name == "child.json":
-            echo(swarms.described(text, asked), exact=True)
+            if (words := swarms.described(text, asked)) not in told:
+                echo(words, exact=True)
+            told.add(words)
             continue
         is_here = False
         echo(f"# {path}:\n{text}", exact=True)

@@ -9,8 +9,9 @@ Where no host is up, or one of another version or interpreter, the same function
     said       what the planner wrote to stderr
     files      of `write`: absolute path -> text
     plans      one for each workload: `name`, `kind`, `backend`, `uid`, `spec`, `pools`, `asked` (variables of the
-               document), `wait_s` and `ends_with` for who waits, `secrets` (variables whose values are handed over when
-               it is sent), `workload` and `document` for `POST /workloads`, `tasks` of a dry run
+               document), `groups` (what each of their tasks asks for), `wait_s` and `ends_with` for who waits,
+               `secrets` (variables whose values are handed over when it is sent), `workload` and `document` for
+               `POST /workloads`, `tasks` of a dry run
 """
 
 from __future__ import annotations

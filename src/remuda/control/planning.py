@@ -23,7 +23,9 @@ from remuda.control.wiring import slurm_backend
 from remuda.look.facts import Looked
 from remuda.plan.compile import Finding, accept, secret_folder
 from remuda.plan.model import Secret
+from remuda.plan.place import asked_partitions
 from remuda.specs.document import Problem, fail
+from remuda.specs.places import is_here
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -226,6 +228,7 @@ def _handed(one: Plan, facts: Looked, *, dry_run: bool) -> dict[str, Any]:
         "name": workload.name, "kind": workload.kind.value, "backend": workload.backend, "uid": workload.uid,
         "pools": [[pool.name for pool in group.pools] for group in workload.groups], "asked": sorted(named),
         "spec": spec.model_dump(mode="json", exclude_none=True) if spec is not None else None,
+        "groups": [_needs(group, workload) for group in workload.groups],
         "wait_s": workload.endpoint.wait_s if workload.endpoint else 600.0, "ends_with": workload.ends_with or "",
     }  # fmt: skip
     if dry_run:
@@ -239,6 +242,16 @@ def _handed(one: Plan, facts: Looked, *, dry_run: bool) -> dict[str, Any]:
     data = json.loads(workload.model_copy(update={"files": files}).model_dump_json())
     document = json.dumps(shown["spec"]) if spec is not None else ""
     return {**shown, "secrets": names, "workload": data, "document": document, "tasks": []}
+
+
+def _needs(group: Group, workload: Workload) -> dict[str, Any]:
+    """What the tasks of a group ask for, each."""
+    here, needs = is_here(group.backend or workload.backend), group.resources
+    return {
+        "group": group.name, "tasks": group.count, "nodes": needs.nodes, "gpus": needs.gpus, "cpus": needs.cpus,
+        "mem_bytes": needs.mem_bytes, "time_limit_s": needs.time_limit_s,
+        "partitions": [] if here else [*asked_partitions(workload.place, group.pools)],
+    }  # fmt: skip
 
 
 def send(

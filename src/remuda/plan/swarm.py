@@ -28,6 +28,7 @@ from remuda.plan.model import (
     Group,
     Kind,
     Listen,
+    Pool,
     Resources,
     Role,
     Secret,
@@ -151,7 +152,7 @@ def _router(spec: SwarmSpec, front: FrontPlan, keys: str, python: str) -> Group 
         group = router_group(spec.router.type, settings)
     except InputError as error:
         raise InputError(error.message, hint=error.hint, where=error.where or "router.policy") from error
-    update = {"listen": front.listen, "resources": front.resources, "silence_s": silence_s(spec)}
+    update = {"listen": front.listen, "resources": front.resources, "silence_s": silence_s(spec), "pools": front.pools}
     return group.model_copy(update=update)
 
 
@@ -230,6 +231,8 @@ class FrontPlan:
     """Of the router or the replica. Wished: the port is fixed only when the user named it."""
     resources: Resources = field(default_factory=Resources)
     """Of the router."""
+    pools: tuple[Pool, ...] = ()
+    """Where the router runs; empty: where the replicas do."""
     relay: Listen | None = None
     """Of the relay, where one keeps the address."""
 
@@ -266,5 +269,7 @@ def plan_front(spec: SwarmSpec, router: str = ROUTER) -> FrontPlan:
     if isinstance(backend, SlurmBackend):
         # Whoever else is on that node may have the port already, so it is where the search begins.
         address = Listen(port=port, fixed=fixed, public=host not in LOOPBACK)
-        return FrontPlan(endpoint, Listen(port=port, public=True), router_resources(backend), address)
+        name = backend.endpoint.partition
+        pools = (Pool(name=name, place={"partition": name, "node_list": ""}),) if name else ()
+        return FrontPlan(endpoint, Listen(port=port, public=True), router_resources(backend), pools, address)
     return FrontPlan(endpoint, Listen(port=port, fixed=fixed, public=host not in LOOPBACK))

@@ -36,9 +36,11 @@ class LocalBackend(Strict):
 class SlurmEndpoint(Strict):
     """The job that carries the router of a swarm on Slurm."""
 
-    cpus_per_task: int = Field(default=32, ge=1)
+    partition: Text | None = Field(default=None, json_schema_extra={"derived": "`backend.partition`"})
+    """Partition of the router's job, which has no GPUs."""
+    cpus_per_task: int = Field(default=2, ge=1)
     """CPUs of the router's job."""
-    mem: Size = "16GB"
+    mem: Size = "2GB"
     """Memory of the router's job."""
     threads_per_core: int = Field(default=1, ge=1)
     """Hardware threads to use of each core of the router's job. Slurm is asked for it only when it is given."""

@@ -125,7 +125,7 @@ def test_what_is_for_swarms_only_is_told(capsys: pytest.CaptureFixture[str]) -> 
     assert main(["up", "gang.yaml", "-r", "2"]) == 2
     assert "-r is for swarms, and gang.yaml is a gang" in capsys.readouterr().err
     assert main(["up", "train.sh", "-s", "gpus=one", "-s", "backend=local"]) == 2
-    assert "--set gpus: `gpus` must be a whole number, not 'one'" in capsys.readouterr().err
+    assert "--set gpus: `gpus` must be a whole number, not one" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("file", [name for name in DOCUMENTS if name != "in.jsonl"])

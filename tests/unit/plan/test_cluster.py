@@ -40,7 +40,15 @@ def test_notes(backend: dict[str, object], values: dict[str, object], said: tupl
     assert notes(spec_of(backend, **values)) == said
 
 
+def test_the_routers_job_may_leave_the_partition_of_gpus() -> None:
+    front = plan_front(spec_of({"partition": "gpu", "endpoint": {"partition": "cpu"}}))
+    assert [pool.place for pool in front.pools] == [{"partition": "cpu", "node_list": ""}]
+    assert plan_front(spec_of({"partition": "gpu"})).pools == ()
+
+
 def test_the_routers_job_is_small() -> None:
+    usual = plan_front(spec_of({})).resources
+    assert (usual.cpus, usual.mem_bytes, usual.gpus) == (2, 2 << 30, 0)
     spec = spec_of({"endpoint": {"cpus_per_task": 2, "mem": "1GB", "wall_time": "2-00:00:00"}})
     resources = plan_front(spec).resources
     assert (resources.cpus, resources.mem_bytes, resources.time_limit_s) == (2, 1 << 30, 172800.0)

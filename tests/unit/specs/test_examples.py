@@ -135,7 +135,7 @@ def test_documented_defaults() -> None:
     assert isinstance(backend, SlurmBackend)
     assert (backend.ray_port, backend.ray_dashboard_port, backend.time_limit) == (6379, 8265, "36:00:00")
     router = backend.endpoint
-    assert (router.cpus_per_task, router.mem, router.threads_per_core, router.wall_time) == (32, "16GB", 1, "24:00:00")
+    assert (router.cpus_per_task, router.mem, router.threads_per_core, router.wall_time) == (2, "2GB", 1, "24:00:00")
     assert (router.nginx_timeout, router.port, router.poll_interval) == (60, None, 10)
     dog = full.watchdog
     assert (dog.enabled, dog.probe_interval, dog.http_path, dog.http_timeout) == (True, 30, "/health", 2)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import sys
 import textwrap
@@ -136,6 +137,19 @@ def wrapped(text: str, width: int) -> list[str]:
 def _coloured(cell: str) -> str:
     colour = style_of(cell.strip()) if is_terminal() and not os.environ.get("NO_COLOR") else ""
     return click.style(cell, fg=colour) if colour else cell
+
+
+def prose(lines: Sequence[str]) -> None:
+    """Print lines whose indentation says what belongs to what; a terminal has them in full, with states in colour."""
+    width = shutil.get_terminal_size().columns if is_terminal() else 0
+    for line in lines:
+        text = clean(line, one_line=True)
+        indent = len(text) - len(text.lstrip())
+        pieces = (
+            textwrap.wrap(text, width, subsequent_indent=" " * (indent + 2), break_on_hyphens=False) if width else []
+        )
+        for piece in pieces or [text]:
+            click.echo(re.sub(r"\S+", lambda word: _coloured(word[0]), piece) if not indent else piece)
 
 
 def style_of(word: str) -> str:

@@ -15,7 +15,7 @@ from remuda.base.text import clean_json
 from remuda.base.units import show_count, show_duration
 from remuda.cli import taskview
 from remuda.cli.lazy import examples
-from remuda.cli.show import age, echo, is_terminal, pairs, print_json, say, style_of, table
+from remuda.cli.show import age, echo, is_terminal, pairs, print_json, prose, say, style_of, table
 
 _AGAIN_S = 2.0
 """Between two looks of `--watch`."""
@@ -201,10 +201,8 @@ def explain(name: str, all_lives: bool, as_json: bool) -> None:
     if as_json:
         print_json(answer)
         return
-    for line in answer["text"]:
-        echo(line)
-    for number, line in enumerate(answer.get("advice", ())):
-        echo(f"what to do next:\n  {line}" if not number else f"  {line}")
+    advice = answer.get("advice", ())
+    prose([*answer["text"], *(["what to do next:"] if advice else []), *(f"  {line}" for line in advice)])
 
 
 @click.command()

@@ -11,7 +11,7 @@ from io import StringIO
 from multiprocessing import get_context
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from remuda.base.errors import InputError, RemudaError, TimedOut, from_json, to_json
+from remuda.base.errors import HostUnreachable, InputError, RemudaError, TimedOut, from_json, to_json
 from remuda.control.kinds import READERS
 
 if TYPE_CHECKING:
@@ -47,6 +47,7 @@ class Planner:
 
         Raises:
             RemudaError: as that does.
+        HostUnreachable: the process died; the command plans by itself then.
             TimedOut: it took too long.
         """
         async with self._places:
@@ -67,7 +68,7 @@ class Planner:
                     raise TimedOut(f"planning has not ended after {LIMIT_S:g} s")
                 return mine.recv_bytes()
             except EOFError as error:
-                raise RemudaError("planning ended without an answer", hint="see remuda host logs") from error
+                raise HostUnreachable("planning ended without an answer", hint="see remuda host logs") from error
             finally:
                 process.kill()
                 process.join()

@@ -58,27 +58,32 @@ def explain(
             f"  the backend {want.workload.backend} does not answer ({unreachable}); nothing is concluded from that"
         )
     for key in sorted(current(want, tasks)):
-        text += _about(want, tasks[key], now)
+        text += _about(want, tasks[key], now, summary.reason)
         told = [*succession.tell(want, tasks[key], tasks, now), *rules.tell(want, tasks[key], tasks)]
         text += [f"  {line}" for line in told]
     text += _about_nodes(want, story, evidence, now)
     past = [end for end in ends if end.ended_at][-_LAST_ENDS:]
     if past:
-        text.append("what ended last:")
+        text.append(f"what ended last (times in {_zone(now)}):")
     for end in past:
         text += _about_end(end)
     if story:
-        text.append("story:")
+        text.append(f"story (times in {_zone(now)}):")
     text += [f"  {_clock(line.at)}  {line.task or '-':<12} {line.phase or line.kind:<11} {line.reason}"
              for line in story[-_LAST_LINES:]]  # fmt: skip
     return text
 
 
-def _about(want: Want, task: Task, now: float) -> list[str]:
+def _zone(now: float) -> str:
+    return time.strftime("%Z", time.localtime(now))
+
+
+def _about(want: Want, task: Task, now: float, told: str) -> list[str]:
+    """What one task does and why; a reason that was told is not told again."""
     where = f" on {task.node}" if task.node else ""
     first = f"{task.key.group}/{task.key.index}: {task.phase} for {show_duration(max(0.0, now - task.since))}{where}"
     lines = [first + (f", attempt {task.attempt}" if task.attempt > 1 else "")]
-    if task.reason:
+    if task.reason and task.reason != told:
         lines.append(f"  {task.reason}")
     if task.pool and task.phase in LIVE:
         lines.append(f"  {_why_pool(want.workload.group(task.key.group), task)}")

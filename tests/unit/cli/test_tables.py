@@ -47,6 +47,18 @@ WORKLOADS = [
 ]  # fmt: skip
 
 
+EXPLAINED = [
+    "crashy is FAILED",
+    f"  because {OUT}",
+    "script/0: failed for 3m on a100-2, attempt 3",
+    "what ended last (times in CET):",
+    "  11-26 08:44:52  script/0 attempt 3: exit code 3 (cause: application, exit code 3)",
+    "      | FileNotFoundError: [Errno 2] No such file or directory: '/data/shards/shard-17.parquet'",
+    "what to do next:",
+    "  read what it wrote last: remuda logs crashy -n 50",
+]
+
+
 def drawn(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], what: str, width: int) -> str:
     """What is printed for a terminal of that width; 0: for a pipe."""
     monkeypatch.setattr("time.time", lambda: NOW)
@@ -55,18 +67,28 @@ def drawn(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], w
     monkeypatch.setattr("shutil.get_terminal_size", lambda: os.terminal_size((width, 24)))
     if what == "list":
         runs.show_runs(RUNS)
+    elif what == "explain":
+        show.prose(EXPLAINED)
     else:
         status.show_list(WORKLOADS)
     return capsys.readouterr().out
 
 
 @pytest.mark.parametrize("width", [0, 80, 100, 160])
-@pytest.mark.parametrize("what", ["list", "status"])
+@pytest.mark.parametrize("what", ["list", "status", "explain"])
 def test_a_frame(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], what: str, width: int) -> None:
     seen = drawn(monkeypatch, capsys, what, width)
     assert seen == (CASES / f"{what}-{width or 'piped'}.txt").read_text()
     assert not width or max(map(len, seen.splitlines())) <= width
     assert OUT in " ".join(line.strip() for line in seen.splitlines()), "a reason is whole"
+
+
+def test_states_are_coloured(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.setattr(show, "is_terminal", lambda: True)
+    monkeypatch.setattr("click.utils.should_strip_ansi", lambda *_: False)
+    show.prose(["crashy is FAILED", "  it has FAILED"])
+    assert capsys.readouterr().out == "crashy is \x1b[31mFAILED\x1b[0m\n  it has FAILED\n"
 
 
 @pytest.mark.parametrize(

@@ -175,7 +175,7 @@ def _target(options: dict[str, Any]) -> Iterator[Target]:
         if stays:
             say(f"swarm {view['name']} stays up; take it down with: remuda down {view['name']}")
         else:
-            for name in ending.take_down([view["name"]], tell=say):
+            for name in ending.take_down([view["name"]], uid=view["uid"], tell=say):
                 say(f"{name} is down")
 
 

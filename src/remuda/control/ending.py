@@ -30,6 +30,7 @@ _JOB = re.compile(r"\d+(_\d+)?")
 def take_down(
     names: Sequence[str],
     *,
+    uid: str = "",
     everything: bool = False,
     wait_s: float = 120.0,
     remove: bool = False,
@@ -39,12 +40,14 @@ def take_down(
 
     Args:
         names: of the workloads; those that are down already are fine.
+        uid: of the only one: no other that has its name by now is meant.
         everything: all that are not down, too.
         wait_s: how long to wait for all of them together.
         remove: forget them afterwards.
         tell: is given a sentence when what still ends has changed, and the wait is a long one.
 
     Raises:
+        Conflict: another workload than `uid` has the name.
         TimedOut: something is left, or nobody can say whether it is; says what, and how to go on.
         Interrupted: Ctrl-C while waiting. They go on going down.
     """
@@ -52,7 +55,8 @@ def take_down(
     if everything:
         names = [*names, *(view["name"] for view in host.get("/workloads"))]
     waits = [_Wait(name) for name in dict.fromkeys(names)]
-    again.post(host, "/workloads/batch/down", {"names": [wait.name for wait in waits]}, brief="true")
+    meant = dict.fromkeys(names, uid) if uid else {}
+    again.post(host, "/workloads/batch/down", {"names": [wait.name for wait in waits], "uids": meant}, brief="true")
     try:
         yield from _ended(host, waits, wait_s, remove=remove, tell=tell)
     except KeyboardInterrupt:

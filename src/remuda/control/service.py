@@ -218,6 +218,17 @@ class Service(Lookout):
         self._end([self._want(name)], why)
         return self.view(name)
 
+    def check_meant(self, uids: Mapping[str, str]) -> None:
+        """See that names mean the workloads that a caller knows by uid; an empty one is any.
+
+        Raises:
+            NotFound: there is none of one of the names.
+            Conflict: one is another workload by now.
+        """
+        for name, uid in uids.items():
+            if uid and self._want(name).workload.uid != uid:
+                raise Conflict(f"{name!r} is another workload by now", hint=f"look at it first: remuda status {name}")
+
     def take_down(self, names: Sequence[str]) -> None:
         """`down` for several, in one transaction, all or none.
 

@@ -11,7 +11,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
-from fastapi import APIRouter, FastAPI, Query, Request
+from fastapi import APIRouter, Depends, FastAPI, Query, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, Response, StreamingResponse
 from pydantic import BaseModel, StrictInt
@@ -95,6 +95,8 @@ class NamesBody(BaseModel):
     """Workloads that there are."""
 
     names: list[str]
+    uids: dict[str, str] = {}
+    """By name: only of that one, and of no other that has its name by now."""
 
 
 class EndingsBody(NamesBody):
@@ -168,7 +170,7 @@ class App:
     def make(self) -> FastAPI:
         """The ASGI application."""
         app = FastAPI(title="remuda host", version=__version__, openapi_url="/api/v1/openapi.json",
-                      docs_url=None, redoc_url=None)  # fmt: skip
+                      docs_url=None, redoc_url=None, dependencies=[Depends(self._meant)])  # fmt: skip
         app.add_middleware(Faults, log=self.service.paths.host_log)
         app.add_exception_handler(RemudaError, _answer_error)
         app.add_exception_handler(RequestValidationError, _answer_invalid)
@@ -180,6 +182,11 @@ class App:
         add_nodes(router, Nodes.of(self.service))
         add_stream(router, self.feed)
         return app
+
+    async def _meant(self, request: Request) -> None:
+        """With `uid=UID` a call is about that workload alone, and about no other that has its name by now."""
+        if uid := request.query_params.get("uid"):
+            self.service.check_meant({request.path_params.get("name", ""): uid})
 
     def _add_host(self, router: APIRouter) -> None:
         @router.get("/host", summary="The host process")
@@ -254,6 +261,7 @@ class App:
 
         @router.post("/workloads/batch/{verb}", summary="Take down, restart, pause or unpause several workloads")
         async def change_many(verb: Verb, body: NamesBody, brief: bool = False) -> list[WorkloadView]:
+            service.check_meant(body.uids)
             if brief and verb == "down":
                 service.take_down(body.names)
                 return []

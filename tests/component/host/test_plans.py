@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from tests.conftest import Home, until
 
-from remuda.base.errors import HostUnreachable, InputError, TimedOut
+from remuda.base.errors import Conflict, HostUnreachable, InputError, TimedOut
 from remuda.control import asking
 from remuda.host import planner
 from remuda.host.planner import Planner
@@ -154,3 +154,23 @@ def test_a_planner_that_hangs_or_dies_is_told(tmp_path: Path, monkeypatch: pytes
 
 async def _until_told(told: Path) -> bytes:
     return await Planner(hang).plan({"told": str(told)})
+
+
+def test_a_namesake_is_another_workload(home: Home) -> None:
+    """Whoever took down, or asked about, the one that it knew leaves one alone that was brought up since."""
+    documents(home)
+    home.run("run", "train.sh", "--backend", "local", "--wait")
+    first = home.view("train")["uid"]
+    home.run("run", "train.sh", "--backend", "local", "--wait")
+    second = home.view("train")["uid"]
+    sentence = "'train' is another workload by now"
+    for method, path, body in (
+        ("POST", f"/workloads/train/restart?uid={first}", None),
+        ("GET", f"/workloads/train?uid={first}", None),
+        ("DELETE", f"/workloads/train?uid={first}", None),
+        ("POST", "/workloads/batch/down", {"names": ["train"], "uids": {"train": first}}),
+    ):
+        bare, _, uid = path.partition("?uid=")
+        with pytest.raises(Conflict, match=sentence):
+            home.client.call(method, bare, body, query={"uid": uid} if uid else None)
+    assert home.client.call("POST", "/workloads/train/restart", query={"uid": second})["uid"] == second

@@ -1,4 +1,4 @@
-"""The pages of `docs/` that are drawn from the code: `python -m tests.house.pages` writes them again."""
+"""What is drawn from the code, pages of `docs/` and the options of `run`: `python -m tests.house.pages` writes it."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
+from tests.house import runoptions
 
 from remuda.base.settings import KNOWN
 from remuda.cli import cli
@@ -197,7 +198,10 @@ def _place(word: Word) -> str:
     return f"`{'.'.join(word.to)}`" if word.fate is Fate.USED else str(word.fate)
 
 
-PAGES: dict[str, Callable[[], str]] = {"states.md": render_states, "cli.md": render_cli, "srtctl.md": render_recipes}
+PAGES: dict[str, Callable[[], str]] = {
+    "../src/remuda/cli/run_options.json": runoptions.drawn,  # first: the command line is made of it
+    "states.md": render_states, "cli.md": render_cli, "srtctl.md": render_recipes,
+}  # fmt: skip
 
 
 def main() -> None:

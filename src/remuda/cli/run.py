@@ -2,72 +2,43 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, get_args
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from remuda.base.units import is_interval
 from remuda.cli.lazy import examples
 from remuda.cli.show import echo, print_json, say
-from remuda.specs.help import help_of
 from remuda.specs.places import is_here
-from remuda.specs.run import ALIASES, FLAGS, SWITCHES, WITHOUT, RunSpec
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from remuda.control.runs import Said
 
-_REPEATED = frozenset({"modules", "preamble", "partitions"})
-_CHOICES = {"backend": ("local", "slurm"), "mode": ("run_once", "indefinite"), "prefer": ("max", "min")}
-_HIDDEN = frozenset({"checkpoint_every", "checkpoint_cost", "restart_cost"})
-_SHORT = {"name": "-n", "partitions": "-p", "account": "-A", "nodes": "-N", "cpus_per_task": "-c", "qos": "-q"}
 _EMPTY: tuple[str, ...] = ()
+_OPTIONS: Final = json.loads(Path(__file__).with_name("run_options.json").read_text())
+"""Field -> names and settings of its option. Drawn from the fields of a run, whose models are not loaded here."""
+_WITHOUT: Final = {key: one["flag_value"] for key, (_, one) in _OPTIONS.items() if one.get("metavar") == "[FREQ]"}
+"""Options that may stand without a value -> what it means then."""
 
 
 def _options(command: Any) -> Any:
     """One option for each field of a run: what the script's head can say, the command line can, too."""
-    for flag, key in reversed(FLAGS.items()):
-        command = _option(flag, key)(command)
+    for words, settings in reversed(_OPTIONS.values()):
+        given = {**settings, "type": click.Choice(settings["type"])} if "type" in settings else settings
+        command = click.option(*words, **given)(command)
     return command
-
-
-def _option(flag: str, key: str) -> Any:
-    text = " ".join(help_of(RunSpec, key).replace("`", "").split())
-    others = [f"--{alias}" for alias, meant in ALIASES.items() if meant == key]
-    names = [*([_SHORT[key]] if key in _SHORT else []), f"--{flag}", *others, key]
-    if key == "secret_env":
-        return lambda command: command
-    if key == "env":
-        text = "NAME=VALUE for the script, or NAME for the value here; secrets travel as files."
-        return click.option(*names, multiple=True, metavar="NAME[=VALUE]", help=text)
-    if key in SWITCHES:
-        positive = not flag.startswith("no-")
-        both = f"--{flag}/--no-{flag}" if positive else f"--{flag}"
-        return click.option(both, key, is_flag=True, default=None, help=text)
-    if key in WITHOUT:
-        return click.option(*names, is_flag=False, flag_value=WITHOUT[key], metavar="[FREQ]", help=text)
-    kind = click.Choice(_CHOICES[key]) if key in _CHOICES else None
-    return click.option(
-        *names, type=kind, default=_EMPTY if key in _REPEATED else None, multiple=key in _REPEATED, help=text,
-        metavar=None if kind else _metavar(key), hidden=key in _HIDDEN,
-    )  # fmt: skip
-
-
-def _metavar(key: str) -> str:
-    if key in ("min_vram", "max_vram"):
-        return "GB"
-    annotation = RunSpec.model_fields[key].annotation
-    kinds = {annotation, *get_args(annotation)}
-    return "N" if int in kinds else "TIME" if float in kinds else "TEXT"
 
 
 def _completed(args: Sequence[str]) -> Iterator[str]:
     """Words, with a value for a flag that stands without one: what follows it may be the script."""
     for word, following in zip(args, [*args, ""][1:], strict=True):
         key = word.removeprefix("--")
-        is_bare = word == f"--{key}" and key in WITHOUT and not is_interval(following)
-        yield f"{word}={WITHOUT[key]}" if is_bare else word
+        is_bare = word == f"--{key}" and key in _WITHOUT and not is_interval(following)
+        yield f"{word}={_WITHOUT[key]}" if is_bare else word
 
 
 class WithArguments(click.Command):

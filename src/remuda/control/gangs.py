@@ -12,8 +12,6 @@ from remuda.base.ids import api_path
 from remuda.control import ending, runs
 from remuda.control.client import HostClient, connect
 from remuda.control.runs import Said
-from remuda.plan.gang import RENDEZVOUS, RUN_ID
-from remuda.plan.model import Kind
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -124,6 +122,9 @@ def rounds(target: str, run_id: str = "", client: HostClient | None = None) -> d
         InputError: it is no gang, or which run is meant is not said, or what reads a rendezvous is not installed.
         NotFound: there is no gang of that name.
     """
+    from remuda.plan.gang import RENDEZVOUS, RUN_ID
+    from remuda.plan.kinds import Kind
+
     url = target
     if "://" in target:
         if not run_id:

@@ -73,7 +73,7 @@ def _dry(words: Sequence[str]) -> Sequence[str]:
 def test_a_command_with_a_host_loads_nothing_that_plans(cold_home: Home) -> None:
     documents(cold_home)
     cold_home.run("host", "start")
-    for words in (WORDS["up"], ("serve", "nowhere.gguf"), ("apply", "broken.yaml")):
+    for words in (WORDS["up"], WORDS["run"], WORDS["gang"], ("serve", "nowhere.gguf"), ("apply", "broken.yaml")):
         program = (
             "import sys; from remuda.cli import main; code = main(sys.argv[1:]);"
             "print([name for name in sys.modules if name.startswith(('pydantic', 'remuda.plan', 'remuda.specs.load'))])"

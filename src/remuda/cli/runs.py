@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def list_(everything: bool, as_json: bool) -> None:
     """List your runs and gangs."""
-    from remuda.control.client import connect
+    from remuda.control.looking import looking
 
-    client = connect()
+    client = looking()
     found = (client.get("/workloads", kind=kind, everything=str(everything).lower()) for kind in ("run", "gang"))
     views = sorted((view for views in found for view in views), key=itemgetter("name"))
     if note := client.get("/host").get("note"):

@@ -29,9 +29,9 @@ _AGAIN_S = 2.0
 def status(name: str | None, everything: bool, watch: bool, as_json: bool) -> None:
     """Show everything you have running, or NAME with its tasks, router and endpoint."""
     from remuda.control import again
-    from remuda.control.client import connect
+    from remuda.control.looking import looking
 
-    client = connect()
+    client = looking()
     get = partial(again.get, client) if watch else client.get
     while True:
         if name is not None:

@@ -23,10 +23,10 @@ def swarm() -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def list_(probe: bool, everything: bool, as_json: bool) -> None:
     """List swarms: name, backend, phase, endpoint, notes."""
-    from remuda.control.client import connect
+    from remuda.control.looking import looking
     from remuda.control.swarms import http_status
 
-    views = connect().get("/workloads", kind="swarm", everything=str(everything).lower())
+    views = looking().get("/workloads", kind="swarm", everything=str(everything).lower())
     for view in views:
         view["http"] = http_status(view) if probe and view["phase"] in ("RUNNING", "DEGRADED") else 0
     if as_json:

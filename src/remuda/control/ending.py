@@ -10,6 +10,7 @@ from remuda.base.errors import Conflict, HostUnreachable, Interrupted, NotFound,
 from remuda.base.ids import api_path
 from remuda.control import again
 from remuda.control.client import HostClient, connect
+from remuda.control.looking import looking
 from remuda.specs.places import is_here, traits
 
 if TYPE_CHECKING:
@@ -48,7 +49,7 @@ def take_down(
         TimedOut: something is left, or nobody can say whether it is; says what, and how to go on.
         Interrupted: Ctrl-C while waiting. They go on going down.
     """
-    host = connect(start=bool(names))
+    host = looking() if names else connect(start=False)
     if everything:
         names = [*names, *(view["name"] for view in host.get("/workloads"))]
     waits = [_Wait(name) for name in dict.fromkeys(names)]

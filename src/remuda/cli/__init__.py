@@ -13,7 +13,7 @@ import click
 from remuda import __version__
 from remuda.base.errors import RemudaError
 from remuda.base.text import brief
-from remuda.cli.lazy import LazyGroup
+from remuda.cli.lazy import LazyGroup, answered
 
 GROUPS = {
     "Serve": {
@@ -106,7 +106,9 @@ def main(argv: list[str] | None = None) -> int:
     stdout = sys.stdout
     try:
         result = cli.main(argv, prog_name="remuda", standalone_mode=False)
-    except (click.ClickException, RemudaError) as error:
+    except click.ClickException as error:
+        return _tell(answered(error), as_json=_wants_json(argv))
+    except RemudaError as error:
         return _tell(error, as_json=_wants_json(argv))
     except (click.Abort, KeyboardInterrupt):
         click.echo("stopped", err=True)

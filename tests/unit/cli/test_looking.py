@@ -90,12 +90,17 @@ def test_a_recording_ends_and_stays_without_pyarrow(
 ) -> None:
     from remuda.control import ending
 
-    ended: list[object] = []
+    ended: list[str] = []
+
+    def take_down(names: list[str], **_: object) -> list[str]:
+        ended.extend(names)
+        return names
+
     folder = empty / "recordings" / "exp1"
     folder.mkdir(parents=True)
     (folder / "spool").write_text(json.dumps({"kept": True}))
     monkeypatch.setattr(profiler, "running", lambda: ["exp1"])
-    monkeypatch.setattr(ending, "take_down", lambda names, **_: (ended.append(name) for name in names))
+    monkeypatch.setattr(ending, "take_down", take_down)
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     assert main(["profiler", "stop"]) == 2
     what = f"exp1 has ended, and stays in {folder}: to make one file of it takes"

@@ -89,8 +89,18 @@ class Printed:
     data = False
 
 
+_BEGIN = """\b
+Start here:
+  remuda demo               serve a small model on this machine and ask it
+  remuda try slurm          a practice cluster; then: remuda up train.sh
+  remuda up FILE --dry-run  what would be started of a script or a document
+
+Documentation: README.md and docs/ of the repository."""
+
+
 @click.group(
     cls=LazyGroup,
+    epilog=_BEGIN,
     groups=GROUPS,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
 )

@@ -11,7 +11,7 @@ import click
 
 from remuda.cli import bench_files, bench_search
 from remuda.cli.bench_points import compare, report
-from remuda.cli.lazy import NearGroup, examples
+from remuda.cli.lazy import Headed, NearGroup, examples
 from remuda.cli.show import console, echo, is_terminal, pairs, print_json, say, table
 
 if TYPE_CHECKING:
@@ -80,8 +80,18 @@ def _load_options(command: Any) -> Any:
     return command
 
 
+_HEADINGS: Final = {
+    "Common": "config maximise min max name endpoint model isl osl concurrency rate slo detach dry-run json",
+    "Load": "requests duration warmup arrival burstiness trace trace-unit range-ratio cache no-stream api timeout seed",
+    "Endpoint": "header extra-body api-key-env insecure ca-file",
+    "Verdict": "goodput validity repeats again allow-suspect allow-changed-rules",
+    "Cost": "gpus gpu-type price prices meta",
+}
+
+
 @click.group(
     cls=NearGroup,
+    headings=_HEADINGS,
     invoke_without_command=True,
     epilog=examples(
         "remuda bench --name chat --isl 1024 --osl 256 --concurrency 1,8,64",
@@ -104,7 +114,11 @@ def bench(context: click.Context, /, **options: Any) -> int:
     return 0
 
 
-@bench.command(epilog=examples("remuda bench run -c bench.yaml", "remuda bench run -c bench.yaml --concurrency 128"))
+@bench.command(
+    cls=Headed,
+    headings=_HEADINGS,
+    epilog=examples("remuda bench run -c bench.yaml", "remuda bench run -c bench.yaml --concurrency 128"),
+)
 @click.option("-c", "--config", "file", type=click.Path(path_type=Path), help="Benchmark document (YAML).")
 @_load_options
 def run(file: Path | None, **options: Any) -> int:
@@ -377,7 +391,7 @@ def show(point: str, as_json: bool) -> None:
     table(("rule", "", "state", "why"), rows)
 
 
-bench.add_command(bench_search.command(_load_options))
+bench.add_command(bench_search.command(_load_options, _HEADINGS))
 bench.add_command(bench_files.export)
 bench.add_command(bench_files.import_)
 bench.add_command(compare)

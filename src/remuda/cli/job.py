@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from remuda.base.ids import api_path
-from remuda.cli.lazy import NearGroup, examples
+from remuda.cli.lazy import Headed, NearGroup, examples
 from remuda.cli.show import age, echo, pairs, print_json, say, table
 from remuda.specs.places import is_here
 
@@ -73,11 +73,24 @@ def _target_options(command: Any) -> Any:
     return command
 
 
+_HEADINGS = {
+    "Common": "name endpoint config model input output job-kwargs limit detach dry-run json",
+    "Row": "input-column output-column id-column order retry-errors",
+    "Request": "max-concurrency retries timeout api-key-env",
+    "Checkpoint": "no-resume no-checkpointing checkpoint-dir checkpoint-tag checkpoint-interval",
+    "Placement": "job-id local keep-swarm cpus mem time mail-user",
+    "File": "data-backend runner num-threads shard-output native-backend native-batch-size backend-read-kwargs "
+    "backend-write-kwargs ray-address",
+}
+
+
 @job.command(
+    cls=Headed,
+    headings=_HEADINGS,
     epilog=examples(
         "remuda job submit --name chat -i in.parquet -o out.parquet",
         "remuda job submit --endpoint http://host:8000/v1 -i in.jsonl -o out.jsonl --limit 20",
-    )
+    ),
 )
 @click.argument("job_class", default="chat", metavar="[JOB]")
 @_target_options

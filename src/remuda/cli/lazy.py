@@ -29,7 +29,36 @@ def is_file(word: str) -> bool:
     return path.is_file() and ("/" in word or path.suffix in _READ)
 
 
-class NearGroup(click.Group):
+class Headed(click.Command):
+    """A command whose options stand under headings in its help.
+
+    Args:
+        headings: heading -> long names of options, in their order; what no heading has stands at the end.
+    """
+
+    def __init__(self, *args: Any, headings: Mapping[str, str] | None = None, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.headings = headings or {}
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """As click does, by heading."""
+        options = [one for one in self.get_params(ctx) if isinstance(one, click.Option)]
+        rows = {long_name(one): row for one in options if (row := one.get_help_record(ctx))}
+        parts = {f"{title} options": names.split() for title, names in self.headings.items()}
+        listed = {name for names in parts.values() for name in names}
+        parts["Other options" if parts else "Options"] = [name for name in rows if name not in listed]
+        for title, names in parts.items():
+            if shown := [rows[name] for name in names if name in rows]:
+                with formatter.section(title):
+                    formatter.write_dl(shown)
+
+
+def long_name(param: click.Parameter) -> str:
+    """The first long name of an option, without dashes."""
+    return next((one[2:] for one in param.opts if one.startswith("--")), param.opts[0])
+
+
+class NearGroup(click.Group, Headed):
     """A group that answers words of other tools, and names the nearest known command for a mistyped one."""
 
     def resolve_command(

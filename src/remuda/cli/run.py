@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, get_args
 import click
 
 from remuda.base.units import is_interval
-from remuda.cli.lazy import examples
+from remuda.cli.lazy import Headed, examples
 from remuda.cli.show import echo, print_json, say
 from remuda.specs.help import help_of
 from remuda.specs.places import is_here
@@ -26,6 +26,16 @@ _SHORT = {"name": "-n", "partitions": "-p", "account": "-A", "nodes": "-N", "cpu
 _OF_SBATCH = {"time": "time", "gres": "gres", "job_name": "job-name"}
 """Options that are read as sbatch reads them, because they mean fields with other words or units."""
 _EMPTY: tuple[str, ...] = ()
+_HEADINGS = {
+    "Common": "name gpus min-vram partitions time follow wait dry-run json",
+    "Resource": "gpu-type max-vram gres nodes cpus-per-task mem time-limit",
+    "Placement": "backend prefer account qos constraint reservation exclude-nodes node-list hedge retry-per-partition "
+    "reset-to-preferred",
+    "Restart": "mode keep-alive max-retries heal-after quick-failure backoff-base backoff-max requeue",
+    "Health": "heartbeat-interval heartbeat-grace progress-stall gpu-check blacklist-ttl blacklist-limit no-blacklist",
+    "Script": "env workdir modules preamble python output error signal kill-grace profile",
+    "Slurm": "job-name mail-user sbatch-args",
+}
 
 
 def _options(command: Any) -> Any:
@@ -73,7 +83,7 @@ def _completed(args: Sequence[str]) -> Iterator[str]:
         yield f"{word}={WITHOUT[key]}" if is_bare else word
 
 
-class WithArguments(click.Command):
+class WithArguments(Headed):
     """Everything after `--` belongs to the script, or is the command itself.
 
     Args:
@@ -97,6 +107,7 @@ class WithArguments(click.Command):
 
 @click.command(
     cls=WithArguments,
+    headings=_HEADINGS,
     epilog=examples("remuda run train.sh --gpus 4 --min-vram 40", "remuda run train.sh --follow -- --lr 0.1"),
 )
 @click.argument("scripts", nargs=-1, required=True, metavar="SCRIPT...")

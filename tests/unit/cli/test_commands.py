@@ -22,6 +22,7 @@ from remuda.base import errors
 from remuda.base.errors import RemudaError
 from remuda.base.words import ELSEWHERE, SECTIONS
 from remuda.cli import COMMANDS, cli, main
+from remuda.cli.lazy import Headed, long_name
 from remuda.control.client import HostClient
 
 if TYPE_CHECKING:
@@ -197,6 +198,42 @@ def test_the_list_of_commands_agrees_with_the_commands(capsys: pytest.CaptureFix
     text = " ".join(capsys.readouterr().out.split())
     for name, (_, line) in COMMANDS.items():
         assert f"{name} {line}" in text
+
+
+HEADED = {path: one for path, one in TREE.items() if isinstance(one, Headed) and one.headings}
+
+
+def test_commands_of_many_options_have_headings() -> None:
+    many = {path for path, one in TREE.items() if sum(isinstance(each, click.Option) for each in one.params) > 20}
+    assert many == {*HEADED} == {("run",), ("job", "submit"), ("bench",), ("bench", "run"), ("bench", "search")}
+
+
+@pytest.mark.parametrize("path", HEADED, ids=" ".join)
+def test_each_option_stands_under_one_heading(path: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
+    command = HEADED[path]
+    names = [name for text in command.headings.values() for name in text.split()]
+    assert len(names) == len({*names})
+    options = [each for each in command.params if isinstance(each, click.Option) and not each.hidden]
+    assert {long_name(each) for each in options} - {*names} == set()
+    known = {long_name(each) for one in HEADED.values() if one.headings is command.headings for each in one.params}
+    assert {*names} <= known
+    assert main([*path, "--help"]) == 0
+    text = capsys.readouterr().out.partition("\n\nCommon")[2]
+    heads = re.findall(r"^(\w+) options:$", text, re.MULTILINE)
+    assert heads == [*[*command.headings][1:], "Other"]
+    assert text.count("\n  -") == len(options) + 1
+    assert text.partition("Other options:\n")[2].startswith("  -h, --help ")
+
+
+def test_help_ends_with_where_to_begin(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--help"]) == 0
+    *_, first, last = capsys.readouterr().out.split("\n\n")
+    lines = first.splitlines()
+    assert lines[0] == "  Start here:"
+    for line in lines[1:]:
+        assert line.split()[0] == "remuda"
+        assert line.split()[1] in COMMANDS
+    assert last == "  Documentation: README.md and docs/ of the repository.\n"
 
 
 @pytest.mark.parametrize("words", [["--help"], ["--version"], ["-h"], []])

@@ -10,14 +10,12 @@ from remuda.base.errors import InputError
 BATCH: Final = "pip install 'remuda[batch]'"
 
 
-def need_pyarrow(what: str) -> None:
-    """Refuse what cannot be done without pyarrow, where that is not installed.
-
-    Args:
-        what: as the beginning of a sentence: `batch jobs need`.
+def need_batch(what: str) -> None:
+    """Refuse `what` («a batch job takes») where the extra `batch` is not installed.
 
     Raises:
         InputError: it is not.
     """
-    if find_spec("pyarrow") is None:
-        raise InputError(f"{what} pyarrow, which is not installed", hint=BATCH)
+    for module in ("pyarrow", "numpy"):
+        if find_spec(module) is None:
+            raise InputError(f"{what} {module}, which is not installed", hint=BATCH)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import re
+import difflib
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
@@ -32,28 +32,20 @@ ELSEWHERE: Final = {
     "ServerlessExecutor": "remuda.Executor",
 }  # fmt: skip
 """Word -> what to type here, or a row of the list of features."""
-SECTIONS: Final = {
-    "D": "endpoints-and-batch-jobs", "S": "supervised-runs", "R": "inference-deployments-and-sweeps", "K": "gangs",
-    "G": "fleets",
-}  # fmt: skip
+SECTIONS: Final = {"S": "supervised-runs", "R": "inference-deployments-and-sweeps", "K": "gangs", "G": "fleets"}
 """First letter of a row -> its place on the page."""
-_ROW: Final = re.compile(r"[A-Z]\d+")
-_NEAR: Final = 0.76
-"""So alike are a mistyped word and what was meant."""
 
 
 def answer(word: str) -> str:
     """A sentence for whoever types a word of another tool; empty where it is nobody's."""
     here = ELSEWHERE.get(word, "")
-    if _ROW.fullmatch(here):
+    if here[1:].isdigit():
         return f"It is not built yet: row {here} of docs/features.md#{SECTIONS[here[0]]}"
     return f"It is: {here}" if here else ""
 
 
 def near(word: str, known: Iterable[str]) -> str:
     """A question for whoever mistyped a name; empty where none is near."""
-    import difflib
-
     names = {name.lstrip("-"): name for name in known}
-    found = difflib.get_close_matches(word.lstrip("-"), names, 1, _NEAR)
+    found = difflib.get_close_matches(word.lstrip("-"), names, 1, 0.76)
     return f"Did you mean {names[found[0]]!r}?" if found else ""

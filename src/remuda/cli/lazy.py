@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+from functools import reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +12,7 @@ import click
 from remuda.base import words
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
 
 _READ = frozenset({".yaml", ".yml", ".json", ".sh", ".py", ".sbatch", ".slurm"})
@@ -23,18 +24,31 @@ def examples(*commands: str) -> str:
     return "\b\nExamples:\n" + "\n".join(f"  {command}" for command in commands)
 
 
+def together(*options: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """Several options as one decorator, in the order in which help shows them."""
+    return lambda command: reduce(lambda made, option: option(made), reversed(options), command)
+
+
 def is_file(word: str) -> bool:
     """Whether a word in the place of a command is a file that `up` starts."""
     path = Path(word)
     return path.is_file() and ("/" in word or path.suffix in _READ)
 
 
-class Headed(click.Command):
-    """A command whose options stand under headings in its help.
+def named(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
+    """Names of workloads that begin so, for a shell; none where no host answers at once."""
+    from remuda.base.errors import RemudaError
+    from remuda.control.client import HostClient
 
-    Args:
-        headings: heading -> long names of options, in their order; what no heading has stands at the end.
-    """
+    try:
+        views = HostClient(timeout_s=1.0).get("/workloads", everything="true")
+    except RemudaError:
+        return []
+    return [view["name"] for view in views if view["name"].startswith(incomplete)]
+
+
+class Headed(click.Command):
+    """A command whose options stand under headings: heading -> their long names; what no heading has comes last."""
 
     def __init__(self, *args: Any, headings: Mapping[str, str] | None = None, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 from remuda.base.errors import Conflict, HostUnreachable, Interrupted, NotFound, TimedOut
 from remuda.base.ids import api_path
 from remuda.control import again
-from remuda.control.client import HostClient, connect
-from remuda.control.looking import looking
+from remuda.control.client import HostClient, connect, looking
 from remuda.specs.places import is_here, traits
 
 if TYPE_CHECKING:

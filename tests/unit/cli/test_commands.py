@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 import click
 import pytest
+from click.shell_completion import ShellComplete
 
 import remuda
 from remuda import __version__
@@ -249,6 +250,33 @@ def test_they_load_nothing(words: list[str], tmp_path: Path) -> None:
     loaded = set(done.stdout.splitlines()[-1].split())
     assert loaded & {"pydantic", "sqlalchemy", "fastapi", "pyarrow", "aiohttp", "rich", "asyncio", "yaml"} == set()
     assert "click" in loaded
+    assert not (tmp_path / "home").exists()
+
+
+@pytest.mark.parametrize(
+    ("typed", "shown"),
+    [
+        ("status ", ["chat", "train", "train-2"]),
+        ("logs tr", ["train", "train-2"]),
+        ("explain x", []),
+        ("down train c", ["chat"]),
+        ("stop ", ["chat", "train", "train-2"]),
+        ("restart trai", ["train", "train-2"]),
+        ("set ch", ["chat"]),
+        ("swarm describe ch", ["chat"]),
+    ],
+)
+def test_a_shell_knows_names_of_workloads(typed: str, shown: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    names = ["chat", "train", "train-2"]
+    monkeypatch.setattr(HostClient, "get", lambda *_, **__: [{"name": name} for name in names])
+    *words, incomplete = typed.split(" ")
+    completion = ShellComplete(cli, {}, "remuda", "_REMUDA_COMPLETE")
+    assert [item.value for item in completion.get_completions(words, incomplete)] == shown
+
+
+def test_a_shell_waits_for_no_host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("REMUDA_HOME", str(tmp_path / "home"))
+    assert ShellComplete(cli, {}, "remuda", "_REMUDA_COMPLETE").get_completions(["status"], "") == []
     assert not (tmp_path / "home").exists()
 
 

@@ -12,7 +12,7 @@ import pytest
 from remuda.base.errors import HostUnreachable
 from remuda.cli import main
 from remuda.control import client, profiler
-from remuda.control.looking import looking
+from remuda.control.client import looking
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import TypeAdapter
 
+from harness import Figure, finish
 from remuda.backends.base import TaskKey
 from remuda.control.board import Board
 from remuda.control.feed import BoardFeed, Viewer
@@ -19,7 +20,6 @@ from remuda.control.lookout import Lookout
 from remuda.control.views import WorkloadView
 from remuda.plan.model import Command, Group, Kind, Role, Workload
 from remuda.supervise.model import Phase, Task, Want
-from remuda.testing.bench import Figure, finish
 
 if TYPE_CHECKING:
     from collections.abc import Callable

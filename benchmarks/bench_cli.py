@@ -8,7 +8,7 @@ import statistics
 import sys
 from pathlib import Path
 
-from remuda.testing.bench import BenchHome, Figure, Used, finish, measure
+from harness import BenchHome, Figure, Used, finish, measure
 
 LIGHT_MS, LIST_MS, SENT_MS, LIGHT_MB = 150.0, 300.0, 250.0, 45.0
 

@@ -9,11 +9,11 @@ import sys
 import time
 from collections import Counter
 
+from harness import Figure, finish
 from remuda.backends.base import TaskKey
 from remuda.plan.model import Command, Group, Kind, Role, Workload
 from remuda.supervise.decide import decide, next_due
 from remuda.supervise.model import Phase, Task, Want
-from remuda.testing.bench import Figure, finish
 
 NOW = 1_000_000.0
 BOUND_MS = 100.0

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from remuda.testing.bench import Figure, finish
+from harness import Figure, finish
 from remuda.testing.s3 import S3Server
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 
 import aiohttp
 
-from remuda.testing.bench import BenchHome, Figure, finish, slurm_farm
+from harness import BenchHome, Figure, finish, slurm_farm
 from remuda.testing.slurm import SlurmBed, cpu_farm
 
 REPLICAS, ENGINE_S, IN_FLIGHT = 2, 0.1, 8

@@ -7,7 +7,7 @@ import subprocess
 import sys
 import time
 
-from remuda.testing.bench import BenchHome, Figure, cpu_seconds, finish
+from harness import BenchHome, Figure, cpu_seconds, finish
 
 BOUND_PERCENT = 0.5
 BASELINE = "import asyncio\nasync def main():\n while True: await asyncio.sleep(1)\nasyncio.run(main())"

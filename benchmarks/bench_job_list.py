@@ -9,8 +9,8 @@ import sys
 import time
 from typing import TYPE_CHECKING
 
+from harness import BenchHome, Figure, finish
 from remuda.control.jobs import JobFolder, list_jobs
-from remuda.testing.bench import BenchHome, Figure, finish
 
 if TYPE_CHECKING:
     from collections.abc import Callable

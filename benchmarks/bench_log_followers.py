@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from remuda.testing.bench import BenchHome, Figure, finish, until
+from harness import BenchHome, Figure, finish, until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

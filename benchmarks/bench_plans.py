@@ -11,7 +11,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
-from remuda.testing.bench import BenchHome, Figure, finish
+from harness import BenchHome, Figure, finish
 
 if TYPE_CHECKING:
     from remuda.control.client import HostClient

@@ -17,10 +17,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from harness import BenchHome, Figure, finish, slurm_farm, until
 from remuda.backends.rundir import allocation_dir
 from remuda.base.paths import StatePaths
 from remuda.control.wiring import SLURM_POLL_S
-from remuda.testing.bench import BenchHome, Figure, finish, slurm_farm, until
 from remuda.testing.slurm import cpu_farm
 
 if TYPE_CHECKING:

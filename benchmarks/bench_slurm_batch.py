@@ -13,7 +13,7 @@ import subprocess
 import sys
 from typing import TYPE_CHECKING
 
-from remuda.testing.bench import BenchHome, Figure, finish, slurm_farm
+from harness import BenchHome, Figure, finish, slurm_farm
 from remuda.testing.slurm import cpu_farm
 
 if TYPE_CHECKING:

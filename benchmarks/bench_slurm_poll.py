@@ -16,6 +16,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from harness import BenchHome, Figure, finish, slurm_farm
 from remuda.backends.rundir import allocation_dir
 from remuda.backends.slurm.backend import SlurmBackend
 from remuda.backends.slurm.client import SlurmClient
@@ -32,7 +33,6 @@ from remuda.store.engine import open_store
 from remuda.supervise.loop import Supervisor
 from remuda.supervise.model import Phase, Task
 from remuda.supervise.records import StoreJournal
-from remuda.testing.bench import BenchHome, Figure, finish, slurm_farm
 from remuda.testing.slurm import cpu_farm
 from remuda.wire.process import identify
 from remuda.wire.report import Report

@@ -9,7 +9,7 @@ import sys
 import time
 from typing import TYPE_CHECKING
 
-from remuda.testing.bench import BenchHome, Figure, cpu_seconds, finish, slurm_farm, until
+from harness import BenchHome, Figure, cpu_seconds, finish, slurm_farm, until
 from remuda.testing.slurm import cpu_farm
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from functools import partial
 from typing import Any
 from urllib.parse import urlsplit
 
-from remuda.testing.bench import BenchHome, Figure, finish, slurm_farm, until
+from harness import BenchHome, Figure, finish, slurm_farm, until
 from remuda.testing.slurm import cpu_farm
 
 BEYOND_S = 3.0

@@ -13,8 +13,8 @@ from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from remuda.testing.bench import BenchHome, Figure, cpu_seconds, finish, slurm_farm, until
-from remuda.testing.bench import measure as run_and_measure
+from harness import BenchHome, Figure, cpu_seconds, finish, slurm_farm, until
+from harness import measure as run_and_measure
 from remuda.testing.slurm import cpu_farm
 
 if TYPE_CHECKING:

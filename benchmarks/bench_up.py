@@ -11,7 +11,7 @@ import sys
 import time
 from contextlib import closing
 
-from remuda.testing.bench import BenchHome, Figure, finish, until
+from harness import BenchHome, Figure, finish, until
 
 
 def answers(port: int) -> bool:

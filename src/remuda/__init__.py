@@ -22,9 +22,11 @@ _LAZY = {
 
 def __getattr__(name: str) -> object:
     """Import the public names on first use, so that `remuda --help` and the node program stay light."""
-    module = _LAZY.get(name)
-    if module is None:
-        raise AttributeError(f"module 'remuda' has no attribute {name!r}")
     import importlib
 
+    module = _LAZY.get(name)
+    if module is None:
+        if name[0].isupper() and (told := importlib.import_module("remuda.base.words").answer(name)):
+            raise ImportError(f"cannot import name {name!r} from 'remuda'. {told}")
+        raise AttributeError(f"module 'remuda' has no attribute {name!r}")
     return getattr(importlib.import_module(module), name)

@@ -246,11 +246,10 @@ def test_two_hosts_at_once_are_one(herd: Home) -> None:
 
 
 def test_many_commands_at_once_start_one_host(home: Home) -> None:
-    started = [home.start("status") for _ in range(6)]
+    started = [home.start("nodes", "--backend", "local") for _ in range(6)]
     for process in started:
-        out, err = process.communicate(timeout=180)
+        _, err = process.communicate(timeout=180)
         assert process.returncode == 0, err
-        assert out.strip() == "nothing runs"
     fences = sqlite3.connect(home.paths.database, timeout=60)
     with closing(fences):
         assert fences.execute("select fence from lease").fetchone() == (1,)

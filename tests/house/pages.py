@@ -41,7 +41,7 @@ CLI_INTRO = """\
 Every command takes `-h` and `--help`. Results go to standard output, what is said about them to standard error. Tables
 are drawn on a terminal and plain when piped; `--json` prints data for programs; `NO_COLOR` is obeyed.
 [Exit codes](exit-codes.md) mean the same for all commands. `eval "$(remuda completion bash)"` completes names of
-commands and options, with `zsh` and `fish`, too.
+commands, options and workloads, with `zsh` and `fish`, too.
 
 [Settings](configuration.md#environment) from the environment: {settings}.
 """

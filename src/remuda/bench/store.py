@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 import orjson
 
 from remuda.base.errors import InputError, NotFound, Unwritable
+from remuda.base.extras import need_batch
 from remuda.base.private import make_private
 from remuda.bench.point import Point
 
@@ -101,6 +102,7 @@ class Store:
 
     def rows(self, point: Point) -> list[Row]:
         """The requests of a point; none where they were not kept, as of a point that was imported."""
+        need_batch("to read the requests of a point takes")
         import pyarrow.parquet as pq
 
         from remuda.bench.reading import Row

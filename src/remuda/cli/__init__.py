@@ -13,7 +13,7 @@ import click
 from remuda import __version__
 from remuda.base.errors import RemudaError
 from remuda.base.text import brief
-from remuda.cli.lazy import LazyGroup
+from remuda.cli.lazy import LazyGroup, answered
 
 GROUPS = {
     "Serve": {
@@ -89,8 +89,18 @@ class Printed:
     data = False
 
 
+_BEGIN = """\b
+Start here:
+  remuda demo               serve a small model on this machine and ask it
+  remuda try slurm          a practice cluster; then: remuda up train.sh
+  remuda up FILE --dry-run  what would be started of a script or a document
+
+Documentation: README.md and docs/ of the repository."""
+
+
 @click.group(
     cls=LazyGroup,
+    epilog=_BEGIN,
     groups=GROUPS,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
 )
@@ -106,7 +116,9 @@ def main(argv: list[str] | None = None) -> int:
     stdout = sys.stdout
     try:
         result = cli.main(argv, prog_name="remuda", standalone_mode=False)
-    except (click.ClickException, RemudaError) as error:
+    except click.ClickException as error:
+        return _tell(answered(error), as_json=_wants_json(argv))
+    except RemudaError as error:
         return _tell(error, as_json=_wants_json(argv))
     except (click.Abort, KeyboardInterrupt):
         click.echo("stopped", err=True)

@@ -11,7 +11,7 @@ import click
 
 from remuda.cli import bench_files, bench_search
 from remuda.cli.bench_points import compare, report
-from remuda.cli.lazy import NearGroup, examples
+from remuda.cli.lazy import Headed, NearGroup, examples, together
 from remuda.cli.show import console, echo, is_terminal, pairs, print_json, say, table
 
 if TYPE_CHECKING:
@@ -30,58 +30,62 @@ _OURS: Final = frozenset({"file", "as_json", "again", "allow_suspect", "allow_ch
 _PAIRS: Final = frozenset({"headers", "meta", "validity"})
 
 
-def _load_options(command: Any) -> Any:
-    options = [
-        click.option("-n", "--name", help="Swarm to measure."),
-        click.option(
-            "--endpoint", "--base-url", multiple=True, help="Any OpenAI-compatible server; several alternate."
-        ),
-        click.option("-m", "--model", help="Model name; default: the only one served."),
-        click.option("--api", metavar="chat|completions", help="Which API (default: chat)."),
-        click.option("--isl", help="Input tokens a request (default: 1024)."),
-        click.option("--osl", help="Output tokens a request (default: 128)."),
-        click.option("--range-ratio", help="Draw lengths between this share and all of them (default: 1)."),
-        click.option("-C", "--concurrency", help="Requests in flight, e.g. 1,8,64: a point each."),
-        click.option("--rate", help="Requests a second, e.g. 5,10,inf: a point each."),
-        click.option("--arrival", help="poisson (default), constant, burst:8."),
-        click.option("--burstiness", help="Of poisson arrivals: below 1 in bursts, above 1 steadier (default: 1)."),
-        click.option("--trace", metavar="FILE", help="Recorded arrivals and lengths: JSON lines or CSV."),
-        click.option("--trace-unit", metavar="s|ms|us", help="Of its time stamps (default: ms)."),
-        click.option("--requests", help="Requests a point."),
-        click.option("--duration", help="How long a point takes, e.g. 60s; default: until a p99 is known."),
-        click.option("--warmup", help="Requests before the measured ones."),
-        click.option("--timeout", help="Bound of one request (default: 10m)."),
-        click.option("--cache", help="What prompts share: cold (default), warm, shared:0.3."),
-        click.option("--no-stream", is_flag=True, help="Ask for whole answers: no TTFT."),
-        click.option("--seed", help="Of prompts, lengths and arrivals (default: 0)."),
-        click.option("--slo", help="What a point has to keep: ttft_p99=500ms,tpot_p99=30ms."),
-        click.option("--goodput", help="What each request has to keep: ttft=500ms,tpot=30ms."),
-        click.option("--header", "headers", multiple=True, metavar="NAME=VALUE", help="Sent with each request."),
-        click.option("--extra-body", metavar="JSON", help="Merged into each request."),
-        click.option("--api-key-env", metavar="VARIABLE", help="Variable with the key of the endpoint."),
-        click.option("--insecure", is_flag=True, help="Do not check the endpoint's certificate."),
-        click.option("--ca-file", metavar="FILE", help="Certificates (PEM) to check it by."),
-        click.option("--gpus", help="GPUs behind a bare endpoint."),
-        click.option("--gpu-type", help="Their type, e.g. 'H100 SXM'."),
-        click.option("--price", help="What an hour of one GPU costs, in USD (default: list price of the type)."),
-        click.option("--prices", metavar="FILE", help="Your own list of prices (YAML)."),
-        click.option("--meta", multiple=True, metavar="KEY=VALUE", help="Kept beside the points."),
-        click.option("--validity", multiple=True, metavar="RULE=VALUE", help="Another threshold, e.g. V12.window=5s."),
-        click.option("--repeats", help="Measure each point so often."),
-        click.option("--again", is_flag=True, help="Measure also what was measured before."),
-        click.option("--detach", is_flag=True, help="Return at once; it goes on as a job: remuda job wait."),
-        click.option("--dry-run", is_flag=True, help="Show what --detach would start, and start nothing."),
-        click.option("--allow-suspect", is_flag=True, help="Exit code 0 for suspect points."),
-        click.option("--allow-changed-rules", is_flag=True, help="Exit code 0 for points valid under changed rules."),
-        click.option("--json", "as_json", is_flag=True, help="Print the points as JSON."),
-    ]
-    for option in reversed(options):
-        command = option(command)
-    return command
+_load_options = together(
+    click.option("-n", "--name", help="Swarm to measure."),
+    click.option("--endpoint", "--base-url", multiple=True, help="Any OpenAI-compatible server; several alternate."),
+    click.option("-m", "--model", help="Model name; default: the only one served."),
+    click.option("--api", metavar="chat|completions", help="Which API (default: chat)."),
+    click.option("--isl", help="Input tokens a request (default: 1024)."),
+    click.option("--osl", help="Output tokens a request (default: 128)."),
+    click.option("--range-ratio", help="Draw lengths between this share and all of them (default: 1)."),
+    click.option("-C", "--concurrency", help="Requests in flight, e.g. 1,8,64: a point each."),
+    click.option("--rate", help="Requests a second, e.g. 5,10,inf: a point each."),
+    click.option("--arrival", help="poisson (default), constant, burst:8."),
+    click.option("--burstiness", help="Of poisson arrivals: below 1 in bursts, above 1 steadier (default: 1)."),
+    click.option("--trace", metavar="FILE", help="Recorded arrivals and lengths: JSON lines or CSV."),
+    click.option("--trace-unit", metavar="s|ms|us", help="Of its time stamps (default: ms)."),
+    click.option("--requests", help="Requests a point."),
+    click.option("--duration", help="How long a point takes, e.g. 60s; default: until a p99 is known."),
+    click.option("--warmup", help="Requests before the measured ones."),
+    click.option("--timeout", help="Bound of one request (default: 10m)."),
+    click.option("--cache", help="What prompts share: cold (default), warm, shared:0.3."),
+    click.option("--no-stream", is_flag=True, help="Ask for whole answers: no TTFT."),
+    click.option("--seed", help="Of prompts, lengths and arrivals (default: 0)."),
+    click.option("--slo", help="What a point has to keep: ttft_p99=500ms,tpot_p99=30ms."),
+    click.option("--goodput", help="What each request has to keep: ttft=500ms,tpot=30ms."),
+    click.option("--header", "headers", multiple=True, metavar="NAME=VALUE", help="Sent with each request."),
+    click.option("--extra-body", metavar="JSON", help="Merged into each request."),
+    click.option("--api-key-env", metavar="VARIABLE", help="Variable with the key of the endpoint."),
+    click.option("--insecure", is_flag=True, help="Do not check the endpoint's certificate."),
+    click.option("--ca-file", metavar="FILE", help="Certificates (PEM) to check it by."),
+    click.option("--gpus", help="GPUs behind a bare endpoint."),
+    click.option("--gpu-type", help="Their type, e.g. 'H100 SXM'."),
+    click.option("--price", help="What an hour of one GPU costs, in USD (default: list price of the type)."),
+    click.option("--prices", metavar="FILE", help="Your own list of prices (YAML)."),
+    click.option("--meta", multiple=True, metavar="KEY=VALUE", help="Kept beside the points."),
+    click.option("--validity", multiple=True, metavar="RULE=VALUE", help="Another threshold, e.g. V12.window=5s."),
+    click.option("--repeats", help="Measure each point so often."),
+    click.option("--again", is_flag=True, help="Measure also what was measured before."),
+    click.option("--detach", is_flag=True, help="Return at once; it goes on as a job: remuda job wait."),
+    click.option("--dry-run", is_flag=True, help="Show what --detach would start, and start nothing."),
+    click.option("--allow-suspect", is_flag=True, help="Exit code 0 for suspect points."),
+    click.option("--allow-changed-rules", is_flag=True, help="Exit code 0 for points valid under changed rules."),
+    click.option("--json", "as_json", is_flag=True, help="Print the points as JSON."),
+)
+
+
+_HEADINGS: Final = {
+    "Common": "config maximise min max name endpoint model isl osl concurrency rate slo detach dry-run json",
+    "Load": "requests duration warmup arrival burstiness trace trace-unit range-ratio cache no-stream api timeout seed",
+    "Endpoint": "header extra-body api-key-env insecure ca-file",
+    "Verdict": "goodput validity repeats again allow-suspect allow-changed-rules",
+    "Cost": "gpus gpu-type price prices meta",
+}
 
 
 @click.group(
     cls=NearGroup,
+    headings=_HEADINGS,
     invoke_without_command=True,
     epilog=examples(
         "remuda bench --name chat --isl 1024 --osl 256 --concurrency 1,8,64",
@@ -104,7 +108,11 @@ def bench(context: click.Context, /, **options: Any) -> int:
     return 0
 
 
-@bench.command(epilog=examples("remuda bench run -c bench.yaml", "remuda bench run -c bench.yaml --concurrency 128"))
+@bench.command(
+    cls=Headed,
+    headings=_HEADINGS,
+    epilog=examples("remuda bench run -c bench.yaml", "remuda bench run -c bench.yaml --concurrency 128"),
+)
 @click.option("-c", "--config", "file", type=click.Path(path_type=Path), help="Benchmark document (YAML).")
 @_load_options
 def run(file: Path | None, **options: Any) -> int:
@@ -378,7 +386,7 @@ def show(point: str, as_json: bool) -> None:
     table(("rule", "", "state", "why"), rows)
 
 
-bench.add_command(bench_search.command(_load_options))
+bench.add_command(bench_search.command(_load_options, _HEADINGS))
 bench.add_command(bench_files.export)
 bench.add_command(bench_files.import_)
 bench.add_command(compare)

@@ -8,25 +8,27 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from remuda.cli import typed
-from remuda.cli.lazy import examples
+from remuda.cli.lazy import Headed, examples
 from remuda.cli.show import echo, print_json, say, table
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from remuda.bench.point import Point
     from remuda.control.bench import Measured
     from remuda.control.bench_search import Hunt, Outcome
 
 
-def command(load_options: Callable[[Any], Any]) -> click.Command:
+def command(load_options: Callable[[Any], Any], headings: Mapping[str, str]) -> click.Command:
     """The command, with the options of a load that `bench` has."""
 
     @click.command(
+        cls=Headed,
+        headings=headings,
         epilog=examples(
             "remuda bench search --name chat --maximise concurrency --slo ttft_p99=500ms,tpot_p99=30ms",
             "remuda bench search --endpoint http://host:8000/v1 --maximise rate --max 50 --slo e2e_p95=10s",
-        )
+        ),
     )
     @click.option("-c", "--config", "file", type=click.Path(path_type=Path), help="Benchmark document (YAML).")
     @click.option("--maximise", default="", metavar="concurrency|rate", help="What is to be as large as it can.")

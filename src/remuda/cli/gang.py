@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from remuda.base.units import show_counted
-from remuda.cli.lazy import NearGroup, examples
+from remuda.cli.lazy import NearGroup, examples, together
 from remuda.cli.run import WithArguments, stay
 from remuda.cli.show import echo, pairs, print_json, say, table
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
 
 @click.group(cls=NearGroup)
@@ -20,24 +20,20 @@ def gang() -> None:
     """Train with several ranks that meet in an object store; one that fails joins the others again."""
 
 
-def _how(command: Callable[..., Any]) -> Callable[..., Any]:
-    """The options that both ways to start a gang have."""
-    options = (
-        click.option("--name", default="", help="Name of the gang."),
-        click.option("-s", "--set", "settings", multiple=True, metavar="KEY=VALUE",
-                     help="Any other field of a document, e.g. max_retries=3 (repeatable)."),
-        click.option("--env", multiple=True, metavar="NAME[=VALUE]",
-                     help="NAME=VALUE for the ranks, or NAME for the value here; secrets travel as files."),
-        click.option("--profile", is_flag=False, flag_value="10Hz", default="", metavar="[FREQ]",
-                     help="Record the GPUs of each rank beside it: 10Hz (default), 100ms."),
-        click.option("--dry-run", is_flag=True, help="Show exactly what would be started, and start nothing."),
-        click.option("-f", "--follow", is_flag=True, help="Stay, and show the output of all ranks until they end."),
-        click.option("--wait", is_flag=True, help="Stay until it ends; exit code 1 when it failed."),
-        click.option("--json", "as_json", is_flag=True, help="Print the result as JSON."),
-    )  # fmt: skip
-    for option in reversed(options):
-        command = option(command)
-    return command
+_how = together(
+    click.option("--name", default="", help="Name of the gang."),
+    click.option("-s", "--set", "settings", multiple=True, metavar="KEY=VALUE",
+                 help="Any other field of a document, e.g. max_retries=3 (repeatable)."),
+    click.option("--env", multiple=True, metavar="NAME[=VALUE]",
+                 help="NAME=VALUE for the ranks, or NAME for the value here; secrets travel as files."),
+    click.option("--profile", is_flag=False, flag_value="10Hz", default="", metavar="[FREQ]",
+                 help="Record the GPUs of each rank beside it: 10Hz (default), 100ms."),
+    click.option("--dry-run", is_flag=True, help="Show exactly what would be started, and start nothing."),
+    click.option("-f", "--follow", is_flag=True, help="Stay, and show the output of all ranks until they end."),
+    click.option("--wait", is_flag=True, help="Stay until it ends; exit code 1 when it failed."),
+    click.option("--json", "as_json", is_flag=True, help="Print the result as JSON."),
+)  # fmt: skip
+"""The options that both ways to start a gang have."""
 
 
 @gang.command(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from remuda.base.ids import api_path
-from remuda.cli.lazy import NearGroup, examples
+from remuda.cli.lazy import Headed, NearGroup, examples, together
 from remuda.cli.show import age, echo, pairs, print_json, say, table
 from remuda.specs.places import is_here
 
@@ -49,35 +49,44 @@ class JsonText(click.ParamType[dict[str, Any]]):
 JSON = JsonText()
 
 
-def _target_options(command: Any) -> Any:
-    options = [
-        click.option("-n", "--name", default="", help="Swarm to send to."),
-        click.option("-c", "--config", "file", type=click.Path(path_type=Path), help="Bring this swarm up for it."),
-        click.option("--endpoint", default="", help="Any OpenAI-compatible server instead of a swarm."),
-        click.option("-m", "--model", default="", help="Model name; default: the swarm's, or the server's only one."),
-        click.option(
-            "--api-key-env",
-            default="",
-            help="Variable with the key; default: one set beside the address.",
-        ),
-        click.option("--job-id", default="", help="Name of the job; default: made of the output's name."),
-        click.option("--keep-swarm", is_flag=True, help="With --config: leave the swarm up afterwards."),
-        click.option("--cpus", default=0, type=click.IntRange(min=0), help="On a cluster: CPUs of the driver."),
-        click.option("--mem", default="", help="On a cluster: memory of the driver, e.g. 8GB."),
-        click.option("--time", "time_limit", default="", help="On a cluster: time limit of the driver, e.g. 12:00:00."),
-        click.option("--mail-user", default="", help="On a cluster: address that Slurm writes to."),
-        click.option("--dry-run", is_flag=True, help="Show what would be started outside this process."),
-    ]
-    for option in reversed(options):
-        command = option(command)
-    return command
+_target_options = together(
+    click.option("-n", "--name", default="", help="Swarm to send to."),
+    click.option("-c", "--config", "file", type=click.Path(path_type=Path), help="Bring this swarm up for it."),
+    click.option("--endpoint", default="", help="Any OpenAI-compatible server instead of a swarm."),
+    click.option("-m", "--model", default="", help="Model name; default: the swarm's, or the server's only one."),
+    click.option(
+        "--api-key-env",
+        default="",
+        help="Variable with the key; default: one set beside the address.",
+    ),
+    click.option("--job-id", default="", help="Name of the job; default: made of the output's name."),
+    click.option("--keep-swarm", is_flag=True, help="With --config: leave the swarm up afterwards."),
+    click.option("--cpus", default=0, type=click.IntRange(min=0), help="On a cluster: CPUs of the driver."),
+    click.option("--mem", default="", help="On a cluster: memory of the driver, e.g. 8GB."),
+    click.option("--time", "time_limit", default="", help="On a cluster: time limit of the driver, e.g. 12:00:00."),
+    click.option("--mail-user", default="", help="On a cluster: address that Slurm writes to."),
+    click.option("--dry-run", is_flag=True, help="Show what would be started outside this process."),
+)
+
+
+_HEADINGS = {
+    "Common": "name endpoint config model input output job-kwargs limit detach dry-run json",
+    "Row": "input-column output-column id-column order retry-errors",
+    "Request": "max-concurrency retries timeout api-key-env",
+    "Checkpoint": "no-resume no-checkpointing checkpoint-dir checkpoint-tag checkpoint-interval",
+    "Placement": "job-id local keep-swarm cpus mem time mail-user",
+    "File": "data-backend runner num-threads shard-output native-backend native-batch-size backend-read-kwargs "
+    "backend-write-kwargs ray-address",
+}
 
 
 @job.command(
+    cls=Headed,
+    headings=_HEADINGS,
     epilog=examples(
         "remuda job submit --name chat -i in.parquet -o out.parquet",
         "remuda job submit --endpoint http://host:8000/v1 -i in.jsonl -o out.jsonl --limit 20",
-    )
+    ),
 )
 @click.argument("job_class", default="chat", metavar="[JOB]")
 @_target_options

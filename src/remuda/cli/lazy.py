@@ -2,28 +2,17 @@
 
 from __future__ import annotations
 
-import difflib
 import importlib
+from functools import reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from remuda.base import words
+
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-
-#: What users of other tools type, and what does it here.
-_ELSEWHERE = {
-    "ps": "status", "top": "status --watch", "ls": "list", "cancel": "stop", "kill": "stop", "rm": "down --remove",
-    "delete": "down --remove", "launch": "up", "submit": "run", "start": "up", "resume": "unpause",
-    "control": "stop, restart, pause", "monitor": "status --watch", "setup": "init cluster", "describe": "status",
-}  # fmt: skip
-_NOT_BUILT = {
-    "tui": "S9", "remote": "S13", "sync": "S13", "sweep": "R6", "join": "G1", "client": "G1", "model": "G3",
-    "data": "G5", "queue": "G6", "task": "G6", "workflow": "G7", "web": "G10", "dashboard": "G10",
-}  # fmt: skip
-"""What users of other tools type, and nothing does here yet -> its row in the list of features."""
+    from collections.abc import Callable, Mapping
 
 
 _READ = frozenset({".yaml", ".yml", ".json", ".sh", ".py", ".sbatch", ".slurm"})
@@ -35,34 +24,80 @@ def examples(*commands: str) -> str:
     return "\b\nExamples:\n" + "\n".join(f"  {command}" for command in commands)
 
 
+def together(*options: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """Several options as one decorator, in the order in which help shows them."""
+    return lambda command: reduce(lambda made, option: option(made), reversed(options), command)
+
+
 def is_file(word: str) -> bool:
     """Whether a word in the place of a command is a file that `up` starts."""
     path = Path(word)
     return path.is_file() and ("/" in word or path.suffix in _READ)
 
 
-class NearGroup(click.Group):
-    """A group that names the nearest known command for a mistyped one."""
+def named(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
+    """Names of workloads that begin so, for a shell; none where no host answers at once."""
+    from remuda.base.errors import RemudaError
+    from remuda.control.client import HostClient
+
+    try:
+        views = HostClient(timeout_s=1.0).get("/workloads", everything="true")
+    except RemudaError:
+        return []
+    return [view["name"] for view in views if view["name"].startswith(incomplete)]
+
+
+class Headed(click.Command):
+    """A command whose options stand under headings: heading -> their long names; what no heading has comes last."""
+
+    def __init__(self, *args: Any, headings: Mapping[str, str] | None = None, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.headings = headings or {}
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """As click does, by heading."""
+        options = [one for one in self.get_params(ctx) if isinstance(one, click.Option)]
+        rows = {long_name(one): row for one in options if (row := one.get_help_record(ctx))}
+        parts = {f"{title} options": names.split() for title, names in self.headings.items()}
+        listed = {name for names in parts.values() for name in names}
+        parts["Other options" if parts else "Options"] = [name for name in rows if name not in listed]
+        for title, names in parts.items():
+            if shown := [rows[name] for name in names if name in rows]:
+                with formatter.section(title):
+                    formatter.write_dl(shown)
+
+
+def long_name(param: click.Parameter) -> str:
+    """The first long name of an option, without dashes."""
+    return next((one[2:] for one in param.opts if one.startswith("--")), param.opts[0])
+
+
+class NearGroup(click.Group, Headed):
+    """A group that answers words of other tools, and names the nearest known command for a mistyped one."""
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """As click does, with the nearest known command in the message."""
+        """As click does, with what was meant in the message."""
         if ctx.parent is None and args[0] not in self.list_commands(ctx) and is_file(args[0]):
             args = ["up", *args]
         try:
             return super().resolve_command(ctx, args)
-        except click.UsageError as error:
+        except click.NoSuchOption:
+            raise
+        except click.UsageError:
             if Path(args[0]).suffix in _READ:
                 raise click.UsageError(f"there is no file {args[0]}, and no such command", ctx) from None
-            if ctx.parent is None and (instead := _ELSEWHERE.get(args[0], "")):
-                raise click.UsageError(f"{error.message} It is: remuda {instead}", ctx) from None
-            if ctx.parent is None and (row := _NOT_BUILT.get(args[0], "")):
-                raise click.UsageError(f"{args[0]} is not built yet: row {row} of docs/features.md", ctx) from None
-            near = difflib.get_close_matches(args[0], self.list_commands(ctx), 1)
-            if near and "Did you mean" not in error.message:
-                raise click.UsageError(f"{error.message} Did you mean '{near[0]}'?", ctx) from None
-            raise
+            told = (words.answer(args[0]) if ctx.parent is None else "") or words.near(args[0], self.list_commands(ctx))
+            raise click.UsageError(f"No such command {args[0]!r}. {told}".rstrip(), ctx) from None
+
+
+def answered(error: click.ClickException) -> click.ClickException:
+    """The same error; of an unknown option with what it is here, or the nearest one where that is near."""
+    if not isinstance(error, click.NoSuchOption):
+        return error
+    told = words.answer(error.option_name) or words.near(error.option_name, error.possibilities or ())
+    return click.UsageError(f"{error.message.rstrip('.')}. {told}".rstrip(), error.ctx)
 
 
 class LazyGroup(NearGroup):

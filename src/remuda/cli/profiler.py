@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from remuda.base.extras import need_batch
 from remuda.base.units import parse_interval, show_counted, show_duration, show_interval
 from remuda.cli import gpuview
 from remuda.cli.lazy import NearGroup, examples
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from remuda.control.profiler import Live, Session
 
 _AGAIN_S: Final = 1.0
+_READING: Final = "to read a recording takes"
 _KINDS: Final = ("parquet", "json", "chrome", "csv")
 
 
@@ -192,6 +194,7 @@ def analyze(target: str | None, data: str, plot: str | None, form: str | None) -
     """Say what the GPUs did: mean, p50, p95, max, idle share and joules of each GPU, task and process."""
     from pathlib import Path
 
+    need_batch(_READING)
     from remuda import profile
     from remuda.control import profiler as recordings
 
@@ -259,6 +262,7 @@ def export(target: str, kind: str, output: str | None, as_json: bool) -> None:
     """Write a recording for other programs."""
     from pathlib import Path
 
+    need_batch(_READING)
     from remuda import profile
     from remuda.control import profiler as recordings
 

@@ -8,33 +8,27 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from remuda.cli.lazy import examples
+from remuda.cli.lazy import examples, together
 from remuda.cli.show import echo, print_json, say, table
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from remuda.specs.recipe.load import Recipe
 
 
 _SET: Final = "Change a value; keys as in the file, lists and mappings as there: [1, 2]."
 
 
-def _of_recipes(command: Callable[..., Any]) -> Callable[..., Any]:
-    """The options of every command that reads recipes."""
-    options = (
-        click.option("-s", "--set", "settings", multiple=True, metavar="KEY=VALUE", help=_SET),
-        click.option("--unset", multiple=True, metavar="KEY", help="Take a key out."),
-        click.option(
-            "--backend", type=click.Choice(["local", "slurm"]), help="Where it runs, in place of what the file says."
-        ),
-        click.option(
-            "--cluster", "cluster_file", type=click.Path(path_type=Path), help="Cluster file; else it is looked for."
-        ),
-    )
-    for option in reversed(options):
-        command = option(command)
-    return command
+_of_recipes = together(
+    click.option("-s", "--set", "settings", multiple=True, metavar="KEY=VALUE", help=_SET),
+    click.option("--unset", multiple=True, metavar="KEY", help="Take a key out."),
+    click.option(
+        "--backend", type=click.Choice(["local", "slurm"]), help="Where it runs, in place of what the file says."
+    ),
+    click.option(
+        "--cluster", "cluster_file", type=click.Path(path_type=Path), help="Cluster file; else it is looked for."
+    ),
+)
+"""The options of every command that reads recipes."""
 
 
 @click.command(epilog=examples("remuda apply recipe.yaml --backend local", "remuda apply recipe.yaml:tp8 --dry-run"))
@@ -51,18 +45,9 @@ def _of_recipes(command: Callable[..., Any]) -> Callable[..., Any]:
 @click.option("--wait/--no-wait", default=True, help="Wait until the endpoint answers (default), or return at once.")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 def apply(  # noqa: PLR0913
-    target: str,
-    name: str,
-    settings: tuple[str, ...],
-    unset: tuple[str, ...],
-    backend: str | None,
-    cluster_file: Path | None,
-    *,
-    dry_run: bool,
-    write: Path | None,
-    wait: bool,
-    as_json: bool,
-) -> int:
+    target: str, name: str, settings: tuple[str, ...], unset: tuple[str, ...], backend: str | None,
+    cluster_file: Path | None, *, dry_run: bool, write: Path | None, wait: bool, as_json: bool,
+) -> int:  # fmt: skip
     """Bring up the deployment of a recipe: workers by role, then the frontend; print its URL.
 
     FILE is a recipe of srtctl (version 1 or 2) or a document of kind deployment. What runs is a workload like a swarm:
@@ -107,15 +92,9 @@ def apply(  # noqa: PLR0913
 @click.option("-a", "--all", "everything", is_flag=True, help="Also the values that nobody said.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def resolve(
-    targets: tuple[str, ...],
-    settings: tuple[str, ...],
-    unset: tuple[str, ...],
-    backend: str | None,
-    cluster_file: Path | None,
-    *,
-    everything: bool,
-    as_json: bool,
-) -> None:
+    targets: tuple[str, ...], settings: tuple[str, ...], unset: tuple[str, ...], backend: str | None,
+    cluster_file: Path | None, *, everything: bool, as_json: bool,
+) -> None:  # fmt: skip
     """Print a deployment with where each value came from. Reads recipes of srtctl as they are.
 
     FILE is a recipe of srtctl (version 1 or 2) or a document of kind deployment. SELECTOR names one of the recipes that
@@ -150,14 +129,9 @@ def resolve(
 @_of_recipes
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def preflight(
-    targets: tuple[str, ...],
-    settings: tuple[str, ...],
-    unset: tuple[str, ...],
-    backend: str | None,
-    cluster_file: Path | None,
-    *,
-    as_json: bool,
-) -> int:
+    targets: tuple[str, ...], settings: tuple[str, ...], unset: tuple[str, ...], backend: str | None,
+    cluster_file: Path | None, *, as_json: bool,
+) -> int:  # fmt: skip
     """Look for what would make it fail, before a GPU is held. A sentence for each; then it ends with 1.
 
     FILE is a recipe, a document of any kind, or a script. Of a deployment: roles that do not fit together, flags that

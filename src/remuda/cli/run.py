@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from remuda.base.units import is_interval
-from remuda.cli.lazy import examples
+from remuda.cli.lazy import Headed, examples
 from remuda.cli.show import echo, print_json, say
 from remuda.specs.places import is_here
 
@@ -23,6 +23,16 @@ _OPTIONS: Final = json.loads(Path(__file__).with_name("run_options.json").read_t
 """Field -> names and settings of its option. Drawn from the fields of a run, whose models are not loaded here."""
 _WITHOUT: Final = {key: one["flag_value"] for key, (_, one) in _OPTIONS.items() if one.get("metavar") == "[FREQ]"}
 """Options that may stand without a value -> what it means then."""
+_HEADINGS = {
+    "Common": "name gpus min-vram partitions time follow wait dry-run json set",
+    "Resource": "gpu-type max-vram gres nodes cpus-per-task mem time-limit",
+    "Placement": "backend prefer account qos constraint reservation exclude-nodes node-list hedge retry-per-partition "
+    "reset-to-preferred",
+    "Restart": "mode keep-alive max-retries heal-after quick-failure backoff-base backoff-max requeue",
+    "Health": "heartbeat-interval heartbeat-grace progress-stall gpu-check blacklist-ttl blacklist-limit no-blacklist",
+    "Script": "env workdir modules preamble python output error signal kill-grace profile",
+    "Slurm": "job-name mail-user sbatch-args",
+}
 
 
 def _options(command: Any) -> Any:
@@ -41,7 +51,7 @@ def _completed(args: Sequence[str]) -> Iterator[str]:
         yield f"{word}={_WITHOUT[key]}" if is_bare else word
 
 
-class WithArguments(click.Command):
+class WithArguments(Headed):
     """Everything after `--` belongs to the script, or is the command itself.
 
     Args:
@@ -65,6 +75,7 @@ class WithArguments(click.Command):
 
 @click.command(
     cls=WithArguments,
+    headings=_HEADINGS,
     epilog=examples("remuda run train.sh --gpus 4 --min-vram 40", "remuda run train.sh --follow -- --lr 0.1"),
 )
 @click.argument("scripts", nargs=-1, required=True, metavar="SCRIPT...")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from remuda.cli.lazy import examples
+from remuda.cli.lazy import examples, named
 from remuda.cli.show import age, pairs, print_json, say, table
 
 if TYPE_CHECKING:
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def list_(everything: bool, as_json: bool) -> None:
     """List your runs and gangs."""
-    from remuda.control.client import connect
+    from remuda.control.client import looking
 
-    client = connect()
+    client = looking()
     found = (client.get("/workloads", kind=kind, everything=str(everything).lower()) for kind in ("run", "gang"))
     views = sorted((view for views in found for view in views), key=itemgetter("name"))
     if note := client.get("/host").get("note"):
@@ -146,7 +146,7 @@ def _verb(verb: str, names: Sequence[str], word: str, *, as_json: bool) -> None:
 
 
 @click.command()
-@click.argument("names", nargs=-1, required=True)
+@click.argument("names", nargs=-1, required=True, shell_complete=named)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def pause(names: tuple[str, ...], as_json: bool) -> None:
     """Stop restarting NAMES; what is running keeps running."""
@@ -154,7 +154,7 @@ def pause(names: tuple[str, ...], as_json: bool) -> None:
 
 
 @click.command()
-@click.argument("names", nargs=-1, required=True)
+@click.argument("names", nargs=-1, required=True, shell_complete=named)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def unpause(names: tuple[str, ...], as_json: bool) -> None:
     """Resume restarting NAMES."""
@@ -162,7 +162,7 @@ def unpause(names: tuple[str, ...], as_json: bool) -> None:
 
 
 @click.command(epilog=examples("remuda restart train", "remuda restart chat prefill"))
-@click.argument("names", nargs=-1, required=True, metavar="NAMES... | NAME GROUP")
+@click.argument("names", nargs=-1, required=True, metavar="NAMES... | NAME GROUP", shell_complete=named)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def restart(names: tuple[str, ...], as_json: bool) -> None:
     """Restart NAMES: a run at once, without counting a failure; of a swarm, whatever failed or ended.

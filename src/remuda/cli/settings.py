@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from remuda.base.ids import api_path
+from remuda.cli.lazy import named
 from remuda.cli.show import print_json, say, table
 
 if TYPE_CHECKING:
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
 
 
 @click.command(name="set")
-@click.argument("name")
+@click.argument("name", shell_complete=named)
 @click.argument("changes", nargs=-1, metavar="[KEY=VALUE]...")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def set_(name: str, changes: tuple[str, ...], as_json: bool) -> None:

@@ -14,7 +14,7 @@ from remuda.base.ids import api_path
 from remuda.base.text import clean_json
 from remuda.base.units import show_count, show_duration
 from remuda.cli import taskview
-from remuda.cli.lazy import examples
+from remuda.cli.lazy import examples, named
 from remuda.cli.show import age, echo, is_terminal, pairs, print_json, prose, say, style_of, table
 
 _AGAIN_S = 2.0
@@ -22,16 +22,16 @@ _AGAIN_S = 2.0
 
 
 @click.command(epilog=examples("remuda status", "remuda status chat --watch"))
-@click.argument("name", required=False)
+@click.argument("name", required=False, shell_complete=named)
 @click.option("-a", "--all", "everything", is_flag=True, help="Those that are down, too.")
 @click.option("-w", "--watch", is_flag=True, help="Show it again every two seconds.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def status(name: str | None, everything: bool, watch: bool, as_json: bool) -> None:
     """Show everything you have running, or NAME with its tasks, router and endpoint."""
     from remuda.control import again
-    from remuda.control.client import connect
+    from remuda.control.client import looking
 
-    client = connect()
+    client = looking()
     get = partial(again.get, client) if watch else client.get
     while True:
         if name is not None:
@@ -139,7 +139,7 @@ def _numbered(_ctx: click.Context, option: click.Parameter, number: int | None) 
         "remuda logs train -f", "remuda logs chat --task router/0 -n 20", "remuda logs chat --role decode -f"
     )
 )
-@click.argument("name")
+@click.argument("name", shell_complete=named)
 @click.option("-f", "--follow", is_flag=True, help="Go on with new lines until the task ends.")
 @click.option(
     "-n", "--lines", "tail", default=0, type=click.IntRange(min=0), help="Show only the last N lines (0: all)."
@@ -188,7 +188,7 @@ _ALL_LIVES = click.option(
 
 
 @click.command(epilog=examples("remuda explain train", "remuda explain train --json"))
-@click.argument("name")
+@click.argument("name", shell_complete=named)
 @_ALL_LIVES
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def explain(name: str, all_lives: bool, as_json: bool) -> None:
@@ -206,7 +206,7 @@ def explain(name: str, all_lives: bool, as_json: bool) -> None:
 
 
 @click.command()
-@click.argument("name")
+@click.argument("name", shell_complete=named)
 @click.option(
     "-n", "--lines", "limit", default=50, type=click.IntRange(min=1), show_default="50", help="The last so many."
 )

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from remuda.base.errors import Conflict, InputError
+from remuda.base.extras import need_batch
 from remuda.base.paths import state_paths
 from remuda.base.settings import setting
 from remuda.base.units import parse_duration
 from remuda.batch.expand import absolute
-from remuda.batch.prepare import check
 from remuda.batch.request import JobRequest
 from remuda.batch.show import ProgressView
 from remuda.cli import following, plans, watch
@@ -37,6 +37,9 @@ def submit(job_class: str, options: dict[str, Any]) -> int:
     if options["local"] and options["detach"]:
         raise click.UsageError("give --local or --detach, not both")
     _check_backend(options)
+    need_batch("a batch job takes")
+    from remuda.batch.prepare import check
+
     with _target(options) as target:
         request = _request(job_class, options, target)
         place = _place(target, options)

@@ -8,7 +8,7 @@ import click
 
 from remuda.base.ids import api_path
 from remuda.cli import taskview
-from remuda.cli.lazy import NearGroup
+from remuda.cli.lazy import NearGroup, named
 from remuda.cli.show import echo, pairs, print_json, table
 
 
@@ -23,10 +23,10 @@ def swarm() -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def list_(probe: bool, everything: bool, as_json: bool) -> None:
     """List swarms: name, backend, phase, endpoint, notes."""
-    from remuda.control.client import connect
+    from remuda.control.client import looking
     from remuda.control.swarms import http_status
 
-    views = connect().get("/workloads", kind="swarm", everything=str(everything).lower())
+    views = looking().get("/workloads", kind="swarm", everything=str(everything).lower())
     for view in views:
         view["http"] = http_status(view) if probe and view["phase"] in ("RUNNING", "DEGRADED") else 0
     if as_json:
@@ -46,7 +46,7 @@ def _notes(view: dict[str, Any], probe: bool) -> str:
 
 
 @swarm.command()
-@click.argument("name")
+@click.argument("name", shell_complete=named)
 @click.option("-o", "--output", type=click.Choice(["table", "yaml", "json"]), default="table", show_default=True,
               help="For people, or for programs.")  # fmt: skip
 def describe(name: str, output: str) -> None:

@@ -9,7 +9,7 @@ import click
 
 from remuda.base.ids import api_path
 from remuda.base.units import show_counted
-from remuda.cli.lazy import examples
+from remuda.cli.lazy import examples, named
 from remuda.cli.show import print_json, say
 
 if TYPE_CHECKING:
@@ -154,7 +154,7 @@ def _document(document: Path | None, file: Path | None) -> Path:
 
 
 @click.command()
-@click.argument("names", nargs=-1)
+@click.argument("names", nargs=-1, shell_complete=named)
 @click.option("--all", "everything", is_flag=True, help="Take down everything that runs.")
 @click.option("--remove", is_flag=True, help="Also delete their records and run directories.")
 @click.option("--wait/--no-wait", default=True, help="Return when nothing is left (default), or at once.")

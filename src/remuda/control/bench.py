@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 import orjson
 
 from remuda.base.errors import InputError
+from remuda.base.extras import need_batch
 from remuda.base.files import read_whole
 from remuda.base.ids import api_path
 from remuda.base.paths import state_paths
@@ -130,6 +131,7 @@ def plan(loaded: Loaded[BenchmarkSpec], say: Callable[[str], None]) -> BenchPlan
         NotFound: there is no such swarm.
         RemudaError: it does not come up.
     """
+    need_batch("a benchmark takes")
     spec = loaded.spec
     if not spec.name and not spec.endpoint:
         raise InputError("a benchmark needs an endpoint", hint="name one with --endpoint URL, or a swarm with --name")

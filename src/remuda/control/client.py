@@ -22,9 +22,10 @@ from urllib.parse import quote, urlencode
 
 from remuda import __version__
 from remuda.base import errors
-from remuda.base.errors import Conflict, HostUnreachable, NotPrivate, RemudaError, TimedOut
+from remuda.base.errors import Conflict, HostUnreachable, NotFound, NotPrivate, RemudaError, TimedOut
 from remuda.base.paths import StatePaths, state_paths
 from remuda.base.private import user_name
+from remuda.base.text import brief
 from remuda.control.skew import skew
 from remuda.wire.process import identify, is_alive
 
@@ -262,6 +263,39 @@ def connect(*, start: bool = True, wait_s: float = 0.0) -> HostClient:
         raise HostUnreachable("no host is running", hint="start it: remuda host start")
     start_host(client, wait_s)
     return client
+
+
+def looking() -> HostClient:
+    """A client for who only looks: as `connect`, but where no workload is to be seen no host is started for that."""
+    client = _Idle()
+    return client if client.is_idle() else connect()
+
+
+class _Idle(HostClient):
+    """Answers as the host of a state directory without workloads does, until there is one."""
+
+    def is_idle(self) -> bool:
+        """Whether no host runs or has died here, and none would have anything to tell."""
+        if self.paths.socket.exists() or self.paths.host_file.exists():
+            return False
+        self.paths.check()
+        self.paths.check_socket()
+        if self.paths.workloads.is_dir() and any(self.paths.workloads.iterdir()):
+            return False  # perhaps the database was lost, which a host tells
+        from remuda.control.wiring import database_url
+        from remuda.store.peek import peek
+
+        seen = peek(database_url(self.paths))
+        return not seen.exists or not (seen.problem or seen.workloads)
+
+    def call(self, method: str, path: str, body: Any = None, *, query: dict[str, object] | None = None) -> Any:
+        """One question; see `HostClient.call`."""
+        if not self.is_idle():
+            return super().call(method, path, body, query=query)
+        if path in ("/workloads", "/host"):
+            return [] if path == "/workloads" else {}
+        name = body["names"][0] if body else path.split("/")[2]
+        raise NotFound(f"nothing is called {brief(name)!r}", hint="`remuda status` lists what there is")
 
 
 @cache

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from remuda.base.errors import InputError
 from remuda.base.text import clean
@@ -15,7 +15,7 @@ from remuda.control.kinds.gang import read as read_gang
 from remuda.control.kinds.run import read as read_run
 from remuda.control.kinds.swarm import draft_of as swarm_of
 from remuda.control.pool import plan_pool
-from remuda.specs.load import assignment, load_swarm
+from remuda.specs.load import assignment, load, load_swarm
 from remuda.specs.pooling import load_pool
 from remuda.specs.recipe.load import split_target
 from remuda.specs.resolve import Override
@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 
     from remuda.look.facts import Looked
     from remuda.plan.compile import Plan
+
+
+_NOT_ASKED: Final = "the endpoint is not asked: the benchmark asks it when it begins, before the first load"
 
 
 @dataclass(frozen=True)
@@ -60,7 +63,7 @@ def plans_of(target: str, facts: Looked, asked: Given = Given()) -> Iterator[tup
     """The plans of a file, or why there is none, each with what names it there.
 
     Raises:
-        InputError: the file cannot be read, or holds nothing that is planned.
+        InputError: the file cannot be read, or is wrong. A benchmark is read, and has no plan.
     """
     for selector, kind, document in _read(target, facts, asked):
         try:
@@ -93,14 +96,14 @@ def _read(target: str, facts: Looked, asked: Given) -> Iterator[tuple[str, str, 
         for member in plan_pool(load_pool(target), facts):
             yield member.entry.name, kind, member.planned
     else:
-        raise InputError(f"is a {kind}: there is nothing to look for before it runs", where=target)
+        load(target, said, expect=kind)
 
 
 def preflight(target: str, facts: Looked, asked: Given = Given()) -> list[Preflight]:
     """Look for what would make the plans of a file fail. Nothing is started; the help of engines is kept.
 
     Raises:
-        InputError: the file cannot be read, or holds nothing that is planned.
+        InputError: the file cannot be read, or is wrong.
     """
     found = []
     for selector, plan in plans_of(target, facts, asked):
@@ -113,4 +116,4 @@ def preflight(target: str, facts: Looked, asked: Given = Given()) -> list[Prefli
         notes, problems = planning.look([plan], facts, ASKED)
         seen.notes.extend(clean(note, one_line=True) for note in notes)
         seen.failures.extend(clean(planning.line_of(problem), one_line=True) for problem in problems)
-    return found
+    return found or [Preflight(target, "", notes=[_NOT_ASKED])]

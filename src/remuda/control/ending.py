@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from remuda.base.errors import Conflict, HostUnreachable, Interrupted, NotFound, TimedOut
 from remuda.base.ids import api_path
 from remuda.control import again
-from remuda.control.client import HostClient, connect
+from remuda.control.client import HostClient, connect, looking
 from remuda.specs.places import is_here, traits
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def take_down(
         TimedOut: something is left, or nobody can say whether it is; says what, and how to go on.
         Interrupted: Ctrl-C while waiting. They go on going down.
     """
-    host = connect(start=bool(names))
+    host = looking() if names else connect(start=False)
     if everything:
         names = [*names, *(view["name"] for view in host.get("/workloads"))]
     waits = [_Wait(name) for name in dict.fromkeys(names)]

@@ -6,6 +6,7 @@ import time
 from typing import TYPE_CHECKING, Final
 
 from remuda.base.errors import RemudaError
+from remuda.base.extras import BATCH
 from remuda.base.paths import state_paths
 from remuda.control import profiler
 
@@ -45,8 +46,8 @@ def _facts(name: str, found: Sequence[Path]) -> list[str]:
         from remuda import profile
 
         recorded = profile.read(*found, name=name, last_s=_HOUR_S, attempt_of=profiler.attempt_of)
-    except ImportError as error:
-        return [f"recordings cannot be read without numpy and pyarrow ({error}): pip install numpy pyarrow"]
+    except ImportError:
+        return [f"recordings cannot be read without pyarrow: {BATCH}"]
     except RemudaError:
         return []  # nothing was recorded yet, and the recorder has said why
     is_long = recorded.end_us - recorded.begin_us > 0.999 * _HOUR_S * 1e6

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from remuda.base.clock import LATE_S, SystemClock, steady
 from remuda.base.errors import Conflict, HostUnreachable, InputError, NotFound, RemudaError, Unavailable
+from remuda.base.extras import need_batch
 from remuda.base.files import write_atomic
 from remuda.base.ids import api_path, slug
 from remuda.batch.request import JobRequest
@@ -127,6 +128,8 @@ def _planned(pool: Pool, index: int, facts: Looked) -> Plan:
 
 def _check_job(pool: Pool, index: int) -> None:
     job = pool.spec.swarms[index].job
+    if job is not None and job.script is None:
+        need_batch("a batch job takes")
     if job is not None and job.script is not None and not Path(pool.path(job.script)).is_file():
         where = pool.resolved.origin(("swarms", index, "job", "script")).where
         raise InputError(f"there is no file {pool.path(job.script)}", where=where)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from remuda.backends.base import read_token
 from remuda.base.errors import Conflict, InputError, NotFound
+from remuda.base.extras import need_batch
 from remuda.base.files import remove_empty
 from remuda.base.ids import check_name
 from remuda.base.paths import state_paths
@@ -255,6 +256,7 @@ def stop(name: str = "", wait_s: float = 60.0) -> Session:
 
 
 def _close(folder: Path) -> None:
+    need_batch(f"{folder.name} has ended, and stays in {folder}: to make one file of it takes")
     from remuda.profile import close
 
     with suppress(NotFound):  # it ended before its first second

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from remuda.base.errors import Conflict, InputError, RemudaError
+from remuda.base.extras import need_batch
 from remuda.base.ids import api_path
 from remuda.base.paths import state_paths
 from remuda.control import drivers, ending, jobs, planning, swarms, targets
@@ -160,6 +161,7 @@ class Swarm:
         Raises:
             RemudaError: what ended it; finished rows are kept.
         """
+        need_batch("a batch job takes")
         from remuda.batch.expand import absolute
         from remuda.batch.prepare import check
         from remuda.batch.request import JobRequest

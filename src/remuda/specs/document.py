@@ -79,7 +79,7 @@ def parse(text: str, name: str) -> Document:
     except yaml.MarkedYAMLError as error:
         raise _not_yaml(error, text, name) from error
     except yaml.YAMLError as error:
-        raise InputError(f"is not YAML: {str(error).splitlines()[0]}", where=name) from error
+        raise InputError(f"is not valid YAML: {str(error).splitlines()[0]}", where=name) from error
     if node is None or (isinstance(node, yaml.ScalarNode) and node.value == ""):
         raise InputError("the file is empty", hint="write at least `model: …`", where=name)
     reader = _Reader(name)
@@ -131,7 +131,7 @@ def _not_yaml(error: yaml.MarkedYAMLError, text: str, name: str) -> InputError:
         hint = "put quotes around text that contains a colon and a space, or check the indentation"
     if "undefined alias" in problem:
         hint = "put quotes around text that begins with *"
-    return InputError(f"is not YAML: {problem}", hint=hint, where=where)
+    return InputError(f"is not valid YAML: {problem}", hint=hint, where=where)
 
 
 def _char(text: str, line: int, column: int) -> str:

@@ -202,7 +202,7 @@ def read_document(path: FilePath | str) -> Document:
     """Read one file.
 
     Raises:
-        InputError: it is missing, cannot be read, or is not YAML.
+        InputError: it is missing, cannot be read, or is not valid YAML.
     """
     file = FilePath(path).expanduser()
     name = str(path)

@@ -66,7 +66,7 @@ def revived_at(group: Group, task: Task, now: float) -> float:
 
 
 def _missing(want: Want, name: str, tasks: Mapping[TaskKey, Task]) -> int:
-    """How many members of a group nobody can count on yet; of servers one may do, see `Endpoint.ready`."""
+    """How many members of a group nobody can count on yet, of those that are needed."""
     group = want.workload.group(name)
     phases = {Phase.DONE} if group.role is Role.GATE else _UP
     count, up = (
@@ -75,10 +75,13 @@ def _missing(want: Want, name: str, tasks: Mapping[TaskKey, Task]) -> int:
     )
     if succession.takes_turns(want.workload, group):
         up = {index % HEIR for index in up}
-    endpoint = want.workload.endpoint
-    is_one_enough = endpoint is not None and endpoint.ready == "first" and group.role.serves
-    needed = min(1, count) if is_one_enough else count
-    return max(0, needed - sum(slot < count for slot in up))
+    return max(0, _needed(want, group) - sum(slot < count for slot in up))
+
+
+def _needed(want: Want, group: Group) -> int:
+    """How many members of a group have to be there; of servers one may do, see `Endpoint.ready`."""
+    count, endpoint = want.planned(group.name), want.workload.endpoint
+    return min(1, count) if endpoint is not None and endpoint.ready == "first" and group.role.serves else count
 
 
 def _was_begun(want: Want, group: Group, index: int, tasks: Mapping[TaskKey, Task]) -> bool:
@@ -134,7 +137,14 @@ def tell(want: Want, task: Task, tasks: Mapping[TaskKey, Task]) -> list[str]:
     """Sentences about what a rule does to a task now, beyond its reason."""
     group = want.workload.group(task.key.group)
     if is_held(want, task.key, tasks, held(want, tasks)):
-        counts = {name: (_missing(want, name, tasks), want.planned(name)) for name in group.after}
-        return [f"{left} of {count} of {name} not ready yet" for name, (left, count) in counts.items() if left]
+        return [_shortage(want, name, left) for name in group.after if (left := _missing(want, name, tasks))]
     names = outlasting(want, tasks).get(group.name)
     return [f"kept by `after` until nothing is left of {', '.join(names)}"] if names and task.phase in LIVE else []
+
+
+def _shortage(want: Want, name: str, left: int) -> str:
+    """What a group lacks that others wait for."""
+    count = want.planned(name)
+    if _needed(want, want.workload.group(name)) < count:
+        return f"none of {count} of {name} ready yet, and one is enough"
+    return f"{left} of {count} of {name} not ready yet"

@@ -15,12 +15,15 @@ from typing import TYPE_CHECKING
 
 import click
 import pytest
+from click.shell_completion import ShellComplete
 
+import remuda
 from remuda import __version__
 from remuda.base import errors
 from remuda.base.errors import RemudaError
+from remuda.base.words import ELSEWHERE, SECTIONS
 from remuda.cli import COMMANDS, cli, main
-from remuda.cli.lazy import _NOT_BUILT
+from remuda.cli.lazy import Headed, long_name
 from remuda.control.client import HostClient
 
 if TYPE_CHECKING:
@@ -94,25 +97,65 @@ def test_defaults_are_asked_for_once_and_only_what_exists_is_taken(
     assert "partition: gpu" in text
 
 
+BUILT = "It is not built yet: row {} of docs/features.md#{}"
+SUPERVISED, FLEETS = "supervised-runs", "fleets"
+
+
 @pytest.mark.parametrize(
-    ("word", "said"),
+    ("typed", "said"),
     [
-        ("tui", "tui is not built yet: row S9 of docs/features.md"),
-        ("queue", "queue is not built yet: row G6 of docs/features.md"),
-        ("setup", "It is: remuda init cluster"),
-        ("ps", "It is: remuda status"),
+        ("tui", BUILT.format("S9", SUPERVISED)),
+        ("sync", BUILT.format("S13", SUPERVISED)),
+        ("--remote cluster tui", BUILT.format("S13", SUPERVISED)),
+        ("run train.sh --no-sync", BUILT.format("S13", SUPERVISED)),
+        ("sweep a.yaml", BUILT.format("R6", "inference-deployments-and-sweeps")),
+        ("up a.yaml --sweep", BUILT.format("R6", "inference-deployments-and-sweeps")),
+        ("client connect 10.0.0.1:8090", BUILT.format("G1", FLEETS)),
+        ("model list", BUILT.format("G3", FLEETS)),
+        ("data list", BUILT.format("G5", FLEETS)),
+        ("queue tasks", BUILT.format("G6", FLEETS)),
+        ("EKSExecutor", BUILT.format("K2", "gangs")),
+        ("control pause --run-id train", "It is: remuda stop, restart, pause"),
+        ("status --run-id train", "No such option '--run-id'. It is: the name alone, as in remuda status NAME"),
+        ("setup", "No such command 'setup'. It is: remuda init cluster"),
+        ("health", "It is: remuda doctor"),
+        ("train train.sh", "It is: remuda run"),
+        ("ps", "No such command 'ps'. It is: remuda status"),
+        ("submit", "No such command 'submit'. It is: remuda run"),
+        ("resume", "No such command 'resume'. It is: remuda unpause"),
     ],
 )
-def test_words_of_other_tools_are_answered(capsys: pytest.CaptureFixture[str], word: str, said: str) -> None:
-    assert main([word]) == 2
+def test_words_of_other_tools_are_answered(capsys: pytest.CaptureFixture[str], typed: str, said: str) -> None:
+    assert main(typed.split()) == 2
     assert said in capsys.readouterr().err
 
 
-def test_what_is_not_built_is_a_row_of_its_own() -> None:
-    rows = dict(
-        re.findall(r"^\| ([A-Z]+[0-9]+) \|[^|]*\| ([^|]*) \|", (ROOT / "docs/features.md").read_text(), re.MULTILINE)
-    )
-    assert {row: rows[row] for row in _NOT_BUILT.values()} == dict.fromkeys(_NOT_BUILT.values(), "not built yet")
+@pytest.mark.parametrize("typed", ["login", "deploy", "update", "save", "restore", "run --remot", "status --secret"])
+def test_what_is_near_nothing_gets_no_name(capsys: pytest.CaptureFixture[str], typed: str) -> None:
+    assert main(typed.split()) == 2
+    *_, last = capsys.readouterr().err.splitlines()
+    assert last in (f"Error: No such command {typed!r}.", f"Error: No such option {typed.rsplit(maxsplit=1)[-1]!r}.")
+
+
+def test_names_in_python_are_answered() -> None:
+    said = f"cannot import name 'EKSExecutor' from 'remuda'. {BUILT.format('K2', 'gangs')}"
+    with pytest.raises(ImportError, match=re.escape(said)):
+        from remuda import EKSExecutor  # noqa: F401
+    assert not hasattr(remuda, "tui")
+
+
+def test_words_of_other_tools_lead_to_what_is_there() -> None:
+    page = (ROOT / "docs/features.md").read_text()
+    rows = dict(re.findall(r"^\| ([A-Z]+[0-9]+) \|[^|]*\| ([^|]*) \|", page, re.MULTILINE))
+    named = [here for here in ELSEWHERE.values() if here in rows]
+    assert {row for row in named if rows[row] != "not built yet"} == {"K3"}, "of which Modal is not"
+    heads = re.findall(r"^## (.*)$", page, re.MULTILINE)
+    assert {*SECTIONS.values()} <= {head.lower().replace(" ", "-") for head in heads}
+    for here in {*ELSEWHERE.values()} - {*named}:
+        line = here.partition("remuda ")[2].split(",")[0] or "version"
+        path = tuple(word for word in line.split() if word.islower() and not word.startswith("-"))
+        assert path in TREE or path[:1] == ("completion",), here
+    assert {*ELSEWHERE} & {*COMMANDS} == set(), "our own words are no words of others"
 
 
 def test_a_file_in_the_place_of_a_command_is_started(
@@ -158,6 +201,42 @@ def test_the_list_of_commands_agrees_with_the_commands(capsys: pytest.CaptureFix
         assert f"{name} {line}" in text
 
 
+HEADED = {path: one for path, one in TREE.items() if isinstance(one, Headed) and one.headings}
+
+
+def test_commands_of_many_options_have_headings() -> None:
+    many = {path for path, one in TREE.items() if sum(isinstance(each, click.Option) for each in one.params) > 20}
+    assert many == {*HEADED} == {("run",), ("job", "submit"), ("bench",), ("bench", "run"), ("bench", "search")}
+
+
+@pytest.mark.parametrize("path", HEADED, ids=" ".join)
+def test_each_option_stands_under_one_heading(path: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
+    command = HEADED[path]
+    names = [name for text in command.headings.values() for name in text.split()]
+    assert len(names) == len({*names})
+    options = [each for each in command.params if isinstance(each, click.Option) and not each.hidden]
+    assert {long_name(each) for each in options} - {*names} == set()
+    known = {long_name(each) for one in HEADED.values() if one.headings is command.headings for each in one.params}
+    assert {*names} <= known
+    assert main([*path, "--help"]) == 0
+    text = capsys.readouterr().out.partition("\n\nCommon")[2]
+    heads = re.findall(r"^(\w+) options:$", text, re.MULTILINE)
+    assert heads == [*[*command.headings][1:], "Other"]
+    assert text.count("\n  -") == len(options) + 1
+    assert text.partition("Other options:\n")[2].startswith("  -h, --help ")
+
+
+def test_help_ends_with_where_to_begin(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--help"]) == 0
+    *_, first, last = capsys.readouterr().out.split("\n\n")
+    lines = first.splitlines()
+    assert lines[0] == "  Start here:"
+    for line in lines[1:]:
+        assert line.split()[0] == "remuda"
+        assert line.split()[1] in COMMANDS
+    assert last == "  Documentation: README.md and docs/ of the repository.\n"
+
+
 @pytest.mark.parametrize("words", [["--help"], ["--version"], ["-h"], []])
 def test_they_load_nothing(words: list[str], tmp_path: Path) -> None:
     program = (
@@ -174,6 +253,33 @@ def test_they_load_nothing(words: list[str], tmp_path: Path) -> None:
     assert not (tmp_path / "home").exists()
 
 
+@pytest.mark.parametrize(
+    ("typed", "shown"),
+    [
+        ("status ", ["chat", "train", "train-2"]),
+        ("logs tr", ["train", "train-2"]),
+        ("explain x", []),
+        ("down train c", ["chat"]),
+        ("stop ", ["chat", "train", "train-2"]),
+        ("restart trai", ["train", "train-2"]),
+        ("set ch", ["chat"]),
+        ("swarm describe ch", ["chat"]),
+    ],
+)
+def test_a_shell_knows_names_of_workloads(typed: str, shown: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    names = ["chat", "train", "train-2"]
+    monkeypatch.setattr(HostClient, "get", lambda *_, **__: [{"name": name} for name in names])
+    *words, incomplete = typed.split(" ")
+    completion = ShellComplete(cli, {}, "remuda", "_REMUDA_COMPLETE")
+    assert [item.value for item in completion.get_completions(words, incomplete)] == shown
+
+
+def test_a_shell_waits_for_no_host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("REMUDA_HOME", str(tmp_path / "home"))
+    assert ShellComplete(cli, {}, "remuda", "_REMUDA_COMPLETE").get_completions(["status"], "") == []
+    assert not (tmp_path / "home").exists()
+
+
 def test_the_version(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--version"]) == 0
     assert main(["version"]) == 0
@@ -186,9 +292,9 @@ def test_the_version(capsys: pytest.CaptureFixture[str]) -> None:
         (["upp"], "Did you mean 'up'?"),
         (["staus"], "Did you mean 'status'?"),
         (["complete"], "Did you mean 'completion'?"),
-        (["swarm", "lst"], "No such command 'lst'"),
+        (["swarm", "lst"], "No such command 'lst'. Did you mean 'list'?"),
         (["zzzz"], "No such command 'zzzz'"),
-        (["status", "--jsn"], "No such option"),
+        (["status", "--jsn"], "No such option '--jsn'. Did you mean '--json'?"),
         (["up"], "name the file: there is no swarm.yaml here"),
         (["down"], "name what to stop, or give --all"),
         (["scale", "herd", "0"], "0 is not in the range x>=1"),
@@ -279,14 +385,6 @@ def test_a_bug_is_not_hidden(raising: list[BaseException]) -> None:
     raising.append(ZeroDivisionError("ours"))
     with pytest.raises(ZeroDivisionError):
         main(["version"])
-
-
-@pytest.mark.parametrize(
-    ("word", "said"), [("ps", "remuda status"), ("submit", "remuda run"), ("resume", "remuda unpause")]
-)
-def test_what_users_of_other_tools_type(word: str, said: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main([word]) == 2
-    assert f"No such command '{word}'. It is: {said}" in capsys.readouterr().err
 
 
 def typed() -> list[str]:

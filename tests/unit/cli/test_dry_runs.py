@@ -138,7 +138,7 @@ def test_preflight_knows_every_kind(capsys: pytest.CaptureFixture[str], file: st
     ("words", "sentence"),
     [
         (("in.jsonl",), "in.jsonl:1: the first line does not say what runs the script"),
-        (("bench.yaml",), "bench.yaml: is a benchmark: there is nothing to look for before it runs"),
+        (("bench.yaml",), "bench.yaml:2:1: unknown key 'endpont'"),
         (("swarm.yaml", "--unset", "model"), "swarm.yaml: --unset and --cluster are for recipes"),
         (("gone.yaml",), "gone.yaml: there is no such file"),
     ],
@@ -146,9 +146,19 @@ def test_preflight_knows_every_kind(capsys: pytest.CaptureFixture[str], file: st
 def test_what_preflight_cannot_look_at(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], words: tuple[str, ...], sentence: str
 ) -> None:
-    (tmp_path / "bench.yaml").write_text("kind: benchmark\nendpoint: http://127.0.0.1:9/v1\n")
+    (tmp_path / "bench.yaml").write_text("kind: benchmark\nendpont: http://127.0.0.1:9/v1\n")
     assert main(["preflight", *words]) == 2
     assert f"error: {sentence}\n" in capsys.readouterr().err
+
+
+def test_of_a_benchmark_the_document_is_checked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "bench.yaml").write_text("kind: benchmark\nendpoint: http://127.0.0.1:9/v1\n")
+    assert main(["preflight", "bench.yaml"]) == 0
+    seen = capsys.readouterr()
+    assert seen.out == "bench.yaml: good\n"
+    told = "the endpoint is not asked: the benchmark asks it when it begins, before the first load"
+    assert seen.err == f"note: {told}\n"
+    assert main(["config", "check", "bench.yaml"]) == 0
 
 
 def test_a_wrong_defaults_file_troubles_only_what_reads_it(

@@ -82,6 +82,7 @@ def with_host(monkeypatch: pytest.MonkeyPatch, **phases: list[str]) -> tuple[Any
         return host
 
     monkeypatch.setattr(ending, "connect", connect)
+    monkeypatch.setattr(ending, "looking", connect)
     return host, started
 
 

@@ -282,6 +282,27 @@ def test_explain_names_the_rule() -> None:
     assert "ended by `ends_with`: generator/0 has ended with code 0; 1 task still ends" in over
 
 
+@pytest.mark.parametrize(
+    ("ready", "up", "told"),
+    [
+        ("first", 0, ["none of 2 of server ready yet, and one is enough"]),
+        ("first", 1, []),
+        ("all", 0, ["2 of 2 of server not ready yet"]),
+        ("all", 1, ["1 of 2 of server not ready yet"]),
+    ],
+)
+def test_what_is_waited_for_is_what_is_needed(ready: str, up: int, told: list[str]) -> None:
+    servers = after("server", count=2, role=Role.REPLICA)
+    want = deployed(servers, after("front", "server"))
+    want = replace(want, workload=want.workload.model_copy(update={"endpoint": Endpoint(ready=ready)}))
+    phases = [Phase.READY] * up + [Phase.STARTING] * (2 - up)
+    front = fresh("front")
+    assert (
+        rules.tell(want, front, by_key(front, *(one("server", *each) for each in zip(phases, (0, 1), strict=True))))
+        == told
+    )
+
+
 def test_what_was_recorded_before_there_were_rules_has_none() -> None:
     stored = FOUR.workload.model_dump(mode="json")
     assert Workload.model_validate(stored) == FOUR.workload

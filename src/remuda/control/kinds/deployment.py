@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from remuda.base.errors import InputError
+from remuda.base.extras import need_batch
 from remuda.base.ids import check_name, slug
 from remuda.base.paths import is_path
 from remuda.control import deployed_checks, deployed_records, planning, recipes
@@ -14,6 +15,7 @@ from remuda.control.rendering import ask_backends
 from remuda.plan.compile import Draft, Finding
 from remuda.plan.deployment.compile import PACKAGES, compile_deployment
 from remuda.plan.deployment.preflight import check_ports
+from remuda.specs.deployment import LOADS
 from remuda.specs.document import fail
 
 if TYPE_CHECKING:
@@ -95,6 +97,13 @@ def _recipe(plan: Plan, facts: Looked) -> Iterable[Finding]:
     return deployed_checks.check(plan.draft.spec, facts)
 
 
+def _extra(plan: Plan, _: Looked) -> Iterator[Finding]:
+    """What its benchmark is measured with."""
+    if plan.spec.benchmark.type in LOADS:
+        need_batch("its benchmark takes")
+    return iter(())
+
+
 def _machine(plan: Plan, facts: Looked) -> Iterable[Finding]:
     assert plan.draft is not None
     return deployed_checks.machine(plan.draft.spec, facts)
@@ -105,6 +114,6 @@ def _needs_gpus(spec: DeploymentSpec) -> bool:
 
 
 KIND = WorkKind(
-    compile_deployment, (_interpreter, _programs, _recipe), (ask_backends,), (_machine,),
+    compile_deployment, (_interpreter, _programs, _recipe), (_extra, ask_backends), (_machine,),
     record=deployed_records.files, needs_gpus=_needs_gpus,
 )  # fmt: skip

@@ -66,8 +66,8 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (("bench", *ENDPOINT), "a benchmark takes"),
         (("bench", "run", *ENDPOINT, "--detach"), "a benchmark takes"),
         (("bench", "search", *ENDPOINT, "--maximise", "rate", "--slo", "ttft_p99=1s"), "a benchmark takes"),
-        (("apply", "recipe.yaml"), "its benchmark takes"),
-        (("up", "recipe.yaml", "--no-wait"), "its benchmark takes"),
+        (("apply", "recipe.yaml"), "recipe.yaml: its benchmark takes"),
+        (("up", "recipe.yaml", "--no-wait"), "recipe.yaml: its benchmark takes"),
         (("profiler", "analyze", "exp1"), "to read a recording takes"),
     ],
 )

@@ -109,7 +109,7 @@ class Stub:
     """The stub server as a process of its own."""
 
     def __init__(self, *flags: str) -> None:
-        argv = [sys.executable, "-m", "remuda.testing.stub_server", "--fast", *flags]
+        argv = [sys.executable, "-m", "tests.fakes.stub_server", "--fast", *flags]
         self.process = subprocess.Popen(argv, stdout=subprocess.PIPE, text=True)
         assert self.process.stdout is not None
         self.url = f"http://127.0.0.1:{int(self.process.stdout.readline())}"

@@ -24,12 +24,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+from tests.fakes.s3 import S3Server
 
 from harness import Figure, finish
-from remuda.testing.s3 import S3Server
 
 if TYPE_CHECKING:
-    from remuda.testing.s3 import Logged
+    from tests.fakes.s3 import Logged
 
 FIRST = 1
 """The first round that is measured: before it are imports and the coming together."""

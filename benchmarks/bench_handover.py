@@ -62,7 +62,7 @@ class Clients:
 def bring_up(home: BenchHome) -> None:
     control = home.root / "control"
     control.write_text(json.dumps({"mode": "slow", "slow_s": ENGINE_S}))
-    engine = [sys.executable, "-m", "remuda.testing.engine", "--host", "{host}", "--port", "{port}"]
+    engine = [sys.executable, "-m", "tests.fakes.engine", "--host", "{host}", "--port", "{port}"]
     backend = {
         "type": "slurm", "partition": "cpu", "account": "inference", "qos": "normal", "time_limit": LIMIT,
         "endpoint": {"cpus_per_task": 1, "mem": "200MB", "wall_time": LIMIT},

@@ -22,12 +22,12 @@ from pathlib import Path
 from typing import Any
 
 import orjson
+from tests.fakes.truth import KEY, Record, Truth, build
 
 from remuda.bench import asking
 from remuda.bench.load import Cache, Load
 from remuda.bench.probe import Fitted
 from remuda.bench.prompts import Fit, Prompts
-from remuda.testing.truth import KEY, Record, Truth, build
 
 TEMPLATE, ISL = 8, 64
 FIRST_MS, PERIOD_MS = 100, 10

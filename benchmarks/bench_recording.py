@@ -14,7 +14,8 @@ import tempfile
 import time
 from pathlib import Path
 
-from remuda.testing.nvml import Driver
+from tests.fakes.nvml import Driver
+
 from remuda.wire.recording import Status
 from remuda.wire.spool import STATUS, spools
 

@@ -249,7 +249,7 @@ def show(rows: list[dict[str, Any]], found: dict[str, float]) -> None:
 async def bench(options: argparse.Namespace) -> None:
     with ExitStack() as stack:
         port = free_port()
-        stub = start(stack, [sys.executable, "-m", "remuda.testing.stub_server", "--port", str(port)])
+        stub = start(stack, [sys.executable, "-m", "tests.fakes.stub_server", "--port", str(port)])
         members = frozenset({f"http://127.0.0.1:{port}"})
         (url,) = members
         await until_up(url)

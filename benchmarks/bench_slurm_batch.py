@@ -59,7 +59,7 @@ def bring_up(home: BenchHome) -> list[str]:
     """Addresses of the engines."""
     control = home.root / "control"
     control.write_text(json.dumps({"mode": "slow", "slow_s": ENGINE_S}))
-    engine = [sys.executable, "-m", "remuda.testing.engine", "--host", "{host}", "--port", "{port}"]
+    engine = [sys.executable, "-m", "tests.fakes.engine", "--host", "{host}", "--port", "{port}"]
     backend = {
         "type": "slurm", "partition": "cpu", "account": "inference", "qos": "normal",
         "endpoint": {"cpus_per_task": 1, "mem": "200MB"}, "job": {"cpus_per_task": 1, "mem": "500MB"},

@@ -44,7 +44,7 @@ def answers(port: int) -> bool:
 def engines_alone(count: int, first_port: int) -> float:
     """Seconds until `count` engines, started together, all answer."""
     begin = time.perf_counter()
-    argv = [sys.executable, "-m", "remuda.testing.engine", "--port"]
+    argv = [sys.executable, "-m", "tests.fakes.engine", "--port"]
     ports = range(first_port, first_port + count)
     running = [subprocess.Popen([*argv, str(port)], stdout=subprocess.DEVNULL) for port in ports]
     try:

@@ -41,7 +41,7 @@ def engines_alone(count: int) -> float:
     """Seconds until `count` engines, started together, all answer."""
     ports = free_ports(count)
     begin = time.perf_counter()
-    argv = [sys.executable, "-m", "remuda.testing.engine", "--port"]
+    argv = [sys.executable, "-m", "tests.fakes.engine", "--port"]
     running = [subprocess.Popen([*argv, str(port)], stdout=subprocess.DEVNULL) for port in ports]
     try:
         for port in ports:

@@ -168,7 +168,7 @@ class BenchHome:
 
     def swarm(self, name: str, replicas: int, **changes: Any) -> Path:
         """Write the document of a swarm of engines that answer at once."""
-        command = [sys.executable, "-m", "remuda.testing.engine", "--host", "{host}", "--port", "{port}"]
+        command = [sys.executable, "-m", "tests.fakes.engine", "--host", "{host}", "--port", "{port}"]
         document = {
             "name": name, "model": "bench-1", "engine": "command", "command": [*command, "--model", "bench-1"],
             "replicas": replicas, "ready": "all", "wait_endpoint_s": 120, "backend": {"type": "local"}, **changes,

@@ -184,7 +184,7 @@ class Home:
         """Write a swarm of engines that misbehave on demand; `engine_args` go to the engine."""
         control = self.root / f"{name}.control"
         engine_args = changes.pop("engine_args", [])
-        command = [PYTHON, "-m", "remuda.testing.engine", "--host", "{host}", "--port", "{port}"]
+        command = [PYTHON, "-m", "tests.fakes.engine", "--host", "{host}", "--port", "{port}"]
         document = {
             "name": name,
             "model": "herd-1",

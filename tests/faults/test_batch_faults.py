@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 from tests import patience
 from tests.conftest import until
+from tests.fakes.stub_process import StubProcess
 from tests.ports import free_port
 
 from remuda.base.errors import Conflict, Unavailable
@@ -23,7 +24,6 @@ from remuda.batch.driver import run_job
 from remuda.batch.lock import FolderLock
 from remuda.batch.log import StorageFull
 from remuda.batch.request import JobRequest, Summary
-from remuda.testing.stub_process import StubProcess
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

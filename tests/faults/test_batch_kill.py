@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from tests.fakes.stub_process import StubProcess
 
 from remuda.batch.request import JobRequest
-from remuda.testing.stub_process import StubProcess
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

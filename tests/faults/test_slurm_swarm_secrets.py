@@ -27,7 +27,7 @@ PROGRAM = f"""\
 import json, os, sys
 print(json.dumps([sys.argv[3:], os.environ["EVIL"]]), flush=True)
 sys.path[:0] = [{SOURCES!r}]
-from remuda.testing.engine import main
+from tests.fakes.engine import main
 main(["--host", sys.argv[1], "--port", sys.argv[2], "--model", sys.argv[3], "--api-key-env", "HERD_KEY"])
 """
 

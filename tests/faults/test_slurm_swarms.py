@@ -59,7 +59,7 @@ def test_a_replica_on_a_broken_gpu_is_begun_again_on_another_node(herd: Herd) ->
         f"#!/bin/sh\nif mkdir {herd.home.root}/first; then\n"
         "  echo 'NVRM: Xid (PCI:0000:3b:00): 79, GPU has fallen off the bus'\n  exit 1\nfi\nexec \"$@\"\n"
     )
-    serve = [PYTHON, "-m", "remuda.testing.engine", "--host", "{host}", "--port", "{port}", "--model", "herd-1"]
+    serve = [PYTHON, "-m", "tests.fakes.engine", "--host", "{host}", "--port", "{port}", "--model", "herd-1"]
     herd.up(replicas=1, command=["/bin/sh", str(script), *serve])
     assert herd.tasks()["replica/0"]["attempt"] == 2
     ends = herd.home.client.get("/workloads/herd/explain")["allocations"]
@@ -89,7 +89,7 @@ def test_a_swarm_whose_two_nodes_have_each_stumbled_once_comes_back(
         f"#!/bin/sh\nif mkdir {herd.home.root}/$SLURMD_NODENAME; then\n"
         "  echo 'NVRM: Xid (PCI:0000:3b:00): 79, GPU has fallen off the bus'\n  exit 1\nfi\nexec \"$@\"\n"
     )
-    serve = [PYTHON, "-m", "remuda.testing.engine", "--host", "{host}", "--port", "{port}", "--model", "herd-1"]
+    serve = [PYTHON, "-m", "tests.fakes.engine", "--host", "{host}", "--port", "{port}", "--model", "herd-1"]
     herd.up(
         backend=BACKEND | place, replicas=1, gpus_per_replica=1, router="none", command=["/bin/sh", str(script), *serve]
     )

@@ -54,7 +54,7 @@ def one_living_allocation_per_task(home: Home, tasks: int) -> None:
 def engine_with(home: Home, code: str) -> list[str]:
     """The command of an engine that runs `code` first."""
     script = home.root / "lame.py"
-    script.write_text(f"import os, sys, runpy\n{code}runpy.run_module('remuda.testing.engine', run_name='__main__')\n")
+    script.write_text(f"import os, sys, runpy\n{code}runpy.run_module('tests.fakes.engine', run_name='__main__')\n")
     return [PYTHON, str(script), "--host", "{host}", "--port", "{port}", "--model", "herd-1"]
 
 

@@ -1,1 +1,1 @@
-"""Fakes and tiny real parts that ship with the product."""
+"""A real Slurm in one directory, which `remuda try slurm` starts and tests run on."""

@@ -8,12 +8,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from tests import patience
+from tests.fakes.stub_process import StubProcess
 
 from remuda.base.errors import RemudaError
 from remuda.batch.driver import run_job
 from remuda.batch.job import SwarmJob
 from remuda.batch.request import JobRequest, Summary
-from remuda.testing.stub_process import StubProcess
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from tests.conftest import until
+from tests.fakes.stub_process import StubProcess
 
 from remuda.base.errors import Unavailable
 from remuda.batch.address import Address, EndpointGone, FollowingTransport
@@ -25,7 +26,6 @@ from remuda.batch.pipeline import Pipeline, Rules
 from remuda.batch.prepare import open_connection
 from remuda.batch.request import JobRequest
 from remuda.batch.transport import Reply
-from remuda.testing.stub_process import StubProcess
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -10,9 +10,9 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
+from tests.fakes.stub_process import StubProcess
 
 from remuda.base.errors import Conflict, InputError, Rejected, Unavailable
-from remuda.testing.stub_process import StubProcess
 
 if TYPE_CHECKING:
     from collections.abc import Callable

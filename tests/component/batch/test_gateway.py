@@ -10,11 +10,11 @@ import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.fakes.stub_process import StubProcess
 
 from remuda.base.errors import Interrupted, Unavailable
 from remuda.batch.driver import run_job
 from remuda.batch.request import JobRequest
-from remuda.testing.stub_process import StubProcess
 
 if TYPE_CHECKING:
     from collections.abc import Callable

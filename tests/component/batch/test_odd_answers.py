@@ -14,10 +14,10 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.fakes.stub_process import StubProcess
 
 from remuda.batch.driver import run_job
 from remuda.batch.request import JobRequest
-from remuda.testing.stub_process import StubProcess
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -14,8 +14,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    from tests.fakes.stub_process import StubProcess
+
     from remuda.batch.request import Summary
-    from remuda.testing.stub_process import StubProcess
 
 PAGES = [f"Page {number}: " + f"the horses of page {number} ran far and wide that day. " * 4 for number in range(8)]
 PROMPTS = [f"{PAGES[number % 8]}Question {number}?" for number in range(200)]

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.fakes.stub_process import StubProcess
 
 from remuda.base.errors import Rejected
-from remuda.testing.stub_process import StubProcess
 
 if TYPE_CHECKING:
     from collections.abc import Callable

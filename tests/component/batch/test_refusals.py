@@ -22,9 +22,10 @@ from remuda.batch.request import JobRequest
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from tests.fakes.stub_process import StubProcess
+
     from remuda.batch.lock import FolderLock
     from remuda.batch.request import Summary
-    from remuda.testing.stub_process import StubProcess
 
     Prompts = Callable[..., Path]
     Rows = Callable[[], list[dict[str, Any]]]

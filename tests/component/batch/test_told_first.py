@@ -26,8 +26,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    from tests.fakes.stub_process import StubProcess
+
     from remuda.batch.request import Summary
-    from remuda.testing.stub_process import StubProcess
 
     Run = Callable[..., tuple[list[Any], Summary]]
 

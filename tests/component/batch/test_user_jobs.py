@@ -22,8 +22,9 @@ from remuda.batch.jobs import ChatCompletionJob
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from tests.fakes.stub_process import StubProcess
+
     from remuda.batch.request import Summary
-    from remuda.testing.stub_process import StubProcess
 
     Run = Callable[..., Summary]
     Rows = Callable[[], list[dict[str, Any]]]

@@ -6,8 +6,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
-
-from remuda.testing.truth import Truth, build
+from tests.fakes.truth import Truth, build
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

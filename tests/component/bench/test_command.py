@@ -37,7 +37,7 @@ SMALL = ["--isl", "40", "--osl", "8", "--requests", "24", *LOOSE, "--allow-chang
 @contextmanager
 def serving(*flags: str, env: dict[str, str] | None = None) -> Iterator[str]:
     """A server process with those flags; its URL."""
-    words = [sys.executable, "-m", "remuda.testing.engine", "--port", "0", "--token-s", "0.002", *flags]
+    words = [sys.executable, "-m", "tests.fakes.engine", "--port", "0", "--token-s", "0.002", *flags]
     with subprocess.Popen(words, stdout=subprocess.PIPE, text=True, env={**os.environ, **(env or {})}) as process:
         assert process.stdout is not None
         port = process.stdout.readline().split()[-1].rpartition(":")[2].strip("/")

@@ -10,18 +10,17 @@ import pyarrow.parquet as pq
 import pytest
 from tests.component.bench.conftest import LOOSE, point_of, words
 from tests.conftest import until
+from tests.fakes.truth import KEY
 
 from remuda.base.prometheus import parse, total
 from remuda.bench.load import Cache, Load
 from remuda.bench.prompts import Prompts
-from remuda.testing.truth import KEY
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from tests.conftest import Home
-
-    from remuda.testing.truth import Truth
+    from tests.fakes.truth import Truth
 
     Start = Callable[..., Truth]
 

@@ -12,8 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from tests.conftest import Home
-
-    from remuda.testing.truth import Truth
+    from tests.fakes.truth import Truth
 
 KEY = "sk-live/4f9d0c2b71aa"
 

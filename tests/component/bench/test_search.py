@@ -8,9 +8,9 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.fakes.engine import Behaviour, Engine
 
 from remuda.cli import main
-from remuda.testing.engine import Behaviour, Engine
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

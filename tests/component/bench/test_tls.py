@@ -14,6 +14,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
+from tests.fakes.engine import Behaviour, Engine
 
 from remuda.base.errors import Unavailable
 from remuda.bench import crew
@@ -21,7 +22,6 @@ from remuda.bench.line import Place
 from remuda.bench.load import Load
 from remuda.bench.probe import Fitted, look
 from remuda.bench.prompts import Fit
-from remuda.testing.engine import Behaviour, Engine
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

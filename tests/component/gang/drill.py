@@ -20,13 +20,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 from tests.component.gang.rank import ELEMENTS, EVERY, RANKS, ROUNDS
+from tests.fakes.s3 import Fault, S3Server
 from tests.unit.gang.contents import contribution, marks, shard
 from tests.warm.forked import program
 
-from remuda.testing.s3 import Fault, S3Server
-
 if TYPE_CHECKING:
-    from remuda.testing.s3 import Request
+    from tests.fakes.s3 import Request
 
 #: Every kind of object of `remuda.gang.keys`, and the probe of a store.
 KINDS: Final = {

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Final
 import pytest
 from tests.component.gang.drill import KINDS, Drill, Place
 from tests.component.gang.rank import RANKS, ROUNDS
-
-from remuda.testing.s3 import Fault, S3Server
+from tests.fakes.s3 import Fault, S3Server
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -12,19 +12,19 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 from tests.component.gang.conftest import LIMIT_S
+from tests.fakes.s3 import Fault, S3Server
 from tests.unit.gang.copies import store, together
 
 from remuda.base.errors import Rejected
 from remuda.gang import ObjectStoreAllReduce
 from remuda.gang.errors import RankMissing
 from remuda.gang.layout import of_vector
-from remuda.testing.s3 import Fault, S3Server
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from remuda.testing.s3 import Request
+    from tests.fakes.s3 import Request
 
 URL, N = "s3://bucket/some/folder", 2000
 

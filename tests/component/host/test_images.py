@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.conftest import PYTHON, until
+from tests.fakes import containers
 
 from remuda.base.ids import new_suffix
 from remuda.plan.model import Command, Group, Kind, Replace, Role, Secret, Workload
-from remuda.testing import containers
 
 if TYPE_CHECKING:
     from tests.conftest import Home

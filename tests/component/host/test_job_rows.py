@@ -25,7 +25,7 @@ def endpoint(home: Home) -> Iterator[str]:
     """A slow engine of somebody else's; it answers at once when `herd` is told to."""
     home.behave("slow", slow_s=1.0)
     port = free_port()
-    command = [PYTHON, "-m", "remuda.testing.engine", "--port", str(port), "--model", "m"]
+    command = [PYTHON, "-m", "tests.fakes.engine", "--port", str(port), "--model", "m"]
     with subprocess.Popen(
         [*command, "--control", str(home.root / "herd.control")], stdout=subprocess.DEVNULL
     ) as engine:

@@ -11,13 +11,13 @@ from contextlib import closing
 from typing import TYPE_CHECKING
 
 from tests.conftest import has_ended, until
+from tests.fakes.clock import FakeClock
 
 from remuda.base.paths import StatePaths
 from remuda.host.server import Host
 from remuda.store import lease as leases
 from remuda.store.engine import open_store
 from remuda.store.rows import WorkloadRow
-from remuda.testing.clock import FakeClock
 from remuda.wire.process import identify
 
 if TYPE_CHECKING:

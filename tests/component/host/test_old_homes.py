@@ -25,7 +25,7 @@ TESTS = Path(__file__).parents[2]
 CASES = TESTS / "cases/homes"
 HERD = {
     "name": "herd", "model": "herd-1", "engine": "command", "replicas": 2, "ready": "all",
-    "command": [sys.executable, "-m", "remuda.testing.engine", "--host", "{host}", "--port", "{port}", "--model",
+    "command": [sys.executable, "-m", "tests.fakes.engine", "--host", "{host}", "--port", "{port}", "--model",
                 "herd-1"],
     "watchdog": {"probe_interval": 0.3, "http_path": "/health"}, "backend": {"type": "local"},
 }  # fmt: skip

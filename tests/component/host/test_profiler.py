@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 from tests.conftest import until
+from tests.fakes.nvml import GIB, Driver
 
 from remuda.base.errors import NotFound
 from remuda.profile import read
-from remuda.testing.nvml import GIB, Driver
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -39,7 +39,7 @@ ENDPOINT = Endpoint(router="router", model="tiny")
 
 
 def servers(role: Role, count: int, env: Mapping[str, str]) -> Group:
-    argv = (sys.executable, "-m", "remuda.testing.engine", "--host", HOST_MARK, "--port", PORT_MARK, "--model", "tiny")
+    argv = (sys.executable, "-m", "tests.fakes.engine", "--host", HOST_MARK, "--port", PORT_MARK, "--model", "tiny")
     return Group(
         name=role.value, role=role, count=count, command=Command(argv=argv, env=dict(env)), listen=Listen(),
         # An engine that stands still for a moment stays what it is.

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from tests.conftest import PYTHON, Home, at_once, until
+from tests.fakes.stub_process import StubProcess
 from tests.strangers import dumps, modes
 
 from remuda.base.errors import HostUnreachable, NotPrivate
@@ -22,7 +23,6 @@ from remuda.base.paths import StatePaths
 from remuda.base.private import told_above, user_name
 from remuda.control.client import HostClient, refuse_peer
 from remuda.node.zipapp import build_zipapp, program_path
-from remuda.testing.stub_process import StubProcess
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping

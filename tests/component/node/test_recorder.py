@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 from tests.component.node.conftest import until
+from tests.fakes.nvml import CLOCK, ENERGY, FIELD, FOR_EVER, GPM, LOST, MEMORY_TEMPERATURE, PCIE_RX, POWER, Driver
 
-from remuda.testing.nvml import CLOCK, ENERGY, FIELD, FOR_EVER, GPM, LOST, MEMORY_TEMPERATURE, PCIE_RX, POWER, Driver
 from remuda.wire.recording import Note, Status
 from remuda.wire.spool import STATUS, Spool, spools
 

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 from tests.conftest import until
+from tests.fakes.nvml import GIB, Driver
 from tests.unit.profile.invented import header, write_spool
 
 from remuda.cli import main
 from remuda.cli import profiler as face
 from remuda.control import profiler
-from remuda.testing.nvml import GIB, Driver
 from remuda.wire.recording import Status
 from remuda.wire.spool import OPEN, STATUS
 

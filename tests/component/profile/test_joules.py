@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 from tests.conftest import until
+from tests.fakes.nvml import Driver
 
 from remuda.profile import analyse, close, read
-from remuda.testing.nvml import Driver
 from remuda.wire.recording import Status
 from remuda.wire.spool import STATUS
 

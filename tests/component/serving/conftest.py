@@ -163,7 +163,7 @@ def engine(serve: Callable[..., Server]) -> Callable[..., Server]:
     """Start a misbehaving engine."""
 
     def start(*flags: str, env: dict[str, str] | None = None, wait: bool = True) -> Server:
-        return serve([sys.executable, "-m", "remuda.testing.engine", "--port", "{port}", *flags], env=env, wait=wait)
+        return serve([sys.executable, "-m", "tests.fakes.engine", "--port", "{port}", *flags], env=env, wait=wait)
 
     return start
 

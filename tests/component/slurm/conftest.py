@@ -10,6 +10,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.fakes.nvml import Driver
 from tests.nodeprogram import node_program
 
 from remuda.backends.base import Handle, Life, Observed, Request, TaskKey, make_token
@@ -20,7 +21,6 @@ from remuda.backends.slurm.render import SlurmSite
 from remuda.base.errors import BackendUnreachable
 from remuda.base.ids import new_suffix
 from remuda.plan.model import Command, Group, Kind, NodeRestart, Resources, Role, Workload
-from remuda.testing.nvml import Driver
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -51,7 +51,7 @@ if "--help" in " ".join(sys.argv):
     print("--host --port --tensor-parallel-size --distributed-executor-backend")
     sys.exit()
 import ray
-from remuda.testing.engine import main
+from tests.fakes.engine import main
 words = sys.argv[1:]
 said = dict(zip(words, words[1:]))
 assert said["--distributed-executor-backend"] == "ray", words

@@ -12,8 +12,8 @@ from remuda.control import profiler
 
 if TYPE_CHECKING:
     from tests.conftest import Home
+    from tests.fakes.nvml import Driver
 
-    from remuda.testing.nvml import Driver
     from remuda.testing.slurm import SlurmBed
 
 LONG = """#!/bin/bash

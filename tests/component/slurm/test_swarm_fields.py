@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tests.conftest import PYTHON, until
+from tests.fakes import containers
 
 import remuda
-from remuda.testing import containers
 
 if TYPE_CHECKING:
     from tests.conftest import Home
@@ -59,7 +59,7 @@ def engine(site: Home) -> list[str]:
     code = (
         f"import sys, os; sys.path[:0] = {[SOURCES]!r}\n"
         f"open({str(site.root / 'seen')!r}, 'w').write(os.environ.get('HF_TOKEN', '') + os.environ.get('MODE', ''))\n"
-        "from remuda.testing.engine import main; main()"
+        "from tests.fakes.engine import main; main()"
     )
     return [PYTHON, "-c", code, "--host", "{host}", "--port", "{port}", "--model", "herd-1"]
 
@@ -159,7 +159,7 @@ def test_nodes_packing_logs_and_the_environment(site: Home, slurm: SlurmBed) -> 
     site.run("down", "herd")
 
 
-_ENGINE = "from remuda.testing.engine import main; main()"
+_ENGINE = "from tests.fakes.engine import main; main()"
 
 
 def test_a_replica_that_needs_more_memory_than_its_job_was_given(site: Home, slurm: SlurmBed) -> None:
@@ -167,7 +167,7 @@ def test_a_replica_that_needs_more_memory_than_its_job_was_given(site: Home, slu
     code = (
         f"import sys; sys.path[:0] = {[SOURCES]!r}\n"
         "weights = b'w' * (300 << 20)\n"
-        "from remuda.testing.engine import main; main()"
+        "from tests.fakes.engine import main; main()"
     )
     backend = {"partition": "cpu"}
     command = [PYTHON, "-c", code, "--host", "{host}", "--port", "{port}", "--model", "herd-1"]

@@ -16,8 +16,8 @@ from remuda.serving.tiny import make_tiny_model
 
 if TYPE_CHECKING:
     from tests.conftest import Home
+    from tests.fakes.nvml import Driver
 
-    from remuda.testing.nvml import Driver
     from remuda.testing.slurm import SlurmBed
 
 #: As domyn-swarm writes it, but small; what it says of the endpoint's node is a job of its own here.

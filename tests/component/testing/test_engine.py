@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-ENGINE = [sys.executable, "-m", "remuda.testing.engine", "--port", "0"]
+ENGINE = [sys.executable, "-m", "tests.fakes.engine", "--port", "0"]
 
 
 @pytest.fixture
@@ -179,6 +179,6 @@ def test_it_keeps_connections_and_takes_nonsense(engine: Any) -> None:
 
 
 def test_it_starts_light() -> None:
-    code = "import remuda.testing.engine, sys; print({'aiohttp', 'pydantic', 'uvloop', 'numpy'} & set(sys.modules))"
+    code = "import tests.fakes.engine, sys; print({'aiohttp', 'pydantic', 'uvloop', 'numpy'} & set(sys.modules))"
     answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert answer.stdout.strip() == "set()"

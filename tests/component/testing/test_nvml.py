@@ -8,7 +8,7 @@ import subprocess
 import sys
 from typing import TYPE_CHECKING
 
-from remuda.testing.nvml import CALL, ENERGY, FIELD, LOST, POWER, Driver
+from tests.fakes.nvml import CALL, ENERGY, FIELD, LOST, POWER, Driver
 
 if TYPE_CHECKING:
     from pathlib import Path

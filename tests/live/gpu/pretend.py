@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from remuda.testing.nvml import Driver
+    from tests.fakes.nvml import Driver
 
 ROOT = Path(__file__).parents[3]
 BUS = "00000000:3A:00.0"
@@ -22,7 +22,7 @@ BUS = "00000000:3A:00.0"
 
 def driver(folder: Path) -> Driver:
     """A driver with one GPU, in a folder of its own; it has to be closed."""
-    from remuda.testing.nvml import Driver
+    from tests.fakes.nvml import Driver
 
     made = Driver(folder, 1, records=4_000_000)
     made.gpus[0].bus = BUS.encode()

@@ -153,7 +153,7 @@ def pretend_wave(settings: Settings, begin: float) -> None:
     """Make the fake driver draw more while products are computed."""
     import mmap
 
-    from remuda.testing.nvml import Machine
+    from tests.fakes.nvml import Machine
 
     with (Path(settings.driver) / "nvml.state").open("r+b") as file:
         gpu = Machine.from_buffer(mmap.mmap(file.fileno(), 0)).gpu[0]

@@ -9,7 +9,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from remuda.testing import engine
+from tests.fakes import engine
 
 
 class Frontend(engine.Engine):

@@ -8,7 +8,7 @@ import json
 import os
 from pathlib import Path
 
-from remuda.testing import engine
+from tests.fakes import engine
 
 
 class Worker(engine.Engine):

@@ -8,14 +8,14 @@ from string import ascii_lowercase
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.fakes import engine
+from tests.fakes.engine import TEMPLATE, Behaviour, Engine, pieces
 
 from remuda.bench.line import Place
 from remuda.bench.load import Cache, Load
 from remuda.bench.probe import fit
 from remuda.bench.prompts import CALIBRATED, NUMBERS, TOKENIZE, WORDS, Fit, Prompts
 from remuda.bench.tokenizer import single
-from remuda.testing import engine
-from remuda.testing.engine import TEMPLATE, Behaviour, Engine, pieces
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable

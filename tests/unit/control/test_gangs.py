@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.fakes.backend import FakeBackend
 from tests.unit.plan.test_gang import plan
 from tests.unit.supervise.bed import Bed
 
@@ -21,7 +22,6 @@ from remuda.control.reaper import Reaper
 from remuda.control.service import Service, Start
 from remuda.control.settle import devices_by_task
 from remuda.supervise.model import LIVE
-from remuda.testing.backend import FakeBackend
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

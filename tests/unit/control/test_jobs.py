@@ -11,6 +11,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.fakes.clock import FakeClock
 
 from remuda.base.errors import Conflict, HostUnreachable, InputError, NotFound, Unwritable
 from remuda.base.paths import StatePaths
@@ -19,7 +20,6 @@ from remuda.control.jobkeeper import JobKeeper
 from remuda.control.jobs import JobFolder
 from remuda.plan.model import Kind
 from remuda.supervise.jobs import JobTold
-from remuda.testing.clock import FakeClock
 from remuda.wire.process import identify
 
 if TYPE_CHECKING:

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.fakes.backend import FakeBackend
+from tests.fakes.clock import FakeClock
 from tests.unit.supervise.bed import store_at
 
 from remuda.backends.base import Cluster, Node, PoolInfo
@@ -18,8 +20,6 @@ from remuda.plan.gpus import GPUS
 from remuda.store import lease as leases
 from remuda.store.rows import EvidenceRow
 from remuda.supervise.records import StoreJournal
-from remuda.testing.backend import FakeBackend
-from remuda.testing.clock import FakeClock
 from remuda.wire.process import identify
 
 if TYPE_CHECKING:

@@ -7,11 +7,11 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
 import pytest
+from tests.fakes.clock import FakeClock
 
 from remuda.control import pool as pools
 from remuda.control.pool import PoolRun
 from remuda.control.poolplan import Entry, Seen, Step, plan
-from remuda.testing.clock import FakeClock
 
 if TYPE_CHECKING:
     from remuda.control.pool import Member

@@ -8,14 +8,14 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from tests.fakes.backend import FakeBackend, Made
+from tests.fakes.clock import FakeClock
 
 from remuda.backends.base import Life, Observed, TaskKey, make_token
 from remuda.base.errors import BackendUnreachable
 from remuda.control.sweep import endings, sweep
 from remuda.plan.model import Command, Group, Kind, NodeRestart, Role, Workload
 from remuda.supervise.model import Phase, Task, Want
-from remuda.testing.backend import FakeBackend, Made
-from remuda.testing.clock import FakeClock
 
 UID = "k3f9a1xq"
 

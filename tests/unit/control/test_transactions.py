@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from sqlalchemy import event
+from tests.fakes.backend import FakeBackend
 from tests.unit.supervise.bed import Bed
 from tests.unit.supervise.build import RULE, group
 
@@ -20,7 +21,6 @@ from remuda.control.nodeviews import SmokeResult
 from remuda.control.service import Service, Start
 from remuda.plan.model import Endpoint, Kind, Role, Workload
 from remuda.supervise.model import Phase
-from remuda.testing.backend import FakeBackend
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -12,6 +12,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tests.fakes.backend import FakeBackend
+from tests.fakes.clock import FakeClock
 from tests.unit.supervise.build import group as make_group
 
 from remuda.backends.base import TaskKey
@@ -22,8 +24,6 @@ from remuda.store.rows import WorkloadRow
 from remuda.supervise.loop import Supervisor
 from remuda.supervise.model import Line, Phase, Task, Want
 from remuda.supervise.records import StoreJournal
-from remuda.testing.backend import FakeBackend
-from remuda.testing.clock import FakeClock
 from remuda.wire.process import identify
 
 if TYPE_CHECKING:

@@ -7,6 +7,7 @@ import time
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.fakes.backend import FakeBackend
 from tests.unit.supervise.build import group
 
 from remuda.base.errors import Fenced, RemudaError
@@ -14,7 +15,6 @@ from remuda.plan.model import Replace
 from remuda.store import lease as leases
 from remuda.supervise.decide import decide
 from remuda.supervise.model import FINAL, Cause, Phase
-from remuda.testing.backend import FakeBackend
 from remuda.wire.process import identify
 
 if TYPE_CHECKING:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.fakes.backend import FakeBackend
+from tests.fakes.clock import FakeClock
 from tests.unit.supervise.build import group, workload
 
 from remuda.backends.base import Feature, Handle, Life, Request, TaskKey, make_token
 from remuda.base.errors import BackendUnreachable, Rejected
-from remuda.testing.backend import FakeBackend
-from remuda.testing.clock import FakeClock
 
 if TYPE_CHECKING:
     from remuda.backends.base import Backend

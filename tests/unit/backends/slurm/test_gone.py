@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, cast
 
 import pytest
+from tests.fakes.clock import FakeClock
 
 from remuda.backends.base import Handle, Life
 from remuda.backends.slurm.backend import SlurmBackend
 from remuda.backends.slurm.render import SlurmSite
-from remuda.testing.clock import FakeClock
 
 if TYPE_CHECKING:
     from pathlib import Path

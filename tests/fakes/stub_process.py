@@ -13,7 +13,7 @@ class StubProcess:
     """A running stub; `with` ends it.
 
     Args:
-        flags: of `python -m remuda.testing.stub_server`; the port is chosen and kept over restarts.
+        flags: of `python -m tests.fakes.stub_server`; the port is chosen and kept over restarts.
     """
 
     def __init__(self, *flags: str) -> None:
@@ -29,7 +29,7 @@ class StubProcess:
 
     def start(self) -> None:
         """Start, on the port it had before; returns when it listens."""
-        argv = [sys.executable, "-m", "remuda.testing.stub_server", "--port", str(self.port), *self._flags]
+        argv = [sys.executable, "-m", "tests.fakes.stub_server", "--port", str(self.port), *self._flags]
         self._process = subprocess.Popen(argv, stdout=subprocess.PIPE, text=True)
         assert self._process.stdout is not None
         self.port = int(self._process.stdout.readline())
@@ -56,8 +56,8 @@ class StubProcess:
         self._call("/stub/forget")
 
     def _call(self, path: str, body: bytes | None = None) -> dict[str, Any]:
-        request = urllib.request.Request(self.url + path, data=body)  # noqa: S310 - our own address
-        with urllib.request.urlopen(request, timeout=120) as reply:  # noqa: S310 - our own address
+        request = urllib.request.Request(self.url + path, data=body)
+        with urllib.request.urlopen(request, timeout=120) as reply:
             return json.loads(reply.read())  # type: ignore[no-any-return]
 
     def __enter__(self) -> Self:

@@ -176,7 +176,7 @@ class StubProtocol(asyncio.Protocol):
         assert isinstance(transport, asyncio.Transport) or hasattr(transport, "write")
         self.transport = transport  # type: ignore[assignment]
 
-    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - asyncio's name
+    def connection_lost(self, exc: Exception | None) -> None:
         """Forget the connection."""
         self.transport = None
 
@@ -364,7 +364,7 @@ async def serve(behaviour: Behaviour, port: int, seed: int, ready: Callable[[int
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Run from the command line; prints the port as the first line."""
-    parser = argparse.ArgumentParser(prog="python -m remuda.testing.stub_server", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m tests.fakes.stub_server", description=__doc__)
     parser.add_argument("--port", type=int, default=0, help="0 takes a free one")
     parser.add_argument("--seed", type=int, default=0, help="of the random failures")
     for item in dataclasses.fields(Behaviour):

@@ -1,4 +1,4 @@
-"""An OpenAI-compatible engine that misbehaves on demand: `python -m remuda.testing.engine --port P …`.
+"""An OpenAI-compatible engine that misbehaves on demand: `python -m tests.fakes.engine --port P …`.
 
 It stands for every model server that hangs, lies or dies, starts in a tenth of a second and needs the standard library
 only. With `--control FILE` a test changes the behaviour of a running one: the file is read again at each request.
@@ -307,7 +307,7 @@ async def send(
 
 def parser() -> argparse.ArgumentParser:
     """All flags."""
-    made = argparse.ArgumentParser(prog="python -m remuda.testing.engine", description=__doc__, allow_abbrev=False)
+    made = argparse.ArgumentParser(prog="python -m tests.fakes.engine", description=__doc__, allow_abbrev=False)
     made.add_argument("--host", default="127.0.0.1")
     made.add_argument("--port", type=int, required=True, help="0 takes a free one; the first line of output tells it")
     made.add_argument("--model", default="tiny", help="model name")

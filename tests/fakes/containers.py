@@ -44,7 +44,7 @@ def apptainer(words: list[str]) -> None:
     }
     env |= {name[13:]: value for name, value in os.environ.items() if name.startswith("APPTAINERENV_")}
     note({"program": "apptainer", "flags": flags, "binds": binds, "image": image, "command": command})
-    os.execvpe(command[0], command, env)  # noqa: S606
+    os.execvpe(command[0], command, env)
 
 
 def enroot(words: list[str]) -> None:
@@ -67,7 +67,7 @@ def enroot(words: list[str]) -> None:
         if not os.path.exists(path):  # noqa: PTH110
             sys.exit(f"[ERROR] No such file or directory: {path}")
     note({"program": "enroot", "mounts": mounts, "image": rest[0], "env": sorted(env), "command": rest[1:]})
-    os.execve("/bin/sh", ["sh", rc, *rest[1:]], env)  # noqa: S606
+    os.execve("/bin/sh", ["sh", rc, *rest[1:]], env)
 
 
 def srun(words: list[str]) -> None:
@@ -82,7 +82,7 @@ def srun(words: list[str]) -> None:
     plain = [word for word in options if word not in pyxis]
     if pyxis:
         note({"program": "srun", "pyxis": pyxis, "options": plain, "command": rest})
-    os.execv(os.environ["REAL_SRUN"], ["srun", *plain, *rest])  # noqa: S606
+    os.execv(os.environ["REAL_SRUN"], ["srun", *plain, *rest])
 
 
 def note(asked: dict[str, object]) -> None:

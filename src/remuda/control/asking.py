@@ -49,6 +49,7 @@ def ask(kind: str, *, dry_run: bool = False, write: str = "", **words: Any) -> d
         InputError: it cannot be planned; says where.
     """
     asked = {"kind": kind, "words": words, "dry_run": dry_run, "write": write}
+    _check_names(asked)
     host = HostClient(timeout_s=PLAN_S)
     if host.is_up() and host.is_alike():
         try:
@@ -59,6 +60,24 @@ def ask(kind: str, *, dry_run: bool = False, write: str = "", **words: Any) -> d
     from remuda.control import planning
 
     return planning.answer(**json.loads(json.dumps(asked)))
+
+
+def _check_names(asked: Mapping[str, Any]) -> None:
+    """See that there is a working directory, and that what is typed there can be recorded.
+
+    Raises:
+        InputError: it is gone, or a name is not UTF-8.
+    """
+    try:
+        cwd = str(Path.cwd())
+    except OSError as error:
+        raise InputError("the working directory is gone", hint="type it in another: cd") from error
+    try:
+        json.dumps([cwd, asked], ensure_ascii=False).encode()
+    except UnicodeEncodeError as error:
+        name = error.object[: error.start].rpartition('"')[2] + error.object[error.start :].partition('"')[0]
+        sentence = f"'{name.encode(errors='replace').decode()}' is not valid UTF-8"
+        raise InputError(sentence, hint="rename the file or directory") from error
 
 
 def caller() -> dict[str, Any]:

@@ -137,6 +137,8 @@ def kept_variable(text: str) -> Override:
         if looks_secret(name):
             return Override(f"secret_env.{name}", {"env": name}, flag)
         value = os.environ[name]
+    if value != value.encode(errors="ignore").decode():
+        raise InputError(f"the value of {name} is not valid UTF-8", where=flag)
     return Override(f"env.{name}", value, flag)
 
 

@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 _REPEATED = frozenset({"modules", "preamble", "partitions"})
 _CHOICES = {"backend": ("local", "slurm"), "mode": ("run_once", "indefinite"), "prefer": ("max", "min")}
 _HIDDEN = frozenset({"checkpoint_every", "checkpoint_cost", "restart_cost"})
-_SHORT = {"name": "-n", "partitions": "-p", "account": "-A", "nodes": "-N", "cpus_per_task": "-c", "qos": "-q"}
+_SHORT = {"name": "-n", "partitions": "-p", "account": "-A", "nodes": "-N", "cpus_per_task": "-c", "qos": "-q",
+          "array": "-a"}  # fmt: skip
 _OF_SBATCH = {"time": "time", "gres": "gres", "job_name": "job-name"}
 """Options that are read as sbatch reads them, because they mean fields with other words or units."""
 _EMPTY: tuple[str, ...] = ()
@@ -193,7 +194,7 @@ def _announce(views: Sequence[dict[str, Any]]) -> None:
     from remuda.control.reach import silence
 
     for view in views:
-        pools = view["run"]["pools"]
+        pools = view["run"]["pools"] if view["run"] else ()
         where = f" on {view['backend']}" + (f": {' → '.join(pools)}" if pools else "")
         say(f"{view['name']} is accepted{where}")
     if not is_here(views[0]["backend"]) and (why := silence(views[0])):

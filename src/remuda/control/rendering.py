@@ -38,7 +38,7 @@ def calls(workloads: Sequence[Workload], paths: StatePaths) -> dict[str, Sequenc
                 hint = f"known: {', '.join(sorted(known))}"
                 raise InputError(f"there is no backend {name!r} in this version", hint=hint, where="backend")
             pools = group.pools if group.failover.hedge else group.pools[:1]
-            for index in range(group.count):
+            for index in group.slots(group.count):
                 key = TaskKey(placed.name, group.name, index)
                 token = make_token(key, 1, placed.uid)
                 item = known[name].render(Request(key, 1, token, placed, group, pools=pools))

@@ -29,6 +29,8 @@ def explain(
     unreachable: str,
     now: float,
     evidence: Sequence[Evidence] = (),
+    *,
+    only: TaskKey | None = None,
 ) -> list[str]:
     """Tell how it is, what each task does and why, what ended and why, and the last lines of the story.
 
@@ -39,6 +41,7 @@ def explain(
         ends: its allocations, oldest first.
         unreachable: what the backend did not answer, empty when it does.
         now: seconds since the epoch.
+        only: the task that is asked about; None: all.
         evidence: against nodes, unexpired; what this workload gave, or what keeps it from a node, is told.
 
     Returns:
@@ -57,7 +60,7 @@ def explain(
         text.append(
             f"  the backend {want.workload.backend} does not answer ({unreachable}); nothing is concluded from that"
         )
-    for key in sorted(current(want, tasks)):
+    for key in _told(want, tasks) if only is None else [only]:
         text += _about(want, tasks[key], now)
         told = [*succession.tell(want, tasks[key], tasks, now), *rules.tell(want, tasks[key], tasks)]
         text += [f"  {line}" for line in told]
@@ -72,6 +75,13 @@ def explain(
     text += [f"  {_clock(line.at)}  {line.task or '-':<12} {line.phase or line.kind:<11} {line.reason}"
              for line in story[-_LAST_LINES:]]  # fmt: skip
     return text
+
+
+def _told(want: Want, tasks: Mapping[TaskKey, Task]) -> list[TaskKey]:
+    """Tasks that there is something to say of: of an array neither those that are done nor those without a place."""
+    keys = sorted(current(want, tasks))
+    quiet = rules.held(want, tasks) if want.workload.is_array else {}
+    return [key for key in keys if not (want.workload.is_array and tasks[key].phase is Phase.DONE) and key not in quiet]
 
 
 def _about(want: Want, task: Task, now: float) -> list[str]:

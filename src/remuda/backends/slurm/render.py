@@ -15,7 +15,7 @@ from pydantic import ValidationError
 from remuda.backends.base import Rendered, Request, Together, make_token
 from remuda.backends.container import Steps, in_image
 from remuda.backends.rundir import OWN_LOCKS, allocation_dir, child_spec
-from remuda.backends.slurm.arrays import BATCHES, array_index, array_name, batch_of
+from remuda.backends.slurm.arrays import BATCHES, array_index, array_name, batch_of, in_file_name
 from remuda.backends.slurm.options import check_directives, check_words, joined_gres, names_gres
 from remuda.backends.slurm.script import INDEX, env_text, script_text
 from remuda.base.errors import InputError
@@ -98,12 +98,20 @@ def _submitted(
     request: Request, place: SlurmPlace, site: SlurmSite, way: _Way, *, has_env: bool
 ) -> tuple[tuple[str, ...], dict[str, str]]:
     """The call, and the files that it needs: the script, and where the user wants the output."""
+    place = _numbered(request, place, way) if request.group.indices else place
     path = way.script_dir / SCRIPT
     files = {str(path): _script(place, site, way, has_env=has_env)}
     if place.output or place.error:
         where = {"output": place.output, "error": place.error, "workdir": place.workdir or str(way.script_dir)}
         files[str(allocation_dir(site.workloads, request.token) / OUTPUT)] = json.dumps(where) + "\n"
     return _argv(request, place, way, path), files
+
+
+def _numbered(request: Request, place: SlurmPlace, way: _Way) -> SlurmPlace:
+    """The same with file names as the user of an array means them, whatever jobs its tasks are."""
+    index = request.key.index if way.index is None else None
+    names = {name: in_file_name(getattr(place, name), request.workload.uid, index) for name in ("output", "error")}
+    return place.model_copy(update=names)
 
 
 def _in_array(request: Request, site: SlurmSite) -> _Way:

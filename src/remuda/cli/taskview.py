@@ -22,10 +22,7 @@ _OF_GANG: Final = ("task", "phase", "node", "attempt", "for", "seen", "progress"
 
 
 def ready(view: Mapping[str, Any], between: str = "/", word: str = "") -> str:
-    """How many tasks are ready, of how many, by role where there are several; empty for a workload that has ended.
-
-    Of an array: how many are done. `word` comes behind the others.
-    """
+    """How many tasks are ready, by role where there are several, or of an array done; else empty once it has ended."""
     if is_array(view):
         return f"{sum(task['phase'] == 'done' for task in view['tasks'])}{between}{len(view['tasks'])} done"
     if view["phase"] in _ENDED:

@@ -38,7 +38,8 @@ def follow(name: str, client: HostClient | None = None) -> Iterator[Said]:
     Ends when the gang has ended.
     """
     host = client or connect()
-    return runs.follow_all(name, host, lambda: ended(name, host))
+    yield from runs.follow_all(name, host)
+    ended(name, host)
 
 
 def rounds(target: str, run_id: str = "", client: HostClient | None = None) -> dict[str, Any]:

@@ -46,9 +46,8 @@ def _parts_named(workload: Workload, words: str) -> list[str]:
     except InputError as error:
         raise InputError(f"{words!r} {error.message}", hint=error.hint) from error
     if unknown := set(wanted) - set(group.indices):
-        raise NotFound(
-            f"{workload.name!r} has no task {min(unknown)}", hint=f"its tasks: {compress_numbers(group.indices)}"
-        )
+        known = compress_numbers(group.indices)
+        raise NotFound(f"{workload.name!r} has no task {min(unknown)}", hint=f"its tasks: {known}")
     return [f"{group.name}/{index}" for index in wanted]
 
 

@@ -172,12 +172,7 @@ class Lookout:
         return self._of(want, found, attempt or (after.attempt if after else 0), part)
 
     def _started(self, want: Want, words: str) -> Task:
-        """The task that is meant.
-
-        Raises:
-            InputError: the words name none.
-            NotFound: there is none, or it was never started.
-        """
+        """The task that is meant; raises where the words name none that ever ran."""
         name, known = want.workload.name, self.supervisor.tasks(want.workload.name)
         is_index = want.workload.is_array and words.isdigit()
         full = f"{want.workload.groups[0].name}/{words}" if is_index else words or main_task(want, known)

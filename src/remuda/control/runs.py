@@ -20,7 +20,7 @@ from remuda.specs.resolve import Override
 from remuda.supervise.summary import ENDED
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from remuda.look.facts import Looked
     from remuda.plan.compile import Plan
@@ -120,15 +120,9 @@ def output(host: HostClient, name: str, attempt: int, task: str = "") -> Iterato
         yield from again.follow(host, api_path(name, "logs"), task=task, tail=0, attempt=attempt)
 
 
-def follow_all(name: str, host: HostClient, until: Callable[[], object] = lambda: None) -> Iterator[Said]:
-    """Output of all tasks over all of their attempts, each line with its task, and what becomes of each of them.
-
-    Args:
-        name: of the workload; all is told when it has ended.
-        host: that runs it.
-        until: returns when nothing of it is left.
-    """
-    follower = _Follower(host, name, until)
+def follow_all(name: str, host: HostClient) -> Iterator[Said]:
+    """Output of all tasks over all of their attempts, each line with its task, and what becomes of each of them."""
+    follower = _Follower(host, name)
     Thread(target=follower.watch, daemon=True).start()
     while (said := follower.lines.get()) is not None:
         if isinstance(said, Exception):
@@ -139,10 +133,9 @@ def follow_all(name: str, host: HostClient, until: Callable[[], object] = lambda
 class _Follower:
     """One thread that looks at the workload, and one for each task that has begun, which reads its output."""
 
-    def __init__(self, host: HostClient, name: str, until: Callable[[], object]) -> None:
+    def __init__(self, host: HostClient, name: str) -> None:
         self._host = host
         self._name = name
-        self._until = until
         self.lines: SimpleQueue[Said | Exception | None] = SimpleQueue()
         """What there is to show; None at the end."""
         self._begun: dict[str, int] = {}
@@ -167,7 +160,6 @@ class _Follower:
                     if self._begun[task] and task not in readers:
                         readers[task] = Thread(target=self._read, args=(task,), daemon=True)
                         readers[task].start()
-            self._until()
             self._end()
             for reader in readers.values():
                 reader.join()

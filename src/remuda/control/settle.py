@@ -164,11 +164,9 @@ def with_devices(workload: Workload, taken: Mapping[str, str], counts: Mapping[s
     """
     given = workload.place.get("devices")
     kept: dict[str, list[list[str]]] = dict(given) if isinstance(given, dict) else {}
+    wanted = {group.name: group.at_once((counts or {}).get(group.name, group.count)) for group in workload.groups}
     needs = {
-        group.name: (
-            max(0, group.at_once((counts or {}).get(group.name, group.count)) - len(kept.get(group.name, []))),
-            gpus,
-        )
+        group.name: (max(0, wanted[group.name] - len(kept.get(group.name, []))), gpus)
         for group in workload.groups
         if (gpus := group.resources.gpus)
     }

@@ -298,7 +298,6 @@ class Group(Frozen):
     name: str
     role: Role
     count: int
-    """Of its tasks, which have the indices from 0 on, where `indices` does not say others."""
     command: Command
     resources: Resources = Resources()
     listen: Listen | None = None
@@ -334,7 +333,7 @@ class Group(Frozen):
     record_interval_s: float = 0.0
     """Its GPUs are recorded beside each task, so long between two samples. 0: they are not."""
     indices: tuple[int, ...] = ()
-    """Of an array: those that its user named, rising, one for each task."""
+    """Of an array: those that its user named, rising, one for each task. Empty: those from 0 on."""
     at_most: int = 0
     """So many of its tasks have begun and not ended at any time. 0: all of them may."""
     quorum: int = 0

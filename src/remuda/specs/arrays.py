@@ -14,7 +14,6 @@ HIGHEST: Final = 4_000_000
 """Index: no Slurm has a higher one."""
 _ITEM = re.compile(r"(\d{1,18})(?:-(\d{1,18})(?::(\d{1,18}))?)?", re.ASCII)
 _HINT = "write 1-50, 1,3,7 or 0-30:3, with %4 behind it for four at a time"
-_SEVERAL = "make several arrays of it, with names of their own"
 
 
 @dataclass(frozen=True)
@@ -38,7 +37,7 @@ def parse_array(text: str) -> Array:
     for item in listed.split(","):
         numbers = _numbers(item)
         if len(indices) + len(numbers) > MOST:
-            raise InputError(f"names more than {MOST:,} tasks", hint=_SEVERAL)
+            raise InputError(f"names more than {MOST:,} tasks", hint="make several arrays of it")
         twice = indices.intersection(numbers)
         if twice:
             raise InputError(f"names index {min(twice)} twice", hint=_HINT)

@@ -79,9 +79,9 @@ def explain(
 
 def _told(want: Want, tasks: Mapping[TaskKey, Task]) -> list[TaskKey]:
     """Tasks that there is something to say of: of an array neither those that are done nor those without a place."""
-    keys = sorted(current(want, tasks))
-    quiet = rules.held(want, tasks) if want.workload.is_array else {}
-    return [key for key in keys if not (want.workload.is_array and tasks[key].phase is Phase.DONE) and key not in quiet]
+    keys, held = sorted(current(want, tasks)), rules.held(want, tasks)
+    quiet = {key for key in keys if key in held or tasks[key].phase is Phase.DONE} if want.workload.is_array else ()
+    return [key for key in keys if key not in quiet]
 
 
 def _about(want: Want, task: Task, now: float) -> list[str]:

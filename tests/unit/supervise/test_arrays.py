@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from tests.unit.supervise.build import key, script
 from tests.unit.supervise.test_rules import EVENTS, NOW, World, by_key, deployed, fresh, one, said
 
-from remuda.control.settle import devices_by_task
+from remuda.control.grouping import begun_again
+from remuda.control.settle import devices_by_task, taken_gpus, with_devices
 from remuda.plan.model import Kind, Resources
 from remuda.supervise import rules
 from remuda.supervise.decide import Note, decide, next_due
@@ -74,9 +75,10 @@ def test_on_this_machine_a_place_has_its_own_gpus() -> None:
     want = array(1, 3, 7, 9, at_most=2, gpus=1, backend="local")
     tasks = by_key(*of(Phase.READY, Phase.DONE))
     assert said(decide(want, tasks, NOW)) == ["note script/7", "submit script/9"]
-    place = {"devices": {"script": [["0"], ["1"]]}}
-    given = devices_by_task(want.workload.model_copy(update={"place": place}))
+    placed = with_devices(want.workload.model_copy(update={"place": {"gpus": ["0", "1", "2"]}}), {})
+    given = devices_by_task(placed)
     assert {task.index: ids for task, ids in given.items()} == {1: ["0"], 3: ["1"], 7: ["0"], 9: ["1"]}
+    assert taken_gpus([(replace(want, workload=placed), tasks)]) == {"0": "w", "1": "w"}
 
 
 @pytest.mark.parametrize(
@@ -115,7 +117,10 @@ def arrays(draw: st.DrawFn) -> Want:
 
 
 @settings(max_examples=300, deadline=None)
-@given(arrays(), st.lists(st.tuples(st.sampled_from(EVENTS), st.integers(0, 7)), max_size=40))
+@given(
+    arrays(),
+    st.lists(st.tuples(st.sampled_from((*EVENTS, "restart", "begin one again")), st.integers(0, 7)), max_size=40),
+)
 def test_never_too_many_and_none_starves(want: Want, story: list[tuple[str, int]]) -> None:
     world, group = World(want), want.workload.groups[0]
 
@@ -128,7 +133,12 @@ def test_never_too_many_and_none_starves(want: Want, story: list[tuple[str, int]
     for event, which in story:
         world.step()
         check()
-        world.happen(event, which)
+        if event == "restart":
+            world.want = replace(world.want, restart_mark=world.want.restart_mark + 1)
+        elif event == "begin one again":
+            world.want = begun_again(world.want, str(group.indices[which % len(group.indices)]))
+        else:
+            world.happen(event, which)
         check()
     for _ in range(100):
         world.rest(all_get_ready=True)

@@ -16,8 +16,6 @@ _ARRAY = "--array="
 _ARRAY_NATIVE = re.compile(r"^(\d+)_(\d+)$")
 _BATCH = re.compile(r"^([a-z0-9]+)-([1-9][0-9]{0,6})$")
 
-_NUMBERED = re.compile(r"%(\d?)([Aa%])")
-
 BATCHES = ".batch"
 """Beside the run directories: what the runs of one command share. No workload can be called like this."""
 
@@ -71,20 +69,6 @@ def array_index(token: str) -> int:
     parts = read_token(token)
     batch = batch_of(parts.uid)
     return batch[1] if batch is not None else parts.index
-
-
-def in_file_name(pattern: str, uid: str, index: int | None) -> str:
-    """A pattern of Slurm's for a task of a user's array: `%A` is the uid, so all its attempts write to one file.
-
-    `index` is the task's where it is a job of its own; None: it is Slurm's, too.
-    """
-
-    def told(match: re.Match[str]) -> str:
-        if match[2] == "A":
-            return uid
-        return str(index).zfill(int(match[1] or 0)) if match[2] == "a" and index is not None else match[0]
-
-    return _NUMBERED.sub(told, pattern)
 
 
 def merge(rendered: Sequence[Rendered]) -> tuple[Call, ...]:

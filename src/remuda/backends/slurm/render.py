@@ -15,7 +15,7 @@ from pydantic import ValidationError
 from remuda.backends.base import Rendered, Request, Together, make_token
 from remuda.backends.container import Steps, in_image
 from remuda.backends.rundir import OWN_LOCKS, allocation_dir, child_spec
-from remuda.backends.slurm.arrays import BATCHES, array_index, array_name, batch_of, in_file_name
+from remuda.backends.slurm.arrays import BATCHES, array_index, array_name, batch_of
 from remuda.backends.slurm.options import check_directives, check_words, joined_gres, names_gres
 from remuda.backends.slurm.script import INDEX, env_text, script_text
 from remuda.base.errors import InputError
@@ -33,6 +33,7 @@ NODE_LOG, SCRIPT, ENV, RESTARTS, OUTPUT = "node.log", "job.sh", "env.sh", "resta
 #: Slurm sets these for the job; what the user's shell had of them is about another machine.
 _SLURMS_OWN = ("CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL",
                "ZE_AFFINITY_MASK", "TMPDIR")  # fmt: skip
+_NUMBER = re.compile(r"%(\d?)([Aa%])")
 _NAME = re.compile(r"^[A-Za-z_][A-Za-z0-9_]*$")
 
 
@@ -108,10 +109,17 @@ def _submitted(
 
 
 def _numbered(request: Request, place: SlurmPlace, way: _Way) -> SlurmPlace:
-    """The same with file names as the user of an array means them, whatever jobs its tasks are."""
-    index = request.key.index if way.index is None else None
-    names = {name: in_file_name(getattr(place, name), request.workload.uid, index) for name in ("output", "error")}
-    return place.model_copy(update=names)
+    """The same with file names as the user of an array means them, whatever jobs its tasks are.
+
+    `%A` is the workload's uid, so all attempts of a task write to one file.
+    """
+
+    def told(match: re.Match[str]) -> str:
+        if match[2] == "a" and way.index is None:  # no Slurm knows it
+            return str(request.key.index).zfill(int(match[1] or 0))
+        return request.workload.uid if match[2] == "A" else match[0]
+
+    return place.model_copy(update={name: _NUMBER.sub(told, getattr(place, name)) for name in ("output", "error")})
 
 
 def _in_array(request: Request, site: SlurmSite) -> _Way:

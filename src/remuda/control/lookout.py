@@ -132,7 +132,7 @@ class Lookout:
     def explain(self, name: str, *, all_lives: bool = False, task: str = "") -> ExplainView:
         """Why it is as it is, or one `task` of it; with `all_lives` also what became of its namesakes before it."""
         want = self._want(name)
-        only = self._started(want, task).key if task else None
+        only = self._task(want, task).key if task else None
         uid, begun_at = (None, None) if all_lives else (want.workload.uid, self.created.get(name))
         ends = [item for item in self.journal.allocations(name) if uid in (None, read_token(item.token).uid)]
         ends = [item for item in ends if only in (None, item.key)]
@@ -165,24 +165,25 @@ class Lookout:
             NotFound: no such task or attempt, or it was never started.
         """
         want = self._want(name)
-        found = self._started(want, task)
+        found = self._task(want, task, " that ever ran")
         part = _Part(stderr=stderr, follow=follow, tail=0 if after else tail, after=after)
         if follow and not attempt and want.workload.kind.traits.is_followed:
             return self._over_attempts(found.key, part)
         return self._of(want, found, attempt or (after.attempt if after else 0), part)
 
-    def _started(self, want: Want, words: str) -> Task:
-        """The task that is meant; raises where the words name none that ever ran."""
-        name, known = want.workload.name, self.supervisor.tasks(want.workload.name)
+    def _task(self, want: Want, words: str, which: str = "") -> Task:
+        """The task that is meant, with `which` of those that ever ran; raises where the words name none."""
+        name, tasks = want.workload.name, self.supervisor.tasks(want.workload.name)
+        known = {key: one for key, one in tasks.items() if one.token or not which}
         is_index = want.workload.is_array and words.isdigit()
         full = f"{want.workload.groups[0].name}/{words}" if is_index else words or main_task(want, known)
         group, _, index = full.partition("/")
         if not index.isdigit():
             raise InputError(f"{words!r} is not a task", hint="write group/index, e.g. replica/0")
         found = known.get(TaskKey(name, group, int(index)))
-        if found is None or not found.token:
+        if found is None:
             names = ", ".join(f"{key.group}/{key.index}" for key in sorted(known))
-            raise NotFound(f"{name!r} has no task {group}/{index} that ever ran", hint=f"it has: {names or 'none yet'}")
+            raise NotFound(f"{name!r} has no task {group}/{index}{which}", hint=f"it has: {names or 'none yet'}")
         return found
 
     def _of(self, want: Want, task: Task, attempt: int, part: _Part) -> Log:

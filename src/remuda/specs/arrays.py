@@ -12,7 +12,7 @@ MOST: Final = 1_000
 """Tasks of one array: every look at it goes through all of them."""
 HIGHEST: Final = 4_000_000
 """Index: no Slurm has a higher one."""
-_ITEM = re.compile(r"(\d{1,18})(?:-(\d{1,18})(?::(\d{1,18}))?)?", re.ASCII)
+_ITEM = re.compile(r"(\d{1,18})(?:-(\d{1,18})(?::([1-9]\d{0,17}))?)?", re.ASCII)
 _HINT = "write 1-50, 1,3,7 or 0-30:3, with %4 behind it for four at a time"
 
 
@@ -54,8 +54,6 @@ def _numbers(item: str) -> range:
     first, last, step = int(match[1]), int(match[2] or match[1]), int(match[3] or 1)
     if last < first:
         raise InputError(f"has {item!r}, which ends before it begins", hint=_HINT)
-    if not step:
-        raise InputError(f"has {item!r}, whose step is 0", hint=_HINT)
     if last > HIGHEST:
         raise InputError(f"has index {last:,}, and {HIGHEST:,} is the highest", hint=_HINT)
     return range(first, last + 1, step)

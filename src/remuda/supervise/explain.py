@@ -49,6 +49,8 @@ def explain(
     """
     summary = summarise(want, tasks)
     ready = "" if summary.phase in ENDED else f": {summary.ready} of {summary.wanted} ready"
+    if want.workload.is_array and ready:
+        ready += f", {sum(one.phase is Phase.DONE for one in tasks.values())} done"
     text = [f"{want.workload.name} is {summary.phase}{ready}"]
     if summary.reason:
         text.append(f"  because {summary.reason}")

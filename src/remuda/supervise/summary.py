@@ -94,11 +94,9 @@ def _failure(want: Want, mine: list[Task], fronts: list[Task], wanted: int) -> s
         if front.phase is Phase.FAILED:
             return f"the {want.workload.group(front.key.group).role} failed: {front.reason}"
     failed = [task for task in mine if task.phase is Phase.FAILED]
-    if want.workload.kind.traits.needs_all:
+    is_over = len(mine) >= wanted and all(task.phase in FINAL for task in mine)
+    if want.workload.kind.traits.needs_all or (want.workload.is_array and is_over):
         return _sentence(failed[0]) if failed else ""
-    if want.workload.is_array:
-        is_over = len(mine) >= wanted and all(task.phase in FINAL for task in mine)
-        return _sentence(failed[0]) if failed and is_over else ""
     return failed[0].reason or "it failed" if failed and len(failed) >= wanted else ""
 
 

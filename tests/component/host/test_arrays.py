@@ -45,6 +45,9 @@ def test_two_at_a_time_over_the_death_of_the_host(home: Home) -> None:
     assert (view["phase"], view["wanted"], view["uid"]) == ("RUNNING", 6, view["uid"])
     waits = {task["task"]: task["reason"] for task in view["tasks"] if task["phase"] == "waiting"}
     assert waits == {f"script/{index}": "its turn has not come: 2 at a time" for index in (5, 7, 9, 11)}
+    told = home.run("explain", "train", "--task", "11").stdout.splitlines()
+    assert told[0] == "train is RUNNING: 2 of 6 ready, 0 done"
+    assert told[2] == "  its turn has not come: 2 at a time"
     home.kill_host()
     (home.root / "go").touch()
     home.run("host", "start")
@@ -70,6 +73,9 @@ def test_one_that_failed_is_begun_again_alone(home: Home) -> None:
     told = home.run("explain", "train", "--task", "8").stdout
     assert "script/8: failed" in told
     assert "script/5" not in told
+    unknown = home.run("explain", "train", "--task", "9", check=False)
+    assert unknown.stderr.splitlines() == ["error: 'train' has no task script/9",
+                                           "  it has: script/2, script/5, script/8, script/11"]  # fmt: skip
     wrong = home.run("restart", "train", "8,9", check=False)
     assert wrong.stderr.splitlines() == ["error: 'train' has no task 9", "  its tasks: 2,5,8,11"]
     assert "begin it again once that is mended: remuda restart train 8" in home.run("explain", "train").stdout

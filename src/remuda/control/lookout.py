@@ -138,7 +138,9 @@ class Lookout:
         ends = [item for item in ends if only in (None, item.key)]
         past, tasks = [item for item in ends if item.ended_at], self.supervisor.tasks(name)
         silence = self.supervisor.unreachable.get(want.workload.backend, "")
-        story = self.journal.story(name, begun_at=begun_at)
+        story = self.journal.story(
+            name, limit=100 if only is None else 10_000, begun_at=begun_at
+        )  # those of one are few
         story = [line for line in story if only is None or line.task == f"{only.group}/{only.index}"]
         text = explain(want, tasks, story, past, silence, self.clock.now(), only=only)
         advice = advise(

@@ -143,9 +143,8 @@ class Lookout:
         )  # those of one are few
         story = [line for line in story if only is None or line.task == f"{only.group}/{only.index}"]
         text = explain(want, tasks, story, past, silence, self.clock.now(), only=only)
-        advice = advise(
-            want, tasks, [item for item in past if read_token(item.token).uid == want.workload.uid], silence
-        )
+        mine = [item for item in past if read_token(item.token).uid == want.workload.uid]
+        advice = advise(want, tasks, mine, silence)
         return ExplainView(name=name, text=text, advice=advice, allocations=[allocation_view(item) for item in ends])
 
     def logs(

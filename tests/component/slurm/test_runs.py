@@ -171,6 +171,8 @@ def test_an_array_two_at_a_time(home: Home, slurm: SlurmBed) -> None:
     home.env |= {**slurm.env(), "REMUDA_SLURM_POLL_S": "0.5"}
     (home.root / "train.sh").write_text(ARRAY)
     story = home.root / "story"
+    shown = json.loads(home.run("up", "train.sh", "--dry-run", "--json").stdout)
+    assert [word for call in shown for word in call["argv"] if word.startswith("--array")] == ["--array=2,4"]
     home.run("up", "train.sh")
     until(lambda: story.is_file() and len(story.read_text().splitlines()) == 2, "two have begun")
     view = until(lambda: home.view("train") if home.view("train")["ready"] == 2 else None, "the host knows")
@@ -184,5 +186,12 @@ def test_an_array_two_at_a_time(home: Home, slurm: SlurmBed) -> None:
     assert {name: [line for line in lines if "remuda-node" not in line] for name, lines in written.items()} == {
         f"out-{uid}_0{index}.txt": [f"{index} of 4 in {uid}"] for index in (2, 4, 6, 8)
     }
-    assert [task["attempt"] for task in home.view("train")["tasks"]] == [1, 1, 2, 1]
+
+    def attempts() -> list[int]:
+        seen = home.view("train")
+        return [task["attempt"] for task in seen["tasks"]] if seen["phase"] == "DONE" else []
+
+    assert attempts() == [1, 1, 2, 1]
+    home.run("restart", "train", "4,8")
+    until(lambda: attempts() == [1, 2, 2, 2], "two are done again, and no others")
     assert slurm.run("squeue", "-h", "-t", "PD,R,CG", "-o", "%j").stdout.strip() == ""

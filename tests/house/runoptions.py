@@ -11,7 +11,15 @@ from remuda.specs.run import ALIASES, FLAGS, SWITCHES, WITHOUT, RunSpec
 _REPEATED = frozenset({"modules", "preamble", "partitions"})
 _CHOICES = {"backend": ("local", "slurm"), "mode": ("run_once", "indefinite"), "prefer": ("max", "min")}
 _HIDDEN = frozenset({"checkpoint_every", "checkpoint_cost", "restart_cost"})
-_SHORT = {"name": "-n", "partitions": "-p", "account": "-A", "nodes": "-N", "cpus_per_task": "-c", "qos": "-q"}
+_SHORT = {
+    "name": "-n",
+    "partitions": "-p",
+    "account": "-A",
+    "nodes": "-N",
+    "cpus_per_task": "-c",
+    "qos": "-q",
+    "array": "-a",
+}
 _ENV = "NAME=VALUE for the script, or NAME for the value here; secrets travel as files."
 
 

@@ -24,7 +24,7 @@ _OPTIONS: Final = json.loads(Path(__file__).with_name("run_options.json").read_t
 _WITHOUT: Final = {key: one["flag_value"] for key, (_, one) in _OPTIONS.items() if one.get("metavar") == "[FREQ]"}
 """Options that may stand without a value -> what it means then."""
 _HEADINGS = {
-    "Common": "name gpus min-vram partitions time follow wait dry-run json set",
+    "Common": "name gpus min-vram partitions time array follow wait dry-run json set",
     "Resource": "gpu-type max-vram gres nodes cpus-per-task mem time-limit",
     "Placement": "backend prefer account qos constraint reservation exclude-nodes node-list hedge retry-per-partition "
     "reset-to-preferred",
@@ -128,7 +128,7 @@ def _announce(views: Sequence[dict[str, Any]]) -> None:
     from remuda.control.reach import silence
 
     for view in views:
-        pools = view["run"]["pools"]
+        pools = view["run"]["pools"] if view["run"] else ()
         where = f" on {view['backend']}" + (f": {' → '.join(pools)}" if pools else "")
         say(f"{view['name']} is accepted{where}")
     if not is_here(views[0]["backend"]) and (why := silence(views[0])):

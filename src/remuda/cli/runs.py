@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from remuda.base.hostlist import compress
 from remuda.cli.lazy import examples, named
 from remuda.cli.show import age, pairs, print_json, say, table
+from remuda.cli.taskview import is_array, ready
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -41,22 +43,22 @@ def show_runs(views: list[dict[str, Any]]) -> None:
 
 
 def _row(view: dict[str, Any]) -> list[str]:
-    run = view["run"] or _of_gang(view)
+    run = view["run"] or _of_tasks(view)
     job, pool = run["job_id"] and f"job {run['job_id']}", run["pool"] and f"({run['pool']})"
     where = " ".join(filter(None, (run["node"], pool, job)))
     return [
         view["name"], _state(view), where or "-", str(run["restarts"] or "-"), age(run["heartbeat_at"]),
-        progress(run["progress"]), age(view["created_at"]),
+        ready(view) if is_array(view) else progress(run["progress"]), age(view["created_at"]),
     ]  # fmt: skip
 
 
-def _of_gang(view: dict[str, Any]) -> dict[str, Any]:
-    """A gang in the columns of a run: the oldest sign of life of its ranks, and all of their restarts."""
+def _of_tasks(view: dict[str, Any]) -> dict[str, Any]:
+    """What has several tasks in the columns of a run: the oldest sign of life of them, and all of their restarts."""
     tasks = view["tasks"]
-    nodes = sorted({task["node"] for task in tasks if task["node"]})
+    nodes = {task["node"] for task in tasks if task["node"]}
     signs = [task["last_seen"] for task in tasks if task["phase"] in ("starting", "ready", "unhealthy")]
     return {
-        "job_id": "", "node": ",".join(nodes), "pool": "", "heartbeat_at": min(signs, default=0.0), "progress": {},
+        "job_id": "", "node": compress(nodes), "pool": "", "heartbeat_at": min(signs, default=0.0), "progress": {},
         "restarts": sum(max(0, task["attempt"] - 1) for task in tasks),
     }  # fmt: skip
 
@@ -161,13 +163,14 @@ def unpause(names: tuple[str, ...], as_json: bool) -> None:
     _verb("unpause", names, "is no longer paused", as_json=as_json)
 
 
-@click.command(epilog=examples("remuda restart train", "remuda restart chat prefill"))
-@click.argument("names", nargs=-1, required=True, metavar="NAMES... | NAME GROUP", shell_complete=named)
+@click.command(epilog=examples("remuda restart train", "remuda restart chat prefill", "remuda restart sweep 7,9"))
+@click.argument("names", nargs=-1, required=True, metavar="NAMES... | NAME GROUP | NAME INDICES", shell_complete=named)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def restart(names: tuple[str, ...], as_json: bool) -> None:
     """Restart NAMES: a run at once, without counting a failure; of a swarm, whatever failed or ended.
 
-    With NAME and one of its groups, such as replica or prefill, what runs in that group, too, and nothing else.
+    With NAME and one of its groups, such as replica or prefill, what runs in that group, too, and nothing else. With
+    indices of an array (7,9) those tasks.
     """
     from remuda.control.restart import names_group, restart_group
 

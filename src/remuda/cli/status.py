@@ -69,10 +69,10 @@ def show_workload(view: dict[str, Any]) -> None:
 
         show_run(view)
         return
-    ready = taskview.ready(view, " of ")
+    ready = taskview.ready(view, " of ", " ready")
     pairs([
         ("name", f"{view['name']} ({view['kind']} on {view['backend']})"),
-        ("phase", f"{view['phase']}: {ready} ready" if ready else view["phase"]),
+        ("phase", f"{view['phase']}: {ready}" if ready else view["phase"]),
         ("reason", view["reason"]),
         ("unreachable", view["unreachable"]),
         ("endpoint", f"{view['endpoint']}/v1" if view["endpoint"] else ""),
@@ -190,13 +190,14 @@ _ALL_LIVES = click.option(
 @click.command(epilog=examples("remuda explain train", "remuda explain train --json"))
 @click.argument("name", shell_complete=named)
 @_ALL_LIVES
+@click.option("--task", default="", metavar="TASK", help="One task alone: group/index, or the index in an array.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def explain(name: str, all_lives: bool, as_json: bool) -> None:
+def explain(name: str, all_lives: bool, task: str, as_json: bool) -> None:
     """Explain why NAME is waiting, failed or was restarted: states, reasons and the evidence."""
     from remuda.control import gpuviews
     from remuda.control.client import connect
 
-    answer = connect().get(api_path(name, "explain"), all_lives=all_lives)
+    answer = connect().get(api_path(name, "explain"), all_lives=all_lives, task=task)
     answer["text"] += gpuviews.sentences(name)
     if as_json:
         print_json(answer)

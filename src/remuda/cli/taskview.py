@@ -21,14 +21,21 @@ _SOME: Final = ("task", "phase", "node", "restarts", "for", "queue", "tok/s")
 _OF_GANG: Final = ("task", "phase", "node", "attempt", "for", "seen", "progress", "reason")
 
 
-def ready(view: Mapping[str, Any], between: str = "/") -> str:
-    """How many tasks are ready, of how many, by role where there are several; empty for a workload that has ended."""
+def ready(view: Mapping[str, Any], between: str = "/", word: str = "") -> str:
+    """How many tasks are ready, by role where there are several, or of an array done; else empty once it has ended."""
+    if is_array(view):
+        return f"{sum(task['phase'] == 'done' for task in view['tasks'])}{between}{len(view['tasks'])} done"
     if view["phase"] in _ENDED:
         return ""
     roles = view.get("roles", ())
     if len(roles) > 1:
-        return ", ".join(f"{one['role']} {one['ready']}/{one['wanted']}" for one in roles)
-    return f"{view['ready']}{between}{view['wanted']}"
+        return ", ".join(f"{one['role']} {one['ready']}/{one['wanted']}" for one in roles) + word
+    return f"{view['ready']}{between}{view['wanted']}{word}"
+
+
+def is_array(view: Mapping[str, Any]) -> bool:
+    """Whether it is an array of runs."""
+    return "array" in view.get("labels", ())
 
 
 def columns(view: Mapping[str, Any], width: int) -> tuple[str, ...]:
@@ -39,7 +46,7 @@ def columns(view: Mapping[str, Any], width: int) -> tuple[str, ...]:
 
 
 def _columns(view: Mapping[str, Any], width: int) -> tuple[str, ...]:
-    if view.get("kind") == "gang":
+    if view.get("kind") == "gang" or is_array(view):
         return _OF_GANG
     is_remote = not is_here(view["backend"])
     if not width or width >= WIDE:

@@ -152,6 +152,8 @@ class _Seen:
         self._summary = summarise(want, tasks)
         self.keys = {key: f"t/{self.name}/{key.group}/{key.index}" for key in sorted(current(want, tasks))}
         self._ready = f"{self._summary.ready}/{self._summary.wanted}"
+        if want.workload.is_array:
+            self._ready = f"{sum(tasks[key].phase is Phase.DONE for key in self.keys)}/{self._summary.wanted} done"
         if len({group.role for group in want.workload.groups if group.role.works}) > 1:
             counted = by_role(want, tasks).items()
             self._ready = " · ".join(f"{role.value} {ready}/{wanted}" for role, (ready, wanted) in counted)

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from queue import SimpleQueue
-from threading import Condition, Thread
 from typing import TYPE_CHECKING, Any
 
-from remuda.base.errors import InputError, RemudaError, TimedOut
+from remuda.base.errors import InputError, TimedOut
 from remuda.base.ids import api_path
 from remuda.control import ending, runs
 from remuda.control.client import HostClient, connect
-from remuda.control.runs import Said
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from remuda.control.runs import Said
 
 INSTALL = "pip install 'remuda[gang]'"
 _LEFT_S = 120.0
@@ -37,77 +35,9 @@ def follow(name: str, client: HostClient | None = None) -> Iterator[Said]:
 
     Ends when the gang has ended.
     """
-    follower = _Follower(client or connect(), name)
-    Thread(target=follower.watch, daemon=True).start()
-    while (said := follower.lines.get()) is not None:
-        if isinstance(said, Exception):
-            raise said
-        yield said
-
-
-class _Follower:
-    """One thread that looks at the gang, and one for each rank that reads its output."""
-
-    def __init__(self, host: HostClient, name: str) -> None:
-        self._host = host
-        self._name = name
-        self.lines: SimpleQueue[Said | Exception | None] = SimpleQueue()
-        """What there is to show; None at the end."""
-        self._begun: dict[str, int] = {}
-        """Attempts of each rank that have begun."""
-        self._is_over = False
-        self._news = Condition()
-
-    def watch(self) -> None:
-        """Tell what becomes of the ranks, and begin to read each of them."""
-        readers: dict[str, Thread] = {}
-        told: dict[str, str] = {}
-        try:
-            for views in runs.wait_ended([self._name], self._host):
-                for task in views[0]["tasks"]:
-                    rank = str(task["task"])
-                    with self._news:
-                        self._begun[rank] = runs.begun_of(task)
-                        self._news.notify_all()
-                    if (news := _news(task)) != told.get(rank):
-                        told[rank] = news
-                        self.lines.put(Said(news, is_output=False))
-                    if rank not in readers:
-                        readers[rank] = Thread(target=self._read, args=(rank,), daemon=True)
-                        readers[rank].start()
-            ended(self._name, self._host)
-            self._end()
-            for reader in readers.values():
-                reader.join()
-        except Exception as error:  # noqa: BLE001 - told by whoever reads the lines
-            self._end()
-            self.lines.put(error)
-        self.lines.put(None)
-
-    def _end(self) -> None:
-        with self._news:
-            self._is_over = True
-            self._news.notify_all()
-
-    def _read(self, rank: str) -> None:
-        """The output of a rank, one attempt after the other."""
-        shown = 0
-        with suppress(RemudaError):
-            while self._has_begun(rank, shown):
-                shown += 1
-                for text in runs.output(self._host, self._name, shown, rank):
-                    self.lines.put(Said(f"{rank}: {text}"))
-
-    def _has_begun(self, rank: str, shown: int) -> bool:
-        """Whether there is an attempt behind the one that was shown, which is waited for until all is over."""
-        with self._news:
-            self._news.wait_for(lambda: self._is_over or self._begun[rank] > shown)
-            return self._begun[rank] > shown
-
-
-def _news(task: dict[str, Any]) -> str:
-    attempt = f", attempt {task['attempt']}" if task["attempt"] > 1 else ""
-    return f"{task['task']}: {task['phase']}{attempt}" + (f": {task['reason']}" if task["reason"] else "")
+    host = client or connect()
+    yield from runs.follow_all(name, host)
+    ended(name, host)
 
 
 def rounds(target: str, run_id: str = "", client: HostClient | None = None) -> dict[str, Any]:

@@ -6,7 +6,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from remuda.base.errors import Conflict, InputError, NotFound
+from remuda.base.hostlist import compress_numbers
 from remuda.control.settle import check_count
+from remuda.specs.arrays import parse_array
 from remuda.supervise.succession import HEIR, takes_turns
 
 if TYPE_CHECKING:
@@ -16,21 +18,37 @@ if TYPE_CHECKING:
     from remuda.supervise.model import Want
 
 
-def begun_again(want: Want, group: Group) -> Want:
-    """The intent that what runs in a group is begun again, and what failed or ended there gets a new attempt.
+def begun_again(want: Want, words: str) -> Want:
+    """The intent that what runs in a group, or in tasks of an array (`7,9`), is begun again, as what ended there is.
 
     Raises:
+        NotFound: there is no such group or index.
         Conflict: nothing of the workload is begun now.
     """
-    name, only = want.workload.name, group.name
+    name, only, parts = want.workload.name, words, _parts_named(want.workload, words)
     if not want.running:
         raise Conflict(
             f"{name!r} is down, so {only!r} cannot be restarted alone", hint=f"all of it: remuda restart {name}"
         )
     if want.paused:
         raise Conflict(f"{name!r} is paused, so {only!r} is not restarted", hint=f"first: remuda unpause {name}")
-    marks = {**want.group_marks, group.name: want.group_marks.get(group.name, 0) + 1}
-    return replace(want, group_marks=marks)
+    marks = {part: want.group_marks.get(part, 0) + 1 for part in parts}
+    return replace(want, group_marks={**want.group_marks, **marks})
+
+
+def _parts_named(workload: Workload, words: str) -> list[str]:
+    """A group, or tasks of an array, as marks have them."""
+    if not (workload.is_array and words[:1].isdigit()):
+        return [group_named(workload, words).name]
+    group = workload.groups[0]
+    try:
+        wanted = parse_array(words).indices
+    except InputError as error:
+        raise InputError(f"{words!r} {error.message}", hint=error.hint) from error
+    if unknown := set(wanted) - set(group.indices):
+        known = compress_numbers(group.indices)
+        raise NotFound(f"{workload.name!r} has no task {min(unknown)}", hint=f"its tasks: {known}")
+    return [f"{group.name}/{index}" for index in wanted]
 
 
 def group_named(workload: Workload, name: str) -> Group:

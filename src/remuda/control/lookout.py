@@ -129,17 +129,22 @@ class Lookout:
         found = ops.lines(self.journal.store, after, _LINES)
         return [{"workload": line.workload, **line_view(line).model_dump()} for line in found]
 
-    def explain(self, name: str, *, all_lives: bool = False) -> ExplainView:
-        """Why it is as it is; with `all_lives` also what became of earlier workloads of that name."""
+    def explain(self, name: str, *, all_lives: bool = False, task: str = "") -> ExplainView:
+        """Why it is as it is, or one `task` of it; with `all_lives` also what became of its namesakes before it."""
         want = self._want(name)
+        only = self._task(want, task).key if task else None
         uid, begun_at = (None, None) if all_lives else (want.workload.uid, self.created.get(name))
         ends = [item for item in self.journal.allocations(name) if uid in (None, read_token(item.token).uid)]
+        ends = [item for item in ends if only in (None, item.key)]
         past, tasks = [item for item in ends if item.ended_at], self.supervisor.tasks(name)
         silence = self.supervisor.unreachable.get(want.workload.backend, "")
-        text = explain(want, tasks, self.journal.story(name, begun_at=begun_at), past, silence, self.clock.now())
-        advice = advise(
-            want, tasks, [item for item in past if read_token(item.token).uid == want.workload.uid], silence
-        )
+        story = self.journal.story(
+            name, limit=100 if only is None else 10_000, begun_at=begun_at
+        )  # those of one are few
+        story = [line for line in story if only is None or line.task == f"{only.group}/{only.index}"]
+        text = explain(want, tasks, story, past, silence, self.clock.now(), only=only)
+        mine = [item for item in past if read_token(item.token).uid == want.workload.uid]
+        advice = advise(want, tasks, mine, silence)
         return ExplainView(name=name, text=text, advice=advice, allocations=[allocation_view(item) for item in ends])
 
     def logs(
@@ -150,7 +155,7 @@ class Lookout:
 
         Args:
             name: of the workload.
-            task: `group/index`; empty: the first of its main group.
+            task: `group/index`, of an array also the index alone; empty: the first of its main group.
             follow: go on with new lines while the attempt lives; of a run, gang or job, over all attempts.
             tail: only the last so many of what is there; 0: all.
             stderr: the other stream.
@@ -161,18 +166,26 @@ class Lookout:
             NotFound: no such task or attempt, or it was never started.
         """
         want = self._want(name)
-        known = self.supervisor.tasks(name)
-        group, _, index = (task or main_task(want, known)).partition("/")
-        if not index.isdigit():
-            raise InputError(f"{task!r} is not a task", hint="write group/index, e.g. replica/0")
-        found = known.get(TaskKey(name, group, int(index)))
-        if found is None or not found.token:
-            names = ", ".join(f"{key.group}/{key.index}" for key in sorted(known))
-            raise NotFound(f"{name!r} has no task {group}/{index} that ever ran", hint=f"it has: {names or 'none yet'}")
+        found = self._task(want, task, " that ever ran")
         part = _Part(stderr=stderr, follow=follow, tail=0 if after else tail, after=after)
         if follow and not attempt and want.workload.kind.traits.is_followed:
             return self._over_attempts(found.key, part)
         return self._of(want, found, attempt or (after.attempt if after else 0), part)
+
+    def _task(self, want: Want, words: str, which: str = "") -> Task:
+        """The task that is meant, with `which` of those that ever ran; raises where the words name none."""
+        name, tasks = want.workload.name, self.supervisor.tasks(want.workload.name)
+        known = {key: one for key, one in tasks.items() if one.token or not which}
+        is_index = want.workload.is_array and words.isdigit()
+        full = f"{want.workload.groups[0].name}/{words}" if is_index else words or main_task(want, known)
+        group, _, index = full.partition("/")
+        if not index.isdigit():
+            raise InputError(f"{words!r} is not a task", hint="write group/index, e.g. replica/0")
+        found = known.get(TaskKey(name, group, int(index)))
+        if found is None:
+            names = ", ".join(f"{key.group}/{key.index}" for key in sorted(known))
+            raise NotFound(f"{name!r} has no task {group}/{index}{which}", hint=f"it has: {names or 'none yet'}")
+        return found
 
     def _of(self, want: Want, task: Task, attempt: int, part: _Part) -> Log:
         """Output of one attempt; 0: the newest."""
@@ -319,5 +332,6 @@ def main_task(want: Want, tasks: Mapping[TaskKey, Task]) -> str:
     """The first task that serves, as `group/index`."""
     groups = want.workload.groups
     group = next((group for group in groups if group.role.serves), groups[0])
-    task = holder(want.workload, group, 0, tasks)
-    return f"{group.name}/{task.key.index if task is not None else 0}"
+    first = next(iter(want.slots(group.name)), 0)
+    task = holder(want.workload, group, first, tasks)
+    return f"{group.name}/{task.key.index if task is not None else first}"

@@ -67,7 +67,7 @@ def plan_together(name: str, documents: Sequence[Any], facts: Looked, uid: str =
     accepted = []
     for one in plans:
         uid = uid if uid and len(plans) == 1 else new_suffix(8)
-        if len(plans) > 1 and not one.workload.is_here:
+        if len(plans) > 1 and not (one.workload.is_here or one.workload.is_array):
             batch, number = (batch, number + 1) if batch and number < _most_together(facts) else (uid, 1)
             uid = batch_uid(batch, number)
         accepted.append(replace(one, workload=accept(one.workload, uid, now)))

@@ -174,7 +174,7 @@ def plan(spec: RunSpec, asked: Asked, assumptions: Assumptions) -> Scenario:
             hint="a larger cluster: --nodes; a smaller run: --run-nodes", where="--nodes",
         )  # fmt: skip
     days = min(asked.days, spec.keep_alive / DAY_S) if spec.keep_alive else asked.days
-    spec = spec.model_copy(update={"keep_alive": 0.0})
+    spec = spec.model_copy(update={"keep_alive": 0.0, "array": None})
     workload = plan_run(spec, Context(cwd="/"), name=run_name(spec), backend="slurm", script=f"/{spec.script}")
     job = job_of(
         workload,

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def calls(workloads: Sequence[Workload], paths: StatePaths) -> dict[str, Sequence[Rendered]]:
-    """Backend -> calls for the first attempt of every task; tasks that one call starts together are one.
+    """Backend -> calls for the first attempt of every task that may begin; those that one call starts are one.
 
     Raises:
         InputError: a backend cannot be asked for it.
@@ -38,7 +38,7 @@ def calls(workloads: Sequence[Workload], paths: StatePaths) -> dict[str, Sequenc
                 hint = f"known: {', '.join(sorted(known))}"
                 raise InputError(f"there is no backend {name!r} in this version", hint=hint, where="backend")
             pools = group.pools if group.failover.hedge else group.pools[:1]
-            for index in range(group.count):
+            for index in group.slots(group.count)[: group.at_once(group.count)]:
                 key = TaskKey(placed.name, group.name, index)
                 token = make_token(key, 1, placed.uid)
                 item = known[name].render(Request(key, 1, token, placed, group, pools=pools))

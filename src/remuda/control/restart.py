@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def names_group(words: Sequence[str], client: HostClient | None = None) -> bool:
-    """Whether the second of two words is a group of the first, and no workload of its own.
+    """Whether the second of two words is a group of the first, or indices of that array, and no workload of its own.
 
     Raises:
         NotFound: there is no workload that the first names.
@@ -23,8 +23,9 @@ def names_group(words: Sequence[str], client: HostClient | None = None) -> bool:
     if len(words) != 2:
         return False
     host = client or connect()
-    tasks = host.get(api_path(words[0]))["tasks"]
-    if words[1] not in {task["task"].partition("/")[0] for task in tasks}:
+    view = host.get(api_path(words[0]))
+    is_index = "array" in view["labels"] and not words[1].strip("0123456789,:-")
+    if not is_index and words[1] not in {task["task"].partition("/")[0] for task in view["tasks"]}:
         return False
     try:
         host.get(api_path(words[1]))
@@ -34,7 +35,7 @@ def names_group(words: Sequence[str], client: HostClient | None = None) -> bool:
 
 
 def restart_group(name: str, group: str, client: HostClient | None = None) -> dict[str, Any]:
-    """Begin again what runs in one group of a workload; its view.
+    """Begin again what runs in one group of a workload, or tasks of an array; its view.
 
     Raises:
         NotFound: there is no such workload or group.

@@ -65,7 +65,7 @@ class RunFiles:
 
     async def step(self, want: Want, tasks: Mapping[TaskKey, Task]) -> float | None:
         """Note what changed; the files follow soon."""
-        if not want.workload.kind.traits.is_its_task:
+        if not want.workload.is_its_task:
             return None
         name = want.workload.name
         seen = Seen(want, tasks.get(TaskKey(name, want.workload.groups[0].name, 0)))

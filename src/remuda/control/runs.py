@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections import deque
 from contextlib import suppress
 from dataclasses import dataclass
+from queue import SimpleQueue
+from threading import Condition, Thread
 from typing import TYPE_CHECKING, Any
 
-from remuda.base.errors import NotFound
+from remuda.base.errors import NotFound, RemudaError
 from remuda.base.ids import api_path
 from remuda.control import again, mirror
 from remuda.control.client import HostClient, connect
@@ -64,6 +66,9 @@ class Said:
 def follow(name: str, client: HostClient | None = None) -> Iterator[Said]:
     """Output of a run over all of its attempts, from now on until it has ended, with what happens in between."""
     host = client or connect()
+    if look_up([name], host)[0]["run"] is None:
+        yield from follow_all(name, host)
+        return
     shown, told = 0, ""
     for views in wait_ended([name], host):
         view = views[0]
@@ -91,3 +96,77 @@ def output(host: HostClient, name: str, attempt: int, task: str = "") -> Iterato
     """What an attempt of a task writes until it ends; nothing of one that was never begun."""
     with suppress(NotFound):
         yield from again.follow(host, api_path(name, "logs"), task=task, tail=0, attempt=attempt)
+
+
+def follow_all(name: str, host: HostClient) -> Iterator[Said]:
+    """Output of all tasks over all of their attempts, each line with its task, and what becomes of each of them."""
+    follower = _Follower(host, name)
+    Thread(target=follower.watch, daemon=True).start()
+    while (said := follower.lines.get()) is not None:
+        if isinstance(said, Exception):
+            raise said
+        yield said
+
+
+class _Follower:
+    """One thread that looks at the workload, and one for each task that has begun, which reads its output."""
+
+    def __init__(self, host: HostClient, name: str) -> None:
+        self._host = host
+        self._name = name
+        self.lines: SimpleQueue[Said | Exception | None] = SimpleQueue()
+        """What there is to show; None at the end."""
+        self._begun: dict[str, int] = {}
+        """Attempts of each task that have begun."""
+        self._is_over = False
+        self._news = Condition()
+
+    def watch(self) -> None:
+        """Tell what becomes of the tasks, and begin to read each of them."""
+        readers: dict[str, Thread] = {}
+        told: dict[str, str] = {}
+        try:
+            for views in wait_ended([self._name], self._host):
+                for view in views[0]["tasks"]:
+                    task = str(view["task"])
+                    with self._news:
+                        self._begun[task] = begun_of(view)
+                        self._news.notify_all()
+                    if (news := _news(view)) != told.get(task):
+                        told[task] = news
+                        self.lines.put(Said(news, is_output=False))
+                    if self._begun[task] and task not in readers:
+                        readers[task] = Thread(target=self._read, args=(task,), daemon=True)
+                        readers[task].start()
+            self._end()
+            for reader in readers.values():
+                reader.join()
+        except Exception as error:  # noqa: BLE001 - told by whoever reads the lines
+            self._end()
+            self.lines.put(error)
+        self.lines.put(None)
+
+    def _end(self) -> None:
+        with self._news:
+            self._is_over = True
+            self._news.notify_all()
+
+    def _read(self, task: str) -> None:
+        """The output of a task, one attempt after the other."""
+        shown = 0
+        with suppress(RemudaError):
+            while self._has_begun(task, shown):
+                shown += 1
+                for text in output(self._host, self._name, shown, task):
+                    self.lines.put(Said(f"{task}: {text}"))
+
+    def _has_begun(self, task: str, shown: int) -> bool:
+        """Whether there is an attempt behind the one that was shown, which is waited for until all is over."""
+        with self._news:
+            self._news.wait_for(lambda: self._is_over or self._begun[task] > shown)
+            return self._begun[task] > shown
+
+
+def _news(task: dict[str, Any]) -> str:
+    attempt = f", attempt {task['attempt']}" if task["attempt"] > 1 else ""
+    return f"{task['task']}: {task['phase']}{attempt}" + (f": {task['reason']}" if task["reason"] else "")

@@ -142,7 +142,7 @@ class Service(Lookout):
                 raise InputError(f"this host has no backend {backend!r}", hint=f"known: {known}")
         order.check(workload)
         for group in workload.groups:
-            check_count(workload, group.name, group.count)
+            check_count(workload, group.name, group.at_once(group.count))
         self._check_alone(workload)
         old = self.supervisor.wants.get(workload.name)
         if old is not None:
@@ -311,19 +311,21 @@ class Service(Lookout):
     def restart(self, name: str, group: str = "") -> WorkloadView:
         """Ask for a workload again: what failed or ended gets a new attempt.
 
-        What runs is left alone, but for a run, a gang or a `group` that is named: that is begun again, without counting
-        a failure.
+        What runs is left alone, but for a run, a gang, or a `group` or indices of an array (`7,9`) that are named: that
+        is begun again, without counting a failure.
 
         Raises:
-            NotFound: there is no such workload or group.
+            NotFound: there is no such workload, group or index.
             Conflict: there are not enough GPUs; a group of what is down or paused cannot be begun again alone.
         """
         want = self._want(name)
-        only = group_named(want.workload, group) if group else None
-        if only is not None and not want.workload.kind.traits.is_restarted_whole:  # they have one group
-            begun = begun_again(want, only)
-            self._amend(begun, f"{group} restarted on request", group_marks=json.dumps(dict(begun.group_marks)))
+        if group and (want.workload.is_array or not want.workload.kind.traits.is_restarted_whole):
+            begun = replace(begun_again(want, group), workload=self._begun_anew(want).workload)
+            marks, plan = json.dumps(dict(begun.group_marks)), begun.workload.model_dump_json()
+            self._amend(begun, f"{group} restarted on request", group_marks=marks, plan=plan)
             return self.view(name)
+        if group:  # the only one
+            group_named(want.workload, group)
         want = self._begun_anew(want)
         if want.workload.kind.traits.is_restarted_whole:
             begun = replace(want, running=True, paused=False, restart_mark=want.restart_mark + 1)

@@ -144,9 +144,10 @@ def devices_by_task(workload: Workload) -> dict[TaskKey, list[str]]:
     if not isinstance(devices, dict):
         return {}
     return {
-        TaskKey(workload.name, group, index): [str(device) for device in ids]
-        for group, tasks in devices.items()
-        for index, ids in enumerate(tasks)
+        TaskKey(workload.name, name, index): [str(device) for device in tasks[group.place_of(index)]]
+        for name, tasks in devices.items()
+        for group in (workload.group(name),)
+        for index in group.slots(len(tasks))
     }
 
 
@@ -163,8 +164,9 @@ def with_devices(workload: Workload, taken: Mapping[str, str], counts: Mapping[s
     """
     given = workload.place.get("devices")
     kept: dict[str, list[list[str]]] = dict(given) if isinstance(given, dict) else {}
+    wanted = {group.name: group.at_once((counts or {}).get(group.name, group.count)) for group in workload.groups}
     needs = {
-        group.name: (max(0, (counts or {}).get(group.name, group.count) - len(kept.get(group.name, []))), gpus)
+        group.name: (max(0, wanted[group.name] - len(kept.get(group.name, []))), gpus)
         for group in workload.groups
         if (gpus := group.resources.gpus)
     }
@@ -190,7 +192,7 @@ def taken_gpus(wants: Iterable[tuple[Want, Mapping[TaskKey, Task]]]) -> dict[str
         is_over = bool(given) and summarise(want, tasks).phase in ENDED
         for key, devices in given.items():
             task = tasks.get(key)
-            is_wanted = key.index < want.count(key.group) and not is_over
+            is_wanted = want.running and key.index in want.slots(key.group) and not is_over
             if is_wanted or (task is not None and task.phase in LIVE):
                 taken |= dict.fromkeys(devices, want.workload.name)
     return taken

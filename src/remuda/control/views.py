@@ -303,7 +303,7 @@ def _copied(record: object, view: type[View]) -> dict[str, Any]:
 def run_view(want: Want, tasks: Mapping[TaskKey, Task], phase: str) -> RunView | None:
     """The view of a run, `phase` being the workload's; None for other workloads."""
     workload = want.workload
-    if not workload.kind.traits.is_its_task:
+    if not workload.is_its_task:
         return None
     group = workload.groups[0]
     task = tasks.get(TaskKey(workload.name, group.name, 0)) or Task(TaskKey(workload.name, group.name, 0), "")

@@ -316,8 +316,8 @@ class App:
             return service.story(name, limit=limit, after=after, all_lives=all_lives)
 
         @router.get("/workloads/{name}/explain", summary="Why a workload is as it is")
-        async def explain(name: str, all_lives: bool = False) -> ExplainView:
-            return service.explain(name, all_lives=all_lives)
+        async def explain(name: str, all_lives: bool = False, task: str = "") -> ExplainView:
+            return service.explain(name, all_lives=all_lives, task=task)
 
         @router.get("/workloads/{name}/logs", summary="Output of a task, as text", response_class=StreamingResponse)
         async def logs(

@@ -7,7 +7,7 @@ in the database, so fields are added with defaults and never change meaning.
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Annotated, Any, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
@@ -24,6 +24,9 @@ from remuda.wire.child import (
     address_mark,
     named_mark,
 )
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 __all__ = [
     "ADDRESS", "BOOTSTRAP", "CONTAINER_MARK", "FILES_MARK", "HOST_MARK", "INDEX_MARK", "NODE_MARK", "PORT_MARK",
@@ -329,11 +332,28 @@ class Group(Frozen):
     """None: an allocation that its time limit ends is replaced after its end."""
     record_interval_s: float = 0.0
     """Its GPUs are recorded beside each task, so long between two samples. 0: they are not."""
+    indices: tuple[int, ...] = ()
+    """Of an array: those that its user named, rising, one for each task. Empty: those from 0 on."""
+    at_most: int = 0
+    """So many of its tasks have begun and not ended at any time. 0: all of them may."""
     quorum: int = 0
     """Of a gang: with so many ranks it goes on, degraded, while others come back. 0: with all of them."""
     after: tuple[str, ...] = ()
     """Groups that must be ready before a task of this one has its first attempt, and that end after it. Where the
     endpoint is `ready` with the first, one task of a group that serves is enough."""
+
+    def slots(self, count: int) -> Sequence[int]:
+        """Indices of its members, where it has `count`."""
+        return self.indices or range(count)
+
+    def at_once(self, count: int) -> int:
+        """How many of its tasks may be there at a time, where it has `count`."""
+        return min(count, self.at_most or count)
+
+    def place_of(self, index: int) -> int:
+        """Number of the place that a task takes, where places are no more than `at_most`."""
+        position = self.indices.index(index) if self.indices else index
+        return position % self.at_most if self.at_most else position
 
 
 class Endpoint(Frozen):
@@ -426,6 +446,16 @@ class Workload(Frozen):
         front = self.front.model_dump(exclude_defaults=True) if self.front is not None else {}
         router = {"router": self.front.router} if self.front is not None else {}
         return {**self.labels, **front, **router, **({"directory": self.folder} if self.folder else {})}
+
+    @property
+    def is_array(self) -> bool:
+        """Whether its tasks do the same for different indices, and none of them is missed once it is done."""
+        return bool(self.groups[0].indices)
+
+    @property
+    def is_its_task(self) -> bool:
+        """Whether it is shown to be what its only task is."""
+        return self.kind.traits.is_its_task and not self.is_array
 
     @property
     def is_here(self) -> bool:

@@ -10,6 +10,7 @@ from remuda.base.ids import slug
 from remuda.base.units import parse_interval, parse_size, show_duration
 from remuda.plan.compile import UID, Plan, copy_of
 from remuda.plan.model import (
+    INDEX_MARK,
     Command,
     Failover,
     Group,
@@ -25,6 +26,7 @@ from remuda.plan.model import (
     Workload,
 )
 from remuda.plan.place import SlurmPlace
+from remuda.specs.arrays import parse_array
 from remuda.specs.places import is_here
 from remuda.specs.sbatch import refuse
 from remuda.specs.sbatch_options import BUILT_IN, options_of
@@ -41,8 +43,8 @@ SCRIPT: Final = "script"
 DEFAULT_RETRIES: Final = 10
 _UNBOUNDED: Final = 1_000_000
 """Failures of an indefinite run: its brake stops it earlier where it is hopeless."""
-MODE, SOURCE, KEEP = "mode", "script", "keep_alive"
-"""Labels of a run: how it ends, the user's script, how long it was to be kept (seconds)."""
+MODE, SOURCE, KEEP, ARRAY = "mode", "script", "keep_alive", "array"
+"""Labels of a run: how it ends, the user's script, how long it was to be kept (seconds), the array as it was said."""
 
 
 def run_name(spec: RunSpec) -> str:
@@ -148,15 +150,36 @@ def plan_run(
         uid=UID,
         backend=backend,
         place=local_place(context) if is_here(backend) else _slurm_place(spec, context, directives, cwd),
-        groups=(script_group(spec, command, pools),),
+        groups=(_in_array(script_group(spec, command, pools), spec),),
         run_dir=context.run_dir(name),
         spec_file=spec_file or spec.script,
-        labels={MODE: spec.mode, SOURCE: script, **({KEEP: f"{spec.keep_alive:g}"} if spec.keep_alive else {})},
-    )
+        labels={MODE: spec.mode, SOURCE: script, **({KEEP: f"{spec.keep_alive:g}"} if spec.keep_alive else {}),
+                **({ARRAY: spec.array} if spec.array else {})},
+    )  # fmt: skip
+
+
+def _in_array(group: Group, spec: RunSpec) -> Group:
+    """The group of a run with a task for each index of its array; a task knows its own as in one of Slurm's.
+
+    The number of the array is the workload's uid: it is the same for all tasks and attempts, whatever job each is, and
+    no other array ever had it.
+    """
+    if not spec.array:
+        return group
+    array = parse_array(spec.array)
+    known = {
+        "TASK_ID": INDEX_MARK, "TASK_COUNT": str(len(array.indices)), "TASK_MIN": str(array.indices[0]),
+        "TASK_MAX": str(array.indices[-1]), "JOB_ID": UID,
+    }  # fmt: skip
+    env = {**group.command.env, **{f"SLURM_ARRAY_{name}": value for name, value in known.items()}}
+    return group.model_copy(update={
+        "count": len(array.indices), "indices": array.indices, "at_most": array.at_most,
+        "command": group.command.model_copy(update={"env": env}),
+    })  # fmt: skip
 
 
 def script_group(spec: RunSpec, command: Command, pools: Sequence[Pool]) -> Group:
-    """The only group of a run: `command` once, with all that is done for it.
+    """The only group of a run: `command`, with all that is done for it.
 
     Args:
         spec: of the run.

@@ -10,6 +10,7 @@ from pydantic import BeforeValidator, Field, WithJsonSchema, field_validator, mo
 
 from remuda.base.errors import InputError
 from remuda.base.units import parse_size
+from remuda.specs.arrays import parse_array
 from remuda.specs.strict import (
     USUAL_INTERVAL,
     Env,
@@ -79,6 +80,8 @@ class RunSpec(Strict):
     """`run_once`: until it exits with 0. `indefinite`: restarted whenever it ends, until `keep_alive`."""
     keep_alive: Seconds = 0.0
     """With `indefinite`: how long, from now on. 0: until it is stopped."""
+    array: Text | None = None
+    """The script once for each index, all under one name: `1-50%4` (four at a time), `1,3,7`, `0-30:3`."""
 
     gpus: int = Field(default=0, ge=0)
     """GPUs of each node."""
@@ -193,6 +196,16 @@ class RunSpec(Strict):
             raise wrong(f"must be a signal and seconds, not {text!r}", "write TERM@90 or USR1@300")
         return f"{name}@{before or 60}"
 
+    @field_validator("array")
+    @classmethod
+    def _is_array(cls, text: str | None) -> str | None:
+        try:
+            if text is not None:
+                parse_array(text)
+        except InputError as error:
+            raise wrong(error.message, error.hint) from error
+        return text
+
     @field_validator("partitions")
     @classmethod
     def _no_flag(cls, names: tuple[str, ...]) -> tuple[str, ...]:
@@ -208,6 +221,9 @@ class RunSpec(Strict):
         if self.keep_alive and self.mode != "indefinite":
             sentence = "`keep_alive` is for `mode: indefinite`; this run ends when its script does"
             raise contradiction("keep_alive", sentence, "add --mode indefinite, or leave it out")
+        if self.array and "%" in self.array and self.mode == "indefinite":
+            sentence = "`array` lets some of its tasks run at a time, and with `mode: indefinite` none makes room"
+            raise contradiction("array", sentence, "leave out what follows %")
         check_backoff(self.backoff_base, self.backoff_max)
         before = float(self.signal.partition("@")[2])
         if "signal" in self.model_fields_set and 0 < self.time_limit <= before:

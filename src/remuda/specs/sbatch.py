@@ -1,7 +1,7 @@
 """What `#SBATCH` lines and sbatch's arguments mean for a supervised run. Pure.
 
 Options that a run has fields for become values of those fields, the others are handed on, and those that would break
-the supervision (arrays, `--wrap`, …) are refused or left out with a note.
+the supervision (`--wrap`, …) are refused or left out with a note.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from remuda.specs.sbatch_options import Takes
 
 REFUSED: Final[Mapping[str, tuple[str, str]]] = {
-    "array": ("job arrays cannot be supervised", "start the script once for each: remuda run a.sh b.sh"),
+    "array": ("an array is made by the run itself", "give it as `array`: remuda run --array 1-50%4"),
     "wrap": ("--wrap takes the place of the script", "leave it out"),
     "hetjob": ("heterogeneous jobs cannot be supervised", "leave out what follows `hetjob`"),
     "packjob": ("heterogeneous jobs cannot be supervised", "leave out what follows `packjob`"),
@@ -124,7 +124,8 @@ def take_options(lines: Sequence[SbatchLine], name: str, table: Mapping[str, Tak
     # `--gpus` counts those of all nodes, so it is read when their number is known.
     for line, option, value in sorted(said, key=lambda item: item[1] == "gpus"):
         where = f"{name}:{line.number}"
-        refuse(option, where)
+        if option not in _PLAIN:
+            refuse(option, where)
         if option in OVERRULED:
             notes.append(f"{where}: --{option} is not kept: {OVERRULED[option]}")
             continue
@@ -148,7 +149,7 @@ _PLAIN: Final[Mapping[str, str]] = {
     "account": "account", "qos": "qos", "constraint": "constraint", "reservation": "reservation",
     "exclude": "exclude_nodes", "nodelist": "node_list", "output": "output", "error": "error", "job-name": "name",
     "chdir": "workdir", "mail-user": "mail_user", "partition": "partitions", "cpus-per-task": "cpus_per_task",
-    "signal": "signal",
+    "signal": "signal", "array": "array",
 }  # fmt: skip
 """Options that mean a field as they are."""
 _READ: Final[Mapping[str, tuple[str, Callable[[str], object]]]] = {

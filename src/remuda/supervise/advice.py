@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Final
 
+from remuda.base.hostlist import compress_numbers
 from remuda.supervise.model import Cause, Phase
 from remuda.supervise.summary import ENDED, summarise
 
@@ -43,10 +44,12 @@ def _advice(want: Want, tasks: Mapping[TaskKey, Task], ends: Sequence[Allocation
     if phase == "FAILED" or (bad and bad[-1] is ends[-1] and not _is_well(tasks)):
         yield from _of_failures(want, bad)
     if phase == "FAILED":
-        first = min((key for key, task in tasks.items() if task.phase is Phase.FAILED), default=None)
+        failed = sorted(key for key, task in tasks.items() if task.phase is Phase.FAILED)
+        first = next(iter(failed), None)
+        which = f" {compress_numbers(key.index for key in failed)}" if want.workload.is_array else ""
         task = f" --task {first.group}/{first.index}" if first is not None and len(tasks) > 1 else ""
         yield f"read what it wrote last: remuda logs {name}{task} -n 50"
-        yield f"begin it again once that is mended: remuda restart {name}"
+        yield f"begin it again once that is mended: remuda restart {name}{which}"
 
 
 def _is_well(tasks: Mapping[TaskKey, Task]) -> bool:

@@ -165,7 +165,7 @@ def _keep_live(want: Want, group: Group, task: Task, now: float) -> Sequence[Act
     if not want.paused:
         if task.ending is not Cause.NONE:
             return (_end(task, group, now, task.reason, task.ending),)
-        if task.restart_mark < want.mark(group.name):
+        if task.restart_mark < want.mark(task.key):
             return (_end(task, group, now, "the user wants it restarted", Cause.USER),)
         if task.never and task.phase is Phase.PENDING:
             return (_end(task, group, now, f"never: {task.never}", Cause.SCHEDULER),)
@@ -182,7 +182,7 @@ def _keep_idle(want: Want, group: Group, task: Task, now: float) -> Sequence[Act
             return _insist(task, now)
         case Phase.STOPPED | Phase.FAILED | Phase.DONE:
             why = "wanted again" if task.phase is Phase.STOPPED else "restarted on request"
-            is_asked = task.generation < want.generation or task.restart_mark < want.mark(group.name)
+            is_asked = task.generation < want.generation or task.restart_mark < want.mark(task.key)
             return (Note(_revive(want, group, task, now, why)),) if is_asked else ()
         case Phase.PENDING | Phase.STARTING | Phase.READY | Phase.UNHEALTHY:
             return ()
@@ -194,7 +194,7 @@ def _keep_waiting(want: Want, group: Group, task: Task, now: float) -> Sequence[
     if want.paused:
         is_told = task.reason.startswith(PAUSED)
         return () if is_told else (Note(replace(task, reason=f"{PAUSED}{task.reason}")),)
-    if now < task.not_before and task.restart_mark >= want.mark(group.name):
+    if now < task.not_before and task.restart_mark >= want.mark(task.key):
         return ()
     return (_submit(want, group, task, now, f"attempt {task.attempt + 1}: {task.reason.removeprefix(PAUSED)}"),)
 
@@ -227,11 +227,11 @@ def _submit(want: Want, group: Group, task: Task, now: float, reason: str) -> Su
         pool_refusals=standing.refusals,
         pool_failures=standing.failures,
         pool_left_at=standing.left_at,
-        restart_mark=want.mark(group.name),
+        restart_mark=want.mark(task.key),
         yields_at=0.0,
         # Begun again by the user: it may be meant to start from nothing.
-        progress=task.progress if task.restart_mark >= want.mark(group.name) else 0.0,
-        metrics=task.metrics if task.restart_mark >= want.mark(group.name) else {},
+        progress=task.progress if task.restart_mark >= want.mark(task.key) else 0.0,
+        metrics=task.metrics if task.restart_mark >= want.mark(task.key) else {},
         avoids=AVOIDS_NOTHING,
     )
     return Submit(intended)
@@ -254,7 +254,7 @@ def _revive(want: Want, group: Group, task: Task, now: float, reason: str) -> Ta
     return move(
         task, Event.REVIVE, now, reason, failures=0, not_before=rules.revived_at(group, task, now),
         generation=want.generation, ready_since=0.0, quick_failures=0, pool_refusals=0, pool_failures=0, pool_nevers=0,
-        progress=0.0, metrics={}, may_avoid=AVOIDS_ALL, restart_mark=want.mark(group.name),
+        progress=0.0, metrics={}, may_avoid=AVOIDS_ALL, restart_mark=want.mark(task.key),
     )  # fmt: skip
 
 
@@ -295,7 +295,7 @@ def next_due(tasks: Mapping[TaskKey, Task], now: float, want: Want | None = None
     phases = (Phase.STOPPING, Phase.SUBMITTING) if is_paused else (Phase.STOPPING, Phase.SUBMITTING, Phase.WAITING)
     moving = [task for task in tasks.values() if task.phase in phases]
     if want is not None and (gates := rules.held(want, tasks)):
-        moving = [task for task in moving if not rules.is_held(want, task.key, tasks, gates)]
+        moving = [task for task in moving if task.key not in gates]
     times = [task.kill_at if task.phase is Phase.STOPPING else task.not_before for task in moving]
     if want is not None and want.running:
         times += _ends_of_time(want, tasks)

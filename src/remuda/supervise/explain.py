@@ -29,6 +29,8 @@ def explain(
     unreachable: str,
     now: float,
     evidence: Sequence[Evidence] = (),
+    *,
+    only: TaskKey | None = None,
 ) -> list[str]:
     """Tell how it is, what each task does and why, what ended and why, and the last lines of the story.
 
@@ -39,6 +41,7 @@ def explain(
         ends: its allocations, oldest first.
         unreachable: what the backend did not answer, empty when it does.
         now: seconds since the epoch.
+        only: the task that is asked about; None: all.
         evidence: against nodes, unexpired; what this workload gave, or what keeps it from a node, is told.
 
     Returns:
@@ -46,6 +49,8 @@ def explain(
     """
     summary = summarise(want, tasks)
     ready = "" if summary.phase in ENDED else f": {summary.ready} of {summary.wanted} ready"
+    if want.workload.is_array and ready:
+        ready += f", {sum(one.phase is Phase.DONE for one in tasks.values())} done"
     text = [f"{want.workload.name} is {summary.phase}{ready}"]
     if summary.reason:
         text.append(f"  because {summary.reason}")
@@ -57,7 +62,7 @@ def explain(
         text.append(
             f"  the backend {want.workload.backend} does not answer ({unreachable}); nothing is concluded from that"
         )
-    for key in sorted(current(want, tasks)):
+    for key in _told(want, tasks) if only is None else [only]:
         text += _about(want, tasks[key], now, summary.reason)
         told = [*succession.tell(want, tasks[key], tasks, now), *rules.tell(want, tasks[key], tasks)]
         text += [f"  {line}" for line in told]
@@ -76,6 +81,13 @@ def explain(
 
 def _zone(now: float) -> str:
     return time.strftime("%Z", time.localtime(now))
+
+
+def _told(want: Want, tasks: Mapping[TaskKey, Task]) -> list[TaskKey]:
+    """Tasks that there is something to say of: of an array neither those that are done nor those without a place."""
+    keys, held = sorted(current(want, tasks)), rules.held(want, tasks)
+    quiet = {key for key in keys if key in held or tasks[key].phase is Phase.DONE} if want.workload.is_array else ()
+    return [key for key in keys if key not in quiet]
 
 
 def _about(want: Want, task: Task, now: float, told: str) -> list[str]:

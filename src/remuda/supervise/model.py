@@ -7,7 +7,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from remuda.backends.base import TaskKey
     from remuda.plan.model import Workload
@@ -260,7 +260,7 @@ class Want:
     announced: bool = False
     """Its endpoint was up since it was brought up: what it loses now makes it degraded, not starting."""
     group_marks: Mapping[str, int] = field(default_factory=dict)
-    """As `restart_mark`, by group that the user asked for alone."""
+    """As `restart_mark`, by group or task (`group/index`) that the user asked for alone."""
 
     @property
     def has_failed(self) -> bool:
@@ -271,9 +271,14 @@ class Want:
         """How many tasks of `group` shall run."""
         return self.planned(group) if self.running else 0
 
-    def mark(self, group: str) -> int:
-        """What of `group` has a lower `Task.restart_mark` is begun again, whether it runs or has ended."""
-        return self.restart_mark + self.group_marks.get(group, 0)
+    def mark(self, key: TaskKey) -> int:
+        """A task with a lower `Task.restart_mark` is begun again, whether it runs or has ended."""
+        marks = self.group_marks
+        return self.restart_mark + marks.get(key.group, 0) + marks.get(f"{key.group}/{key.index}", 0)
+
+    def slots(self, group: str) -> Sequence[int]:
+        """Indices of the members of `group` while the workload is wanted."""
+        return self.workload.group(group).slots(self.planned(group))
 
     def planned(self, group: str) -> int:
         """How many tasks of `group` there are while the workload is wanted."""

@@ -2,7 +2,8 @@
 
 `Group.after` is a gate before a task's first attempt. What had one goes on, whatever becomes of the others: a frontend
 that is restarted never waits for a worker. At the end the order is reversed. `Workload.ends_with` names the group whose
-end ends the workload. `decide` asks, and knows nothing else of either.
+end ends the workload. `Group.at_most` is the number of its places: a task takes one when it begins, the lowest
+index first, and gives it back when it is done or has failed for good. `decide` asks, and knows nothing else of these.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from remuda.supervise.model import FINAL, LIVE, Phase, Task, Want
 from remuda.supervise.succession import HEIR, Cast, Part
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from remuda.plan.model import Group, Workload
 
@@ -30,29 +31,52 @@ def parts(want: Want, tasks: Mapping[TaskKey, Task], now: float) -> dict[str, di
     if ender(want, tasks) is not None:
         return {}
     casts = {group.name: succession.parts(want, group, tasks, now) for group in want.workload.groups}
-    for name, why in held(want, tasks).items():
-        group, hold = want.workload.group(name), Cast(Part.HOLD, why)
-        casts[name] |= {index: hold for index in casts[name] if not _was_begun(want, group, index, tasks)}
+    for key, why in held(want, tasks).items():
+        if key.index in casts[key.group]:
+            casts[key.group][key.index] = Cast(Part.HOLD, why)
     return casts
 
 
-# --- after: the beginning --------------------------------------------------------------------------------------------
+# --- the beginning: after, at_most -----------------------------------------------------------------------------------
 
 
-def held(want: Want, tasks: Mapping[TaskKey, Task]) -> dict[str, str]:
-    """Groups whose gate is closed, and why. It is closed until every group that they come after is ready as a whole."""
-    awaited = {name for group in want.workload.groups for name in group.after} if want.running else set()
+def held(want: Want, tasks: Mapping[TaskKey, Task]) -> dict[TaskKey, str]:
+    """Tasks that must not have their first attempt yet, and why, which is all that they wait for.
+
+    The gate of a group is closed until every group that it comes after is ready as a whole.
+    """
+    if not want.running:
+        return {}
+    found: dict[TaskKey, str] = {}
+    awaited = {name for group in want.workload.groups for name in group.after}
     missing = {name for name in awaited if _missing(want, name, tasks)}
-    return {
-        group.name: f"held by `after` until these groups are ready: {', '.join(names)}"
-        for group in want.workload.groups
-        if (names := [name for name in group.after if name in missing])
-    }
+    for group in want.workload.groups:
+        names = [name for name in group.after if name in missing]
+        if not names and not group.at_most:
+            continue
+        fresh = [slot for slot in want.slots(group.name) if not _was_begun(want, group, slot, tasks)]
+        why = f"held by `after` until these groups are ready: {', '.join(names)}"
+        if not names:
+            fresh = _without_place(want, group, fresh, tasks)
+            why = f"its turn has not come: {group.at_most} at a time"
+        turns = (0, HEIR) if succession.takes_turns(want.workload, group) else (0,)
+        found |= {TaskKey(want.workload.name, group.name, slot + more): why for slot in fresh for more in turns}
+    return found
 
 
-def is_held(want: Want, key: TaskKey, tasks: Mapping[TaskKey, Task], gates: Mapping[str, str]) -> bool:
-    """Whether one of these gates is all that a task waits for."""
-    return key.group in gates and not _was_begun(want, want.workload.group(key.group), key.index, tasks)
+def _without_place(want: Want, group: Group, fresh: Sequence[int], tasks: Mapping[TaskKey, Task]) -> list[int]:
+    """Of tasks that have not begun, those that no place is free for. GPUs of this machine belong to a place each."""
+    mine = {key.index for key, one in tasks.items() if key.group == group.name and one.phase not in FINAL}
+    taken = mine.difference(fresh)
+    if not (want.workload.is_here and group.resources.gpus):
+        return list(fresh[max(0, group.at_most - len(taken)) :])
+    places = {group.place_of(index) for index in taken}
+    late = []
+    for index in fresh:
+        place = group.place_of(index)
+        late += [index] if place in places else []
+        places.add(place)
+    return late
 
 
 def _is_fresh(task: Task) -> bool:
@@ -119,7 +143,7 @@ def ender(want: Want, tasks: Mapping[TaskKey, Task]) -> Task | None:
     name = want.workload.ends_with
     if name is None or not want.running:
         return None
-    mine = [tasks.get(TaskKey(want.workload.name, name, index)) for index in range(want.planned(name))]
+    mine = [tasks.get(TaskKey(want.workload.name, name, index)) for index in want.slots(name)]
     ended = [one for one in mine if one is not None and one.phase in FINAL and one.generation >= want.generation]
     return min(ended, key=lambda one: _WORST_FIRST.index(one.phase)) if mine and len(ended) == len(mine) else None
 
@@ -136,7 +160,7 @@ def over(want: Want, tasks: Mapping[TaskKey, Task]) -> str:
 def tell(want: Want, task: Task, tasks: Mapping[TaskKey, Task]) -> list[str]:
     """Sentences about what a rule does to a task now, beyond its reason."""
     group = want.workload.group(task.key.group)
-    if is_held(want, task.key, tasks, held(want, tasks)):
+    if group.after and task.key in held(want, tasks):
         return [_shortage(want, name, left) for name in group.after if (left := _missing(want, name, tasks))]
     names = outlasting(want, tasks).get(group.name)
     return [f"kept by `after` until nothing is left of {', '.join(names)}"] if names and task.phase in LIVE else []

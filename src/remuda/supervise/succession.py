@@ -118,7 +118,7 @@ def parts(want: Want, group: Group, tasks: Mapping[TaskKey, Task], now: float) -
     """
     count = want.count(group.name)
     if not takes_turns(want.workload, group):
-        return dict.fromkeys(range(count), KEPT)
+        return dict.fromkeys(group.slots(count) if want.running else (), KEPT)
     cast: dict[int, Cast] = {}
     turns = _Turns.of(want, group, tasks)
     for slot in range(count):

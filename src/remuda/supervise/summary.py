@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from remuda.backends.base import TaskKey
 from remuda.supervise import rules, succession
-from remuda.supervise.model import GIVEN_UP, LIVE, TAKEN_DOWN, TIME_OVER, Cause, Phase, Task, Want
+from remuda.supervise.model import FINAL, GIVEN_UP, LIVE, TAKEN_DOWN, TIME_OVER, Cause, Phase, Task, Want
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -50,7 +50,7 @@ def summarise(want: Want, tasks: Mapping[TaskKey, Task]) -> Summary:
     wanted = sum(want.count(group.name) for group in serving)
     if (ender := rules.ender(want, tasks)) is not None:
         return _ended_with(want, tasks, ender, wanted)
-    tasks, traits = current(want, tasks), want.workload.kind.traits
+    tasks = current(want, tasks)
     members = [one for group in serving for one in _members(want, group, tasks)]
     mine = [member[0] for member in members]
     ready = _count_ready(members)
@@ -63,7 +63,7 @@ def summarise(want: Want, tasks: Mapping[TaskKey, Task]) -> Summary:
     lost = _lost_service(want, tasks)
     if failure := _failure(want, mine, fronts, wanted) or _never_up(lost, ready):
         return Summary("FAILED", ready, wanted, failure)
-    if traits.needs_all and (going := _training(want.workload.groups[0], mine, ready, wanted)):
+    if going := _by_itself(want, mine, ready, wanted):
         return going
     by_role = _counted(want, serving, tasks).values()
     enough = ready >= wanted or (is_first_enough(want) and all(one or not all_ for one, all_ in by_role))
@@ -72,7 +72,7 @@ def summarise(want: Want, tasks: Mapping[TaskKey, Task]) -> Summary:
         missed = [*mine, lost] if lost is not None else mine
         is_whole = ready >= wanted and lost is None
         return Summary("RUNNING" if is_whole else "DEGRADED", ready, wanted, "" if is_whole else _why(missed))
-    if traits.is_its_task and mine and mine[0].phase in _OF_ITS_TASK:
+    if want.workload.is_its_task and mine and mine[0].phase in _OF_ITS_TASK:
         return Summary(_OF_ITS_TASK[mine[0].phase], ready, wanted, _why(mine))
     if any(task.phase in (Phase.STARTING, Phase.READY, Phase.UNHEALTHY) for task in tasks.values()):
         return Summary("STARTING", ready, wanted, _why(mine) or (unready.reason if unready else ""))
@@ -94,7 +94,8 @@ def _failure(want: Want, mine: list[Task], fronts: list[Task], wanted: int) -> s
         if front.phase is Phase.FAILED:
             return f"the {want.workload.group(front.key.group).role} failed: {front.reason}"
     failed = [task for task in mine if task.phase is Phase.FAILED]
-    if want.workload.kind.traits.needs_all:
+    is_over = len(mine) >= wanted and all(task.phase in FINAL for task in mine)
+    if want.workload.kind.traits.needs_all or (want.workload.is_array and is_over):
         return _sentence(failed[0]) if failed else ""
     return failed[0].reason or "it failed" if failed and len(failed) >= wanted else ""
 
@@ -109,6 +110,15 @@ def _lost_service(want: Want, tasks: Mapping[TaskKey, Task]) -> Task | None:
 
 def _never_up(lost: Task | None, ready: int) -> str:
     return _sentence(lost) if lost is not None and lost.phase is Phase.FAILED and not ready else ""
+
+
+def _by_itself(want: Want, mine: list[Task], ready: int, wanted: int) -> Summary | None:
+    """The summary of what goes on though not all of it is ready: who is done, or has no place yet, is not missed."""
+    if want.workload.is_array and ready:
+        failure = _why([task for task in mine if task.phase is Phase.FAILED])
+        return Summary("DEGRADED" if failure else "RUNNING", ready, wanted, failure)
+    is_gang = want.workload.kind.traits.needs_all
+    return _training(want.workload.groups[0], mine, ready, wanted) if is_gang else None
 
 
 def _training(ranks: Group, mine: list[Task], ready: int, wanted: int) -> Summary | None:
@@ -162,7 +172,7 @@ def _count_ready(members: Iterable[Sequence[Task]]) -> int:
 
 def _members(want: Want, group: Group, tasks: Mapping[TaskKey, Task]) -> list[list[Task]]:
     """The members of a group that were begun, each with all its tasks, the one that stands for it first."""
-    slots = (succession.members(want.workload, group, slot, tasks) for slot in range(want.planned(group.name)))
+    slots = (succession.members(want.workload, group, slot, tasks) for slot in want.slots(group.name))
     return [slot for slot in slots if slot]
 
 
@@ -190,7 +200,7 @@ def _over(want: Want, mine: list[Task], wanted: int) -> Summary | None:
 
 def current(want: Want, tasks: Mapping[TaskKey, Task]) -> dict[TaskKey, Task]:
     """Tasks that matter: those that are planned, and surplus ones that have not ended yet."""
-    groups = [(group, slot) for group in want.workload.groups for slot in range(want.planned(group.name))]
+    groups = [(group, slot) for group in want.workload.groups for slot in want.slots(group.name)]
     holders = {task.key for group, slot in groups if (task := succession.holder(want.workload, group, slot, tasks))}
     return {
         key: task

@@ -72,3 +72,16 @@ def test_the_users_own_choice_counts(four_gpus: Home) -> None:
     none = home.run("config", "check", str(path), env={"CUDA_VISIBLE_DEVICES": ""}, check=False)
     assert none.returncode == 2
     assert "1 GPUs are needed, and there are 0 on this machine" in none.stderr
+
+
+def test_an_array_has_gpus_for_as_many_tasks_as_run_at_a_time(four_gpus: Home) -> None:
+    home = four_gpus
+    body = "for gpu in ${CUDA_VISIBLE_DEVICES//,/ }; do mkdir gpu-$gpu || exit 1; done; echo $CUDA_VISIBLE_DEVICES; "
+    free = "for gpu in ${CUDA_VISIBLE_DEVICES//,/ }; do rmdir gpu-$gpu; done"
+    (home.root / "sweep.sh").write_text(f"#!/bin/bash\n{body}{free}\n")
+    flags = ("--backend", "local", "--gpus", "2", "--no-gpu-check")
+    refused = home.run("run", "sweep.sh", *flags, "--array", "1-6%3", check=False)
+    assert "6 GPUs are needed and 4 of this machine's 4 are free" in refused.stderr
+    home.run("run", "sweep.sh", *flags, "--array", "1-6%2", "--max-retries", "0", "--wait")
+    given = [home.run("logs", "sweep", "--task", str(index)).stdout.strip() for index in range(1, 7)]
+    assert given == ["0,1", "2,3"] * 3

@@ -6,6 +6,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.component.host.test_arrays import most_at_once
 from tests.conftest import until
 
 from remuda.control import profiler
@@ -152,3 +153,45 @@ def test_what_its_gpus_did_in_two_jobs_is_one_timeline(home: Home, slurm: SlurmB
     assert (task["task"], task["attempts"], task["nodes"]) == ("train/script/0", [1, 2], ["a100-1"])
     assert 0 < task["joules"] == pytest.approx(sum(gpu["joules"] for gpu in told["gpus"]))
     assert task["samples"] == sum(gpu["samples"] for gpu in told["gpus"]) >= 80
+
+
+ARRAY = """#!/bin/bash
+#SBATCH --array=2-8:2%2 --output=out-%A_%2a.txt --time=10 --partition=cpu
+#REMUDA --backoff-base 0.1 --backoff-max 0.1 --heartbeat-interval 1 --kill-grace 3
+echo "begin $SLURM_ARRAY_TASK_ID" >> story
+until [ -e go ]; do sleep 0.1; done
+[ $SLURM_ARRAY_TASK_ID != 6 ] || [ -e second ] || { touch second; echo "end 6" >> story; exit 1; }
+echo "$SLURM_ARRAY_TASK_ID of $SLURM_ARRAY_TASK_COUNT in $SLURM_ARRAY_JOB_ID"
+echo "end $SLURM_ARRAY_TASK_ID" >> story
+"""
+
+
+def test_an_array_two_at_a_time(home: Home, slurm: SlurmBed) -> None:
+    """The first two are one array of Slurm's, the others jobs of their own; who reads their output does not see it."""
+    home.env |= {**slurm.env(), "REMUDA_SLURM_POLL_S": "0.5"}
+    (home.root / "train.sh").write_text(ARRAY)
+    story = home.root / "story"
+    shown = json.loads(home.run("up", "train.sh", "--dry-run", "--json").stdout)
+    assert [word for call in shown for word in call["argv"] if word.startswith("--array")] == ["--array=2,4"]
+    home.run("up", "train.sh")
+    until(lambda: story.is_file() and len(story.read_text().splitlines()) == 2, "two have begun")
+    view = until(lambda: home.view("train") if home.view("train")["ready"] == 2 else None, "the host knows")
+    assert [task["native"].partition("_")[2] for task in view["tasks"]] == ["2", "4", "", ""]
+    home.kill_host()
+    (home.root / "go").touch()
+    home.run("host", "start")
+    until(lambda: home.view("train")["phase"] == "DONE", "all are done")
+    assert most_at_once(story) == 2
+    uid, written = view["uid"], {file.name: file.read_text().splitlines() for file in home.root.glob("out-*")}
+    assert {name: [line for line in lines if "remuda-node" not in line] for name, lines in written.items()} == {
+        f"out-{uid}_0{index}.txt": [f"{index} of 4 in {uid}"] for index in (2, 4, 6, 8)
+    }
+
+    def attempts() -> list[int]:
+        seen = home.view("train")
+        return [task["attempt"] for task in seen["tasks"]] if seen["phase"] == "DONE" else []
+
+    assert attempts() == [1, 1, 2, 1]
+    home.run("restart", "train", "4,8")
+    until(lambda: attempts() == [1, 2, 2, 2], "two are done again, and no others")
+    assert slurm.run("squeue", "-h", "-t", "PD,R,CG", "-o", "%j").stdout.strip() == ""

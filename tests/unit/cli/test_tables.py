@@ -107,3 +107,19 @@ def test_columns_that_may_go(rows: Sequence[Sequence[str]], rarely: Sequence[str
 def test_prose_goes_on_below_itself() -> None:
     _, block = show.tabled(["a", "why"], [["x", "one two three four five six"]], 24)
     assert ["".join(line) for line in block] == ["x  one two three four", "   five six"]
+
+
+def test_an_array_is_one_row(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    phases = ["done"] * 12 + ["ready"] * 4 + ["waiting"] * 34
+    tasks = [
+        {"task": f"script/{index}", "phase": phase, "node": f"a100-{index % 4 + 1}" if phase == "ready" else "",
+         "last_seen": NOW - index if phase == "ready" else 0.0, "attempt": 2 if index == 3 else int(phase != "waiting")}
+        for index, phase in enumerate(phases, 1)
+    ]  # fmt: skip
+    array = {**run("sweep", "RUNNING"), "run": None, "tasks": tasks, "labels": {"array": "1-50%4"}}
+    monkeypatch.setattr("time.time", lambda: NOW)
+    runs.show_runs([array])
+    assert [line.split() for line in capsys.readouterr().out.splitlines()] == [
+        ["NAME", "STATE", "WHERE", "RESTARTS", "HEARTBEAT", "PROGRESS", "AGE"],
+        ["sweep", "RUNNING", "a100-[1-4]", "1", "16s", "12/50", "done", "1h", "2m"],
+    ]

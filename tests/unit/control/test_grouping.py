@@ -6,10 +6,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.unit.supervise.build import group, want, workload
+from tests.unit.supervise.build import group, key, script, want, workload
 
 from remuda.base.errors import RemudaError
-from remuda.control.grouping import begun_again, counted, group_named
+from remuda.control.grouping import begun_again, counted
 from remuda.plan.model import Endpoint, Kind, Role
 
 if TYPE_CHECKING:
@@ -52,13 +52,37 @@ def test_what_is_counted(of: Workload, asked: dict[str, int], expected: Any) -> 
 
 
 def test_a_group_is_begun_again_by_a_mark_of_its_own() -> None:
-    once = begun_again(want(*APART.groups), group_named(APART, "decode"))
-    twice = begun_again(replace(once, restart_mark=5), group_named(APART, "decode"))
-    assert [[one.mark(name) for name in ("decode", "prefill")] for one in (once, twice)] == [[1, 0], [7, 5]]
+    once = begun_again(want(*APART.groups), "decode")
+    twice = begun_again(replace(once, restart_mark=5), "decode")
+    assert [[one.mark(key(0, name)) for name in ("decode", "prefill")] for one in (once, twice)] == [[1, 0], [7, 5]]
     assert twice.generation == once.generation
 
 
 @pytest.mark.parametrize(("state", "why"), [({"running": False}, "is down"), ({"paused": True}, "is paused")])
 def test_where_nothing_is_begun_no_group_is(state: dict[str, Any], why: str) -> None:
     with pytest.raises(RemudaError, match=why):
-        begun_again(replace(want(*APART.groups), **state), group_named(APART, "decode"))
+        begun_again(replace(want(*APART.groups), **state), "decode")
+
+
+ARRAYS = "write 1-50, 1,3,7 or 0-30:3, with %4 behind it for four at a time"
+ARRAY = want(script(count=3, indices=(1, 7, 9)))
+
+
+def test_tasks_of_an_array_are_begun_again_by_marks_of_their_own() -> None:
+    once = begun_again(ARRAY, "7,9")
+    twice = begun_again(begun_again(once, "9"), "script")
+    assert [[one.mark(key(index, "script")) for index in (1, 7, 9)] for one in (once, twice)] == [[0, 1, 1], [1, 2, 3]]
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        ("2,7", "'w' has no task 2; its tasks: 1,7,9"),
+        ("9-7", f"'9-7' has '9-7', which ends before it begins; {ARRAYS}"),
+        ("rank", "'w' has no group 'rank'; its groups: script"),
+    ],
+)  # fmt: skip
+def test_indices_that_an_array_has_not(words: str, sentence: str) -> None:
+    with pytest.raises(RemudaError) as refused:
+        begun_again(ARRAY, words)
+    assert f"{refused.value.message}; {refused.value.hint}" == sentence

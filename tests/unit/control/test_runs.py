@@ -186,7 +186,7 @@ def test_a_script_that_cannot_be_read(facts: Looked) -> None:
         ((("gpus", "many"),), "--gpus: `gpus` must be a whole number, not 'many'"),
         ((("nodes", 2),), "--nodes: `nodes` is 2, and this machine is one"),
         ((("name", "a/b"),), "--name: `name` 'a/b' cannot be a name"),
-        ((("sbatch_args", ["--array=1-2"]),), "--sbatch_args: job arrays cannot be supervised"),
+        ((("sbatch_args", ["--array=1-2"]),), "--sbatch_args: an array is made by the run itself"),
         ((("backoff_max", 1),), "--backoff_max: `backoff_max` is 1 s, less than the 10 s of `backoff_base`"),
         ((("env", {"A B": "x"}),), "--env: `env` has 'A B', which cannot be the name of a variable"),
     ],

@@ -14,7 +14,7 @@ import remuda
 from remuda.plan.compile import AT, UID, accept
 from remuda.plan.context import Context
 from remuda.plan.gang import plan_gang
-from remuda.plan.model import Command, Replace, Workload
+from remuda.plan.model import INDEX_MARK, Command, Replace, Workload
 from remuda.plan.run import plan_run
 from remuda.specs.gang import GangSpec
 from remuda.specs.run import RunSpec
@@ -115,3 +115,15 @@ def test_who_reads_the_surroundings_of_a_command() -> None:
     }
     assert found <= ALLOWED.keys(), sorted(found - ALLOWED.keys())
     assert ALLOWED.keys() <= found, f"has no need to any more: {sorted(ALLOWED.keys() - found)}"
+
+
+def test_a_task_of_an_array_knows_what_it_would_of_slurms() -> None:
+    group = run(array="4,1-3:2%2", env={"A": "b"}).groups[0]
+    assert (group.count, group.indices, group.at_most, group.at_once(group.count)) == (3, (1, 3, 4), 2, 2)
+    known = {name: text for name, text in group.command.env.items() if name != "REMUDA_SCRIPT_DIR"}
+    assert known == {
+        "A": "b", "SLURM_ARRAY_TASK_ID": INDEX_MARK, "SLURM_ARRAY_TASK_COUNT": "3", "SLURM_ARRAY_TASK_MIN": "1",
+        "SLURM_ARRAY_TASK_MAX": "4", "SLURM_ARRAY_JOB_ID": UID,
+    }  # fmt: skip
+    assert run().groups[0].indices == ()
+    assert (run(array="5").is_array, run(array="5").is_its_task, run().is_its_task) == (True, False, True)

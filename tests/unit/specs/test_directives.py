@@ -107,8 +107,11 @@ def test_origins() -> None:
         ("#REMUDA --keep-alive 60",
          "train.sh:2: `keep_alive` is for `mode: indefinite`; this run ends when its script does",
          "add --mode indefinite, or leave it out"),
-        ("#SBATCH --array=1-3", "train.sh:2: job arrays cannot be supervised",
-         "start the script once for each: remuda run a.sh b.sh"),
+        ("#SBATCH --array=3-1", "#SBATCH line 2: `array` has '3-1', which ends before it begins",
+         "write 1-50, 1,3,7 or 0-30:3, with %4 behind it for four at a time"),
+        ("#REMUDA --array 1-9%3 --mode indefinite",
+         "train.sh:2: `array` lets some of its tasks run at a time, and with `mode: indefinite` none makes room",
+         "leave out what follows %"),
         ("#SBATCH hetjob", "train.sh:2: heterogeneous jobs cannot be supervised", "leave out what follows `hetjob`"),
         ("#SBATCH --time=soon", "train.sh:2: 'soon' is not a time as Slurm writes it",
          "write 90 (minutes), 1:30:00 or 2-12"),
@@ -120,11 +123,11 @@ def test_sentences(line: str, sentence: str, hint: str) -> None:
 
 
 def test_all_problems_are_told_at_once() -> None:
-    said, _ = error_of(script("#REMUDA --gpu 1", "#REMUDA --nam x", "#SBATCH --array=1"))
+    said, _ = error_of(script("#REMUDA --gpu 1", "#REMUDA --nam x", "#SBATCH --wrap=true"))
     assert said.splitlines() == [
         "train.sh:2: unknown directive '--gpu'",
         "train.sh:3: unknown directive '--nam' (did you mean '--name'?)",
-        "train.sh:4: job arrays cannot be supervised (start the script once for each: remuda run a.sh b.sh)",
+        "train.sh:4: --wrap takes the place of the script (leave it out)",
     ]
 
 

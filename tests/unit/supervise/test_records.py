@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.unit.supervise.build import workload
+from tests.unit.supervise.build import key, workload
 
 from remuda.backends.base import TaskKey
 from remuda.store.rows import WorkloadRow
@@ -115,7 +115,7 @@ def test_an_intent_survives_its_row(counts: Mapping[str, int], running: bool) ->
     )  # fmt: skip
     expected = Want(plan, running, 4, dict(counts), paused=not running, restart_mark=7, group_marks=dict(counts))
     assert want_of(row) == expected
-    assert (expected.mark("replica"), expected.mark("other")) == (7 + counts.get("replica", 0), 7)
+    assert (expected.mark(key(0)), expected.mark(key(0, "other"))) == (7 + counts.get("replica", 0), 7)
 
 
 def test_when_it_is_to_be_killed_is_no_news_of_its_own() -> None:

@@ -81,6 +81,7 @@ def _devices(request: Request) -> dict[str, str]:
         return {}
     devices = request.workload.place.get("devices")
     of_group = devices.get(request.group.name) if isinstance(devices, dict) else None
-    if not isinstance(of_group, list) or request.key.index >= len(of_group):
+    place = request.group.place_of(request.key.index)
+    if not isinstance(of_group, list) or place >= len(of_group):
         raise InputError(f"{request.key} needs {wanted} GPUs, and none were assigned to it on this machine")
-    return {DEVICES: ",".join(str(device) for device in of_group[request.key.index])}
+    return {DEVICES: ",".join(str(device) for device in of_group[place])}

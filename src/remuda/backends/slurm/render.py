@@ -33,6 +33,7 @@ NODE_LOG, SCRIPT, ENV, RESTARTS, OUTPUT = "node.log", "job.sh", "env.sh", "resta
 #: Slurm sets these for the job; what the user's shell had of them is about another machine.
 _SLURMS_OWN = ("CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL",
                "ZE_AFFINITY_MASK", "TMPDIR")  # fmt: skip
+_NUMBER = re.compile(r"%(\d?)([Aa%])")
 _NAME = re.compile(r"^[A-Za-z_][A-Za-z0-9_]*$")
 
 
@@ -98,12 +99,27 @@ def _submitted(
     request: Request, place: SlurmPlace, site: SlurmSite, way: _Way, *, has_env: bool
 ) -> tuple[tuple[str, ...], dict[str, str]]:
     """The call, and the files that it needs: the script, and where the user wants the output."""
+    place = _numbered(request, place, way) if request.group.indices else place
     path = way.script_dir / SCRIPT
     files = {str(path): _script(place, site, way, has_env=has_env)}
     if place.output or place.error:
         where = {"output": place.output, "error": place.error, "workdir": place.workdir or str(way.script_dir)}
         files[str(allocation_dir(site.workloads, request.token) / OUTPUT)] = json.dumps(where) + "\n"
     return _argv(request, place, way, path), files
+
+
+def _numbered(request: Request, place: SlurmPlace, way: _Way) -> SlurmPlace:
+    """The same with file names as the user of an array means them, whatever jobs its tasks are.
+
+    `%A` is the workload's uid, so all attempts of a task write to one file.
+    """
+
+    def told(match: re.Match[str]) -> str:
+        if match[2] == "a" and way.index is None:  # no Slurm knows it
+            return str(request.key.index).zfill(int(match[1] or 0))
+        return request.workload.uid if match[2] == "A" else match[0]
+
+    return place.model_copy(update={name: _NUMBER.sub(told, getattr(place, name)) for name in ("output", "error")})
 
 
 def _in_array(request: Request, site: SlurmSite) -> _Way:

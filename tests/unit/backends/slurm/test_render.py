@@ -15,7 +15,7 @@ from remuda.backends.base import Rendered, Request, TaskKey, make_token
 from remuda.backends.slurm.arrays import array_name, compress_ids, merge, one_by_one
 from remuda.backends.slurm.render import SlurmSite, duration, render
 from remuda.base.errors import InputError
-from remuda.plan.model import Command, Group, Kind, Listen, Pool, Resources, Role, Watch, Workload
+from remuda.plan.model import INDEX_MARK, Command, Group, Kind, Listen, Pool, Resources, Role, Watch, Workload
 
 SITE = SlurmSite(
     Path("/home/me/.remuda/workloads"), Path("/home/me/node.pyz"), Path("/home/me/host.json"), port_locks="/tmp/locks"
@@ -259,3 +259,16 @@ def test_gpus_and_other_resources_are_joined(place: dict[str, object], asked: li
 def test_resources_of_the_users_own_alone_are_left_to_sbatch() -> None:
     made = render(request(place={"directives": ["--gres=nvme:1"]}), SITE)
     assert not [word for word in made.argv if word.startswith("--gres")]
+
+
+def test_file_names_of_an_array_mean_the_same_whether_its_tasks_are_one_job_or_many() -> None:
+    place: dict[str, object] = {"output": "o/%A_%3a-%j-%%a", "error": "e/%a"}
+    made = []
+    for index in (2, 40):
+        one = request(count=2, index=index, place=place, env={"I": INDEX_MARK, "A": "x"})
+        made.append(render(replace(one, group=one.group.model_copy(update={"indices": (2, 40)})), SITE))
+    assert [child_of(item)["env"] for item in made] == [{"I": "2", "A": "x"}, {"I": "40", "A": "x"}]
+    (call,) = merge(made)
+    assert {"--array=2,40", "--output=o/abc_%3a-%j-%%a", "--error=e/%a"} <= set(call.argv)
+    alone = {word for call in one_by_one(made) for word in call.argv if word.startswith(("--output", "--error"))}
+    assert alone == {"--output=o/abc_002-%j-%%a", "--error=e/2", "--output=o/abc_040-%j-%%a", "--error=e/40"}

@@ -27,6 +27,7 @@ from remuda.base.ids import SUFFIX_LENGTH, api_path, check_name, new_suffix, slu
 from remuda.base.text import brief, did_you_mean
 from remuda.base.units import show_counted
 from remuda.store.rows import JobRow
+from remuda.supervise import jobs as states
 from remuda.supervise.jobs import DONE, ELSEWHERE, ENDED, FAILED, GONE, HERE, RUNNING, STOPPED, JobSeen, due, taken_in
 from remuda.wire.process import ProcessId, boot_id, identify, is_alive
 
@@ -307,8 +308,18 @@ def cancel_job(paths: StatePaths, client: HostClient | None, job_id: str) -> Job
 _LOOK_AGAIN_S = 0.5
 
 
-def wait_job(paths: StatePaths, client: HostClient | None, job_id: str) -> Iterator[JobRow]:
-    """The job's state, twice a second, until it has ended; the last one is the end."""
+def wait_job(
+    paths: StatePaths, client: HostClient | None, job_id: str, revive: Callable[[], HostClient] | None = None
+) -> Iterator[JobRow]:
+    """The job's state, and again whenever it may have changed, until it has ended; the last one is the end.
+
+    Args:
+        paths: of the state directory.
+        client: of the host, which tells of a detached job. One in the foreground is files.
+        job_id: its id, or the name that its id was made of.
+        revive: starts the next host where one has gone.
+    """
+    told: Iterator[bool] | None = None
     while True:
         try:
             state = job_state(paths, client, job_id)
@@ -318,7 +329,23 @@ def wait_job(paths: StatePaths, client: HostClient | None, job_id: str) -> Itera
         yield state
         if state.state in ENDED:
             return
-        time.sleep(_LOOK_AGAIN_S)
+        told = told or _news(client, job_id)
+        if not state.detached or state.reason == states.UNSEEN or not next(told, False):
+            told = None
+            time.sleep(_LOOK_AGAIN_S)
+            if revive is not None:
+                with suppress(RemudaError):
+                    client = revive()
+
+
+def _news(client: HostClient | None, job_id: str) -> Iterator[bool]:
+    """At once, and whenever something of a job's workload has changed, until its host does not tell any more."""
+    from remuda.control.mirror import Mirror, touched
+
+    with suppress(Conflict, errors.Unavailable):
+        for delta in Mirror(client).life() if client is not None else ():
+            if job_id in touched(delta, numbers=True):
+                yield True
 
 
 def ended(paths: StatePaths, client: HostClient | None, job_id: str) -> JobRow:

@@ -11,7 +11,6 @@ import json
 import os
 import shutil
 import sys
-import time
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -22,14 +21,14 @@ from remuda.base.errors import Conflict, HostUnreachable, InputError, NotFound, 
 from remuda.base.files import write_atomic
 from remuda.base.ids import api_path, slug
 from remuda.batch.request import JobRequest
-from remuda.control import drivers, jobs, planning, swarms, targets
+from remuda.control import drivers, jobs, mirror, planning, swarms, targets
 from remuda.control.client import HostClient, connect
 from remuda.control.jobs import JobFolder
 from remuda.control.poolplan import Action, Entry, Outcome, Seen, Step, Verb, is_over, moved, plan
 from remuda.plan.model import Role
 from remuda.specs.load import load_swarm
 from remuda.specs.pooling import Pool, build_inline
-from remuda.supervise.jobs import LOST
+from remuda.supervise.jobs import LOST, UNSEEN
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -42,7 +41,8 @@ if TYPE_CHECKING:
     from remuda.specs.pool import PoolJob, PoolSwarm
     from remuda.specs.swarm import SwarmSpec
 
-_LOOK_AGAIN_S = 0.2
+_TICK_S = 0.5
+"""Between two looks at the clock while nothing changes."""
 
 
 @dataclass
@@ -205,8 +205,11 @@ class PoolRun:
             Unavailable: the host cannot be started.
         """
         self.host = connect()
+        ticks = mirror.ticks(self.host, self._is_news, _TICK_S)
+        is_due = True
         while True:
-            self._look()
+            if is_due:
+                self._look()
             actions = plan(
                 [member.entry for member in self.members], self._seen(), self.pool.spec.bound, self.clock.now()
             )
@@ -215,16 +218,22 @@ class PoolRun:
             yield self.members
             if is_over([member.entry for member in self.members]):
                 return
-            self._wait()
+            is_due = self._wait(ticks) or any(member.seen.job_reason == UNSEEN for member in self.members)
 
-    def _wait(self) -> None:
-        """Wait a moment. That the clock was set, or that this command stood still meanwhile, is held against nobody."""
+    def _is_news(self, delta: Mapping[str, dict[str, Any] | None]) -> bool:
+        """Whether something of a swarm has changed, or how far a job is."""
+        names, ids = {member.entry.name for member in self.members}, {member.job_id for member in self.members}
+        return bool(mirror.touched(delta) & names or mirror.touched(delta, numbers=True) & ids)
+
+    def _wait(self, ticks: Iterator[bool]) -> bool:
+        """Wait for news, or a moment. That the clock was set, or this command stood still, is held against nobody."""
         asleep = steady()
-        time.sleep(_LOOK_AGAIN_S)
-        late_s, set_by = steady() - asleep - _LOOK_AGAIN_S, self.clock.drift()
+        is_news = next(ticks)
+        late_s, set_by = steady() - asleep - _TICK_S, self.clock.drift()
         self.clock.follow(set_by)
         for member in self.members:
             member.entry = moved(member.entry, set_by + (late_s if late_s > LATE_S else 0.0))
+        return is_news
 
     def _seen(self) -> dict[str, Seen]:
         return {member.entry.name: member.seen for member in self.members}

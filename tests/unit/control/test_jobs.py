@@ -11,10 +11,12 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.unit.control.streams import lines_of
 
-from remuda.base.errors import Conflict, HostUnreachable, InputError, NotFound, Unwritable
+from remuda.base.errors import Conflict, HostUnreachable, InputError, NotFound, Unavailable, Unwritable
 from remuda.base.paths import StatePaths
 from remuda.control import jobs
+from remuda.control.feed import FeedFrame
 from remuda.control.jobkeeper import JobKeeper
 from remuda.control.jobs import JobFolder
 from remuda.plan.model import Kind
@@ -23,6 +25,7 @@ from remuda.testing.clock import FakeClock
 from remuda.wire.process import identify
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
 ALIVE = identify(os.getpid()).__dict__
@@ -212,6 +215,54 @@ def test_waiting_ends_with_the_job(paths: StatePaths) -> None:
     folder.write("outcome.json", {"state": "DONE"})
     assert [state.state for state in states] == ["DONE"]
     assert jobs.ended(paths, None, "j1").state == "DONE"
+
+
+class Telling(FakeClient):
+    """A host that tells of these rows, one life of it after the other, and counts what it is asked for."""
+
+    asked = 0
+
+    def __init__(self, paths: StatePaths, views: dict[str, dict[str, Any]], *lives: list[dict[str, Any]]) -> None:
+        super().__init__(paths, views)
+        self.lives = list(lives)
+
+    def get(self, path: str, *, name: str = "", brief: bool = False) -> Any:
+        self.asked += 1
+        return super().get(path, name=name, brief=brief)
+
+    def lines(self, path: str, quiet_s: Any, /, **_: Any) -> Iterator[str]:
+        if not self.lives:
+            raise Unavailable("64 follow already")
+        for rows in self.lives.pop(0):
+            self.views["j1"] |= {"phase": rows.get("w/j1", {}).get("state", self.views["j1"]["phase"])}
+            yield from lines_of(FeedFrame("delta", json.dumps({"rows": rows}).encode(), "1-a.1"))
+
+
+@pytest.mark.parametrize(
+    ("lives", "asked", "slept"),
+    [
+        pytest.param([[{"w/j1": {}}, {"w/x": {}}, {"t/j1/driver/0": {"rate": "7"}}, {"w/j1": {"state": "DONE"}}]],
+                     4, 0, id="told"),
+        pytest.param([[{"w/j1": {}}], [{"w/j1": {"state": "DONE"}}]], 4, 1, id="its host goes away"),
+        pytest.param([], 3, 2, id="a host that tells nobody"),
+    ],
+)  # fmt: skip
+def test_the_host_tells_who_waits_for_what_is_detached(
+    paths: StatePaths, monkeypatch: pytest.MonkeyPatch, lives: list[Any], asked: int, slept: int
+) -> None:
+    make(paths, detached=True, backend="local", kind="script")
+    views = {"j1": {"phase": "RUNNING", "reason": ""}}
+    client: Any = Telling(paths, views, *lives)
+    pauses = []
+
+    def sleep(seconds: float) -> None:
+        pauses.append(seconds)
+        if not lives and len(pauses) == 2:
+            views["j1"]["phase"] = "DONE"
+
+    monkeypatch.setattr(time, "sleep", sleep)
+    assert jobs.ended(paths, client, "j1").state == "DONE"
+    assert (client.asked, len(pauses)) == (asked, slept)
 
 
 def test_without_a_host_a_job_that_writes_its_progress_is_running(paths: StatePaths, tmp_path: Path) -> None:

@@ -25,12 +25,10 @@ def set_(name: str, changes: tuple[str, ...], as_json: bool) -> None:
     Who changed what is a line of the run's story (remuda events NAME).
     """
     from remuda.control.client import connect
-    from remuda.control.nodes import user_name
 
     host = connect()
     if changes:
-        body = {"changes": _pairs(changes), "by": user_name()}
-        views = host.post(api_path(name, "settings"), body)
+        views = host.post(api_path(name, "settings"), {"changes": _pairs(changes)})
     else:
         views = host.get(api_path(name, "settings"))
     if as_json:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from fastapi.responses import JSONResponse
 from starlette.requests import ClientDisconnect
 
+from remuda.base.asking import HEADER, asking, cleaned
 from remuda.base.errors import HostFault
 
 if TYPE_CHECKING:
@@ -33,8 +34,10 @@ class Faults:
         self._log = log
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass a request on; an exception becomes its answer, or the end of an answer that has begun."""
+        """Pass a request on, and who asks; an exception becomes its answer, or the end of one that has begun."""
         has_begun = False
+        name = dict(scope.get("headers", ())).get(HEADER.lower().encode(), b"")
+        asking.set(cleaned(name.decode(errors="replace")))
 
         async def noted(message: Message) -> None:
             nonlocal has_begun

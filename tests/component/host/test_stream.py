@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from tests.conftest import Home, until
 
+from remuda.base.asking import me
 from remuda.base.errors import InputError
 from remuda.control import again
 from remuda.control.client import HostClient
@@ -101,7 +102,7 @@ def test_a_host_that_ends_says_so_and_long_polls_go_on_by_id(home: Home) -> None
     assert [line for line in told if line.startswith("event")] == ["event: snapshot", "event: events"]
     story = json.loads(told[-2].removeprefix("data: "))
     assert {line["workload"] for line in story} == {"train"}
-    assert story[0]["reason"] == "brought up"
+    assert story[0]["reason"] == f"brought up by {me()}"
     home.run("host", "stop")
     assert [line for line in lines if line][-2:] == [
         "event: bye", 'data: {"reason":"the host ends","again_in_s":2}',

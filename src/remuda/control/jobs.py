@@ -22,11 +22,11 @@ from typing import TYPE_CHECKING, Any
 
 from remuda.base import errors
 from remuda.base.errors import Conflict, HostUnreachable, Interrupted, NotFound, RemudaError, Unwritable
-from remuda.base.files import write_atomic
+from remuda.base.files import read_whole, write_atomic
 from remuda.base.ids import SUFFIX_LENGTH, api_path, check_name, new_suffix, slug
 from remuda.base.text import brief, did_you_mean
 from remuda.base.units import show_counted
-from remuda.store.rows import JobRow
+from remuda.store.rows import WHOLE, JobRow
 from remuda.supervise import jobs as states
 from remuda.supervise.jobs import DONE, ELSEWHERE, ENDED, FAILED, GONE, HERE, RUNNING, STOPPED, JobSeen, due, taken_in
 from remuda.wire.process import ProcessId, boot_id, identify, is_alive
@@ -48,6 +48,7 @@ OUTCOME = "outcome.json"
 """File in a job's folder: what came of it. Whoever ends the job writes it, once it is over."""
 _OWNER = "owner.json"
 """The process that asks its rows, or did. It is touched as long as that lives."""
+_MOST_BYTES = 64 << 20
 
 
 def _refused(path: Path, error: OSError) -> Unwritable:
@@ -109,9 +110,10 @@ class JobFolder:
             raise _refused(self.path, error) from error
 
     def read(self, name: str) -> dict[str, Any]:
-        """One of its JSON files; empty when it is not there."""
+        """One of its JSON files; empty when it is not there. Its path may lead anywhere: to a pipe, or a terabyte."""
+        path = self.path / name
         try:
-            data = json.loads((self.path / name).read_text())
+            data = json.loads(read_whole(path, _MOST_BYTES)) if path.is_file() else None
         except (OSError, ValueError):
             return {}
         return data if isinstance(data, dict) else {}
@@ -176,7 +178,7 @@ def list_jobs(paths: StatePaths, client: HostClient | None, *, whole: bool = Tru
     if client is None:
         rows = list(_offline(paths, brief=() if whole else (DONE, FAILED, STOPPED)).values())
     else:
-        rows = [JobRow(*row) for row in client.get("/jobs", brief=not whole)["rows"]]
+        rows = _rows(**client.get("/jobs", brief=not whole))
     return sorted(rows, key=lambda row: -row.created_at)
 
 
@@ -189,7 +191,14 @@ def job_state(paths: StatePaths, client: HostClient | None, job_id: str) -> JobR
     """
     if client is None:
         return find(_offline(paths, job_id), job_id, folders(paths))
-    return JobRow(*client.get("/jobs", name=job_id)["rows"][0])
+    return _rows(**client.get("/jobs", name=job_id))[0]
+
+
+def _rows(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> list[JobRow]:
+    """Rows of an answer; a host of another version may have other columns."""
+    if tuple(columns) == WHOLE[: len(columns)]:
+        return [JobRow(*row) for row in rows]
+    return [JobRow(**{name: cell for name, cell in zip(columns, row, strict=True) if name in WHOLE}) for row in rows]
 
 
 _note = cache(partial(logging.getLogger("remuda").warning, "note: %s"))  # who waits is told once

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from remuda.base.errors import Conflict
+from remuda.base.text import short
 from remuda.store.rows import JobRow
 
 if TYPE_CHECKING:
@@ -162,7 +163,8 @@ def taken_in(row: JobRow | None, seen: JobSeen, told: JobTold | None, quiet_s: f
 def _said(seen: JobSeen, told: JobTold | None, quiet_s: float, now: float) -> tuple[str, str]:
     """State and reason: what its process wrote at its end, else that it lives, else what the supervisor says."""
     if seen.outcome.get("state") and not (BY in seen.outcome and told is not None):
-        return str(seen.outcome["state"]), str(seen.outcome.get("reason", ""))
+        word, reason = str(seen.outcome["state"]), str(seen.outcome.get("reason", ""))
+        return (word, reason) if word in _ALL else (WAITING, f"its folder says {short(word, 40)!r}, which is no state")
     told = told if seen.is_detached else None
     if told and told.word == DONE and seen.meta.get("kind", "batch") == "batch" and 0 <= now - told.since < LATE_S:
         return RUNNING, UNSEEN

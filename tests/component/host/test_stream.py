@@ -14,10 +14,11 @@ import pytest
 from tests.conftest import Home, until
 
 from remuda.base.asking import me
-from remuda.base.errors import InputError
+from remuda.base.errors import InputError, Unavailable
 from remuda.control import again
 from remuda.control.client import HostClient
-from remuda.control.mirror import Mirror
+from remuda.control.feed import VIEWERS
+from remuda.control.mirror import Mirror, wait
 from remuda.testing.bench import cpu_seconds
 
 PAGE = Path(__file__).parents[3] / "docs" / "host.md"
@@ -116,6 +117,30 @@ def test_a_topic_that_there_is_not(home: Home) -> None:
         home.client.get("/stream", topics="bord")
 
 
+def test_viewers_that_hang_do_not_take_all_of_the_host(home: Home) -> None:
+    go = begin(home)
+    hung = [HostClient(home.paths).lines("/stream") for _ in range(VIEWERS)]
+    for lines in hung:
+        assert [next(lines) for _ in range(4)][-1] == "event: snapshot"
+    with pytest.raises(Unavailable) as caught:
+        next(home.client.lines("/stream"))
+    assert str(caught.value) == "64 clients follow the stream already"
+    assert caught.value.hint == "end some, or ask for /board"
+    told = wait(home.client, ["train"], lambda views: views[0]["phase"] == "DONE")
+    assert next(told)[0]["phase"] != "DONE"
+    go.touch()
+    assert list(told)[-1][0]["phase"] == "DONE", "who waits looks again where nobody tells"
+    hung.pop().close()  # type: ignore[attr-defined]
+    until(lambda: streams(home), "there is room for another")
+
+
+def streams(home: Home) -> bool:
+    try:
+        return bool(next(home.client.lines("/stream")))
+    except Unavailable:
+        return False
+
+
 def test_a_command_that_waits_takes_no_time_of_a_processor(home: Home) -> None:
     go = begin(home)
     script = str(home.root / "train.sh")
@@ -127,10 +152,10 @@ def test_a_command_that_waits_takes_no_time_of_a_processor(home: Home) -> None:
             waiting.append(stack.enter_context(home.start(*argv)))
             stack.callback(waiting[-1].kill)
             until(lambda: phases(home).get("second") == "RUNNING", "the second runs")
-        wait = threading.Event().wait
-        wait(2.0)
+        pause = threading.Event().wait
+        pause(2.0)
         before = [cpu_seconds(one.pid) for one in waiting]
-        wait(3.0)
+        pause(3.0)
         spent = [cpu_seconds(one.pid) - since for one, since in zip(waiting, before, strict=True)]
         assert max(spent) <= 0.02, f"one looks again and again: {spent}"
         go.touch()

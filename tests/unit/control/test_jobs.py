@@ -7,6 +7,7 @@ import errno
 import json
 import os
 import time
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +21,7 @@ from remuda.control.feed import FeedFrame
 from remuda.control.jobkeeper import JobKeeper
 from remuda.control.jobs import JobFolder
 from remuda.plan.model import Kind
+from remuda.store.rows import BRIEF, WHOLE, JobRow
 from remuda.supervise.jobs import JobTold
 from remuda.testing.clock import FakeClock
 from remuda.wire.process import identify
@@ -316,3 +318,36 @@ def test_what_is_no_job_is_told_as_what_it_is(paths: StatePaths) -> None:
     assert caught.value.hint == "remuda status train"
     with pytest.raises(NotFound, match="there is no job 'trian'"):
         jobs.job_state(paths, client, "trian")
+
+
+@pytest.mark.parametrize("brief", [True, False])
+def test_a_host_of_another_version_has_other_columns(paths: StatePaths, brief: bool) -> None:
+    row = JobRow("j1", state="DONE", what="chat", output="/o", done=7, outcome='{"hint": "none"}')
+    names = BRIEF if brief else WHOLE
+    known = {name: getattr(row, name) for name in names}
+    for columns in (names, [*names, "colour"], ["colour", *reversed(names)], names[:-1]):
+        cells = [known.get(name, "red") for name in columns]
+        client: Any = SimpleNamespace(
+            get=lambda *_, answer=(columns, cells), **__: {"columns": answer[0], "rows": [answer[1]]}
+        )
+        wanted = replace(JobRow("j1"), **{name: value for name, value in known.items() if name in columns})
+        assert jobs.list_jobs(paths, client, whole=not brief) == [wanted]
+        assert jobs.job_state(paths, client, "j1") == wanted
+
+
+@pytest.mark.parametrize("name", ["progress.json", "outcome.json"])
+def test_no_pipe_holds_up_who_looks_at_a_job(paths: StatePaths, name: str) -> None:
+    folder = make(paths, progress=str(paths.jobs / "j1" / "progress.json"))
+    os.mkfifo(folder.path / name)
+    assert jobs.job_state(paths, None, "j1").state == "LOST"
+
+
+def test_a_terminal_is_no_progress(paths: StatePaths) -> None:
+    make(paths, progress="/dev/zero")
+    assert jobs.job_state(paths, None, "j1").progress == {}
+
+
+def test_a_last_word_that_is_no_state_is_told(paths: StatePaths) -> None:
+    make(paths).write("outcome.json", {"state": "SKIPPED\x1b[2J", "reason": "x"})
+    state = jobs.job_state(paths, None, "j1")
+    assert (state.state, state.reason) == ("WAITING", "its folder says 'SKIPPED', which is no state")

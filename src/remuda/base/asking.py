@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import getpass
 import os
 from contextvars import ContextVar
 from functools import cache
 from typing import Final
 
+from remuda.base.private import user_name
 from remuda.base.text import short
 
 HEADER: Final = "X-Remuda-By"
@@ -18,13 +18,4 @@ asking: ContextVar[str] = ContextVar("asking", default="")
 @cache
 def me() -> str:
     """Login name and machine of who runs this process."""
-    try:
-        name = getpass.getuser()
-    except (KeyError, OSError):  # the machine has none for the number
-        name = str(os.geteuid())
-    return cleaned(f"{name}@{os.uname().nodename}")
-
-
-def cleaned(text: str) -> str:
-    """A name as it may be shown: strangers may have made it."""
-    return short(text, 64)
+    return short(f"{user_name(os.geteuid())}@{os.uname().nodename}")

@@ -26,11 +26,8 @@ def set_(name: str, changes: tuple[str, ...], as_json: bool) -> None:
     """
     from remuda.control.client import connect
 
-    host = connect()
-    if changes:
-        views = host.post(api_path(name, "settings"), {"changes": _pairs(changes)})
-    else:
-        views = host.get(api_path(name, "settings"))
+    host, path = connect(), api_path(name, "settings")
+    views = host.post(path, {"changes": _pairs(changes)}) if changes else host.get(path)
     if as_json:
         print_json(views)
     elif changes:

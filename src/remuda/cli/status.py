@@ -6,7 +6,7 @@ import json
 import shutil
 import time
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -16,9 +16,6 @@ from remuda.base.units import show_count, show_duration
 from remuda.cli import taskview
 from remuda.cli.lazy import examples
 from remuda.cli.show import age, echo, is_terminal, pairs, print_json, say, style_of, table
-
-if TYPE_CHECKING:
-    from remuda.control.mirror import Delta
 
 _AGES_S = 1.0
 """How often ages are shown anew while nothing changes."""
@@ -37,7 +34,7 @@ def status(name: str | None, everything: bool, watch: bool, as_json: bool) -> No
     client = connect()
     get = partial(again.get, client) if watch else client.get
     seen, note, at = None, "", 0.0
-    for is_news in mirror.ticks(client, partial(_concerns, name), _AGES_S) if watch else [True]:
+    for is_news in mirror.ticks(client, name and {name}, _AGES_S) if watch else [True]:
         at, before = time.time(), at
         if is_news and name is not None:
             seen = get(api_path(name), fresh="true")
@@ -56,13 +53,6 @@ def status(name: str | None, everything: bool, watch: bool, as_json: bool) -> No
             show_workload(seen) if name is not None else show_list(seen)
         if note:
             say(note)
-
-
-def _concerns(name: str | None, delta: Delta) -> bool:
-    """Whether a change is one of what is shown; lists have no numbers."""
-    from remuda.control.mirror import touched
-
-    return bool(touched(delta)) if name is None else name in touched(delta, numbers=True)
 
 
 def show_list(views: list[dict[str, Any]]) -> None:

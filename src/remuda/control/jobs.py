@@ -48,7 +48,6 @@ OUTCOME = "outcome.json"
 """File in a job's folder: what came of it. Whoever ends the job writes it, once it is over."""
 _OWNER = "owner.json"
 """The process that asks its rows, or did. It is touched as long as that lives."""
-_MOST_BYTES = 64 << 20
 
 
 def _refused(path: Path, error: OSError) -> Unwritable:
@@ -113,7 +112,7 @@ class JobFolder:
         """One of its JSON files; empty when it is not there. Its path may lead anywhere: to a pipe, or a terabyte."""
         path = self.path / name
         try:
-            data = json.loads(read_whole(path, _MOST_BYTES)) if path.is_file() else None
+            data = json.loads(read_whole(path, 64 << 20)) if path.is_file() else None
         except (OSError, ValueError):
             return {}
         return data if isinstance(data, dict) else {}
@@ -322,11 +321,7 @@ def wait_job(
 ) -> Iterator[JobRow]:
     """The job's state, and again whenever it may have changed, until it has ended; the last one is the end.
 
-    Args:
-        paths: of the state directory.
-        client: of the host, which tells of a detached job. One in the foreground is files.
-        job_id: its id, or the name that its id was made of.
-        revive: starts the next host where one has gone.
+    Of a detached job the host tells; one in the foreground is files. `revive` starts the next host where one has gone.
     """
     told: Iterator[bool] | None = None
     while True:
@@ -338,23 +333,22 @@ def wait_job(
         yield state
         if state.state in ENDED:
             return
-        told = told or _news(client, job_id)
-        if not state.detached or state.reason == states.UNSEEN or not next(told, False):
-            told = None
-            time.sleep(_LOOK_AGAIN_S)
-            if revive is not None:
-                with suppress(RemudaError):
-                    client = revive()
+        if client is not None and state.detached and state.reason != states.UNSEEN:
+            told = told or _news(client, job_id)
+            if next(told, False):
+                continue
+        told = None
+        time.sleep(_LOOK_AGAIN_S)
+        with suppress(RemudaError):
+            client = client if revive is None else revive()
 
 
-def _news(client: HostClient | None, job_id: str) -> Iterator[bool]:
+def _news(client: HostClient, job_id: str) -> Iterator[bool]:
     """At once, and whenever something of a job's workload has changed, until its host does not tell any more."""
     from remuda.control.mirror import Mirror, touched
 
     with suppress(Conflict, errors.Unavailable):
-        for delta in Mirror(client).life() if client is not None else ():
-            if job_id in touched(delta, numbers=True):
-                yield True
+        yield from (True for delta in Mirror(client).life() if job_id in touched(delta, numbers=True))
 
 
 def ended(paths: StatePaths, client: HostClient | None, job_id: str) -> JobRow:

@@ -18,7 +18,7 @@ from remuda.base.ids import api_path
 from remuda.control import again, columns
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
     from remuda.control.client import HostClient
 
@@ -78,12 +78,7 @@ class Mirror:
                 waiting.wait(ended)
 
     def life(self, until: float | None = None) -> Iterator[Delta]:
-        """The same of one host.
-
-        Raises:
-            Conflict: it has no stream.
-            Unavailable: it went away, or too many look.
-        """
+        """The same of one host, as long as it is there; raises `Conflict` where it has no stream."""
         lines = self._client.lines("/stream", lambda: _left_s(until), since=self.id or None)
         return (self.take(told) for told in frames(lines) if told.event in ("snapshot", "delta"))
 
@@ -152,14 +147,18 @@ def touched(delta: Delta, *, numbers: bool = False) -> set[str]:
     return {key.split("/")[1] for key, cells in delta.items() if "/" in key and (numbers or columns.is_news(cells))}
 
 
-def ticks(client: HostClient, is_news: Callable[[Delta], bool], every_s: float) -> Iterator[bool]:
-    """Whether there is news: as soon as there is, at first too, and whenever there was none for `every_s` seconds."""
+def ticks(client: HostClient, names: Collection[str] | None, every_s: float) -> Iterator[bool]:
+    """Whether there is news: as soon as there is, at first too, and whenever there was none for `every_s` seconds.
+
+    News is of `names`, to which more may be added, with their numbers; where that is None of all, without numbers.
+    """
     heard: SimpleQueue[BaseException | None] = SimpleQueue()
 
     def listen() -> None:
         try:
             for delta in Mirror(client).changes():
-                if delta is None or is_news(delta):
+                changed = touched(delta or {}, numbers=names is not None)
+                if delta is None or (changed if names is None else not changed.isdisjoint(names)):
                     heard.put(None)
         except BaseException as error:  # noqa: BLE001 - it is raised where the news is read
             heard.put(error)
@@ -169,8 +168,7 @@ def ticks(client: HostClient, is_news: Callable[[Delta], bool], every_s: float) 
         found = False
         with suppress(Empty):
             while True:
-                error = heard.get(not found, every_s)
-                if error is not None:
+                if (error := heard.get(not found, every_s)) is not None:
                     raise error
                 found = True
         yield found

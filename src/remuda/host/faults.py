@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 from fastapi.responses import JSONResponse
 from starlette.requests import ClientDisconnect
 
-from remuda.base.asking import HEADER, asking, cleaned
+from remuda.base.asking import HEADER, asking
 from remuda.base.errors import HostFault
+from remuda.base.text import short
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -36,8 +37,8 @@ class Faults:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass a request on, and who asks; an exception becomes its answer, or the end of one that has begun."""
         has_begun = False
-        name = dict(scope.get("headers", ())).get(HEADER.lower().encode(), b"")
-        asking.set(cleaned(name.decode(errors="replace")))
+        name = dict(scope.get("headers", ())).get(HEADER.lower().encode(), b"").decode(errors="replace")
+        asking.set(short(name))  # strangers may have made it
 
         async def noted(message: Message) -> None:
             nonlocal has_begun

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter, Query
+from fastapi import APIRouter, Body, Query
 from pydantic import BaseModel
 
 from remuda.base.asking import asking
@@ -22,12 +22,6 @@ class BanBody(BaseModel):
     """Do not ask the cluster whether it has the node."""
 
 
-class SmokeBody(BaseModel):
-    """What nodes' own tests said."""
-
-    results: list[SmokeResult]
-
-
 Backend = Annotated[str, Query(description="Name of the backend; empty: the cluster where there is one")]
 
 
@@ -43,8 +37,8 @@ def add_nodes(router: APIRouter, nodes: Nodes) -> None:
         return await nodes.nodes(backend, pool)
 
     @router.post("/nodes/tests", summary="Hold failed tests against their nodes, end evidence of earlier ones")
-    async def tests(body: SmokeBody, backend: Backend = "") -> SmokeRecorded:
-        return nodes.record_tests(body.results, backend, by=asking.get())
+    async def tests(results: Annotated[list[SmokeResult], Body(embed=True)], backend: Backend = "") -> SmokeRecorded:
+        return nodes.record_tests(results, backend, by=asking.get())
 
     @router.post("/nodes/{name}/ban", summary="Ban nodes; `name` may be a host list such as node[001-003]")
     async def ban(name: str, body: BanBody, backend: Backend = "") -> list[BanView]:

@@ -61,17 +61,3 @@ def test_programs_are_told_only_what_has_changed(
     assert [json.loads(line) for line in said.out.splitlines()] == [[], []]
     assert said.err == "a note\n" * 2
     assert host.asked == ["/workloads", "/host"] * 2
-
-
-@pytest.mark.parametrize(
-    ("name", "delta", "concerns"),
-    [
-        (None, {"h": {"head": "1 item"}}, False),
-        (None, {"t/chat/replica/0": {"rate": "7"}}, False),
-        (None, {"w/chat": {"state": "running"}}, True),
-        ("chat", {"t/chat/replica/0": {"rate": "7"}}, True),
-        ("chat", {"w/other": None}, False),
-    ],
-)
-def test_what_is_news(name: str | None, delta: dict[str, Any], concerns: bool) -> None:
-    assert status._concerns(name, delta) is concerns

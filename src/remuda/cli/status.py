@@ -34,7 +34,7 @@ def status(name: str | None, everything: bool, watch: bool, as_json: bool) -> No
     client = connect()
     get = partial(again.get, client) if watch else client.get
     seen, note, at = None, "", 0.0
-    for is_news in mirror.ticks(client, name and {name}, _AGES_S) if watch else [True]:
+    for is_news in mirror.ticks(client, None if name is None else {name}, _AGES_S) if watch else [True]:
         at, before = time.time(), at
         if is_news and name is not None:
             seen = get(api_path(name), fresh="true")

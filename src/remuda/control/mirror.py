@@ -156,9 +156,9 @@ def ticks(client: HostClient, names: Collection[str] | None, every_s: float) -> 
 
     def listen() -> None:
         try:
-            for delta in Mirror(client).changes():
+            for number, delta in enumerate(Mirror(client).changes()):
                 changed = touched(delta or {}, numbers=names is not None)
-                if delta is None or (changed if names is None else not changed.isdisjoint(names)):
+                if not number or delta is None or (changed if names is None else not changed.isdisjoint(names)):
                     heard.put(None)
         except BaseException as error:  # noqa: BLE001 - it is raised where the news is read
             heard.put(error)

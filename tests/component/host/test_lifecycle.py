@@ -126,6 +126,7 @@ def test_unknown_names_are_answered_with_the_nearest(herd: Home) -> None:
         (("status", ""), ""),
         (("explain", "../herd"), "../herd"),
         (("events", "nope"), "nope"),
+        (("status", "nope", "--watch"), "nope"),
         (("logs", "a b"), "a b"),
         (("down", "herd/spec"), "herd/spec"),
         (("restart", "100%"), "100%"),

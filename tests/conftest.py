@@ -238,6 +238,12 @@ def has_ended(pid: int) -> bool:
     return _is_zombie(pid)
 
 
+def cpu_seconds(pid: int) -> float:
+    """CPU time of a living process, of all its threads: nanoseconds from the scheduler, not clock ticks."""
+    tasks = Path(f"/proc/{pid}/task").iterdir()
+    return sum(int((task / "schedstat").read_text().split()[0]) for task in tasks) / 1e9
+
+
 def at_once(told: str) -> str:
     """What a command says where its host does not keep it waiting."""
     lines = told.splitlines(keepends=True)

@@ -110,10 +110,9 @@ def ban(words: tuple[str, ...], node: str, ttl: str, reason: str, force: bool, b
     """Keep the tasks of all workloads away from nodes for a while. NODE may be a list: node[001-003,7],gpu5."""
     from remuda.base.units import parse_duration
     from remuda.control.client import connect
-    from remuda.control.nodes import user_name
 
     named = _node_words(words, node)
-    body = {"ttl_s": parse_duration(ttl), "reason": reason, "by": user_name(), "force": force}
+    body = {"ttl_s": parse_duration(ttl), "reason": reason, "force": force}
     bans = connect().call("POST", f"/nodes/{named}/ban", body, query={"backend": backend})
     if as_json:
         print_json(bans)
@@ -130,10 +129,9 @@ def ban(words: tuple[str, ...], node: str, ttl: str, reason: str, force: bool, b
 def unban(words: tuple[str, ...], node: str, backend: str, as_json: bool) -> None:
     """End bans. What else speaks against the nodes stays."""
     from remuda.control.client import connect
-    from remuda.control.nodes import user_name
 
     named = _node_words(words, node)
-    ended = connect().call("DELETE", f"/nodes/{named}/ban", query={"backend": backend, "by": user_name()})
+    ended = connect().call("DELETE", f"/nodes/{named}/ban", query={"backend": backend})
     if as_json:
         print_json(ended)
         return

@@ -14,6 +14,7 @@ from remuda.cli.lazy import NearGroup, examples
 from remuda.cli.show import age, console, echo, is_terminal, print_json, say, table, words
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
     from pathlib import Path
 
     from remuda.control.profiler import Live, Session
@@ -80,20 +81,24 @@ def _chosen(text: str) -> list[str]:
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def status(name: str, watch: bool, as_json: bool) -> None:
     """Show what the GPUs do now: a line for each with bars, memory, watts, temperature and what runs on it."""
-    from remuda.control import profiler as recordings
-
+    looks = _looks(name, watch=watch)
     if watch and is_terminal() and not as_json:
-        _draw(name)
+        _draw(looks)
         return
-    while True:
-        found = recordings.live(name)
+    for found in looks:
         if as_json:
             print_json([live.to_json() for live in found])
         else:
             _print(found)
-        if not watch:
-            return
+
+
+def _looks(name: str, *, watch: bool) -> Iterator[list[Live]]:
+    from remuda.control import profiler as recordings
+
+    yield recordings.live(name)
+    while watch:
         time.sleep(_AGAIN_S)
+        yield recordings.live(name)
 
 
 def _print(found: list[Live]) -> None:
@@ -104,19 +109,15 @@ def _print(found: list[Live]) -> None:
             echo(line)
 
 
-def _draw(name: str) -> None:
+def _draw(looks: Iterable[list[Live]]) -> None:
     """Lines that stay where they are, until Ctrl-C."""
     from rich.console import Group
     from rich.live import Live as Screen
 
-    from remuda.control import profiler as recordings
-
     with Screen(console=console(), refresh_per_second=4) as screen:
-        while True:
-            found = recordings.live(name)
+        for found in looks:
             lines = [line for live in found for line in gpuview.lines(live, time.time())]
             screen.update(Group(*map(words, lines or ["nothing is recorded"])))
-            time.sleep(_AGAIN_S)
 
 
 @profiler.command(epilog=examples("remuda profiler stop", "remuda profiler stop --name exp1"))

@@ -26,14 +26,9 @@ def set_(name: str, changes: tuple[str, ...], as_json: bool) -> None:
     Who changed what is a line of the run's story (remuda events NAME).
     """
     from remuda.control.client import connect
-    from remuda.control.nodes import user_name
 
-    host = connect()
-    if changes:
-        body = {"changes": _pairs(changes), "by": user_name()}
-        views = host.post(api_path(name, "settings"), body)
-    else:
-        views = host.get(api_path(name, "settings"))
+    host, path = connect(), api_path(name, "settings")
+    views = host.post(path, {"changes": _pairs(changes)}) if changes else host.get(path)
     if as_json:
         print_json(views)
     elif changes:

@@ -17,38 +17,42 @@ from remuda.cli import taskview
 from remuda.cli.lazy import examples, named
 from remuda.cli.show import age, echo, is_terminal, pairs, print_json, prose, say, style_of, table
 
-_AGAIN_S = 2.0
-"""Between two looks of `--watch`."""
+_AGES_S = 1.0
+"""How often ages are shown anew while nothing changes."""
 
 
 @click.command(epilog=examples("remuda status", "remuda status chat --watch"))
 @click.argument("name", required=False, shell_complete=named)
 @click.option("-a", "--all", "everything", is_flag=True, help="Those that are down, too.")
-@click.option("-w", "--watch", is_flag=True, help="Show it again every two seconds.")
+@click.option("-w", "--watch", is_flag=True, help="Show it again whenever something changes.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def status(name: str | None, everything: bool, watch: bool, as_json: bool) -> None:
     """Show everything you have running, or NAME with its tasks, router and endpoint."""
-    from remuda.control import again
+    from remuda.control import again, mirror
     from remuda.control.client import looking
 
     client = looking()
     get = partial(again.get, client) if watch else client.get
-    while True:
-        if name is not None:
+    seen, note, at = None, "", 0.0
+    for is_news in mirror.ticks(client, None if name is None else {name}, _AGES_S) if watch else [True]:
+        at, before = time.time(), at
+        if is_news and name is not None:
             seen = get(api_path(name), fresh="true")
-        else:
-            seen = get("/workloads", everything=str(everything).lower())
+        elif is_news:
+            seen, note = get("/workloads", everything=str(everything).lower()), get("/host").get("note", "")
+        elif seen is None or as_json or not is_terminal():
+            continue
+        elif name is not None:
+            for task in seen["tasks"]:  # who was heard is heard still: of whoever falls silent the host would tell
+                task["last_seen"] += at - before if task["last_seen"] else 0.0
         if watch:
             click.clear()  # only now, so that the screen is never empty while the host is asked
         if as_json:
             print_json(seen)
         else:
             show_workload(seen) if name is not None else show_list(seen)
-        if name is None and (note := get("/host").get("note")):
+        if note:
             say(note)
-        if not watch:
-            return
-        time.sleep(_AGAIN_S)
 
 
 def show_list(views: list[dict[str, Any]]) -> None:

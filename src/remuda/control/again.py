@@ -133,8 +133,10 @@ def wait_for_next(client: HostClient, error: HostUnreachable, limit_s: float = A
     """
     look = HostClient(client.paths, timeout_s=client.timeout_s)
     deadline, told = time.monotonic() + limit_s, False
-    time.sleep(_LOOK_AGAIN_S)  # also where a host takes every call, and breaks it off
-    while not look.is_up():
+    while True:
+        time.sleep(_LOOK_AGAIN_S)  # also where a host takes every call, and breaks it off
+        if look.is_up():
+            return
         if not told:
             told = True
             to_stderr("note: the host went away; waiting for the next")
@@ -148,7 +150,6 @@ def wait_for_next(client: HostClient, error: HostUnreachable, limit_s: float = A
                 f"the host went away, and none has come for {show_duration(limit_s)}: {error.message}",
                 hint="what runs keeps running; start a host: remuda host start",
             ) from error
-        time.sleep(_LOOK_AGAIN_S)
 
 
 def _has_died(paths: StatePaths) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 import orjson
 
+from remuda.base.clock import SET_S
 from remuda.base.errors import InputError
 from remuda.base.extras import need_batch
 from remuda.base.files import read_whole
@@ -46,8 +46,6 @@ OUR_PRICES: Final = Path(cost.__file__).with_name("prices.yaml")
 
 #: Of a trace, and of what else is named by a flag: a million requests have 80 MB.
 _MOST_BYTES: Final = 256 << 20
-#: How long counters of a router are waited for.
-_COUNT_S: Final = 15.0
 #: What a point says of the job that measured it.
 JOB: Final = "job"
 
@@ -264,7 +262,7 @@ def _target(spec: BenchmarkSpec, source: Source) -> Target:
     def watch(since: float) -> Watched:
         from remuda.control.client import connect
 
-        return watched(lambda: connect().get(api_path(source.swarm)), since)
+        return watched(connect().get(api_path(source.swarm), fresh="true"), since)
 
     recorded = recorded_by(source.swarm) if source.swarm else None
     sample, sampled = recorded or (None, 0)
@@ -277,16 +275,11 @@ def _target(spec: BenchmarkSpec, source: Source) -> Target:
     )  # fmt: skip
 
 
-def watched(view_of: Callable[[], Mapping[str, Any]], since: float, *, wait_s: float = _COUNT_S) -> Watched:
-    """How a swarm is. Its router's counters are read now and then: those from before `since` are waited out."""
-    until = time.monotonic() + wait_s
-    while True:
-        view = view_of()
-        router = view.get("router") or {}
-        retries = int(router.get("stats", {}).get("retries", -1))
-        if retries < 0 or router.get("counted_at", 0.0) >= since or time.monotonic() > until:
-            return Watched(int(view["ready"]), retries)
-        time.sleep(0.5)
+def watched(view: Mapping[str, Any], since: float) -> Watched:
+    """How a swarm is, as a view that was asked for after `since` says: its router may not have answered meanwhile."""
+    router = view.get("router") or {}
+    is_known = router.get("counted_at", 0.0) >= since - SET_S  # by the host's clock
+    return Watched(int(view["ready"]), int(router.get("stats", {}).get("retries", -1)) if is_known else -1)
 
 
 def _of_endpoint(spec: BenchmarkSpec, url: str) -> Source:

@@ -204,7 +204,7 @@ class _Seen:
             "ready": "" if has_ended else self._ready, "gpus": "".join(levels)[:_GPUS],
             "rate": first if tokens is None else _tokens(tokens),
             "since": max((task.since for task in mine), default=created_at) if has_ended else created_at,
-            "reason": summary.reason or (PAUSED if is_paused else "") or self._silence,
+            "reason": "; ".join(filter(None, (summary.reason or (PAUSED if is_paused else ""), self._silence))),
             "fold": workload.kind.traits.is_its_task or rank > 4,
         }  # fmt: skip
 

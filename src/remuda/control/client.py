@@ -22,6 +22,7 @@ from urllib.parse import quote, urlencode
 
 from remuda import __version__
 from remuda.base import errors
+from remuda.base.asker import HEADER, me
 from remuda.base.errors import Conflict, HostUnreachable, NotFound, NotPrivate, RemudaError, TimedOut
 from remuda.base.paths import StatePaths, state_paths
 from remuda.base.private import user_name
@@ -158,7 +159,9 @@ class HostClient:
         pairs = {k: v for k, v in query.items() if v is not None} if isinstance(query, dict) else {}
         target = "/api/v1" + quote(path) + (f"?{urlencode(pairs)}" if pairs else "")
         data = None if body is None else json.dumps(body).encode()
-        headers = {"Content-Type": "application/json"} if data is not None else {}
+        headers: dict[str, Any] = {"Content-Type": "application/json"} if data is not None else {}
+        if method != "GET":
+            headers[HEADER] = me().encode()
         connection.request(method, target, data, headers)
         self._await(connection)
         return connection.getresponse()

@@ -18,7 +18,7 @@ from remuda.base.ids import api_path, new_suffix
 from remuda.control import planning
 from remuda.control.client import connect
 from remuda.control.endpoint_file import ENDPOINT_FILE
-from remuda.control.jobs import ENDED, FAILED, META, OUTCOME, JobFolder, run_here, wait_job
+from remuda.control.jobs import FAILED, META, OUTCOME, JobFolder, run_here, wait_job
 from remuda.plan.job import Asked, Beside, Driver
 from remuda.plan.model import Secret, Workload
 from remuda.specs.backend import SlurmJob
@@ -40,7 +40,6 @@ _KEY_NAMES: Final = ("OPENAI_API_KEY", "REMUDA_API_TOKEN", "DOMYN_SWARM_API_TOKE
 PROGRESS_FILE: Final = "REMUDA_PROGRESS_FILE"
 """Where a task says how far it is; the node program sets it."""
 _ENDPOINT_WAIT_S: Final = 600.0
-_HOST_AGAIN_S: Final = 5.0
 
 
 def beside(
@@ -84,25 +83,8 @@ def endpoint_file(place: Beside) -> str:
 
 
 def until_ended(folder: JobFolder) -> Iterator[JobRow]:
-    """States of a job that was sent, until it has ended.
-
-    A host that has gone is started again, because only it begins drivers again.
-    """
-    again_at = 0.0
-    client: HostClient | None = connect()
-    while True:
-        for state in wait_job(folder.paths, client, folder.id):
-            yield state
-            if state.state in ENDED:
-                return
-            if time.monotonic() >= again_at:
-                again_at = time.monotonic() + _HOST_AGAIN_S
-                if client is None or not client.is_up():
-                    break
-        try:
-            client = connect()
-        except RemudaError:
-            client = None
+    """States of a job that was sent, until it has ended; a host that has gone is started again."""
+    return wait_job(folder.paths, connect(), folder.id, connect)
 
 
 @dataclass(frozen=True)

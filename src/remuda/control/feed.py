@@ -31,6 +31,8 @@ RING, RING_BYTES = 600, 32 << 20
 """So many deltas are kept for those who come back, and no more than that of their text."""
 QUEUE: Final = 64
 """A viewer that is so many frames behind is closed; it may come back by the id of its last one."""
+VIEWERS: Final = 64
+"""So many may follow the stream at once: each has a descriptor of the host, also one that hangs."""
 BEAT_S: Final = 15.0
 AGAIN_S: Final = 2
 """After so many seconds a viewer whose stream has ended comes back."""
@@ -94,7 +96,7 @@ class BoardFeed:
         self._snapshot = FeedFrame("", b"")
         self._line: int | None = None
         """Id of the last line of stories that was told; None: nobody wants to see them."""
-        self._viewers: set[Viewer] = set()
+        self.viewers: set[Viewer] = set()
         self._numbers_at = 0.0
         self._ticking: asyncio.Task[None] | None = None
         self._bye: FeedFrame | None = None
@@ -128,7 +130,7 @@ class BoardFeed:
         known = self.missed(viewer.since) if "board" in viewer.topics else []
         if "events" in viewer.topics:
             known += self._begin_lines(viewer.after)
-        self._viewers.add(viewer)
+        self.viewers.add(viewer)
         if self._bye is not None:
             viewer.frames.put_nowait(self._bye)
         elif self._ticking is None or self._ticking.done():
@@ -137,7 +139,7 @@ class BoardFeed:
 
     def leave(self, viewer: Viewer) -> None:
         """Tell it nothing more."""
-        self._viewers.discard(viewer)
+        self.viewers.discard(viewer)
 
     async def end(self) -> None:
         """Say that the host ends, and wait a moment until it was heard."""
@@ -146,11 +148,11 @@ class BoardFeed:
         if self._ticking is not None:
             self._ticking.cancel()
         for _ in range(10):
-            if self._viewers:
+            if self.viewers:
                 await asyncio.sleep(0.02)
 
     async def _tick_on(self) -> None:
-        while self._viewers:
+        while self.viewers:
             await asyncio.sleep(TICK_S)
             try:
                 self.tick()
@@ -203,7 +205,7 @@ class BoardFeed:
         return [FeedFrame("events", orjson.dumps(lines))] if lines else []
 
     def _tell_lines(self) -> None:
-        if not any("events" in viewer.topics for viewer in self._viewers):
+        if not any("events" in viewer.topics for viewer in self.viewers):
             self._line = None
         elif self._line is not None:
             with suppress(RemudaError):  # the database does not answer: they come later
@@ -212,7 +214,7 @@ class BoardFeed:
                     self._tell("events", FeedFrame("events", orjson.dumps(lines)))
 
     def _tell(self, topic: str, frame: FeedFrame) -> None:
-        for viewer in [viewer for viewer in self._viewers if not topic or topic in viewer.topics]:
+        for viewer in [viewer for viewer in self.viewers if not topic or topic in viewer.topics]:
             try:
                 viewer.frames.put_nowait(frame)
             except asyncio.QueueFull:

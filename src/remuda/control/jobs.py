@@ -22,11 +22,12 @@ from typing import TYPE_CHECKING, Any
 
 from remuda.base import errors
 from remuda.base.errors import Conflict, HostUnreachable, Interrupted, NotFound, RemudaError, Unwritable
-from remuda.base.files import write_atomic
+from remuda.base.files import read_whole, write_atomic
 from remuda.base.ids import SUFFIX_LENGTH, api_path, check_name, new_suffix, slug
 from remuda.base.text import brief, did_you_mean
 from remuda.base.units import show_counted
-from remuda.store.rows import JobRow
+from remuda.store.rows import WHOLE, JobRow
+from remuda.supervise import jobs as states
 from remuda.supervise.jobs import DONE, ELSEWHERE, ENDED, FAILED, GONE, HERE, RUNNING, STOPPED, JobSeen, due, taken_in
 from remuda.wire.process import ProcessId, boot_id, identify, is_alive
 
@@ -108,9 +109,10 @@ class JobFolder:
             raise _refused(self.path, error) from error
 
     def read(self, name: str) -> dict[str, Any]:
-        """One of its JSON files; empty when it is not there."""
+        """One of its JSON files; empty when it is not there. Its path may lead anywhere: to a pipe, or a terabyte."""
+        path = self.path / name
         try:
-            data = json.loads((self.path / name).read_text())
+            data = json.loads(read_whole(path, 64 << 20)) if path.is_file() else None
         except (OSError, ValueError):
             return {}
         return data if isinstance(data, dict) else {}
@@ -175,7 +177,7 @@ def list_jobs(paths: StatePaths, client: HostClient | None, *, whole: bool = Tru
     if client is None:
         rows = list(_offline(paths, brief=() if whole else (DONE, FAILED, STOPPED)).values())
     else:
-        rows = [JobRow(*row) for row in client.get("/jobs", brief=not whole)["rows"]]
+        rows = _rows(**client.get("/jobs", brief=not whole))
     return sorted(rows, key=lambda row: -row.created_at)
 
 
@@ -188,7 +190,14 @@ def job_state(paths: StatePaths, client: HostClient | None, job_id: str) -> JobR
     """
     if client is None:
         return find(_offline(paths, job_id), job_id, folders(paths))
-    return JobRow(*client.get("/jobs", name=job_id)["rows"][0])
+    return _rows(**client.get("/jobs", name=job_id))[0]
+
+
+def _rows(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> list[JobRow]:
+    """Rows of an answer; a host of another version may have other columns."""
+    if tuple(columns) == WHOLE[: len(columns)]:
+        return [JobRow(*row) for row in rows]
+    return [JobRow(**{name: cell for name, cell in zip(columns, row, strict=True) if name in WHOLE}) for row in rows]
 
 
 _note = cache(partial(logging.getLogger("remuda").warning, "note: %s"))  # who waits is told once
@@ -307,8 +316,14 @@ def cancel_job(paths: StatePaths, client: HostClient | None, job_id: str) -> Job
 _LOOK_AGAIN_S = 0.5
 
 
-def wait_job(paths: StatePaths, client: HostClient | None, job_id: str) -> Iterator[JobRow]:
-    """The job's state, twice a second, until it has ended; the last one is the end."""
+def wait_job(
+    paths: StatePaths, client: HostClient | None, job_id: str, revive: Callable[[], HostClient] | None = None
+) -> Iterator[JobRow]:
+    """The job's state, and again whenever it may have changed, until it has ended; the last one is the end.
+
+    Of a detached job the host tells; one in the foreground is files. `revive` starts the next host where one has gone.
+    """
+    told: Iterator[bool] | None = None
     while True:
         try:
             state = job_state(paths, client, job_id)
@@ -318,7 +333,22 @@ def wait_job(paths: StatePaths, client: HostClient | None, job_id: str) -> Itera
         yield state
         if state.state in ENDED:
             return
+        if client is not None and state.detached and state.reason != states.UNSEEN:
+            told = told or _news(client, job_id)
+            if next(told, False):
+                continue
+        told = None
         time.sleep(_LOOK_AGAIN_S)
+        with suppress(RemudaError):
+            client = client if revive is None else revive()
+
+
+def _news(client: HostClient, job_id: str) -> Iterator[bool]:
+    """At once, and whenever something of a job's workload has changed, until its host does not tell any more."""
+    from remuda.control.mirror import Mirror, touched
+
+    with suppress(Conflict, errors.Unavailable):
+        yield from (True for delta in Mirror(client).life() if job_id in touched(delta, numbers=True))
 
 
 def ended(paths: StatePaths, client: HostClient | None, job_id: str) -> JobRow:

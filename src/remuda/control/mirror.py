@@ -6,13 +6,16 @@ The copy goes on with the next host where one goes away, by the id of the last f
 from __future__ import annotations
 
 import json
+import threading
 import time
+from contextlib import suppress
+from itertools import chain
+from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from remuda.base.errors import Conflict, HostUnreachable
+from remuda.base.errors import Conflict, HostUnreachable, Unavailable
 from remuda.base.ids import api_path
-from remuda.control import again
-from remuda.control.columns import is_news
+from remuda.control import again, columns
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -46,14 +49,15 @@ class Mirror:
         self.id = ""
         """Of the newest frame."""
 
-    def changes(self, until: float | None = None) -> Iterator[Delta]:
-        """Follow the board: cells that may have changed, by row, None for a row that is gone; of a snapshot all.
+    def changes(self, until: float | None = None) -> Iterator[Delta | None]:
+        """Follow the board over the ends of hosts: cells that may have changed, by row, None for a row that is gone.
+
+        Of a snapshot these are all. None instead of them: anything may have changed, as this host does not tell.
 
         Args:
             until: when to end, as `time.monotonic` has it; None: never.
 
         Raises:
-            Conflict: the host has no stream; it is of an earlier version.
             HostUnreachable: the host went away, and no other came.
         """
         waiting = again.Waiting(self._client)
@@ -61,15 +65,22 @@ class Mirror:
             waiting.begin()
             ended = HostUnreachable("the host has ended")
             try:
-                lines = self._client.lines("/stream", lambda: _left_s(until), since=self.id or None)
-                for told in frames(lines):
+                for delta in self.life(until):
                     waiting.went_on()
-                    if told.event in ("snapshot", "delta"):
-                        yield self.take(told)
+                    yield delta
             except HostUnreachable as error:
                 ended = error
+            except (Conflict, Unavailable):  # it has no stream, as it is of an earlier version; or too many look
+                yield None
+                time.sleep(_LOOK_AGAIN_S)
+                continue
             if until is None or time.monotonic() < until:
                 waiting.wait(ended)
+
+    def life(self, until: float | None = None) -> Iterator[Delta]:
+        """The same of one host, as long as it is there; raises `Conflict` where it has no stream."""
+        lines = self._client.lines("/stream", lambda: _left_s(until), since=self.id or None)
+        return (self.take(told) for told in frames(lines) if told.event in ("snapshot", "delta"))
 
     def take(self, told: Told) -> Delta:
         """Take in a snapshot or a delta; its cells, and the rows that are gone."""
@@ -121,26 +132,43 @@ def wait(
         HostUnreachable: the host went away, and no other came.
     """
     views: dict[str, dict[str, Any]] = {}
-    for changed in _changed(client, set(names), None if limit_s is None else time.monotonic() + limit_s):
-        views |= {name: again.get(client, api_path(name)) for name in names if name in changed}
-        found = [views[name] for name in names]
+    changes = Mirror(client).changes(None if limit_s is None else time.monotonic() + limit_s)
+    for delta in chain(changes, (None for _ in [0] if not views)):  # once at least
+        changed = names if delta is None or not views else touched(delta)
+        if asked := [name for name in names if name in changed]:
+            views |= {name: again.get(client, api_path(name)) for name in asked}
+            yield [views[name] for name in names]
+            if until([views[name] for name in names]):
+                return
+
+
+def touched(delta: Delta, *, numbers: bool = False) -> set[str]:
+    """Names of the workloads of which something has changed; with `numbers` also where it is nothing but those."""
+    return {key.split("/")[1] for key, cells in delta.items() if "/" in key and (numbers or columns.is_news(cells))}
+
+
+def ticks(client: HostClient, names: Collection[str] | None, every_s: float) -> Iterator[bool]:
+    """Whether there is news: as soon as there is, at first too, and whenever there was none for `every_s` seconds.
+
+    News is of `names`, to which more may be added, with their numbers; where that is None of all, without numbers.
+    """
+    heard: SimpleQueue[BaseException | None] = SimpleQueue()
+
+    def listen() -> None:
+        try:
+            for number, delta in enumerate(Mirror(client).changes()):
+                changed = touched(delta or {}, numbers=names is not None)
+                if not number or delta is None or (changed if names is None else not changed.isdisjoint(names)):
+                    heard.put(None)
+        except BaseException as error:  # noqa: BLE001 - it is raised where the news is read
+            heard.put(error)
+
+    threading.Thread(target=listen, name="mirror", daemon=True).start()
+    while True:
+        found = False
+        with suppress(Empty):
+            while True:
+                if (error := heard.get(not found, every_s)) is not None:
+                    raise error
+                found = True
         yield found
-        if until(found):
-            return
-
-
-def _changed(client: HostClient, names: Collection[str], until: float | None) -> Iterator[Collection[str]]:
-    """Those of the names of which more than numbers has changed; at first all of them."""
-    is_first = True
-    try:
-        for delta in Mirror(client).changes(until):
-            changed = {key.split("/")[1] for key, cells in delta.items() if "/" in key and is_news(cells)}
-            if is_first or not changed.isdisjoint(names):
-                yield names if is_first else changed
-            is_first = False
-        if is_first:
-            yield names
-    except Conflict:  # an earlier version has no stream
-        while until is None or time.monotonic() < until:
-            yield names
-            time.sleep(_LOOK_AGAIN_S)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
 import math
 import shutil
 from dataclasses import replace
@@ -62,14 +61,6 @@ def check_ttl(ttl_s: float) -> float:
     if ttl_s > _LONGEST_TTL_S:
         raise InputError("a ban lasts ten years at most", hint="write 90s, 1h, 7d", where="ttl")
     return ttl_s
-
-
-def user_name() -> str:
-    """Login name of the user; empty where the machine has none for the number."""
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):
-        return ""
 
 
 def unknown_node(name: str, known: Iterable[str], cluster: str) -> NotFound:

@@ -11,7 +11,6 @@ import json
 import os
 import shutil
 import sys
-import time
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -23,7 +22,7 @@ from remuda.base.extras import need_batch
 from remuda.base.files import write_atomic
 from remuda.base.ids import api_path, slug
 from remuda.batch.request import JobRequest
-from remuda.control import drivers, jobs, planning, swarms, targets
+from remuda.control import again, drivers, jobs, mirror, planning, swarms, targets
 from remuda.control.client import HostClient, connect
 from remuda.control.jobs import JobFolder
 from remuda.control.kinds.swarm import plan_loaded
@@ -31,7 +30,7 @@ from remuda.control.poolplan import Action, Entry, Outcome, Seen, Step, Verb, is
 from remuda.plan.model import Role
 from remuda.specs.load import load_swarm
 from remuda.specs.pooling import Pool, build_inline
-from remuda.supervise.jobs import LOST
+from remuda.supervise.jobs import LOST, UNSEEN
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -44,7 +43,8 @@ if TYPE_CHECKING:
     from remuda.specs.pool import PoolJob, PoolSwarm
     from remuda.specs.swarm import SwarmSpec
 
-_LOOK_AGAIN_S = 0.2
+_TICK_S = 0.5
+"""Between two looks at the clock while nothing changes."""
 
 
 @dataclass
@@ -81,11 +81,8 @@ class Member:
         step, outcome = Step(record["step"]), Outcome(record["outcome"])
         if step is Step.OVER and outcome is Outcome.FAILED:
             return
-        self.entry = replace(
-            self.entry, step=step, outcome=outcome, reason=record["reason"], is_ours=record["is_ours"],
-            is_sent=record["is_sent"],
-            since=record["since"], started_at=record["started_at"],
-        )  # fmt: skip
+        same = {name: record[name] for name in ("reason", "is_ours", "is_sent", "since", "started_at")}
+        self.entry = replace(self.entry, step=step, outcome=outcome, **same)
 
 
 def plan_pool(pool: Pool, facts: Looked) -> list[Member]:
@@ -164,7 +161,8 @@ class PoolRun:
         self.paths = paths
         tag = hashlib.sha256(str(Path(pool.document.name).absolute()).encode()).hexdigest()[:8]
         self.folder = paths.root / "pools" / f"{pool_name(pool)}-{tag}"
-        self.host: HostClient | None = None
+        self.names: set[str] = set()  # of swarms, and of their jobs
+        self.host = HostClient(paths)
         self.clock = SystemClock()
 
     @property
@@ -209,40 +207,39 @@ class PoolRun:
             Unavailable: the host cannot be started.
         """
         self.host = connect()
+        self.names |= {name for member in self.members for name in (member.entry.name, member.job_id)}
+        ticks = mirror.ticks(self.host, self.names, _TICK_S)
+        is_due = True
         while True:
-            self._look()
-            actions = plan(
-                [member.entry for member in self.members], self._seen(), self.pool.spec.bound, self.clock.now()
-            )
-            for action in actions:
+            if is_due:
+                self._look()
+            seen = {member.entry.name: member.seen for member in self.members}
+            now, entries = self.clock.now(), [member.entry for member in self.members]
+            for action in plan(entries, seen, self.pool.spec.bound, now):
                 self._apply(action)
             yield self.members
             if is_over([member.entry for member in self.members]):
                 return
-            self._wait()
+            is_due = self._wait(ticks) or any(member.seen.job_reason == UNSEEN for member in self.members)
 
-    def _wait(self) -> None:
-        """Wait a moment. That the clock was set, or that this command stood still meanwhile, is held against nobody."""
+    def _wait(self, ticks: Iterator[bool]) -> bool:
+        """Wait for news, or a moment. That the clock was set, or this command stood still, is held against nobody."""
         asleep = steady()
-        time.sleep(_LOOK_AGAIN_S)
-        late_s, set_by = steady() - asleep - _LOOK_AGAIN_S, self.clock.drift()
+        is_news = next(ticks)
+        late_s, set_by = steady() - asleep - _TICK_S, self.clock.drift()
         self.clock.follow(set_by)
         for member in self.members:
             member.entry = moved(member.entry, set_by + (late_s if late_s > LATE_S else 0.0))
-
-    def _seen(self) -> dict[str, Seen]:
-        return {member.entry.name: member.seen for member in self.members}
+        return is_news
 
     def _look(self) -> None:
         """See how the swarms and their jobs are; silence changes nothing."""
-        assert self.host is not None
+        views = {view["name"]: view for view in again.get(self.host, "/workloads", everything="true")}
         try:
-            views = {view["name"]: view for view in self.host.get("/workloads", everything="true")}
             for member in self.members:
                 self._look_at(member, views)
         except HostUnreachable:
-            self.host = connect()  # it was killed: the next one goes on with what is recorded
-            self._look()
+            self._look()  # the next host goes on with what is recorded
 
     def _look_at(self, member: Member, views: Mapping[str, Mapping[str, Any]]) -> None:
         view = views.get(member.entry.name, {})
@@ -279,6 +276,7 @@ class PoolRun:
                     self._forget_unsent(member)
                     member.tries += 1
                     member.job_id = f"{member.entry.name[:40]}-{member.key[:6]}-{member.tries}"
+                    self.names.add(member.job_id)
                     self._put(member, step=Step.WORKING)
                     self._submit(member)
                 case Verb.TAKE_DOWN:
@@ -313,7 +311,6 @@ class PoolRun:
             shutil.rmtree(JobFolder(self.paths, member.job_id).path, ignore_errors=True)
 
     def _submit(self, member: Member) -> None:
-        assert self.host is not None
         assert member.said.job is not None
         target = targets.of_swarm(member.entry.name, "", "", lambda _: None)
         place = drivers.place_of(self.host, member.entry.name)
@@ -330,7 +327,6 @@ class PoolRun:
         drivers.send(self.host, folder, sent)
 
     def _take_down(self, member: Member) -> None:
-        assert self.host is not None
         if member.job_id:
             with suppress(Conflict, NotFound):  # it may have ended
                 jobs.cancel_job(self.paths, self.host, member.job_id)

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import os
-import time
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Final
 
 from remuda.base.errors import Conflict
-from remuda.base.ids import api_path
-from remuda.control import again
+from remuda.control import mirror
 from remuda.control.client import HostClient, connect
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-_LOOK_AGAIN_S = 0.02
 _USUAL: Final = ("/etc/slurm/slurm.conf", "/etc/slurm-llnl/slurm.conf", "/usr/local/etc/slurm.conf")
 
 
@@ -46,15 +44,12 @@ def silence(view: Mapping[str, Any], client: HostClient | None = None, *, limit_
     """
     from remuda.supervise.facts import UNANSWERED
 
-    host = client or connect()
-    deadline = time.monotonic() + limit_s
-    while time.monotonic() < deadline:
-        task: Mapping[str, Any] = next(iter(view["tasks"]), {})
+    told = (views[0] for views in mirror.wait(client or connect(), [view["name"]], limit_s=limit_s))
+    for seen in chain([view], told):
+        task: Mapping[str, Any] = next(iter(seen["tasks"]), {})
         if task.get("native") or task.get("phase") not in (None, "submitting"):
             return ""
         reason = str(task.get("reason", ""))
-        if said := view["unreachable"] or (reason if reason.startswith(UNANSWERED) else ""):
+        if said := seen["unreachable"] or (reason if reason.startswith(UNANSWERED) else ""):
             return str(said).removeprefix(UNANSWERED)
-        time.sleep(_LOOK_AGAIN_S)
-        view = again.get(host, api_path(view["name"]))
     return ""

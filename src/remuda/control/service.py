@@ -329,7 +329,7 @@ class Service(Lookout):
         want = self._begun_anew(want)
         if want.workload.kind.traits.is_restarted_whole:
             begun = replace(want, running=True, paused=False, restart_mark=want.restart_mark + 1)
-            self._change(begun, "restarted on request" + (", and no longer paused" if want.paused else ""))
+            self._change(begun, ("no longer paused, and " if want.paused else "") + "restarted on request")
         else:
             ends_at = want.ends_at if want.running else self._end_of_life(want)
             self._change(replace(want, running=True, ends_at=ends_at), "restarted on request")

@@ -84,14 +84,13 @@ def settings_of(service: Service, name: str) -> list[SettingView]:
     return [SettingView(key=key, value=data[key], counts=when, meaning=_meaning(key)) for key, when in SETTABLE.items()]
 
 
-async def change_settings(service: Service, name: str, changes: Mapping[str, str], by: str = "") -> list[SettingView]:
-    """Change settings of a run, all or none, and record who did and what they were.
+async def change_settings(service: Service, name: str, changes: Mapping[str, str]) -> list[SettingView]:
+    """Change settings of a run, all or none, and record what they were.
 
     Args:
         service: of the host.
         name: of the run.
         changes: key -> value as it is typed.
-        by: login name of whoever wants it.
 
     Raises:
         NotFound: there is none of that name.
@@ -105,7 +104,7 @@ async def change_settings(service: Service, name: str, changes: Mapping[str, str
     if want.workload.uid != uid:
         raise Conflict(f"{name!r} was replaced by another run meanwhile", hint="look at it, and try again")
     change = _read(_spec_of(service, name), changes)  # as it is now: others may have changed it
-    _write(service, want, change, pools, by)
+    _write(service, want, change, pools)
     return [view for view in settings_of(service, name) if view.key in change.keys]
 
 
@@ -174,11 +173,10 @@ async def _pools(service: Service, name: str, change: _Change) -> tuple[Pool, ..
     return find_pools(change.after, cluster).pools
 
 
-def _write(service: Service, want: Want, change: _Change, pools: tuple[Pool, ...] | None, by: str) -> None:
+def _write(service: Service, want: Want, change: _Change, pools: tuple[Pool, ...] | None) -> None:
     name, now = want.workload.name, service.clock.now()
     workload = with_settings(want.workload, change.after, pools, now, keys=change.keys)
-    who = by or "somebody"
-    note = f"{who} set {'; '.join(_told(change, key) for key in change.keys)}"
+    note = f"set {'; '.join(_told(change, key) for key in change.keys)}"
     spec = json.dumps(change.after.model_dump(mode="json", exclude_none=True))
     journal = service.journal
     # Not a new generation: that would begin again what has ended.

@@ -126,8 +126,6 @@ class SettingsBody(BaseModel):
 
     changes: dict[str, str]
     """Key -> value, as it is typed; empty: as if it had never been said."""
-    by: str = ""
-    """Login name of whoever wants it."""
 
 
 class BackupBody(BaseModel):
@@ -299,7 +297,7 @@ class App:
 
         @router.post("/workloads/{name}/settings", summary="Change settings of a run, all or none")
         async def change(name: str, body: SettingsBody) -> list[SettingView]:
-            return await change_settings(service, name, body.changes, by=body.by)
+            return await change_settings(service, name, body.changes)
 
         @router.post("/workloads/{name}/scale", summary="Change the number of replicas, or of tasks in groups")
         async def scale(name: str, body: ScaleBody) -> WorkloadView:

@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING
 from fastapi.responses import JSONResponse
 from starlette.requests import ClientDisconnect
 
+from remuda.base.asker import HEADER, asking
 from remuda.base.errors import HostFault
+from remuda.base.text import short
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -33,8 +35,10 @@ class Faults:
         self._log = log
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass a request on; an exception becomes its answer, or the end of an answer that has begun."""
+        """Pass a request on, and who asks; an exception becomes its answer, or the end of one that has begun."""
         has_begun = False
+        name = dict(scope.get("headers", ())).get(HEADER.lower().encode(), b"").decode(errors="replace")
+        asking.set(short(name))  # strangers may have made it
 
         async def noted(message: Message) -> None:
             nonlocal has_begun

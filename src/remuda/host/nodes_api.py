@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter, Query
+from fastapi import APIRouter, Body, Query
 from pydantic import BaseModel
 
+from remuda.base.asker import asking
 from remuda.control.nodes import BAN_TTL_S, Nodes
 from remuda.control.nodeviews import BanView, EvidenceView, GpuView, NodeView, SmokeRecorded, SmokeResult
 
@@ -17,17 +18,8 @@ class BanBody(BaseModel):
     ttl_s: float = BAN_TTL_S
     """How long it lasts, seconds."""
     reason: str = ""
-    by: str = ""
-    """Login name of whoever wants it."""
     force: bool = False
     """Do not ask the cluster whether it has the node."""
-
-
-class SmokeBody(BaseModel):
-    """What nodes' own tests said."""
-
-    results: list[SmokeResult]
-    by: str = ""
 
 
 Backend = Annotated[str, Query(description="Name of the backend; empty: the cluster where there is one")]
@@ -45,16 +37,16 @@ def add_nodes(router: APIRouter, nodes: Nodes) -> None:
         return await nodes.nodes(backend, pool)
 
     @router.post("/nodes/tests", summary="Hold failed tests against their nodes, end evidence of earlier ones")
-    async def tests(body: SmokeBody, backend: Backend = "") -> SmokeRecorded:
-        return nodes.record_tests(body.results, backend, by=body.by)
+    async def tests(results: Annotated[list[SmokeResult], Body(embed=True)], backend: Backend = "") -> SmokeRecorded:
+        return nodes.record_tests(results, backend, by=asking.get())
 
     @router.post("/nodes/{name}/ban", summary="Ban nodes; `name` may be a host list such as node[001-003]")
     async def ban(name: str, body: BanBody, backend: Backend = "") -> list[BanView]:
-        return await nodes.ban_many(name, body.ttl_s, body.reason, backend, by=body.by, force=body.force)
+        return await nodes.ban_many(name, body.ttl_s, body.reason, backend, by=asking.get(), force=body.force)
 
     @router.delete("/nodes/{name}/ban", summary="End bans; the names of the nodes that were banned")
-    async def unban(name: str, backend: Backend = "", by: str = "") -> list[str]:
-        return nodes.unban(name, backend, by=by)
+    async def unban(name: str, backend: Backend = "") -> list[str]:
+        return nodes.unban(name, backend, by=asking.get())
 
     @router.delete("/nodes/{name}/evidence", summary="Forget nodes that are no more: bans, evidence and history")
     async def forget(name: str, backend: Backend = "") -> int:

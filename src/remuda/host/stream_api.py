@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 from fastapi import APIRouter, Header, Query
 from fastapi.responses import Response, StreamingResponse
 
-from remuda.base.errors import InputError
-from remuda.control.feed import AGAIN_S, TOPICS, BoardFeed, Viewer
+from remuda.base.errors import InputError, Unavailable
+from remuda.control.feed import AGAIN_S, TOPICS, VIEWERS, BoardFeed, Viewer
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
@@ -31,6 +31,8 @@ def add_stream(router: APIRouter, feed: BoardFeed) -> None:
         after: Annotated[int | None, Query(description="Id of the last line of stories that you have")] = None,
         last_event_id: Annotated[str, Header()] = "",
     ) -> StreamingResponse:
+        if len(feed.viewers) >= VIEWERS:
+            raise Unavailable(f"{VIEWERS} clients follow the stream already", hint="end some, or ask for /board")
         asked = asyncio.current_task()
         assert asked is not None
         frames = _text(feed, Viewer(_topics(topics), since or last_event_id, after, asked.cancel))

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from remuda.base.errors import Conflict
+from remuda.base.text import short
 from remuda.store.rows import JobRow
 
 if TYPE_CHECKING:
@@ -34,6 +35,8 @@ SILENT_S: Final = 600.0
 """A job of another machine's terminal that nobody keeps going is lost when it was silent for so long."""
 _HEARD_AGAIN_S: Final = 3600.0
 """How long one that was lost is listened for."""
+UNSEEN: Final = "its driver has ended; what came of it is not to be seen yet"
+"""Reason of a job whose last word may still come, for `LATE_S` at most."""
 BY: Final = "by"
 """Key of a last word that its process did not live to write: the host did, for those who read folders."""
 HERE, GONE, ELSEWHERE = "here", "gone", "elsewhere"
@@ -160,10 +163,11 @@ def taken_in(row: JobRow | None, seen: JobSeen, told: JobTold | None, quiet_s: f
 def _said(seen: JobSeen, told: JobTold | None, quiet_s: float, now: float) -> tuple[str, str]:
     """State and reason: what its process wrote at its end, else that it lives, else what the supervisor says."""
     if seen.outcome.get("state") and not (BY in seen.outcome and told is not None):
-        return str(seen.outcome["state"]), str(seen.outcome.get("reason", ""))
+        word, reason = str(seen.outcome["state"]), str(seen.outcome.get("reason", ""))
+        return (word, reason) if word in _ALL else (WAITING, f"its folder says {short(word, 40)!r}, which is no state")
     told = told if seen.is_detached else None
     if told and told.word == DONE and seen.meta.get("kind", "batch") == "batch" and 0 <= now - told.since < LATE_S:
-        return RUNNING, "its driver has ended; what came of it is not to be seen yet"
+        return RUNNING, UNSEEN
     if seen.life == HERE and (told is None or told.word not in ENDED):
         return RUNNING, ""
     if told is not None:

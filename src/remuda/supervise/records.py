@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 from contextlib import contextmanager
-from dataclasses import fields
+from dataclasses import fields, replace
 from functools import cache
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from remuda.backends.base import TaskKey
+from remuda.base.asker import asking
 from remuda.base.errors import Unavailable, Unwritable
 from remuda.plan.model import Workload
 from remuda.store.rows import AllocationRow, EventRow, EvidenceRow, TaskRow, WorkloadRow
@@ -223,7 +224,8 @@ def _allocation_of(row: AllocationRow) -> Allocation:
 
 
 def _event_row(line: Line) -> EventRow:
-    return EventRow(**_copied(line, _LINE))
+    row, who = EventRow(**_copied(line, _LINE)), asking.get()
+    return replace(row, reason=f"{row.reason} by {who}") if who and row.kind == "intent" else row
 
 
 def evidence_row(item: Evidence) -> EvidenceRow:

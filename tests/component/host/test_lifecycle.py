@@ -13,6 +13,7 @@ import pytest
 from tests.conftest import Home, until
 
 from remuda.base import log
+from remuda.base.asker import me
 
 if TYPE_CHECKING:
     import openai
@@ -89,7 +90,7 @@ def test_explain_and_events(herd: Home) -> None:
     text = herd.run("explain", "herd").stdout
     assert text.startswith("herd is RUNNING: 2 of 2 ready")
     assert "first attempt" in herd.run("events", "herd").stdout
-    assert json.loads(herd.run("events", "herd", "--json").stdout)[0]["reason"] == "brought up"
+    assert json.loads(herd.run("events", "herd", "--json").stdout)[0]["reason"] == f"brought up by {me()}"
 
 
 def test_a_story_is_that_of_one_life(shared_home: Home) -> None:
@@ -101,10 +102,12 @@ def test_a_story_is_that_of_one_life(shared_home: Home) -> None:
     home.run("down", "namesake")
     home.run("up", "-c", str(home.swarm("namesake", replicas=1)))
     second = json.loads(home.run("events", "namesake", "--json").stdout)
-    assert [line["reason"] for line in second].count("brought up") == 1
+    assert [line["reason"] for line in second].count(f"brought up by {me()}") == 1
     assert "script/0" not in {line["task"] for line in second}
     every = json.loads(home.run("events", "namesake", "-n", "999", "--json", "--all-lives").stdout)
     assert [line["id"] for line in first] == [line["id"] for line in every[: len(first)]]
+    assert [line["reason"] for line in every if line["kind"] == "intent"][1] == f"taken down by {me()}"
+    assert f"intent      brought up by {me()}" in home.run("explain", "namesake").stdout
     assert "script/0" not in home.run("explain", "namesake").stdout
     assert "script/0 attempt 1: " in home.run("explain", "namesake", "--all-lives").stdout
     home.run("down", "namesake", "--remove")
@@ -123,6 +126,7 @@ def test_unknown_names_are_answered_with_the_nearest(herd: Home) -> None:
         (("status", ""), ""),
         (("explain", "../herd"), "../herd"),
         (("events", "nope"), "nope"),
+        (("status", "nope", "--watch"), "nope"),
         (("logs", "a b"), "a b"),
         (("down", "herd/spec"), "herd/spec"),
         (("restart", "100%"), "100%"),

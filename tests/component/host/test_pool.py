@@ -5,13 +5,16 @@ from __future__ import annotations
 import json
 import os
 import signal
+import threading
 import time
 from typing import TYPE_CHECKING, Any
 
 import yaml
-from tests.conftest import until
+from tests.conftest import cpu_seconds, until
 
 if TYPE_CHECKING:
+    import subprocess
+
     from tests.conftest import Home
 
 ROWS = 30
@@ -127,3 +130,34 @@ def test_ctrl_c_leaves_all_as_it_is_and_keep_stays(home: Home) -> None:
     done = home.run("pool", "-c", file)
     assert "a      done" in done.stdout
     assert up(home) == ["a"]
+
+
+def test_who_waits_costs_nothing_and_outlives_the_host(home: Home) -> None:
+    go, script = home.root / "go", home.root / "wait.py"
+    script.write_text("import os, sys, time\nwhile not os.path.exists(sys.argv[1]):\n    time.sleep(0.05)\n")
+    file = write(home, {**member(home, "a"), "job": {"script": "wait.py", "args": [str(go)]}})
+    with home.start("pool", "-c", file) as pool:
+        until(lambda: home.client.is_up() and "RUNNING" in states(home), "its job runs")
+        (job,) = [view["name"] for view in home.client.get("/workloads", kind="job")]
+        with home.start("job", "wait", job, "--json") as waiting:
+            assert spent(pool, waiting) <= 0.05, "one looks again and again"
+            home.kill_host()
+            until(home.client.is_up, "who waits starts the next host")
+            go.touch()
+            assert json.loads(waiting.communicate(timeout=180)[0])["state"] == "DONE"
+        out, err = pool.communicate(timeout=180)
+    assert pool.returncode == 0, err
+    assert [line.split()[:2] for line in out.splitlines()[1:]] == [["a", "done"]]
+
+
+def states(home: Home) -> list[str]:
+    return [job["state"] for job in json.loads(home.run("job", "list", "--json").stdout)]
+
+
+def spent(*commands: subprocess.Popen[str]) -> float:
+    """The most that one of them takes of a processor in three seconds in which nothing happens."""
+    pause = threading.Event().wait
+    pause(2.0)
+    before = [cpu_seconds(one.pid) for one in commands]
+    pause(3.0)
+    return max(cpu_seconds(one.pid) - since for one, since in zip(commands, before, strict=True))

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from tests.conftest import at_once, until
 
+from remuda.base.asker import me
+
 if TYPE_CHECKING:
     import subprocess
 
@@ -376,7 +378,7 @@ def test_set_changes_a_live_run_and_says_who_did(home: Home) -> None:
     ]  # fmt: skip
     (line,) = [one for one in json.loads(home.run("events", "train", "-n", "9999", "--json").stdout)
                if "set max" in one["reason"]]  # fmt: skip
-    assert line["reason"].endswith("set max_retries from 1000 to 2000; heartbeat_grace from 90 to 300")
+    assert line["reason"].endswith(f"set max_retries from 1000 to 2000; heartbeat_grace from 90 to 300 by {me()}")
     listed = {one["key"]: one for one in json.loads(home.run("set", "train", "--json").stdout)}
     assert (listed["max_retries"]["value"], listed["max_retries"]["counts"]) == (2000, "now")
     assert "max_retries" in home.run("set", "train").stdout

@@ -147,6 +147,12 @@ def test_a_backend_that_does_not_answer_is_a_reason(world: World) -> None:
     board.look()
     world.unreachable["fake"] = "timeout"
     assert board.look(numbers=False) == {"w/w": {"reason": "timeout"}}
+    world.up(want(), *replicas(phase=Phase.WAITING, reason="no room"))
+    said = str((board.look(numbers=False)["w/w"] or {})["reason"])
+    assert said.endswith("; timeout")
+    assert "no room" in said
+    world.unreachable.clear()
+    assert board.look(numbers=False) == {"w/w": {"reason": said.removesuffix("; timeout")}}
 
 
 def test_a_router_without_members_is_no_endpoint(world: World) -> None:

@@ -333,3 +333,16 @@ def test_a_host_that_answers_late_is_no_failure(
     monkeypatch.setattr(module, "SILENT_S", 0.0)
     server.say(200, b'{"a": 1}')
     assert HostClient(home).get("/x") == {"a": 1}
+
+
+def test_a_change_says_who_wants_it_and_a_question_does_not(
+    server: Server, home: StatePaths, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "me", lambda: "jos\u00e9@login1")
+    server.say(200, b"{}")
+    client = HostClient(home)
+    client.get("/host")
+    client.post("/workloads/w/down")
+    client.delete("/workloads/w")
+    told = [re.findall(rb"^X-Remuda-By: (.*)\r$", head, re.MULTILINE) for head in server.asked]
+    assert told == [[], *[["jos\u00e9@login1".encode()]] * 2]

@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+import time
+from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.fakes.clock import FakeClock
 from tests.unit.plan.test_job import swarm
 
-from remuda.control.drivers import place_of
+from remuda.base.errors import NotFound, RemudaError
+from remuda.control import drivers
+from remuda.control.drivers import address_in, place_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
 
 
 class Host:
@@ -35,3 +43,51 @@ def test_where_a_job_runs(backend: str, name: str, here: bool, is_beside: bool) 
     if place is not None:
         assert (place.spec.cpus_per_task, place.asked.mem) == (3, "9GB")
     assert host.asked == ([f"/workloads/{name}/spec"] if name and not here else [])
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> FakeClock:
+    """Who sleeps moves it."""
+    clock = FakeClock()
+    monkeypatch.setattr(time, "monotonic", clock.now)
+    monkeypatch.setattr(time, "sleep", clock.advance)
+    return clock
+
+
+def test_an_address_that_nobody_says_is_waited_for_ten_minutes(tmp_path: Path, clock: FakeClock) -> None:
+    file, began = tmp_path / "endpoint.json", clock.now()
+    with pytest.raises(RemudaError) as caught:
+        address_in(str(file))
+    assert str(caught.value) == f"{file} has not said where the endpoint is for 600 s"
+    assert 600 < clock.now() - began < 602
+
+
+@pytest.mark.parametrize(
+    ("at_s", "said", "found"),
+    [
+        (590.0, {"router": "http://n1:80"}, "http://n1:80"),
+        (5000.0, {"router": "http://n1:80"}, "http://n1:80"),
+        (5000.0, None, "the swarm was taken down: it was idle"),
+    ],
+    ids=["in time", "its supervisor said that it waits", "taken down meanwhile"],
+)
+def test_an_address_that_comes_is_taken(
+    tmp_path: Path, clock: FakeClock, monkeypatch: pytest.MonkeyPatch, at_s: float, said: Any, found: str
+) -> None:
+    file, due = tmp_path / "endpoint.json", clock.now() + at_s
+    if at_s > drivers._ENDPOINT_WAIT_S:
+        file.write_text('{"router": ""}')
+
+    def sleep(seconds: float) -> None:
+        clock.advance(seconds)
+        if clock.now() >= due:
+            write: Callable[[str], int] = file.write_text if said else (tmp_path / "down.json").write_text
+            write(json.dumps(said or {"reason": "it was idle"}))
+
+    monkeypatch.setattr(time, "sleep", sleep)
+    if said:
+        assert address_in(str(file)) == found
+    else:
+        with pytest.raises(NotFound, match=found):
+            address_in(str(file))
+    assert 0 <= clock.now() - due < 1

@@ -243,7 +243,7 @@ async def test_where_nothing_happens_there_is_a_beat(bed: Bed, monkeypatch: pyte
     told = bed.feed.frames(Viewer())
     assert [(await anext(told)) is None for _ in range(3)] == [False, True, True]
     await told.aclose()
-    assert not bed.feed._viewers
+    assert not bed.feed.viewers
 
 
 ACTS = st.lists(

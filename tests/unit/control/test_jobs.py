@@ -7,22 +7,27 @@ import errno
 import json
 import os
 import time
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.fakes.clock import FakeClock
+from tests.unit.control.streams import lines_of
 
-from remuda.base.errors import Conflict, HostUnreachable, InputError, NotFound, Unwritable
+from remuda.base.errors import Conflict, HostUnreachable, InputError, NotFound, Unavailable, Unwritable
 from remuda.base.paths import StatePaths
 from remuda.control import jobs
+from remuda.control.feed import FeedFrame
 from remuda.control.jobkeeper import JobKeeper
 from remuda.control.jobs import JobFolder
 from remuda.plan.model import Kind
+from remuda.store.rows import BRIEF, WHOLE, JobRow
 from remuda.supervise.jobs import JobTold
 from remuda.wire.process import identify
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
 ALIVE = identify(os.getpid()).__dict__
@@ -214,6 +219,54 @@ def test_waiting_ends_with_the_job(paths: StatePaths) -> None:
     assert jobs.ended(paths, None, "j1").state == "DONE"
 
 
+class Telling(FakeClient):
+    """A host that tells of these rows, one life of it after the other, and counts what it is asked for."""
+
+    asked = 0
+
+    def __init__(self, paths: StatePaths, views: dict[str, dict[str, Any]], *lives: list[dict[str, Any]]) -> None:
+        super().__init__(paths, views)
+        self.lives = list(lives)
+
+    def get(self, path: str, *, name: str = "", brief: bool = False) -> Any:
+        self.asked += 1
+        return super().get(path, name=name, brief=brief)
+
+    def lines(self, path: str, quiet_s: Any, /, **_: Any) -> Iterator[str]:
+        if not self.lives:
+            raise Unavailable("64 follow already")
+        for rows in self.lives.pop(0):
+            self.views["j1"] |= {"phase": rows.get("w/j1", {}).get("state", self.views["j1"]["phase"])}
+            yield from lines_of(FeedFrame("delta", json.dumps({"rows": rows}).encode(), "1-a.1"))
+
+
+@pytest.mark.parametrize(
+    ("lives", "asked", "slept"),
+    [
+        pytest.param([[{"w/j1": {}}, {"w/x": {}}, {"t/j1/driver/0": {"rate": "7"}}, {"w/j1": {"state": "DONE"}}]],
+                     4, 0, id="told"),
+        pytest.param([[{"w/j1": {}}], [{"w/j1": {"state": "DONE"}}]], 4, 1, id="its host goes away"),
+        pytest.param([], 3, 2, id="a host that tells nobody"),
+    ],
+)  # fmt: skip
+def test_the_host_tells_who_waits_for_what_is_detached(
+    paths: StatePaths, monkeypatch: pytest.MonkeyPatch, lives: list[Any], asked: int, slept: int
+) -> None:
+    make(paths, detached=True, backend="local", kind="script")
+    views = {"j1": {"phase": "RUNNING", "reason": ""}}
+    client: Any = Telling(paths, views, *lives)
+    pauses = []
+
+    def sleep(seconds: float) -> None:
+        pauses.append(seconds)
+        if not lives and len(pauses) == 2:
+            views["j1"]["phase"] = "DONE"
+
+    monkeypatch.setattr(time, "sleep", sleep)
+    assert jobs.ended(paths, client, "j1").state == "DONE"
+    assert (client.asked, len(pauses)) == (asked, slept)
+
+
 def test_without_a_host_a_job_that_writes_its_progress_is_running(paths: StatePaths, tmp_path: Path) -> None:
     progress = tmp_path / "progress.json"
     progress.write_text('{"done": 7}')
@@ -265,3 +318,36 @@ def test_what_is_no_job_is_told_as_what_it_is(paths: StatePaths) -> None:
     assert caught.value.hint == "remuda status train"
     with pytest.raises(NotFound, match="there is no job 'trian'"):
         jobs.job_state(paths, client, "trian")
+
+
+@pytest.mark.parametrize("brief", [True, False])
+def test_a_host_of_another_version_has_other_columns(paths: StatePaths, brief: bool) -> None:
+    row = JobRow("j1", state="DONE", what="chat", output="/o", done=7, outcome='{"hint": "none"}')
+    names = BRIEF if brief else WHOLE
+    known = {name: getattr(row, name) for name in names}
+    for columns in (names, [*names, "colour"], ["colour", *reversed(names)], names[:-1]):
+        cells = [known.get(name, "red") for name in columns]
+        client: Any = SimpleNamespace(
+            get=lambda *_, answer=(columns, cells), **__: {"columns": answer[0], "rows": [answer[1]]}
+        )
+        wanted = replace(JobRow("j1"), **{name: value for name, value in known.items() if name in columns})
+        assert jobs.list_jobs(paths, client, whole=not brief) == [wanted]
+        assert jobs.job_state(paths, client, "j1") == wanted
+
+
+@pytest.mark.parametrize("name", ["progress.json", "outcome.json"])
+def test_no_pipe_holds_up_who_looks_at_a_job(paths: StatePaths, name: str) -> None:
+    folder = make(paths, progress=str(paths.jobs / "j1" / "progress.json"))
+    os.mkfifo(folder.path / name)
+    assert jobs.job_state(paths, None, "j1").state == "LOST"
+
+
+def test_a_terminal_is_no_progress(paths: StatePaths) -> None:
+    make(paths, progress="/dev/zero")
+    assert jobs.job_state(paths, None, "j1").progress == {}
+
+
+def test_a_last_word_that_is_no_state_is_told(paths: StatePaths) -> None:
+    make(paths).write("outcome.json", {"state": "SKIPPED\x1b[2J", "reason": "x"})
+    state = jobs.job_state(paths, None, "j1")
+    assert (state.state, state.reason) == ("WAITING", "its folder says 'SKIPPED', which is no state")

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import threading
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.unit.control.streams import Streaming, lines_of
 
-from remuda.base.errors import Conflict
+from remuda.base.errors import Conflict, HostUnreachable, NotFound, RemudaError, Unavailable
 from remuda.control import again, mirror
 from remuda.control.feed import FeedFrame
 from remuda.control.mirror import Mirror, Told, wait
@@ -46,7 +47,9 @@ class Host(Streaming):
 
 
 class Saying(Host):
-    """A host that sends these rows, one delta after the other, and ends; then the next one comes."""
+    """A host that sends these rows, one delta after the other, and ends; then the next one comes, and at last none."""
+
+    error: RemudaError = Conflict("no stream here")
 
     def __init__(self, *lives: list[dict[str, Any]]) -> None:
         super().__init__()
@@ -56,7 +59,7 @@ class Saying(Host):
     def lines(self, path: str, quiet_s: Callable[[], float], /, **query: Any) -> Iterator[str]:
         self.since.append(query["since"])
         if not self.lives:
-            raise Conflict("no stream here")
+            raise self.error
         for rows in self.lives.pop(0):
             yield from lines_of(FeedFrame("delta", json.dumps({"rows": rows}).encode(), f"1-a.{len(self.since)}"))
 
@@ -89,8 +92,10 @@ def test_it_goes_on_with_the_next_host(waited: list[str]) -> None:
     assert waited == ["the host has ended"]
 
 
-def test_a_host_without_a_stream_is_looked_at_again_and_again() -> None:
+@pytest.mark.parametrize("error", [Conflict("no stream here"), Unavailable("64 follow already")])
+def test_a_host_that_does_not_tell_is_looked_at_again_and_again(error: RemudaError) -> None:
     host: Any = Saying()
+    host.error = error
     assert [views[0]["phase"] for views in wait(host, ["a"], lambda views: views[0]["phase"] == "3")] == ["1", "2", "3"]
 
 
@@ -98,3 +103,37 @@ def test_a_limit_ends_it_after_at_least_one_look() -> None:
     host: Any = Host()
     assert len(list(wait(host, ["herd"], limit_s=0.01))) == 1
     assert len(list(wait(host, ["herd"], limit_s=-1.0))) == 1
+
+
+@pytest.mark.parametrize("names", [{"a"}, None, {"b"}])
+def test_ticks_go_on_while_nothing_changes(names: set[str] | None) -> None:
+    ended = threading.Event()
+
+    class Quiet(Saying):
+        def lines(self, path: str, quiet_s: Callable[[], float], /, **query: Any) -> Iterator[str]:
+            yield from super().lines(path, quiet_s, **query)
+            ended.wait(60)
+            raise HostUnreachable("it went away")
+
+    host: Any = Quiet([{"w/a": {"state": "pending"}}, {"w/a": {"state": "running"}}, {"w/a": {"rate": "1"}}])
+    host.error = NotFound("that was all")
+    found = mirror.ticks(host, names, 0.01)
+    told = [next(found) for _ in range(20)]
+    assert told[0] is True, "at first, whatever there is"
+    assert told[3:] == [False] * 17
+    assert len(host.since) == 1, "it was asked once"
+    ended.set()
+    with pytest.raises(NotFound):
+        list(found)
+
+
+@pytest.mark.parametrize(
+    ("delta", "names", "with_numbers"),
+    [
+        ({"w/a": {"state": "running"}, "h": {"head": "1 item"}}, {"a"}, {"a"}),
+        ({"t/a/replica/0": {"rate": "7 tok/s"}, "t/b/replica/0": None}, {"b"}, {"a", "b"}),
+        ({}, set(), set()),
+    ],
+)
+def test_whose_rows_have_changed(delta: dict[str, Any], names: set[str], with_numbers: set[str]) -> None:
+    assert (mirror.touched(delta), mirror.touched(delta, numbers=True)) == (names, with_numbers)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
@@ -14,6 +13,8 @@ from remuda.control.pool import PoolRun
 from remuda.control.poolplan import Entry, Seen, Step, plan
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from remuda.control.pool import Member
 
 HOUR, DAY = 3600.0, 86400.0
@@ -25,6 +26,13 @@ class Command(PoolRun):
     def __init__(self, entry: Entry) -> None:
         self.clock = FakeClock()  # type: ignore[assignment]
         self.members = [cast("Member", SimpleNamespace(entry=entry))]
+        self.late_s = 0.0
+        self.ticks = self._ticks()
+
+    def _ticks(self) -> Iterator[bool]:
+        while True:
+            cast("FakeClock", self.clock).advance(pools._TICK_S + self.late_s)
+            yield False
 
     def is_left_alone(self) -> bool:
         (member,) = self.members
@@ -39,24 +47,18 @@ def test_no_limit_is_over_early_or_late(
 ) -> None:
     command = Command(Entry("a", Step.STARTING, is_sent=True, since=999_990.0, **limit))
     clock = cast("FakeClock", command.clock)
-    extra = 0.0
-
-    def sleep(seconds: float) -> None:
-        clock.advance(seconds + extra)
-
     monkeypatch.setattr(pools, "steady", lambda: clock.now() - clock.offset)
-    monkeypatch.setattr(time, "sleep", sleep)
     for change in (by, -by) if what == "set" else (by,):
         if what == "set":
             clock.set_by(change)
         else:
-            extra = change
-        command._wait()
-        extra = 0.0
+            command.late_s = change
+        command._wait(command.ticks)
+        command.late_s = 0.0
         assert command.is_left_alone()
-    for _ in range(240):
-        command._wait()
+    for _ in range(96):
+        command._wait(command.ticks)
     assert command.is_left_alone()
-    for _ in range(60):
-        command._wait()
+    for _ in range(24):
+        command._wait(command.ticks)
     assert not command.is_left_alone()

@@ -10,6 +10,7 @@ from tests.unit.supervise.bed import Bed, Killed, only
 from tests.unit.supervise.build import group
 
 from remuda.backends.base import Cluster, Feature, Node, PoolInfo
+from remuda.base.asker import asking
 from remuda.base.errors import BackendUnreachable, InputError, NotFound
 from remuda.base.paths import StatePaths
 from remuda.control.service import Service, Start
@@ -54,8 +55,12 @@ class Site:
         workload = accept(planned, "u1", self.bed.clock.now())
         self.service.create_many([Start(workload, json.dumps(spec.model_dump(mode="json", exclude_none=True)))])
 
-    async def set(self, by: str = "ada", **changes: str) -> list[SettingView]:
-        return await change_settings(self.service, "w", changes, by=by)
+    async def set(self, by: str = "", **changes: str) -> list[SettingView]:
+        mark = asking.set(by)
+        try:
+            return await change_settings(self.service, "w", changes)
+        finally:
+            asking.reset(mark)
 
     def value(self, key: str) -> Any:
         (view,) = [view for view in settings_of(self.service, "w") if view.key == key]
@@ -114,14 +119,14 @@ async def test_a_change_counts_for_the_life_of_the_run_and_over_hosts(site: Site
 async def test_who_changed_what_and_when_is_a_line_of_its_story(site: Site) -> None:
     site.begin()
     site.bed.clock.advance(60)
-    await site.set(max_retries="3", partitions="c", hedge="true")
+    await site.set(by="ada@login1", max_retries="3", partitions="c", hedge="true")
     (line,) = [line for line in site.bed.story() if line.kind == "intent"][1:]
     assert line.reason == (
-        "ada set max_retries from what is built in to 3; partitions from a,b to c; hedge from false to true"
+        "set max_retries from what is built in to 3; partitions from a,b to c; hedge from false to true by ada@login1"
     )
     assert line.at == site.bed.clock.now()
-    await site.set(by="", max_retries="")
-    assert site.story()[-1] == "somebody set max_retries from 3 to what is built in"
+    await site.set(max_retries="")
+    assert site.story()[-1] == "set max_retries from 3 to what is built in"
 
 
 async def test_what_runs_goes_on_and_what_has_ended_is_not_begun_again(site: Site) -> None:

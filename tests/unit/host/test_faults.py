@@ -14,12 +14,13 @@ from fastapi import FastAPI
 from fastapi.responses import StreamingResponse
 from starlette.requests import ClientDisconnect
 
+from remuda.base.asker import asking
 from remuda.base.errors import HostFault, RemudaError
 from remuda.control.client import _error_of
 from remuda.host.faults import Faults
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Sequence
 
 LOG = Path("/home/me/.remuda/host.log")
 
@@ -52,10 +53,14 @@ def application() -> FastAPI:
     async def fine() -> dict[str, int]:
         return {"a": 1}
 
+    @app.post("/asking")
+    async def who() -> str:
+        return asking.get()
+
     return app
 
 
-async def ask(path: str) -> tuple[int, bytes]:
+async def ask(path: str, method: str = "GET", headers: Sequence[tuple[bytes, bytes]] = ()) -> tuple[int, bytes]:
     """Status and body of an answer, without any network."""
     sent: list[dict[str, Any]] = []
 
@@ -65,8 +70,8 @@ async def ask(path: str) -> tuple[int, bytes]:
     async def send(message: Any) -> None:
         sent.append(message)
 
-    scope = {"type": "http", "method": "GET", "path": path, "raw_path": path.encode(), "query_string": b"",
-             "headers": [], "http_version": "1.1", "scheme": "http", "server": ("x", 1), "client": ("y", 2),
+    scope = {"type": "http", "method": method, "path": path, "raw_path": path.encode(), "query_string": b"",
+             "headers": headers, "http_version": "1.1", "scheme": "http", "server": ("x", 1), "client": ("y", 2),
              "asgi": {"version": "3.0", "spec_version": "2.4"}}  # fmt: skip
     await application()(scope, receive, send)
     return sent[0]["status"], b"".join(message.get("body", b"") for message in sent[1:])
@@ -107,3 +112,20 @@ async def test_what_is_well_passes() -> None:
 
 def test_it_is_one_of_ours() -> None:
     assert issubclass(HostFault, RemudaError)
+
+
+@pytest.mark.parametrize(
+    ("header", "who"),
+    [
+        (b"anna@login1", "anna@login1"),
+        (b"an\x1b[2Jna\xff\xc3\xa9", "anna\ufffd\u00e9"),
+        (b"a" * 90, "a" * 79 + "\u2026"),
+        (b"", ""),
+    ],
+)  # fmt: skip
+async def test_who_asks_is_known_to_what_is_done_and_to_nothing_after_it(header: bytes, who: str) -> None:
+    assert await ask("/asking", "POST", [(b"x-remuda-by", header)]) == (
+        200,
+        json.dumps(who, ensure_ascii=False).encode(),
+    )
+    assert await ask("/asking", "POST") == (200, b'""')

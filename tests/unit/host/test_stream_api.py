@@ -73,7 +73,7 @@ async def test_a_stream_as_browsers_read_it() -> None:
     await caller.until(b"running")
     caller.gone.set()
     await asked
-    assert not bed.feed._viewers
+    assert not bed.feed.viewers
     assert caller.headers["content-type"].startswith("text/event-stream")
     assert (caller.headers["cache-control"], caller.headers["x-accel-buffering"]) == ("no-cache, no-transform", "no")
     epoch = bed.feed.epoch
@@ -109,7 +109,7 @@ async def test_who_does_not_read_is_cut_off() -> None:
     async with asyncio.timeout(10):
         with suppress(asyncio.CancelledError):
             await asked
-    assert not bed.feed._viewers
+    assert not bed.feed.viewers
 
 
 async def test_a_real_connection_that_is_not_read_ends(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -123,10 +123,10 @@ async def test_a_real_connection_that_is_not_read_ends(tmp_path: Path, caplog: p
         deaf.connect(path)
         deaf.sendall(b"GET /stream HTTP/1.1\r\nHost: x\r\n\r\n")
         async with asyncio.timeout(20):
-            while not bed.feed._viewers:
+            while not bed.feed.viewers:
                 await asyncio.sleep(0.01)
             for number in itertools.count():
-                if not bed.feed._viewers:
+                if not bed.feed.viewers:
                     break
                 bed.put("w/a", f"{number} " * 10_000)
                 await asyncio.sleep(0)

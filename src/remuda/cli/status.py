@@ -159,7 +159,7 @@ def _numbered(_ctx: click.Context, option: click.Parameter, number: int | None) 
 def logs(name: str, follow: bool, tail: int, stderr: bool, attempt: int, form: str | None, **named: Any) -> None:
     """Print or follow the output of a task of NAME, of its newest attempt by default."""
     from remuda.control import again
-    from remuda.control.client import connect
+    from remuda.control.client import looking
 
     given = [text for text in named.values() if text]
     if len(given) > 1:
@@ -168,10 +168,10 @@ def logs(name: str, follow: bool, tail: int, stderr: bool, attempt: int, form: s
     if named["role"]:
         from remuda.control.rolelogs import lines_of_role
 
-        for task, line in lines_of_role(connect(), name, named["role"], follow=follow, **asked):
+        for task, line in lines_of_role(looking(), name, named["role"], follow=follow, **asked):
             _print_line(line, form, task)
         return
-    client, path, asked = connect(), api_path(name, "logs"), {**asked, "task": "".join(given)}
+    client, path, asked = looking(), api_path(name, "logs"), {**asked, "task": "".join(given)}
     for line in again.follow(client, path, **asked) if follow else client.lines(path, **asked):
         _print_line(line, form)
 
@@ -199,9 +199,9 @@ _ALL_LIVES = click.option(
 def explain(name: str, all_lives: bool, task: str, as_json: bool) -> None:
     """Explain why NAME is waiting, failed or was restarted: states, reasons and the evidence."""
     from remuda.control import gpuviews
-    from remuda.control.client import connect
+    from remuda.control.client import looking
 
-    answer = connect().get(api_path(name, "explain"), all_lives=all_lives, task=task)
+    answer = looking().get(api_path(name, "explain"), all_lives=all_lives, task=task)
     answer["text"] += gpuviews.sentences(name)
     if as_json:
         print_json(answer)
@@ -219,9 +219,9 @@ def explain(name: str, all_lives: bool, task: str, as_json: bool) -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def events(name: str, limit: int, all_lives: bool, as_json: bool) -> None:
     """Show the history of NAME: every state change of its tasks and every request, oldest first."""
-    from remuda.control.client import connect
+    from remuda.control.client import looking
 
-    story = connect().get(api_path(name, "events"), limit=limit, all_lives=all_lives)
+    story = looking().get(api_path(name, "events"), limit=limit, all_lives=all_lives)
     if as_json:
         print_json(story)
         return

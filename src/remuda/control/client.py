@@ -300,6 +300,14 @@ class _Idle(HostClient):
         name = body["names"][0] if body else path.split("/")[2]
         raise NotFound(f"nothing is called {brief(name)!r}", hint="`remuda status` lists what there is")
 
+    def lines(self, path: str, quiet_s: Callable[[], float | None] = lambda: None, /, **query: object) -> Iterator[str]:
+        """An answer line by line; see `HostClient.lines`. No host tells what changes: who waits looks again."""
+        if self.is_idle():
+            if path == "/stream":
+                raise Conflict("no host is running")
+            self.call("GET", path)
+        return super().lines(path, quiet_s, **query)
+
 
 @cache
 def _tell(text: str) -> None:

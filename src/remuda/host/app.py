@@ -162,7 +162,7 @@ class App:
         self.reports = reports
         self.facts = facts
         self.stop = stop
-        self.planner = Planner()
+        self.planner = Planner(str(service.paths.root))
         self.feed = BoardFeed(Board(service), service.journal.fence, service.clock.now, service.lines)
 
     def make(self) -> FastAPI:
@@ -255,7 +255,8 @@ class App:
 
         @router.post("/workloads/batch/ending", summary="How workloads that are to end stand; ends what is left")
         async def endings(body: EndingsBody) -> list[EndingView]:
-            return await service.endings(**body.model_dump())
+            service.check_meant(body.uids)
+            return await service.endings(**body.model_dump(exclude={"uids"}))
 
         @router.post("/workloads/batch/{verb}", summary="Take down, restart, pause or unpause several workloads")
         async def change_many(verb: Verb, body: NamesBody, brief: bool = False) -> list[WorkloadView]:

@@ -29,13 +29,15 @@ class Planner:
     """Plans beside the host's loop. What has to be loaded for it is loaded once, by the first plan.
 
     Args:
+        home: state directory of the host, whatever a caller says.
         answer: what each process does with its end of a pipe and what was asked.
     """
 
     method = "forkserver"
 
-    def __init__(self, answer: Callable[[Connection, Mapping[str, Any]], None] | None = None) -> None:
+    def __init__(self, home: str, answer: Callable[[Connection, Mapping[str, Any]], None] | None = None) -> None:
         self._context = cast("SpawnContext", get_context(self.method))
+        self._home = home
         self._work = answer or _answer
         self._places = asyncio.Semaphore(_AT_ONCE)
 
@@ -59,7 +61,7 @@ class Planner:
     def _apart(self, asked: Mapping[str, Any]) -> bytes:
         self._context.set_forkserver_preload(_KNOWN)
         mine, its = self._context.Pipe(duplex=False)
-        process = self._context.Process(target=self._work, args=(its, asked), daemon=True)
+        process = self._context.Process(target=self._work, args=(its, {**asked, "home": self._home}), daemon=True)
         with mine:
             process.start()
             its.close()
@@ -81,7 +83,7 @@ def _answer(line: Connection, asked: Mapping[str, Any]) -> None:
     caller, said = asked["caller"], StringIO()
     os.nice(5)  # who looks after what runs goes first
     os.environ.clear()
-    os.environ.update(caller["env"])
+    os.environ.update({**caller["env"], "REMUDA_HOME": asked["home"]})
     sys.stdin = open(os.devnull)  # noqa: SIM115, PTH123
     try:
         _enter(caller["cwd"])

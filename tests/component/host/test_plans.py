@@ -110,7 +110,7 @@ def test_a_secret_is_in_its_file_and_nowhere_else(home: Home) -> None:
 
 def test_what_a_planner_cannot_take(home: Home) -> None:
     home.run("host", "start")
-    caller = {"cwd": str(home.root), "env": dict(home.env)}
+    caller = {"cwd": str(home.root), "env": {"PATH": os.environ["PATH"]}}
 
     def refused(**body: Any) -> str:
         with pytest.raises(InputError) as caught:
@@ -129,7 +129,7 @@ def test_what_a_planner_cannot_take(home: Home) -> None:
 def asking_workload(home: Home) -> dict[str, Any]:
     (home.root / "train.sh").write_text("#!/bin/sh\n")
     words = {"scripts": ["train.sh"], "given": {"backend": "local", "env": ["MY_KEY"]}}
-    caller = {"cwd": str(home.root), "env": {**home.env, "MY_KEY": ""}}
+    caller = {"cwd": str(home.root), "env": {"PATH": os.environ["PATH"], "MY_KEY": ""}}
     (one,) = home.client.post("/plans", {"kind": "run", "words": words, "caller": caller})["plans"]
     return {"workload": one["workload"], "spec": one["document"]}
 
@@ -145,7 +145,7 @@ def die(line: Connection, asked: Mapping[str, Any]) -> None:
 
 def test_a_planner_that_hangs_or_dies_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(HostUnreachable, match="planning ended without an answer"):
-        asyncio.run(Planner(die).plan({}))
+        asyncio.run(Planner("", die).plan({}))
     monkeypatch.setattr(planner, "LIMIT_S", 0.5)
     told = tmp_path / "pid"
     with pytest.raises(TimedOut, match="planning has not ended after"):
@@ -153,7 +153,7 @@ def test_a_planner_that_hangs_or_dies_is_told(tmp_path: Path, monkeypatch: pytes
 
 
 async def _until_told(told: Path) -> bytes:
-    return await Planner(hang).plan({"told": str(told)})
+    return await Planner("", hang).plan({"told": str(told)})
 
 
 def test_a_namesake_is_another_workload(home: Home) -> None:

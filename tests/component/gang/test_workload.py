@@ -294,13 +294,15 @@ def test_a_dry_run_shows_all_and_starts_nothing(four_gpus: Home) -> None:
     words = ("gang", "run", "-n", "2", *flags)
     done = four_gpus.run(*words, "--", PYTHON, "train.py", env=env)
     lines = [line for line in done.stdout.splitlines() if line]
-    assert [line.split(".")[1:3] for line in lines if line.startswith("# train")] == [["rank", "0"], ["rank", "1"]]
-    assert [line for line in lines if line.startswith("# GPUs")] == ["# GPUs 0,1", "# GPUs 2,3"]
-    commands = [line for line in lines if line.endswith(f"{PYTHON} train.py")]
-    assert ["A=1" in line and "REPLICA_COUNT=2" in line for line in commands] == [True, True]
-    assert [f"REPLICA_RANK={rank} " in line for rank, line in enumerate(commands)] == [True, True]
+    assert lines[:2] == ["# train: gang on local", "#   rank: 2 tasks, 2 GPUs"]
+    (head,) = [line for line in lines if line.startswith("# train.rank.0")]
+    assert head.endswith(" and 1 task like it")
+    assert [line for line in lines if line.startswith("# GPUs")] == ["# GPUs 0,1"]
+    (command,) = [line for line in lines if line.endswith(f"{PYTHON} train.py")]
+    assert all(word in command for word in ("A=1", "REPLICA_COUNT=2", "REPLICA_RANK=0 "))
     told = four_gpus.run(*words, "--json", "--", PYTHON, "train.py", env=env)
-    assert len(json.loads(told.stdout)) == 2
+    ranks = [next(json.loads(text)["env"] for text in one["files"].values()) for one in json.loads(told.stdout)]
+    assert [(env["REPLICA_RANK"], env["CUDA_VISIBLE_DEVICES"]) for env in ranks] == [("0", "0,1"), ("1", "2,3")]
     assert "hush-hush" not in f"{done.stdout}{done.stderr}{told.stdout}{told.stderr}"
     assert not four_gpus.paths.workload("train").exists()
 

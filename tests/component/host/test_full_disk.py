@@ -44,7 +44,7 @@ def refused(folder: Path, options: str, line: str) -> subprocess.CompletedProces
 
 def test_a_host_whose_directory_is_on_a_full_disk_says_so(tmp_path: Path) -> None:
     fill = 'head -c 99999 /dev/zero > fill 2> /dev/null; REMUDA_HOME="$DISK/h"'
-    done = refused(tmp_path, "size=64k", f'{fill} "$PYTHON" -m remuda status;')
+    done = refused(tmp_path, "size=64k", f'{fill} "$PYTHON" -m remuda nodes;')
     assert (done.returncode, done.stdout) == (5, "")
     said = [line for line in done.stderr.splitlines() if not line.startswith("waiting for the host")]
     assert said[0] == f"error: the host did not start: no space is left for {tmp_path}/disk/h"

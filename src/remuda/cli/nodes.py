@@ -14,7 +14,7 @@ from remuda.cli.lazy import NearGroup, examples
 from remuda.cli.show import console, echo, is_terminal, print_json, say, style_of, table, words
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from remuda.control.nodetest import SmokeOptions, SmokeView
 
@@ -54,8 +54,14 @@ def show_nodes(partition: str, backend: str, *, as_json: bool) -> None:
     if as_json:
         print_json(views)
         return
-    columns = ["node", "state", "GPUs", "type", "CPUs", "weight", "partitions", "notes"]
-    table(columns, [_row(view) for view in views], empty="there are no nodes")
+    draw_nodes(views)
+
+
+def draw_nodes(views: Sequence[dict[str, Any]]) -> None:
+    """A line for each node, and what is to be said of it below."""
+    columns = ["node", "state", "GPUs", "type", "CPUs", "weight", "partitions"]
+    rows, below = [_row(view) for view in views], ["; ".join(_notes(view)) for view in views]
+    table(columns, rows, below=below, rarely=["weight", "CPUs", "type"], empty="there are no nodes")
 
 
 def _row(view: dict[str, Any]) -> list[str]:
@@ -67,7 +73,6 @@ def _row(view: dict[str, Any]) -> list[str]:
         f"{view['cpus_free']}/{view['cpus']}" if view["cpus"] else "-",
         f"{view['weight']:g}" if view["weight"] else "-",
         ",".join(view["pools"]) or "-",
-        "; ".join(_notes(view)),
     ]
 
 

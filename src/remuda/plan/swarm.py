@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from remuda.base.errors import InputError
+from remuda.base.errors import BackendUnreachable, InputError
 from remuda.plan.cluster import (
     engine_python,
     model_needs,
@@ -59,7 +59,12 @@ def compile_swarm(draft: Draft[SwarmSpec], context: Context, facts: PlanFacts) -
     """
     said = draft.spec
     derived = derive(said, context)
-    spec = derived.spec
+    spec, reasons = derived.spec, dict(derived.reasons)
+    if said.cpus_per_task is None and isinstance(spec.backend, SlurmBackend):
+        most = _share_of_cpus(spec, facts)
+        if most and most < (spec.cpus_per_task or 0):
+            spec = spec.model_copy(update={"cpus_per_task": most})
+            reasons["cpus_per_task"] = f"derived from the nodes of {spec.backend.partition}"
     workload = plan_swarm(spec, context, name=draft.name, spec_file=draft.loaded.file)
     if said.cwd is None and spec.engine != "command":
         workload = _without_modules_here(workload)
@@ -72,7 +77,18 @@ def compile_swarm(draft: Draft[SwarmSpec], context: Context, facts: PlanFacts) -
     workload = workload.model_copy(update={
         "place": place, "digest": digest(said, cwd=context.cwd, name=draft.name, port=port),
     })  # fmt: skip
-    return Plan(workload, spec, notes(spec, engine_python(spec, context.python)), draft, derived.reasons)
+    return Plan(workload, spec, notes(spec, engine_python(spec, context.python)), draft, reasons)
+
+
+def _share_of_cpus(spec: SwarmSpec, facts: PlanFacts) -> int:
+    """CPUs that go with the GPUs of a replica on the smallest node that has them; 0: not known."""
+    gpus = replica_resources(spec).gpus
+    try:
+        nodes = facts.cluster().nodes
+    except BackendUnreachable:
+        return 0
+    fitting = [node for node in nodes if getattr(spec.backend, "partition", "") in node.pools and node.gpus >= gpus]
+    return min((node.cpus * gpus // node.gpus if gpus else node.cpus for node in fitting if node.cpus), default=0)
 
 
 def _without_modules_here(workload: Workload) -> Workload:

@@ -78,7 +78,11 @@ class SwarmSpec(ServiceFields):
     )
     """Replicas that share a node; none where a replica spans nodes."""
     cpus_per_task: int | None = Field(
-        default=None, ge=1, json_schema_extra={"derived": "`32 // replicas_per_node`; on `local` a fair share"}
+        default=None,
+        ge=1,
+        json_schema_extra={
+            "derived": "`32 // replicas_per_node`, at most what its nodes have for its GPUs; on `local` a fair share"
+        },
     )
     """CPUs of each replica."""
     image: Text | None = None

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from remuda.cli import runs, show, status
+from remuda.cli import nodes, runs, show, status
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -47,6 +47,15 @@ WORKLOADS = [
 ]  # fmt: skip
 
 
+NODES = [
+    {"name": "a100-1", "state": "mixed", "gpus": 4, "gpus_free": 1, "gpu_type": "a100-80gb", "cpus": 64,
+     "cpus_free": 12, "weight": 0.0, "pools": ["gpu-a100", "spot"], "ban": None, "is_avoided": False, "reason": ""},
+    {"name": "a100-2", "state": "drained", "gpus": 4, "gpus_free": 0, "gpu_type": "a100-80gb", "cpus": 64,
+     "cpus_free": 64, "weight": 2.5, "pools": ["gpu-a100", "spot"], "is_avoided": True, "reason": "Xid 79, RMA 4711",
+     "ban": {"by": "anna@login1", "until": NOW + 7200, "reason": "GPU 3 has fallen off the bus"}},
+    {"name": "cpu-1", "state": "idle", "gpus": 0, "gpus_free": 0, "gpu_type": "", "cpus": 128, "cpus_free": 128,
+     "weight": 0.0, "pools": ["cpu"], "ban": None, "is_avoided": True, "reason": ""},
+]  # fmt: skip
 EXPLAINED = [
     "crashy is FAILED",
     f"  because {OUT}",
@@ -67,6 +76,8 @@ def drawn(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], w
     monkeypatch.setattr("shutil.get_terminal_size", lambda: os.terminal_size((width, 24)))
     if what == "list":
         runs.show_runs(RUNS)
+    elif what == "nodes":
+        nodes.draw_nodes(NODES)
     elif what == "explain":
         show.prose(EXPLAINED)
     else:
@@ -75,12 +86,12 @@ def drawn(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], w
 
 
 @pytest.mark.parametrize("width", [0, 80, 100, 160])
-@pytest.mark.parametrize("what", ["list", "status", "explain"])
+@pytest.mark.parametrize("what", ["list", "status", "nodes", "explain"])
 def test_a_frame(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], what: str, width: int) -> None:
     seen = drawn(monkeypatch, capsys, what, width)
     assert seen == (CASES / f"{what}-{width or 'piped'}.txt").read_text()
     assert not width or max(map(len, seen.splitlines())) <= width
-    assert OUT in " ".join(line.strip() for line in seen.splitlines()), "a reason is whole"
+    assert what == "nodes" or OUT in " ".join(line.strip() for line in seen.splitlines()), "a reason is whole"
 
 
 def test_states_are_coloured(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 
+from remuda.backends.base import Cluster, Node, PoolInfo
+from remuda.base.errors import BackendUnreachable
 from remuda.plan.cluster import replica_resources
+from remuda.plan.compile import Draft
 from remuda.plan.context import Context
 from remuda.plan.derive import derive
 from remuda.plan.notes import notes
-from remuda.plan.swarm import plan_front
+from remuda.plan.swarm import compile_swarm, plan_front
+from remuda.specs.load import build
+from remuda.specs.resolve import Override
 from remuda.specs.swarm import SwarmSpec
 
 SLURM = {"type": "slurm", "partition": "p", "account": "a", "qos": "q"}
@@ -70,3 +78,46 @@ def test_the_memory_of_a_replica(
     resources = replica_resources(spec_of(backend, **values))
     assert (resources.mem_bytes, resources.nodes) == planned
     assert resources.mem_field == "backend.mem"
+
+
+def nodes(*sizes: tuple[int, int]) -> tuple[Node, ...]:
+    return tuple(
+        Node(f"n{number}", "idle", usable=True, pools=("p",), cpus=cpus, gpus=gpus)
+        for number, (cpus, gpus) in enumerate(sizes)
+    )
+
+
+@pytest.mark.parametrize(
+    ("said", "found", "cpus", "why"),
+    [
+        pytest.param({}, nodes((64, 4), (16, 4)), 8, "derived from the nodes of p", id="the smallest node's share"),
+        pytest.param({}, nodes((128, 4)), 16, "derived from replicas_per_node", id="never more than the default"),
+        pytest.param(
+            {}, nodes((128, 4), (8, 0), (8, 1)), 16, "derived from replicas_per_node", id="nodes that have its GPUs"
+        ),
+        pytest.param({"cpus_per_task": 12}, nodes((16, 4)), 12, None, id="what is said"),
+        pytest.param({}, None, 16, "derived from replicas_per_node", id="a cluster that does not answer"),
+        pytest.param(
+            {"gpus_per_replica": 0, "cpus_per_task": None},
+            nodes((4, 0)),
+            4,
+            "derived from the nodes of p",
+            id="no GPUs",
+        ),
+    ],
+)
+def test_cpus_by_default_go_with_the_gpus(
+    said: dict[str, object], found: tuple[Node, ...] | None, cpus: int, why: str | None
+) -> None:
+    def cluster() -> Cluster:
+        if found is None:
+            raise BackendUnreachable("nobody answers")
+        return Cluster(found, (PoolInfo("p"),))
+
+    document = {"kind": "swarm", "model": "m", "gpus_per_replica": 2, "router.type": "none",
+                "backend": {"type": "slurm", "partition": "p", "account": "a", "qos": "q"}, **said}  # fmt: skip
+    loaded: Any = build(None, [Override(key, value, "test") for key, value in document.items() if value is not None])
+    facts: Any = SimpleNamespace(cluster=cluster)
+    plan = compile_swarm(Draft(loaded, "chat"), Context(), facts)
+    assert plan.workload.group("replica").resources.cpus == cpus
+    assert plan.derived.get("cpus_per_task") == why

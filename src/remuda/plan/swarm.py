@@ -60,11 +60,11 @@ def compile_swarm(draft: Draft[SwarmSpec], context: Context, facts: PlanFacts) -
     said = draft.spec
     derived = derive(said, context)
     spec, reasons = derived.spec, dict(derived.reasons)
-    if said.cpus_per_task is None and isinstance(spec.backend, SlurmBackend):
-        most = _share_of_cpus(spec, facts)
+    if said.cpus_per_task is None and isinstance(said.backend, SlurmBackend):
+        most = _share_of_cpus(spec, said.backend.partition, facts)
         if most and most < (spec.cpus_per_task or 0):
             spec = spec.model_copy(update={"cpus_per_task": most})
-            reasons["cpus_per_task"] = f"derived from the nodes of {spec.backend.partition}"
+            reasons["cpus_per_task"] = f"derived from the nodes of {said.backend.partition}"
     workload = plan_swarm(spec, context, name=draft.name, spec_file=draft.loaded.file)
     if said.cwd is None and spec.engine != "command":
         workload = _without_modules_here(workload)
@@ -80,14 +80,14 @@ def compile_swarm(draft: Draft[SwarmSpec], context: Context, facts: PlanFacts) -
     return Plan(workload, spec, notes(spec, engine_python(spec, context.python)), draft, reasons)
 
 
-def _share_of_cpus(spec: SwarmSpec, facts: PlanFacts) -> int:
+def _share_of_cpus(spec: SwarmSpec, partition: str, facts: PlanFacts) -> int:
     """CPUs that go with the GPUs of a replica on the smallest node that has them; 0: not known."""
     gpus = replica_resources(spec).gpus
     try:
         nodes = facts.cluster().nodes
     except BackendUnreachable:
         return 0
-    fitting = [node for node in nodes if getattr(spec.backend, "partition", "") in node.pools and node.gpus >= gpus]
+    fitting = [node for node in nodes if partition in node.pools and node.gpus >= gpus]
     return min((node.cpus * gpus // node.gpus if gpus else node.cpus for node in fitting if node.cpus), default=0)
 
 

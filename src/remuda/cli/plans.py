@@ -34,7 +34,7 @@ def tell(answer: Mapping[str, Any], *, dry_run: bool = False, as_json: bool = Fa
     for finding in answer["findings"]:
         say(f"would fail: {finding}")
     pools = [pools for one in answer["plans"] for pools in one["pools"]]
-    tasks = [task for one in answer["plans"] for task in one["tasks"]]
+    tasks = answer["tasks"]
     if as_json:
         said = {"pools": pools[0], "notes": answer["notes"], "findings": answer["findings"]}
         print_json([{**task, "command": show_command(task["argv"], task["env"]), **said} for task in tasks])

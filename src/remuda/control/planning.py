@@ -214,14 +214,18 @@ def answered(
     for one in plans if write else ():
         if (record := kind_of(one).record) is not None:
             files.update(record(one, facts, write))
-    found = [_handed(one, facts, dry_run=dry_run or refused is not None) for one in plans]
+    found = [_handed(one, facts, is_sent=not dry_run and refused is None) for one in plans]
+    tasks = rendering.shown([one.workload for one in plans], facts.paths) if dry_run else ()
     return {
         "notes": notes, "findings": [line_of(problem) for problem in problems], "refused": refused, "said": "",
-        "files": files, "plans": found,
+        "files": files, "plans": found, "tasks": [
+            {"token": item.token, "argv": list(item.argv), "env": dict(item.env), "files": dict(item.files)}
+            for item in tasks
+        ],
     }  # fmt: skip
 
 
-def _handed(one: Plan, facts: Looked, *, dry_run: bool) -> dict[str, Any]:
+def _handed(one: Plan, facts: Looked, *, is_sent: bool) -> dict[str, Any]:
     workload, spec = one.workload, one.spec
     named = {*getattr(spec, "env", ()), *(workload.groups[0].command.env if len(workload.groups) == 1 else ())}
     shown = {
@@ -231,17 +235,14 @@ def _handed(one: Plan, facts: Looked, *, dry_run: bool) -> dict[str, Any]:
         "groups": [_needs(group, workload) for group in workload.groups],
         "wait_s": workload.endpoint.wait_s if workload.endpoint else 600.0, "ends_with": workload.ends_with or "",
     }  # fmt: skip
-    if dry_run:
-        return {**shown, "secrets": [], "workload": None, "tasks": [
-            {"token": item.token, "argv": list(item.argv), "env": dict(item.env), "files": dict(item.files)}
-            for item in rendering.shown([workload], facts.paths)
-        ]}  # fmt: skip
+    if not is_sent:
+        return {**shown, "secrets": [], "workload": None, "document": ""}
     workload, names = secrets_by_file(workload)
     record = kind_of(one).record
     files = {**workload.files, **(record(one, facts) if record is not None else {})}
     data = json.loads(workload.model_copy(update={"files": files}).model_dump_json())
     document = json.dumps(shown["spec"]) if spec is not None else ""
-    return {**shown, "secrets": names, "workload": data, "document": document, "tasks": []}
+    return {**shown, "secrets": names, "workload": data, "document": document}
 
 
 def _needs(group: Group, workload: Workload) -> dict[str, Any]:

@@ -100,7 +100,7 @@ def test_nodes_with_the_schedulers_reason(head: Home, slurm: SlurmBed) -> None:
     assert view is not None
     assert view["reason"] == "bad fan in rack 7"
     assert "drain" in view["state"]
-    assert re.search(r"^cpu-2 .*bad fan in rack 7$", head.run("nodes", "list", "-p", "cpu").stdout, re.MULTILINE)
+    assert re.search(r"^cpu-2 .*\n  .*bad fan in rack 7$", head.run("nodes", "list", "-p", "cpu").stdout, re.MULTILINE)
 
 
 def test_a_partition_that_does_not_exist(head: Home) -> None:

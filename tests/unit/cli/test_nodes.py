@@ -77,10 +77,12 @@ def test_nodes_are_listed(host: Client, capsys: pytest.CaptureFixture[str], word
     ]
     assert main([*words, "-p", "gpu"]) == 0
     assert capsys.readouterr().out.splitlines() == [
-        "NODE  STATE  GPUS  TYPE  CPUS  WEIGHT  PARTITIONS  NOTES",
+        "NODE  STATE  GPUS  TYPE  CPUS  WEIGHT  PARTITIONS",
         "n1    mixed  1/4   a100  4/16  0.5     gpu,spot",
-        "n2    mixed  1/4   a100  4/16  0.5     gpu,spot    banned by alice for 1h more: Bad GPU; Not responding",
-        "c1    mixed  -     -     4/16  1       cpu         avoided (remuda nodes history c1)",
+        "n2    mixed  1/4   a100  4/16  0.5     gpu,spot",
+        "  banned by alice for 1h more: Bad GPU; Not responding",
+        "c1    mixed  -     -     4/16  1       cpu",
+        "  avoided (remuda nodes history c1)",
     ]
     assert host.asked == [("GET", "/nodes", None, {"pool": "gpu", "backend": ""})]
 

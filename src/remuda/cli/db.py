@@ -65,10 +65,10 @@ def restore(copy: Path) -> None:
 @click.option("--older-than", default="30d", show_default=True, help="Age, e.g. 12h, 30d.")
 def prune(older_than: str) -> None:
     """Forget old stories and ended allocations, and workloads and jobs that have been down or done for so long."""
-    from remuda.base.units import parse_duration
+    from remuda.cli import typed
     from remuda.control.client import connect
 
-    before = time.time() - parse_duration(older_than)
+    before = time.time() - typed.duration(older_than, "--older-than")
     gone = connect().post("/database/prune", {"before": before})
     gone["job folders"] = gone.pop("jobs", 0)
     say("forgot " + ", ".join(f"{count} {name}" for name, count in gone.items()))

@@ -25,10 +25,10 @@ def start(foreground: bool, wait: str) -> int:
         from remuda.host.server import main
 
         return main()
-    from remuda.base.units import parse_duration
+    from remuda.cli import typed
     from remuda.control.client import connect
 
-    view = connect(wait_s=parse_duration(wait)).get("/host")
+    view = connect(wait_s=typed.duration(wait, "--wait")).get("/host")
     say(f"host {view['pid']} serves {view['home']}")
     return 0
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import importlib
+import re
 from functools import reduce
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -92,8 +93,24 @@ class NearGroup(click.Group, Headed):
             raise click.UsageError(f"No such command {args[0]!r}. {told}".rstrip(), ctx) from None
 
 
+_NUMBERS: Final = (
+    (re.compile(r"^(.+) is not a valid (?:integer|int)(?: range)?\.$"), r"must be a whole number, not \1"),
+    (re.compile(r"^(.+) is not a valid float(?: range)?\.$"), r"must be a number, not \1"),
+    (re.compile(r"^(.+) is not in the range x>=(.+)\.$"), r"must be at least \2, not \1"),
+    (re.compile(r"^(.+) is not in the range (.+)<=x<=(.+)\.$"), r"must be from \2 to \3, not \1"),
+)
+"""What click says of a number, and how we say it."""
+
+
 def answered(error: click.ClickException) -> click.ClickException:
-    """The same error; of an unknown option with what it is here, or the nearest one where that is near."""
+    """The same error; of an unknown option with what it is here, or the nearest one where that is near.
+
+    What is wrong with a number is said as the fields of documents say it.
+    """
+    if isinstance(error, click.BadParameter):
+        for pattern, ours in _NUMBERS:
+            if pattern.match(error.message):
+                return click.BadParameter(pattern.sub(ours, error.message), error.ctx, error.param, error.param_hint)
     if not isinstance(error, click.NoSuchOption):
         return error
     told = words.answer(error.option_name) or words.near(error.option_name, error.possibilities or ())

@@ -113,11 +113,11 @@ _NODE = click.option("--node", default="", help="The same as NODE.")
 @_JSON
 def ban(words: tuple[str, ...], node: str, ttl: str, reason: str, force: bool, backend: str, as_json: bool) -> None:
     """Keep the tasks of all workloads away from nodes for a while. NODE may be a list: node[001-003,7],gpu5."""
-    from remuda.base.units import parse_duration
+    from remuda.cli import typed
     from remuda.control.client import connect
 
     named = _node_words(words, node)
-    body = {"ttl_s": parse_duration(ttl), "reason": reason, "force": force}
+    body = {"ttl_s": typed.duration(ttl, "--ttl"), "reason": reason, "force": force}
     bans = connect().call("POST", f"/nodes/{named}/ban", body, query={"backend": backend})
     if as_json:
         print_json(bans)
@@ -225,10 +225,10 @@ def test(**given: Any) -> int:
 
 def _options(given: dict[str, Any]) -> SmokeOptions:
     from remuda.base.errors import InputError
-    from remuda.base.units import parse_duration
+    from remuda.cli import typed
     from remuda.control.nodetest import SmokeOptions
 
-    timeout_s = parse_duration(given["timeout"])
+    timeout_s = typed.duration(given["timeout"], "--timeout")
     if timeout_s <= 0:
         raise InputError("a test needs some time", hint="write --timeout 60s", where="--timeout")
     return SmokeOptions(

@@ -13,11 +13,10 @@ from remuda.base.errors import Conflict, InputError
 from remuda.base.extras import need_batch
 from remuda.base.paths import state_paths
 from remuda.base.settings import setting
-from remuda.base.units import parse_duration
 from remuda.batch.expand import absolute
 from remuda.batch.request import JobRequest
 from remuda.batch.show import ProgressView
-from remuda.cli import following, plans, watch
+from remuda.cli import following, plans, typed, watch
 from remuda.cli.show import echo, say
 from remuda.control import asking, drivers, ending, jobs, planning, targets
 from remuda.control.client import connect
@@ -129,7 +128,7 @@ def _request(job_class: str, options: dict[str, Any], target: Target) -> JobRequ
         retry_errors=options["retry_errors"],
         max_concurrency=options["max_concurrency"],
         retries=options["retries"],
-        timeout_s=parse_duration(options["timeout"]),
+        timeout_s=typed.duration(options["timeout"], "--timeout"),
         order=options["order"],
         slots=target.slots,
         num_threads=options["num_threads"],

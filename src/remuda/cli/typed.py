@@ -9,6 +9,7 @@ import orjson
 
 from remuda.base.errors import InputError
 from remuda.base.text import brief, did_you_mean
+from remuda.base.units import parse_duration
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -27,6 +28,18 @@ def number(text: str, flag: str, example: str) -> float:
     if math.isnan(found):
         raise InputError(f"must be a number, not {brief(text)!r}", where=flag, hint=f"write {flag} {example}")
     return found
+
+
+def duration(text: str, flag: str) -> float:
+    """Seconds.
+
+    Raises:
+        InputError: it is no duration.
+    """
+    try:
+        return parse_duration(text)
+    except InputError as error:
+        raise InputError(error.message, hint=error.hint, where=flag) from error
 
 
 def one_of(text: str, words: Sequence[str], flag: str) -> str:

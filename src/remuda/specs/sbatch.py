@@ -131,7 +131,7 @@ def take_options(lines: Sequence[SbatchLine], name: str, table: Mapping[str, Tak
             continue
         fields, rest = _fields_and_rest(option, value, data, where)
         data |= fields
-        values |= {(key,): Origin(Source.SCRIPT, f"#SBATCH line {line.number}") for key in fields}
+        values |= {(key,): Origin(Source.SCRIPT, where) for key in fields}
         if not fields or rest:
             passed[option] = f"--{option}" if value is None else f"--{option}={rest or value}"
     return Options(Layer(data, values, dict(values)), tuple(passed.values()), tuple(notes))

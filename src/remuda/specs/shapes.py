@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from remuda.base.errors import InputError
 from remuda.base.files import read_whole
 
 if TYPE_CHECKING:
@@ -35,12 +36,29 @@ SHAPES: Final[dict[str, Callable[[Mapping[str, object]], bool]]] = {
 """Kind -> whether data without `kind` is surely of this one."""
 
 
+def refuse_other(target: str, *wanted: str) -> None:
+    """Refuse a file that surely is of another kind than `wanted`, whose reader would complain about every key of it.
+
+    Raises:
+        InputError: names the kind, and the command that starts it.
+    """
+    found = _kind(target)
+    if found and found not in wanted:
+        raise InputError(f"is a {found}, and a {wanted[0]} is needed here", hint=f"remuda up {target}", where=target)
+
+
 def kind_in(target: str) -> str:
     """The kind of what a file says: a script is a run, and a document that says nothing is a recipe.
 
     Args:
         target: `FILE`, or `FILE:SELECTOR` of a recipe. What cannot be read is a swarm, whose reader says why.
     """
+    found = _kind(target)
+    return "swarm" if found is None else found or "deployment"
+
+
+def _kind(target: str) -> str | None:
+    """The same; empty where the file does not say it, None where it cannot be read."""
     file = Path(target).expanduser()
     name = file if file.exists() or ":" not in file.name else file.with_name(file.name.rpartition(":")[0])
     if name.suffix not in DOCUMENTS:
@@ -48,9 +66,9 @@ def kind_in(target: str) -> str:
     try:
         data = _top_level(read_whole(name, MOST_BYTES).decode("utf-8-sig"))
     except (OSError, ValueError):
-        return "swarm"
+        return None
     said = str(data.get("kind", ""))
-    return said if said in SHAPES else next((kind for kind, is_shape in SHAPES.items() if is_shape(data)), "deployment")
+    return said if said in SHAPES else next((kind for kind, is_shape in SHAPES.items() if is_shape(data)), "")
 
 
 def _top_level(text: str) -> dict[str, object]:

@@ -45,7 +45,7 @@ def empty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (["stop", "nope", "other"], 3, "", NOTHING),
         (["down", "--json", "nope"], 3, None, ""),
         (["db", "prune", "--older-than", "soon"], 2, "",
-         "error: 'soon' is not a duration\n  write seconds, 90s, 1h30m, 2d or 36:00:00\n"),
+         "error: --older-than: 'soon' is not a duration\n  write seconds, 90s, 1h30m, 2d or 36:00:00\n"),
     ],
 )  # fmt: skip
 def test_an_empty_home_stays_empty(

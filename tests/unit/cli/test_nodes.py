@@ -103,8 +103,8 @@ def test_both_spellings_of_a_ban(host: Client, capsys: pytest.CaptureFixture[str
     [
         (["ban"], 2, "Error: name a node: node001, or node[001-003,7]"),
         (["unban"], 2, "Error: name a node: node001, or node[001-003,7]"),
-        (["ban", "n1", "--ttl", "soon"], 2, "error: 'soon' is not a duration"),
-        (["ban", "n1", "--ttl", "-5"], 2, "error: '-5' is not a duration"),
+        (["ban", "n1", "--ttl", "soon"], 2, "error: --ttl: 'soon' is not a duration"),
+        (["ban", "n1", "--ttl", "-5"], 2, "error: --ttl: '-5' is not a duration"),
         (["--json", "ban", "n1"], 2, "Error: write options behind the command: remuda nodes ban …"),
         (["test", "--timeout", "0"], 2, "error: --timeout: a test needs some time"),
         (["test", "--env", "LD_LIBRARY_PATH"], 2, "Error: Invalid value for '--env': write NAME=VALUE"),

@@ -85,7 +85,7 @@ def test_origins() -> None:
     head = read_directives(script("#SBATCH -t 1:00:00", "#REMUDA --gpus 2"), "train.sh")
     loaded = build(None, [Override("script", "train.sh", "SCRIPT")], expect="run", script=[head.sbatch, head.own])
     shown = {item.path: item.origin for item in loaded.show() if item.origin != "built-in"}
-    assert shown == {"script": "SCRIPT", "gpus": "train.sh:3", "time_limit": "#SBATCH line 2"}
+    assert shown == {"script": "SCRIPT", "gpus": "train.sh:3", "time_limit": "train.sh:2"}
 
 
 @pytest.mark.parametrize(
@@ -107,7 +107,7 @@ def test_origins() -> None:
         ("#REMUDA --keep-alive 60",
          "train.sh:2: `keep_alive` is for `mode: indefinite`; this run ends when its script does",
          "add --mode indefinite, or leave it out"),
-        ("#SBATCH --array=3-1", "#SBATCH line 2: `array` has '3-1', which ends before it begins",
+        ("#SBATCH --array=3-1", "train.sh:2: `array` has '3-1', which ends before it begins",
          "write 1-50, 1,3,7 or 0-30:3, with %4 behind it for four at a time"),
         ("#REMUDA --array 1-9%3 --mode indefinite",
          "train.sh:2: `array` lets some of its tasks run at a time, and with `mode: indefinite` none makes room",

@@ -17,6 +17,7 @@ from remuda.plan.deployment.compile import PACKAGES, compile_deployment
 from remuda.plan.deployment.preflight import check_ports
 from remuda.specs.deployment import LOADS
 from remuda.specs.document import fail
+from remuda.specs.shapes import refuse_other
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -44,6 +45,7 @@ def read(
     Raises:
         InputError: something is wrong; says where.
     """
+    refuse_other(target, "deployment")
     found = recipes.resolve(target, settings, unset, backend=backend, cluster_file=cluster_file)
     if len(found) > 1:
         there = ", ".join(f"{found[0].loaded.file}:{one.selector}" for one in found[:5])

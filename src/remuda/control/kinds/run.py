@@ -22,7 +22,7 @@ from remuda.specs.resolve import Override, document_layer, override_layer, resol
 from remuda.specs.resolve import Source as From
 from remuda.specs.sbatch import SbatchLine, take_options
 from remuda.specs.sbatch_options import BUILT_IN
-from remuda.specs.shapes import DOCUMENTS
+from remuda.specs.shapes import DOCUMENTS, refuse_other
 from remuda.specs.strict import Plain
 
 if TYPE_CHECKING:
@@ -49,6 +49,7 @@ def read(file: str, overrides: Sequence[Override], facts: Looked, taken: set[str
     Raises:
         InputError: something is wrong; says where.
     """
+    refuse_other(file, "run")
     document = read_document(file) if Path(file).suffix in DOCUMENTS else None
     said = [*overrides] if document else [Override("script", file, "SCRIPT"), *overrides]
     script = _script_of(document, said)

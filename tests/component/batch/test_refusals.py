@@ -57,7 +57,7 @@ def remuda(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
     ("flags", "said"),
     [
         (["-o", "s3://b/o.jsonl"], "error: --output: the output s3://b/o.jsonl is a URL; rows are in files"),
-        (["-o", "o.jsonl", "--limit", "0"], "Invalid value for '-l' / '--limit': 0 is not in the range x>=1."),
+        (["-o", "o.jsonl", "--limit", "0"], "Invalid value for '-l' / '--limit': must be at least 1, not 0"),
     ],
     ids=["url", "no row"],
 )

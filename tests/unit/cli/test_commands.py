@@ -322,7 +322,7 @@ JOB = ["job", "submit", "--input", "a.jsonl", "--output", "b.jsonl"]
         (["--job-kwargs", "[1]"], "'[1]' is not a JSON object"),
         (["--backend-read-kwargs", "7"], "'7' is not a JSON object"),
         (["--backend-write-kwargs", ""], "'' is not JSON"),
-        (["--limit", "-1"], "must be at least 0, not -1"),
+        (["--limit", "-1"], "must be at least 1, not -1"),
         (["--name", "a", "--endpoint", "http://b"], "give one of --name SWARM, --config FILE or --endpoint URL"),
         ([], "give one of --name SWARM, --config FILE or --endpoint URL"),
         (["--local", "--detach"], "give --local or --detach, not both"),

@@ -88,5 +88,5 @@ def life(home: Home, backend: str, place: dict[str, object]) -> None:
     until(lambda: not home.tokens(), "nothing is left")
     story = home.run("events", "pd").stdout
     assert story.count("ended by `ends_with`: generator/0 has ended with code 3; ended") == 4
-    assert "held by `after` until these groups are ready: worker, service" in story
+    assert "waiting for these groups to be ready (`after`): worker, service" in story
     assert "pd is FAILED\n  because generator/0: " in home.run("explain", "pd").stdout

@@ -68,5 +68,5 @@ def asking(address: str, key: str = "") -> Iterator[Asked]:
 
 
 def only_waited(asked: Asked) -> bool:
-    """Whether every request was answered, or told after its wait that there is no router: none was lost."""
+    """Whether every request was answered, or told after its wait that no router is there: none was lost."""
     return asked.answers.keys() <= {"200", "503 no_router"}

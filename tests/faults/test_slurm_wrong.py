@@ -98,7 +98,7 @@ def test_a_file_that_is_not_there(site: Home, slurm: SlurmBed, what: str) -> Non
     changes: dict[str, Any] = {"engine": "vllm", "command": None}
     if what == "backend.venv_path":
         said = refused(site, slurm, document(site, {"venv_path": path}, **changes))
-        assert said[0].endswith(f": {path!r} is no virtual environment: there is no '{path}/bin/python'")
+        assert said[0].endswith(f": {path!r} is not a virtual environment: there is no '{path}/bin/python'")
         return
     said = refused(site, slurm, document(site, **{**changes, what: path}))
     assert said[0].endswith(f": there is no {what} {path!r}")

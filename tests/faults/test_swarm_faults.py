@@ -293,7 +293,7 @@ def test_a_frozen_host_that_lost_its_lease_writes_nothing(herd: Home) -> None:
 def test_a_host_that_nobody_can_reach_ends_and_the_next_takes_over(herd: Home) -> None:
     pid = herd.host_pid()
     herd.paths.socket.unlink()
-    until(lambda: not Path(f"/proc/{pid}").exists() or "nobody can reach" in herd.log(), "it ends")
+    until(lambda: not Path(f"/proc/{pid}").exists() or "this host is unreachable" in herd.log(), "it ends")
     until(lambda: herd.run("status", "herd", check=False).returncode == 0, "another host")
     until(lambda: herd.view("herd")["phase"] == "RUNNING", "adopted")
     assert herd.host_pid() != pid

@@ -20,7 +20,7 @@ _SHORT = {
     "qos": "-q",
     "array": "-a",
 }
-_ENV = "NAME=VALUE for the script, or NAME for the value here; secrets travel as files."
+_ENV = "Variable for the script: NAME=VALUE, or NAME for its value here; secrets are sent as files."
 
 
 def drawn() -> str:

@@ -65,7 +65,7 @@ def main() -> None:
     apart = new_model()
     with torch.no_grad():
         apart[2].bias.fill_(number)
-    refused(lambda: parameters_of(apart), "parameter 2.bias is no DTensor, and differs")
+    refused(lambda: parameters_of(apart), "parameter 2.bias is not a DTensor and differs")
     fewer = torch.nn.ParameterDict({"a": torch.nn.Parameter(torch.ones(2))} if number else {})
     refused(lambda: parameters_of(fewer), "parameter a is not in all processes")
     with torch.device("meta"):

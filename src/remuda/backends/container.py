@@ -115,7 +115,7 @@ def _enroot(group: Group, folder: Path) -> tuple[str, ...]:
     """Only variables that are named get into the container, their values from the environment."""
     command, gpus = group.command, bool(group.resources.gpus)
     if not (command.image.startswith("/") and command.image.endswith(".sqsh")):
-        raise InputError(f"enroot starts files, and {command.image!r} is none",
+        raise InputError(f"enroot starts image files, and {command.image!r} is not one",
                          hint=f"enroot import -o engine.sqsh docker://{enroot_name(command.image)}, and name that",
                          where="image")  # fmt: skip
     names = [*command.env, *command.secret_env, *_OURS, *([DEVICES] if gpus else [])]

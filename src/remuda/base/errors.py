@@ -1,7 +1,7 @@
 """One tree of errors: what was wrong, with which values, and what to do.
 
     RemudaError            1   work failed
-    ├── InputError         2   a file, flag or value is wrong: fix it and type it again
+    ├── InputError         2   a file, flag or value is wrong: fix it and re-run the command
     ├── NotFound           3   no workload, job, file or row of that name
     ├── Conflict           4   it exists already, or its state forbids the request
     │   └── NotPrivate
@@ -13,7 +13,7 @@
     │   └── Impossible
     ├── TimedOut           7   a wait ended without what it waited for
     ├── Fenced             8   another host took over; this one must stop writing
-    ├── HostFault          9   the host met an error that nobody foresaw; its log tells it under the id in the message
+    ├── HostFault          9   unexpected internal error; the host's log has it under the id in the message
     └── Interrupted      130   the user pressed Ctrl-C; the message says how to go on
 
 The numbers are the exit codes of the command line (`docs/exit-codes.md`).
@@ -116,7 +116,7 @@ class Fenced(RemudaError):
 
 
 class HostFault(RemudaError):
-    """The host met an error that nobody foresaw. Its log has the traceback, under the id that the message names."""
+    """Unexpected internal error of the host. Its log has the traceback, under the id that the message names."""
 
     exit_code: ClassVar[int] = 9
 

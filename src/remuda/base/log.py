@@ -100,6 +100,6 @@ def setup(level: str = "", path: Path | None = None) -> None:
     handler.setFormatter(Plain("%(asctime)s %(levelname)-7s %(name)s: %(message)s"))
     logging.basicConfig(level=chosen, handlers=[handler], force=True)
     if said.upper() not in logging.getLevelNamesMapping():
-        logging.getLogger("remuda").warning("%r is no log level (debug, info, warning, error): taken as info", said)
+        logging.getLogger("remuda").warning("%r is not a log level (debug, info, warning, error): taken as info", said)
     for name in ("alembic", "uvicorn"):
         logging.getLogger(name).setLevel(max(chosen, logging.WARNING))

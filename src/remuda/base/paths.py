@@ -167,13 +167,13 @@ def state_paths() -> StatePaths:
 
     Raises:
         NotPrivate: others than the user could have written what is there.
-        InputError: it is no directory.
+        InputError: it is not a directory.
     """
     from remuda.base.settings import setting
 
     home = setting("HOME")
     paths = StatePaths(Path(home).expanduser().absolute() if home else Path.home() / ".remuda")
     if paths.root.exists() and not paths.root.is_dir():
-        raise InputError(f"the state directory {paths.root} is no directory", hint="set REMUDA_HOME to one")
+        raise InputError(f"the state directory {paths.root} is not a directory", hint="set REMUDA_HOME to one")
     paths.check()
     return paths

@@ -127,7 +127,7 @@ def exposures(path: Path) -> Iterator[Exposure]:
 
 
 def check_above(path: Path, *, instead: str = _ELSEWHERE) -> None:
-    """See that not everybody can put another directory in the place of `path`.
+    """See that not any user can replace `path`.
 
     Raises:
         NotPrivate: everybody can; says where, and what to do.
@@ -139,8 +139,8 @@ def check_above(path: Path, *, instead: str = _ELSEWHERE) -> None:
                 f"chmod o-w {found.folder}" if mine else f"have its owner set the sticky bit (chmod +t {found.folder})"
             )
             raise NotPrivate(
-                f"everybody can put another directory in the place of {path}: "
-                f"{found.folder}, above it, can be written by all (mode {stat.S_IMODE(found.mode):04o})",
+                f"any user can replace {path}: "
+                f"{found.folder}, above it, is writable by all (mode {stat.S_IMODE(found.mode):04o})",
                 hint=f"{todo}, or {instead}",
             )
 
@@ -258,4 +258,4 @@ def _way_out(path: Path, status: os.stat_result, instead: str) -> str:
     if status.st_uid != os.geteuid():
         return instead
     mode = "600" if stat.S_ISREG(status.st_mode) else "700"
-    return f"if nobody shares it: chmod {mode} {path}, and look whether all in it is yours; else {instead}"
+    return f"if no other user shares it: chmod {mode} {path}, and check that everything in it is yours; else {instead}"

@@ -64,7 +64,7 @@ def parse_interval(text: str | float) -> float:
         try:
             seconds = parse_duration(value)
         except InputError as error:
-            raise InputError(f"{str(text)!r} does not say how often", hint=INTERVALS) from error
+            raise InputError(f"{str(text)!r} is not a sampling rate", hint=INTERVALS) from error
     if seconds and not 0.01 <= seconds <= 60:
         raise InputError(f"{str(text)!r} is not between 100Hz and once a minute", hint=INTERVALS)
     return seconds

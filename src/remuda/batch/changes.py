@@ -58,8 +58,8 @@ def see_changes(
     what = "; ".join(input_changes(old, new))
     if answers and not kept:
         raise Conflict(
-            f"the checkpoint {checkpoint.folder} belongs to another input: none of the {show_count(changed)} rows "
-            f"it knows is what it was ({what})",
+            f"the checkpoint {checkpoint.folder} belongs to another input: all of the {show_count(changed)} rows "
+            f"that it knows have changed ({what})",
             hint="--no-resume starts over; another --checkpoint-tag keeps both; with --id-column rows may move",
         )
     counts = f"{show_count(kept)} rows keep their answers, {show_count(changed)} are asked again"

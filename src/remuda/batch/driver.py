@@ -165,7 +165,7 @@ class _Run:
             count = "an input file is empty" if len(empty) == 1 else f"{len(empty)} input files are empty; the first"
             self._checkpoint.notes.append(f"{count}: {empty[0]}")
         if ready.source.bad:
-            count = f"lines that are no rows and get an error: {ready.source.bad}"
+            count = f"lines that are not rows and get an error: {ready.source.bad}"
             self._checkpoint.notes.append(f"{count}; the first is {ready.source.first_bad}")
         self._output_pass(ready, self._checkpoint).try_out()
         self.say("reading", "; ".join(self._checkpoint.notes))
@@ -396,7 +396,7 @@ class _Run:
         words = str(error).strip().partition("\n")[0][:500]
         return RemudaError(
             f"the job broke while {place}: {type(error).__name__}{': ' if words else ''}{words}",
-            hint="finished rows are kept: type the same command again when it is mended",
+            hint="finished rows are kept: re-run the same command once that is fixed",
         )
 
     def _progress(self, state: str, note: str, now: float) -> Progress:

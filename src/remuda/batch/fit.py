@@ -93,7 +93,7 @@ def _refuse_binary(schema: pa.Schema, target: Target) -> None:
     for item in schema:
         if _has_binary(item.type):
             raise InputError(
-                f"column {item.name!r} is {item.type}: {target.kind} has no word for bytes",
+                f"column {item.name!r} is {item.type}: {target.kind} cannot store bytes",
                 hint="write .parquet, or leave the column out of the input",
                 where="--output",
             )

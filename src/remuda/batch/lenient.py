@@ -25,7 +25,7 @@ def parse(body: bytes) -> Any:
     null. So an answer that was paid for is not asked again for a flaw beside it.
 
     Raises:
-        ValueError: it is no JSON.
+        ValueError: it is not valid JSON.
     """
     try:
         return orjson.loads(body)

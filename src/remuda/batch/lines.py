@@ -1,4 +1,4 @@
-"""Jsonl, line by line: what is no JSON object becomes a row of its own that says so."""
+"""Jsonl, line by line: what is not a JSON object becomes a row of its own that says so."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class BadLine:
 def read_lines(path: Path, rows: int) -> Iterator[tuple[list[dict[str, Any]], dict[int, BadLine]]]:
     """Records of a file, `rows` lines at a time, and which of them are bad; a bad one's record is empty.
 
-    Empty lines are no rows.
+    Empty lines are not rows.
     """
     with path.open("rb") as file:
         number = 0

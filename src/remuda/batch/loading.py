@@ -47,7 +47,9 @@ def load_class(name: str) -> type[SwarmJob]:
         raise InputError(f"there is no job {name!r}", hint=hint, where="job")
     if module_name.startswith("domyn_swarm.jobs"):
         if class_name not in _OLD_CLASSES:
-            raise InputError(f"domyn_swarm's {class_name} has no twin here", hint=f"known: {', '.join(BUILT_IN)}")
+            raise InputError(
+                f"domyn_swarm's {class_name} has no counterpart here", hint=f"known: {', '.join(BUILT_IN)}"
+            )
         return BUILT_IN[_OLD_CLASSES[class_name]]
     return _import(module_name, class_name)
 

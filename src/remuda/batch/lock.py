@@ -77,7 +77,7 @@ class FileLock:
             if not stat.S_ISREG(os.fstat(fd).st_mode):  # a pipe that somebody put there
                 os.close(fd)
                 raise RemudaError(
-                    f"{self._what} cannot be used: {self._path} is no file", hint=f"remove it, or {self._hint}"
+                    f"{self._what} cannot be used: {self._path} is not a file", hint=f"remove it, or {self._hint}"
                 )
             try:
                 fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)

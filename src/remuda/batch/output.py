@@ -112,8 +112,8 @@ def see_stranger(target: Target) -> None:
     """
     path = target.path
     if target.kind != "directory" and path.is_file() and path.stat().st_size:
-        hint = "choose another name; --no-resume writes it anew"
-        raise InputError(f"the output {path} is there, and no checkpoint of it", hint=hint, where="--output")
+        hint = "choose another name; --no-resume overwrites it"
+        raise InputError(f"the output {path} exists without a checkpoint", hint=hint, where="--output")
 
 
 def _kind(output: str, path: Path) -> str:
@@ -124,7 +124,7 @@ def _kind(output: str, path: Path) -> str:
             raise InputError(f"the output {output} is a directory", hint=hint, where="--output")
         if path.exists() and not path.is_dir():
             hint = f"known suffixes of files: {', '.join(FORMATS)}"
-            raise InputError(f"the output {output} is there, and is no directory", hint=hint, where="--output")
+            raise InputError(f"the output {output} exists and is not a directory", hint=hint, where="--output")
         return "directory"
     if not kind:
         raise InputError(

@@ -40,7 +40,7 @@ _TURN: Final = 64
 _OVERLOAD: Final = frozenset({429, 503, 504})
 #: Failures that may be the row's own; they count on the row when the endpoint says that it is well.
 _AMBIGUOUS: Final = frozenset({0, 500})
-_TOO_MUCH: Final = " (nobody is answered: too much at once, or answers that take longer than a gateway before it waits)"
+_TOO_MUCH: Final = " (no request is answered: too many at once, or answers slower than a gateway's time limit)"
 _COME_BACK: Final = "type the same command again when it is back; finished rows are kept"
 _SHORTER: Final = "--max-concurrency asks less at once, max_tokens for shorter answers; finished rows are kept"
 #: A gateway waited too long: for this row, or because its engine has too much to do. Health says nothing of that.

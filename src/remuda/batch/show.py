@@ -61,7 +61,7 @@ def summary_lines(summary: Summary) -> list[str]:
     if summary.asked_again:
         times = "question was" if summary.asked_again == 1 else "questions were"
         lines.append(
-            f"{show_count(summary.asked_again)} {times} sent again on another connection: nobody heard the first"
+            f"{show_count(summary.asked_again)} {times} sent again on another connection: the first was not read"
             " (is the server's listen queue too short for --max-concurrency?)"
         )
     if summary.skipped:

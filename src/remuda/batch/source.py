@@ -152,7 +152,7 @@ class Source:
             return
         if self._begins_badly and 2 * self.bad >= rows:
             # One bad line is a row of its own; a file that begins so and goes on so is of another format.
-            raise InputError(f"{self.first_bad}; {self.bad} of {rows} lines are no rows", hint=_JSONL)
+            raise InputError(f"{self.first_bad}; {self.bad} of {rows} lines are not rows", hint=_JSONL)
         self._names = list(names)
         if types:
             self._schema = pa.schema([(name, union.type) for name, union in names.items()])

@@ -133,7 +133,7 @@ def compare(a: Sequence[Point], b: Sequence[Point], floor: float = FLOOR, *, wit
     if bad and not with_invalid:
         names = ", ".join(f"{point.name} ({', '.join(check.code for check in point.reasons[:3])})" for point in bad[:5])
         raise InputError(
-            f"these points are invalid, so a comparison with them says nothing: {names}",
+            f"these points are invalid, so a comparison with them means nothing: {names}",
             hint="measure them again; to see the numbers all the same: --allow-invalid",
         )
     ours, theirs = _by_load(a), _by_load(b)
@@ -273,5 +273,5 @@ def read_floor(text: str) -> float:
     except ValueError:
         value = math.nan
     if not 0 <= value < 1:
-        raise InputError(f"{text!r} is no share", hint="write 3% or 0.03", where="--floor")
+        raise InputError(f"{text!r} is not a percentage", hint="write 3% or 0.03", where="--floor")
     return value

@@ -63,7 +63,7 @@ def read_prices(text: str, where: str) -> list[Price]:
     try:
         data = yaml.safe_load(text)
     except yaml.YAMLError as error:
-        raise InputError("is no YAML", where=where, hint=hint) from error
+        raise InputError("is not valid YAML", where=where, hint=hint) from error
     if not isinstance(data, list) or not data:
         raise InputError("holds no list of prices", where=where, hint=hint)
     return [_price(entry, f"{where}: price {number}", hint) for number, entry in enumerate(data, 1)]
@@ -76,10 +76,10 @@ def _price(entry: object, where: str, hint: str) -> Price:
         raise InputError(f"has {', '.join(strange)}", where=where, hint=f"a price has {', '.join(_KEYS)}")
     value = entry.get("per_gpu_hour")
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < math.inf:
-        raise InputError(f"has per_gpu_hour = {value!r}, which is no price", where=where, hint=hint)
+        raise InputError(f"has per_gpu_hour = {value!r}, which is not a price", where=where, hint=hint)
     also = entry.get("also") or []
     if not isinstance(also, list):
-        raise InputError(f"has also = {also!r}, which is no list of names", where=where, hint=hint)
+        raise InputError(f"has also = {also!r}, which is not a list of names", where=where, hint=hint)
     return Price(
         str(entry["type"]), float(value), str(entry.get("currency") or CURRENCY), str(entry.get("source") or ""),
         str(entry.get("as_of") or ""), tuple(str(name) for name in also),

@@ -27,7 +27,7 @@ _ALIASES: Final = {"e2e_latency": "e2el"}
 _FORMATS: Final = (
     "import a result of `vllm bench serve`, sglang.bench_serving or sa-bench, or an aggregate of InferenceX"
 )
-_UNSEEN: Final = "imported: nobody here saw the load"
+_UNSEEN: Final = "imported: remuda did not run the load"
 
 
 def read(text: str, name: str) -> list[Point]:
@@ -75,13 +75,13 @@ def _line(line: str, where: str) -> Any:
 def _no_json(error: Exception, where: str, *, in_line: bool = False) -> InputError:
     if isinstance(error, json.JSONDecodeError):
         place = f"{where}:{error.colno}" if in_line else f"{where}:{error.lineno}:{error.colno}"
-        return InputError(f"is no JSON: {error.msg}", where=place, hint="it may be cut short: write it again")
-    return InputError("is no JSON that can be read: too deep, or a number is too long", where=where, hint=_FORMATS)
+        return InputError(f"is not valid JSON: {error.msg}", where=place, hint="it may be cut short: write it again")
+    return InputError("is not readable JSON: too deep, or a number is too long", where=where, hint=_FORMATS)
 
 
 def _object(data: Any, where: str) -> tuple[dict[str, Any], str]:
     if not isinstance(data, dict):
-        raise InputError("is no result: an object is needed", where=where, hint=_FORMATS)
+        raise InputError("is not a result: an object is needed", where=where, hint=_FORMATS)
     return data, where
 
 
@@ -92,7 +92,7 @@ def _point(data: dict[str, Any], where: str) -> Point:
     if "tput_per_gpu" in data and "hw" in data:
         return _of_inferencex(data, numbers)
     raise InputError(
-        "is no result of a known tool: it has neither `completed` and `request_throughput` nor `hw` and `tput_per_gpu`",
+        "is not a result of a known tool: it has neither `completed` and `request_throughput` nor `hw`, `tput_per_gpu`",
         where=where, hint=_FORMATS,
     )  # fmt: skip
 
@@ -110,7 +110,7 @@ class _Numbers:
         if value is None or value == "":
             return None
         if isinstance(value, bool) or not isinstance(value, (int, float)):
-            raise self.wrong(name, "which is no number")
+            raise self.wrong(name, "which is not a number")
         if isinstance(value, float) and math.isnan(value):
             return None  # What has no samples.
         if value < 0 or abs(value) > 1e15:
@@ -121,7 +121,7 @@ class _Numbers:
         """A whole number."""
         value = self.get(name)
         if value is not None and value != int(value):
-            raise self.wrong(name, "which is no whole number")
+            raise self.wrong(name, "which is not a whole number")
         return None if value is None else int(value)
 
     def need(self, name: str) -> float:
@@ -142,7 +142,7 @@ class _Numbers:
         """A list of token counts; empty where there is none."""
         value = self._data.get(name) or []
         if not isinstance(value, list) or not all(type(item) is int and item >= 0 for item in value):
-            raise self.wrong(name, "which is no list of token counts")
+            raise self.wrong(name, "which is not a list of token counts")
         return value
 
     def wrong(self, name: str, why: str) -> InputError:

@@ -79,7 +79,7 @@ def check_set(said: Mapping[str, str], kind: str) -> None:
         InputError: says what there is.
     """
     if said and kind != "inferencex":
-        raise InputError(f"the format {kind} has nothing to set", where="--set", hint="leave it away")
+        raise InputError(f"the format {kind} has nothing to set", where="--set", hint="leave it out")
     for name in said:
         if name not in SETTABLE:
             raise InputError(f"there is no {name!r}", where="--set", hint=f"there are {', '.join(sorted(SETTABLE))}")

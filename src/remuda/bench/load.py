@@ -79,7 +79,7 @@ class Cache:
             return cls(kind, part)
         if kind in ("cold", "warm") and not share:
             return cls(kind, 1.0 if kind == "warm" else 0.0)
-        raise InputError(f"{text!r} is no state of a cache", hint="write cold, warm or shared:0.3", where="--cache")
+        raise InputError(f"{text!r} is not a cache state", hint="write cold, warm or shared:0.3", where="--cache")
 
     def __str__(self) -> str:
         return f"{self.kind}:{self.share:g}" if self.kind == "shared" else self.kind
@@ -237,7 +237,7 @@ def check(load: Load) -> None:
         (load.rate < 0 or math.isnan(load.rate), "--rate", f"must be positive or inf, but is {load.rate}", ""),
         (load.concurrency < (0 if load.is_open else 1), "--concurrency",
          f"must be at least 1, but is {load.concurrency}", ""),
-        (load.api not in ("chat", "completions"), "--api", f"{load.api!r} is no API", "write chat or completions"),
+        (load.api not in ("chat", "completions"), "--api", f"{load.api!r} is not an API", "write chat or completions"),
         (load.timeout_s <= 0, "--timeout", f"must be positive, but is {load.timeout_s:g}", ""),
         (load.requests < 0 or load.duration_s < 0, "--requests", "must not be negative", ""),
         (bool(load.requests and load.duration_s), "--duration", "and --requests are two bounds of one point",
@@ -246,7 +246,9 @@ def check(load: Load) -> None:
     kind, _, size = load.arrival.partition(":")
     known = kind in ("poisson", "constant") if not size else kind == "burst" and size.isdigit() and int(size) > 0
     known = known or (kind == "trace" and bool(size))
-    bad.append((not known, "--arrival", f"{load.arrival!r} is no arrival", "write poisson, constant or burst:8"))
+    bad.append(
+        (not known, "--arrival", f"{load.arrival!r} is not an arrival process", "write poisson, constant or burst:8")
+    )
     bad.append(
         (
             not 0 < load.burstiness < math.inf,

@@ -128,7 +128,7 @@ def _read_whole(answer: Answer, body: bytes, row: Row, *, keep_text: bool) -> No
 def _read_stream(answer: Answer, body: bytes, row: Row, *, keep_text: bool) -> None:
     events = _events(answer, body)
     if not events:
-        row.error = row.error or ("the answer is no stream of events" if body.strip() else "the stream is empty")
+        row.error = row.error or ("the answer is not an event stream" if body.strip() else "the stream is empty")
         return
     told = _told(events, row)
     if told:

@@ -185,7 +185,7 @@ def _count_disagrees(seen: Evidence) -> Check:
     theirs = after.output - before.output
     if abs(theirs - ours) > max(1.0, seen.limit("V5.share") * ours):
         text = f"the engine made {theirs:,.0f} tokens, and the answers count {ours:,.0f}"
-        return Check("V5", INVALID, text, "somebody else uses this engine, or answers were lost")
+        return Check("V5", INVALID, text, "another client uses this engine, or answers were lost")
     return Check("V5", OK)
 
 
@@ -329,7 +329,7 @@ def _changed_engine(seen: Evidence) -> Check:
 
 def _fewer_workers(seen: Evidence) -> Check:
     if seen.workers is None:
-        return Check("V14", NOT_ASKED, "nobody says how many replicas answer at this URL")
+        return Check("V14", NOT_ASKED, "the number of replicas behind this URL is unknown")
     asked, start, end = seen.workers
     if start != asked or end != asked:
         text = f"{asked} replicas were asked for; {start} were ready at the start, {end} at the end"

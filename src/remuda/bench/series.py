@@ -87,7 +87,7 @@ def _by_meta(points: Sequence[Point], group: str) -> dict[str, list[Point]]:
     room, _, key = group.partition(".")
     known = sorted({name for point in points for name in point.meta})
     if room != "meta" or key not in known:
-        what = f"no point has {group!r}" if room == "meta" and key else f"{group!r} is no key to group by"
+        what = f"no point has {group!r}" if room == "meta" and key else f"{group!r} is not a key to group by"
         there = ", ".join(f"meta.{short(name)}" for name in known[:10])
         hint = f"there are {there}" if known else "say one when you measure: remuda bench --meta gpu=H100"
         raise InputError(what, hint=hint, where="--group")

@@ -32,7 +32,7 @@ REQUESTS: Final = "requests.parquet"
 #: Digits of the id in a directory's name.
 _DIGITS: Final = 16
 _UNFINISHED: Final = ".part-"
-#: So old is no directory that a writer is still at: one takes seconds.
+#: No writer is still at a directory that is so old: one takes seconds.
 _LEFT_S: Final = 3600.0
 #: An empty file for each time that a load was begun: to know it no point has to be read.
 _BEGUN: Final = ".begun"

@@ -102,7 +102,7 @@ def _json_lines(text: str, name: str) -> Iterator[tuple[str, Mapping[str, Any]]]
         except orjson.JSONDecodeError as error:
             raise InputError(f"is not JSON: {str(error)[:80]}", where=f"{name}:{number}", hint=_HINT) from error
         if not isinstance(said, dict):
-            raise InputError("is no JSON object", where=f"{name}:{number}", hint=_HINT)
+            raise InputError("is not a JSON object", where=f"{name}:{number}", hint=_HINT)
         yield f"{name}:{number}", said
 
 
@@ -121,7 +121,7 @@ def _csv_lines(text: str, name: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
                 names = list(_KEYS)
             yield where, dict(zip(names, (cell.strip() or None for cell in cells), strict=False))
     except csv.Error as error:
-        raise InputError(f"is no CSV: {error}", where=f"{name}:{reader.line_num}", hint=_HINT) from error
+        raise InputError(f"is not valid CSV: {error}", where=f"{name}:{reader.line_num}", hint=_HINT) from error
 
 
 def _number(said: Mapping[str, Any], key: str, where: str) -> float:

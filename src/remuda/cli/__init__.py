@@ -18,22 +18,22 @@ from remuda.cli.lazy import LazyGroup, answered
 GROUPS = {
     "Serve": {
         "serve": ("remuda.cli.up:serve", "Serve one model on this machine; no config file needed."),
-        "up": ("remuda.cli.up:up", "Start what a file describes: a swarm, a recipe, a run script, …"),
+        "up": ("remuda.cli.up:up", "Start a swarm, recipe, run script or other document."),
         "apply": (
             "remuda.cli.recipes:apply",
-            "Bring up prefill and decode apart, from a recipe of srtctl or your own.",
+            "Bring up disaggregated prefill/decode from an srtctl recipe or your own.",
         ),
         "scale": ("remuda.cli.up:scale", "Change how many replicas a running swarm has."),
         "swarm": ("remuda.cli.swarm:swarm", "List swarms, or print one swarm's full settings."),
-        "pool": ("remuda.cli.pool:pool", "Work through many swarms from one file, a few at a time."),
+        "pool": ("remuda.cli.pool:pool", "Run a queue of swarm+job pairs from one file, N at a time."),
         "down": ("remuda.cli.up:down", "Shut down swarms, runs or jobs, and check that nothing is left."),
     },
     "Batch": {
         "job": ("remuda.cli.job:job", "Run prompts or scripts against an endpoint; manage jobs."),
     },
     "Measure": {
-        "bench": ("remuda.cli.bench:bench", "Measure how fast an endpoint is, and whether the number counts."),
-        "profiler": ("remuda.cli.profiler:profiler", "Record what your GPUs do: busy, memory, watts, joules."),
+        "bench": ("remuda.cli.bench:bench", "Measure an endpoint under load, and check that the numbers are valid."),
+        "profiler": ("remuda.cli.profiler:profiler", "Sample GPU load, memory, watts and joules."),
     },
     "Train": {
         "run": ("remuda.cli.run:run", "Run a script and restart it until it finishes."),
@@ -41,8 +41,8 @@ GROUPS = {
         "pause": ("remuda.cli.runs:pause", "Stop restarting a run; what is running keeps running."),
         "unpause": ("remuda.cli.runs:unpause", "Resume restarting a paused run."),
         "stop": ("remuda.cli.up:down", "Stop runs and wait until they are gone."),
-        "restart": ("remuda.cli.runs:restart", "Restart a run, or whatever failed in a swarm."),
-        "gang": ("remuda.cli.gang:gang", "Train with several ranks; one that fails joins the others again."),
+        "restart": ("remuda.cli.runs:restart", "Restart a run, or the failed parts of a swarm."),
+        "gang": ("remuda.cli.gang:gang", "Train with several ranks; a failed rank rejoins the others."),
         "set": ("remuda.cli.settings:set_", "Show or change the settings of a live run."),
     },
     "Look": {
@@ -63,11 +63,11 @@ GROUPS = {
     "Set up": {
         "preflight": (
             "remuda.cli.recipes:preflight",
-            "Look for what would make a deployment fail, before a GPU is held.",
+            "Check a deployment for problems before it takes a GPU.",
         ),
-        "resolve": ("remuda.cli.recipes:resolve", "Print a deployment's recipe with where each value came from."),
+        "resolve": ("remuda.cli.recipes:resolve", "Print a deployment's values and where each came from."),
         "config": ("remuda.cli.config:config", "Validate config files and show where each value comes from."),
-        "init": ("remuda.cli.config:init", "Create a file: your defaults, or what recipes need to know of a cluster."),
+        "init": ("remuda.cli.config:init", "Create a file of your defaults, or the cluster file of recipes."),
         "import": ("remuda.cli.import_:import_", "Import runs and bans from Shepherd."),
         "host": ("remuda.cli.host:host", "Start, stop or inspect the background process."),
         "doctor": ("remuda.cli.doctor:doctor", "Check the installation; find and clean up leftovers."),

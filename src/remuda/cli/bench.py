@@ -32,44 +32,44 @@ _PAIRS: Final = frozenset({"headers", "meta", "validity"})
 
 _load_options = together(
     click.option("-n", "--name", help="Swarm to measure."),
-    click.option("--endpoint", "--base-url", multiple=True, help="Any OpenAI-compatible server; several alternate."),
+    click.option("--endpoint", "--base-url", multiple=True, help="URL of an OpenAI-compatible server (repeatable)."),
     click.option("-m", "--model", help="Model name; default: the only one served."),
-    click.option("--api", metavar="chat|completions", help="Which API (default: chat)."),
-    click.option("--isl", help="Input tokens a request (default: 1024)."),
-    click.option("--osl", help="Output tokens a request (default: 128)."),
-    click.option("--range-ratio", help="Draw lengths between this share and all of them (default: 1)."),
-    click.option("-C", "--concurrency", help="Requests in flight, e.g. 1,8,64: a point each."),
-    click.option("--rate", help="Requests a second, e.g. 5,10,inf: a point each."),
-    click.option("--arrival", help="poisson (default), constant, burst:8."),
-    click.option("--burstiness", help="Of poisson arrivals: below 1 in bursts, above 1 steadier (default: 1)."),
-    click.option("--trace", metavar="FILE", help="Recorded arrivals and lengths: JSON lines or CSV."),
-    click.option("--trace-unit", metavar="s|ms|us", help="Of its time stamps (default: ms)."),
-    click.option("--requests", help="Requests a point."),
-    click.option("--duration", help="How long a point takes, e.g. 60s; default: until a p99 is known."),
-    click.option("--warmup", help="Requests before the measured ones."),
-    click.option("--timeout", help="Bound of one request (default: 10m)."),
-    click.option("--cache", help="What prompts share: cold (default), warm, shared:0.3."),
-    click.option("--no-stream", is_flag=True, help="Ask for whole answers: no TTFT."),
-    click.option("--seed", help="Of prompts, lengths and arrivals (default: 0)."),
-    click.option("--slo", help="What a point has to keep: ttft_p99=500ms,tpot_p99=30ms."),
-    click.option("--goodput", help="What each request has to keep: ttft=500ms,tpot=30ms."),
-    click.option("--header", "headers", multiple=True, metavar="NAME=VALUE", help="Sent with each request."),
-    click.option("--extra-body", metavar="JSON", help="Merged into each request."),
-    click.option("--api-key-env", metavar="VARIABLE", help="Variable with the key of the endpoint."),
-    click.option("--insecure", is_flag=True, help="Do not check the endpoint's certificate."),
-    click.option("--ca-file", metavar="FILE", help="Certificates (PEM) to check it by."),
-    click.option("--gpus", help="GPUs behind a bare endpoint."),
-    click.option("--gpu-type", help="Their type, e.g. 'H100 SXM'."),
-    click.option("--price", help="What an hour of one GPU costs, in USD (default: list price of the type)."),
-    click.option("--prices", metavar="FILE", help="Your own list of prices (YAML)."),
-    click.option("--meta", multiple=True, metavar="KEY=VALUE", help="Kept beside the points."),
-    click.option("--validity", multiple=True, metavar="RULE=VALUE", help="Another threshold, e.g. V12.window=5s."),
-    click.option("--repeats", help="Measure each point so often."),
-    click.option("--again", is_flag=True, help="Measure also what was measured before."),
-    click.option("--detach", is_flag=True, help="Return at once; it goes on as a job: remuda job wait."),
+    click.option("--api", metavar="chat|completions", help="API to call (default: chat)."),
+    click.option("--isl", help="Input tokens per request (default: 1024)."),
+    click.option("--osl", help="Output tokens per request (default: 128)."),
+    click.option("--range-ratio", help="Shortest length as a share of --isl and --osl (default: 1)."),
+    click.option("-C", "--concurrency", help="Requests in flight, e.g. 1,8,64: one point each."),
+    click.option("--rate", help="Requests per second, e.g. 5,10,inf: one point each."),
+    click.option("--arrival", help="Arrival process: poisson (default), constant or burst:8."),
+    click.option("--burstiness", help="Burstiness of arrivals (gamma shape): <1 bursty, >1 smoother (default: 1)."),
+    click.option("--trace", metavar="FILE", help="Trace of arrivals and lengths: JSON Lines or CSV."),
+    click.option("--trace-unit", metavar="s|ms|us", help="Unit of the trace's timestamps (default: ms)."),
+    click.option("--requests", help="Requests per point."),
+    click.option("--duration", help="Length of a point, e.g. 60s; default: until a p99 is known."),
+    click.option("--warmup", help="Warm-up requests before the measured ones."),
+    click.option("--timeout", help="Time limit of one request (default: 10m)."),
+    click.option("--cache", help="Prefix cache: cold (default), warm, or shared:0.3 (30 % common prefix)."),
+    click.option("--no-stream", is_flag=True, help="Request whole answers, which have no TTFT."),
+    click.option("--seed", help="Random seed for prompts, lengths and arrivals (default: 0)."),
+    click.option("--slo", help="Latency targets for each point: ttft_p99=500ms,tpot_p99=30ms."),
+    click.option("--goodput", help="Per-request targets; goodput counts requests that meet them: ttft=500ms."),
+    click.option("--header", "headers", multiple=True, metavar="NAME=VALUE", help="HTTP header of each request."),
+    click.option("--extra-body", metavar="JSON", help="JSON to merge into each request."),
+    click.option("--api-key-env", metavar="VARIABLE", help="Environment variable with the endpoint's API key."),
+    click.option("--insecure", is_flag=True, help="Do not verify the endpoint's certificate."),
+    click.option("--ca-file", metavar="FILE", help="CA certificates (PEM) to verify the endpoint with."),
+    click.option("--gpus", help="Number of GPUs behind an endpoint given by URL."),
+    click.option("--gpu-type", help="Type of these GPUs, e.g. 'H100 SXM'."),
+    click.option("--price", help="Price of one GPU per hour, in USD (default: list price of the type)."),
+    click.option("--prices", metavar="FILE", help="Price list of your own (YAML)."),
+    click.option("--meta", multiple=True, metavar="KEY=VALUE", help="Metadata to store with the points."),
+    click.option("--validity", multiple=True, metavar="RULE=VALUE", help="Threshold of a rule, e.g. V12.window=5s."),
+    click.option("--repeats", help="Repetitions per point."),
+    click.option("--again", is_flag=True, help="Re-run points that already have results."),
+    click.option("--detach", is_flag=True, help="Return at once and run as a job; follow it with remuda job wait."),
     click.option("--dry-run", is_flag=True, help="Show what --detach would start, and start nothing."),
-    click.option("--allow-suspect", is_flag=True, help="Exit code 0 for suspect points."),
-    click.option("--allow-changed-rules", is_flag=True, help="Exit code 0 for points valid under changed rules."),
+    click.option("--allow-suspect", is_flag=True, help="Exit with 0 for suspect points."),
+    click.option("--allow-changed-rules", is_flag=True, help="Exit with 0 for points valid under changed rules."),
     click.option("--json", "as_json", is_flag=True, help="Print the points as JSON."),
 )
 
@@ -95,9 +95,9 @@ _HEADINGS: Final = {
 @_load_options
 @click.pass_context
 def bench(context: click.Context, /, **options: Any) -> int:
-    """Put an endpoint under load; say how fast it is, and whether that number counts.
+    """Measure an endpoint under load, and check that the numbers are valid.
 
-    Every load is a point with a verdict: valid, suspect or invalid, with the reasons. Points are kept: `bench list`.
+    Each load is one point with a verdict: valid, suspect or invalid, with reasons. `bench list` shows stored points.
 
     Exit code 10: a point is invalid; 11: one is suspect.
     """
@@ -116,7 +116,7 @@ def bench(context: click.Context, /, **options: Any) -> int:
 @click.option("-c", "--config", "file", type=click.Path(path_type=Path), help="Benchmark document (YAML).")
 @_load_options
 def run(file: Path | None, **options: Any) -> int:
-    """Measure what a document says; flags win over it."""
+    """Run the benchmark that a document describes; flags override it."""
     return _run(file, options)
 
 
@@ -139,7 +139,7 @@ def _run(file: Path | None, options: dict[str, Any]) -> int:
     except KeyboardInterrupt:
         _show_table(found, as_json=options["as_json"])
         words = f"{len(found)} points are kept; the one under way was cut short and does not count"
-        raise Interrupted(words, hint="type it again: what is kept is not measured again") from None
+        raise Interrupted(words, hint="re-run the same command: stored points are not measured again") from None
     _show_table(found, as_json=options["as_json"])
     return exit_code([one.point for one in found], **_allowed(options))
 
@@ -183,7 +183,7 @@ def _overrides(options: dict[str, Any]) -> list[Override]:
             continue
         if key in _PAIRS:
             if bad := next((item for item in value if item.find("=") < 1), ""):
-                raise InputError(f"{bad} is no NAME=VALUE", where=flag)
+                raise InputError(f"{bad} is not NAME=VALUE", where=flag)
             found.append(Override(key, dict(item.split("=", 1) for item in value), flag))
         elif key == "no_stream":
             found.append(Override("stream", value=False, origin="--no-stream"))
@@ -290,7 +290,7 @@ def _verdict(point: Point) -> str:
 
 def _tell(one: Measured) -> None:
     """One line when a point is there: a long benchmark is not silent."""
-    stored = " (measured before; --again measures it again)" if one.is_stored else ""
+    stored = " (stored result; --again measures it again)" if one.is_stored else ""
     say(f"{one.point.load.label}: {_verdict(one.point)}{stored}")
 
 
@@ -337,7 +337,7 @@ def _reasons(point: Point) -> list[str]:
 @bench.command(name="list")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def list_(as_json: bool) -> None:
-    """List the points that are kept, the oldest first."""
+    """List stored points, oldest first."""
     from remuda.control import bench as control
 
     points = control.store().points()
@@ -353,7 +353,7 @@ def list_(as_json: bool) -> None:
 @click.argument("point")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def show(point: str, as_json: bool) -> None:
-    """Show one point: numbers, rules, and what they mean."""
+    """Show one point: its numbers and the verdict of each rule."""
     from remuda.bench.verdict import NOT_ASKED, OK
     from remuda.control import bench as control
 

@@ -18,20 +18,21 @@ from remuda.cli.show import echo, print_json, say, table
     )
 )
 @click.argument("points", nargs=-1, required=True, metavar="POINT…")
-@click.option("--format", "kind", type=click.Choice(["vllm", "inferencex", "csv"]), required=True, help="Whose format.")
-@click.option("-o", "--output", "file", type=click.Path(path_type=Path), help="Write this file; default: print it.")
+@click.option("--format", "kind", type=click.Choice(["vllm", "inferencex", "csv"]), required=True, help="Format.")
+@click.option("-o", "--output", "file", type=click.Path(path_type=Path), help="File to write (default: stdout).")
 @click.option(
     "--set",
     "said",
     multiple=True,
     metavar="NAME=VALUE",
-    help="What inferencex needs and nobody measured, e.g. hw=h200.",
+    help="Metadata that InferenceX requires, e.g. hw=h200.",
 )
 def export(points: tuple[str, ...], kind: str, file: Path | None, said: tuple[str, ...]) -> None:
     """Write points in the format of another tool.
 
-    vllm is what `vllm bench serve` saves; several points are a line each. inferencex is InferenceX's aggregate; it
-    needs hw, image, framework, precision and tp, from `--meta` of the points or from --set. csv has a row for each.
+    vllm is the result of `vllm bench serve`, one line per point if there are several. inferencex is InferenceX's
+    aggregate; it needs hw, image, framework, precision and tp, from `--meta` of the points or --set. csv has one row
+    per point.
     """
     from remuda.base.errors import InputError, Unwritable
     from remuda.base.files import write_atomic
@@ -60,11 +61,11 @@ def export(points: tuple[str, ...], kind: str, file: Path | None, said: tuple[st
 @click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="FILE…")
 @click.option("--json", "as_json", is_flag=True, help="Print the points as JSON.")
 def import_(files: tuple[Path, ...], as_json: bool) -> int:
-    """Keep results of other tools as points.
+    """Store results of other tools as points.
 
-    Read are results of `vllm bench serve`, sglang.bench_serving and sa-bench, and InferenceX's aggregates. They are
-    never valid, as nobody here saw the load: `imported`, or invalid where the file itself tells of failed requests or
-    of answers without a token. Importing a result twice changes nothing.
+    FILE is a result of `vllm bench serve`, sglang.bench_serving or sa-bench, or an aggregate of InferenceX. Imported
+    points are marked "imported", as remuda did not run the load, or invalid if the file has failed requests or answers
+    without a token. Importing a result twice changes nothing.
 
     Exit code 10: a result is invalid.
     """

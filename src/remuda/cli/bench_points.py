@@ -22,16 +22,16 @@ if TYPE_CHECKING:
 )
 @click.argument("a")
 @click.argument("b")
-@click.option("--floor", default="3%", show_default=True, help="Differences below this are none.")
-@click.option("--allow-invalid", is_flag=True, help="Compare also points that do not count.")
-@click.option("--fail-on-regression", is_flag=True, help="Exit code 1 when a metric is worse.")
+@click.option("--floor", default="3%", show_default=True, help="Ignore differences smaller than this.")
+@click.option("--allow-invalid", is_flag=True, help="Include invalid points.")
+@click.option("--fail-on-regression", is_flag=True, help="Exit with 1 when a metric is worse.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def compare(a: str, b: str, floor: str, allow_invalid: bool, fail_on_regression: bool, as_json: bool) -> int:
-    """Say in which metrics B is better or worse than A, with 95 % intervals.
+    """Show which metrics of B are better or worse than A's, with 95 % intervals.
 
     A and B are points: a name (one repeat), the beginning of an id (all its repeats), or several with commas; points
     of several loads are compared load by load. With three repeats on each side the interval is over repeats; with
-    fewer it is the points' own, which says nothing of what varies between runs.
+    fewer it is within the points, and does not cover variation between runs.
     """
     from remuda.control import bench as control
     from remuda.control import bench_points
@@ -87,14 +87,14 @@ def _change(one: Difference) -> list[str]:
 )
 @click.argument("points", nargs=-1)
 @click.option("-o", "--output", default="report.html", show_default=True, type=click.Path(path_type=Path), help="File.")
-@click.option("--group", default="", metavar="meta.KEY", help="A line for each value of this key of --meta.")
+@click.option("--group", default="", metavar="meta.KEY", help="Draw one line for each value of this --meta key.")
 @click.option("--title", default="", help="Heading of the page.")
-@click.option("--png", type=click.Path(path_type=Path), metavar="FILE", help="Also a picture for slides.")
+@click.option("--png", type=click.Path(path_type=Path), metavar="FILE", help="Write a picture for slides, too.")
 def report(points: tuple[str, ...], output: Path, group: str, title: str, png: Path | None) -> None:
-    """Write points as one HTML file with charts that opens without a network.
+    """Write points and their charts to one HTML file that works offline.
 
-    POINTS are names or beginnings of ids; all that are kept if none is named. Invalid points are not drawn; the page
-    says which, and why.
+    POINTS are names or the beginnings of ids; default: all stored points. The page lists invalid points with the
+    reasons instead of drawing them.
     """
     from remuda.base.units import show_counted
     from remuda.control import bench as control

@@ -31,18 +31,20 @@ def command(load_options: Callable[[Any], Any], headings: Mapping[str, str]) -> 
         ),
     )
     @click.option("-c", "--config", "file", type=click.Path(path_type=Path), help="Benchmark document (YAML).")
-    @click.option("--maximise", default="", metavar="concurrency|rate", help="What is to be as large as it can.")
-    @click.option("--min", "low", default="1", metavar="NUMBER", help="The first that is tried (default: 1).")
-    @click.option("--max", "high", default="4096", metavar="NUMBER", help="None larger is tried (default: 4096).")
+    @click.option(
+        "--maximise", default="", metavar="concurrency|rate", help="Quantity to maximise: concurrency or rate."
+    )
+    @click.option("--min", "low", default="1", metavar="NUMBER", help="Lower bound of the search (default: 1).")
+    @click.option("--max", "high", default="4096", metavar="NUMBER", help="Upper bound of the search (default: 4096).")
     @load_options
     def search(file: Path | None, maximise: str, low: str, high: str, **options: Any) -> int:
         """Find the largest load that meets an SLO.
 
-        Loads are doubled until one misses; then the gap is halved, down to one request in flight, or to 3 % of a rate.
-        Each is a point as `bench` measures it, and is kept; points measured before are used again.
+        The load doubles until it misses the SLO; then the gap is halved, to one request in flight or 3 % of a rate.
+        Each load is a point like those of `bench`: it is stored, and stored points are reused.
 
-        Exit code 10: a load has no valid point, so there is no answer; 11: what the answer rests on is suspect, or too
-        few requests ended for a percentile.
+        Exit code 10: a load has no valid point, so there is no answer; 11: the answer rests on suspect points, or
+        too few requests for a percentile.
         """
         what = typed.one_of(maximise, ("concurrency", "rate"), "--maximise")
         return _run(file, options, what, typed.number(low, "--min", "1"), typed.number(high, "--max", "64"))
@@ -72,7 +74,7 @@ def _run(file: Path | None, options: dict[str, Any], maximise: str, low: float, 
             outcome = bench_search.run(hunt, kept, show, tell, again=options["again"])
     except KeyboardInterrupt:
         words = f"{len(tried)} points are kept; the one under way was cut short and does not count"
-        raise Interrupted(words, hint="type it again: what is kept is not measured again") from None
+        raise Interrupted(words, hint="re-run the same command: stored points are not measured again") from None
     if options["as_json"]:
         print_json(bench_search.to_json(hunt, outcome, tried))
     else:

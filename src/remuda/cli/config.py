@@ -25,7 +25,7 @@ def config() -> None:
 @config.command()
 @click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path))
 def check(files: tuple[Path, ...]) -> None:
-    """Read FILES and plan them; say what is wrong with file:line:column."""
+    """Read and plan FILES; report errors with file:line:column."""
     for file in files:
         for note in _notes(file):
             say(f"{file}: note: {note}")
@@ -51,11 +51,11 @@ def _notes(file: Path) -> Sequence[str]:
 
 @config.command()
 @click.option("-c", "--config", "file", required=True, type=click.Path(path_type=Path), help="Document to show.")
-@click.option("-r", "--replicas", type=click.IntRange(min=1), help="As for `up`.")
-@click.option("-s", "--set", "settings", multiple=True, metavar="KEY=VALUE", help="As for `up`.")
+@click.option("-r", "--replicas", type=click.IntRange(min=1), help="Value to override, as in `up`.")
+@click.option("-s", "--set", "settings", multiple=True, metavar="KEY=VALUE", help="Value to override, as in `up`.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def show(file: Path, replicas: int | None, settings: tuple[str, ...], as_json: bool) -> None:
-    """Print every value of a document, filled in, with where it came from."""
+    """Print every value of a document and where it came from, defaults included."""
     from remuda.control import planning
     from remuda.control.kinds.swarm import plan
 
@@ -83,14 +83,14 @@ def schema(kind: str) -> None:
 
 @click.group(cls=NearGroup)
 def init() -> None:
-    """Write a file: your own defaults, or what recipes need to know of a cluster."""
+    """Create a file of your defaults, or the cluster file of recipes."""
 
 
 @init.command()
-@click.option("-o", "--output", type=click.Path(path_type=Path), help="Default: defaults.yaml in the state directory.")
+@click.option("-o", "--output", type=click.Path(path_type=Path), help="File (default: REMUDA_HOME/defaults.yaml).")
 @click.option("--force", is_flag=True, help="Overwrite an existing file.")
 def defaults(output: Path | None, force: bool) -> None:
-    """Ask for the values that you would write into every document, and save them."""
+    """Ask for the values that are the same in all of your documents, and save them."""
     from remuda.base.errors import Conflict
     from remuda.base.files import write_atomic
     from remuda.base.private import make_missing
@@ -107,19 +107,19 @@ def defaults(output: Path | None, force: bool) -> None:
 
 
 @init.command()
-@click.option("-o", "--output", type=click.Path(path_type=Path), help="Default: srtslurm.yaml here.")
+@click.option("-o", "--output", type=click.Path(path_type=Path), help="File to write (default: srtslurm.yaml here).")
 @click.option("--force", is_flag=True, help="Overwrite an existing file.")
-@click.option("-y", "--yes", is_flag=True, help="Ask nothing.")
-@click.option("-A", "--account", help="Account that is charged.")
+@click.option("-y", "--yes", is_flag=True, help="Do not ask for missing values.")
+@click.option("-A", "--account", help="Account to charge.")
 @click.option("-p", "--partition", help="Partition to submit to.")
-@click.option("--gpus-per-node", type=click.IntRange(min=0), help="GPUs of a node.")
-@click.option("--gpu-type", help="GPUs as the cluster calls them.")
+@click.option("--gpus-per-node", type=click.IntRange(min=0), help="Number of GPUs per node.")
+@click.option("--gpu-type", help="GPU type, in the cluster's words.")
 @click.option("--network-interface", help="Interface whose address workers listen on, e.g. ib0.")
-@click.option("--time-limit", help="Time limit of the jobs, as Slurm writes it.")
+@click.option("--time-limit", help="Time limit of jobs, in Slurm's format.")
 def cluster(output: Path | None, *, force: bool, yes: bool, **given: Any) -> None:
-    """Write the cluster file: what every recipe of a cluster would say again.
+    """Write the cluster file: values that all recipes of a cluster share.
 
-    Values are what you say, else what Slurm and this machine say. Where these leave one open, it asks, on a terminal.
+    Values come from flags, then from Slurm and this machine. On a terminal it asks for those still missing.
     """
     from remuda.control import clusterfile
     from remuda.specs.recipe.cluster import NAME

@@ -14,13 +14,13 @@ from remuda.cli.show import pairs, print_json, say
 
 @click.group(cls=NearGroup)
 def db() -> None:
-    """The state database: SQLite in the state directory, or PostgreSQL by REMUDA_DATABASE_URL."""
+    """Manage the state database: SQLite in the state directory, or PostgreSQL by REMUDA_DATABASE_URL."""
 
 
 @db.command()
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def status(as_json: bool) -> None:
-    """Show where it is, its revision, its size and what is in it."""
+    """Show the database's location, revision, size and contents."""
     from remuda.control import upkeep
 
     data: dict[str, Any] = upkeep.status()
@@ -36,7 +36,7 @@ def _text(value: object) -> str:
 
 @db.command()
 def upgrade() -> None:
-    """Bring the schema up to date. Every start of the host does it, too; several at once do no harm."""
+    """Bring the schema up to date, as every start of the host does; safe to run at the same time."""
     from remuda.control import upkeep
 
     say(f"the database is at revision {upkeep.upgrade()}")
@@ -54,7 +54,7 @@ def backup(to: Path) -> None:
 @db.command()
 @click.argument("copy", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 def restore(copy: Path) -> None:
-    """Put COPY, made by `db backup`, in the database's place. The old one is put aside."""
+    """Replace the database by COPY, made by `db backup`; the old one is kept beside it."""
     from remuda.control import upkeep
 
     aside = upkeep.restore(copy.absolute())
@@ -64,7 +64,7 @@ def restore(copy: Path) -> None:
 @db.command()
 @click.option("--older-than", default="30d", show_default=True, help="Age, e.g. 12h, 30d.")
 def prune(older_than: str) -> None:
-    """Forget old stories and ended allocations, and workloads and jobs that have been down or done for so long."""
+    """Delete old history and ended allocations, and workloads and jobs that have been down or done for --older-than."""
     from remuda.cli import typed
     from remuda.control.client import connect
 

@@ -38,10 +38,8 @@ backend: {{type: local}}
 
 
 @click.command()
-@click.option(
-    "--folder", default="demo-output", show_default=True, type=click.Path(path_type=Path), help="For its files."
-)
-@click.option("--rows", default=60, show_default=True, type=click.IntRange(1, 60), help="Questions to answer.")
+@click.option("--folder", default="demo-output", show_default=True, type=click.Path(path_type=Path), help="Folder.")
+@click.option("--rows", default=60, show_default=True, type=click.IntRange(1, 60), help="Number of questions.")
 @click.option("--keep", is_flag=True, help="Leave the swarm up at the end.")
 @click.option("--random", is_flag=True, help="Use a model with random weights, which needs no download.")
 def demo(folder: Path, rows: int, keep: bool, random: bool) -> None:

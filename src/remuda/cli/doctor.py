@@ -1,4 +1,4 @@
-"""`doctor`: whether all is well, and what is left that nobody wants."""
+"""`doctor`: diagnose problems, and clean up orphans."""
 
 from __future__ import annotations
 
@@ -17,15 +17,14 @@ _MARKS = {"ok": "✓", "note": "○", "problem": "✗"}
 
 @click.command()
 @click.option("--clean", is_flag=True, help="End leftovers that were started from this state directory.")
-@click.option("--gone-homes", is_flag=True, help="With --clean: also what was started from directories that are gone.")
-@click.option("--yes", is_flag=True, help="Do not ask before ending.")
+@click.option("--gone-homes", is_flag=True, help="Extend --clean to leftovers of state directories that are gone.")
+@click.option("--yes", is_flag=True, help="Do not ask before ending leftovers.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def doctor(clean: bool, gone_homes: bool, yes: bool, as_json: bool) -> int:
-    """Look whether all is well: host, database, files, Slurm, and every process and job that carries a name of ours.
+    """Diagnose problems with host, database, files and Slurm, and find every process and job that remuda started.
 
-    Works without a host, and with a database that is broken or newer. What belongs to another state directory that is
-    there is never touched. Exit code 1 when something is wrong with this state directory, or left of it;
-    what others left on this machine is a note.
+    Works without a host, and with a broken or newer database. Never touches leftovers of another existing state
+    directory. Exit code 1: this state directory has problems or leftovers; those of others are notes.
     """
     from remuda.base.paths import state_paths
     from remuda.control import doctor as control
@@ -56,7 +55,7 @@ def doctor(clean: bool, gone_homes: bool, yes: bool, as_json: bool) -> int:
 
 def _agrees(allocations: int, secrets: int) -> bool:
     if not sys.stdin.isatty():
-        raise click.UsageError("nobody can be asked here; give --yes to end them unasked")
+        raise click.UsageError("not a terminal; pass --yes to end them unasked")
     what = [f"end {allocations} allocations"] if allocations else []
     what += [f"remove {secrets} folders of secrets"] if secrets else []
     return click.confirm(f"{' and '.join(what)}?")

@@ -17,20 +17,20 @@ if TYPE_CHECKING:
 
 @click.group(cls=NearGroup)
 def gang() -> None:
-    """Train with several ranks that meet in an object store; one that fails joins the others again."""
+    """Train with several ranks that meet in an object store; a failed rank rejoins the others."""
 
 
 _how = together(
     click.option("--name", default="", help="Name of the gang."),
     click.option("-s", "--set", "settings", multiple=True, metavar="KEY=VALUE",
-                 help="Any other field of a document, e.g. max_retries=3 (repeatable)."),
+                 help="Field of a gang document to set, e.g. max_retries=3 (repeatable)."),
     click.option("--env", multiple=True, metavar="NAME[=VALUE]",
-                 help="NAME=VALUE for the ranks, or NAME for the value here; secrets travel as files."),
+                 help="Variable for the ranks: NAME=VALUE, or NAME for its value here; secrets are sent as files."),
     click.option("--profile", is_flag=False, flag_value="10Hz", default="", metavar="[FREQ]",
-                 help="Record the GPUs of each rank beside it: 10Hz (default), 100ms."),
+                 help="GPU sampling rate of each rank, e.g. 10Hz (default) or 100ms."),
     click.option("--dry-run", is_flag=True, help="Show exactly what would be started, and start nothing."),
-    click.option("-f", "--follow", is_flag=True, help="Stay, and show the output of all ranks until they end."),
-    click.option("--wait", is_flag=True, help="Stay until it ends; exit code 1 when it failed."),
+    click.option("-f", "--follow", is_flag=True, help="Show the output of all ranks until they end."),
+    click.option("--wait", is_flag=True, help="Wait until it ends; exit with 1 if it failed."),
     click.option("--json", "as_json", is_flag=True, help="Print the result as JSON."),
 )  # fmt: skip
 """The options that both ways to start a gang have."""
@@ -41,16 +41,16 @@ _how = together(
     own="COMMAND",
     epilog=examples("remuda gang run -n 4 --gpus 1 -- python train.py", "remuda gang run -n 2 -f -- ./train.sh --lr 1"),
 )
-@click.option("-n", "--ranks", type=click.IntRange(min=1), required=True, help="How many ranks.")
+@click.option("-n", "--ranks", type=click.IntRange(min=1), required=True, help="Number of ranks.")
 @click.option("--gpus", type=click.IntRange(min=0), default=0, show_default=True, help="GPUs of each rank.")
-@click.option("--rendezvous", default="", metavar="URL", help="Where ranks meet; default: a folder of the gang's own.")
+@click.option("--rendezvous", default="", metavar="URL", help="URL where ranks meet (default: a folder of the gang).")
 @_how
 @click.pass_context
 def run(ctx: click.Context, /, ranks: int, gpus: int, rendezvous: str, **given: Any) -> int:
-    """Start COMMAND as so many ranks on this machine, and restart each that fails.
+    """Run COMMAND with N ranks on this machine, and restart ranks that fail.
 
-    Each rank has REPLICA_RANK and REPLICA_COUNT (also as RANK and WORLD_SIZE), RUN_ID and REMUDA_RENDEZVOUS in its
-    environment. All ranks get their GPUs in one step, or none does.
+    Each rank gets REPLICA_RANK and REPLICA_COUNT (also as RANK and WORLD_SIZE), RUN_ID and REMUDA_RENDEZVOUS in its
+    environment. GPUs are allocated to all ranks in one step.
     """
     command = list(ctx.meta["remuda.args"])
     if not command:
@@ -61,7 +61,7 @@ def run(ctx: click.Context, /, ranks: int, gpus: int, rendezvous: str, **given: 
 
 @gang.command(epilog=examples("remuda gang up gang.yaml", "remuda gang up gang.yaml --dry-run"))
 @click.argument("document", required=False)
-@click.option("-c", "--config", "file", help="The same: document of kind gang (YAML).")
+@click.option("-c", "--config", "file", help="Document of kind gang (YAML); same as DOCUMENT.")
 @_how
 def up(document: str | None, file: str | None, **given: Any) -> int:
     """Start the gang that DOCUMENT describes."""
@@ -112,10 +112,10 @@ def _ended(view: dict[str, Any], *, wait: bool, as_json: bool) -> int:
 
 @gang.command(epilog=examples("remuda gang rounds train", "remuda gang rounds s3://bucket/train --run-id train"))
 @click.argument("target", metavar="NAME|URL")
-@click.option("--run-id", default="", help="Of what is trained there; default: the gang's own.")
+@click.option("--run-id", default="", help="Training run ID (default: the gang's name).")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def rounds(target: str, run_id: str, as_json: bool) -> None:
-    """Show the rounds that the ranks of NAME, or those who meet at URL, have committed together."""
+    """Show the rounds committed by the ranks of NAME, or by the ranks that meet at URL."""
     from remuda.control import gangs
 
     found = gangs.rounds(target, run_id)

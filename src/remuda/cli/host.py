@@ -12,15 +12,15 @@ from remuda.cli.show import age, echo, pairs, print_json, say
 
 @click.group(cls=NearGroup)
 def host() -> None:
-    """The host is the one process that keeps everything running; commands start it when they need it."""
+    """Manage the host, the process that keeps everything running; commands start it when they need it."""
 
 
 @host.command()
-@click.option("--foreground", is_flag=True, help="Stay in this terminal, for systemd and the like.")
+@click.option("--foreground", is_flag=True, help="Run in this terminal, e.g. under systemd.")
 @click.option("--wait", default="60s", show_default=True, metavar="TIME",
-              help="How long to wait for a start that makes no progress.")  # fmt: skip
+              help="Time to wait for a start that makes no progress.")  # fmt: skip
 def start(foreground: bool, wait: str) -> int:
-    """Start the host, unless it runs."""
+    """Start the host unless it is running."""
     if foreground:
         from remuda.host.server import main
 
@@ -34,9 +34,9 @@ def start(foreground: bool, wait: str) -> int:
 
 
 @host.command()
-@click.option("--timeout", default=15.0, show_default=True, help="Seconds to wait for its end.")
+@click.option("--timeout", default=15.0, show_default=True, help="Seconds to wait for the host's end.")
 def stop(timeout: float) -> None:
-    """Stop the host. What runs keeps running, unwatched until a host is started again."""
+    """Stop the host. Workloads keep running, unsupervised until a host starts again."""
     from remuda.base.units import show_counted
     from remuda.control.client import HostClient
 
@@ -78,9 +78,9 @@ def status(as_json: bool) -> None:
     default=50,
     type=click.IntRange(min=0),
     show_default="50",
-    help="The last so many lines; 0: all.",
+    help="Show the last N lines (0: all).",
 )
-@click.option("-f", "--follow", is_flag=True, help="Go on with new lines.")
+@click.option("-f", "--follow", is_flag=True, help="Follow new lines.")
 def logs(tail: int, follow: bool) -> None:
     """Print the host's log."""
     from remuda.base.errors import NotFound

@@ -1,4 +1,4 @@
-"""`import shepherd`: take over what another supervisor kept."""
+"""`import shepherd`: import runs and bans of another supervisor."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from remuda.cli.show import echo, print_json, say
 
 @click.group(name="import", cls=NearGroup)
 def import_() -> None:
-    """Take over what another supervisor kept."""
+    """Import runs and bans of another supervisor."""
 
 
 @import_.command()
 @click.argument("folder", default="~/.slurm_shepherd", type=click.Path(path_type=Path), metavar="[DIR]")
-@click.option("--start", is_flag=True, help="Begin the runs; otherwise they stay down until `remuda restart NAME`.")
-@click.option("--dry-run", is_flag=True, help="Say what would be taken over, and change nothing.")
+@click.option("--start", is_flag=True, help="Start the runs; otherwise they stay down until `remuda restart NAME`.")
+@click.option("--dry-run", is_flag=True, help="Show what would be imported, and change nothing.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def shepherd(folder: Path, start: bool, dry_run: bool, as_json: bool) -> int:
-    """Make runs and bans of Shepherd's state directory DIR (default ~/.slurm_shepherd), which is only read.
+    """Import runs and bans from Shepherd's state directory DIR (default ~/.slurm_shepherd), which stays unchanged.
 
-    Files that cannot be used are named, and the others go on; exit code 1 then.
+    Files that cannot be imported are listed and skipped; the exit code is 1 then.
     """
     from remuda.control import shepherd as seed
 

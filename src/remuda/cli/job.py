@@ -25,7 +25,7 @@ _HIDDEN = frozenset({"done", "total", "rows", "updated", "pid"})
 
 @click.group(cls=NearGroup)
 def job() -> None:
-    """Batch jobs over rows, and scripts, against an endpoint."""
+    """Run prompts or scripts against an endpoint; manage jobs."""
 
 
 class JsonText(click.ParamType[dict[str, Any]]):
@@ -50,21 +50,19 @@ JSON = JsonText()
 
 
 _target_options = together(
-    click.option("-n", "--name", default="", help="Swarm to send to."),
-    click.option("-c", "--config", "file", type=click.Path(path_type=Path), help="Bring this swarm up for it."),
-    click.option("--endpoint", default="", help="Any OpenAI-compatible server instead of a swarm."),
-    click.option("-m", "--model", default="", help="Model name; default: the swarm's, or the server's only one."),
+    click.option("-n", "--name", default="", help="Swarm to send requests to."),
     click.option(
-        "--api-key-env",
-        default="",
-        help="Variable with the key; default: one set beside the address.",
+        "-c", "--config", "file", type=click.Path(path_type=Path), help="Swarm document to bring up for the job."
     ),
-    click.option("--job-id", default="", help="Name of the job; default: made of the output's name."),
-    click.option("--keep-swarm", is_flag=True, help="With --config: leave the swarm up afterwards."),
-    click.option("--cpus", default=0, type=click.IntRange(min=0), help="On a cluster: CPUs of the driver."),
-    click.option("--mem", default="", help="On a cluster: memory of the driver, e.g. 8GB."),
-    click.option("--time", "time_limit", default="", help="On a cluster: time limit of the driver, e.g. 12:00:00."),
-    click.option("--mail-user", default="", help="On a cluster: address that Slurm writes to."),
+    click.option("--endpoint", default="", help="URL of an OpenAI-compatible server, instead of a swarm."),
+    click.option("-m", "--model", default="", help="Model name; default: the swarm's, or the server's only one."),
+    click.option("--api-key-env", default="", help="Variable with the API key (default: set for the endpoint)."),
+    click.option("--job-id", default="", help="Name of the job; default: derived from the output's name."),
+    click.option("--keep-swarm", is_flag=True, help="Leave the swarm of --config up afterwards."),
+    click.option("--cpus", default=0, type=click.IntRange(min=0), help="CPUs of the driver on a cluster."),
+    click.option("--mem", default="", help="Memory of the driver on a cluster, e.g. 8GB."),
+    click.option("--time", "time_limit", default="", help="Time limit of the driver on a cluster, e.g. 12:00:00."),
+    click.option("--mail-user", default="", help="Email address for Slurm's messages, on a cluster."),
     click.option("--dry-run", is_flag=True, help="Show what would be started outside this process."),
 )
 
@@ -91,50 +89,50 @@ _HEADINGS = {
 @click.argument("job_class", default="chat", metavar="[JOB]")
 @_target_options
 @click.option(
-    "-i", "--input", "input_", required=True, help="parquet, jsonl, csv: file, folder, glob, a{01..20}.parquet."
+    "-i", "--input", "input_", required=True, help="Input file, folder, glob or a{01..20}.parquet (or jsonl, csv)."
 )
-@click.option("-o", "--output", required=True, help="File (.parquet, .jsonl, .csv) or folder.")
+@click.option("-o", "--output", required=True, help="Output file (.parquet, .jsonl, .csv) or folder.")
 @click.option("--job-kwargs", type=JSON, default="{}", help="Arguments of the job, e.g. '{\"temperature\": 0.2}'.")
 @click.option("--input-column", default="", help="Column with the prompts (default: the job's own).")
-@click.option("--output-column", "output_columns", multiple=True, help="Column for the answers; may be repeated.")
-@click.option("--checkpoint-dir", default="", help="Default: OUTPUT.checkpoint, beside the output.")
-@click.option("--checkpoint-tag", default="", help="Keeps several variants over one output apart.")
-@click.option("--checkpoint-interval", default=0, type=click.IntRange(min=0), help="Rows per write.")
-@click.option("--no-resume", is_flag=True, help="Forget what is in the checkpoint, and start over.")
-@click.option("--no-checkpointing", is_flag=True, help="Keep no checkpoint.")
-@click.option("--retry-errors", is_flag=True, help="Do the rows again that have an error.")
-@click.option("--max-concurrency", default=0, type=click.IntRange(min=0), help="Bound of requests in flight; 0 adapts.")
-@click.option("--retries", default=5, show_default=True, type=click.IntRange(min=0), help="Tries after the first.")
-@click.option("--timeout", default="600", show_default=True, help="Bound of one try: seconds, or 10m.")
+@click.option("--output-column", "output_columns", multiple=True, help="Column for the answers (repeatable).")
+@click.option("--checkpoint-dir", default="", help="Checkpoint folder; default: OUTPUT.checkpoint, beside the output.")
+@click.option("--checkpoint-tag", default="", help="Tag that separates several checkpoints of one output.")
+@click.option("--checkpoint-interval", default=0, type=click.IntRange(min=0), help="Rows per write to the checkpoint.")
+@click.option("--no-resume", is_flag=True, help="Discard the checkpoint and start over.")
+@click.option("--no-checkpointing", is_flag=True, help="Write no checkpoint.")
+@click.option("--retry-errors", is_flag=True, help="Retry rows that ended with an error.")
+@click.option("--max-concurrency", default=0, type=click.IntRange(min=0), help="Limit of requests in flight; 0 adapts.")
+@click.option("--retries", default=5, show_default=True, type=click.IntRange(min=0), help="Retries per row.")
+@click.option("--timeout", default="600", show_default=True, help="Time limit of one try: seconds, or 10m.")
 @click.option(
     "--order",
     default="auto",
     show_default=True,
     type=click.Choice(["auto", "input", "prefix"]),
-    help="Which rows are asked first; the output keeps the input's order. prefix: those that begin alike.",
+    help="Order of requests; prefix groups rows with a common beginning. The output keeps the input's order.",
 )
-@click.option("--num-threads", default=1, type=click.IntRange(min=1), help="Files of a folder output.")
-@click.option("-l", "--limit", type=click.IntRange(min=1), help="Only the first N rows.")
+@click.option("--num-threads", default=1, type=click.IntRange(min=1), help="Number of files of a folder output.")
+@click.option("-l", "--limit", type=click.IntRange(min=1), help="Number of rows to process, from the first.")
 @click.option("--detach", is_flag=True, help="Return at once; the job survives this terminal.")
 @click.option("--local", is_flag=True, help="Run in this process, even if the swarm is on a cluster.")
-@click.option("--data-backend", default="arrow", show_default=True, help="arrow, or pandas for user jobs.")
-@click.option("--runner", type=click.Choice(["arrow", "pandas"]), help="The same as --data-backend.")
-@click.option("--shard-output", is_flag=True, help="With a folder output: one file per shard of --num-threads.")
-@click.option("--native-backend/--no-native-backend", default=None, help="The same as --data-backend arrow.")
+@click.option("--data-backend", default="arrow", show_default=True, help="Library: arrow, or pandas for user jobs.")
+@click.option("--runner", type=click.Choice(["arrow", "pandas"]), help="Synonym of --data-backend.")
+@click.option("--shard-output", is_flag=True, help="Write a folder output as one file per shard of --num-threads.")
+@click.option("--native-backend/--no-native-backend", default=None, help="Synonym of --data-backend arrow.")
 @click.option("--native-batch-size", default=0, type=click.IntRange(min=0), help="Rows per call of a user's job.")
-@click.option("--backend-read-kwargs", type=JSON, default="{}", help="JSON for the reader.")
-@click.option("--backend-write-kwargs", type=JSON, default="{}", help="JSON for the writer.")
+@click.option("--backend-read-kwargs", type=JSON, default="{}", help="Arguments of the reader, as JSON.")
+@click.option("--backend-write-kwargs", type=JSON, default="{}", help="Arguments of the writer, as JSON.")
 @click.option("--id-column", "--id-col", default="", help="Column that identifies rows (default: their position).")
 @click.option("--ray-address", default="", help="Ray cluster, with --data-backend ray.")
 @click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON.")
 def submit(job_class: str, **options: Any) -> int:
     """Run JOB over all rows of INPUT and write OUTPUT, in the input's order.
 
-    A job for a swarm on a cluster runs there, beside it, and is followed from here. Others run in this process.
+    A job for a swarm on a cluster runs beside the swarm, and this command follows it. Other jobs run in this process.
 
     JOB: chat (default), completion, multi-turn, embeddings, perplexity, structured, or module:Class of your own.
 
-    Kill it in any way and type it again: finished rows are not done twice. Exit code 1 says that rows have an error.
+    Safe to interrupt: re-run the same command to resume, with finished rows kept. Exit code 1: some rows have errors.
     """
     from remuda.cli import submitting
 
@@ -143,16 +141,16 @@ def submit(job_class: str, **options: Any) -> int:
 
 @job.command(name="submit-script", context_settings={"ignore_unknown_options": True})
 @_target_options
-@click.option("--detach", is_flag=True, help="Return at once; otherwise its output is followed.")
+@click.option("--detach", is_flag=True, help="Return at once instead of following the output.")
 @click.option("--local", is_flag=True, help="Run on this machine, even if the swarm is on a cluster.")
-@click.option("--retries", default=0, show_default=True, help="Attempts after a failed first.")
+@click.option("--retries", default=0, show_default=True, help="Retries after a failed attempt.")
 @click.argument("script", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.argument("args", nargs=-1, type=click.UNPROCESSED)
 def submit_script(script: Path, args: tuple[str, ...], **options: Any) -> int:
     """Run the Python file SCRIPT with ARGS under the host, with the endpoint in its environment.
 
-    It finds ENDPOINT, OPENAI_BASE_URL, OPENAI_API_KEY, MODEL and REMUDA_ENDPOINT_FILE there. Beside a swarm on a
-    cluster it is a job of that cluster.
+    The script gets ENDPOINT, OPENAI_BASE_URL, OPENAI_API_KEY, MODEL and REMUDA_ENDPOINT_FILE. For a swarm on a cluster
+    it runs as a job of that cluster.
     """
     from remuda.cli import submitting
 
@@ -235,13 +233,13 @@ def show_state(state: JobRow, *, as_json: bool) -> None:
 
 @job.command()
 @click.argument("job_id")
-@click.option("-f", "--follow", is_flag=True, help="Go on with new lines until the job ends.")
+@click.option("-f", "--follow", is_flag=True, help="Follow new lines until the job ends.")
 @click.option(
     "-n", "--lines", "tail", default=0, type=click.IntRange(min=0), help="Show only the last N lines (0: all)."
 )
-@click.option("--raw", is_flag=True, help="As it was written, with colours and all that a terminal obeys.")
+@click.option("--raw", is_flag=True, help="Raw output, including ANSI escape codes.")
 def logs(job_id: str, follow: bool, tail: int, raw: bool) -> None:
-    """Print the output of a job on a cluster, or of a detached one. Others print to their own terminal."""
+    """Print the output of a detached job or a job on a cluster. Other jobs print to their own terminal."""
     from remuda.base.errors import Conflict
     from remuda.base.paths import state_paths
     from remuda.control import again, jobs
@@ -260,7 +258,7 @@ def logs(job_id: str, follow: bool, tail: int, raw: bool) -> None:
 @click.argument("job_id")
 @click.option("--json", "as_json", is_flag=True, help="Print the last state as JSON.")
 def wait(job_id: str, as_json: bool) -> int:
-    """Wait until the job has ended. Exit code 0: done, and no row has an error; of a benchmark, its verdict's."""
+    """Wait until the job has ended. Exit code 0: done without errors; the verdict's code for a benchmark."""
     from remuda.base.paths import state_paths
     from remuda.control import jobs
 
@@ -274,7 +272,7 @@ def wait(job_id: str, as_json: bool) -> int:
 @job.command()
 @click.argument("job_id")
 def cancel(job_id: str) -> None:
-    """Stop a job. Its checkpoint stays: the same submit command resumes it."""
+    """Stop a job and keep its checkpoint: re-run the submit command to resume it."""
     from remuda.base.paths import state_paths
     from remuda.control import jobs
 

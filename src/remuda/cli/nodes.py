@@ -18,19 +18,19 @@ if TYPE_CHECKING:
 
     from remuda.control.nodetest import SmokeOptions, SmokeView
 
-_BACKEND = click.option("--backend", default="", help="slurm or local; default: slurm where sbatch is on PATH.")
+_BACKEND = click.option("--backend", default="", help="slurm or local (default: slurm where sbatch is on PATH).")
 _JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-_PARTITION = click.option("-p", "--partition", default="", help="Only nodes of this partition.")
+_PARTITION = click.option("-p", "--partition", default="", help="Partition whose nodes to use (default: all).")
 
 
 @click.group(cls=NearGroup, invoke_without_command=True)
-@click.option("--list", "listing", is_flag=True, help="List nodes; so does `nodes` alone, and `nodes list`.")
+@click.option("--list", "listing", is_flag=True, help="List nodes, as `nodes list` does.")
 @_PARTITION
 @_BACKEND
 @_JSON
 @click.pass_context
 def nodes(context: click.Context, listing: bool, partition: str, backend: str, as_json: bool) -> None:
-    """List, ban and test nodes; show what speaks against them."""
+    """List, test and ban nodes; show their failures."""
     if context.invoked_subcommand is None:
         show_nodes(partition, backend, as_json=as_json)
     elif listing or partition or backend or as_json:
@@ -100,19 +100,19 @@ def _node_words(words: tuple[str, ...], node: str) -> str:
     return named
 
 
-_NODE = click.option("--node", default="", help="The same as NODE.")
+_NODE = click.option("--node", default="", help="Synonym of NODE.")
 
 
 @nodes.command(epilog=examples("remuda nodes ban node017 --ttl 12h"))
 @click.argument("words", nargs=-1, metavar="NODE...")
 @_NODE
-@click.option("--ttl", default="12h", show_default=True, help="How long: seconds, 90s, 1h, 7d.")
-@click.option("--reason", default="", help="Why, for those who read it later.")
-@click.option("--force", is_flag=True, help="Ban a node that the cluster does not know, or does not answer for.")
+@click.option("--ttl", default="12h", show_default=True, help="Duration of the ban: seconds, 90s, 1h, 7d.")
+@click.option("--reason", default="", help="Reason, shown in the list of nodes.")
+@click.option("--force", is_flag=True, help="Ban a node even if the cluster does not know it or does not answer.")
 @_BACKEND
 @_JSON
 def ban(words: tuple[str, ...], node: str, ttl: str, reason: str, force: bool, backend: str, as_json: bool) -> None:
-    """Keep the tasks of all workloads away from nodes for a while. NODE may be a list: node[001-003,7],gpu5."""
+    """Keep tasks of all workloads away from NODE for a while. NODE may be a list: node[001-003,7],gpu5."""
     from remuda.cli import typed
     from remuda.control.client import connect
 
@@ -132,7 +132,7 @@ def ban(words: tuple[str, ...], node: str, ttl: str, reason: str, force: bool, b
 @_BACKEND
 @_JSON
 def unban(words: tuple[str, ...], node: str, backend: str, as_json: bool) -> None:
-    """End bans. What else speaks against the nodes stays."""
+    """End bans of NODE; recorded failures stay."""
     from remuda.control.client import connect
 
     named = _node_words(words, node)
@@ -146,11 +146,11 @@ def unban(words: tuple[str, ...], node: str, backend: str, as_json: bool) -> Non
 @nodes.command()
 @click.argument("name", metavar="NODE")
 @click.option("-n", "--lines", "limit", type=click.IntRange(1, 10000), default=100, show_default=True,
-              help="The last so many.")  # fmt: skip
+              help="Show the last N lines.")  # fmt: skip
 @_BACKEND
 @_JSON
 def history(name: str, limit: int, backend: str, as_json: bool) -> None:
-    """Show what was ever held against NODE, bans and their ends included, oldest first."""
+    """Show all recorded failures of NODE, its bans and their ends, oldest first."""
     from remuda.control.client import connect
 
     lines = connect().get(f"/nodes/{name}/history", backend=backend, limit=limit)
@@ -185,23 +185,23 @@ def _read_env(_: click.Context, __: click.Parameter, words: tuple[str, ...]) -> 
 
 @nodes.command()
 @_PARTITION
-@click.option("--nodes", "named", default="", help="Only these, as a list: node[001-003,7].")
-@click.option("--all", "everything", is_flag=True, help="Nodes without GPUs, too.")
+@click.option("--nodes", "named", default="", help="Nodes to test: node[001-003,7] (default: all with GPUs).")
+@click.option("--all", "everything", is_flag=True, help="Include nodes without GPUs.")
 @click.option("--gpus", type=click.IntRange(min=1), default=1, show_default=True, help="GPUs to test per node.")
-@click.option("--timeout", default="60s", show_default=True, help="For one test, from its start.")
+@click.option("--timeout", default="60s", show_default=True, help="Time limit of one test, from its start.")
 @click.option("--wait", type=click.IntRange(2, 3600), default=10, show_default=True, metavar="SECONDS",
-              help="For a free GPU, before a node is called busy.")  # fmt: skip
-@click.option("--jobs", type=click.IntRange(min=1), default=16, show_default=True, help="Tests at once.")
+              help="Time to wait for a free GPU before a node counts as busy.")  # fmt: skip
+@click.option("--jobs", type=click.IntRange(min=1), default=16, show_default=True, help="Number of tests at a time.")
 @click.option("--account", default="", help="Account to charge.")
 @click.option("--qos", default="", help="Quality of service to use.")
-@click.option("--python", default="", help="Interpreter on the nodes, 3.9 or newer; default: python3.")
+@click.option("--python", default="", help="Python on the nodes, 3.9 or newer (default: python3).")
 @click.option("--env", multiple=True, callback=_read_env, metavar="NAME=VALUE",
-              help="Set for the test, e.g. LD_LIBRARY_PATH; nothing else of your environment reaches it.")  # fmt: skip
-@click.option("--no-record", is_flag=True, help="Do not hold failures against nodes.")
+              help="Variable for the test, e.g. LD_LIBRARY_PATH; it gets no others of your environment.")  # fmt: skip
+@click.option("--no-record", is_flag=True, help="Do not record failures of nodes.")
 @_BACKEND
 @_JSON
 def test(**given: Any) -> int:
-    """Run the GPU smoke test on every node. Ends with 1 when CUDA failed on one.
+    """Run the GPU smoke test on every node. Exits with 1 if CUDA fails on any.
 
     ✓ CUDA working · ✗ CUDA failed · ○ no CUDA libs installed · ◐ node busy (no free GPUs) · ⊘ QOS/partition error ·
     ⏱ timeout

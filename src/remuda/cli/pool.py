@@ -1,4 +1,4 @@
-"""`pool`: several swarms from one document, so many at once, each with its job."""
+"""`pool`: a queue of swarm+job pairs from one document, N at a time."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ _COLUMNS = ("swarm", "step", "phase", "job", "for", "reason")
 
 @click.command()
 @click.option("-c", "--config", "file", required=True, type=click.Path(path_type=Path), help="Pool document (YAML).")
-@click.option("--again", is_flag=True, help="Do all of it anew, also what an earlier command has finished.")
-@click.option("--dry-run", is_flag=True, help="Show what would be brought up and run, and start nothing.")
+@click.option("--again", is_flag=True, help="Start over, including completed entries.")
+@click.option("--dry-run", is_flag=True, help="Show what would be started, and start nothing.")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 def pool(file: Path, again: bool, dry_run: bool, as_json: bool) -> int:
-    """Bring up the swarms of FILE, so many at once, run each one's job, and take each down when that has ended.
+    """Run a queue of swarm+job pairs from one file, N at a time; each swarm stops when its job ends.
 
-    Kill it in any way and type it again: swarms that are up are taken over, finished jobs are not done twice, what
-    failed is tried again. Exit code 1 when one has failed.
+    Safe to interrupt: re-run the same command to resume. It takes over running swarms, keeps finished jobs and retries
+    failed ones. Exit code 1: an entry failed.
     """
     from remuda.base.errors import Interrupted
     from remuda.base.paths import state_paths
@@ -50,7 +50,7 @@ def pool(file: Path, again: bool, dry_run: bool, as_json: bool) -> int:
             _follow(run.run())
         except KeyboardInterrupt:
             hint = f"go on: remuda pool -c {file}; or end them with remuda down and remuda job cancel"
-            raise Interrupted("not waited for; its swarms stay up and their jobs go on", hint=hint) from None
+            raise Interrupted("not waited for; its swarms stay up and their jobs continue", hint=hint) from None
     if as_json:
         print_json(control.to_json(members))
     else:

@@ -26,17 +26,23 @@ _KINDS: Final = ("parquet", "json", "chrome", "csv")
 
 @click.group(cls=NearGroup)
 def profiler() -> None:
-    """Record what GPUs do, many times a second, beside the work: busy, memory, watts, joules, whose process."""
+    """Sample GPUs many times per second beside the work: load, memory, watts, joules, processes."""
 
 
 @profiler.command(epilog=examples("remuda profiler start", "remuda profiler start --name exp1 --freq 10Hz --gpus 0,1"))
-@click.option("--name", default="", help="Name of the recording; default: one that says when.")
-@click.option("--freq", default="10Hz", show_default=True, metavar="FREQ", help="10Hz, 100ms, or milliseconds: 1000.")
-@click.option("--gpus", default="", metavar="0,1", help="Indexes as nvidia-smi has them, or UUIDs; default: all.")
+@click.option("--name", default="", help="Name of the recording (default: a timestamp).")
+@click.option(
+    "--freq",
+    default="10Hz",
+    show_default=True,
+    metavar="FREQ",
+    help="Rate: 10Hz, 100ms, or milliseconds: 1000.",
+)
+@click.option("--gpus", default="", metavar="0,1", help="Indexes as in nvidia-smi, or UUIDs (default: all).")
 @click.option("--dry-run", is_flag=True, help="Show exactly what would be started, and start nothing.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def start(name: str, freq: str, gpus: str, dry_run: bool, as_json: bool) -> None:
-    """Begin to record the GPUs of this machine; it goes on until it is stopped, whatever happens to this command."""
+    """Start recording the GPUs of this machine, until `profiler stop`; it survives this command."""
     from remuda.base.errors import InputError
     from remuda.cli import plans
     from remuda.control import planning
@@ -47,7 +53,7 @@ def start(name: str, freq: str, gpus: str, dry_run: bool, as_json: bool) -> None
     except InputError as error:
         raise InputError(error.message, hint=error.hint, where="--freq") from error
     if not interval:
-        raise InputError("0 is no frequency", hint="write 10Hz, 100ms or 1000", where="--freq")
+        raise InputError("0 is not a sampling rate", hint="write 10Hz, 100ms or 1000", where="--freq")
     facts = planning.facts_of()
     planned = recordings.plan(name, interval, _chosen(gpus), facts)
     if plans.tell(planning.answered([planned], facts, dry_run=dry_run), dry_run=dry_run, as_json=as_json):
@@ -76,11 +82,11 @@ def _chosen(text: str) -> list[str]:
 
 
 @profiler.command(epilog=examples("remuda profiler status", "remuda profiler status -w"))
-@click.option("--name", default="", help="Only this recording.")
-@click.option("-w", "--watch", is_flag=True, help="Stay, and draw it again every second.")
+@click.option("--name", default="", help="Name of the recording (default: all).")
+@click.option("-w", "--watch", is_flag=True, help="Redraw every second until Ctrl-C.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def status(name: str, watch: bool, as_json: bool) -> None:
-    """Show what the GPUs do now: a line for each with bars, memory, watts, temperature and what runs on it."""
+    """Show the GPUs now, one line each: load, memory, watts, temperature and processes."""
     looks = _looks(name, watch=watch)
     if watch and is_terminal() and not as_json:
         _draw(looks)
@@ -121,10 +127,10 @@ def _draw(looks: Iterable[list[Live]]) -> None:
 
 
 @profiler.command(epilog=examples("remuda profiler stop", "remuda profiler stop --name exp1"))
-@click.option("--name", default="", help="Name of the recording; default: the only one under way.")
+@click.option("--name", default="", help="Name of the recording (default: the only active one).")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def stop(name: str, as_json: bool) -> None:
-    """End a recording, and make one Parquet file of it."""
+    """Stop a recording, and write it as one Parquet file."""
     from remuda.control import profiler as recordings
 
     session = recordings.stop(name)
@@ -139,7 +145,7 @@ def stop(name: str, as_json: bool) -> None:
 @profiler.command()
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def sessions(as_json: bool) -> None:
-    """List recordings, the newest first: those that you started, and those beside tasks."""
+    """List recordings, newest first: yours, and those of tasks."""
     from remuda.control import profiler as recordings
 
     found = recordings.sessions()
@@ -166,7 +172,7 @@ def _size(count: int) -> str:
 @profiler.command()
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def recover(as_json: bool) -> None:
-    """Make whole files of recordings whose recorder, host or machine died; nothing that was written is lost."""
+    """Finalise recordings interrupted by a crash, without losing written samples."""
     from remuda.control import profiler as recordings
 
     found = list(recordings.recover())
@@ -185,14 +191,12 @@ def recover(as_json: bool) -> None:
                     "remuda profiler analyze --data old.json --plot out.pdf")
 )  # fmt: skip
 @click.argument("target", required=False, metavar="NAME|RUN|FILE")
-@click.option("--data", default="", metavar="FILE", help="The same as FILE.")
-@click.option(
-    "-p", "--plot", type=click.Path(dir_okay=False), help="Draw it: .html (opens without a network), .png, .pdf."
-)
+@click.option("--data", default="", metavar="FILE", help="Recording file; same as FILE.")
+@click.option("-p", "--plot", type=click.Path(dir_okay=False), help="Chart to write: .html, .png or .pdf.")
 @click.option("--csv", "form", flag_value="csv", help="Print the tables as CSV.")
 @click.option("--json", "form", flag_value="json", help="Print JSON.")
 def analyze(target: str | None, data: str, plot: str | None, form: str | None) -> None:
-    """Say what the GPUs did: mean, p50, p95, max, idle share and joules of each GPU, task and process."""
+    """Summarise a recording: mean, p50, p95, max, idle share and joules per GPU, task and process."""
     from pathlib import Path
 
     need_batch(_READING)
@@ -254,10 +258,8 @@ def _tell(name: str, analysis: Any) -> None:
 )
 @click.argument("target", metavar="NAME|RUN|FILE")
 @click.option("--format", "kind", type=click.Choice(_KINDS), default="parquet", show_default=True,
-              help="chrome opens in Perfetto; json is gswarm's layout.")  # fmt: skip
-@click.option(
-    "-o", "--output", type=click.Path(dir_okay=False), help="File to write; default: NAME and an ending, here."
-)
+              help="Format to write; chrome opens in Perfetto, json is gswarm's layout.")  # fmt: skip
+@click.option("-o", "--output", type=click.Path(dir_okay=False), help="File to write (default: named after NAME).")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def export(target: str, kind: str, output: str | None, as_json: bool) -> None:
     """Write a recording for other programs."""

@@ -15,17 +15,15 @@ if TYPE_CHECKING:
     from remuda.specs.recipe.load import Recipe
 
 
-_SET: Final = "Change a value; keys as in the file, lists and mappings as there: [1, 2]."
+_SET: Final = "Set a key of the file; lists and mappings as in YAML: [1, 2] (repeatable)."
 
 
 _of_recipes = together(
     click.option("-s", "--set", "settings", multiple=True, metavar="KEY=VALUE", help=_SET),
-    click.option("--unset", multiple=True, metavar="KEY", help="Take a key out."),
+    click.option("--unset", multiple=True, metavar="KEY", help="Remove a key from the recipe (repeatable)."),
+    click.option("--backend", type=click.Choice(["local", "slurm"]), help="Backend to run on; overrides the file."),
     click.option(
-        "--backend", type=click.Choice(["local", "slurm"]), help="Where it runs, in place of what the file says."
-    ),
-    click.option(
-        "--cluster", "cluster_file", type=click.Path(path_type=Path), help="Cluster file; else it is looked for."
+        "--cluster", "cluster_file", type=click.Path(path_type=Path), help="Cluster file (default: auto-detected)."
     ),
 )
 """The options of every command that reads recipes."""
@@ -33,14 +31,14 @@ _of_recipes = together(
 
 @click.command(epilog=examples("remuda apply recipe.yaml --backend local", "remuda apply recipe.yaml:tp8 --dry-run"))
 @click.argument("target", metavar="FILE[:SELECTOR]")
-@click.option("-n", "--name", default="", help="Name of the deployment; wins over the file.")
+@click.option("-n", "--name", default="", help="Name of the deployment; overrides the file.")
 @_of_recipes
 @click.option("--dry-run", is_flag=True, help="Show exactly what would be started, and start nothing.")
 @click.option(
     "--write",
     type=click.Path(path_type=Path),
     metavar="DIR",
-    help="With --dry-run: write commands and resolved recipe to DIR.",
+    help="Write the commands and the resolved recipe of --dry-run to DIR.",
 )
 @click.option("--wait/--no-wait", default=True, help="Wait until the endpoint answers (default), or return at once.")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
@@ -50,10 +48,11 @@ def apply(  # noqa: PLR0913
 ) -> int:  # fmt: skip
     """Bring up the deployment of a recipe: workers by role, then the frontend; print its URL.
 
-    FILE is a recipe of srtctl (version 1 or 2) or a document of kind deployment. What runs is a workload like a swarm:
-    status, logs --role decode, explain, scale NAME decode=4, restart NAME prefill, down.
+    FILE is an srtctl recipe (version 1 or 2) or a document of kind deployment. Manage it like a swarm: status,
+    logs --role decode, explain, scale NAME decode=4, restart NAME prefill, down.
 
-    What its benchmark measures is shown, and it ends with it: the exit code is that of `bench`, or of its command.
+    Streams the recipe's benchmark; the deployment stops when it finishes. The exit code is that of `bench`, or of the
+    benchmark's command.
     """
     from remuda.cli.up import bring
 
@@ -89,16 +88,16 @@ def apply(  # noqa: PLR0913
 )
 @click.argument("targets", nargs=-1, required=True, metavar="FILE[:SELECTOR]...")
 @_of_recipes
-@click.option("-a", "--all", "everything", is_flag=True, help="Also the values that nobody said.")
+@click.option("-a", "--all", "everything", is_flag=True, help="Include defaults.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def resolve(
     targets: tuple[str, ...], settings: tuple[str, ...], unset: tuple[str, ...], backend: str | None,
     cluster_file: Path | None, *, everything: bool, as_json: bool,
 ) -> None:  # fmt: skip
-    """Print a deployment with where each value came from. Reads recipes of srtctl as they are.
+    """Print a deployment's values and where each came from. Reads srtctl recipes as they are.
 
-    FILE is a recipe of srtctl (version 1 or 2) or a document of kind deployment. SELECTOR names one of the recipes that
-    a file with a base and overrides holds; it may have * and ?.
+    FILE is an srtctl recipe (version 1 or 2) or a document of kind deployment. SELECTOR chooses recipes of a file with
+    a base and overrides; * and ? are wildcards.
     """
     from remuda.control import recipes
 
@@ -132,11 +131,11 @@ def preflight(
     targets: tuple[str, ...], settings: tuple[str, ...], unset: tuple[str, ...], backend: str | None,
     cluster_file: Path | None, *, as_json: bool,
 ) -> int:  # fmt: skip
-    """Look for what would make it fail, before a GPU is held. A sentence for each; then it ends with 1.
+    """Check FILE for problems before it takes a GPU. Prints one line per problem; exits with 1 if there are any.
 
-    FILE is a recipe, a document of any kind, or a script. Of a deployment: roles that do not fit together, flags that
-    the engine's own --help does not list, the model, the container, GPUs, partition and port. What cannot be looked at
-    from here is a note.
+    FILE is a recipe, a document of any kind, or a script. For a deployment it checks that roles fit together, flags
+    against the engine's own --help, the model, the container, GPUs, partition and port. Checks that are not possible
+    from here are notes.
     """
     from remuda.control import documents, planning
 

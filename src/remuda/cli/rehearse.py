@@ -20,27 +20,27 @@ _SAY_EVERY_S = 2.0
 @click.command()
 @click.argument("spec", required=False, type=click.Path(path_type=Path))
 @click.option("--nodes", default=1000, show_default=True, help="Nodes of the cluster.")
-@click.option("--days", default=30.0, show_default=True, help="How long.")
-@click.option("--run-nodes", default=0, help="Nodes of the run; wins over the document. [default: 95 % without one]")
+@click.option("--days", default=30.0, show_default=True, help="Days to simulate.")
+@click.option("--run-nodes", default=0, help="Nodes of the run; overrides the document. [default: 95 % without one]")
 @click.option(
     "--failures",
     default="llama3",
     show_default=True,
-    help="llama3, rsc, none, or CSV: time_h,node,kind,repair_h.",
+    help="Failures: llama3, rsc, none, or a CSV file: time_h,node,kind,repair_h.",
 )
-@click.option("--policy", type=click.Choice(_POLICIES), default="all", show_default=True, help="Which to compare.")
-@click.option("--seed", default=1, show_default=True, help="Of the first repetition; the same seed, the same result.")
-@click.option("--repeat", type=click.IntRange(1, 1000), default=5, show_default=True, help="Repetitions, a seed each.")
+@click.option("--policy", type=click.Choice(_POLICIES), default="all", show_default=True, help="Policies to compare.")
+@click.option("--seed", default=1, show_default=True, help="Random seed of the first repetition.")
 @click.option(
-    "-s", "--set", "settings", multiple=True, metavar="KEY=VALUE", help="A value of the run: restart_cost=5m."
+    "--repeat", type=click.IntRange(1, 1000), default=5, show_default=True, help="Repetitions, one seed each."
 )
-@click.option("--assume", multiple=True, metavar="NAME=VALUE", help="An assumption, e.g. people_h=8; --json lists all.")
-@click.option("--plot", type=click.Path(dir_okay=False, path_type=Path), help="Draw it: .svg, .png or .html.")
+@click.option("-s", "--set", "settings", multiple=True, metavar="KEY=VALUE", help="Field of the run: restart_cost=5m.")
+@click.option("--assume", multiple=True, metavar="NAME=VALUE", help="Assumption, e.g. people_h=8; --json lists all.")
+@click.option("--plot", type=click.Path(dir_okay=False, path_type=Path), help="Chart to write: .svg, .png or .html.")
 @click.option("--json", "as_json", is_flag=True, help="Print everything as JSON.")
 def rehearse(
     spec: Path | None, policy: str, settings: tuple[str, ...], plot: Path | None, as_json: bool, **values: Any
 ) -> None:
-    """Play the run of SPEC (a document of kind run, or a script) through a month of failures of an invented cluster.
+    """Simulate the run of SPEC (a document of kind run, or a script) through a month of failures on a large cluster.
 
     The decisions are the supervisor's own. They are compared with those of plain sbatch --requeue and of Shepherd's
     rules, under the same failures. Without SPEC it is a training job that uses nearly all nodes.

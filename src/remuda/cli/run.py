@@ -80,13 +80,13 @@ class WithArguments(Headed):
 )
 @click.argument("scripts", nargs=-1, required=True, metavar="SCRIPT...")
 @_options
-@click.option("-t", "--time", metavar="TIME", help="Time limit as sbatch has it: 90 (minutes), 1:30:00, 2-12.")
-@click.option("--gres", metavar="gpu[:TYPE]:N", help="GPUs as sbatch has them.")
-@click.option("-J", "--job-name", metavar="TEXT", help="The same as --name, made fit to be one.")
-@click.option("-s", "--set", "settings", multiple=True, metavar="KEY=VALUE", help="Any field, as in a document.")
+@click.option("-t", "--time", metavar="TIME", help="Time limit in sbatch's format: 90 (minutes), 1:30:00, 2-12.")
+@click.option("--gres", metavar="gpu[:TYPE]:N", help="GPUs in sbatch's format.")
+@click.option("-J", "--job-name", metavar="TEXT", help="Name of the run; characters that --name refuses are replaced.")
+@click.option("-s", "--set", "settings", multiple=True, metavar="KEY=VALUE", help="Field of a run document to set.")
 @click.option("--dry-run", is_flag=True, help="Show exactly what would be sent, and send nothing.")
-@click.option("-f", "--follow", is_flag=True, help="Stay, and show its output until it ends.")
-@click.option("--wait", is_flag=True, help="Stay until it ends; exit code 1 when it failed.")
+@click.option("-f", "--follow", is_flag=True, help="Show its output until it ends.")
+@click.option("--wait", is_flag=True, help="Wait until it ends; exit with 1 if it failed.")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 @click.pass_context
 def run(
@@ -96,8 +96,8 @@ def run(
     """Run SCRIPT and restart it after a crash, a hang, a lost node, preemption or the time limit.
 
     Set resources in #REMUDA lines at the top of the script (#REMUDA --gpus 4 --min-vram 40), or with flags; flags win.
-    SCRIPT may also be a YAML file of kind run. Several scripts are several runs. A copy of the script is kept, so
-    editing the file does not change a run that is restarted at night.
+    SCRIPT may also be a YAML file of kind run. Each script becomes a run. remuda keeps a copy of the script, so editing
+    the file does not change a run that restarts at night.
     """
     from remuda.cli import plans
     from remuda.control import asking, runs

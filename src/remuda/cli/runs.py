@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 @click.command(name="list")
-@click.option("-a", "--all", "everything", is_flag=True, help="Those that were stopped, too.")
+@click.option("-a", "--all", "everything", is_flag=True, help="Include stopped runs.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def list_(everything: bool, as_json: bool) -> None:
     """List your runs and gangs."""
@@ -167,10 +167,10 @@ def unpause(names: tuple[str, ...], as_json: bool) -> None:
 @click.argument("names", nargs=-1, required=True, metavar="NAMES... | NAME GROUP | NAME INDICES", shell_complete=named)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def restart(names: tuple[str, ...], as_json: bool) -> None:
-    """Restart NAMES: a run at once, without counting a failure; of a swarm, whatever failed or ended.
+    """Restart NAMES: a run at once, without counting a failure; in a swarm, the tasks that failed or ended.
 
-    With NAME and one of its groups, such as replica or prefill, what runs in that group, too, and nothing else. With
-    indices of an array (7,9) those tasks.
+    NAME GROUP, such as replica or prefill, restarts all tasks of the group, running ones included. NAME INDICES, such
+    as 7,9, restarts these tasks of an array.
     """
     from remuda.control.restart import names_group, restart_group
 

@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 @click.argument("changes", nargs=-1, metavar="[KEY=VALUE]...")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def set_(name: str, changes: tuple[str, ...], as_json: bool) -> None:
-    """Change settings of the run NAME while it is kept; without KEY=VALUE, list those that can be changed.
+    """Change settings of the run NAME while it is up; without KEY=VALUE, list the settings.
 
-    Keys are the flags of `remuda run`: max_retries=20, partitions=a100,h100, time_limit=2h. Nothing after the sign
-    resets a setting. What runs keeps running; the table says what counts at once, and what with the next attempt.
-    Who changed what is a line of the run's story (remuda events NAME).
+    Keys are the flags of `remuda run`: max_retries=20, partitions=a100,h100, time_limit=2h. An empty value resets a
+    setting. Running attempts continue; the table shows which changes apply at once and which to the next attempt.
+    `remuda events NAME` shows past changes and their authors.
     """
     from remuda.control.client import connect
 

@@ -23,8 +23,8 @@ _AGES_S = 1.0
 
 @click.command(epilog=examples("remuda status", "remuda status chat --watch"))
 @click.argument("name", required=False, shell_complete=named)
-@click.option("-a", "--all", "everything", is_flag=True, help="Those that are down, too.")
-@click.option("-w", "--watch", is_flag=True, help="Show it again whenever something changes.")
+@click.option("-a", "--all", "everything", is_flag=True, help="Include stopped workloads.")
+@click.option("-w", "--watch", is_flag=True, help="Redraw whenever something changes.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def status(name: str | None, everything: bool, watch: bool, as_json: bool) -> None:
     """Show everything you have running, or NAME with its tasks, router and endpoint."""
@@ -144,20 +144,20 @@ def _numbered(_ctx: click.Context, option: click.Parameter, number: int | None) 
     )
 )
 @click.argument("name", shell_complete=named)
-@click.option("-f", "--follow", is_flag=True, help="Go on with new lines until the task ends.")
+@click.option("-f", "--follow", is_flag=True, help="Follow new lines until the task ends.")
 @click.option(
     "-n", "--lines", "tail", default=0, type=click.IntRange(min=0), help="Show only the last N lines (0: all)."
 )
-@click.option("--stderr", is_flag=True, help="Standard error, of scripts.")
-@click.option("--attempt", default=0, type=click.IntRange(min=0), help="Of an earlier attempt; default: the newest.")
+@click.option("--stderr", is_flag=True, help="Show standard error (scripts only).")
+@click.option("--attempt", default=0, type=click.IntRange(min=0), help="Number of the attempt; default: the newest.")
 @click.option("--replica", type=click.IntRange(min=0), callback=_numbered, help="Number of the replica (default 0).")
 @click.option("--rank", type=click.IntRange(min=0), callback=_numbered, help="Number of a gang's rank (default 0).")
-@click.option("--task", default="", help="Any task, as group/index: router/0, replica/1, driver/0, rank/3.")
-@click.option("--role", default="", help="All tasks of a role, such as decode; each line begins with its task.")
-@click.option("--raw", "form", flag_value="raw", help="As it was written, with colours and all that a terminal obeys.")
-@click.option("--json", "form", flag_value="json", help="Print each line as a JSON object of its own.")
+@click.option("--task", default="", help="Task as group/index: router/0, replica/1, driver/0, rank/3.")
+@click.option("--role", default="", help="Role, such as decode: show all of its tasks; each line begins with its task.")
+@click.option("--raw", "form", flag_value="raw", help="Raw output, including ANSI escape codes.")
+@click.option("--json", "form", flag_value="json", help="Print each line as a JSON object.")
 def logs(name: str, follow: bool, tail: int, stderr: bool, attempt: int, form: str | None, **named: Any) -> None:
-    """Print or follow the output of a task of NAME, of its newest attempt by default."""
+    """Print or follow the output of a task of NAME; default: its newest attempt."""
     from remuda.control import again
     from remuda.control.client import looking
 
@@ -186,15 +186,13 @@ def _print_line(line: str, form: str | None, task: str = "") -> None:
     click.echo(text, color=True) if form == "raw" else echo(text)
 
 
-_ALL_LIVES = click.option(
-    "--all-lives", is_flag=True, help="Also what was before it was brought up: earlier ones of that name."
-)
+_ALL_LIVES = click.option("--all-lives", is_flag=True, help="Include earlier workloads of the same name.")
 
 
 @click.command(epilog=examples("remuda explain train", "remuda explain train --json"))
 @click.argument("name", shell_complete=named)
 @_ALL_LIVES
-@click.option("--task", default="", metavar="TASK", help="One task alone: group/index, or the index in an array.")
+@click.option("--task", default="", metavar="TASK", help="Task to explain: group/index, or the index in an array.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def explain(name: str, all_lives: bool, task: str, as_json: bool) -> None:
     """Explain why NAME is waiting, failed or was restarted: states, reasons and the evidence."""
@@ -213,7 +211,7 @@ def explain(name: str, all_lives: bool, task: str, as_json: bool) -> None:
 @click.command()
 @click.argument("name", shell_complete=named)
 @click.option(
-    "-n", "--lines", "limit", default=50, type=click.IntRange(min=1), show_default="50", help="The last so many."
+    "-n", "--lines", "limit", default=50, type=click.IntRange(min=1), show_default="50", help="Show the last N lines."
 )
 @_ALL_LIVES
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")

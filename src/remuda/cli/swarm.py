@@ -18,8 +18,8 @@ def swarm() -> None:
 
 
 @swarm.command(name="list")
-@click.option("--probe/--no-probe", default=True, help="Ask each endpoint now (default), or show what is known.")
-@click.option("-a", "--all", "everything", is_flag=True, help="Those that are down, too.")
+@click.option("--probe/--no-probe", default=True, help="Ask each endpoint now (default), or show the last known state.")
+@click.option("-a", "--all", "everything", is_flag=True, help="Include stopped workloads.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def list_(probe: bool, everything: bool, as_json: bool) -> None:
     """List swarms: name, backend, phase, endpoint, notes."""
@@ -48,9 +48,9 @@ def _notes(view: dict[str, Any], probe: bool) -> str:
 @swarm.command()
 @click.argument("name", shell_complete=named)
 @click.option("-o", "--output", type=click.Choice(["table", "yaml", "json"]), default="table", show_default=True,
-              help="For people, or for programs.")  # fmt: skip
+              help="Output format.")  # fmt: skip
 def describe(name: str, output: str) -> None:
-    """Show what NAME was asked to be: every value of its document, filled in. Nothing is probed."""
+    """Show every value of NAME's document, defaults included, without probing it."""
     import json
 
     from remuda.control.client import connect

@@ -19,18 +19,18 @@ LONGEST_PATH = 70
 
 @click.group("try", cls=NearGroup)
 def try_() -> None:
-    """Real clusters in a directory, to try things on a laptop and to rehearse failures."""
+    """Start a practice cluster in a directory, to try things on a laptop and rehearse failures."""
 
 
 @try_.command()
-@click.option("--dir", "folder", type=click.Path(path_type=Path), help="Where; by default in the state directory.")
-@click.option("--no-accounting", is_flag=True, help="Without slurmdbd and its database: lighter, and no sacct.")
-@click.option("--shared", is_flag=True, help="Nodes share this machine's network even where they could have their own.")
+@click.option("--dir", "folder", type=click.Path(path_type=Path), help="Directory (default: in the state directory).")
+@click.option("--no-accounting", is_flag=True, help="Leave out slurmdbd and its database: lighter, but without sacct.")
+@click.option("--shared", is_flag=True, help="Let nodes share this machine's network even if isolation is possible.")
 @click.option("--install", is_flag=True, help="Install missing Debian packages (as root).")
 @click.option("--drill", nargs=2, type=(click.Choice(DRILLS), str), metavar="DRILL NAME",
-              help=f"Break or mend a node or a service: {', '.join(DRILLS)}.")  # fmt: skip
-@click.option("--status", "show", is_flag=True, help="Say how it is.")
-@click.option("--down", is_flag=True, help="End it and remove its directory.")
+              help=f"Break or repair a node or a service: {', '.join(DRILLS)}.")  # fmt: skip
+@click.option("--status", "show", is_flag=True, help="Show the state of the cluster.")
+@click.option("--down", is_flag=True, help="Stop the cluster and remove its directory.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def slurm(
     folder: Path | None,
@@ -44,9 +44,9 @@ def slurm(
 ) -> int:
     """Start a real Slurm of six nodes with fake GPUs in one directory, break it, remove it.
 
-    Needs Debian's Slurm packages, and says which are missing. Nothing outside of the directory is changed. As
-    root every node has a network of its own. `eval "$(remuda try slurm)"` makes this shell use it. --down also
-    forgets bans of its nodes and what else is held against them.
+    Needs Debian's Slurm packages, and lists missing ones. Changes nothing outside of the directory. As root every node
+    has a network of its own. `eval "$(remuda try slurm)"` makes this shell use the cluster. --down also deletes bans
+    and recorded failures of its nodes.
     """
     if sum([bool(drill), show, down]) > 1:
         raise click.UsageError("--drill, --status and --down exclude each other")

@@ -20,12 +20,10 @@ _USUAL = Path("swarm.yaml")
 
 @click.command(epilog=examples("remuda up swarm.yaml", "remuda up train.sh", "remuda up swarm.yaml -r 4 --dry-run"))
 @click.argument("document", required=False, type=click.Path(path_type=Path), metavar="[FILE]")
-@click.option("-c", "--config", "file", type=click.Path(path_type=Path), help="The same: swarm document (YAML).")
-@click.option("-r", "--replicas", type=click.IntRange(min=1), help="Number of replicas; wins over the document.")
-@click.option("-n", "--name", default="", help="Name of the swarm; wins over the document.")
-@click.option(
-    "--reverse-proxy/--no-reverse-proxy", "router", default=None, help="With or without a router before the replicas."
-)
+@click.option("-c", "--config", "file", type=click.Path(path_type=Path), help="Document (YAML); same as FILE.")
+@click.option("-r", "--replicas", type=click.IntRange(min=1), help="Number of replicas; overrides the document.")
+@click.option("-n", "--name", default="", help="Name of the swarm; overrides the document.")
+@click.option("--reverse-proxy/--no-reverse-proxy", "router", default=None, help="Put a router before the replicas.")
 @click.option(
     "-s",
     "--set",
@@ -42,11 +40,11 @@ def up(
     ctx: click.Context, /, document: Path | None, file: Path | None, *, dry_run: bool, wait: bool, as_json: bool,
     **given: Any,
 ) -> int:  # fmt: skip
-    """Start what FILE describes; wait until a swarm answers, and print its URL.
+    """Start the workload in FILE; for a swarm, wait until it answers and print its URL.
 
-    FILE is a document of any kind, a recipe, or a script: `run`, `apply`, `gang up`, `pool` and `bench run` are words
-    for the same, with options of their own. Without FILE it is `swarm.yaml` in the working directory. Typed again for a
-    swarm that is up already, it waits for that one.
+    FILE is a document of any kind, a recipe, or a script (default: swarm.yaml in the working directory). `run`,
+    `apply`, `gang up`, `pool` and `bench run` do the same, with more options. Running `up` again for a swarm that is up
+    waits until it answers.
     """
     from remuda.specs.shapes import kind_in
 
@@ -85,28 +83,28 @@ def _other(ctx: click.Context, kind: str, target: str, said: Mapping[str, Any]) 
 
 @click.command(epilog=examples("remuda serve model.gguf", "remuda serve Qwen/Qwen3-8B --engine vllm --gpus 2"))
 @click.argument("model")
-@click.option("-e", "--engine", default="", help="vllm, sglang, llamacpp or transformers; default: one that is here.")
+@click.option("-e", "--engine", default="", help="vllm, sglang, llamacpp or transformers (default: first found).")
 @click.option(
     "-g",
     "--gpus",
     "--tensor-parallel-size",
     type=click.IntRange(min=0),
-    help="GPUs of each replica; default: its share of all.",
+    help="GPUs per replica (default: an equal share of all).",
 )
 @click.option(
-    "-p", "--port", type=click.IntRange(1, 65535), default=None, help="Of the endpoint; default: 9000 or next."
+    "-p", "--port", type=click.IntRange(1, 65535), default=None, help="Endpoint port (default: first free from 9000)."
 )
 @click.option("-r", "--replicas", type=click.IntRange(min=1), default=1, show_default=True, help="Number of replicas.")
-@click.option("-n", "--name", default="", help="Name of the swarm; default: the model's.")
-@click.option("-s", "--set", "settings", multiple=True, metavar="KEY=VALUE", help="Any other value of a document.")
+@click.option("-n", "--name", default="", help="Name of the swarm (default: the model's).")
+@click.option("-s", "--set", "settings", multiple=True, metavar="KEY=VALUE", help="Field of a swarm document to set.")
 @click.option("--dry-run", is_flag=True, help="Show exactly what would be started, and start nothing.")
 @click.option("--wait/--no-wait", default=True, help="Wait until the endpoint answers (default), or return at once.")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 def serve(model: str, *, dry_run: bool, wait: bool, as_json: bool, **given: Any) -> None:
     """Serve MODEL on this machine; no config file needed.
 
-    MODEL is a GGUF file, a directory, or a name that the engine knows. It uses your GPUs, or the CPU if there are none,
-    and whichever engine is installed. It is a swarm like others: `remuda status`, `logs`, `scale`, `down`.
+    MODEL is a GGUF file, a directory, or a name that the engine knows. It runs on your GPUs, or the CPU if there are
+    none, with the engine that is installed. Manage it like any swarm: `remuda status`, `logs`, `scale`, `down`.
     """
     given["port"] = given["port"] or 0
     bring("serve", dry_run=dry_run, wait=wait, as_json=as_json, model=model, **given)
@@ -155,10 +153,10 @@ def _document(document: Path | None, file: Path | None) -> Path:
 
 @click.command()
 @click.argument("names", nargs=-1, shell_complete=named)
-@click.option("--all", "everything", is_flag=True, help="Take down everything that runs.")
-@click.option("--remove", is_flag=True, help="Also delete their records and run directories.")
+@click.option("--all", "everything", is_flag=True, help="Stop everything that runs.")
+@click.option("--remove", is_flag=True, help="Delete their records and run directories, too.")
 @click.option("--wait/--no-wait", default=True, help="Return when nothing is left (default), or at once.")
-@click.option("--timeout", default=180.0, show_default=True, help="Seconds to wait for all; what is left is named.")
+@click.option("--timeout", default=180.0, show_default=True, help="Seconds to wait for all of them.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.pass_context
 def down(

@@ -226,7 +226,7 @@ def _read(file: str, flag: str) -> str:
     try:
         return read_whole(Path(file).expanduser(), _MOST_BYTES).decode()
     except (OSError, UnicodeDecodeError) as error:
-        said = (getattr(error, "strerror", "") or "it is no text").lower()
+        said = (getattr(error, "strerror", "") or "it is not text").lower()
         raise InputError(f"{file} cannot be read: {said}", where=flag) from error
 
 

@@ -63,7 +63,7 @@ def _read(file: Path) -> list[Point]:
     except OSError as error:
         raise InputError(f"cannot be read: {error.strerror or error}", where=str(file), hint="see its path") from error
     except UnicodeDecodeError as error:
-        raise InputError("is no text: JSON in UTF-8 is needed", where=str(file)) from error
+        raise InputError("is not text: JSON in UTF-8 is required", where=str(file)) from error
     return [
         replace(point, meta={**point.meta, "file": file.name}, started_at=point.started_at or changed_at)
         for point in foreign.read(text, str(file))

@@ -90,9 +90,7 @@ def plan(
 
 def _check(spec: BenchmarkSpec, maximise: str) -> None:
     if not spec.slo:
-        raise InputError(
-            "a search needs to know what a load has to keep", where="--slo", hint="add --slo ttft_p99=500ms"
-        )
+        raise InputError("a search needs a latency target", where="--slo", hint="add --slo ttft_p99=500ms")
     if spec.rate:
         hint = "bound it with --min and --max" if maximise == RATE else "say --maximise rate, or leave --rate away"
         raise InputError("the search chooses the load", where="--rate", hint=hint)

@@ -77,7 +77,7 @@ def judge(stray: Stray, backend: str, here: Home, others: Mapping[str, Home]) ->
     if stray.home != here.path:
         return _foreign(stray, backend, others.get(stray.home))
     if here.workloads is None or here.tokens is None:
-        said = "the database of this state directory cannot be read, so nobody can say whether it is wanted"
+        said = "the database of this state directory cannot be read, so whether it is wanted is unknown"
         return Finding(stray, backend, Verdict.UNKNOWN, said, "mend the database first, see above", is_own=True)
     verdict, said = _own(stray, read_token(stray.token), here, here.workloads, here.tokens)
     todo = f"remuda doctor --clean, or {_by_hand(stray, backend)}" if verdict is Verdict.ORPHAN else ""

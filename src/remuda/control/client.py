@@ -59,7 +59,7 @@ def refuse_peer(owner: int, me: int, path: str) -> None:
     """
     if owner != me:
         raise NotPrivate(
-            f"{path} is answered by a program of {user_name(owner)}, which is not your host: nothing was asked of it",
+            f"{path} belongs to {user_name(owner)}, not to your host; refusing to send anything",
             hint="set REMUDA_HOME (and XDG_RUNTIME_DIR where that is long) to directories of your own",
         )
 

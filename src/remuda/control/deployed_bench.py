@@ -66,7 +66,7 @@ def ended(client: HostClient, name: str) -> End:
     code = next((task["exit_code"] for task in view["tasks"] if task["task"] == TASK), None)
     if code is None or view["phase"] == "DOWN":
         reason = f": {view['reason']}" if view["reason"] else ""
-        raise RemudaError(f"{name} is {view['phase']}, and its benchmark came to no end{reason}",
+        raise RemudaError(f"{name} is {view['phase']}, and its benchmark did not finish{reason}",
                           hint=f"remuda explain {name}")  # fmt: skip
     folder = Path(view["run_dir"]) / BENCH
     try:

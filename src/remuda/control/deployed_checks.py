@@ -53,7 +53,7 @@ def _model(spec: DeploymentSpec, facts: Looked) -> tuple[list[Finding], int]:
     said, path = spec.model.path, Path(spec.model.path).expanduser()
     if not is_path(said):
         is_remote = said.startswith("hf:") or "/" in said
-        why = "it is not on this machine" if is_remote else "it is no folder, and no name in the cluster file"
+        why = "it is not on this machine" if is_remote else "it is neither a folder nor a name in the cluster file"
         why = f"it is a name, and the folder here is ./{said}" if path.exists() else why
         return [Finding(_MODEL, f"the model {said!r} is not checked: {why}", fails=False)], 0
     if elsewhere := _elsewhere(spec, path, facts, "model"):

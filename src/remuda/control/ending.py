@@ -198,7 +198,7 @@ class _Wait:
             return "the host does not answer"
         if self.view["silence"]:
             left = f"; perhaps left: {self.left()}" if self.left() else ""
-            return f"{self.view['silence']}, so nobody can say whether it has ended{left}"
+            return f"{self.view['silence']}, so whether it has ended is unknown{left}"
         return f"left: {self.left()}"
 
     def tell(self, tell: Callable[[str], None]) -> None:

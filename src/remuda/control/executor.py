@@ -279,7 +279,7 @@ def _command(
     target = _importable(entrypoint) if callable(entrypoint) else entrypoint
     is_file = isinstance(entrypoint, str) and Path(entrypoint).is_file()
     if not is_file and ":" not in target:
-        raise InputError(f"{target!r} is no file and no module:function", where="entrypoint")
+        raise InputError(f"{target!r} is neither a file nor module:function", where="entrypoint")
     if isinstance(args, str):
         raise InputError("entrypoint_args must be a mapping or a list of words, not one text", where="entrypoint_args")
     words = [] if _is_mapping(args) else [str(word) for word in args]

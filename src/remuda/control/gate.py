@@ -148,7 +148,7 @@ async def _moved(view: dict[str, Any], router: str, before: float) -> str:
         if after > before:
             return f"{counter} of prefill: {before:g} → {after:g}"
         if time.monotonic() > until:
-            raise Closed(f"a request was answered, and prefill never saw it: {counter} is {after:g}")
+            raise Closed(f"the request bypassed the prefill workers: {counter} did not change")
         await asyncio.sleep(0.2)
 
 

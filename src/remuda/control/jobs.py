@@ -306,7 +306,9 @@ def cancel_job(paths: StatePaths, client: HostClient | None, job_id: str) -> Job
         raise Conflict(f"job {state.id!r} is {state.state} already")
     if state.detached:
         if client is None:
-            raise HostUnreachable("no host runs that could end it", hint="start one: remuda host start")
+            raise HostUnreachable(
+                "the host is not running, so the job cannot be stopped", hint="start one: remuda host start"
+            )
         client.post(api_path(state.id, "down"))
     elif (owner := JobFolder(paths, state.id).owner()) is not None and is_alive(owner):
         os.kill(owner.pid, signal.SIGINT)

@@ -148,7 +148,7 @@ def _starting(entry: Entry, seen: Seen, now: float) -> Action | None:
     if seen.phase in UP:
         return Action(entry.name, Verb.SUBMIT) if entry.has_job else Action(entry.name, Verb.FINISH, Outcome.UP)
     if seen.phase in GONE or seen.phase == "STOPPING":
-        return Action(entry.name, Verb.TAKE_DOWN, Outcome.FAILED, "somebody took it down")
+        return Action(entry.name, Verb.TAKE_DOWN, Outcome.FAILED, "taken down by another command")
     if seen.phase in ("FAILED", "DONE", "STOPPED"):
         return Action(entry.name, Verb.TAKE_DOWN, Outcome.FAILED, f"it is {seen.phase}: {seen.reason}")
     if not entry.started_at and entry.queue_timeout_s and now - entry.since > entry.queue_timeout_s:

@@ -70,7 +70,7 @@ def _elsewhere(spec: SwarmSpec, python: str, facts: Looked) -> Iterator[Finding]
     if isinstance(backend, SlurmBackend) and backend.venv_path:
         there = Path(backend.venv_path) / "bin" / "python"
         if not there.exists() and facts.sees(there):
-            words = f"{backend.venv_path!r} is no virtual environment: there is no {str(there)!r}"
+            words = f"{backend.venv_path!r} is not a virtual environment: there is no {str(there)!r}"
             yield Finding(("backend", "venv_path"), words)
     if spec.engine == "command":
         return

@@ -115,7 +115,7 @@ class Service(Lookout):
         names = [start.workload.name for start in starts]
         name, count = Counter(names).most_common(1)[0] if names else ("", 0)
         if count > 1:
-            raise Conflict(f"{name!r} is asked for {count} times at once")
+            raise Conflict(f"{name!r} is given {count} times in one request")
         for start in starts:
             self.check_new(start.workload, start.spec)
         wants: list[Want] = []
@@ -355,7 +355,7 @@ class Service(Lookout):
         phase = summarise(want, self.supervisor.tasks(name)).phase
         if phase in ("DONE", "FAILED", "STOPPED", "DOWN", "STOPPING") and want.paused is not paused:
             verb = "paused" if paused else "unpaused"
-            raise Conflict(f"{name!r} is {phase} and cannot be {verb}", hint=f"begin it again: remuda restart {name}")
+            raise Conflict(f"{name!r} is {phase} and cannot be {verb}", hint=f"start it again: remuda restart {name}")
         if want.paused is not paused:
             self._amend(replace(want, paused=paused), "paused" if paused else "unpaused", paused=paused)
         return self.view(name)

@@ -81,7 +81,7 @@ def read(folder: Path, facts: Looked | None = None) -> Found:
     folder = folder.expanduser()
     if not (folder / "runs").is_dir() and not (folder / "blacklist.json").is_file():
         hint = "the directory that holds `runs/` and `blacklist.json`, usually ~/.slurm_shepherd"
-        raise InputError("is no state directory of Shepherd", hint=hint, where=str(folder))
+        raise InputError("is not a state directory of Shepherd", hint=hint, where=str(folder))
     found = Found()
     facts, taken = facts or planning.facts_of(), set[str]()
     runs = folder / "runs"
@@ -156,7 +156,7 @@ def overrides_of(meta: Mapping[str, Any], folder: str, where: str) -> tuple[str,
         said.pop("keep_alive", None)
     unknown = sorted(meta.keys() - _FIELDS.keys() - _SELF - _IGNORED - same)
     if unknown:
-        raise InputError(f"has fields that nobody knows: {', '.join(unknown)}", where=where)
+        raise InputError(f"has unknown fields: {', '.join(unknown)}", where=where)
     said["name"] = _name(str(meta.get("run_id") or folder))
     return str(path), [Override(key, value, f"{where}: {key}") for key, value in said.items()]
 

@@ -174,7 +174,7 @@ class Swarm:
             "api_key_file": self.target.api_key_file, "slots": self.target.slots,
         }  # fmt: skip
         if twice := sorted(given.keys() & options.keys()):
-            raise InputError(f"submit_job knows {twice[0]!r} already: it is no option")
+            raise InputError(f"submit_job sets {twice[0]!r} itself: it is not an option")
         request = JobRequest.from_json({**given, **options})
         # What exists only in this process can run nowhere else.
         place = drivers.place_of(connect(), self.name, here=local or not named)

@@ -98,7 +98,7 @@ def wait_up(
         if view.get("paused"):
             raise Conflict(
                 f"{name} is paused: {view['ready']} of {view['wanted']} replicas are ready, and no other is started",
-                hint=f"let it go on: remuda unpause {name}",
+                hint=f"resume it: remuda unpause {name}",
             )
     raise TimedOut(
         f"{name} did not answer within {limit_s:.0f} s: {view['reason'] or view['phase']}",

@@ -105,7 +105,7 @@ def open_store(url: str, *, make: bool = True) -> Raw:
     scheme = urlsplit(url).scheme
     if scheme not in _SCHEMES:
         known = ", ".join(f"{name}://" for name in ("file", "s3", "gs", "az", "memory"))
-        raise InputError(f"{url!r} is no URL of an object store", hint=f"known: {known}")
+        raise InputError(f"{url!r} is not the URL of an object store", hint=f"known: {known}")
     from obstore.exceptions import BaseError
     from obstore.store import MemoryStore, from_url
 

@@ -42,7 +42,7 @@ def read(raw: Octets | bytes, what: str) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:
         raise Damaged(f"{what} is not JSON") from error
     if not isinstance(fields, dict) or fields.get("format") != FORMAT:
-        raise Damaged(f"{what} is no document of format {FORMAT}")
+        raise Damaged(f"{what} is not a document of format {FORMAT}")
     kinds = _KINDS.get(what.rpartition("/")[2], {})
     good = all(type(fields.get(name)) is kind for name, kind in kinds.items())
     if good and "ranks" in kinds:

@@ -37,7 +37,7 @@ def target(text: str) -> Any:
     for part in name.split("."):
         found = getattr(found, part, None)
     if not callable(found):
-        raise InputError(f"{text} is no function")
+        raise InputError(f"{text} is not a function")
     return found
 
 

@@ -44,7 +44,7 @@ def number(
     try:
         value = int(found)
     except ValueError as error:
-        raise InputError(f"{what} is {found!r}, which is no whole number") from error
+        raise InputError(f"{what} is {found!r}, which is not a whole number") from error
     if value < least:
         raise InputError(f"{what} is {value}, and must be at least {least}")
     return value

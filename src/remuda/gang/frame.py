@@ -115,7 +115,7 @@ def read_head(raw: Octets, what: str) -> dict[str, Any]:
     except ValueError as error:
         raise Damaged(f"{what} does not begin with JSON") from error
     if not isinstance(fields, dict) or fields.get("format") != FORMAT:
-        raise Damaged(f"{what} is no object of format {FORMAT}")
+        raise Damaged(f"{what} is not an object of format {FORMAT}")
     return fields
 
 

@@ -44,7 +44,7 @@ def check_run_id(run_id: str) -> str:
         InputError: it is none.
     """
     if not _RUN_ID.fullmatch(run_id):
-        raise InputError(f"{run_id!r} is no run id", hint="letters, digits, '.', '_' and '-', at most 128")
+        raise InputError(f"{run_id!r} is not a run ID", hint="letters, digits, '.', '_' and '-', at most 128")
     return run_id
 
 

@@ -148,7 +148,7 @@ def _before_manifest(terms: Terms, view: View) -> Step:
     missing = view.expected - view.here
     ranks = tuple(sorted(view.here))
     if ranks and not missing:
-        return Propose(ranks, "everybody is here")
+        return Propose(ranks, "all ranks are here")
     enough = terms.quorum is not None and len(ranks) >= terms.quorum
     if enough and view.quorum_s >= terms.grace_s:
         return Propose(ranks, f"a quorum of {terms.quorum} and {terms.grace_s:g} s of grace")

@@ -74,7 +74,7 @@ class ArrayParameters(Alone):
     def __init__(self, arrays: Mapping[str, NDArray[Any]]) -> None:
         for name, array in arrays.items():
             if not isinstance(array, np.ndarray) or not np.issubdtype(array.dtype, np.floating):
-                raise InputError(f"parameter {name} is no numpy array of floats")
+                raise InputError(f"parameter {name} is not a numpy array of floats")
             if not array.flags.writeable:
                 raise InputError(f"parameter {name} cannot be written")
         self._arrays = dict(arrays)

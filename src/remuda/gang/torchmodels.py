@@ -132,7 +132,7 @@ def refuse_different(told: list[dict[str, str]]) -> None:
         if None in said:
             raise InputError(f"parameter {name} is not in all processes of the copy", hint=_HINT)
         if len(set(said)) > 1:
-            raise InputError(f"parameter {name} is no DTensor, and differs between processes of the copy", hint=_HINT)
+            raise InputError(f"parameter {name} is not a DTensor and differs between processes of the copy", hint=_HINT)
 
 
 def _told(parameter: Any) -> str:

@@ -253,7 +253,7 @@ class App:
     def _add_many(self, router: APIRouter) -> None:
         service = self.service
 
-        @router.post("/workloads/batch/ending", summary="How workloads that are to end stand; ends what is left")
+        @router.post("/workloads/batch/ending", summary="Shutdown progress of several workloads; ends leftovers")
         async def endings(body: EndingsBody) -> list[EndingView]:
             service.check_meant(body.uids)
             return await service.endings(**body.model_dump(exclude={"uids"}))
@@ -288,7 +288,7 @@ class App:
         async def pause(name: str) -> WorkloadView:
             return service.pause(name, paused=True)
 
-        @router.post("/workloads/{name}/unpause", summary="Go on beginning what is wanted")
+        @router.post("/workloads/{name}/unpause", summary="Resume a paused workload")
         async def unpause(name: str) -> WorkloadView:
             return service.pause(name, paused=False)
 

@@ -60,6 +60,6 @@ class Faults:
         what = " ".join(f"{type(error).__name__}: {error}".split())[:_MOST].rstrip(": ")
         return {
             "type": HostFault.__name__,
-            "message": f"the host met an error that nobody foresaw ({what}), id {mark}",
+            "message": f"unexpected internal error ({what}), id {mark}",
             "hint": f"please report it with what the host's log says under that id: grep -A 40 {mark} {self._log}",
         }

@@ -48,7 +48,7 @@ def add_nodes(router: APIRouter, nodes: Nodes) -> None:
     async def unban(name: str, backend: Backend = "") -> list[str]:
         return nodes.unban(name, backend, by=asking.get())
 
-    @router.delete("/nodes/{name}/evidence", summary="Forget nodes that are no more: bans, evidence and history")
+    @router.delete("/nodes/{name}/evidence", summary="Delete bans, evidence and history of nodes that are gone")
     async def forget(name: str, backend: Backend = "") -> int:
         return nodes.forget(name, backend)
 

@@ -226,7 +226,7 @@ class Host:
         while True:
             await self.clock.sleep(RENEW_EVERY_S)
             if not self._has_socket():
-                raise Fenced(f"{self.paths.socket} was removed or replaced: nobody can reach this host any more")
+                raise Fenced(f"{self.paths.socket} was removed or replaced: this host is unreachable")
             try:
                 lease = leases.renew(self.store, lease, LEASE_TTL_S, time.time())
                 service.settle()

@@ -47,7 +47,7 @@ def is_slow(pattern: str) -> bool:
     """Whether a line made of its own letters and words, again and again, takes it longer than `BURST_S` of CPU time.
 
     Raises:
-        re.error: it is no regular expression over bytes.
+        re.error: it is not a regular expression over bytes.
     """
     parts = {*re.findall(r"\w+", pattern), *(one for one in pattern if one not in "()[]{}|*+?^$\\"), "a", "0", " "}
     lines = [(part.encode() * MAX_SCANNED)[: MAX_SCANNED - 1] + b"\0" for part in sorted(parts)]

@@ -426,7 +426,7 @@ class Workload(Frozen):
     lifetime_s: float = 0.0
     """Successors follow each other for so long after it was brought up; then it is taken down. 0: no successors."""
     idle_timeout_s: float = 0.0
-    """It is taken down when nothing was asked of its endpoint for so long. 0: never."""
+    """Time without a request to its endpoint after which it is taken down. 0: never."""
     ends_with: str | None = None
     """Name of the group whose end, well or not, is the end of the workload; it is never replaced."""
 

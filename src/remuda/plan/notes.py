@@ -26,7 +26,7 @@ def notes(spec: SwarmSpec, python: str = "python") -> tuple[str, ...]:
     if spec.backend.is_here and spec.image:
         said.append(f"image {spec.image!r} is not used: the local backend runs engines without containers")
     if spec.api_key is not None and not engine_of(spec).render(spec, python).key_env:
-        where = "nobody asks for it: add a router" if spec.router.type == "none" else "only the router asks for it"
+        where = "no router checks it: add one" if spec.router.type == "none" else "only the router asks for it"
         said.append(f"the {spec.engine} engine takes no API key safely, so {where}")
     open_names = [name for name in spec.env if looks_secret(name)]
     if open_names:

@@ -107,14 +107,14 @@ def _read_file(path: Path, *, processes: bool = True) -> tuple[pa.Table, list[So
     except FileNotFoundError as error:
         raise NotFound(f"there is no {path}", hint="see: remuda profiler sessions") from error
     except (OSError, pa.ArrowInvalid) as error:
-        raise InputError(f"it is no recording: {error}", where=str(path)) from error
+        raise InputError(f"it is not a recording: {error}", where=str(path)) from error
 
 
 def _read_words(path: Path) -> list[Source]:
     try:
         return _sources(pq.read_metadata(path).metadata, path)
     except (OSError, pa.ArrowInvalid) as error:
-        raise InputError(f"it is no recording: {error}", where=str(path)) from error
+        raise InputError(f"it is not a recording: {error}", where=str(path)) from error
 
 
 def _sources(words: Any, path: Path) -> list[Source]:
@@ -124,7 +124,7 @@ def _sources(words: Any, path: Path) -> list[Source]:
         if version == _VERSION:
             return [Source.from_json(one) for one in told["recordings"]]
     except (KeyError, TypeError, ValueError) as error:
-        raise InputError(f"it is no recording of remuda: {error}", where=str(path)) from error
+        raise InputError(f"it is not a recording of remuda: {error}", where=str(path)) from error
     raise InputError(f"it is of version {version} of the format, which this remuda does not read", where=str(path))
 
 

@@ -50,7 +50,7 @@ def read_gswarm(path: Path) -> list[Track]:
         raise NotFound(f"there is no {path}", hint="see: remuda profiler sessions") from error
     except (OSError, ValueError, TypeError, KeyError, AttributeError, OverflowError) as error:
         what = f"{type(error).__name__}: {error}" if isinstance(error, KeyError) else str(error)
-        raise InputError(f"it is no recording of gswarm: {what}", where=str(path)) from error
+        raise InputError(f"it is not a recording of gswarm: {what}", where=str(path)) from error
 
 
 def _rows(frames: Sequence[Mapping[str, Any]]) -> dict[str, list[tuple[float, ...]]]:

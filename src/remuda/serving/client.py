@@ -37,7 +37,7 @@ class Answer:
             return json.loads(self.body)
         except ValueError as error:
             text = self.body[:200].decode(errors="replace")
-            raise Unavailable(f"a router answered {self.status} with something that is no JSON: {text!r}") from error
+            raise Unavailable(f"a router answered {self.status} with invalid JSON: {text!r}") from error
 
 
 async def call(method: str, url: str, *, body: Any = None, key: str = "", timeout_s: float = TIMEOUT_S) -> Answer:
@@ -65,7 +65,7 @@ def _call(method: str, url: str, body: Any, key: str, timeout_s: float) -> Answe
     try:
         connection.connect()
         if why_not := peer.refusal(connection.sock):
-            raise Unavailable(f"{parts.netloc} is no router: {why_not}")
+            raise Unavailable(f"{parts.netloc} is not a router: {why_not}")
         connection.request(method, parts.path + (f"?{parts.query}" if parts.query else ""), data, headers)
         response = connection.getresponse()
         return Answer(response.status, response.read(LIMIT))

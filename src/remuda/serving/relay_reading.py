@@ -333,7 +333,7 @@ class AnswerReader(_Reader):
             self._refuse(error)
             return
         if status == 101:
-            self._refuse(Malformed("it changes the protocol, which nobody asked for"))
+            self._refuse(Malformed("it changes the protocol unasked"))
         elif status >= 200:
             self.answer = answer
             self.is_done = answer.framing.ends is Ends.AT_ONCE

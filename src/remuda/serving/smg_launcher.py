@@ -200,7 +200,7 @@ def ask(method: str, url: str, key: str, body: dict[str, Any] | None = None) -> 
 
     Raises:
         OSError: it does not answer, or somebody else does: whoever has the port gets no key.
-        ValueError: the answer is no JSON object.
+        ValueError: the answer is not a JSON object.
     """
     data = None if body is None else json.dumps(body).encode()
     headers = {"content-type": "application/json"} | ({"authorization": f"Bearer {key}"} if key else {})

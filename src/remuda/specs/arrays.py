@@ -43,14 +43,14 @@ def parse_array(text: str) -> Array:
             raise InputError(f"names index {min(twice)} twice", hint=_HINT)
         indices.update(numbers)
     if percent and not (limit.isdecimal() and len(limit) < 10 and int(limit)):
-        raise InputError(f"has {limit!r} behind its %, which is no number of tasks at a time", hint=_HINT)
+        raise InputError(f"has {limit!r} behind its %, which is not a number of tasks at a time", hint=_HINT)
     return Array(tuple(sorted(indices)), int(limit or 0))
 
 
 def _numbers(item: str) -> range:
     match = _ITEM.fullmatch(item)
     if match is None:
-        raise InputError(f"has {item!r}, which is no index and no range of them", hint=_HINT)
+        raise InputError(f"has {item!r}, which is neither an index nor a range", hint=_HINT)
     first, last, step = int(match[1]), int(match[2] or match[1]), int(match[3] or 1)
     if last < first:
         raise InputError(f"has {item!r}, which ends before it begins", hint=_HINT)

@@ -15,7 +15,7 @@ class LocalEndpoint(Strict):
     """Address of a swarm on this machine."""
 
     host: Text = "127.0.0.1"
-    """Address that the endpoint listens on: `127.0.0.1` for this machine only, `0.0.0.0` for everybody."""
+    """Address that the endpoint listens on: `127.0.0.1` for this machine only, `0.0.0.0` for all interfaces."""
     port: Port | None = Field(default=None, json_schema_extra={"derived": "`9000`, or the next free port"})
     """Port of the endpoint. When given, it is this port or an error."""
 
@@ -43,30 +43,30 @@ class SlurmEndpoint(Strict):
     mem: Size = "2GB"
     """Memory of the router's job."""
     threads_per_core: int = Field(default=1, ge=1)
-    """Hardware threads to use of each core of the router's job. Slurm is asked for it only when it is given."""
+    """Hardware threads to use of each core of the router's job. Requested from Slurm only when given."""
     wall_time: Text = "24:00:00"
     """Time limit of the router's job, as Slurm writes it."""
     nginx_image: Text | None = None
     """Singularity or Apptainer image that holds nginx, for `router: nginx`. Without one it is what `modules` or the
     nodes' PATH have."""
     nginx_timeout: Seconds = 60.0
-    """With `router: nginx`, longest silence of a replica while it answers. Where it is not given,
+    """Longest silence of a replica while it answers, with `router: nginx`; default:
     `router.request_timeout`."""
     port: Port | None = Field(default=None, json_schema_extra={"derived": "`9000`, or the next free port"})
     """Port of the endpoint on the machine of the host. When given, it is this port or an error."""
     poll_interval: Seconds = 10.0
-    """Seconds between two looks at the router's job while it starts. No effect: all jobs are looked at together."""
+    """Seconds between two queries of the router's job while it starts. No effect: all jobs are queried together."""
 
 
 class SlurmJob(Strict):
     """The jobs that drive batches and scripts beside a swarm on Slurm."""
 
     cpus_per_task: int = Field(default=2, ge=1)
-    """CPUs of a driver; `remuda job submit --cpus` wins."""
+    """CPUs of a driver; `remuda job submit --cpus` overrides it."""
     mem: Size = "4GB"
-    """Memory of a driver; `--mem` wins."""
+    """Memory of a driver; `--mem` overrides it."""
     wall_time: Text | None = Field(default=None, json_schema_extra={"derived": "`time_limit` of the replicas"})
-    """Time limit of a driver, as Slurm writes it; `--time` wins. A job that reaches it goes on in another."""
+    """Time limit of a driver, in Slurm's format; `--time` overrides it. A job that reaches it continues in another."""
 
 
 class SlurmBackend(Strict):
@@ -79,7 +79,7 @@ class SlurmBackend(Strict):
     partition: Text
     """Partition to submit to, as `sinfo -h -o %P` prints it (without the `*`)."""
     account: Text
-    """Account that is charged."""
+    """Account to charge."""
     qos: Text
     """Quality of service of all jobs of the swarm."""
     ray_port: Port = 6379
@@ -92,25 +92,25 @@ class SlurmBackend(Strict):
             "derived": "`pyxis` for registry names and `*.sqsh`, else Apptainer or Singularity, whichever the node has"
         },
     )
-    """What starts `image`: `pyxis` is Slurm's plugin for enroot."""
+    """Program that starts `image`; `pyxis` is Slurm's plugin for enroot."""
     venv_path: Text | None = None
     """Virtual environment with the engine, where it is in no image."""
     time_limit: Text = "36:00:00"
     """Time limit of the replicas' jobs, as Slurm writes it."""
     mem: Size | None = None
-    """Memory of each node of a replica, e.g. `64GB`; unset: what the scheduler gives."""
+    """Memory of each node of a replica, e.g. `64GB`; unset: the scheduler's default."""
     exclude_nodes: Text | None = None
     """Nodes to avoid, e.g. `node[001-004]`; handed to Slurm as it is."""
     node_list: Text | None = None
     """Nodes to use, e.g. `node[001-004]`. With more than a job needs, the others of the partition are excluded."""
     log_directory: Text | None = Field(default=None, json_schema_extra={"derived": "`<home_directory>/logs`"})
-    """Where the output of each replica is written besides the run directory: `<name>/replica-0.1.log`, …"""
+    """Folder for a second copy of each replica's output: `<name>/replica-0.1.log`, …"""
     template_path: Text | None = None
     """Read, so that files of domyn-swarm are accepted; scripts are rendered without it, which a note says."""
     nginx_template_path: Text | None = None
     """Read, so that files of domyn-swarm are accepted; nginx's configuration is rendered without it."""
     mail_user: Text | None = None
-    """Address that Slurm writes to when a job ends or fails."""
+    """Email address for Slurm's messages about jobs that end or fail."""
     endpoint: SlurmEndpoint = SlurmEndpoint()
     """The router's job."""
     job: SlurmJob = SlurmJob()

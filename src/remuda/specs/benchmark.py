@@ -37,7 +37,7 @@ def _as_bounds(value: object) -> object:
         try:
             found[str(name)] = parse_duration(text)
         except InputError as error:
-            raise wrong(f"has {name} = {text!r}, which is no duration", error.hint) from error
+            raise wrong(f"has {name} = {text!r}, which is not a duration", error.hint) from error
     return found
 
 
@@ -64,76 +64,76 @@ class BenchmarkSpec(Strict):
     """Loads on one or more endpoints. Each load is a point with a verdict of its own."""
 
     kind: Literal["benchmark"] = "benchmark"
-    """Always said: a benchmark is never guessed from its keys."""
+    """Kind of document; required, as a benchmark is never guessed from its keys."""
     name: Text = ""
-    """A swarm of yours."""
+    """Swarm to measure."""
     endpoint: Texts = ()
-    """Any OpenAI-compatible server instead; with several, their points alternate."""
+    """URLs of OpenAI-compatible servers instead; with several, their points alternate."""
     model: Text = ""
-    """Name of the model; the only one that is served if not said."""
+    """Name of the model; default: the only one served."""
     api: Literal["chat", "completions"] = "chat"
-    """Which of the two APIs is asked."""
+    """API to call."""
     isl: int = Field(default=1024, ge=1)
-    """Input tokens a request, chat template included."""
+    """Input tokens per request, chat template included."""
     osl: int = Field(default=128, ge=1)
-    """Output tokens a request."""
+    """Output tokens per request."""
     range_ratio: float = Field(default=1.0, gt=0, le=1)
-    """Lengths are uniform between this share of `isl` and `osl` and all of them; 1: fixed lengths."""
+    """Shortest length as a share of `isl` and `osl`; lengths are uniform from there; 1: fixed lengths."""
     concurrency: Numbers = ()
-    """Requests in flight, a point each; 1 if nothing is said. With `rate`: bound of requests in flight."""
+    """Requests in flight, one point each; default: 1. With `rate`: limit of requests in flight."""
     rate: Rates = ()
-    """Requests a second, a point each, whatever becomes of the ones before; `inf`: all at once."""
+    """Requests per second, one point each, without waiting for earlier answers; `inf`: all at once."""
     arrival: Text = "poisson"
-    """`poisson`, `constant` or `burst:N` (N at once, at the same mean rate)."""
+    """Arrival process: `poisson`, `constant` or `burst:N` (N at once, at the same mean rate)."""
     burstiness: float = Field(default=1.0, gt=0, allow_inf_nan=False)
-    """Of `poisson` arrivals: gaps follow a gamma distribution of this shape; 1 is Poisson, less comes in bursts."""
+    """Burstiness of `poisson` arrivals: shape of the gamma distribution of gaps; 1 is Poisson, less is bursty."""
     trace: Text = ""
     """File of recorded arrivals, JSON lines or CSV, in place of `rate`: `timestamp` and, if the lengths count too,
     `input_length` and `output_length`."""
     trace_unit: Literal["s", "ms", "us"] = "ms"
-    """Of its time stamps."""
+    """Unit of the trace's timestamps."""
     requests: int = Field(default=0, ge=0)
-    """Requests a point; 0: as many as `duration` gives, or as a p99 needs."""
+    """Requests per point; 0: as many as fit into `duration`, or as a p99 needs."""
     duration: Seconds = 0.0
-    """How long a point issues requests; 0: until it has measured enough for a p99."""
+    """Time for which a point issues requests; 0: until it has enough for a p99."""
     warmup: int = Field(default=-1, ge=-1)
-    """Requests before the measured ones; -1: as many as are in flight."""
+    """Warm-up requests before the measured ones; -1: as many as are in flight."""
     timeout: Seconds = 600.0
-    """Bound of one request."""
+    """Time limit of one request."""
     cache: Text = "cold"
-    """What prompts share: `cold` nothing, `warm` all was sent before, `shared:0.3` the first 30 %."""
+    """Prefix cache: `cold` shares nothing, `warm` sends known prompts, `shared:0.3` shares the first 30 %."""
     stream: bool = True
-    """Answers come token by token; without, there is no TTFT."""
+    """Stream answers token by token; whole answers have no TTFT."""
     seed: int = 0
-    """Of prompts, lengths and arrivals: the same seed sends the same."""
+    """Random seed for prompts, lengths and arrivals: the same seed sends the same."""
     headers: dict[str, Text] = Field(default_factory=dict)
-    """Sent with each request."""
+    """HTTP headers of each request."""
     extra_body: dict[str, Json] = Field(default_factory=dict)
-    """Merged into the JSON of each request."""
+    """JSON to merge into each request."""
     insecure: bool = False
-    """Do not check the certificate of an endpoint."""
+    """Do not verify the endpoint's certificate."""
     ca_file: Text = ""
-    """Certificates (PEM) that an endpoint's is checked by, in place of the system's."""
+    """CA certificates (PEM) to verify the endpoint with, in place of the system's."""
     api_key: SecretSource | None = None
-    """Where the endpoint's key is."""
+    """API key of the endpoint."""
     gpus: int = Field(default=0, ge=0)
-    """GPUs behind a bare endpoint; a swarm says so itself. Without, nothing is said per GPU."""
+    """Number of GPUs behind an endpoint given by URL, for numbers per GPU; known for a swarm."""
     gpu_type: Text = ""
-    """Their type, as in the list of prices: `H100 SXM`."""
+    """Type of these GPUs, as in the price list: `H100 SXM`."""
     price: float = Field(default=0.0, ge=0, allow_inf_nan=False)
-    """What an hour of one GPU costs, in USD; 0: as the list of prices says of their type."""
+    """Price of one GPU per hour, in USD; 0: the list price of the type."""
     prices: Text = ""
-    """A list of your own, YAML: `[{type: H100 SXM, currency: EUR, per_gpu_hour: 2.50, source: contract}]`."""
+    """Price list of your own, YAML: `[{type: H100 SXM, currency: EUR, per_gpu_hour: 2.50, source: contract}]`."""
     slo: Bounds = Field(default_factory=dict)
-    """What a point has to keep: `ttft_p99: 500ms`, `tpot_p99: 30ms`, `e2e_p95: 10s`."""
+    """Latency targets for each point: `ttft_p99: 500ms`, `tpot_p99: 30ms`, `e2e_p95: 10s`."""
     goodput: Bounds = Field(default_factory=dict)
-    """What each request has to keep to count as good: `ttft: 500ms`, `tpot: 30ms`."""
+    """Per-request targets; goodput counts requests that meet them: `ttft: 500ms`, `tpot: 30ms`."""
     validity: dict[str, Json] = Field(default_factory=dict)
-    """Thresholds of rules in place of ours: `V12.window: 5s`."""
+    """Thresholds of validity rules: `V12.window: 5s`."""
     repeats: int = Field(default=1, ge=1, le=100)
-    """How often each point is measured."""
+    """Repetitions per point."""
     meta: dict[str, Text] = Field(default_factory=dict)
-    """Anything to keep beside the points."""
+    """Metadata to store with the points."""
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -146,12 +146,12 @@ class BenchmarkSpec(Strict):
             raise contradiction("price", "cannot be given beside `prices`", "a GPU has one price")
         if (self.price or self.prices) and self.endpoint and not self.gpus:
             said = "price" if self.price else "prices"
-            raise contradiction(said, "says nothing without the number of GPUs", "say it: gpus: 8, or --gpus 8")
+            raise contradiction(said, "has no meaning without the number of GPUs", "say it: gpus: 8, or --gpus 8")
         for name in self.slo:
             metric, _, statistic = name.rpartition("_")
             if metric not in (*_BOUNDED, "icl") or statistic not in _STATISTICS:
                 raise contradiction(
-                    "slo", f"has {name!r}, which is no percentile", "write ttft_p99, tpot_p50, e2e_mean"
+                    "slo", f"has {name!r}, which is not a percentile", "write ttft_p99, tpot_p50, e2e_mean"
                 )
         for name in self.goodput:
             if name not in _BOUNDED:
@@ -167,4 +167,4 @@ class BenchmarkSpec(Strict):
             if getattr(self, name) != type(self).model_fields[name].default:
                 raise contradiction(name, "cannot be given beside `trace`", "a trace says when requests come")
         if self.trace_unit != "ms" and not self.trace:
-            raise contradiction("trace_unit", "says nothing without `trace`", "name the file: --trace FILE")
+            raise contradiction("trace_unit", "has no meaning without `trace`", "name the file: --trace FILE")

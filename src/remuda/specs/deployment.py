@@ -39,9 +39,9 @@ class VllmEngine(Strict):
     type: Literal["vllm"] = "vllm"
     """Type of engine."""
     connector: Json = "nixl"
-    """What carries keys and values from prefill to decode: `nixl`, `lmcache`, the JSON of a connector, or `none`."""
+    """Connector of keys and values from prefill to decode: `nixl`, `lmcache`, the JSON of a connector, or `none`."""
     dp_launch_mode: Literal["per_node", "per_gpu", "per_rank"] = "per_node"
-    """With data parallelism: how its processes are started. One a node is, whichever is said."""
+    """Start of data-parallel processes: always one per node, whatever the value."""
     kv_events_config: Json = None
     """Whether workers publish what their caches hold: true, or a mapping by role."""
 
@@ -63,11 +63,11 @@ class MockerEngine(Strict):
     type: Literal["mocker"] = "mocker"
     """Type of engine."""
     engine_type: Literal["vllm", "sglang", "trtllm"] = "vllm"
-    """Whose scheduler is simulated."""
+    """Engine whose scheduler is simulated."""
     speedup_ratio: float = Field(default=100.0, ge=0)
-    """How many times faster than the engine; 0: without any delay."""
+    """Factor by which it is faster than the engine; 0: without any delay."""
     decode_speedup_ratio: float = Field(default=1.0, ge=0)
-    """How many times faster still in decode."""
+    """Further factor for decode."""
     num_gpu_blocks_override: int = Field(default=16384, ge=1)
     """Blocks of the cache."""
     max_num_seqs: int = Field(default=256, ge=1)
@@ -83,7 +83,7 @@ class MockerEngine(Strict):
     startup_time: float | None = Field(default=None, ge=0)
     """Seconds until a worker is there."""
     kv_transfer_bandwidth: float | None = Field(default=None, gt=0)
-    """Of keys and values between workers, in GB/s."""
+    """Bandwidth of keys and values between workers, in GB/s."""
     kv_cache_dtype: Text | None = None
     """Type of the cache's values."""
     enable_prefix_caching: bool | None = None
@@ -91,7 +91,7 @@ class MockerEngine(Strict):
     enable_chunked_prefill: bool | None = None
     """Whether long prompts are cut."""
     preemption_mode: Text | None = None
-    """What becomes of a request that is preempted."""
+    """Handling of preempted requests."""
 
 
 class LlamacppEngine(Strict):
@@ -115,7 +115,7 @@ class DeployedModel(Strict):
     name: Text | None = Field(default=None, json_schema_extra={"derived": "last part of `path`"})
     """Name that requests carry."""
     precision: Text = ""
-    """Of its weights, e.g. `fp8`: for tables of results."""
+    """Precision of the weights, e.g. `fp8`, for tables of results."""
 
 
 def _nodes(value: object) -> object:
@@ -128,7 +128,7 @@ class DeployedRole(Strict):
     nodes: Annotated[_Size | Literal["colocate"], BeforeValidator(_nodes)] = 1
     """Nodes of all workers together; `colocate` (of `decode`): on those of `prefill`."""
     workers: int = Field(default=1, ge=0)
-    """How many workers there are."""
+    """Number of workers."""
     gpus: int | None = Field(default=None, ge=0, json_schema_extra={"derived": "GPUs of the nodes by the workers"})
     """GPUs of one worker."""
     env: Env = Field(default_factory=dict)
@@ -150,7 +150,7 @@ class DeployedRole(Strict):
 
 
 class Roles(Strict):
-    """Who works: `prefill` and `decode` apart, or `agg` for both."""
+    """Workers by role: disaggregated `prefill` and `decode`, or `agg` for both."""
 
     prefill: DeployedRole | None = None
     """Reads prompts."""
@@ -167,16 +167,16 @@ class Roles(Strict):
             lacks = "decode" if self.prefill is not None else "prefill"
             known = self.prefill is not None or self.decode is not None
             at = "prefill" if self.prefill is not None else "decode"
-            sentence = f"`roles` lacks `{lacks}`" if known else "`roles` names nobody who works"
+            sentence = f"`roles` lacks `{lacks}`" if known else "`roles` defines no workers"
             raise contradiction(at if known else "", sentence, "write `prefill` and `decode`, or `agg` alone")
         if self.agg is not None and self.agg.nodes == "colocate":
-            raise contradiction("agg", "`colocate` is for `decode`: there is nobody that `agg` could share nodes with")
+            raise contradiction("agg", "`colocate` is for `decode`: `agg` has no other role to share nodes with")
         if self.prefill is not None and self.prefill.nodes == "colocate":
             raise contradiction("prefill", "`colocate` is for `decode`", "give `prefill` its nodes")
         for name in ("prefill", "decode", "agg"):
             role = getattr(self, name)
             if role is not None and role.workers == 0:
-                raise contradiction(name, f"`roles.{name}.workers` is 0: nobody would work", "at least 1")
+                raise contradiction(name, f"`roles.{name}.workers` must be at least 1", "or leave the role out")
         return self
 
 
@@ -192,13 +192,13 @@ class Readiness(Strict):
     log: Json = None
     """`{pattern}`: it says so."""
     timeout_seconds: Seconds = 120.0
-    """The start has failed after so long."""
+    """Time limit of the start."""
     interval_seconds: Seconds = 2.0
-    """Between two looks."""
+    """Time between two checks."""
 
 
 class Placement(Strict):
-    """Where something runs."""
+    """Nodes that something runs on."""
 
     node: Literal[
         "head", "infra", "dedicated", "prefill", "decode", "agg", "workers", "compute", "all", "first_decode",
@@ -220,7 +220,7 @@ class Service(Strict):
         "generic", "etcd", "nats", "mooncake-master", "mooncake-store", "lmcache-server", "dcgm-exporter",
         "node-exporter", "ray",
     ] = "generic"  # fmt: skip
-    """What it is; `generic`: what `command` says."""
+    """Type of service; `generic`: run `command`."""
     command: Words = ()
     """Program and arguments; no shell sees them. `{port}` and `{host}` are where it is to listen, here and in `env`."""
     args: dict[str, Json] = Field(default_factory=dict)
@@ -230,7 +230,7 @@ class Service(Strict):
     env: Env = Field(default_factory=dict)
     """Its environment variables."""
     placement: Placement = Placement()
-    """Where it runs."""
+    """Placement on the nodes."""
     nodes: int = Field(default=0, ge=0)
     """Nodes of its own."""
     start: Literal["infra", "before_workers", "with_workers", "after_frontend"] = "before_workers"
@@ -246,7 +246,7 @@ class Service(Strict):
     external: Text | None = None
     """Address of one that runs already: nothing is started."""
     options: dict[str, Json] = Field(default_factory=dict)
-    """Of `nats`: `max_payload_mb`."""
+    """Options of `nats`: `max_payload_mb`."""
 
     @model_validator(mode="after")
     def _startable(self) -> Self:
@@ -261,7 +261,7 @@ class Frontend(Strict):
     type: Literal["dynamo", "sglang-router", "vllm-router", "smg", "trtllm_serve", "nginx", "none"] = "dynamo"
     """Type of frontend; `none`: the only worker answers itself."""
     replicas: int = Field(default=1, ge=1)
-    """How many there are; several, which only Dynamo can have, stand behind smg."""
+    """Number of frontends; several (Dynamo only) stand behind smg."""
     args: dict[str, Json] = Field(default_factory=dict)
     """Flags: name to value."""
     env: Env = Field(default_factory=dict)
@@ -269,7 +269,7 @@ class Frontend(Strict):
     container: Text | None = None
     """Its image."""
     placement: Placement = Placement()
-    """Where it runs."""
+    """Placement on the nodes."""
     cpus: int = Field(default=4, ge=1)
     """CPUs of its job on a cluster."""
     mem: Size = "8GB"
@@ -277,7 +277,7 @@ class Frontend(Strict):
     host: Text | None = Field(
         default=None, json_schema_extra={"derived": "`127.0.0.1`, on Slurm with an `api_key` `0.0.0.0`"}
     )
-    """Address that the endpoint listens on: `127.0.0.1` for this machine only, `0.0.0.0` for everybody."""
+    """Address that the endpoint listens on: `127.0.0.1` for this machine only, `0.0.0.0` for all interfaces."""
     port: Port | None = Field(default=None, json_schema_extra={"derived": "`8000`, or the next free port"})
     """Port of the endpoint. When given, it is this port or an error."""
 
@@ -288,24 +288,24 @@ class Dynamo(Strict):
     install: bool = True
     """false: it is said that images have Dynamo. Nothing is installed either way: true is a note where they may not."""
     version: Text | None = None
-    """Of the package that the image must have."""
+    """Version of the package that the image must have."""
     discovery: Literal["file", "etcd"] | None = Field(
         default=None, json_schema_extra={"derived": "`etcd` with a service of that type, else `file`"}
     )
-    """Where workers are listed: a folder of the run directory, or etcd."""
+    """Registry of workers: a folder of the run directory, or etcd."""
     request_plane: Literal["tcp", "nats"] = "tcp"
-    """How requests travel."""
+    """Transport of requests."""
     event_plane: Literal["nats", "zmq"] | None = Field(default=None, json_schema_extra={"derived": "`zmq`"})
-    """How events of caches travel."""
+    """Transport of cache events."""
 
 
 class HealthCheck(Strict):
-    """How long the start may take, and what ends the wait."""
+    """Checks of the start, and their time limits."""
 
     max_attempts: int = Field(default=180, ge=1)
     """Looks until the start has failed."""
     interval_seconds: Seconds = 10.0
-    """Between two looks."""
+    """Time between two checks."""
     fatal_log_markers: bool = True
     """A line that its engine is known to die after ends the wait at once."""
     extra_fatal_log_patterns: Texts = ()
@@ -313,7 +313,7 @@ class HealthCheck(Strict):
 
 
 class DeployedBenchmark(Strict):
-    """What is measured once the deployment serves; then it ends."""
+    """Benchmark to run once the deployment serves, which ends it."""
 
     type: Text = "manual"
     """`manual`: nothing, it serves until it is taken down. `sa-bench`: loads. `custom`: a command."""
@@ -328,19 +328,19 @@ class DeployedBenchmark(Strict):
     random_range_ratio: float = Field(default=0.8, gt=0, le=1)
     """Lengths are uniform between this share of `isl` and `osl` and all of them."""
     num_prompts_mult: int = Field(default=10, ge=1)
-    """Requests of a point: so many times those in flight."""
+    """Requests of a point, as a multiple of those in flight."""
     num_warmup_mult: int = Field(default=2, ge=0)
-    """Requests before them: so many times those in flight."""
+    """Warm-up requests, as a multiple of those in flight."""
     use_chat_template: bool = True
     """false: the completions API is asked."""
     command: Words = ()
-    """Of `custom`: what is run. SRT_* variables say where the endpoint is."""
+    """Command of `custom`. SRT_* variables give it the endpoint."""
     container: Text | None = None
-    """Of `custom`: its image."""
+    """Image of `custom`."""
     env: Env = Field(default_factory=dict)
-    """Of `custom`: environment variables."""
+    """Environment variables of `custom`."""
     placement: Placement = Placement()
-    """Where the load comes from."""
+    """Placement of the load generator."""
 
     @field_validator("type")
     @classmethod
@@ -377,7 +377,7 @@ class SlurmDeployment(Strict):
     frontend_partition: Text | None = Field(default=None, json_schema_extra={"derived": "`partition`"})
     """Partition of the frontend's job, which has no GPUs and a node that no worker has to itself."""
     account: Text | None = Field(default=None, json_schema_extra={"derived": "the user's default"})
-    """Account that is charged."""
+    """Account to charge."""
     qos: Text | None = None
     """Quality of service."""
     time_limit: Text = "4:00:00"
@@ -414,7 +414,7 @@ class DeploymentSpec(ServiceFields):
     engine: EngineWord | None = None
     """Engine of all roles: its name, or `{type: …}` with what it is to know."""
     roles: Roles
-    """Who works."""
+    """Workers by role."""
     gpu_type: Text = ""
     """GPUs as people call them, e.g. `h100`: for tables of results. Which are used is chosen by the partition."""
     gpus_per_node: int = Field(default=4, ge=0)
@@ -422,9 +422,9 @@ class DeploymentSpec(ServiceFields):
     services: tuple[Service, ...] = ()
     """Programs beside the workers. etcd and NATS come by themselves where they are needed."""
     frontend: Frontend = Frontend()
-    """What clients ask."""
+    """Frontend that clients send requests to."""
     dynamo: Dynamo = Dynamo()
-    """How the parts of Dynamo find each other."""
+    """Discovery and transport among the parts of Dynamo."""
     env: Env = Field(default_factory=dict)
     """Environment variables of everything."""
     secret_env: SecretEnv = Field(default_factory=dict)
@@ -434,17 +434,17 @@ class DeploymentSpec(ServiceFields):
     allocation: Literal["per-worker", "one-job"] = "per-worker"
     """`per-worker`: each worker is a job of its own, so that it fails for itself. `one-job` cannot be chosen yet."""
     health_check: HealthCheck = HealthCheck()
-    """How long the start may take."""
+    """Time limits and checks of the start."""
     ready: Literal["first", "all"] = "all"
     watchdog: DeployedWatchdog = DeployedWatchdog()
     benchmark: DeployedBenchmark = DeployedBenchmark()
-    """What is measured once it serves."""
+    """Benchmark to run once it serves."""
     backend: DeploymentBackend = LocalBackend()
-    """Where it runs: `local`, or `{type: slurm, …}`."""
+    """Backend to run on: `local`, or `{type: slurm, …}`."""
     home_directory: Text | None = Field(default=None, json_schema_extra={"derived": "the state directory"})
-    """Where the directories of deployments are."""
+    """Folder of the directories of deployments."""
     identity: dict[str, Json] = Field(default_factory=dict)
-    """What the recipe says of versions: kept with the results."""
+    """Versions that the recipe names, stored with the results."""
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:

@@ -27,7 +27,7 @@ HEAD: Final = """\
 Every key is checked: an unknown one is an error with `file:line:column` and the nearest known key. Files are YAML or
 JSON. `remuda config schema` prints a JSON Schema for editors, `remuda config show` every value and where it came from.
 
-A value is taken from the first of these that says something:
+A value comes from the first of these that has one:
 
 1. the command line (`--replicas 3`),
 2. the spec file,
@@ -36,8 +36,8 @@ A value is taken from the first of these that says something:
 5. the defaults file (`~/.remuda/defaults.yaml`, or what `REMUDA_DEFAULTS` names),
 6. the built-in default, below. Defaults in *italics* are derived, after all of the above is known.
 
-Mappings (`env`, `watchdog`, …) are merged key by key over these layers; everything else is replaced. `null` means «as
-if nobody had said anything»: it hides a value of a lower layer.
+Mappings (`env`, `watchdog`, …) are merged key by key over these layers; everything else is replaced. `null` unsets a
+key: it hides a value of a lower layer.
 
 - **text** may be written without quotes; `no`, `010` and `1:30` stay what you wrote.
 - **duration**: seconds, or `90s`, `10m`, `1h30m`, `36:00:00`.
@@ -179,7 +179,7 @@ def _environment() -> str:
         [
             "## Environment\n",
             "Read from the process environment, `./.env` and `~/.remuda/.env`, in this order. The second may be",
-            f"somebody else's: of it, only {', '.join(f'`{name}`' for name in sorted(FROM_HERE))} are.",
+            f"another user's: of it, only {', '.join(f'`{name}`' for name in sorted(FROM_HERE))} are.",
             f"`{PREFIXES[1]}…` names are read where the `REMUDA_…` ones are not set; `API_TOKEN`, `LEPTONAI_API_TOKEN`",
             "and `LEPTON_WORKSPACE_ID` as they are.\n",
             "| Variable | Purpose |",

@@ -19,7 +19,7 @@ _RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 
 
 class GangResources(Strict):
-    """What one rank needs."""
+    """Resources of one rank."""
 
     gpus: int = Field(default=0, ge=0)
     """GPUs of each rank. All ranks get theirs in one step, or the gang is refused."""
@@ -33,11 +33,11 @@ class GangSpec(Strict):
     name: RunName = Field(default=None, json_schema_extra={"derived": "from the script's name"})
     """Name of the gang; other commands find it by this."""
     ranks: int = Field(ge=1)
-    """How many ranks there are."""
+    """Number of ranks."""
     script: Text | None = Field(default=None, min_length=1)
     """File that each rank runs. Its first line says with what (`#!/usr/bin/env python3`). A copy of it is kept."""
     command: Words = ()
-    """Instead of `script`: a command, as it would be typed. What it names is read anew by each attempt."""
+    """Command instead of `script`. Each attempt reads the files that it names again."""
     args: Words = ()
     """Arguments of the script or command."""
     env: Env = Field(default_factory=dict)
@@ -47,44 +47,44 @@ class GangSpec(Strict):
     workdir: Text | None = Field(default=None, json_schema_extra={"derived": "where the command was typed"})
     """Directory in which each rank starts."""
     resources: GangResources = GangResources()
-    """What each rank needs."""
+    """Resources of each rank."""
     rendezvous: Text | None = Field(
         default=None, json_schema_extra={"derived": "`file://` and the folder `rendezvous` of the run directory"}
     )
-    """Where the ranks meet: the URL of a folder or bucket that all of them reach (`file://`, `s3://`, `gs://`, `az://`)."""
+    """URL of the folder or bucket where ranks meet, which all of them reach (`file://`, `s3://`, `gs://`, `az://`)."""
     run_id: Text | None = Field(default=None, json_schema_extra={"derived": "the name"})
-    """Name of what is trained, in the rendezvous. Another gang with the same one goes on where that came to."""
+    """Training run ID in the rendezvous. A gang with the same ID resumes its training."""
     quorum: int | None = Field(default=None, ge=1, json_schema_extra={"derived": "all ranks"})
-    """With so many ranks the others are not waited for: the gang is degraded until they are back."""
+    """Ranks that suffice to train on without the others: the gang is degraded until those are back."""
     mode: Literal["elastic", "rigid"] = "elastic"
     """`elastic`: a rank that fails is started again and joins the others. `rigid` cannot be chosen yet."""
     backend: Literal["local", "slurm", "kubernetes"] = "local"
-    """Where it runs: `local`, which is this machine. The others cannot be chosen yet."""
+    """Backend to run on: `local`, which is this machine. The others cannot be chosen yet."""
     timeout: Seconds = 0.0
-    """All ranks are ended so long after the gang was accepted, and it has failed. 0: never."""
+    """Time limit of the gang, after which it fails and all ranks end. 0: none."""
 
     max_retries: int = Field(default=10, ge=0)
     """Restarts of a rank after failures; one more, and the gang has failed."""
     heal_after: Seconds = 86400.0
-    """A rank that went well for so long gets its retries back."""
+    """Time without a failure after which a rank gets its retries back."""
     quick_failure: Seconds = 120.0
-    """The crash-loop brake: a rank that fails three times in a row, so soon after its start, is given up. 0: off."""
+    """Crash-loop limit: three failures of a rank in a row, each within this time of its start. 0: off."""
     heartbeat_interval: Seconds = 30.0
-    """Between two signs of life of a rank."""
+    """Time between two heartbeats of a rank."""
     heartbeat_grace: Seconds = 90.0
-    """A rank without a heartbeat for the interval and this is restarted. 0: never for this reason."""
+    """Time beyond the interval after which a rank without a heartbeat is restarted. 0: never for this reason."""
     progress_stall: Seconds = 0.0
-    """The same for a rank without progress (its progress file; where there is none, its output). 0: never."""
+    """Time without progress (progress file, else output) after which a rank is restarted. 0: never."""
     backoff_base: Seconds = 10.0
     """Wait before the first new attempt of a rank after a failure; it doubles each time."""
     backoff_max: Seconds = 300.0
-    """Longest such wait."""
+    """Longest wait before a new attempt."""
     kill_grace: Seconds = 60.0
-    """Between asking a rank to end and killing it."""
+    """Time between asking a rank to end and killing it."""
     gpu_check: bool = True
-    """Look before the start whether the GPUs work."""
+    """Test the GPUs before the start."""
     profile: Interval = ""
-    """Record what the GPUs of each rank do, beside it, so often: `10Hz`, `100ms`, `true` for 10 Hz. Empty: not."""
+    """GPU sampling rate of each rank: `10Hz`, `100ms`, `true` for 10 Hz; empty disables recording."""
 
     @field_validator("rendezvous")
     @classmethod

@@ -11,7 +11,7 @@ from remuda.specs.swarm import Name  # noqa: TC001 - pydantic reads it when it r
 
 
 class PoolJob(Strict):
-    """What is run against a swarm once it answers: a job over rows, or a script."""
+    """Job to run against a swarm once it answers: over rows, or a script."""
 
     job: Text = "chat"
     """A built-in job, or `module:Class` of your own, as for `remuda job submit`."""
@@ -28,23 +28,23 @@ class PoolJob(Strict):
     id_column: Text = ""
     """Column that identifies rows."""
     checkpoint_dir: Text | None = None
-    """Where the checkpoint is kept; beside the output if not said."""
+    """Checkpoint folder; default: beside the output."""
     checkpoint_tag: Text = ""
-    """Keeps several variants over one output apart."""
+    """Tag that separates several checkpoints of one output."""
     retry_errors: bool = False
-    """Do the rows again that have an error."""
+    """Retry rows that ended with an error."""
     max_concurrency: int = Field(default=0, ge=0)
-    """Bound of requests in flight; 0 adapts."""
+    """Limit of requests in flight; 0 adapts."""
     retries: int = Field(default=5, ge=0)
-    """Tries after the first: of a row; of a script, 0 if not said."""
+    """Retries per row; of a script, default: 0."""
     timeout: Seconds = 600.0
-    """Bound of one try of a row."""
+    """Time limit of one try of a row."""
     limit: int = Field(default=0, ge=0)
-    """Only the first so many rows; 0: all."""
+    """Number of rows to process, from the first; 0: all."""
     num_threads: int = Field(default=1, ge=1)
-    """Files of a folder output."""
+    """Number of files of a folder output."""
     script: Text | None = None
-    """A Python file to run instead, with the endpoint in its environment."""
+    """Python file to run instead, with the endpoint in its environment."""
     args: Words = ()
     """Arguments of the script."""
 
@@ -63,21 +63,21 @@ class PoolSwarm(Strict):
     """One swarm of a pool."""
 
     config: Text | None = None
-    """Its document; a relative path begins at the pool's own folder."""
+    """Document of the swarm; a relative path begins at the pool's own folder."""
     swarm: dict[str, Json] | None = None
-    """Its document, written here."""
+    """Document of the swarm, written here."""
     overrides: dict[str, Json] = Field(default_factory=dict)
-    """Values that win over the document; keys may be dotted."""
+    """Values that override the document; keys may be dotted."""
     name: Name | None = None
-    """Its name, if it is to be another than the document's."""
+    """Name of the swarm; default: the document's."""
     replicas: int | None = Field(default=None, ge=1)
-    """Number of replicas, if it is to be another than the document's."""
+    """Number of replicas; default: the document's."""
     job: PoolJob | None = None
-    """What to run against it; without one it is brought up and stays."""
+    """Job to run against the swarm; without one the swarm stays up."""
     keep: bool = False
     """Leave it up when its job has ended."""
     queue_timeout: Seconds = 0.0
-    """It is taken down when nothing of it has started for so long. 0: never."""
+    """Time in the queue after which a swarm that has not started is taken down. 0: never."""
 
     @property
     def stays(self) -> bool:
@@ -92,14 +92,14 @@ class PoolSwarm(Strict):
 
 
 class PoolSpec(Strict):
-    """Several swarms, so many of them at once."""
+    """A queue of swarm+job pairs, N at a time."""
 
     kind: Literal["pool"] = "pool"
     """Kind of document; may be left out."""
     name: Name | None = None
     """Name of the pool; the file's name if not said."""
     max_concurrent: int | None = Field(default=None, ge=1)
-    """How many swarms may be up at the same time; all of them if not said."""
+    """Number of swarms that may be up at the same time; default: all."""
     swarms: tuple[PoolSwarm, ...] = Field(min_length=1)
     """The swarms, in the order in which they are brought up."""
 
@@ -115,7 +115,7 @@ class PoolSpec(Strict):
             raise contradiction(
                 "max_concurrent" if self.max_concurrent else "swarms",
                 f"{staying} of its swarms stay up (`keep`, or no `job`) and only {self.bound} may be up at once, "
-                "so the others would wait for ever",
+                "so the others would wait indefinitely",
                 "raise `max_concurrent`, or give them a job",
             )
         return self

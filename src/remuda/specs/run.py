@@ -75,38 +75,38 @@ class RunSpec(Strict):
     backend: Literal["local", "slurm"] | None = Field(
         default=None, json_schema_extra={"derived": "`slurm` where `sbatch` is found, else `local`"}
     )
-    """Where it runs: `slurm` or `local`, which is this machine."""
+    """Backend to run on: `slurm`, or `local` for this machine."""
     mode: Literal["run_once", "indefinite"] = "run_once"
     """`run_once`: until it exits with 0. `indefinite`: restarted whenever it ends, until `keep_alive`."""
     keep_alive: Seconds = 0.0
-    """With `indefinite`: how long, from now on. 0: until it is stopped."""
+    """Time for which an `indefinite` run is kept, from now on. 0: until it is stopped."""
     array: Text | None = None
-    """The script once for each index, all under one name: `1-50%4` (four at a time), `1,3,7`, `0-30:3`."""
+    """Indexes of an array, one task each, all under one name: `1-50%4` (four at a time), `1,3,7`, `0-30:3`."""
 
     gpus: int = Field(default=0, ge=0)
     """GPUs of each node."""
     gpu_type: Text | None = None
     """Kind of GPU, e.g. `a100` or as the scheduler names it; unset: any."""
     min_vram: Gigabytes | None = None
-    """Least memory of a GPU, in GB. GPUs whose memory is not known do not pass."""
+    """Minimum memory of a GPU, in GB. Excludes GPUs of unknown memory."""
     max_vram: Gigabytes | None = None
-    """Most memory of a GPU, in GB."""
+    """Maximum memory of a GPU, in GB."""
     nodes: int = Field(default=1, ge=1)
     """Nodes of the job."""
     cpus_per_task: int | None = Field(default=None, ge=1)
-    """CPUs; unset: what the scheduler gives."""
+    """CPUs per task; unset: the scheduler's default."""
     mem: Size | None = None
-    """Memory of each node, e.g. `64GB`; unset: what the scheduler gives."""
+    """Memory of each node, e.g. `64GB`; unset: the scheduler's default."""
     time_limit: Seconds = 0.0
-    """Time limit of one attempt, after which the run is restarted; 0: what the partition gives."""
+    """Time limit of one attempt, after which the run is restarted; 0: the partition's limit."""
     prefer: Literal["max", "min"] = "max"
     """Order of the partitions that fit: the best GPUs first, or the cheapest."""
     partitions: Names = ()
-    """Partitions to use, the preferred one first; unset: those that fit are found."""
+    """Partitions to use, the preferred one first; unset: all that fit."""
     account: Text | None = None
-    """Account that is charged."""
+    """Account to charge."""
     qos: Text | None = None
-    """Quality of service."""
+    """Quality of service to use."""
     constraint: Text | None = None
     """Features that nodes must have, as Slurm writes them."""
     reservation: Text | None = None
@@ -119,52 +119,52 @@ class RunSpec(Strict):
     max_retries: int | None = Field(
         default=None, ge=0, json_schema_extra={"derived": "`10` with `run_once`; no bound with `indefinite`"}
     )
-    """Restarts after failures before the run is given up. Preemption and time limits do not count."""
+    """Restarts after failures before the run fails. Preemption and time limits do not count."""
     heal_after: Seconds = 86400.0
-    """A run that went well for so long gets its retries back."""
+    """Time without a failure after which a run gets its retries back."""
     quick_failure: Seconds = 120.0
-    """The crash-loop brake: a script that fails three times in a row, so soon after its start, is given up. 0: off."""
+    """Crash-loop limit: three failures in a row, each within this time of its start, fail the run. 0: off."""
     heartbeat_interval: Seconds = 30.0
-    """Between two signs of life."""
+    """Time between two heartbeats."""
     heartbeat_grace: Seconds = 90.0
-    """A run without a heartbeat for the interval and this is restarted. 0: never for this reason."""
+    """Time beyond the interval after which a run without a heartbeat is restarted. 0: never for this reason."""
     progress_stall: Seconds = 0.0
-    """The same for a run without progress (the progress file; where there is none, the output). 0: never."""
+    """Time without progress (progress file, else output) after which a run is restarted. 0: never."""
     backoff_base: Seconds = 10.0
     """Wait before the first new attempt after a failure; it doubles each time."""
     backoff_max: Seconds = 300.0
-    """Longest such wait."""
+    """Longest wait before a new attempt."""
     blacklist_ttl: Seconds = 43200.0
-    """How long a node that failed is avoided."""
+    """Time for which a failed node is avoided."""
     blacklist_limit: int = Field(default=64, ge=0)
-    """Most nodes that are avoided at once."""
+    """Maximum number of nodes avoided at once."""
     no_blacklist: bool = False
     """Avoid no nodes."""
     retry_per_partition: int = Field(default=2, ge=1)
     """Failures in one partition before the next is tried."""
     reset_to_preferred: Seconds = 3600.0
-    """After so long in others, the preferred partition is asked again."""
+    """Time in other partitions after which the preferred one is tried again."""
     hedge: bool = False
-    """Ask all partitions at once; the first that can start it has it."""
+    """Queue in all partitions at once, and run in the first that starts the job."""
     requeue: bool = False
     """Let Slurm itself put the job back into its queue after preemption or the loss of a node, under the same id."""
 
     output: Text | None = None
-    """Where the output goes besides the run directory, with Slurm's patterns (`%j`)."""
+    """File for a second copy of the output, with Slurm's patterns (`%j`)."""
     error: Text | None = None
-    """The same for standard error."""
+    """File for a second copy of standard error."""
     signal: Text = "TERM@90"
-    """Sent to the script before its time limit: signal, and how many seconds before."""
+    """Signal for the script before its time limit, and the seconds before it."""
     kill_grace: Seconds = 60.0
-    """Between asking the script to end and killing it."""
+    """Time between asking the script to end and killing it."""
     sbatch_args: Words = ()
-    """More arguments of `sbatch`, verbatim."""
+    """Further arguments of `sbatch`, verbatim."""
     modules: Texts = ()
     """Environment modules to load before the script."""
     preamble: Texts = ()
-    """Lines before it: commands, or `#SBATCH` directives."""
+    """Lines before the script: commands, or `#SBATCH` directives."""
     mail_user: Text | None = None
-    """Address that Slurm writes to."""
+    """Email address for Slurm's messages."""
     env: Env = Field(default_factory=dict)
     """Environment variables of the script."""
     secret_env: SecretEnv = Field(default_factory=dict)
@@ -176,16 +176,16 @@ class RunSpec(Strict):
     )
     """Python 3.9 or newer for remuda's helper on the nodes. Your script uses its own `#!` line."""
     gpu_check: bool = True
-    """Look before the start whether the GPUs work; a node whose GPUs do not is avoided."""
+    """Test the GPUs before the start, and avoid nodes whose GPUs fail."""
     profile: Interval = ""
-    """Record what its GPUs do, beside it, so often: `10Hz`, `100ms`, `true` for 10 Hz. Empty: not."""
+    """GPU sampling rate: `10Hz`, `100ms`, `true` for 10 Hz; empty disables recording."""
 
     checkpoint_every: Seconds = 1800.0
-    """For rehearsals: how often the script saves its state."""
+    """Time between two checkpoints of the script, for rehearsals."""
     checkpoint_cost: Seconds = 0.0
-    """For rehearsals: how long it stands still for that."""
+    """Time that a checkpoint takes, for rehearsals."""
     restart_cost: Seconds = 0.0
-    """For rehearsals: from the start of an attempt until it goes on where it was."""
+    """Time from the start of an attempt until it resumes its work, for rehearsals."""
 
     @field_validator("signal")
     @classmethod
@@ -234,7 +234,7 @@ class RunSpec(Strict):
             raise contradiction("time_limit", sentence, "give it more time, or a shorter warning: --signal TERM@10")
         if not self.gpus and (self.min_vram or self.max_vram or self.gpu_type):
             said = "gpu_type" if self.gpu_type else "min_vram" if self.min_vram else "max_vram"
-            raise contradiction(said, f"`{said}` says which GPUs, but no GPU is asked for", "add --gpus 1")
+            raise contradiction(said, f"`{said}` says which GPUs, but `gpus` is 0", "add --gpus 1")
         return self
 
     def warning(self) -> tuple[str, float]:

@@ -27,7 +27,7 @@ Name = Annotated[Text, AfterValidator(_named)]
 
 
 class Router(Strict):
-    """What stands before the replicas and gives the swarm its one address."""
+    """Router before the replicas, which gives the swarm its one address."""
 
     type: Literal["smg", "nginx", "none"] = "smg"
     """`smg` is a model-aware router, `nginx` a plain balancer; with `none` the only replica is the endpoint."""
@@ -35,7 +35,7 @@ class Router(Strict):
         default=None,
         json_schema_extra={"derived": "`cache_aware` of smg with more than one replica, else the router's own"},
     )
-    """How requests are spread, in the router's words: `cache_aware`, `round_robin`, `least_load`, …"""
+    """Routing policy, in the router's words: `cache_aware`, `round_robin`, `least_load`, …"""
     request_timeout: Seconds = 3600.0
     """Longest answer, streams included."""
     args: Words = ()
@@ -90,16 +90,16 @@ class SwarmSpec(ServiceFields):
     engine: EngineName = "vllm"
     """Server program: `vllm`, `sglang`, `llamacpp`, `transformers`, or `command` for any OpenAI-compatible server."""
     engine_path: Text | None = Field(default=None, json_schema_extra={"derived": "from remuda's own environment"})
-    """Where the engine is, if not beside remuda: a Python interpreter that has it, or its program (`vllm`,
+    """Path of the engine, if not beside remuda: a Python interpreter that has it, or its program (`vllm`,
     `llama-server`, `transformers`)."""
     command: Words = ()
-    """With `engine: command`, what is started. `{port}`, `{host}` and `{model}` are replaced."""
+    """Command to start with `engine: command`. `{port}`, `{host}` and `{model}` are replaced."""
     args: Words = ()
     """More arguments of the engine, verbatim and last. Text is split into words as a shell does, a list is not."""
     spanning: Literal["ray", "engine"] | None = Field(
         default=None, json_schema_extra={"derived": "`ray` for `vllm`, else `engine`"}
     )
-    """What holds a replica together that spans nodes: Ray, or the engine's own ranks. With `engine: command` and
+    """Link among the nodes of a replica that spans several: Ray, or the engine's own ranks. With `engine: command` and
     `engine`, the command is started on each node, and `{rank}`, `{nnodes}`, `{head}` and `{head_port}` are replaced."""
     port: Port = 8000
     """Port of each replica, or the next that is free."""
@@ -112,11 +112,11 @@ class SwarmSpec(ServiceFields):
     secret_env: SecretEnv = Field(default_factory=dict)
     """Environment variables of the engine whose values are secrets: name to `{file: PATH}` or `{env: NAME}`."""
     wait_endpoint_s: Seconds = 600.0
-    """How long `up` waits until the endpoint is announced."""
+    """Time for which `up` waits until the endpoint is announced."""
     router: Router = Router()
-    """What stands before the replicas. One word is its type."""
+    """Router before the replicas. One word is its type."""
     backend: Backend = LocalBackend()
-    """Where it runs: `type: local`, `slurm` or `lepton` with the fields of each. One word is its type."""
+    """Backend to run on: `type: local`, `slurm` or `lepton` with the fields of each. One word is its type."""
 
     @model_validator(mode="before")
     @classmethod

@@ -121,7 +121,7 @@ class Store:
             if now_fence != fence or not owner:
                 raise Fenced(
                     f"this host held lease {fence}; lease {now_fence} is in force now, of {owner or 'nobody'}",
-                    hint="`remuda host status` shows who runs",
+                    hint="`remuda host status` shows the current one",
                 )
             yield connection
 

@@ -35,7 +35,7 @@ def advise(want: Want, tasks: Mapping[TaskKey, Task], ends: Sequence[Allocation]
 def _advice(want: Want, tasks: Mapping[TaskKey, Task], ends: Sequence[Allocation], unreachable: str) -> Iterator[str]:
     name, phase = want.workload.name, summarise(want, tasks).phase
     if want.paused and want.running:
-        yield f"let it go on: remuda unpause {name}"
+        yield f"resume it: remuda unpause {name}"
     if unreachable:
         yield "see what the host and the scheduler say: remuda doctor"
     if phase in ENDED and phase != "FAILED":
@@ -49,7 +49,7 @@ def _advice(want: Want, tasks: Mapping[TaskKey, Task], ends: Sequence[Allocation
         which = f" {compress_numbers(key.index for key in failed)}" if want.workload.is_array else ""
         task = f" --task {first.group}/{first.index}" if first is not None and len(tasks) > 1 else ""
         yield f"read what it wrote last: remuda logs {name}{task} -n 50"
-        yield f"begin it again once that is mended: remuda restart {name}{which}"
+        yield f"restart it once that is fixed: remuda restart {name}{which}"
 
 
 def _is_well(tasks: Mapping[TaskKey, Task]) -> bool:

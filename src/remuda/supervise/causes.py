@@ -60,7 +60,7 @@ _BROKEN_NODE = {
     node_exit.NODE_FAULT: "node-fault",
 }
 _ENDINGS = {
-    Ending.CANCELLED: (Cause.USER, "cancelled by somebody else", False),
+    Ending.CANCELLED: (Cause.USER, "cancelled by another user", False),
     Ending.PREEMPTED: (Cause.PREEMPTION, "preempted", False),
     Ending.TIME_LIMIT: (Cause.TIME_LIMIT, "reached its time limit", False),
     Ending.NODE_FAILED: (Cause.NODE, "its node failed", True),
@@ -139,7 +139,7 @@ def _by_code(seen: Observed) -> Verdict:
             evidence = () if kind is None else (_against(kind, 1.0, reason),)
             return Verdict(_NODE_CODES[code], reason, permanent=code in _PERMANENT, evidence=evidence)
         if code == node_exit.STOPPED:
-            return Verdict(Cause.USER, seen.reason or "was asked to stop by somebody else", counts=False)
+            return Verdict(Cause.USER, seen.reason or "was asked to stop by another user", counts=False)
         if code == node_exit.TIME_UP:
             return Verdict(Cause.TIME_LIMIT, seen.reason or node_exit.meaning(code), counts=False)
     if seen.signal and code is None:

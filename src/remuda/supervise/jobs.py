@@ -35,7 +35,7 @@ SILENT_S: Final = 600.0
 """A job of another machine's terminal that nobody keeps going is lost when it was silent for so long."""
 _HEARD_AGAIN_S: Final = 3600.0
 """How long one that was lost is listened for."""
-UNSEEN: Final = "its driver has ended; what came of it is not to be seen yet"
+UNSEEN: Final = "driver exited; waiting for its result file"
 """Reason of a job whose last word may still come, for `LATE_S` at most."""
 BY: Final = "by"
 """Key of a last word that its process did not live to write: the host did, for those who read folders."""
@@ -164,7 +164,9 @@ def _said(seen: JobSeen, told: JobTold | None, quiet_s: float, now: float) -> tu
     """State and reason: what its process wrote at its end, else that it lives, else what the supervisor says."""
     if seen.outcome.get("state") and not (BY in seen.outcome and told is not None):
         word, reason = str(seen.outcome["state"]), str(seen.outcome.get("reason", ""))
-        return (word, reason) if word in _ALL else (WAITING, f"its folder says {short(word, 40)!r}, which is no state")
+        return (
+            (word, reason) if word in _ALL else (WAITING, f"its folder says {short(word, 40)!r}, which is not a state")
+        )
     told = told if seen.is_detached else None
     if told and told.word == DONE and seen.meta.get("kind", "batch") == "batch" and 0 <= now - told.since < LATE_S:
         return RUNNING, UNSEEN
@@ -175,7 +177,7 @@ def _said(seen: JobSeen, told: JobTold | None, quiet_s: float, now: float) -> tu
     if seen.is_detached and seen.heard_at and abs(quiet_s) < LATE_S:
         return RUNNING, "no host runs: the job keeps running, and would not be restarted"
     if seen.is_detached:
-        return WAITING, "no host runs that could keep it going"
+        return WAITING, "the host is not running, so the job cannot resume"
     if seen.life == ELSEWHERE and quiet_s < SILENT_S:
         return RUNNING, ""
     return LOST, "its process was killed; type the same command again to resume"

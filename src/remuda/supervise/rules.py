@@ -55,7 +55,7 @@ def held(want: Want, tasks: Mapping[TaskKey, Task]) -> dict[TaskKey, str]:
         if not names and not group.at_most:
             continue
         fresh = [slot for slot in want.slots(group.name) if not _was_begun(want, group, slot, tasks)]
-        why = f"held by `after` until these groups are ready: {', '.join(names)}"
+        why = f"waiting for these groups to be ready (`after`): {', '.join(names)}"
         if not names:
             fresh = _without_place(want, group, fresh, tasks)
             why = f"its turn has not come: {group.at_most} at a time"
@@ -163,7 +163,7 @@ def tell(want: Want, task: Task, tasks: Mapping[TaskKey, Task]) -> list[str]:
     if group.after and task.key in held(want, tasks):
         return [_shortage(want, name, left) for name in group.after if (left := _missing(want, name, tasks))]
     names = outlasting(want, tasks).get(group.name)
-    return [f"kept by `after` until nothing is left of {', '.join(names)}"] if names and task.phase in LIVE else []
+    return [f"waiting for {', '.join(names)} to end (`after`)"] if names and task.phase in LIVE else []
 
 
 def _shortage(want: Want, name: str, left: int) -> str:

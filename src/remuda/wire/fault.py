@@ -59,5 +59,5 @@ class Fault:
         except (TypeError, AttributeError) as error:
             raise ValueError(str(error)) from error
         if fault.kind not in KINDS:
-            raise ValueError(f"{fault.kind!r} is no kind of fault")
+            raise ValueError(f"{fault.kind!r} is not a kind of fault")
         return fault

@@ -64,7 +64,9 @@ def test_a_bad_line_is_a_row_with_an_error_until_it_is_mended(tmp_path: Path, ec
     source.write_bytes(b"\n".join(lines))
     asked, summary = echo(source, target)
     assert (sorted(asked), summary.rows, summary.failed) == (["a", "e"], 5, 3)
-    assert summary.notes[0].startswith(f"lines that are no rows and get an error: 3; the first is {source}:2: not JSON")
+    assert summary.notes[0].startswith(
+        f"lines that are not rows and get an error: 3; the first is {source}:2: not JSON"
+    )
     found = results(target)
     assert [row["result"] for row in found] == ["echo: a", None, None, None, "echo: e"]
     assert found[1]["error"].startswith(f"{source}:2: not JSON: ")
@@ -95,7 +97,7 @@ def test_another_input_is_refused_and_nothing_is_lost(tmp_path: Path, echo: Run)
     source, target = tmp_path / "in.jsonl", tmp_path / "out.jsonl"
     echo(write(source, ["a", "b", "c"]), target)
     write(source, ["new", "a", "b", "c"])
-    with pytest.raises(Conflict, match=r"belongs to another input: none of the 3 rows .*in\.jsonl changed") as caught:
+    with pytest.raises(Conflict, match=r"belongs to another input: all of the 3 rows .*in\.jsonl changed") as caught:
         echo(source, target)
     assert caught.value.asked == []  # type: ignore[attr-defined]
     assert "--id-column" in caught.value.hint

@@ -56,7 +56,7 @@ def test_a_planted_lock_empties_nothing(
 
 def test_a_pipe_in_place_of_a_lock_is_named(stub: StubProcess, prompts: Prompts, run: Run, tmp_path: Path) -> None:
     os.mkfifo(tmp_path / ".out.parquet.lock")
-    with pytest.raises(RemudaError, match=r"\.out\.parquet\.lock is no file"):
+    with pytest.raises(RemudaError, match=r"\.out\.parquet\.lock is not a file"):
         run(stub.url, prompts(["a"]), output=str(tmp_path / "out.parquet"))
 
 

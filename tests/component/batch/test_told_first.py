@@ -83,19 +83,19 @@ OUTPUTS = {
         "in.parquet",
         pa.table({"prompt": TEXT, "image": BYTES}),
         "out.csv",
-        "--output: column 'image' is binary: csv has no word for bytes",
+        "--output: column 'image' is binary: csv cannot store bytes",
     ),
     "bytes to jsonl": (
         "in.parquet",
         pa.table({"prompt": TEXT, "image": BYTES}),
         "out.jsonl",
-        "--output: column 'image' is binary: jsonl has no word for bytes",
+        "--output: column 'image' is binary: jsonl cannot store bytes",
     ),
     "bytes inside": (
         "in.parquet",
         pa.table({"prompt": TEXT, "image": pa.array([{"bytes": b"x"}, None])}),
         "out.jsonl",
-        "--output: column 'image' is struct<bytes: binary>: jsonl has no word for bytes",
+        "--output: column 'image' is struct<bytes: binary>: jsonl cannot store bytes",
     ),
     "a type that csv lacks": (
         "in.parquet",
@@ -194,7 +194,7 @@ INPUTS = {
 def test_a_file_that_no_job_wrote_is_kept(tmp_path: Path, echo: Run, name: str) -> None:
     source, target = make(tmp_path, "in.csv", "prompt\na\n"), tmp_path / name
     target.write_text("mine")
-    assert refusal(echo, source, target) == f"--output: the output {target} is there, and no checkpoint of it"
+    assert refusal(echo, source, target) == f"--output: the output {target} exists without a checkpoint"
     assert target.read_text() == "mine"
     assert not list(tmp_path.glob("*.checkpoint"))
     echo(source, target, resume=False)
@@ -282,7 +282,7 @@ def test_an_output_that_is_something_else(tmp_path: Path, echo: Run) -> None:
     (tmp_path / "out.jsonl").mkdir()
     assert refusal(echo, source, tmp_path / "out.jsonl") == f"--output: the output {tmp_path}/out.jsonl is a directory"
     (tmp_path / "out").touch()
-    there = f"--output: the output {tmp_path}/out is there, and is no directory"
+    there = f"--output: the output {tmp_path}/out exists and is not a directory"
     assert refusal(echo, source, tmp_path / "out") == there
     assert refusal(echo, source, tmp_path / "out" / "x.csv").startswith(
         f"--output: {tmp_path}/out/x.csv cannot be made: "

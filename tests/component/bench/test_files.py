@@ -120,7 +120,7 @@ def test_a_bad_file_keeps_all_of_them_out(tmp_path: Path, capsys: pytest.Capture
     good = str(CASES / "imported" / "vllm.json")
     bad = str(CASES / "refused" / "cut-line.jsonl")
     assert main(["bench", "import", good, bad]) == 2
-    assert capsys.readouterr().err.startswith(f"error: {bad}:2:18: is no JSON: ")
+    assert capsys.readouterr().err.startswith(f"error: {bad}:2:18: is not valid JSON: ")
     assert listed(capsys) == []
     (tmp_path / "bytes.json").write_bytes(b"\xff\xfe{}")
     told = {"bytes.json": "is no text", "nowhere.json": "cannot be read: No such file", ".": "cannot be read: Is a dir"}
@@ -153,7 +153,7 @@ def test_what_cannot_be_exported(
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["concurrency"], "--slo: a search needs to know what a load has to keep"),
+        (["concurrency"], "--slo: a search needs a latency target"),
         (["concurrency", "--slo", "ttft_p99=1s", "-C", "8"], "--concurrency: the search chooses the load"),
         (["rate", "--slo", "ttft_p99=1s", "--rate", "8"], "--rate: the search chooses the load"),
         (["rate", "--slo", "ttft_p99=1s", "-C", "8,9"],

@@ -78,7 +78,7 @@ def test_one_that_failed_is_begun_again_alone(home: Home) -> None:
                                            "  it has: script/2, script/5, script/8, script/11"]  # fmt: skip
     wrong = home.run("restart", "train", "8,9", check=False)
     assert wrong.stderr.splitlines() == ["error: 'train' has no task 9", "  its tasks: 2,5,8,11"]
-    assert "begin it again once that is mended: remuda restart train 8" in home.run("explain", "train").stdout
+    assert "restart it once that is fixed: remuda restart train 8" in home.run("explain", "train").stdout
     (home.root / "mended").touch()
     said = home.run("restart", "train", "8").stderr
     assert said == "8 of train is being restarted (remuda status train)\n"

@@ -122,7 +122,7 @@ def test_ctrl_c_leaves_all_as_it_is_and_keep_stays(home: Home) -> None:
     running.send_signal(signal.SIGINT)
     err = running.communicate(timeout=180)[1]
     assert running.returncode == 130, err
-    assert "error: not waited for; its swarms stay up and their jobs go on" in err
+    assert "error: not waited for; its swarms stay up and their jobs continue" in err
     assert f"go on: remuda pool -c {file}" in err
     assert up(home) == ["a"]
     home.behave("ok", "a")

@@ -238,7 +238,7 @@ def test_ended_runs_begin_again(home: Home) -> None:
     home.run("run", script(home, "echo x >> times"), "--wait")
     said = home.run("pause", "train", check=False)
     assert said.stderr.splitlines() == [
-        "error: 'train' is DONE and cannot be paused", "  begin it again: remuda restart train"]  # fmt: skip
+        "error: 'train' is DONE and cannot be paused", "  start it again: remuda restart train"]  # fmt: skip
     home.run("restart", "train")
     until(lambda: (home.root / "times").read_text() == "x\nx\n", "it ran again")
     until(lambda: state(home, "train") == "DONE", "it is done again")
@@ -365,7 +365,7 @@ def test_import_of_the_seed(home: Home) -> None:
     assert (group["replace"]["max_failures"], group["failover"]["retry_per_pool"]) == (5, 3)
     assert (group["resources"]["time_limit_s"], plan["place"]["args"]) == (600, ["--ntasks=1"])
     empty = home.run("import", "shepherd", str(home.root), check=False)
-    assert empty.stderr.splitlines()[0] == f"error: {home.root}: is no state directory of Shepherd"
+    assert empty.stderr.splitlines()[0] == f"error: {home.root}: is not a state directory of Shepherd"
 
 
 def test_set_changes_a_live_run_and_says_who_did(home: Home) -> None:

@@ -142,7 +142,7 @@ def test_a_home_below_a_folder_of_everybody_is_refused(project: Home, words: tup
     project.root.chmod(0o777)
     done = typed(*words, cwd=project.root, env={"REMUDA_HOME": str(project.paths.root)})
     assert (done.returncode, done.stdout) == (4, "")
-    assert done.stderr.startswith(f"error: everybody can put another directory in the place of {project.paths.root}: ")
+    assert done.stderr.startswith(f"error: any user can replace {project.paths.root}: ")
     assert f"chmod o-w {project.root}" in done.stderr
     assert not project.paths.root.exists()
 
@@ -159,7 +159,7 @@ def test_a_home_directory_elsewhere_is_looked_at_like_that(project: Home, tmp_pa
     project.root.chmod(0o777)
     refused = typed("up", "-c", str(document), cwd=tmp_path, env=home)
     assert refused.returncode == 4, refused.stderr
-    assert f"everybody can put another directory in the place of {project.root}/here" in refused.stderr
+    assert f"any user can replace {project.root}/here" in refused.stderr
     assert "set home_directory to one of your own" in refused.stderr
 
 
@@ -376,7 +376,7 @@ def test_whoever_listens_in_a_folder_of_ours_is_asked_who_they_are(
     stranger.see_as_foreign()
     if not stranger.is_real:
         monkeypatch.setattr(StatePaths, "check_socket", lambda _: None)
-    with pytest.raises(NotPrivate, match=f"answered by a program of {user_name(stranger.uid)}"):
+    with pytest.raises(NotPrivate, match=f"belongs to {user_name(stranger.uid)}, not to your host"):
         HostClient(paths).post("/workloads", {"secret": 1})
     assert not heard.exists() or set(heard.read_bytes()) <= set(b"."), "nothing was asked"
 
@@ -398,7 +398,7 @@ def test_a_command_says_whose_socket_it_is(squat: StatePaths, common: Path, stra
 def test_who_may_answer() -> None:
     refuse_peer(1000, 1000, "/s")
     for other in (0, 1001, 54_321):
-        with pytest.raises(NotPrivate, match=f"/s is answered by a program of {user_name(other)}"):
+        with pytest.raises(NotPrivate, match=f"/s belongs to {user_name(other)}"):
             refuse_peer(other, 1000, "/s")
 
 

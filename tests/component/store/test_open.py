@@ -171,7 +171,7 @@ def test_a_file_that_others_can_write_is_no_database_of_ours(tmp_path: Path) -> 
     assert "REMUDA_DATABASE_URL" in caught.value.hint
     path.chmod(0o600)
     tmp_path.chmod(0o777)
-    with pytest.raises(NotPrivate, match="everybody can put another"):
+    with pytest.raises(NotPrivate, match="any user can replace"):
         open_store(path)
     tmp_path.chmod(0o700)
     open_store(path).close()

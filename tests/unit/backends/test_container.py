@@ -75,7 +75,7 @@ def test_enroot() -> None:
     made, files = in_image(planned("/i/e.sqsh"), FOLDER)
     assert files == {f"{FOLDER}/{RC}": "cd '/my work' || exit 1\nexec \"$@\"\n"}
     assert (made.command.env, made.command.secret_env) == ({"A": "1"}, {"HF_TOKEN": KEY})
-    with pytest.raises(InputError, match=r"^image: enroot starts files, and 'docker://a/b' is none$"):
+    with pytest.raises(InputError, match=r"^image: enroot starts image files, and 'docker://a/b' is not one$"):
         words("docker://a/b", "enroot")
 
 

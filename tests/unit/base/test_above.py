@@ -83,7 +83,7 @@ def test_everybody_is_refused(common: Path, stranger: Stranger, monkeypatch: pyt
     common.chmod(0o777)
     assert stranger.does(lambda: (common / "mine").rename(common / "away"))
     (common / "away").rename(common / "mine")
-    said = f"everybody can put another directory in the place of {home}: {common}, above it, can be written by all"
+    said = f"any user can replace {home}: {common}, above it, is writable by all"
     with pytest.raises(NotPrivate, match=said) as caught:
         check_above(home)
     assert caught.value.hint.startswith(f"chmod o-w {common}, or set REMUDA_HOME")
@@ -100,7 +100,7 @@ def test_everybody_is_refused(common: Path, stranger: Stranger, monkeypatch: pyt
 
 def test_a_home_that_is_not_there_yet_is_looked_at_too(common: Path) -> None:
     common.chmod(0o777)
-    with pytest.raises(NotPrivate, match="everybody can put"):
+    with pytest.raises(NotPrivate, match="any user can replace"):
         check_above(common / "a" / "b" / "home")
 
 

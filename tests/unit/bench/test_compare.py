@@ -168,7 +168,7 @@ def test_floors(text: str, share: float) -> None:
 
 @pytest.mark.parametrize("text", ["", "%", "three", "-1%", "100%", "nan", "3 %%"])
 def test_no_floors(text: str) -> None:
-    with pytest.raises(InputError, match=r"--floor: .* is no share"):
+    with pytest.raises(InputError, match=r"--floor: .* is not a percentage"):
         read_floor(text)
 
 
@@ -227,7 +227,7 @@ def test_a_table_and_data(home: Path, capsys: pytest.CaptureFixture[str]) -> Non
     [
         (["nobody", "x"], 3, "there is no point 'nobody'"),
         (["", "x"], 2, "a name of a point is empty"),
-        (["a", "b", "--floor", "much"], 2, "--floor: 'much' is no share"),
+        (["a", "b", "--floor", "much"], 2, "--floor: 'much' is not a percentage"),
         (["a"], 2, "Missing argument 'B'"),
     ],
 )

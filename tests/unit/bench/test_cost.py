@@ -94,16 +94,16 @@ def test_a_type_has_more_than_one_name(said: str, found: str) -> None:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("[", "p.yaml: is no YAML"),
+        ("[", "p.yaml: is not valid YAML"),
         ("", "p.yaml: holds no list of prices"),
         ("{H100: 3}", "p.yaml: holds no list of prices"),
         ("[3]", "p.yaml: price 1: has no type"),
-        ("[{type: A, per_gpu_hour: 1}, {type: B}]", "p.yaml: price 2: has per_gpu_hour = None, which is no price"),
-        ("[{type: A, per_gpu_hour: -1}]", "has per_gpu_hour = -1, which is no price"),
-        ("[{type: A, per_gpu_hour: .inf}]", "has per_gpu_hour = inf, which is no price"),
-        ("[{type: A, per_gpu_hour: yes}]", "has per_gpu_hour = True, which is no price"),
+        ("[{type: A, per_gpu_hour: 1}, {type: B}]", "p.yaml: price 2: has per_gpu_hour = None, which is not a price"),
+        ("[{type: A, per_gpu_hour: -1}]", "has per_gpu_hour = -1, which is not a price"),
+        ("[{type: A, per_gpu_hour: .inf}]", "has per_gpu_hour = inf, which is not a price"),
+        ("[{type: A, per_gpu_hour: yes}]", "has per_gpu_hour = True, which is not a price"),
         ("[{type: A, per_gpu_hour: 1, hourly: 2}]", "has hourly"),
-        ("[{type: A, per_gpu_hour: 1, also: B}]", "has also = 'B', which is no list of names"),
+        ("[{type: A, per_gpu_hour: 1, also: B}]", "has also = 'B', which is not a list of names"),
     ],
 )
 def test_a_wrong_list_says_where(text: str, words: str) -> None:

@@ -28,7 +28,7 @@ def test_a_cache_is_read_and_written(text: str, kind: str, share: float) -> None
 
 @pytest.mark.parametrize("text", ["", "hot", "shared", "shared:", "shared:0", "shared:1", "shared:x", "cold:0.5"])
 def test_what_is_no_cache(text: str) -> None:
-    with pytest.raises(InputError, match="is no state of a cache"):
+    with pytest.raises(InputError, match="is not a cache state"):
         Cache.parse(text)
 
 
@@ -40,15 +40,15 @@ def test_what_is_no_cache(text: str) -> None:
         ({"range_ratio": 0.0}, "--range-ratio: must be above 0 and at most 1, but is 0.0"),
         ({"rate": math.nan}, "--rate: must be positive or inf, but is nan"),
         ({"concurrency": 0}, "--concurrency: must be at least 1, but is 0"),
-        ({"api": "embeddings"}, "--api: 'embeddings' is no API"),
+        ({"api": "embeddings"}, "--api: 'embeddings' is not an API"),
         ({"timeout_s": 0.0}, "--timeout: must be positive, but is 0"),
         ({"requests": 3, "duration_s": 2.0}, "--duration: and --requests are two bounds of one point"),
-        ({"arrival": "burst"}, "--arrival: 'burst' is no arrival"),
-        ({"arrival": "poisson:3"}, "--arrival: 'poisson:3' is no arrival"),
+        ({"arrival": "burst"}, "--arrival: 'burst' is not an arrival process"),
+        ({"arrival": "poisson:3"}, "--arrival: 'poisson:3' is not an arrival process"),
         ({"burstiness": 0.0, "rate": 4.0}, "--burstiness: must be positive, but is 0.0"),
         ({"burstiness": 2.0}, "--burstiness: is of poisson arrivals at a rate"),
         ({"burstiness": 2.0, "rate": 4.0, "arrival": "constant"}, "--burstiness: is of poisson arrivals at a rate"),
-        ({"cache": "luke"}, "--cache: 'luke' is no state of a cache"),
+        ({"cache": "luke"}, "--cache: 'luke' is not a cache state"),
     ],
 )
 def test_what_cannot_be_asked_is_one_sentence(change: dict[str, Any], words: str) -> None:

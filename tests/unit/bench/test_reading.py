@@ -108,7 +108,7 @@ def test_streams(pieces: list[bytes], chunks: list[int], text: str) -> None:
             for why in ("abort", "error", "cancelled", "content_filter", "ABORT")
         ),
         pytest.param(events("{", DONE), "not JSON", id="no JSON"),
-        pytest.param([b"<html>"], "no stream of events", id="no events"),
+        pytest.param([b"<html>"], "not an event stream", id="no events"),
         pytest.param([], "empty", id="nothing"),
     ],
 )

@@ -186,7 +186,9 @@ def test_a_key_of_meta_makes_series() -> None:
     assert {one.name for one in series_of(points, "meta.gpu")} == {"H100", "B200", "no gpu"}
 
 
-@pytest.mark.parametrize(("group", "words"), [("gpu", "no key to group by"), ("meta.cpu", "no point has 'meta.cpu'")])
+@pytest.mark.parametrize(
+    ("group", "words"), [("gpu", "not a key to group by"), ("meta.cpu", "no point has 'meta.cpu'")]
+)
 def test_no_key_of_meta(group: str, words: str) -> None:
     with pytest.raises(InputError, match=words) as error:
         series_of([point(meta={"gpu": "H100"})], group)
@@ -293,7 +295,7 @@ def test_a_report_is_written(home: Path, tmp_path: Path, capsys: pytest.CaptureF
     [
         (["zz"], 3, "there is no point 'zz'"),
         (["-o", "nowhere/out.html"], 2, "nowhere/out.html: cannot be written: no such file or directory"),
-        (["--group", "gpu"], 2, "--group: 'gpu' is no key to group by"),
+        (["--group", "gpu"], 2, "--group: 'gpu' is not a key to group by"),
     ],
 )
 def test_wrong_reports(home: Path, capsys: pytest.CaptureFixture[str], words: list[str], code: int, said: str) -> None:
@@ -323,7 +325,7 @@ def test_a_picture_needs_matplotlib(
     [
         (["--price", "much"], "price"),
         (["--price", "-1", "--gpus", "1"], "price"),
-        (["--price", "2.5"], "says nothing without the number of GPUs"),
+        (["--price", "2.5"], "has no meaning without the number of GPUs"),
         (["--price", "2.5", "--prices", "p.yaml", "--gpus", "1"], "cannot be given beside `prices`"),
         (["--prices", "none.yaml", "--gpus", "1"], "--prices: none.yaml cannot be read: no such file or directory"),
         (["--prices", "p.yaml", "--gpus", "1", "--gpu-type", "H100"], "--prices: p.yaml has no price of 'H100'"),

@@ -44,7 +44,7 @@ def test_a_trace_is_read(text: str, unit: str, expected: Trace) -> None:
     [
         ("", "t.jsonl: holds no request"),
         ('{"timestamp": 0}\n{"timestamp"', "t.jsonl:2: is not JSON: "),
-        ('{"timestamp": 0}\n[1]', "t.jsonl:2: is no JSON object"),
+        ('{"timestamp": 0}\n[1]', "t.jsonl:2: is not a JSON object"),
         ('{"at": 0}', "t.jsonl:1: `timestamp` is missing"),
         ('{"timestamp": true}', "t.jsonl:1: `timestamp` must be a number, not 'True'"),
         ('{"timestamp": "noon"}', "t.jsonl:1: `timestamp` must be a number, not 'noon'"),

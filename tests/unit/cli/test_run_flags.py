@@ -51,7 +51,7 @@ def test_short_flags_of_sbatch_are_known(
     ("words", "sentence"),
     [
         (("-t", "soon"), "--time: 'soon' is not a time as Slurm writes it"),
-        (("--gres", "shard:1"), "--gres: 'shard:1' is no number of GPUs of one kind"),
+        (("--gres", "shard:1"), "--gres: 'shard:1' is not a number of GPUs of one type"),
     ],
 )
 def test_what_cannot_be_read(

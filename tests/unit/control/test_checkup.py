@@ -41,7 +41,7 @@ DOWN = replace(WANTED, workloads={"herd": ("k3f9a1xq", False)})
         ),
         pytest.param(
             replace(WANTED, workloads=None), Verdict.UNKNOWN,
-            "the database of this state directory cannot be read, so nobody can say whether it is wanted",
+            "the database of this state directory cannot be read, so whether it is wanted is unknown",
             id="no database",
         ),
     ],

@@ -57,5 +57,5 @@ def test_the_end_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, 
 def test_another_end_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, phase: str, code: int | None) -> None:
     monkeypatch.setattr("remuda.control.again.get", lambda _client, _path: view(phase, code, tmp_path))
     client: Any = Streaming()
-    with pytest.raises(RemudaError, match=f"herd is {phase}, and its benchmark came to no end: because"):
+    with pytest.raises(RemudaError, match=f"herd is {phase}, and its benchmark did not finish: because"):
         deployed_bench.ended(client, "herd")

@@ -101,7 +101,7 @@ def test_an_interpreter_that_is_not_there(tmp_path: Path) -> None:
     [
         ("{", "{0}/config.json is not JSON"),
         ("[" * 100_000, "{0}/config.json is not JSON"),
-        ("[1]", "{0}/config.json is no mapping"),
+        ("[1]", "{0}/config.json is not a mapping"),
         ('{"num_attention_heads": "many"}', "{0}/config.json has 'many' for num_attention_heads"),
         (None, "the folder of the model '{0}' has no config.json"),
     ],
@@ -124,7 +124,7 @@ def test_a_model_that_is_none(tmp_path: Path, config: str | None, sentence: str)
     [
         ("/no/model", "mocker", "there is no folder of a model '/no/model'", True),
         ("/no/model", "llamacpp", "there is no .gguf file of a model '/no/model'", True),
-        ("r1", "mocker", "the model 'r1' is not checked: it is no folder, and no name in the cluster file", False),
+        ("r1", "mocker", "the model 'r1' is not checked: it is neither a folder nor a name in the cluster file", False),
         ("hf:a/b", "mocker", "the model 'hf:a/b' is not checked: it is not on this machine", False),
     ],
 )
@@ -352,8 +352,8 @@ def test_folders_that_containers_of_srtctl_have(
         ("(a+)+$", "'(a+)+$' goes back and forth: a search took 0.5 s of CPU time", False),
         (r"(\w+\s?)*$", "' goes back and forth", False),
         ("(?i)out of memory", "", False),
-        ("[", "'[' is no regular expression", True),
-        (r"\u00e9", "is no regular expression: bad escape", True),  # Of text it is one, of bytes it is not.
+        ("[", "'[' is not a regular expression", True),
+        (r"\u00e9", "is not a regular expression: bad escape", True),  # Of text it is one, of bytes it is not.
     ],
     ids=["nested", "words", "flags", "none", "of text only"],
 )

@@ -251,7 +251,7 @@ def test_on_slurm_a_service_is_a_job_beside_the_workers(tmp_path: Path) -> None:
 def test_one_recipe_is_brought_up(tmp_path: Path) -> None:
     body = "".join(f"  {line}\n" for line in RECIPE.splitlines())
     text = f"base:\n{body}override_a: {{name: a}}\noverride_b: {{name: b}}\n"
-    with pytest.raises(InputError, match="holds 2 recipes, and one is brought up"):
+    with pytest.raises(InputError, match="contains 2 recipes; select one"):
         plan(tmp_path, text)
 
 

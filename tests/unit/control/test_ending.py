@@ -139,9 +139,7 @@ def test_a_silent_scheduler_is_no_end(monkeypatch: pytest.MonkeyPatch) -> None:
     host.sweeps = [BackendUnreachable("squeue gave no answer: connect failure"), []]
     assert list(ending.take_down(["a"])) == ["a"]
     host.sweeps = [BackendUnreachable("squeue gave no answer: connect failure")]
-    expected = (
-        "^a is not down after 0 s; squeue gave no answer: connect failure, so nobody can say whether it has ended"
-    )
+    expected = "^a is not down after 0 s; squeue gave no answer: connect failure, so whether it has ended is unknown"
     with pytest.raises(TimedOut, match=expected):
         list(ending.take_down(["a"], wait_s=0.01))
 
@@ -152,7 +150,7 @@ def test_jobs_of_which_nothing_is_heard_are_named(monkeypatch: pytest.MonkeyPatc
     with pytest.raises(TimedOut) as caught:
         list(ending.take_down(["a"], wait_s=0.01))
     assert str(caught.value) == (
-        "a is not down after 0 s; squeue gave no answer, so nobody can say whether it has ended; "
+        "a is not down after 0 s; squeue gave no answer, so whether it has ended is unknown; "
         "perhaps left: replica/0 (job 12 on n1)"
     )
     assert "scancel 12" in caught.value.hint

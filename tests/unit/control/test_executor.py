@@ -66,7 +66,7 @@ def test_a_handle_can_be_sent_elsewhere() -> None:
         pytest.param(lambda: Executor.of("eks"), "backend: there is no executor 'eks' in this version", id="backend"),
         pytest.param(
             lambda: Executor.of().launch_replicas(1, "nowhere"),
-            "entrypoint: 'nowhere' is no file and no module:function", id="no file",
+            "entrypoint: 'nowhere' is neither a file nor module:function", id="no file",
         ),
         pytest.param(
             lambda: Executor.of().launch_replicas(1, lambda: None),

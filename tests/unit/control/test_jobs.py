@@ -276,7 +276,7 @@ def test_without_a_host_a_job_that_writes_its_progress_is_running(paths: StatePa
     assert "no host runs" in state.reason
     os.utime(progress, (1, 1))
     assert jobs.job_state(paths, None, "j1").state == "WAITING"
-    with pytest.raises(HostUnreachable, match="no host runs that could end it"):
+    with pytest.raises(HostUnreachable, match="the host is not running, so the job cannot be stopped"):
         jobs.cancel_job(paths, None, "j1")
 
 
@@ -350,4 +350,4 @@ def test_a_terminal_is_no_progress(paths: StatePaths) -> None:
 def test_a_last_word_that_is_no_state_is_told(paths: StatePaths) -> None:
     make(paths).write("outcome.json", {"state": "SKIPPED\x1b[2J", "reason": "x"})
     state = jobs.job_state(paths, None, "j1")
-    assert (state.state, state.reason) == ("WAITING", "its folder says 'SKIPPED', which is no state")
+    assert (state.state, state.reason) == ("WAITING", "its folder says 'SKIPPED', which is not a state")

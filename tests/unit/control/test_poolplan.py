@@ -46,8 +46,8 @@ def bad(verb: Verb, reason: str) -> Action:
             replace(STARTED, has_job=False), Seen("RUNNING"), 160, Action("a", Verb.FINISH, Outcome.UP), id="has no job"
         ),
         pytest.param(STARTED, Seen("FAILED", "no file"), 160, bad(Verb.TAKE_DOWN, "it is FAILED: no file"), id="bad"),
-        pytest.param(STARTED, Seen("DOWN"), 160, bad(Verb.TAKE_DOWN, "somebody took it down"), id="taken down"),
-        pytest.param(STARTED, Seen(), 160, bad(Verb.TAKE_DOWN, "somebody took it down"), id="removed"),
+        pytest.param(STARTED, Seen("DOWN"), 160, bad(Verb.TAKE_DOWN, "taken down by another command"), id="taken down"),
+        pytest.param(STARTED, Seen(), 160, bad(Verb.TAKE_DOWN, "taken down by another command"), id="removed"),
         pytest.param(WORKING, Seen("RUNNING", job="RUNNING"), 9e9, None, id="works"),
         pytest.param(WORKING, Seen("RUNNING"), 210, Action("a", Verb.SUBMIT), id="its job was never sent"),
         pytest.param(WORKING, Seen("STARTING"), 210, None, id="its job was never sent, and it starts again"),

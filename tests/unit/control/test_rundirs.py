@@ -183,7 +183,7 @@ async def test_a_refused_workload_leaves_nothing(site: Site) -> None:
     before = {*site.paths.root.rglob("*")}
     with pytest.raises(InputError, match="has no backend"):
         await accept(site.service, [Start(brought(site, backend="other"))])
-    with pytest.raises(Conflict, match="is asked for 2 times at once"):
+    with pytest.raises(Conflict, match="is given 2 times in one request"):
         await accept(site.service, [Start(brought(site)), Start(site.workload())])
     assert {*site.paths.root.rglob("*")} == before
     await accept(site.service, [Start(brought(site))])

@@ -72,7 +72,7 @@ def test_it_does_not_wait_for_what_is_paused(phase: str) -> None:
     host.is_paused = True
     with pytest.raises(Conflict, match="herd is paused: 1 of 2 replicas are ready, and no other is started") as caught:
         list(swarms.wait_up("herd", 600, host))
-    assert caught.value.hint == "let it go on: remuda unpause herd"
+    assert caught.value.hint == "resume it: remuda unpause herd"
 
 
 def test_what_is_paused_and_up_is_up() -> None:

@@ -96,7 +96,7 @@ def test_a_store_that_ignores_ranges_is_refused() -> None:
 
 
 def test_no_url_of_a_store() -> None:
-    with pytest.raises(InputError, match="no URL of an object store"):
+    with pytest.raises(InputError, match="not the URL of an object store"):
         open_store("http://example.org/x")
 
 

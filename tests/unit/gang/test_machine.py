@@ -42,7 +42,7 @@ LATER = View(here=ALL, expected=ALL, manifest=FOUR, manifest_there=True, looked=
             View(frozenset({0, 1, 2}), ALL, quorum_s=60),
             Propose((0, 1, 2), "a quorum of 3 and 60 s of grace"), id="grace is over",
         ),
-        pytest.param(View(ALL, ALL), Propose(FOUR, "everybody is here"), id="everybody"),
+        pytest.param(View(ALL, ALL), Propose(FOUR, "all ranks are here"), id="everybody"),
         pytest.param(View(frozenset({0}), ALL, manifest_there=True), ReadManifest(), id="too late to contribute"),
         pytest.param(replace(LATER, looked=False), Look(), id="is it still there"),
         pytest.param(LATER, Reduce(1), id="its own shard"),

@@ -13,7 +13,7 @@ ALIKE = {"a": "(2,) f32 17", "b": "(4,) f32 (Shard(dim=0),)"}
 @pytest.mark.parametrize(
     ("second", "words"),
     [
-        pytest.param({**ALIKE, "a": "(2,) f32 18"}, "parameter a is no DTensor, and differs", id="other values"),
+        pytest.param({**ALIKE, "a": "(2,) f32 18"}, "parameter a is not a DTensor and differs", id="other values"),
         pytest.param({"a": ALIKE["a"]}, "parameter b is not in all processes", id="one missing"),
         pytest.param({**ALIKE, "c": "(1,) f32 1"}, "parameter c is not in all processes", id="one more"),
         pytest.param({**ALIKE, "b": "!lies on 1 of the 2 processes"}, "parameter b lies on 1 of", id="refused"),

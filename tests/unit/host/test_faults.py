@@ -83,9 +83,7 @@ async def test_an_exception_is_a_sentence_with_an_id_that_is_in_the_log(caplog: 
     error = _error_of(body, status, "GET /broken")
     assert type(error) is HostFault
     assert error.exit_code == 9
-    said = re.fullmatch(
-        r"the host met an error that nobody foresaw \(KeyError: 'no such thing'\), id (\w{8})", str(error)
-    )
+    said = re.fullmatch(r"unexpected internal error \(KeyError: 'no such thing'\), id (\w{8})", str(error))
     assert said is not None, str(error)
     assert f"grep -A 40 {said[1]} {LOG}" in error.hint
     (record,) = [one for one in caplog.records if said[1] in one.getMessage()]

@@ -61,8 +61,8 @@ def test_an_engine_answers_for_all_its_roles(name: str, frontend: str, role: str
     assert bool(asked) == bool(ENGINES[name].help)
 
 
-BOTH = "does both in one server, and is no worker of Dynamo's"
-APART = "with prefill and decode apart cannot be brought up behind smg yet"
+BOTH = "does both in one server and is not a Dynamo worker"
+APART = "disaggregated prefill/decode with {} is not supported behind smg yet"
 
 
 @pytest.mark.parametrize(
@@ -72,8 +72,8 @@ APART = "with prefill and decode apart cannot be brought up behind smg yet"
         ("llamacpp", "smg", "prefill", f"llamacpp {BOTH}", "engine.type"),
         ("mocker", "smg", "agg", "the mocker is asked by Dynamo's frontend only", "frontend.type"),
         ("mocker", "smg", "decode", "the mocker is asked by Dynamo's frontend only", "frontend.type"),
-        ("vllm", "smg", "prefill", f"vllm {APART}", "frontend.type"),
-        ("trtllm", "smg", "decode", f"trtllm {APART}", "frontend.type"),
+        ("vllm", "smg", "prefill", APART.format("vllm"), "frontend.type"),
+        ("trtllm", "smg", "decode", APART.format("trtllm"), "frontend.type"),
     ],
 )
 def test_roles_that_an_engine_does_not_have(name: str, frontend: str, role: str, message: str, where: str) -> None:

@@ -326,7 +326,7 @@ def test_what_is_no_recording_is_said_in_a_sentence(
 
 def test_parquet_of_others_is_no_recording(tmp_path: Path) -> None:
     pq.write_table(pa.table({"a": [1]}), tmp_path / "a.parquet")
-    with pytest.raises(InputError, match="no recording of remuda"):
+    with pytest.raises(InputError, match="not a recording of remuda"):
         read(tmp_path / "a.parquet")
 
 

@@ -99,7 +99,7 @@ def test_origins() -> None:
         ("#REMUDA --name 'x", "train.sh:2: cannot be split into words: no closing quotation", "close the quotation"),
         ("#REMUDA --gpus four", "train.sh:2: `gpus` must be a whole number, not four", ""),
         ("#REMUDA --mode twice", "train.sh:2: `mode` must be one of run_once, indefinite, not twice", ""),
-        ("#REMUDA --min-vram 40", "train.sh:2: `min_vram` says which GPUs, but no GPU is asked for", "add --gpus 1"),
+        ("#REMUDA --min-vram 40", "train.sh:2: `min_vram` says which GPUs, but `gpus` is 0", "add --gpus 1"),
         ("#REMUDA --gpus 1 --min-vram lots", "train.sh:2: `min_vram` must be a number of GB, not 'lots'",
          "write 40 or 40GB"),
         ("#REMUDA --signal NOPE@3", "train.sh:2: `signal` must be a signal and seconds, not 'NOPE@3'",

@@ -28,7 +28,7 @@ def load(text: str) -> GangSpec:
     ("text", "message", "hint"),
     [
         pytest.param(
-            "kind: gang\nscript: t.py\n", "gang.yaml:1:1: `ranks` is required", "How many ranks there are", id="ranks"
+            "kind: gang\nscript: t.py\n", "gang.yaml:1:1: `ranks` is required", "Number of ranks", id="ranks"
         ),
         pytest.param(
             "kind: gang\nranks: 0\nscript: t.py\n", "gang.yaml:2:8: `ranks` must be at least 1, not 0", "", id="none"

@@ -43,7 +43,7 @@ def write(folder: Path, text: str, name: str = "pool.yaml") -> Path:
         pytest.param(
             f"max_concurrent: 1\nswarms:\n- swarm: {SWARM}\n- swarm: {SWARM}\n  job: {JOB}",
             "1 of its swarms stay up (`keep`, or no `job`) and only 1 may be up at once, "
-            "so the others would wait for ever", id="no way on",
+            "so the others would wait indefinitely", id="no way on",
         ),
         pytest.param(
             "swarms:\n- config: a.yaml\n- config: nowhere.yaml\n  job: " + JOB,

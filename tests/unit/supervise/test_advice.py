@@ -14,7 +14,7 @@ from remuda.supervise.advice import advise
 from remuda.supervise.model import Allocation, Cause, Phase, Task, Want
 
 KEY = build.key(0, "script")
-LOGS, AGAIN = "read what it wrote last: remuda logs w -n 50", "begin it again once that is mended: remuda restart w"
+LOGS, AGAIN = "read what it wrote last: remuda logs w -n 50", "restart it once that is fixed: remuda restart w"
 
 
 def ends(*causes: tuple[Cause, str, str]) -> list[Allocation]:
@@ -40,7 +40,7 @@ APP = (Cause.APPLICATION, "n1", "ended with exit code 1")
         pytest.param(want(), Phase.READY, [], "", [], id="all is well"),
         pytest.param(want(), Phase.READY, [APP], "", [], id="it runs again"),
         pytest.param(want(), Phase.DONE, [APP], "", [], id="it is done"),
-        pytest.param(want(paused=True), Phase.WAITING, [], "", ["let it go on: remuda unpause w"], id="paused"),
+        pytest.param(want(paused=True), Phase.WAITING, [], "", ["resume it: remuda unpause w"], id="paused"),
         pytest.param(want(), Phase.PENDING, [], "no answer",
                      ["see what the host and the scheduler say: remuda doctor"], id="nobody answers"),
         pytest.param(want(), Phase.FAILED, [APP], "", [LOGS, AGAIN], id="given up"),

@@ -24,7 +24,7 @@ def ended(code: int | None = None, **more: object) -> Observed:
     ("seen", "cause", "counts", "evidence", "reason"),
     [
         (ended(ending=Ending.CANCELLED, by="ann (1000)"), Cause.USER, False, [], "cancelled by ann (1000)"),
-        (ended(ending=Ending.CANCELLED), Cause.USER, False, [], "cancelled by somebody else"),
+        (ended(ending=Ending.CANCELLED), Cause.USER, False, [], "cancelled by another user"),
         (ended(15, ending=Ending.PREEMPTED), Cause.PREEMPTION, False, [], "preempted"),
         (ended(0, ending=Ending.TIME_LIMIT, native_state="TIMEOUT"), Cause.TIME_LIMIT, False, [],
          "reached its time limit (TIMEOUT)"),

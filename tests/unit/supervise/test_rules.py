@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 NOW = 1000.0
 ONCE = Replace(policy="never")
-SHUT = "held by `after` until these groups are ready: "
+SHUT = "waiting for these groups to be ready (`after`): "
 
 
 def after(name: str, *names: str, count: int = 1, **changes: object) -> Group:
@@ -276,8 +276,8 @@ def test_explain_names_the_rule() -> None:
                                           fresh("front", why=SHUT + "worker")), [], [], "", NOW))  # fmt: skip
     assert f"front/0: waiting for 16m 40s\n  {SHUT}worker\n  1 of 2 of worker not ready yet" in held
     down = explain(replace(FOUR, running=False), by_key(*up_to("front")), [], [], "", NOW)
-    assert down.count("  kept by `after` until nothing is left of front") == 2
-    assert "  kept by `after` until nothing is left of front, worker" in down
+    assert down.count("  waiting for front to end (`after`)") == 2
+    assert "  waiting for front, worker to end (`after`)" in down
     over = "\n".join(explain(FOUR, by_key(one("generator", Phase.DONE, exit_code=0), one("service", Phase.READY)),
                              [], [], "", NOW))  # fmt: skip
     assert "ended by `ends_with`: generator/0 has ended with code 0; 1 task still ends" in over

@@ -94,7 +94,7 @@ def test_a_link_to_a_folder_of_ours_is_not_followed(temporary: Path, tmp_path: P
 
 def test_below_a_folder_of_everybody_there_is_no_bed(common: Path) -> None:
     common.chmod(0o777)
-    with pytest.raises(NotPrivate, match="everybody can put another directory"):
+    with pytest.raises(NotPrivate, match="any user can replace"):
         SlurmBed(common / "bed")
 
 

@@ -49,7 +49,7 @@ def read(
     found = recipes.resolve(target, settings, unset, backend=backend, cluster_file=cluster_file)
     if len(found) > 1:
         there = ", ".join(f"{found[0].loaded.file}:{one.selector}" for one in found[:5])
-        raise InputError(f"holds {len(found)} recipes, and one is brought up", hint=f"name it: {there}", where=target)
+        raise InputError(f"contains {len(found)} recipes; select one", hint=f"name it: {there}", where=target)
     return draft_of(found[0], name)
 
 

@@ -119,7 +119,7 @@ def _as_sbatch(flag: str, value: str) -> Iterator[Override]:
         message = error.message.removeprefix(f"{error.where}: ")
         raise InputError(message, hint=error.hint, where=flag) from error
     if taken.options:
-        raise InputError(f"{value!r} is no number of GPUs of one kind", where=flag,
+        raise InputError(f"{value!r} is not a number of GPUs of one type", where=flag,
                          hint=f"hand it to Slurm as it is: --sbatch-args={flag}={value}")  # fmt: skip
     return (Override(key, read, flag) for key, read in taken.layer.data.items())
 

@@ -314,7 +314,7 @@ def _options(said: Mapping[str, Any], where: str, quoted: Callable[[str], str] =
     """
     for key in said:
         if not _OPTION.fullmatch(key):
-            raise InputError(f"{key!r} is no option of Slurm's", where=where)
+            raise InputError(f"{key!r} is not an option of Slurm", where=where)
     names = {key: value for key, value in said.items() if value is not None and value is not False}
     return tuple(
         f"--{key.lstrip('-').replace('_', '-')}" + ("" if value is True or value == "" else f"={quoted(str(value))}")
@@ -381,14 +381,14 @@ def _fatal_lines(spec: DeploymentSpec, engine: str) -> tuple[str, ...]:
     """Lines that end the wait for a worker: the engine's, and the recipe's.
 
     Raises:
-        InputError: the recipe's is no regular expression.
+        InputError: the recipe's is not a regular expression.
     """
     check = spec.health_check
     for pattern in check.extra_fatal_log_patterns:
         try:
             re.compile(pattern.encode())  # As the node program does, which looks at bytes.
         except re.error as error:
-            raise InputError(f"{pattern!r} is no regular expression: {error}",
+            raise InputError(f"{pattern!r} is not a regular expression: {error}",
                              where="health_check.extra_fatal_log_patterns") from error  # fmt: skip
     return (*(ENGINES[engine].fatal if check.fatal_log_markers else ()), *check.extra_fatal_log_patterns)
 

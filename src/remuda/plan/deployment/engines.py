@@ -41,13 +41,13 @@ def render(spec: DeploymentSpec, name: str, shape: Shape, python: str) -> Engine
         raise InputError(f"{engine.name} cannot be started over {shape.nodes} nodes yet",
                          hint="a worker may have the GPUs of one node", where=f"roles.{name}.gpus")  # fmt: skip
     if not engine.dynamo and (behind_dynamo or name not in engine.alone):
-        raise InputError(f"{engine.name} does both in one server, and is no worker of Dynamo's", where="engine.type",
+        raise InputError(f"{engine.name} does both in one server and is not a Dynamo worker", where="engine.type",
                          hint="use the role `agg`, and the frontend smg, nginx or none")  # fmt: skip
     if not engine.alone and not behind_dynamo:
         raise InputError(f"the {engine.name} is asked by Dynamo's frontend only", hint="leave `frontend.type` out",
                          where="frontend.type")  # fmt: skip
     if not behind_dynamo and name not in engine.alone:
-        raise InputError(f"{engine.name} with prefill and decode apart cannot be brought up behind {front} yet",
+        raise InputError(f"disaggregated prefill/decode with {engine.name} is not supported behind {front} yet",
                          hint="use Dynamo's frontend, or the role `agg`", where="frontend.type")  # fmt: skip
     return engine.command(Serve(
         python, spec.model.path.removeprefix("hf:"), spec.model.name, name, gpus=shape.gpus, nodes=shape.nodes,

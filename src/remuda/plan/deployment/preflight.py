@@ -191,7 +191,7 @@ def heads_of(config: Any) -> int:
         InputError: it is none.
     """
     if not isinstance(config, dict):
-        raise InputError("is no mapping")
+        raise InputError("is not a mapping")
     for level in (config, config.get("text_config"), config.get("llm_config")):
         value = level.get("num_attention_heads") if isinstance(level, dict) else None
         if value is None:

@@ -143,7 +143,7 @@ def terminal(spec: DeploymentSpec) -> str | None:
 def _group(spec: DeploymentSpec, service: Service, run_dir: str, uid: str, after: tuple[str, ...]) -> Group:
     name = service.name
     if service.placement.per is not None or service.placement.node == "all" or service.nodes > 1:
-        raise _wrong(spec, name, "placement", f"{name} would run on several nodes, and a service runs once yet")
+        raise _wrong(spec, name, "placement", f"{name} would run on several nodes; services support one replica")
     command = _command(spec, service, run_dir, uid)
     fixed, path = _readiness(spec, service)
     texts = (*command.argv, *command.env.values())
@@ -247,7 +247,7 @@ def _http(spec: DeploymentSpec, service: Service, said: Any) -> tuple[int, str]:
     if not isinstance(said, dict) or set(said) - {"port", "path", "status"}:
         raise _wrong(spec, service.name, "readiness", "`http` is a mapping of port, path and status")
     if str(said.get("status", 200)) != "200":
-        raise _wrong(spec, service.name, "readiness", f"{service.name} is well when it answers with 200, nothing else")
+        raise _wrong(spec, service.name, "readiness", f"{service.name}: readiness must be an HTTP 200 check")
     port, path = str(said.get("port", 0)), str(said.get("path", "/"))
     if not re.fullmatch(r"[0-9]{1,5}", port) or int(port) > 65535 or not re.fullmatch(r"/[!-~]*", path):
         raise _wrong(
@@ -293,7 +293,7 @@ def _marks(texts: Iterable[str]) -> list[str]:
 def _known(name: str, known: Mapping[str, str], group: str) -> str:
     if name not in known:
         hint = f"known: {', '.join(known)}" if known else "a service has one that says {port} or a port of `readiness`"
-        raise InputError(f"{group} is told the address of {name!r}, and no service of that name has one", hint=hint,
+        raise InputError(f"{group} needs the address of {name!r}, but no service of that name has one", hint=hint,
                          where="services")  # fmt: skip
     return known[name]
 

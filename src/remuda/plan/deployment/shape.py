@@ -88,4 +88,4 @@ def _declared(spec: DeploymentSpec, name: str, role: DeployedRole) -> int:
 
 
 def _idle(name: str, declared: int, used: int) -> str:
-    return f"roles.{name}: {declared - used} of {declared} GPUs are used by nobody" if used < declared else ""
+    return f"roles.{name}: {declared - used} of {declared} GPUs are unused" if used < declared else ""

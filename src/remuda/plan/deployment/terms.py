@@ -52,18 +52,18 @@ def refuse(spec: DeploymentSpec, router: str) -> None:
     engine = spec.engine_of(first := next(iter(roles))).type
     is_measured, own = spec.benchmark.type != "manual", [one.name for one in services(spec) if one.external is None]
     outlives, ends = bool(limit) and spec.lifetime > limit, f"jobs end after {show_duration(limit)}, and"
-    counts = {"none": "without a frontend nobody counts", "dynamo": "Dynamo's frontend does not count"}
+    counts = {"none": "without a frontend no requests are counted", "dynamo": "Dynamo's frontend does not count"}
     flags = [dotted(one.path) for name in roles if (one := said(spec, name, ("api-key",)))]
     flags += [f"frontend.args.{flag}" for flag in frontend.args if dashed(flag) == "--api-key"]
     manual = "leave it out, or set benchmark.type=manual"
     for is_so, where, sentence, hint in (
         (spec.api_key and router == "none" and not asks_for_key(spec, first), "api_key",
-         f"{engine} cannot be given a key in secret, and nobody else asks for it",
+         f"{engine} cannot be given a key in secret, and no router checks it",
          "put smg or nginx before it: `frontend: {type: smg}`"),
-        (spec.api_key and flags, "".join(flags[:1]), "a key on a command line can be seen by everybody",
+        (spec.api_key and flags, "".join(flags[:1]), "a key on a command line is visible to all users",
          "leave it out: `api_key` is enough"),
         (not spec.watchdog.enabled, "watchdog.enabled",
-         "a deployment is asked once its workers are ready, and without probes nobody knows when that is",
+         "a deployment is asked once its workers are ready, and without probes that is unknown",
          "to have nothing restarted in place: `restart_policy: never`"),
         (spec.watchdog.ray != RayWatch(), "watchdog.ray", "workers span nodes without Ray", "leave it out"),
         (spec.lifetime and is_measured, "lifetime", "a deployment with a benchmark ends with it", manual),

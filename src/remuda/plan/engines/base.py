@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 RESERVED: Final[Mapping[str, str]] = {
     "--host": "set `backend.endpoint.host` instead",
     "--port": "set `port` instead",
-    "--api-key": "a key on a command line can be seen by everybody: set `api_key: {env: NAME}` instead",
+    "--api-key": "a key on a command line is visible to all users: set `api_key: {env: NAME}` instead",
 }
 """Arguments that remuda gives itself, and what to set instead."""
 _LAST: Final = ("--revision", "--served-model-name", "--enable-metrics", "--metrics")

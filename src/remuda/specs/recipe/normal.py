@@ -163,7 +163,7 @@ class _Reading:
             host, colon, inside = str(item).partition(":")
             if not colon or not host or not inside:
                 origin = self.resolved.key((*at, index))
-                sentence = f"`{dotted(at)}` has {str(item)!r}, which is no mount"
+                sentence = f"`{dotted(at)}` has {str(item)!r}, which is not a mount"
                 self.problems.append(Problem(origin.where, sentence, "write /on/the/node:/inside"))
             found[host] = inside
         return found

@@ -49,9 +49,7 @@ def variants(layer: Layer, selector: str = "") -> list[Variant]:
     """
     if not isinstance(layer.data.get(BASE), dict):
         if selector:
-            raise InputError(
-                f"has one recipe, and {selector!r} is asked for", hint="leave out what follows the file's name"
-            )
+            raise InputError(f"has one recipe, and not {selector!r}", hint="leave out what follows the file's name")
         return [Variant("", Resolved(without_null(layer.data), (layer,)))]
     _refuse_others(layer)
     found = {BASE: Variant(BASE, Resolved(without_null(layer.data[BASE]), (below(layer, (BASE,)),)))}

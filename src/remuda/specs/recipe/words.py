@@ -206,7 +206,7 @@ VERSION_2: Final = (
     _used("health_check.fatal_log_markers"),
     _used("health_check.extra_fatal_log_patterns"),
     _refused("host_setup", "commands before and after on each node cannot be run yet"),
-    _refused("post_eval", "benchmarks of answers cannot be run yet"),
+    _refused("post_eval", "accuracy benchmarks cannot be run yet"),
 )
 """Recipes that say `schema: 2`."""
 

@@ -253,7 +253,7 @@ class SlurmBed(Client):
     def _node(self, name: str, drill: str) -> Node:
         node = self.node_or_service(name)
         if node is None:
-            raise InputError(f"{drill} is for nodes, and {name} is none", hint=f"nodes: {', '.join(self.nodes)}")
+            raise InputError(f"{drill} is for nodes, and {name} is not a node", hint=f"nodes: {', '.join(self.nodes)}")
         return node
 
     def _spawn(self, name: str) -> None:

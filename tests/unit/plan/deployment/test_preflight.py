@@ -175,7 +175,7 @@ def test_heads_of_a_model(config: dict[str, Any], expected: int) -> None:
 @pytest.mark.parametrize(
     ("config", "message"),
     [
-        ([], "is no mapping"),
+        ([], "is not a mapping"),
         ({"num_attention_heads": "many"}, "has 'many' for num_attention_heads"),
         ({"num_attention_heads": 0}, "has 0 for num_attention_heads"),
         ({"num_attention_heads": True}, "has True for num_attention_heads"),

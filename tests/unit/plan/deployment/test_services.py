@@ -178,9 +178,9 @@ def test_an_address_is_told_and_waited_for(mine: dict[str, Any], value: str, aft
 @pytest.mark.parametrize(
     ("mine", "message"),
     [
-        ({**MINE, "name": "other"}, "decode is told the address of 'mine', and no service of that name has one"),
-        ({"name": "mine", "command": ["x"]}, "decode is told the address of 'mine'"),
-        ({**MINE, "enabled": False}, "decode is told the address of 'mine'"),
+        ({**MINE, "name": "other"}, "decode needs the address of 'mine', but no service of that name has one"),
+        ({"name": "mine", "command": ["x"]}, "decode needs the address of 'mine'"),
+        ({**MINE, "enabled": False}, "decode needs the address of 'mine'"),
     ],
 )
 def test_an_address_that_nobody_has(mine: dict[str, Any], message: str) -> None:
@@ -216,7 +216,7 @@ def test_the_deployment_ends_with_one_that_is_terminal() -> None:
         ({"type": "lmcache-server"}, "how a service of type lmcache-server is started is not known"),
         ({**MINE, "readiness": {"log": {"pattern": "up"}}}, "lines of mine cannot be waited for yet"),
         ({**MINE, "readiness": {"tcp": "elsewhere:80"}}, "asked at its own port, not at 'elsewhere:80'"),
-        ({**MINE, "readiness": {"http": {"path": "/", "status": 204}}}, "well when it answers with 200"),
+        ({**MINE, "readiness": {"http": {"path": "/", "status": 204}}}, "readiness must be an HTTP 200 check"),
         ({**MINE, "readiness": {"http": {"path": "x"}}}, "has port 0 and path 'x'"),
         ({**MINE, "readiness": {"http": "/"}}, "`http` is a mapping"),
         ({**MINE, "placement": {"per": "node"}}, "mine would run on several nodes"),

@@ -175,7 +175,7 @@ def test_a_lifetime_that_jobs_outlive_needs_no_successor() -> None:
 def test_idle_is_known_where_requests_are_counted(front: str) -> None:
     who = {
         "dynamo": "Dynamo's frontend does not count", "nginx": "nginx does not count",
-        "none": "without a frontend nobody counts",
+        "none": "without a frontend no requests are counted",
     }  # fmt: skip
     if front in who:
         assert refused(front, idle_timeout="30m") == ("idle_timeout", f"{who[front]} what clients ask")
@@ -237,13 +237,13 @@ def test_each_word_reaches_the_workers(said: dict[str, Any], where: str, expecte
     ("front", "said", "where", "sentence"),
     [
         ("none", {"engine": "sglang", "api_key": KEY}, "api_key",
-         "sglang cannot be given a key in secret, and nobody else asks for it"),
+         "sglang cannot be given a key in secret, and no router checks it"),
         ("nginx", {"api_key": KEY, "roles": {"agg": {"args": {"api_key": "x"}}}}, "roles.agg.args.api_key",
-         "a key on a command line can be seen by everybody"),
+         "a key on a command line is visible to all users"),
         ("none", {"api_key": KEY, "roles": {"agg": {"extra_args": "--api-key x"}}}, "roles.agg.extra_args",
-         "a key on a command line can be seen by everybody"),
+         "a key on a command line is visible to all users"),
         ("smg", {"api_key": KEY, "frontend": {"args": {"api-key": "x"}}}, "frontend.args.api-key",
-         "a key on a command line can be seen by everybody"),
+         "a key on a command line is visible to all users"),
         ("smg", {"lifetime": "1d", "benchmark": LOAD}, "lifetime", "a deployment with a benchmark ends with it"),
         ("smg", {"ready": "first", "benchmark": LOAD}, "ready", "a benchmark is for all workers"),
         ("smg", {"handover": "1h"}, "handover",
@@ -251,7 +251,7 @@ def test_each_word_reaches_the_workers(said: dict[str, Any], where: str, expecte
         ("smg", {"handover": "1h", "lifetime": "1d"}, "handover",
          "successors are submitted for jobs of a cluster, and with a `lifetime` only"),
         ("smg", {"watchdog": {"enabled": False}}, "watchdog.enabled",
-         "a deployment is asked once its workers are ready, and without probes nobody knows when that is"),
+         "a deployment is asked once its workers are ready, and without probes that is unknown"),
         ("smg", {"watchdog": {"ray": {"enabled": True}}}, "watchdog.ray", "workers span nodes without Ray"),
     ],
     ids=str,

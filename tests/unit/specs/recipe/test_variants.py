@@ -76,7 +76,7 @@ def test_a_file_without_a_base_is_one_recipe() -> None:
     [
         (FILE, "bigg", "", "has no recipe 'bigg'",
          "there: base, override_big, override_less, zip_override_tp[0], zip_override_tp[1]"),
-        ("name: x\n", "big", "", "has one recipe, and 'big' is asked for", "leave out what follows the file's name"),
+        ("name: x\n", "big", "", "has one recipe, and not 'big'", "leave out what follows the file's name"),
         ("base: {a: 1}\nzip_override_z: 5\n", "", "r.yaml:2:1", "`zip_override_z` must be a mapping", ""),
         ("base: {a: 1}\noverride_x: [1]\n", "", "r.yaml:2:1", "`override_x` must be a mapping", ""),
         ("base: {a: 1}\noverridden: {}\n", "", "r.yaml:2:1", "unknown key 'overridden' beside `base`",

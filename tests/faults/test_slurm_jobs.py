@@ -38,7 +38,7 @@ def driver_pid(job: str) -> int:
             continue
         with suppress(OSError):
             words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
-            if words[1:6] == [b"-P", b"-m", b"remuda", b"job", b"drive"]:
+            if words[1:5] == [b"-P", b"-m", b"remuda.enter", b"drive"]:
                 return pid
     raise AssertionError(f"no driver of {job} runs")
 

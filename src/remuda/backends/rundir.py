@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING
 
 from remuda.backends.base import TaskKey, make_token, read_token
+from remuda.enter import renamed
 from remuda.wire.child import BEAT_S, INDEX_MARK, REPORT_EVERY_S, ChildSpec, HealthProbe, RestartRule, RunWatch
 from remuda.wire.spread import Spread
 
@@ -72,7 +74,7 @@ def child_spec(
         workload=request.workload.name,
         task=f"{request.key.group}/{request.key.index}",
         attempt=request.attempt,
-        argv=list(group.command.argv),
+        argv=list(renamed(group.command.argv, sys.executable)),
         run_dir=str(folder),
         env={name: text.replace(INDEX_MARK, str(request.key.index)) for name, text in env.items()},
         secret_env=_secrets(group.command),

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
+from remuda import enter
 from remuda.base.errors import Conflict, InputError, Interrupted, NotFound, Rejected, RemudaError
 from remuda.base.files import write_atomic
 from remuda.base.ids import api_path, new_suffix
@@ -187,7 +188,7 @@ def script_env(script: Script, endpoint: str, *, has_key: bool) -> dict[str, str
 def _driver(folder: JobFolder, secrets: Mapping[str, Secret], place: Beside | None) -> Driver:
     """A driver that finds in its folder what to do."""
     # -P: it is started where the command was typed, and no file there may pass for a module of ours.
-    argv = (sys.executable, "-P", "-m", "remuda", "job", "drive", str(folder.path))
+    argv = (sys.executable, "-P", *enter.words("drive"), str(folder.path))
     return Driver(folder.id, argv, {"REMUDA_HOME": str(folder.paths.root)}, secrets, beside=place)
 
 

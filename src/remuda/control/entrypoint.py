@@ -1,4 +1,4 @@
-"""Calls the function that a rank is to run: `python -m remuda.control.entrypoint MODULE:NAME` in the rank's process.
+"""Calls the function that a rank is to run: `python -m remuda.enter rank MODULE:NAME` in the rank's process.
 
 Its keyword arguments come from the environment, and what it returns goes into the rank's result file.
 """

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, Self
 
+from remuda import enter
 from remuda.backends.local.devices import gpu_type
 from remuda.base.errors import InputError, NotFound
 from remuda.base.ids import api_path, new_suffix, slug
@@ -287,7 +288,7 @@ def _command(
     if not is_file:
         if words:
             raise InputError("a function takes its arguments as a mapping", where="entrypoint_args")
-        return [sys.executable, "-m", "remuda.control.entrypoint", target], env
+        return [sys.executable, *enter.words("rank"), target], env
     path = str(Path(target).absolute())
     return ([sys.executable, path] if path.endswith(".py") else [path]) + words, env
 

@@ -1,4 +1,4 @@
-"""The gate of a deployment: does it serve indeed? `python -m remuda.control.gate NAME [-- COMMAND…]` asks once.
+"""The gate of a deployment: does it serve indeed? `python -m remuda.enter gate NAME [-- COMMAND…]` asks once.
 
 Healthy workers prove little: prefill may hand nothing over, and then all is green and no token comes. So the gate asks
 the endpoint as a client does, and sees that tokens came and that prefill's own counter moved. It ends with code 0 then,

@@ -35,8 +35,6 @@ _HAS_MODULE: Final = (
 )  # fmt: skip
 
 
-_BEHIND: Final = {LAUNCHER: "xllamacpp"}
-"""Our own launcher of an engine -> the module that has the engine."""
 _INSTALL: Final = {
     "vllm": "pip install vllm",
     "sglang": "pip install 'sglang[all]'",
@@ -94,7 +92,7 @@ def _engine(spec: SwarmSpec, python: str) -> Iterator[Finding]:
             (field,), words, hint=f"{_INSTALL.get(spec.engine, 'install it, or name the program')} (`{field}`)"
         )
     elif argv[1:2] == ("-m",) and not is_own:
-        module = _BEHIND.get(argv[2], argv[2].partition(".")[0])
+        module = "xllamacpp" if LAUNCHER in " ".join(argv) else argv[2].partition(".")[0]
         if _lacks(program, module, spec.env):
             hint = f"{_INSTALL[spec.engine]}, or set `engine_path` to an environment that has it"
             words = f"{program} has no {module}, so it cannot start the {spec.engine} engine"

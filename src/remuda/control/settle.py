@@ -12,6 +12,7 @@ from remuda.base.errors import Conflict, InputError
 from remuda.base.secrets import MASK, looks_secret
 from remuda.base.text import brief
 from remuda.control.ports import Reserved, choose_port
+from remuda.enter import renamed
 from remuda.plan.gang import RENDEZVOUS, RUN_ID
 from remuda.plan.model import Group, Listen, Workload
 from remuda.plan.relay import EVERYWHERE
@@ -124,6 +125,7 @@ def _essence(workload: Workload) -> Mapping[str, object]:
     for group in data["groups"]:
         group["listen"] = None
         group["resources"].pop("mem_field")  # earlier versions do not record it
+        group["command"]["argv"] = renamed(group["command"]["argv"])
         group["command"]["secret_env"] = sorted(group["command"]["secret_env"])
     return data
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from remuda import enter
 from remuda.base.errors import InputError
 from remuda.plan.model import HOST_MARK, PORT_MARK, Command, Group, Listen, NodeRestart, Probe, Replace, Role, Secret
 
@@ -114,7 +115,7 @@ def _smg(settings: RouterSettings) -> tuple[Command, Listen, float]:
     policy = settings.policy or ("cache_aware" if settings.replicas > 1 else "round_robin")
     flags, secrets = _keys(settings)
     model = settings.endpoint.model
-    argv = [settings.python, "-m", "remuda.serving.smg_launcher", *(["--model", model] if model else []), *flags, "--"]
+    argv = [settings.python, *enter.words("smg"), *(["--model", model] if model else []), *flags, "--"]
     argv += ["--host", HOST_MARK, "--port", PORT_MARK, "--policy", policy]
     argv += ["--pd-disaggregation"] if settings.apart else []
     argv += ["--log-level", "debug" if settings.log_level == "debug" else "warn"]
@@ -131,7 +132,7 @@ def _nginx(settings: RouterSettings) -> tuple[Command, Listen, float]:
     flags, secrets = _keys(settings)
     own = ["--host", HOST_MARK, "--port", PORT_MARK, "--policy", settings.policy or "least_conn"]
     own += ["--timeout-s", f"{settings.request_timeout_s:g}"]
-    argv = (settings.python, "-m", "remuda.serving.nginx_launcher", *own, *flags, *settings.extra_args)
+    argv = (settings.python, *enter.words("nginx"), *own, *flags, *settings.extra_args)
     return Command(argv=argv, secret_env=secrets), _listen(settings), 8.0
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from remuda import enter
 from remuda.plan.compile import UID, Plan
 from remuda.plan.model import Command, Group, Kind, NodeRestart, Replace, Role, Workload
 
@@ -39,7 +40,7 @@ class Recording:
 
 def compile_recording(asked: Recording, context: Context, _: PlanFacts) -> Plan:
     """Plan it."""
-    argv = [context.python, "-P", "-m", "remuda.node", "recorder", asked.folder]
+    argv = [context.python, "-P", *enter.words("recorder"), asked.folder]
     argv += ["--interval-s", f"{asked.interval_s:g}", "--name", asked.name]
     argv += ["--gpus", ",".join(asked.gpus)] if asked.gpus else []
     group = Group(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from remuda import enter
 from remuda.plan.model import HOST_MARK, PORT_MARK, Command, Group, NodeRestart, Probe, Replace, Role
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ def relay_group(listen: Listen, *, run_dir: str, python: str) -> Group:
         run_dir: directory of the workload, where the file is that names the router.
         python: remuda's own interpreter on the machine of the host.
     """
-    argv = (python, "-m", "remuda.serving.relay", "--host", HOST_MARK, "--port", PORT_MARK)
+    argv = (python, *enter.words("relay"), "--host", HOST_MARK, "--port", PORT_MARK)
     return Group(
         name=RELAY,
         role=Role.RELAY,

@@ -1,4 +1,4 @@
-"""Runs llama.cpp's own server from its prebuilt wheel: `python -m remuda.serving.llamacpp_server --model M.gguf …`.
+"""Runs llama.cpp's own server from its prebuilt wheel: `python -m remuda.enter llamacpp --model M.gguf …`.
 
 The wheel has no command of its own, so this is it: flags in, one server, and an end that is sure.
 """
@@ -34,7 +34,7 @@ class Parser(argparse.ArgumentParser):
 
 def parser() -> Parser:
     """All flags; the engine's argv is checked against it in tests."""
-    made = Parser(prog="python -m remuda.serving.llamacpp_server", allow_abbrev=False)
+    made = Parser(prog="python -m remuda.enter llamacpp", allow_abbrev=False)
     made.add_argument("--model", required=True, type=Path, help="GGUF file")
     made.add_argument("--host", default="127.0.0.1", help="address to listen on")
     made.add_argument("--port", type=int, default=8080, help="port to listen on")

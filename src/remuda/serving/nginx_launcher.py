@@ -1,4 +1,4 @@
-"""Starts nginx and changes its members: `python -m remuda.serving.nginx_launcher --host H --port P …`.
+"""Starts nginx and changes its members: `python -m remuda.enter nginx --host H --port P …`.
 
 nginx reads its members from a file; this process writes the file, reloads nginx, and takes new members from the
 endpoint itself (`PUT /remuda/members`), so that the host needs no access to this machine's files.
@@ -41,7 +41,7 @@ RETIRE_S: Final = 20.0
 
 def parser() -> Parser:
     """All flags."""
-    made = Parser(prog="python -m remuda.serving.nginx_launcher", allow_abbrev=False)
+    made = Parser(prog="python -m remuda.enter nginx", allow_abbrev=False)
     made.add_argument("--host", default="127.0.0.1", help="address to listen on")
     made.add_argument("--port", type=int, required=True, help="port to listen on")
     made.add_argument("--policy", choices=sorted(POLICIES), default="least_conn")

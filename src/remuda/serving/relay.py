@@ -1,4 +1,4 @@
-"""The address of a swarm on a cluster: `python -m remuda.serving.relay --host H --port P --file RUN/router.json`.
+"""The address of a swarm on a cluster: `python -m remuda.enter relay --host H --port P --file RUN/router.json`.
 
 It stands on the machine of the host, at a port that never changes, and passes each request to the router that
 `router.json` names at that moment. Routers, replicas and hosts may come and go behind it.
@@ -171,7 +171,7 @@ class FollowingRelay(Relay):
 
 def parser() -> argparse.ArgumentParser:
     """All flags."""
-    made = argparse.ArgumentParser(prog="python -m remuda.serving.relay", allow_abbrev=False)
+    made = argparse.ArgumentParser(prog="python -m remuda.enter relay", allow_abbrev=False)
     made.add_argument("--host", default="127.0.0.1", help="address to listen on")
     made.add_argument("--port", type=int, required=True, help="port to listen on")
     made.add_argument("--file", type=Path, required=True, help="router.json of the run directory")

@@ -1,4 +1,4 @@
-"""Starts smg: `python -m remuda.serving.smg_launcher --model NAME [--api-key-env V] [--control-key-env V] -- FLAGS…`.
+"""Starts smg: `python -m remuda.enter smg --model NAME [--api-key-env V] [--control-key-env V] -- FLAGS…`.
 
 smg's own command takes keys in its arguments, where every user of the machine can read them, and answers 404 «no such
 model» while it has no members, which clients take for an error of their own. So keys come from the environment, and a
@@ -57,7 +57,7 @@ class Parser(argparse.ArgumentParser):
 
 def parser() -> Parser:
     """Own flags; what follows `--` is smg's."""
-    made = Parser(prog="python -m remuda.serving.smg_launcher", allow_abbrev=False)
+    made = Parser(prog="python -m remuda.enter smg", allow_abbrev=False)
     made.add_argument("--model", default="", help="model name that requests carry")
     made.add_argument("--api-key-env", default="", help="environment variable with the key that clients send")
     made.add_argument("--control-key-env", default="", help="environment variable with the key that sets members")

@@ -31,6 +31,29 @@ HERD = {
 }  # fmt: skip
 NAMES = {"202249d": ["herd", "over", "train"], "401b90f": ["herd", "over", "ranks", "routed", "train"]}
 
+RESTARTED = {
+    "herd replica/0": "tests.fakes.engine", "herd replica/1": "tests.fakes.engine", "herd router/0": "remuda.enter smg",
+    "train script/0": "",
+}  # fmt: skip
+TASKS = {
+    "202249d": RESTARTED,
+    "401b90f": {
+        **RESTARTED, "ranks rank/0": "", "ranks rank/1": "", "routed prefill/0": "sglang.launch_server",
+        "routed decode/0": "sglang.launch_server", "routed decode/1": "sglang.launch_server",
+        "routed frontend/0": "remuda.enter smg", "routed gate/0": "remuda.enter gate",
+    },
+}  # fmt: skip
+
+
+def begun(home: Home) -> dict[str, str]:
+    """Tasks that this version started, and the module that each one's interpreter runs, with the word of `enter`."""
+    made: dict[str, str] = {}
+    for path in home.paths.workloads.glob("*/*/attempt-*/child.json"):
+        child = json.loads(path.read_text())
+        module, word = (*child["argv"], "", "", "")[2:4] if "-m" in child["argv"][1:2] else ("", "")
+        made[f"{child['workload']} {child['task']}"] = f"{module} {word}" if module == "remuda.enter" else module
+    return made
+
 
 def restore(home: Home, version: str) -> None:
     """Make the home as that version left it when its host was stopped and the machine restarted."""
@@ -71,6 +94,11 @@ def test_what_an_earlier_version_left(home: Home, version: str) -> None:
     for name in set(NAMES[version]) - {"over"}:
         until(lambda name=name: home.view(name)["phase"] == "RUNNING", f"{name} is back")  # type: ignore[misc]
     assert home.view("over")["phase"] == "DONE"
+    if version == "401b90f":  # the gate was passed before, so it is asked to look once more
+        home.run("restart", "routed", "gate")
+        until(lambda: home.task("routed", "gate/0")["attempt"] == 2, "the gate looks")
+        until(lambda: home.task("routed", "gate/0")["phase"] == "done", "the gate has seen tokens")
+    assert begun(home) == TASKS[version], "and nothing else; programs of ours by their words of today"
 
     assert "herd is RUNNING" in home.run("explain", "herd").stdout
     if version == "401b90f":
@@ -78,6 +106,7 @@ def test_what_an_earlier_version_left(home: Home, version: str) -> None:
         again = json.loads(home.run("up", "-c", str(home.root / "herd.yaml"), "--json").stdout)
         assert again["uid"] == uids["herd"], "it is known when it is asked for again"
         assert again["labels"]["router"] == "smg"
+        assert begun(home) == TASKS[version], "nothing was started for that"
         labels = home.view("routed")["labels"]
         assert (labels["frontend"], Path(labels["directory"]).parent.name) == ("sglang-router", "deployments")
     (job,) = json.loads(home.run("job", "list", "--json").stdout)

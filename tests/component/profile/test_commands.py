@@ -19,6 +19,7 @@ from tests.unit.profile.invented import header, write_spool
 from remuda.cli import main
 from remuda.cli import profiler as face
 from remuda.control import profiler
+from remuda.enter import words
 from remuda.wire.recording import Status
 from remuda.wire.spool import OPEN, STATUS
 
@@ -156,7 +157,7 @@ def test_what_a_killed_recorder_left_becomes_a_file(folder: Path, capsys: pytest
     place = folder.parents[2] / "driver"
     place.mkdir()
     with Driver(place, 2) as driver:
-        command = [sys.executable, "-m", "remuda.node", "recorder", str(folder), "--interval-s", "0.05"]
+        command = [sys.executable, *words("recorder"), str(folder), "--interval-s", "0.05"]
         with subprocess.Popen(command, env={**os.environ, **driver.environment}) as recorder:
             until(lambda: (told := profiler.status_of(folder)) and told.rounds >= 20, "a second is recorded")
             recorder.send_signal(signal.SIGKILL)

@@ -13,6 +13,7 @@ import pytest
 from tests.conftest import until
 from tests.fakes.nvml import Driver
 
+from remuda.enter import words
 from remuda.profile import analyse, close, read
 from remuda.wire.recording import Status
 from remuda.wire.spool import STATUS
@@ -45,7 +46,7 @@ def test_a_wave_is_counted_to_a_thousandth_and_split_between_two_tasks(tmp_path:
         gpu.runs((works(stack, "a"), 2 << 30, 60), (works(stack, "b"), 1 << 30, 20))
         before = gpu.energy
         recorder = stack.enter_context(subprocess.Popen(
-            [sys.executable, "-m", "remuda.node", "recorder", str(folder), "--name", "exp1"],
+            [sys.executable, *words("recorder"), str(folder), "--name", "exp1"],
             env={**os.environ, **driver.environment},
         ))  # fmt: skip
         stack.callback(recorder.kill)

@@ -17,6 +17,7 @@ from tests.component.serving.conftest import status_of
 from tests.component.serving.crowding import wait
 from tests.component.serving.load import Outcome, chat, load
 
+from remuda.enter import words
 from remuda.serving.router import replicas
 from remuda.serving.smg import SmgRouter
 from remuda.serving.tiny import make_tiny_model
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.real
 #: As many tokens as a stream may have take minutes.
 LONG = ("--ctx-size", "65536")
-LAUNCHER = [sys.executable, "-m", "remuda.serving.llamacpp_server"]
+LAUNCHER = [sys.executable, *words("llamacpp")]
 
 
 @pytest.fixture

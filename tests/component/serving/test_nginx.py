@@ -20,6 +20,7 @@ from tests.component.serving.test_smg import ask, read_proc, secret_mark, until,
 from tests.ports import free_port
 
 from remuda.base.errors import Rejected, Unavailable
+from remuda.enter import words
 from remuda.plan.front import POLICIES
 from remuda.serving.nginx import NginxRouter, Site, render
 from remuda.serving.router import NO_KEYS, Changes, Keys, replicas
@@ -127,7 +128,7 @@ async def test_from_an_image(serve: Start, engine: Start, tmp_path: Path) -> Non
     )
     stand_in.chmod(0o755)
     program = shutil.which("nginx") or shutil.which("nginx", path="/usr/sbin") or ""
-    argv = [sys.executable, "-m", "remuda.serving.nginx_launcher", "--port", "{port}", "--image", "/x.sif"]
+    argv = [sys.executable, *words("nginx"), "--port", "{port}", "--image", "/x.sif"]
     path = f"{stand_in.parent}:/usr/bin:/bin"
     server, first, second = serve([*argv, "--nginx", program], env={"PATH": path}), engine(), engine()
     for members in (urls(first), urls(second)):

@@ -12,6 +12,7 @@ import pytest
 
 from remuda.batch.driver import run_job
 from remuda.batch.request import JobRequest, Summary
+from remuda.enter import words
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -38,7 +39,7 @@ def prompts() -> list[str]:
 def test_same_output_and_less_to_compute(serve: Callable[..., Server], tiny_model: Path, tmp_path: Path) -> None:
     source = tmp_path / "in.parquet"
     pq.write_table(pa.table({"prompt": prompts()}), source)
-    argv = [sys.executable, "-m", "remuda.serving.llamacpp_server", "--model", str(tiny_model), "--alias", "tiny"]
+    argv = [sys.executable, *words("llamacpp"), "--model", str(tiny_model), "--alias", "tiny"]
     argv += ["--port", "{port}", "--threads", "1", "--parallel", str(SLOTS), "--ctx-size", "1024", "--cache-ram", "0"]
 
     def ask(order: str) -> tuple[Summary, pa.Table]:

@@ -14,6 +14,7 @@ from tests.component.serving.relaying import ScriptedRouter, Talk, get, on_both_
 from tests.component.serving.test_relay_crowd import HALF, Hands, flood
 from tests.ports import free_port
 
+from remuda.enter import words
 from remuda.serving import relay_exchange
 from remuda.serving.crowd import STRANGERS
 from remuda.serving.relay_replay import Budget, Replay
@@ -96,8 +97,8 @@ async def test_memory_of_bodies_that_waited_is_given_back(tmp_path: Path) -> Non
     router = plain("a")
     await router.start()
     file, port = tmp_path / "router.json", free_port()
-    words = (sys.executable, "-m", "remuda.serving.relay", "--port", str(port), "--file", str(file), "--hold-s", "600")
-    process = await asyncio.create_subprocess_exec(*words, stderr=asyncio.subprocess.DEVNULL)
+    argv = (sys.executable, *words("relay"), "--port", str(port), "--file", str(file), "--hold-s", "600")
+    process = await asyncio.create_subprocess_exec(*argv, stderr=asyncio.subprocess.DEVNULL)
 
     def resident() -> int:
         return int(Path(f"/proc/{process.pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 from tests.component.serving.conftest import Server, status_of
 from tests.component.serving.test_smg import ask, until
 
+from remuda.enter import words
 from remuda.plan.model import HOST_MARK, PORT_MARK, Listen
 from remuda.plan.relay import PROBE, relay_group
 
@@ -73,7 +74,7 @@ async def test_it_ends_when_it_is_asked(serve: Start, tmp_path: Path) -> None:
 
 def test_a_port_that_is_taken_is_one_sentence(serve: Start, tmp_path: Path) -> None:
     port = start(serve, tmp_path).url.rpartition(":")[2]
-    argv = [sys.executable, "-m", "remuda.serving.relay", "--port", port, "--file", str(tmp_path / "router.json")]
+    argv = [sys.executable, *words("relay"), "--port", port, "--file", str(tmp_path / "router.json")]
     done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=120)
     assert done.returncode == 1
     assert done.stderr.startswith(f"relay: cannot listen on 127.0.0.1:{port}: ")

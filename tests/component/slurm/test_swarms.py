@@ -86,7 +86,7 @@ def test_a_swarm_from_up_to_down(site: Home, slurm: SlurmBed) -> None:
     dry = site.run("up", "-c", file, "--dry-run").stdout
     calls = [line for line in dry.splitlines() if line.startswith("sbatch ")]
     assert len(calls) == 2, "one array, one job"
-    assert "remuda.serving.relay" in dry, "the relay, on this machine"
+    assert "remuda.enter relay" in dry, "the relay, on this machine"
     assert "--array=0-1 " in calls[0]
     assert "--gres=gpu:1 --cpus-per-task=1 --time=02:00:00 " in calls[0]
     assert "--cpus-per-task=1 --mem=200M --time=01:00:00 " in calls[1]

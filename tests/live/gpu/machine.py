@@ -18,6 +18,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
+from remuda.enter import words
 from remuda.wire.recording import Status
 from remuda.wire.spool import STATUS, spools
 
@@ -97,7 +98,7 @@ class Recorder:
 
     def __init__(self, folder: Path, index: int, interval_s: float = 0.1) -> None:
         self.folder = folder
-        argv = [sys.executable, "-m", "remuda.node", "recorder", str(folder), "--interval-s", f"{interval_s:g}"]
+        argv = [sys.executable, *words("recorder"), str(folder), "--interval-s", f"{interval_s:g}"]
         self.process = subprocess.Popen([*argv, "--name", "gpu", "--gpus", str(index)])
 
     def __enter__(self) -> Self:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +14,14 @@ from remuda.backends.base import Request, TaskKey, make_token, read_token
 from remuda.backends.local.render import LocalSite, render
 from remuda.backends.rundir import allocation_dir
 from remuda.base.errors import InputError
+from remuda.enter import words
 from remuda.plan.model import Command, Listen, Probe, Resources, Secret
 from remuda.wire.child import ChildSpec
 
 SITE = LocalSite(
     Path("/h/workloads"), Path("/h/node/program.pyz"), "/usr/bin/python3", Path("/h/host.json"), Path("/p")
 )
+OLD = ("remuda.serving.smg_launcher", "--model", "m")
 
 
 def rendered(place: dict[str, Any] | None = None, index: int = 0, **changes: Any) -> tuple[ChildSpec, Any]:
@@ -38,6 +41,16 @@ def test_the_command_names_the_document() -> None:
     assert made.env == {"REMUDA_TOKEN": "w.replica.0.3.u1"}
     assert (child.token, child.run_dir, child.task, child.attempt) == ("w.replica.0.3.u1", folder, "replica/0", 3)
     assert (child.host_file, child.port_locks, child.kill_grace_s) == ("/h/host.json", "/p", 10.0)
+
+
+@pytest.mark.parametrize(
+    ("python", "expected"),
+    [(sys.executable, [*words("smg"), "--model", "m"]), ("/venv/bin/python", ["-m", *OLD])],
+)
+def test_a_plan_of_an_earlier_version_is_started_by_its_word(python: str, expected: list[str]) -> None:
+    """By the host's own interpreter: another may have that earlier version, which knows no words."""
+    child, _ = rendered(command=Command(argv=(python, "-m", *OLD)))
+    assert child.argv == [python, *expected]
 
 
 @pytest.mark.parametrize(

@@ -68,7 +68,7 @@ def test_a_benchmark_is_a_group_that_all_of_it_ends_with(tmp_path: Path, monkeyp
     group = workload.groups[-1]
     assert (group.name, group.role, group.count, group.after) == ("bench", Role.DRIVER, 1, ("gate",))
     assert (workload.ends_with, group.replace.policy, group.restart.policy) == ("bench", "never", "never")
-    assert group.command.argv == (sys.executable, "-P", "-m", "remuda", "job", "drive", "__REMUDA_FILES__")
+    assert group.command.argv == (sys.executable, "-P", "-m", "remuda.enter", "drive", "__REMUDA_FILES__")
     assert (group.command.cwd, group.command.env["REMUDA_HOME"]) == (str(tmp_path), str(state_paths().root))
     assert "DYN_FILE_KV" not in group.command.env, "it knows the endpoint alone"
 
@@ -299,7 +299,7 @@ def test_a_dry_run_shows_the_task_of_a_benchmark(
     file.write_text(RECIPE + BENCHMARK)
     assert main(["apply", str(file), "--dry-run", "--backend", backend]) == 0
     said = capsys.readouterr().out
-    assert "-m remuda job drive" in said[said.index("# apart.bench.0.1") :]
+    assert "-m remuda.enter drive" in said[said.index("# apart.bench.0.1") :]
 
 
 def test_paths_start_where_the_command_was_typed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,6 +21,7 @@ from remuda.control.settle import (
     with_devices,
     with_port,
 )
+from remuda.enter import words
 from remuda.plan.model import Command, Endpoint, Group, Kind, Listen, Resources, Role, Secret, Workload
 from remuda.plan.relay import relay_group
 from remuda.supervise.model import Phase, Task, Want
@@ -156,6 +157,18 @@ def test_what_was_said_counts_and_not_how_it_is_rendered() -> None:
 def test_on_a_cluster_another_port_is_another_swarm(port: int, expected: bool) -> None:
     first, second = (workload(endpoint=Endpoint(host="", port=number)) for number in (9000, port))
     assert is_same(first, second) is expected
+
+
+@pytest.mark.parametrize(("now", "expected"), [(words("relay"), True), (words("smg"), False)])
+def test_a_program_of_ours_is_the_same_whatever_an_earlier_version_called_it(
+    now: tuple[str, ...], expected: bool
+) -> None:
+    old, new = (
+        workload(group().model_copy(update={"command": Command(argv=("py", *called, "--port", "1"))}))
+        for called in (("-m", "remuda.serving.relay"), now)
+    )
+    assert is_same(old, new) is expected
+    assert is_same(new, old) is expected
 
 
 def test_where_a_secret_was_put_does_not_matter() -> None:

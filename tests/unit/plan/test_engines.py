@@ -96,7 +96,7 @@ def test_llamacpp_launcher_knows_what_we_render() -> None:
 
     command = rendered("llamacpp", api_key={"env": "K"}, args=["--ctx-size", "512", "--parallel", "2"])
     own = ["--host", "127.0.0.1", "--port", "1"]
-    words = [word for word in command.argv[3:] if word not in ("--host", HOST_MARK, "--port", PORT_MARK)]
+    words = [word for word in command.argv[4:] if word not in ("--host", HOST_MARK, "--port", PORT_MARK)]
     options = parser().parse_args([*words, *own])
     assert (str(options.model), options.alias, options.n_gpu_layers) == ("m", "m", 0)
     assert (options.ctx_size, options.parallel, options.metrics) == (512, 2, True)

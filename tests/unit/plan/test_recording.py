@@ -38,7 +38,7 @@ def test_a_recording_is_one_task_that_is_begun_again_until_there_is_nothing_to_r
     workload = compile_recording(asked, CONTEXT, cast("PlanFacts", None)).workload
     (group,) = workload.groups
     words = ("recorder", "/h/recordings/exp1", "--interval-s", "0.05", "--name", "exp1", "--gpus", "0,GPU-1")
-    assert group.command.argv == ("py", "-P", "-m", "remuda.node", *words)
+    assert group.command.argv == ("py", "-P", "-m", "remuda.enter", *words)
     assert (workload.kind, workload.backend, workload.labels[FOLDER]) == (Kind.RECORDING, "local", "/h/recordings/exp1")
     assert (group.restart.policy, group.replace.policy, group.resources.gpus) == ("on-failure", "on-failure", 0)
 

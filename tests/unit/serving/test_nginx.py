@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from remuda.base.errors import InputError
+from remuda.enter import words
 from remuda.plan.front import POLICIES, RouterSettings, router_group
 from remuda.plan.model import Endpoint, Role, Secret
 from remuda.serving.nginx import NginxRouter, Site, connections, netloc, render
@@ -67,7 +68,7 @@ def test_an_address_that_is_none_is_refused(url: str) -> None:
 def test_the_launcher_reads_what_is_rendered() -> None:
     endpoint = Endpoint(port=8080, router="router", model="tiny", api_key=Secret(file="/keys/api"))
     command = router_group("nginx", RouterSettings(endpoint, 2, "round_robin")).command
-    argv = [part.replace("__REMUDA_PORT__", "9") for part in command.argv[3:]]
+    argv = [part.replace("__REMUDA_PORT__", "9") for part in command.argv[4:]]
     options = parser().parse_args(argv)
     assert (options.policy, options.port, options.timeout_s) == ("round_robin", 9, 3600.0)
     assert options.api_key_env in command.secret_env
@@ -76,7 +77,7 @@ def test_the_launcher_reads_what_is_rendered() -> None:
 
 
 def test_without_nginx_it_says_how_to_get_it() -> None:
-    command = [sys.executable, "-m", "remuda.serving.nginx_launcher", "--port", "1", "--nginx", "no-such-nginx"]
+    command = [sys.executable, *words("nginx"), "--port", "1", "--nginx", "no-such-nginx"]
     answer = subprocess.run(command, capture_output=True, text=True, check=False)
     assert answer.returncode == 2
     assert "apt-get install nginx-light" in answer.stderr

@@ -113,7 +113,7 @@ def test_without_keys_no_secret_is_asked_for() -> None:
 
 def test_the_launcher_reads_what_is_rendered() -> None:
     argv = group(extra_args=("--queue-size", "7")).command.argv
-    options = parser().parse_args(argv[3:])
+    options = parser().parse_args(argv[4:])
     assert options.model == "tiny"
     assert options.smg[-2:] == ["--queue-size", "7"]
     assert "--disable-tokenizer-autoload" in options.smg

@@ -7,6 +7,7 @@ import shlex
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from remuda import enter
 from remuda.base.errors import InputError
 from remuda.base.units import parse_size
 from remuda.plan.cluster import IN_IMAGE
@@ -274,7 +275,7 @@ def _gate(site: Site, after: str) -> Group:
         name=GATE,
         role=Role.GATE,
         count=1,
-        command=Command(argv=(site.python, "-m", "remuda.control.gate", site.name), env={"REMUDA_HOME": site.state}),
+        command=Command(argv=(site.python, *enter.words("gate"), site.name), env={"REMUDA_HOME": site.state}),
         restart=NodeRestart(policy="never"),
         replace=Replace(policy="on-failure", max_failures=3, backoff_initial_s=1.0),
         backend="local",

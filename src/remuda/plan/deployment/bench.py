@@ -6,6 +6,7 @@ import json
 import math
 from typing import TYPE_CHECKING, Any, Final
 
+from remuda import enter
 from remuda.base.errors import InputError
 from remuda.plan.engines.base import secret, secrets_of
 from remuda.plan.job import WATCH
@@ -59,7 +60,7 @@ def bench_group(workload: Workload, spec: DeploymentSpec, *, python: str, home: 
         count=1,
         command=Command(
             # -P: it is started where the command was typed, and no file there may pass for a module of ours.
-            argv=(python, "-P", "-m", "remuda", "job", "drive", FILES_MARK),
+            argv=(python, "-P", *enter.words("drive"), FILES_MARK),
             env={**{name: text for name, text in _env(spec).items() if not _is_early(name)}, "REMUDA_HOME": home},
             secret_env={**_key(spec), **(secrets_of(spec) if bench.type == "custom" else {})},
             cwd=cwd,

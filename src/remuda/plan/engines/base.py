@@ -171,7 +171,8 @@ class Engine:
     Args:
         name: that documents use.
         build: the command of one server; ends with `made`.
-        program: module that an interpreter runs, or script beside one, and words after it; empty: there is none.
+        program: module that an interpreter runs, with its own first word, or script beside one, and words after it,
+            which a program that the user names has, too; empty: there is none.
         dynamo: whether Dynamo has a program around it; then it is called so.
         help: flag that makes it print the arguments that it knows; empty: they are in a file.
         alone: roles that it has without Dynamo.
@@ -216,7 +217,7 @@ class Engine:
             return (path, *verb)
         if "." not in program:
             return (str(PurePosixPath(path).with_name(program)), *verb) if program else ()
-        return (path, "-m", program, *verb)
+        return (path, "-m", *program.split(), *verb)
 
     def help_argv(self, serve: Serve) -> tuple[str, ...]:
         """What makes it print its arguments; empty where no command does."""

@@ -10,7 +10,7 @@ from remuda.plan.engines.base import RESERVED, Engine, EngineCommand, Serve
 from remuda.plan.engines.flags import counted
 from remuda.plan.model import HOST_MARK, PORT_MARK
 
-LAUNCHER: Final = "remuda.serving.llamacpp_server"
+LAUNCHER: Final = "remuda.enter llamacpp"
 _ALL_LAYERS: Final = 999
 _OWN_KEY: Final = "REMUDA_ENGINE_KEY"
 """Variable of the key that our launcher of it reads."""
@@ -19,7 +19,7 @@ _OWN_KEY: Final = "REMUDA_ENGINE_KEY"
 def _command(engine: Engine, serve: Serve) -> EngineCommand:
     if serve.revision is not None:
         raise InputError("`revision` means nothing to llamacpp", hint="`model` is a GGUF file", where="revision")
-    is_ours = serve.key is not None and LAUNCHER in engine.start(serve)
+    is_ours = serve.key is not None and "-m" in engine.start(serve)
     own = {
         "--model": serve.model, "--host": HOST_MARK, "--port": PORT_MARK, "--alias": serve.name, "--metrics": True,
         "--threads": serve.cpus or None, "--n-gpu-layers": _ALL_LAYERS if serve.gpus else 0,

@@ -91,7 +91,7 @@ def test_points_are_measured_kept_and_shown(home: Home, engine: str) -> None:
     assert "ttft" in shown
 
     again = bench(home, "--endpoint", engine, "-C", "1,3", *SMALL)
-    assert again.stderr.count("measured before") == 2
+    assert again.stderr.count("stored result") == 2
     assert len(points(home, "list")) == 2
     assert points(home, "--endpoint", engine, "-C", "1", *SMALL, "--again")[0]["repeat"] == 2
 

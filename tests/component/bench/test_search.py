@@ -78,7 +78,7 @@ def test_the_number_of_places_is_found_and_what_was_measured_is_used_again(
     assert set(last.values()) <= {"valid", "suspect"}
     assert main(words) == 0
     out, err = capsys.readouterr()
-    assert err.count("measured before") >= len(last)
+    assert err.count("stored result") >= len(last)
     assert out.startswith(
         f"c={first['met']} is the largest load that meets ttft p50 ≤ 200 ms; c={first['missed']} misses"
     )

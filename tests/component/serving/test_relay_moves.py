@@ -79,7 +79,7 @@ async def test_it_does_not_wait_for_ever(tmp_path: Path) -> None:
             assert head.startswith("HTTP/1.1 503 Service Unavailable\r\n")
             assert "Retry-After: 2\r\n" in head
             assert json.loads(body)["error"] == {
-                "message": "there is not a router: not within 0.3 s; ask again",
+                "message": "there is no router: not within 0.3 s; ask again",
                 "type": "server_error", "param": None, "code": "no_router",
             }  # fmt: skip
         await bench.front(plain("a"))

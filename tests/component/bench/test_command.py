@@ -41,8 +41,10 @@ def serving(*flags: str, env: dict[str, str] | None = None) -> Iterator[str]:
     with subprocess.Popen(words, stdout=subprocess.PIPE, text=True, env={**os.environ, **(env or {})}) as process:
         assert process.stdout is not None
         port = process.stdout.readline().split()[-1].rpartition(":")[2].strip("/")
-        yield f"http://127.0.0.1:{port}"
-        process.kill()
+        try:
+            yield f"http://127.0.0.1:{port}"
+        finally:
+            process.kill()
 
 
 @pytest.fixture

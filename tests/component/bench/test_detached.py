@@ -59,7 +59,8 @@ def test_what_cannot_be_measured_ends_the_job(home: Home) -> None:
         assert points(home, "list") == []
         flags, env = ["--api-key-env", "MY_KEY", "--detach"], {"MY_KEY": "secret"}
         job = home.run("bench", "--endpoint", url, *SMALL, *flags, env=env).stdout.strip()
-        assert home.run("job", "wait", job, check=False).returncode == 0, outcome(home, job)
+        code = home.run("job", "wait", job, check=False).returncode
+        assert code in (0, 11), outcome(home, job)  # it is measured; a busy machine may make the point suspect
     kept = home.paths.root / "bench"
     texts = [path.read_text() for root in (kept, home.paths.jobs) for path in root.rglob("*.json")]
     assert len(texts) >= 2

@@ -40,6 +40,8 @@ if TYPE_CHECKING:
 _LOOK_S = 2.0
 """How long a host that starts may take to answer one look; the next one follows."""
 _ANSWER_S = 60.0
+_COMES_S = 0.2
+"""Between two looks whether there is a host now."""
 SILENT_S = 5.0
 """After so long a user is told that the host has not answered yet."""
 _PIECE = 1 << 16
@@ -317,12 +319,14 @@ class _Reader(HostClient):
         raise NotFound(f"nothing is called {brief(name)!r}", hint="`remuda status` lists what there is")
 
     def lines(self, path: str, quiet_s: Callable[[], float | None] = lambda: None, /, **query: object) -> Iterator[str]:
-        """An answer line by line; see `HostClient.lines`. No host tells what changes: who waits looks again."""
-        if self.seen() is not None:
-            if path == "/stream":
-                raise Conflict("no host is running")
+        """An answer line by line; see `HostClient.lines`. What changes is told by a host that comes."""
+        if self.seen() is not None and path == "/stream":
+            yield from ("event: snapshot", 'data: {"rows": {}}', "")
+            while not self.paths.socket.exists():
+                time.sleep(_COMES_S)
+        elif self.seen() is not None:
             self.call("GET", path)
-        return super().lines(path, quiet_s, **query)
+        yield from super().lines(path, quiet_s, **query)
 
 
 @cache

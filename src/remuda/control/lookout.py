@@ -331,8 +331,6 @@ class Remembered(Lookout):
         return to_jsonable_python(found)
 
     def _note(self) -> str:
-        if held := lease.holder(self.journal.store):
-            return f"the host runs as {held}; this is what was recorded last"
         at = time.strftime("%m-%d %H:%M:%S %Z", time.localtime(lease.last_held(self.journal.store)))
         return f"the host was stopped at {at}; this is what it recorded last (start it: remuda host start)"
 

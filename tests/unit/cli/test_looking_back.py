@@ -8,6 +8,7 @@ import socket
 import sqlite3
 import time
 from contextlib import closing
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -16,7 +17,7 @@ from tests.unit.supervise.build import group, script
 
 from remuda.base.errors import HostUnreachable, RemudaError
 from remuda.cli import main
-from remuda.control import client
+from remuda.control import client, mirror
 from remuda.control.client import looking
 from remuda.plan.model import Endpoint, Kind, Role, Workload
 from remuda.store.engine import open_beside
@@ -194,13 +195,14 @@ def test_who_watches_goes_on_with_the_host_that_comes(stopped: Path) -> None:
     assert [view["name"] for view in watching.get("/workloads")] == ["chat", "train"]
     with pytest.raises(HostUnreachable, match="no host is running"):
         watching.get("/workloads/train/spec")
-    with closing(sqlite3.connect(stopped / "remuda.db")) as file, file:
-        file.execute("UPDATE lease SET owner = 'pid 7 on login1', node = 'login1', pid = 7")
-    assert watching.get("/host")["note"] == "the host runs as pid 7 on login1; this is what was recorded last"
+    news = watching.lines("/stream")
+    assert [told.data for told in mirror.frames(islice(news, 3))] == [{"rows": {}}]
     with socket.socket(socket.AF_UNIX) as listening:
         listening.bind(str(stopped / "host.sock"))
         with pytest.raises(HostUnreachable, match="the host does not answer on"):
             watching.get("/workloads")
+        with pytest.raises(HostUnreachable, match="the host went away"):
+            next(news)
 
 
 def test_nothing_can_be_written_to_what_is_only_read(stopped: Path) -> None:

@@ -40,8 +40,6 @@ if TYPE_CHECKING:
 _LOOK_S = 2.0
 """How long a host that starts may take to answer one look; the next one follows."""
 _ANSWER_S = 60.0
-_COMES_S = 0.2
-"""Between two looks whether there is a host now."""
 SILENT_S = 5.0
 """After so long a user is told that the host has not answered yet."""
 _PIECE = 1 << 16
@@ -218,13 +216,18 @@ class HostClient:
         """
         process = identify(int(self.get("/host")["pid"]))
         left = int(self.post("/host/stop")["live_tasks"])
-        deadline = time.monotonic() + timeout_s
         # It stops answering before it has let go of its files and its lease.
-        while self.is_up() or is_alive(process):
-            if time.monotonic() > deadline:
-                raise TimedOut(f"the host has not ended after {timeout_s:.0f} s", hint="see remuda host logs")
-            time.sleep(0.05)
+        if not _until(lambda: not self.is_up() and not is_alive(process), timeout_s):
+            raise TimedOut(f"the host has not ended after {timeout_s:.0f} s", hint="see remuda host logs")
         return left
+
+
+def _until(is_so: Callable[[], bool], limit_s: float = float("inf")) -> bool:
+    """Whether it is so within that time. A host that comes or goes tells nobody."""
+    end = time.monotonic() + limit_s
+    while not (found := is_so()) and time.monotonic() < end:
+        time.sleep(0.05)
+    return found
 
 
 def _lines_of(response: http.client.HTTPResponse, before: Callable[[], object]) -> Iterator[str]:
@@ -322,8 +325,7 @@ class _Reader(HostClient):
         """An answer line by line; see `HostClient.lines`. What changes is told by a host that comes."""
         if self.seen() is not None and path == "/stream":
             yield from ("event: snapshot", 'data: {"rows": {}}', "")
-            while not self.paths.socket.exists():
-                time.sleep(_COMES_S)
+            _until(self.paths.socket.exists)
         elif self.seen() is not None:
             self.call("GET", path)
         yield from super().lines(path, quiet_s, **query)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from remuda.base.hostlist import compress
 from remuda.cli.lazy import examples, named
-from remuda.cli.show import age, pairs, print_json, say, table
+from remuda.cli.show import age, looked, pairs, print_json, say, table
 from remuda.cli.taskview import is_array, ready
 
 if TYPE_CHECKING:
@@ -21,13 +20,8 @@ if TYPE_CHECKING:
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def list_(everything: bool, as_json: bool) -> None:
     """List your runs and gangs."""
-    from remuda.control.client import looking
-
-    client = looking()
-    found = (client.get("/workloads", kind=kind, everything=str(everything).lower()) for kind in ("run", "gang"))
-    views = sorted((view for views in found for view in views), key=itemgetter("name"))
-    if note := client.get("/host").get("note"):
-        say(note)
+    found = looked("/workloads", everything=str(everything).lower())
+    views = [view for view in found if view["kind"] in ("run", "gang")]
     if as_json:
         print_json(views)
         return

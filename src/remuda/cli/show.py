@@ -178,3 +178,14 @@ def age(at: float) -> str:
 def say(text: str) -> None:
     """Tell the user something that is not the command's result: on standard error."""
     echo(text, err=True)
+
+
+def looked(path: str, **query: object) -> Any:
+    """What a host says, or the last one recorded, and on standard error what its user should know without asking."""
+    from remuda.control.client import looking
+
+    client = looking()
+    answer = client.get(path, **query)
+    if note := client.get("/host").get("note"):
+        say(note)
+    return answer

@@ -15,7 +15,7 @@ from remuda.base.text import clean_json
 from remuda.base.units import show_count, show_duration
 from remuda.cli import taskview
 from remuda.cli.lazy import examples, named
-from remuda.cli.show import age, echo, is_terminal, pairs, print_json, prose, say, style_of, table
+from remuda.cli.show import age, echo, is_terminal, looked, pairs, print_json, prose, say, style_of, table
 
 _AGES_S = 1.0
 """How often ages are shown anew while nothing changes."""
@@ -33,13 +33,12 @@ def status(name: str | None, everything: bool, watch: bool, as_json: bool) -> No
 
     client = looking()
     get = partial(again.get, client) if watch else client.get
+    path = "/workloads" if name is None else api_path(name)
     seen, note, at = None, "", 0.0
     for is_news in mirror.ticks(client, None if name is None else {name}, _AGES_S) if watch else [True]:
         at, before = time.time(), at
-        if is_news and name is not None:
-            seen = get(api_path(name), fresh="true")
-        elif is_news:
-            seen, note = get("/workloads", everything=str(everything).lower()), get("/host").get("note", "")
+        if is_news:
+            seen, note = get(path, everything=str(everything).lower(), fresh="true"), get("/host").get("note", "")
         elif seen is None or as_json or not is_terminal():
             continue
         elif name is not None:
@@ -168,10 +167,10 @@ def logs(name: str, follow: bool, tail: int, stderr: bool, attempt: int, form: s
     if named["role"]:
         from remuda.control.rolelogs import lines_of_role
 
-        for task, line in lines_of_role(looking(), name, named["role"], follow=follow, **asked):
+        for task, line in lines_of_role(looking(starts=True), name, named["role"], follow=follow, **asked):
             _print_line(line, form, task)
         return
-    client, path, asked = looking(), api_path(name, "logs"), {**asked, "task": "".join(given)}
+    client, path, asked = looking(starts=True), api_path(name, "logs"), {**asked, "task": "".join(given)}
     for line in again.follow(client, path, **asked) if follow else client.lines(path, **asked):
         _print_line(line, form)
 
@@ -197,9 +196,8 @@ _ALL_LIVES = click.option("--all-lives", is_flag=True, help="Include earlier wor
 def explain(name: str, all_lives: bool, task: str, as_json: bool) -> None:
     """Explain why NAME is waiting, failed or was restarted: states, reasons and the evidence."""
     from remuda.control import gpuviews
-    from remuda.control.client import looking
 
-    answer = looking().get(api_path(name, "explain"), all_lives=all_lives, task=task)
+    answer = looked(api_path(name, "explain"), all_lives=all_lives, task=task)
     answer["text"] += gpuviews.sentences(name)
     if as_json:
         print_json(answer)
@@ -217,9 +215,7 @@ def explain(name: str, all_lives: bool, task: str, as_json: bool) -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def events(name: str, limit: int, all_lives: bool, as_json: bool) -> None:
     """Show the history of NAME: every state change of its tasks and every request, oldest first."""
-    from remuda.control.client import looking
-
-    story = looking().get(api_path(name, "events"), limit=limit, all_lives=all_lives)
+    story = looked(api_path(name, "events"), limit=limit, all_lives=all_lives)
     if as_json:
         print_json(story)
         return

@@ -9,7 +9,7 @@ import click
 from remuda.base.ids import api_path
 from remuda.cli import taskview
 from remuda.cli.lazy import NearGroup, named
-from remuda.cli.show import echo, pairs, print_json, table
+from remuda.cli.show import echo, looked, pairs, print_json, table
 
 
 @click.group(cls=NearGroup)
@@ -23,10 +23,9 @@ def swarm() -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def list_(probe: bool, everything: bool, as_json: bool) -> None:
     """List swarms: name, backend, phase, endpoint, notes."""
-    from remuda.control.client import looking
     from remuda.control.swarms import http_status
 
-    views = looking().get("/workloads", kind="swarm", everything=str(everything).lower())
+    views = looked("/workloads", kind="swarm", everything=str(everything).lower())
     for view in views:
         view["http"] = http_status(view) if probe and view["phase"] in ("RUNNING", "DEGRADED") else 0
     if as_json:

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from remuda.control.skew import Skew
+    from remuda.store.peek import Peek
 
 _LOOK_S = 2.0
 """How long a host that starts may take to answer one look; the next one follows."""
@@ -215,13 +216,18 @@ class HostClient:
         """
         process = identify(int(self.get("/host")["pid"]))
         left = int(self.post("/host/stop")["live_tasks"])
-        deadline = time.monotonic() + timeout_s
         # It stops answering before it has let go of its files and its lease.
-        while self.is_up() or is_alive(process):
-            if time.monotonic() > deadline:
-                raise TimedOut(f"the host has not ended after {timeout_s:.0f} s", hint="see remuda host logs")
-            time.sleep(0.05)
+        if not _until(lambda: not self.is_up() and not is_alive(process), timeout_s):
+            raise TimedOut(f"the host has not ended after {timeout_s:.0f} s", hint="see remuda host logs")
         return left
+
+
+def _until(is_so: Callable[[], bool], limit_s: float = float("inf")) -> bool:
+    """Whether it is so within that time. A host that comes or goes tells nobody."""
+    end = time.monotonic() + limit_s
+    while not (found := is_so()) and time.monotonic() < end:
+        time.sleep(0.05)
+    return found
 
 
 def _lines_of(response: http.client.HTTPResponse, before: Callable[[], object]) -> Iterator[str]:
@@ -268,45 +274,61 @@ def connect(*, start: bool = True, wait_s: float = 0.0) -> HostClient:
     return client
 
 
-def looking() -> HostClient:
-    """A client for who only looks: as `connect`, but where no workload is to be seen no host is started for that."""
-    client = _Idle()
-    return client if client.is_idle() else connect()
+def looking(*, starts: bool = False) -> HostClient:
+    """A client for who only looks: as `connect`, but none is started where no workload is, or where one was stopped.
+
+    Args:
+        starts: what is asked takes a host, as soon as there is a workload.
+    """
+    client = _Reader()
+    seen = client.seen()
+    if seen is None or (seen.workloads and (starts or seen.lease_node or seen.revision != seen.newest_revision)):
+        return connect()
+    return client
 
 
-class _Idle(HostClient):
-    """Answers as the host of a state directory without workloads does, until there is one."""
+class _Reader(HostClient):
+    """Answers from what is recorded until there is a host: as that of a state directory without workloads, too."""
 
-    def is_idle(self) -> bool:
-        """Whether no host runs or has died here, and none would have anything to tell."""
+    def seen(self) -> Peek | None:
+        """What is recorded; None where a host runs or has died, or ought to tell what is the matter with it."""
         if self.paths.socket.exists() or self.paths.host_file.exists():
-            return False
+            return None
         self.paths.check()
         self.paths.check_socket()
-        if self.paths.workloads.is_dir() and any(self.paths.workloads.iterdir()):
-            return False  # perhaps the database was lost, which a host tells
         from remuda.control.wiring import database_url
         from remuda.store.peek import peek
 
         seen = peek(database_url(self.paths))
-        return not seen.exists or not (seen.problem or seen.workloads)
+        # Where there is nothing but directories of workloads, the database was perhaps lost.
+        is_lost = not seen.workloads and self.paths.workloads.is_dir() and any(self.paths.workloads.iterdir())
+        return None if seen.problem or is_lost else seen
 
     def call(self, method: str, path: str, body: Any = None, *, query: dict[str, object] | None = None) -> Any:
         """One question; see `HostClient.call`."""
-        if not self.is_idle():
+        seen = self.seen()
+        if seen is None or (seen.workloads and method != "GET"):
             return super().call(method, path, body, query=query)
+        if seen.workloads:
+            from remuda.control.lookout import Remembered
+            from remuda.control.wiring import database_url
+            from remuda.store.engine import open_beside
+
+            with open_beside(database_url(self.paths)) as store:
+                return Remembered(self.paths, store).answer(path, query or {})
         if path in ("/workloads", "/host"):
             return [] if path == "/workloads" else {}
         name = body["names"][0] if body else path.split("/")[2]
         raise NotFound(f"nothing is called {brief(name)!r}", hint="`remuda status` lists what there is")
 
     def lines(self, path: str, quiet_s: Callable[[], float | None] = lambda: None, /, **query: object) -> Iterator[str]:
-        """An answer line by line; see `HostClient.lines`. No host tells what changes: who waits looks again."""
-        if self.is_idle():
-            if path == "/stream":
-                raise Conflict("no host is running")
+        """An answer line by line; see `HostClient.lines`. What changes is told by a host that comes."""
+        if self.seen() is not None and path == "/stream":
+            yield from ("event: snapshot", 'data: {"rows": {}}', "")
+            _until(self.paths.socket.exists)
+        elif self.seen() is not None:
             self.call("GET", path)
-        return super().lines(path, quiet_s, **query)
+        yield from super().lines(path, quiet_s, **query)
 
 
 @cache

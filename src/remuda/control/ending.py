@@ -51,7 +51,7 @@ def take_down(
         TimedOut: something is left, or nobody can say whether it is; says what, and how to go on.
         Interrupted: Ctrl-C while waiting. They go on going down.
     """
-    host = looking() if names else connect(start=False)
+    host = looking(starts=True) if names else connect(start=False)
     if everything:
         names = [*names, *(view["name"] for view in host.get("/workloads"))]
     waits = [_Wait(name) for name in dict.fromkeys(names)]

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import json
+import time
 from contextlib import aclosing, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+from pydantic_core import to_jsonable_python
 
 from remuda.backends.base import Handle, Log, TaskKey, make_token, read_token
 from remuda.backends.logs import Logs, until_dead
 from remuda.backends.rundir import allocation_dir
-from remuda.base.errors import InputError, NotFound
+from remuda.base.clock import SystemClock
+from remuda.base.errors import HostUnreachable, InputError, NotFound
 from remuda.base.text import brief, did_you_mean
-from remuda.control.forgotten import note
+from remuda.control.forgotten import forgotten, note
 from remuda.control.views import (
     ExplainView,
     LineView,
@@ -24,10 +28,13 @@ from remuda.control.views import (
     line_view,
     workload_view,
 )
-from remuda.store import ops
+from remuda.store import lease, ops
+from remuda.store.timeshift import kept_offset
 from remuda.supervise.advice import advise
 from remuda.supervise.explain import explain
+from remuda.supervise.loop import Supervisor
 from remuda.supervise.model import FINAL, LIVE, Phase, Task, Want
+from remuda.supervise.records import StoreJournal
 from remuda.supervise.succession import holder
 from remuda.supervise.summary import Summary, is_first_enough
 from remuda.wire.place import Place
@@ -36,9 +43,9 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
 
     from remuda.base.clock import Clock
+    from remuda.base.paths import StatePaths
     from remuda.plan.model import Workload
-    from remuda.supervise.loop import Supervisor
-    from remuda.supervise.records import StoreJournal
+    from remuda.store.database import Store
 
 _NEXT_ATTEMPT_S = 0.5
 """Between two looks for the next attempt of a run whose output is followed."""
@@ -59,6 +66,9 @@ class _Part:
 
 class Lookout:
     """Views over one supervisor. Not thread-safe: the host calls it from its event loop."""
+
+    is_memory = False
+    """Whether it is all that was recorded, and nobody knows who is behind a router."""
 
     def __init__(self, journal: StoreJournal, supervisor: Supervisor, clock: Clock) -> None:
         self.journal = journal
@@ -90,7 +100,7 @@ class Lookout:
             created_at=self.created.get(name, 0.0),
             unreachable=self.supervisor.unreachable.get(want.workload.backend, ""),
         )
-        return with_router(view, want, self.routers.get(name))
+        return view if self.is_memory and want.announced else with_router(view, want, self.routers.get(name))
 
     async def fresh_view(self, name: str) -> WorkloadView:
         """One workload, with the router's numbers as they are now."""
@@ -287,6 +297,42 @@ class Lookout:
             hint = note([name]) if name in self.forgotten else hint
             raise NotFound(f"nothing is called {brief(name)!r}", hint=hint)
         return want
+
+
+class Remembered(Lookout):
+    """What the last host recorded, for who looks while none runs. What only a host hears is left out of it."""
+
+    is_memory = True
+
+    def __init__(self, paths: StatePaths, store: Store) -> None:
+        journal, clock = StoreJournal(store, 0), SystemClock(kept_offset(store))
+        super().__init__(journal, Supervisor(journal, {}, clock), clock)
+        for tasks in self.supervisor.all.values():
+            live = [task for task in tasks.values() if task.phase in LIVE]
+            tasks.update({task.key: replace(task, metrics={}, last_seen=0.0) for task in live})
+        self.forgotten = forgotten(paths, self.supervisor.wants)
+
+    def answer(self, path: str, query: Mapping[str, object]) -> Any:
+        """What a host says to a question, or raises; `HostUnreachable` where only a host can say it."""
+        said = {name for name, value in query.items() if str(value).lower() == "true"}
+        match path.split("/")[1:]:
+            case ["host"]:
+                found: object = {"note": "\n".join(filter(None, (self._note(), note(self.forgotten))))}
+            case ["workloads"]:
+                found = self.workloads(str(query.get("kind", "")), everything="everything" in said)
+            case ["workloads", name]:
+                found = self.view(name)
+            case ["workloads", name, "explain"]:
+                found = self.explain(name, all_lives="all_lives" in said, task=str(query.get("task", "")))
+            case ["workloads", name, "events"]:
+                found = self.story(name, limit=int(str(query.get("limit", 100))), all_lives="all_lives" in said)
+            case _:
+                raise HostUnreachable("no host is running", hint="start it: remuda host start")
+        return to_jsonable_python(found)
+
+    def _note(self) -> str:
+        at = time.strftime("%m-%d %H:%M:%S %Z", time.localtime(lease.last_held(self.journal.store)))
+        return f"the host was stopped at {at}; this is what it recorded last (start it: remuda host start)"
 
 
 def with_router(view: WorkloadView, want: Want, router: RouterView | None) -> WorkloadView:

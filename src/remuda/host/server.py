@@ -238,7 +238,7 @@ class Host:
     def _release(self, lease: leases.Lease) -> None:
         """Without it the next host needs to see that this process is dead, or to wait."""
         try:
-            leases.release(self.store, lease)
+            leases.release(self.store, lease, time.time())
         except RemudaError as error:
             _LOG.warning("the lease could not be given back: %s", error)
 
@@ -269,11 +269,11 @@ class Host:
             return False
 
     def _remove_own_files(self) -> None:
-        """A host that took over on another machine may have put its own there already."""
+        """A host that took over on another machine may have put its own there; `host.json` tells of one that died."""
         with suppress(OSError, ValueError):
             if self._has_socket():
                 self.paths.socket.unlink()
-            if json.loads(self.paths.host_file.read_text()) == self._announced:
+            if self._stop.is_set() and json.loads(self.paths.host_file.read_text()) == self._announced:
                 self.paths.host_file.unlink()
 
     def _listen(self) -> socket.socket:

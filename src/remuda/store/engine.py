@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sqlite3
 import stat
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -60,6 +61,16 @@ def open_store(where: str | Path, *, mounts: Path = _MOUNTS) -> Store:
         engine.dispose()
         raise
     return Store(engine, address, files)
+
+
+def open_beside(where: str | Path) -> Store:
+    """Open a database of this program's schema to read it: nothing is written to its tables, made or migrated."""
+    address = read_address(where)
+    if address.path is None:
+        return Store(_postgres(address), address, Files(address))
+    uri = f"{address.path.as_uri()}?mode=ro"
+    engine = create_engine(address.url, creator=lambda: sqlite3.connect(uri, uri=True, timeout=BUSY_TIMEOUT_S))
+    return Store(engine, address, Files(address))
 
 
 def _upgrade(engine: Engine, address: Address) -> None:

@@ -104,11 +104,11 @@ def renew(store: Store, lease: Lease, ttl_s: float, now: float) -> Lease:
     return later
 
 
-def release(store: Store, lease: Lease) -> None:
+def release(store: Store, lease: Lease, now: float) -> None:
     """Give the lease back, so that the next one need not wait. One that was lost already is fine."""
     try:
         with store.writing(lease.fence) as connection:
-            connection.execute(update(LEASE).where(LEASE.c.id == 1).values(owner="", expires_at=0.0))
+            connection.execute(update(LEASE).where(LEASE.c.id == 1).values(owner="", expires_at=0.0, renewed_at=now))
     except Fenced:
         return
 
@@ -118,6 +118,12 @@ def holder(store: Store) -> Held | None:
     with store.reading() as connection:
         row = _row(connection, lock=False)
     return _held(row) if row.owner else None
+
+
+def last_held(store: Store) -> float:
+    """When somebody had it last, as far as that is recorded: it was given back then, if nobody has it."""
+    with store.reading() as connection:
+        return _row(connection, lock=False).renewed_at
 
 
 def _row(connection: Connection, *, lock: bool) -> LeaseRow:

@@ -19,3 +19,7 @@ def test_a_swarm_with_its_state_in_postgresql(home: Home, postgres_url: str) -> 
     home.run("down", "herd")
     assert not home.tokens()
     home.run("host", "stop")
+    seen = home.run("status", "--all")
+    assert "herd" in seen.stdout
+    assert seen.stderr.startswith("the host was stopped at ")
+    assert not home.client.is_up()

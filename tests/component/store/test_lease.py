@@ -17,7 +17,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_stat
 
 from remuda.base.errors import Fenced
 from remuda.store.engine import open_store
-from remuda.store.lease import Held, Lease, acquire, holder, release, renew
+from remuda.store.lease import Held, Lease, acquire, holder, last_held, release, renew
 from remuda.wire.process import ProcessId, identify
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def test_an_expired_lease_is_taken_over(store: Store) -> None:
     assert new.fence == old.fence + 1
     with pytest.raises(Fenced, match="lease 2 is in force now"):
         renew(store, old, ttl_s=10, now=110.0)
-    release(store, old)
+    release(store, old, 111.0)
     assert holder(store) == Held(owner=ME, fence=2, expires_at=120.0, renewed_at=110.0)
 
 
@@ -92,8 +92,8 @@ def test_renewing_prolongs_even_late_while_nobody_else_came(store: Store) -> Non
 def test_a_released_lease_is_free_at_once_and_its_number_is_dead(store: Store) -> None:
     lease = acquire(store, ME, ttl_s=10, now=100.0)
     assert isinstance(lease, Lease)
-    release(store, lease)
-    assert holder(store) is None
+    release(store, lease, 107.0)
+    assert (holder(store), last_held(store)) == (None, 107.0)
     with pytest.raises(Fenced, match="of nobody"):
         store.record(lease.fence)
     again = acquire(store, ELSEWHERE, ttl_s=10, now=100.0)
@@ -143,7 +143,7 @@ class Contenders(RuleBasedStateMachine):
     @rule(name=st.sampled_from(names))
     def give_back(self, name: str) -> None:
         if name in self.leases:
-            release(self.store, self.leases.pop(name))
+            release(self.store, self.leases.pop(name), self.now)
 
     @rule(name=st.sampled_from(names))
     def die(self, name: str) -> None:

@@ -47,7 +47,7 @@ def test_ages_go_on_without_the_host(
     assert status.status.callback is not None
     status.status.callback("chat", everything=False, watch=True, as_json=False)
     assert shown == [[at, 0.0] for at in heard]
-    assert host.asked == ["/workloads/chat"] * 2
+    assert host.asked == ["/workloads/chat", "/host"] * 2
 
 
 @pytest.mark.parametrize("is_terminal", [True, False])

@@ -82,7 +82,7 @@ def with_host(monkeypatch: pytest.MonkeyPatch, **phases: list[str]) -> tuple[Any
         return host
 
     monkeypatch.setattr(ending, "connect", connect)
-    monkeypatch.setattr(ending, "looking", connect)
+    monkeypatch.setattr(ending, "looking", lambda *, starts: connect(start=starts))
     return host, started
 
 

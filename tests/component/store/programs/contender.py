@@ -27,7 +27,7 @@ def main() -> None:
             store.set_meta(taken.fence, "holder", str(os.getpid()))
             assert store.meta("holder") == str(os.getpid())
             print(taken.fence, begin, time.monotonic())
-            leases.release(store, taken)
+            leases.release(store, taken, time.time())
             rounds -= 1
             time.sleep(0.002)
 

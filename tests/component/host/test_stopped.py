@@ -82,6 +82,6 @@ def test_one_that_ends_by_itself_is_started_again(stopped: tuple[Home, dict[tupl
     home.run("host", "start")
     pid = home.host_pid()
     home.paths.socket.unlink()
-    until(lambda: "nobody can reach" in home.log(), "it sees that nobody reaches it")
+    until(lambda: "this host is unreachable" in home.log(), "it ends")
     until(lambda: home.run("status", "herd", check=False).returncode == 0 and home.client.is_up(), "another host")
     assert home.host_pid() != pid

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -47,10 +48,9 @@ def test_where_a_job_runs(backend: str, name: str, here: bool, is_beside: bool) 
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> FakeClock:
-    """Who sleeps moves it."""
+    """Who sleeps there moves it, and no thread of another test."""
     clock = FakeClock()
-    monkeypatch.setattr(time, "monotonic", clock.now)
-    monkeypatch.setattr(time, "sleep", clock.advance)
+    monkeypatch.setattr(drivers, "time", SimpleNamespace(monotonic=clock.now, sleep=clock.advance))
     return clock
 
 
@@ -84,7 +84,7 @@ def test_an_address_that_comes_is_taken(
             write: Callable[[str], int] = file.write_text if said else (tmp_path / "down.json").write_text
             write(json.dumps(said or {"reason": "it was idle"}))
 
-    monkeypatch.setattr(time, "sleep", sleep)
+    monkeypatch.setattr(drivers, "time", SimpleNamespace(monotonic=clock.now, sleep=sleep))
     if said:
         assert address_in(str(file)) == found
     else:

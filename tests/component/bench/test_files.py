@@ -123,7 +123,7 @@ def test_a_bad_file_keeps_all_of_them_out(tmp_path: Path, capsys: pytest.Capture
     assert capsys.readouterr().err.startswith(f"error: {bad}:2:18: is not valid JSON: ")
     assert listed(capsys) == []
     (tmp_path / "bytes.json").write_bytes(b"\xff\xfe{}")
-    told = {"bytes.json": "is not text", "nowhere.json": "cannot be read: No such file", ".": "cannot be read: Is a dir"}
+    told = {"bytes.json": "is not text", "nowhere.json": "cannot be read: No such file", ".": "cannot be read: Is a"}
     for name, words in told.items():
         assert main(["bench", "import", name]) == 2
         assert capsys.readouterr().err.startswith(f"error: {name}: {words}")

@@ -200,7 +200,7 @@ def test_restore_undoes_everything(slurm: SlurmBed) -> None:
 def test_what_cannot_be_is_said(slurm_bare: SlurmBed, folder: Path) -> None:
     with pytest.raises(InputError, match=r"^there is no node or service 'a100-9'$"):
         slurm_bare.crash("a100-9")
-    with pytest.raises(InputError, match=r"^drain is for nodes, and slurmctld is none$"):
+    with pytest.raises(InputError, match=r"^drain is for nodes, and slurmctld is not a node$"):
         slurm_bare.drain("slurmctld")
     with pytest.raises(NotFound, match=rf"^there is no Slurm test bed in {folder}$"):
         SlurmBed.open(folder)

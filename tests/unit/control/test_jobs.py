@@ -262,7 +262,7 @@ def test_the_host_tells_who_waits_for_what_is_detached(
         if not lives and len(pauses) == 2:
             views["j1"]["phase"] = "DONE"
 
-    monkeypatch.setattr(time, "sleep", sleep)
+    monkeypatch.setattr(jobs, "time", SimpleNamespace(time=time.time, sleep=sleep))  # other tests left threads
     assert jobs.ended(paths, client, "j1").state == "DONE"
     assert (client.asked, len(pauses)) == (asked, slept)
 

@@ -10,7 +10,8 @@ import time
 from typing import TYPE_CHECKING
 
 from harness import BenchHome, Figure, finish
-from remuda.control.jobs import JobFolder, list_jobs
+from remuda.control.job_folders import JobFolder
+from remuda.control.jobs import list_jobs
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
     from remuda.batch.transport import Reply, Transport
 
+ENDPOINT_FILE: Final = "endpoint.json"
+"""File of a swarm's run directory: where its endpoint is."""
 DOWN: Final = "down.json"
 ENDPOINT: Final = "endpoint.json"
 _AWAY: Final = frozenset({502, 503, 504})

@@ -152,12 +152,12 @@ def _detach(plan: BenchPlan, options: dict[str, Any]) -> int:
     from remuda.base.paths import state_paths
     from remuda.cli import plans
     from remuda.cli.submitting import left
-    from remuda.control import bench_job, drivers, jobs, planning
+    from remuda.control import bench_job, drivers, job_folders, planning
     from remuda.control.client import connect
 
     spec = plan.spec
     place = drivers.place_of(connect(), spec.name) if spec.name else None
-    folder = jobs.JobFolder(state_paths(), jobs.new_id(f"bench-{spec.name or 'endpoint'}"))
+    folder = job_folders.JobFolder(state_paths(), job_folders.new_id(f"bench-{spec.name or 'endpoint'}"))
     file = drivers.endpoint_file(place) if place else ""
     files = bench_job.files(plan, endpoint_file=file, **_allowed(options))
     sent = drivers.driver(folder, files, [source.key_env for source in plan.sources], place)

@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 
     from remuda.batch.request import Summary
     from remuda.control.client import HostClient
-    from remuda.control.jobs import JobFolder, JobRow
+    from remuda.control.job_folders import JobFolder
+    from remuda.control.jobs import JobRow
 
 
 class LeftRunning(Interrupted):

@@ -20,7 +20,7 @@ from remuda.cli import following, plans, typed, watch
 from remuda.cli.show import echo, say
 from remuda.control import asking, drivers, ending, jobs, planning, targets
 from remuda.control.client import connect
-from remuda.control.jobs import JobFolder
+from remuda.control.job_folders import JobFolder, new_id
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -44,7 +44,7 @@ def submit(job_class: str, options: dict[str, Any]) -> int:
         place = _place(target, options)
         if place is not None:
             check(request)
-        folder = JobFolder(state_paths(), options["job_id"] or jobs.new_id(request.output))
+        folder = JobFolder(state_paths(), options["job_id"] or new_id(request.output))
         is_sent = options["detach"] or options["dry_run"] or place is not None
         sent = drivers.batch(folder, request, place) if is_sent else None
         if sent is not None and _is_shown(sent, options):
@@ -185,7 +185,7 @@ def submit_script(script: Path, args: Sequence[str], options: dict[str, Any]) ->
     """Send a script to the host; follow it unless it is detached. Returns the script's fate as an exit code."""
     with _target(options) as target:
         place = _place(target, options)
-        folder = JobFolder(state_paths(), options["job_id"] or jobs.new_id(script.name))
+        folder = JobFolder(state_paths(), options["job_id"] or new_id(script.name))
         wanted = drivers.Script(
             argv=(sys.executable, str(script.absolute()), *args), endpoint=target.endpoint, model=target.model,
             endpoint_file=target.endpoint_file, key_file=target.api_key_file, key_env=target.api_key_env,

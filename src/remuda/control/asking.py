@@ -31,7 +31,10 @@ from remuda.control.reach import check_cluster
 from remuda.specs.places import is_here
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
+
+    from remuda.look.facts import Looked
+    from remuda.plan.compile import Plan
 
 PLAN_S: Final = 240.0
 """How long planning may take: some engines need a minute to print their help."""
@@ -108,6 +111,15 @@ def send(answer: Mapping[str, Any], client: HostClient | None = None, *, repeats
     if repeats:
         return [again.post(host, "/workloads", bodies[0])]
     return list(host.post("/workloads/batch", {"workloads": bodies}))
+
+
+def send_plans(
+    plans: Sequence[Plan], client: HostClient | None = None, *, facts: Looked | None = None, repeats: bool = False
+) -> list[dict[str, Any]]:
+    """Hand plans of this process to the host; see `send`. Without `facts` nothing is looked for before."""
+    from remuda.control import planning
+
+    return send(planning.answered(plans, facts, checked=facts is not None), client, repeats=repeats)
 
 
 def body(plan: Mapping[str, Any]) -> dict[str, Any]:

@@ -16,7 +16,8 @@ from remuda.base.files import write_atomic
 from remuda.bench.verdict import INVALID, VALID
 from remuda.control import bench
 from remuda.control.drivers import PROGRESS_FILE, address_in, say
-from remuda.control.jobs import DONE, OUTCOME, failure
+from remuda.control.job_folders import OUTCOME
+from remuda.control.jobs import DONE, failure
 from remuda.specs.benchmark import BenchmarkSpec
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from remuda.bench.point import Point
     from remuda.bench.store import Store
     from remuda.control.bench import BenchPlan
-    from remuda.control.jobs import JobFolder
+    from remuda.control.job_folders import JobFolder
 
 BENCH: Final = "bench.json"
 #: What a shell sees of a verdict.

@@ -16,10 +16,11 @@ from remuda import enter
 from remuda.base.errors import Conflict, InputError, Interrupted, NotFound, Rejected, RemudaError
 from remuda.base.files import write_atomic
 from remuda.base.ids import api_path, new_suffix
-from remuda.control import planning
+from remuda.batch.address import ENDPOINT_FILE
+from remuda.control import asking, planning
 from remuda.control.client import connect
-from remuda.control.endpoint_file import ENDPOINT_FILE
-from remuda.control.jobs import FAILED, META, OUTCOME, JobFolder, run_here, wait_job
+from remuda.control.job_folders import META, OUTCOME, JobFolder
+from remuda.control.jobs import FAILED, run_here, wait_job
 from remuda.plan.job import Asked, Beside, Driver
 from remuda.plan.model import Secret, Workload
 from remuda.specs.backend import SlurmJob
@@ -168,7 +169,7 @@ def send(client: HostClient, folder: JobFolder, sent: Sent) -> None:
     try:
         for name, data in sent.files.items():
             folder.write(name, data)
-        planning.send([sent.plan], client, repeats=True)
+        asking.send_plans([sent.plan], client, repeats=True)
     except RemudaError:
         shutil.rmtree(folder.path, ignore_errors=True)
         raise

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from remuda.base.files import write_atomic
-from remuda.batch.address import DOWN
+from remuda.batch.address import DOWN, ENDPOINT_FILE
 from remuda.control.views import endpoint_url
 from remuda.serving.membership import fronts, ready_fronts
 from remuda.supervise.model import TAKEN_DOWN, Phase
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from remuda.supervise.model import Task, Want
 
 _LOG = logging.getLogger("remuda.control.endpoint_file")
-ENDPOINT_FILE: Final = "endpoint.json"
 ROUTER_FILE: Final = "router.json"
 _ANSWERING: Final = (Phase.READY, Phase.UNHEALTHY, Phase.STOPPING)
 """Phases in which a router may be answering what it was asked before."""

@@ -13,7 +13,7 @@ from remuda import enter
 from remuda.backends.local.devices import gpu_type
 from remuda.base.errors import InputError, NotFound
 from remuda.base.ids import api_path, new_suffix, slug
-from remuda.control import again, ending, mirror, planning
+from remuda.control import again, asking, ending, mirror, planning
 from remuda.control.client import connect
 from remuda.control.entrypoint import ARGUMENTS
 from remuda.control.kinds.gang import read as read_gang
@@ -113,7 +113,7 @@ class Executor:
         }
         facts = planning.facts_of()
         planned = planning.plan("gang", read_gang("", mapping_overrides(fields, "launch_replicas(…)")), facts)
-        view = planning.send([planned], facts=facts)[0]
+        view = asking.send_plans([planned], facts=facts)[0]
         labels = planned.workload.labels
         metadata = {
             "job_name": view["name"], "uid": view["uid"], "rendezvous_uri": labels[RENDEZVOUS], RUN_ID: labels[RUN_ID],

@@ -18,7 +18,7 @@ import orjson
 
 from remuda.base.clock import lived
 from remuda.base.errors import Conflict, RemudaError
-from remuda.control.jobs import OUTCOME, JobFolder, find, folders
+from remuda.control.job_folders import OUTCOME, JobFolder, find, folders
 from remuda.store.rows import BRIEF, WHOLE
 from remuda.supervise.jobs import BY, ENDED, JobSeen, JobTold, due, last_word, taken_in
 from remuda.supervise.summary import summarise

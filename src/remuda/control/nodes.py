@@ -22,6 +22,7 @@ from remuda.control.nodeviews import (
     evidence_view,
     gpu_views,
     node_views,
+    unknown_node,
 )
 from remuda.control.settle import devices_by_task
 from remuda.specs.places import is_here
@@ -31,7 +32,7 @@ from remuda.supervise.model import LIVE
 from remuda.supervise.records import evidence_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from remuda.backends.base import Backend, Cluster
     from remuda.base.clock import Clock
@@ -61,12 +62,6 @@ def check_ttl(ttl_s: float) -> float:
     if ttl_s > _LONGEST_TTL_S:
         raise InputError("a ban lasts ten years at most", hint="write 90s, 1h, 7d", where="ttl")
     return ttl_s
-
-
-def unknown_node(name: str, known: Iterable[str], cluster: str) -> NotFound:
-    """The error for a node that the cluster does not have, with the nearest names."""
-    hint = did_you_mean(name, sorted(known), "`remuda nodes list` lists what there is", most=3)
-    return NotFound(f"{cluster} has no node {name!r}", hint=hint)
 
 
 class Nodes:

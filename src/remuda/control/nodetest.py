@@ -29,8 +29,7 @@ from remuda.base.errors import InputError, Interrupted
 from remuda.base.hostlist import expand
 from remuda.base.paths import state_paths
 from remuda.control.client import HostClient, connect
-from remuda.control.nodes import unknown_node
-from remuda.control.nodeviews import NodeView, SmokeRecorded
+from remuda.control.nodeviews import NodeView, SmokeRecorded, unknown_node
 from remuda.control.views import View
 from remuda.control.wiring import install_node_program
 from remuda.specs.places import is_here

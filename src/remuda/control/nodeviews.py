@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING, Final
 
+from remuda.base.errors import NotFound
+from remuda.base.text import did_you_mean
 from remuda.control.views import View
 from remuda.plan.gpus import gpu_named, vram_of_features
 from remuda.supervise.ledger import BAN, weigh
@@ -257,3 +259,9 @@ def evidence_view(row: EvidenceRow, now: float) -> EvidenceView:
 def _by(row: EvidenceRow) -> str:
     """Whoever banned has no allocation, so the token's place is free for the name."""
     return row.token.removeprefix(BY) if row.token.startswith(BY) else ""
+
+
+def unknown_node(name: str, known: Iterable[str], cluster: str) -> NotFound:
+    """The error for a node that the cluster does not have, with the nearest names."""
+    hint = did_you_mean(name, sorted(known), "`remuda nodes list` lists what there is", most=3)
+    return NotFound(f"{cluster} has no node {name!r}", hint=hint)

@@ -17,7 +17,7 @@ from remuda.backends.slurm.arrays import batch_uid
 from remuda.base.errors import InputError, to_json
 from remuda.base.ids import new_suffix
 from remuda.base.paths import state_paths
-from remuda.control import asking, rendering
+from remuda.control import rendering
 from remuda.control.kinds import SENT, SHOWN, kind_named, kind_of, reader
 from remuda.control.wiring import slurm_backend
 from remuda.look.facts import Looked
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from remuda.base.paths import StatePaths
-    from remuda.control.client import HostClient
     from remuda.plan.compile import Draft, Plan
     from remuda.plan.model import Group, Workload
 
@@ -253,13 +252,6 @@ def _needs(group: Group, workload: Workload) -> dict[str, Any]:
         "mem_bytes": needs.mem_bytes, "time_limit_s": needs.time_limit_s,
         "partitions": [] if here else [*asked_partitions(workload.place, group.pools)],
     }  # fmt: skip
-
-
-def send(
-    plans: Sequence[Plan], client: HostClient | None = None, *, facts: Looked | None = None, repeats: bool = False
-) -> list[dict[str, Any]]:
-    """Hand plans of this process to the host; see `asking.send`. Without `facts` nothing is looked for before."""
-    return asking.send(answered(plans, facts, checked=facts is not None), client, repeats=repeats)
 
 
 def secrets_by_file(workload: Workload) -> tuple[Workload, list[str]]:

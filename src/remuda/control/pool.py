@@ -24,7 +24,7 @@ from remuda.base.ids import api_path, slug
 from remuda.batch.request import JobRequest
 from remuda.control import again, drivers, jobs, mirror, planning, swarms, targets
 from remuda.control.client import HostClient, connect
-from remuda.control.jobs import JobFolder
+from remuda.control.job_folders import JobFolder
 from remuda.control.kinds.swarm import plan_loaded
 from remuda.control.poolplan import Action, Entry, Outcome, Seen, Step, Verb, is_over, moved, plan
 from remuda.plan.model import Role

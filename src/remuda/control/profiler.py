@@ -112,9 +112,9 @@ def begin(planned: Plan) -> Live:
     Raises:
         InputError: there is nothing to record; says why.
     """
-    from remuda.control import planning
+    from remuda.control import asking
 
-    planning.send([planned], repeats=True)
+    asking.send_plans([planned], repeats=True)
     labels = planned.workload.labels
     return _begun(planned.workload.name, Path(labels["folder"]), planned.workload.groups[0].command.argv)
 

@@ -12,7 +12,7 @@ from remuda.base.ids import api_path
 from remuda.base.paths import state_paths
 from remuda.control import drivers, ending, jobs, planning, swarms, targets
 from remuda.control.client import connect
-from remuda.control.jobs import JobFolder
+from remuda.control.job_folders import JobFolder, new_id
 from remuda.control.kinds.swarm import plan_loaded
 from remuda.specs.load import load_swarm, mapping_overrides
 
@@ -180,7 +180,7 @@ class Swarm:
         place = drivers.place_of(connect(), self.name, here=local or not named)
         if place is not None:
             check(request)
-        folder = JobFolder(state_paths(), jobs.new_id(request.output))
+        folder = JobFolder(state_paths(), new_id(request.output))
         sent = drivers.batch(folder, request, place) if place is not None else None
         folder.begin("batch", what, self.name, place.swarm.backend if place is not None else "", request)
         if sent is not None:

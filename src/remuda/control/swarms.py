@@ -55,9 +55,9 @@ def bring_up(planned: Plan, facts: Looked | None = None, client: HostClient | No
         Conflict: another workload of that name is up, or the host asks another cluster.
         InputError: a secret is missing, or it would surely fail.
     """
-    from remuda.control import planning
+    from remuda.control import asking, planning
 
-    return planning.send([planned], client, facts=facts or planning.facts_of(), repeats=True)[0]
+    return asking.send_plans([planned], client, facts=facts or planning.facts_of(), repeats=True)[0]
 
 
 def gist(reason: str) -> str:

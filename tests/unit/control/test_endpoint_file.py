@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.unit.supervise.build import group, key, workload
 
+from remuda.batch.address import ENDPOINT_FILE
 from remuda.control.endpoint_file import (
-    ENDPOINT_FILE,
     ROUTER_FILE,
     EndpointFiles,
     answering,

@@ -15,8 +15,8 @@ from tests.unit.supervise.bed import Bed, Killed
 from remuda.backends.base import TaskKey
 from remuda.base.errors import Conflict, NotFound, Unwritable
 from remuda.base.paths import StatePaths
+from remuda.control.job_folders import JobFolder
 from remuda.control.jobkeeper import JobKeeper, told_of
-from remuda.control.jobs import JobFolder
 from remuda.plan.model import Command, Group, Kind, Role, Workload
 from remuda.store.rows import JobRow
 from remuda.supervise.jobs import SILENT_S, JobSeen

@@ -17,10 +17,10 @@ from tests.unit.control.streams import lines_of
 
 from remuda.base.errors import Conflict, HostUnreachable, InputError, NotFound, Unavailable, Unwritable
 from remuda.base.paths import StatePaths
-from remuda.control import jobs
+from remuda.control import job_folders, jobs
 from remuda.control.feed import FeedFrame
+from remuda.control.job_folders import JobFolder, new_id
 from remuda.control.jobkeeper import JobKeeper
-from remuda.control.jobs import JobFolder
 from remuda.plan.model import Kind
 from remuda.store.rows import BRIEF, WHOLE, JobRow
 from remuda.supervise.jobs import JobTold
@@ -86,7 +86,7 @@ def test_a_full_disk_is_one_sentence_and_leaves_no_job(paths: StatePaths, monkey
     def full(*_: object, **__: object) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr(jobs, "write_atomic", full)
+    monkeypatch.setattr(job_folders, "write_atomic", full)
     with pytest.raises(Unwritable, match="/j1 cannot be written: No space left on device") as caught:
         make(paths)
     assert "make room" in caught.value.hint
@@ -178,10 +178,10 @@ def test_an_id_is_taken_once_and_must_be_a_name(paths: StatePaths) -> None:
 
 
 def test_new_ids_are_names_made_of_the_output(paths: StatePaths) -> None:
-    made = jobs.new_id("/data/My Answers (3).parquet")
+    made = new_id("/data/My Answers (3).parquet")
     assert made.startswith("my-answers-3-")
     assert make(paths, made).path.exists()
-    assert jobs.new_id("/data/My Answers (3).parquet") != made
+    assert new_id("/data/My Answers (3).parquet") != made
 
 
 def test_cancelling_what_is_detached_takes_it_down(paths: StatePaths) -> None:

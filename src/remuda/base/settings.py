@@ -19,6 +19,8 @@ from remuda.base.private import check_private
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+    from remuda.base.paths import StatePaths
+
 PREFIXES = ("REMUDA_", "DOMYN_SWARM_")
 #: Names that users of other tools have in their environment already, by our setting.
 ALIASES = {
@@ -123,3 +125,8 @@ def setting_with_origin(name: str) -> tuple[str, str]:
         if origin:
             return value, origin
     return "", ""
+
+
+def database_url(paths: StatePaths) -> str:
+    """Where the state is: `REMUDA_DATABASE_URL`, else a SQLite file in the state directory."""
+    return setting("DATABASE_URL") or str(paths.database)

@@ -296,7 +296,7 @@ class _Reader(HostClient):
             return None
         self.paths.check()
         self.paths.check_socket()
-        from remuda.control.wiring import database_url
+        from remuda.base.settings import database_url
         from remuda.store.peek import peek
 
         seen = peek(database_url(self.paths))
@@ -310,8 +310,8 @@ class _Reader(HostClient):
         if seen is None or (seen.workloads and method != "GET"):
             return super().call(method, path, body, query=query)
         if seen.workloads:
+            from remuda.base.settings import database_url
             from remuda.control.lookout import Remembered
-            from remuda.control.wiring import database_url
             from remuda.store.engine import open_beside
 
             with open_beside(database_url(self.paths)) as store:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 from remuda import __version__
 from remuda.base.errors import HostUnreachable, InputError, NotPrivate, RemudaError
 from remuda.base.paths import StatePaths
+from remuda.base.settings import database_url
 from remuda.base.units import show_counted
 from remuda.control import forgotten, wiring
 from remuda.control.checkup import Finding, Home, Verdict, judge
@@ -231,7 +232,7 @@ def _weighed(check: Check, seen: Peek | None) -> Check:
 def _database(paths: StatePaths, host: Mapping[str, Any]) -> tuple[Peek | None, list[Check]]:
     """What the database says, None where nobody knows which one it is."""
     try:
-        seen = peek(wiring.database_url(paths))
+        seen = peek(database_url(paths))
     except InputError as error:
         return None, [Check("database", PROBLEM, error.message, error.hint)]
     if host and host["database"] != seen.where:

@@ -72,7 +72,7 @@ _note = cache(partial(logging.getLogger("remuda").warning, "note: %s"))  # who w
 
 def _offline(paths: StatePaths, prefix: str = "", brief: Sequence[str] = ()) -> dict[str, JobRow]:
     """Jobs whose ids begin so, as the next host will have them."""
-    from remuda.control.wiring import database_url
+    from remuda.base.settings import database_url
     from remuda.store.peek import peek_jobs
 
     names = frozenset(name for name in folders(paths) if name.startswith(prefix))

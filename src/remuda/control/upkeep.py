@@ -6,8 +6,8 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from remuda.base.paths import state_paths
+from remuda.base.settings import database_url
 from remuda.control.client import HostClient
-from remuda.control.wiring import database_url
 from remuda.store import ops
 from remuda.store.engine import open_store
 

@@ -10,7 +10,7 @@ from remuda.backends.local.render import LocalSite
 from remuda.backends.slurm.backend import SlurmBackend
 from remuda.backends.slurm.render import SlurmSite
 from remuda.base.errors import InputError
-from remuda.base.settings import setting, setting_with_origin
+from remuda.base.settings import setting_with_origin
 from remuda.base.units import parse_duration
 from remuda.node.zipapp import build_zipapp, program_path
 
@@ -23,11 +23,6 @@ if TYPE_CHECKING:
     from remuda.backends.base import Backend
     from remuda.base.clock import Clock
     from remuda.base.paths import StatePaths
-
-
-def database_url(paths: StatePaths) -> str:
-    """Where the state is: `REMUDA_DATABASE_URL`, else a SQLite file in the state directory."""
-    return setting("DATABASE_URL") or str(paths.database)
 
 
 def install_node_program(paths: StatePaths) -> Path:

@@ -22,6 +22,7 @@ from remuda.base.errors import Conflict, Fenced, RemudaError, Unwritable
 from remuda.base.files import write_atomic
 from remuda.base.paths import StatePaths, state_paths
 from remuda.base.secrets import lasting_secret
+from remuda.base.settings import database_url
 from remuda.control import wiring
 from remuda.control.followers import Followers
 from remuda.control.forgotten import forgotten, note
@@ -61,7 +62,7 @@ def main() -> int:
     try:
         with _machine_lock(paths):
             starting.say(paths, "opens its database")
-            with open_store(wiring.database_url(paths)) as store, log_kept(store):
+            with open_store(database_url(paths)) as store, log_kept(store):
                 _serve(paths, store)
     except RemudaError as error:
         return _tell(error)

@@ -69,7 +69,19 @@ def summary(plan: Mapping[str, Any]) -> list[str]:
             f"  {group['group']}: {show_counted(group['tasks'], 'task')}" + "".join(f", {one}" for one in said)
         )
     hours = [one["tasks"] * one["nodes"] * one["gpus"] * one["time_limit_s"] / 3600 for one in plan["groups"]]
-    return [*lines, f"  at most {sum(hours):.4g} GPU-hours"] if sum(hours) else lines
+    return [*lines, f"  at most {sum(hours):.4g} GPU-hours{_cost(plan['groups'], hours)}"] if sum(hours) else lines
+
+
+def _cost(groups: Sequence[Mapping[str, Any]], hours: Sequence[float]) -> str:
+    """What these hours cost; empty where not all of their GPUs have a price, in one currency."""
+    paid = [(one.get("price") or {}, hour) for one, hour in zip(groups, hours, strict=True) if hour]
+    currencies = {price.get("currency", "") for price, _ in paid}
+    if "" in currencies or len(currencies) > 1:
+        return ""
+    (currency,) = currencies
+    total = sum(price["hour"] * hour for price, hour in paid)
+    each = dict.fromkeys(f"{price['gpu']}: {price['hour']:.2f} {currency} an hour" for price, _ in paid)
+    return f", about {total:,.{0 if total >= 100 else 2}f} {currency} at list price ({', '.join(each)})"
 
 
 def _show(task: Mapping[str, Any], asked: Sequence[str]) -> None:

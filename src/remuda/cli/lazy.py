@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 
+EVERY: Final = "remuda.every"
+"""In a context's `meta`: whether a dry run shows every task."""
 _READ = frozenset({".yaml", ".yml", ".json", ".sh", ".py", ".sbatch", ".slurm"})
 """Endings of files that `up` starts."""
 
@@ -28,6 +30,19 @@ def examples(*commands: str) -> str:
 def together(*options: Callable[[Any], Any]) -> Callable[[Any], Any]:
     """Several options as one decorator, in the order in which help shows them."""
     return lambda command: reduce(lambda made, option: option(made), reversed(options), command)
+
+
+def dry(text: str = "Show exactly what would be started, and start nothing.") -> Callable[[Any], Any]:
+    """`--dry-run`, and `-v` beside it, which only `plans.tell` asks for."""
+
+    def keep(ctx: click.Context, _param: click.Parameter, value: bool) -> None:
+        ctx.meta[EVERY] = value
+
+    every = "With --dry-run: show every task, not one of each group."
+    return together(
+        click.option("--dry-run", is_flag=True, help=text),
+        click.option("-v", "--verbose", is_flag=True, expose_value=False, callback=keep, help=every),
+    )
 
 
 def is_file(word: str) -> bool:

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
+
+import click
 
 from remuda.base.shell import show_command
 from remuda.base.units import show_counted, show_duration
+from remuda.cli.lazy import EVERY
 from remuda.cli.show import echo, print_json, say
 from remuda.control import swarms
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
+
+_FILLED_IN: Final = re.compile(r"__REMUDA_\w+?__(?![A-Za-z0-9])")
 
 
 def tell(answer: Mapping[str, Any], *, dry_run: bool = False, as_json: bool = False) -> bool:
@@ -33,25 +39,48 @@ def tell(answer: Mapping[str, Any], *, dry_run: bool = False, as_json: bool = Fa
         return False
     for finding in answer["findings"]:
         say(f"would fail: {finding}")
-    pools = [pools for one in answer["plans"] for pools in one["pools"]]
     tasks = answer["tasks"]
     if as_json:
-        said = {"pools": pools[0], "notes": answer["notes"], "findings": answer["findings"]}
-        print_json([{**task, "command": show_command(task["argv"], task["env"]), **said} for task in tasks])
+        said = {"notes": answer["notes"], "findings": answer["findings"]}
+        print_json([
+            {**task, "command": show_command(task["argv"], task["env"]), "pools": _pools(answer, task["token"]), **said}
+            for task in tasks
+        ])  # fmt: skip
         return True
     for one in answer["plans"]:
         for line in summary(one):
             echo(f"# {line}")
     echo("")
-    asked = sorted({name for one in answer["plans"] for name in one["asked"]})
-    alike: dict[str, list[Mapping[str, Any]]] = {}
+    _show(tasks, sorted({name for one in answer["plans"] for name in one["asked"]}))
+    return True
+
+
+def _show(tasks: Sequence[Mapping[str, Any]], asked: Sequence[str]) -> None:
+    """The first task of each group for eyes; with `-v` every one."""
+    is_whole, alike = click.get_current_context().meta.get(EVERY, False), dict[str, list[Any]]()
     for task in tasks:
-        alike.setdefault(".".join(task["token"].split(".")[:2]), []).append(task)
+        alike.setdefault(task["token"] if is_whole else ".".join(task["token"].split(".")[:2]), []).append(task)
+    marks: dict[str, None] = {}
     for first, *others in alike.values():
         echo(f"# {first['token']}" + (f" and {show_counted(len(others), 'task')} like it" if others else ""))
-        _show(first, asked)
-    say("--json prints every task, file and variable")
-    return True
+        text = "\n".join(_parts(first, asked))
+        echo(text, exact=True)
+        marks.update(dict.fromkeys(_FILLED_IN.findall(text)))
+    if marks:
+        echo(f"# {', '.join(marks)}: filled in where a task runs, when it starts")
+    folded = "" if len(alike) == len(tasks) else "-v shows every task; "
+    say(f"{folded}--json prints every task, file and variable")
+
+
+def _pools(answer: Mapping[str, Any], token: str) -> list[str]:
+    """Those of the group of a task; of several runs that one call starts together, those of all, which are alike."""
+    pools = {
+        (one["name"], group["group"]): names
+        for one in answer["plans"]
+        for group, names in zip(one["groups"], one["pools"], strict=True)
+    }
+    name, group = token.split(".")[:2]
+    return list(pools.get((name, group)) or next(iter(pools.values())))
 
 
 def summary(plan: Mapping[str, Any]) -> list[str]:
@@ -84,14 +113,14 @@ def _cost(groups: Sequence[Mapping[str, Any]], hours: Sequence[float]) -> str:
     return f", about {total:,.{0 if total >= 100 else 2}f} {currency} at list price ({', '.join(each)})"
 
 
-def _show(task: Mapping[str, Any], asked: Sequence[str]) -> None:
+def _parts(task: Mapping[str, Any], asked: Sequence[str]) -> Iterator[str]:
     is_here, told = True, set[str]()
     for path, text in task["files"].items():
         if Path(path).name == "child.json":
             if (words := swarms.described(text, asked)) not in told:
-                echo(words, exact=True)
+                yield words
             told.add(words)
             continue
         is_here = False
-        echo(f"# {path}:\n{text}", exact=True)
-    echo("" if is_here else f"{show_command(task['argv'], task['env'])}\n", exact=True)
+        yield f"# {path}:\n{text}"
+    yield "" if is_here else f"{show_command(task['argv'], task['env'])}\n"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from remuda.base.units import is_interval
-from remuda.cli.lazy import Headed, examples
+from remuda.cli.lazy import Headed, dry, examples
 from remuda.cli.show import echo, print_json, say
 from remuda.specs.places import is_here
 
@@ -24,7 +24,7 @@ _OPTIONS: Final = json.loads(Path(__file__).with_name("run_options.json").read_t
 _WITHOUT: Final = {key: one["flag_value"] for key, (_, one) in _OPTIONS.items() if one.get("metavar") == "[FREQ]"}
 """Options that may stand without a value -> what it means then."""
 _HEADINGS = {
-    "Common": "name gpus min-vram partitions time array follow wait dry-run json set",
+    "Common": "name gpus min-vram partitions time array follow wait dry-run verbose json set",
     "Resource": "gpu-type max-vram gres nodes cpus-per-task mem time-limit",
     "Placement": "backend prefer account qos constraint reservation exclude-nodes node-list hedge retry-per-partition "
     "reset-to-preferred",
@@ -84,7 +84,7 @@ class WithArguments(Headed):
 @click.option("--gres", metavar="gpu[:TYPE]:N", help="GPUs in sbatch's format.")
 @click.option("-J", "--job-name", metavar="TEXT", help="Name of the run; characters that --name refuses are replaced.")
 @click.option("-s", "--set", "settings", multiple=True, metavar="KEY=VALUE", help="Field of a run document to set.")
-@click.option("--dry-run", is_flag=True, help="Show exactly what would be sent, and send nothing.")
+@dry("Show exactly what would be sent, and send nothing.")
 @click.option("-f", "--follow", is_flag=True, help="Show its output until it ends.")
 @click.option("--wait", is_flag=True, help="Wait until it ends; exit with 1 if it failed.")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")

@@ -9,7 +9,7 @@ import click
 
 from remuda.base.ids import api_path
 from remuda.base.units import show_counted
-from remuda.cli.lazy import examples, named
+from remuda.cli.lazy import EVERY, dry, examples, named
 from remuda.cli.show import print_json, say
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ _USUAL = Path("swarm.yaml")
     metavar="KEY=VALUE",
     help="Override a field of the document, e.g. port=8100 (repeatable).",
 )
-@click.option("--dry-run", is_flag=True, help="Show exactly what would be started, and start nothing.")
+@dry()
 @click.option("--wait/--no-wait", default=True, help="Wait until the endpoint answers (default), or return at once.")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 @click.pass_context
@@ -70,6 +70,7 @@ def _other(ctx: click.Context, kind: str, target: str, said: Mapping[str, Any]) 
             raise click.UsageError(f"{flag} is for swarms, and {target} is a {kind}")
     flags = {
         "--dry-run": said["dry_run"],
+        "-v": ctx.meta[EVERY],
         "--json": said["as_json"],
         "--no-wait": not said["wait"] and kind == "deployment",
     }
@@ -97,7 +98,7 @@ def _other(ctx: click.Context, kind: str, target: str, said: Mapping[str, Any]) 
 @click.option("-r", "--replicas", type=click.IntRange(min=1), default=1, show_default=True, help="Number of replicas.")
 @click.option("-n", "--name", default="", help="Name of the swarm (default: the model's).")
 @click.option("-s", "--set", "settings", multiple=True, metavar="KEY=VALUE", help="Field of a swarm document to set.")
-@click.option("--dry-run", is_flag=True, help="Show exactly what would be started, and start nothing.")
+@dry()
 @click.option("--wait/--no-wait", default=True, help="Wait until the endpoint answers (default), or return at once.")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 def serve(model: str, *, dry_run: bool, wait: bool, as_json: bool, **given: Any) -> None:

@@ -196,7 +196,7 @@ def _count(text: str) -> tuple[str, int]:
     context_settings={"ignore_unknown_options": True},
     epilog=examples("remuda scale chat 3", "remuda scale chat decode=4 prefill=2"),
 )
-@click.argument("name")
+@click.argument("name", shell_complete=named)
 @click.argument("counts", nargs=-1, required=True, type=_count, metavar="[GROUP=]COUNT...")
 def scale(name: str, counts: tuple[tuple[str, int], ...]) -> None:
     """Change how many replicas the running swarm NAME has, or how many tasks of a group."""

@@ -322,6 +322,8 @@ class Remembered(Lookout):
                 found = self.workloads(str(query.get("kind", "")), everything="everything" in said)
             case ["workloads", name]:
                 found = self.view(name)
+            case ["workloads", name, "spec"]:
+                found = self.spec(name)
             case ["workloads", name, "explain"]:
                 found = self.explain(name, all_lives="all_lives" in said, task=str(query.get("task", "")))
             case ["workloads", name, "events"]:

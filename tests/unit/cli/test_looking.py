@@ -37,6 +37,7 @@ def empty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (["status", "--watch", "nope"], 3, "", NOTHING),
         (["explain", "nope"], 3, "", NOTHING),
         (["events", "nope"], 3, "", NOTHING),
+        (["swarm", "describe", "nope"], 3, "", NOTHING),
         (["logs", "nope"], 3, "", NOTHING),
         (["logs", "nope", "--follow"], 3, "", NOTHING),
         (["list"], 0, "no runs; start one: remuda run train.sh\n", ""),

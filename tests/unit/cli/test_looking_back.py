@@ -40,7 +40,7 @@ def row(name: str, kind: Kind, *, up: bool = True, endpoint: Endpoint | None = N
     plan = Workload(name=name, kind=kind, uid="u1", backend="local", groups=groups, run_dir=f"/run/{name}",
                     endpoint=endpoint)  # fmt: skip
     return WorkloadRow(name, "u1", kind.value, "local", plan.model_dump_json(), running=up, created_at=900.0,
-                       phase="announced" if endpoint else "")  # fmt: skip
+                       spec='{"replicas": 2}', phase="announced" if endpoint else "")  # fmt: skip
 
 
 def record(path: Path, *, owner: ProcessId | None = None) -> None:
@@ -95,6 +95,9 @@ def stopped(tmp_path: Path) -> Path:
         (["explain", "train", "--task", "script/0"], ["script/0: starting"]),
         (["explain", "train", "--all-lives"], ["brought up"]),
         (["events", "train"], ["intent brought up"]),
+        (["swarm", "describe", "chat"], ["name chat replicas 2"]),
+        (["swarm", "describe", "old", "-o", "yaml"], ["name: old"]),
+        (["swarm", "describe", "chat", "-o", "json"], ['"replicas": 2']),
     ],
 )
 def test_what_was_recorded_last_is_shown(
@@ -122,7 +125,7 @@ def test_what_only_a_host_hears_is_left_out(stopped: Path) -> None:
     assert (run["run"]["heartbeat_at"], run["run"]["progress"]) == (0.0, {})
 
 
-@pytest.mark.parametrize("words", [["status"], ["explain"], ["events"], ["status", "--watch"]])
+@pytest.mark.parametrize("words", [["status"], ["explain"], ["events"], ["status", "--watch"], ["swarm", "describe"]])
 def test_a_wrong_name_has_the_nearest(
     stopped: Path, started: list[object], capsys: pytest.CaptureFixture[str], words: list[str]
 ) -> None:
@@ -194,7 +197,7 @@ def test_who_watches_goes_on_with_the_host_that_comes(stopped: Path) -> None:
     watching: Any = looking()
     assert [view["name"] for view in watching.get("/workloads")] == ["chat", "train"]
     with pytest.raises(HostUnreachable, match="no host is running"):
-        watching.get("/workloads/train/spec")
+        watching.get("/workloads/train/settings")
     news = watching.lines("/stream")
     assert [told.data for told in mirror.frames(islice(news, 3))] == [{"rows": {}}]
     with socket.socket(socket.AF_UNIX) as listening:

@@ -8,8 +8,8 @@ import click
 
 from remuda.base.units import show_counted
 from remuda.cli.lazy import NearGroup, dry, examples, together
-from remuda.cli.run import WithArguments, stay
 from remuda.cli.show import echo, pairs, print_json, say, table
+from remuda.cli.staying import WithArguments, stay
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -158,7 +158,30 @@ def elsewhere(home: Path) -> None:
     record(home / "remuda.db", owner=ProcessId(7, "1", "b", "login1"))
 
 
-@pytest.mark.parametrize("happens", [died, older, broken, unreadable, elsewhere])
+def rebooted(home: Path) -> None:
+    """It was asked to stop when the machine went down."""
+    with closing(sqlite3.connect(home / "remuda.db")) as file, file:
+        file.execute("UPDATE lease SET boot = 'earlier'")
+
+
+@pytest.mark.parametrize("changes", [{"node": "login1", "boot": "another"}, {"boot": ""}], ids=["elsewhere", "unknown"])
+def test_a_boot_that_says_nothing(stopped: Path, started: list[object], changes: dict[str, str]) -> None:
+    with closing(sqlite3.connect(stopped / "remuda.db")) as file, file:
+        for name, value in changes.items():
+            file.execute(f"UPDATE lease SET {name} = ?", (value,))
+    assert main(["status"]) == 0
+    assert not started
+
+
+def test_where_nothing_is_wanted_a_boot_starts_no_host(stopped: Path, started: list[object]) -> None:
+    rebooted(stopped)
+    with closing(sqlite3.connect(stopped / "remuda.db")) as file, file:
+        file.execute("UPDATE workload SET running = 0")
+    assert main(["status", "--all"]) == 0
+    assert not started
+
+
+@pytest.mark.parametrize("happens", [rebooted, died, older, broken, unreadable, elsewhere])
 def test_where_more_is_the_matter_a_host_is_started(
     stopped: Path, started: list[object], happens: Callable[[Path], None]
 ) -> None:

@@ -61,13 +61,20 @@ _WORDS: Final = {
     "benchmark": ("bench", "run", "-c"),
 }  # fmt: skip
 """Kind of a document -> the command that starts it."""
+_SEVERAL: Final = {
+    "run": ", or start it that many times: remuda run {} --array 1-{}",
+    "gang": ", or say how many ranks: -s ranks={1}",
+    "deployment": ", or say how many workers of a role once it is up: remuda scale NAME ROLE={1}",
+}
+"""Kind of a document -> how several of it are said, of its file and their number."""
 
 
 def _other(ctx: click.Context, kind: str, target: str, said: Mapping[str, Any]) -> int:
     """Start what is no swarm, as the command of its kind does, with what is said of `up`."""
     for name, flag in (("replicas", "-r"), ("router", "--reverse-proxy")):
         if said[name] is not None:
-            raise click.UsageError(f"{flag} is for swarms, and {target} is a {kind}")
+            more = _SEVERAL.get(kind, "").format(target, said[name]) if name == "replicas" else ""
+            raise click.UsageError(f"{flag} is for swarms, and {target} is a {kind}: leave it out{more}")
     flags = {
         "--dry-run": said["dry_run"],
         "-v": ctx.meta[EVERY],

@@ -169,9 +169,25 @@ def test_tasks_name_the_pools_of_their_own_group(capsys: pytest.CaptureFixture[s
     assert [item["pools"] for item in json.loads(capsys.readouterr().out)] == [["a"], ["b", "c"], ["a"]]
 
 
-def test_what_is_for_swarms_only_is_told(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["up", "gang.yaml", "-r", "2"]) == 2
-    assert "-r is for swarms, and gang.yaml is a gang" in capsys.readouterr().err
+@pytest.mark.parametrize(
+    ("words", "more"),
+    [
+        (("gang.yaml", "-r", "2"), "gang: leave it out, or say how many ranks: -s ranks=2"),
+        (("train.sh", "-r", "3"),
+         "run: leave it out, or start it that many times: remuda run train.sh --array 1-3"),
+        (("recipe.yaml", "-r", "2"),
+         "deployment: leave it out, or say how many workers of a role once it is up: remuda scale NAME ROLE=2"),
+        (("train.sh", "--reverse-proxy"), "run: leave it out"),
+    ],
+)  # fmt: skip
+def test_what_is_for_swarms_only_says_what_to_do(
+    capsys: pytest.CaptureFixture[str], words: tuple[str, ...], more: str
+) -> None:
+    assert main(["up", *words]) == 2
+    assert capsys.readouterr().err.endswith(f"Error: {words[1]} is for swarms, and {words[0]} is a {more}\n")
+
+
+def test_what_is_wrong_is_told_by_up_as_by_the_command_of_the_kind(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["up", "train.sh", "-s", "gpus=one", "-s", "backend=local"]) == 2
     assert "--set gpus: `gpus` must be a whole number, not one" in capsys.readouterr().err
 

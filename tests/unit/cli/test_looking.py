@@ -58,6 +58,11 @@ def test_an_empty_home_stays_empty(
     assert not empty.exists()
 
 
+def test_a_driver_without_the_folder_of_a_job(empty: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["job", "drive", str(empty)]) == 2
+    assert capsys.readouterr().err == f"error: {empty} is not the folder of a job\n  `remuda job list` shows jobs\n"
+
+
 @pytest.mark.parametrize("left", ["host.sock", "host.json", "workloads/train"])
 def test_where_a_host_died_or_the_database_was_lost_one_is_started(
     empty: Path, monkeypatch: pytest.MonkeyPatch, left: str

@@ -34,15 +34,9 @@ def together(*options: Callable[[Any], Any]) -> Callable[[Any], Any]:
 
 def dry(text: str = "Show exactly what would be started, and start nothing.") -> Callable[[Any], Any]:
     """`--dry-run`, and `-v` beside it, which only `plans.tell` asks for."""
-
-    def keep(ctx: click.Context, _param: click.Parameter, value: bool) -> None:
-        ctx.meta[EVERY] = value
-
-    every = "With --dry-run: show every task, not one of each group."
-    return together(
-        click.option("--dry-run", is_flag=True, help=text),
-        click.option("-v", "--verbose", is_flag=True, expose_value=False, callback=keep, help=every),
-    )
+    every: dict[str, Any] = {"help": "With --dry-run: show every task, not one of each group.", "is_flag": True}
+    every |= {"expose_value": False, "callback": lambda ctx, _, value: ctx.meta.update({EVERY: value})}
+    return together(click.option("--dry-run", is_flag=True, help=text), click.option("-v", "--verbose", **every))
 
 
 def is_file(word: str) -> bool:

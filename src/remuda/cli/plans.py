@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
 _FILLED_IN: Final = re.compile(r"__REMUDA_\w+?__(?![A-Za-z0-9])")
+"""What a node program replaces (`wire.child`, `wire.spread`)."""
 
 
 def tell(answer: Mapping[str, Any], *, dry_run: bool = False, as_json: bool = False) -> bool:
@@ -39,28 +40,23 @@ def tell(answer: Mapping[str, Any], *, dry_run: bool = False, as_json: bool = Fa
         return False
     for finding in answer["findings"]:
         say(f"would fail: {finding}")
-    tasks = answer["tasks"]
     if as_json:
-        said = {"notes": answer["notes"], "findings": answer["findings"]}
-        print_json([
-            {**task, "command": show_command(task["argv"], task["env"]), "pools": _pools(answer, task["token"]), **said}
-            for task in tasks
-        ])  # fmt: skip
+        print_json([*_items(answer)])
         return True
     for one in answer["plans"]:
         for line in summary(one):
             echo(f"# {line}")
     echo("")
-    _show(tasks, sorted({name for one in answer["plans"] for name in one["asked"]}))
+    _show(answer["tasks"], sorted({name for one in answer["plans"] for name in one["asked"]}))
     return True
 
 
 def _show(tasks: Sequence[Mapping[str, Any]], asked: Sequence[str]) -> None:
     """The first task of each group for eyes; with `-v` every one."""
-    is_whole, alike = click.get_current_context().meta.get(EVERY, False), dict[str, list[Any]]()
+    parts = None if click.get_current_context().meta.get(EVERY) else 2
+    alike, marks = dict[str, list[Any]](), dict[str, None]()
     for task in tasks:
-        alike.setdefault(task["token"] if is_whole else ".".join(task["token"].split(".")[:2]), []).append(task)
-    marks: dict[str, None] = {}
+        alike.setdefault(".".join(task["token"].split(".")[:parts]), []).append(task)
     for first, *others in alike.values():
         echo(f"# {first['token']}" + (f" and {show_counted(len(others), 'task')} like it" if others else ""))
         text = "\n".join(_parts(first, asked))
@@ -72,15 +68,14 @@ def _show(tasks: Sequence[Mapping[str, Any]], asked: Sequence[str]) -> None:
     say(f"{folded}--json prints every task, file and variable")
 
 
-def _pools(answer: Mapping[str, Any], token: str) -> list[str]:
-    """Those of the group of a task; of several runs that one call starts together, those of all, which are alike."""
-    pools = {
-        (one["name"], group["group"]): names
-        for one in answer["plans"]
-        for group, names in zip(one["groups"], one["pools"], strict=True)
-    }
-    name, group = token.split(".")[:2]
-    return list(pools.get((name, group)) or next(iter(pools.values())))
+def _items(answer: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """Tasks for programs, with the pools of their groups; several runs that one call starts together have the same."""
+    plans = ((one["name"], *pair) for one in answer["plans"] for pair in zip(one["groups"], one["pools"], strict=True))
+    pools = {f"{name}.{group['group']}": names for name, group, names in plans}
+    said = {"notes": answer["notes"], "findings": answer["findings"]}
+    for task in answer["tasks"]:
+        mine = pools.get(task["token"].rsplit(".", 3)[0]) or next(iter(pools.values()))
+        yield {**task, "command": show_command(task["argv"], task["env"]), "pools": mine, **said}
 
 
 def summary(plan: Mapping[str, Any]) -> list[str]:
@@ -102,14 +97,13 @@ def summary(plan: Mapping[str, Any]) -> list[str]:
 
 
 def _cost(groups: Sequence[Mapping[str, Any]], hours: Sequence[float]) -> str:
-    """What these hours cost; empty where not all of their GPUs have a price, in one currency."""
-    paid = [(one.get("price") or {}, hour) for one, hour in zip(groups, hours, strict=True) if hour]
-    currencies = {price.get("currency", "") for price, _ in paid}
-    if "" in currencies or len(currencies) > 1:
+    """What these hours cost; empty where not all of their GPUs have a price. All are of one list, in one currency."""
+    paid = [(one.get("price"), hour) for one, hour in zip(groups, hours, strict=True) if hour]
+    known = [(price, price["hour"] * hour) for price, hour in paid if price]
+    if len(known) < len(paid):
         return ""
-    (currency,) = currencies
-    total = sum(price["hour"] * hour for price, hour in paid)
-    each = dict.fromkeys(f"{price['gpu']}: {price['hour']:.2f} {currency} an hour" for price, _ in paid)
+    currency, total = known[0][0]["currency"], sum(cost for _, cost in known)
+    each = dict.fromkeys(f"{price['gpu']}: {price['hour']:.2f} {currency} an hour" for price, _ in known)
     return f", about {total:,.{0 if total >= 100 else 2}f} {currency} at list price ({', '.join(each)})"
 
 

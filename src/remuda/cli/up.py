@@ -65,8 +65,7 @@ _SEVERAL: Final = {
     "run": ", or start it that many times: remuda run {} --array 1-{}",
     "gang": ", or say how many ranks: -s ranks={1}",
     "deployment": ", or say how many workers of a role once it is up: remuda scale NAME ROLE={1}",
-}
-"""Kind of a document -> how several of it are said, of its file and their number."""
+}  # of its file and their number
 
 
 def _other(ctx: click.Context, kind: str, target: str, said: Mapping[str, Any]) -> int:

@@ -287,12 +287,6 @@ def looking(*, starts: bool = False) -> HostClient:
     return client
 
 
-def _is_rebooted(seen: Peek) -> bool:
-    """Whether this machine was booted since its last host, which it may have asked to stop: what ran here is gone."""
-    is_wanted = any(wanted for _, wanted in (seen.workloads or {}).values())
-    return is_wanted and seen.last_node == os.uname().nodename and seen.last_boot not in ("", boot_id())
-
-
 class _Reader(HostClient):
     """Answers from what is recorded until there is a host: as that of a state directory without workloads, too."""
 
@@ -308,7 +302,10 @@ class _Reader(HostClient):
         seen = peek(database_url(self.paths))
         # Where there is nothing but directories of workloads, the database was perhaps lost.
         is_lost = not seen.workloads and self.paths.workloads.is_dir() and any(self.paths.workloads.iterdir())
-        return None if seen.problem or is_lost or _is_rebooted(seen) else seen
+        # A boot ends a host as `host stop` does, and all that ran here, too.
+        is_rebooted = seen.last[0] == os.uname().nodename and seen.last[1] not in ("", boot_id())
+        is_over = is_rebooted and any(wanted for _, wanted in (seen.workloads or {}).values())
+        return None if seen.problem or is_lost or is_over else seen
 
     def call(self, method: str, path: str, body: Any = None, *, query: dict[str, object] | None = None) -> Any:
         """One question; see `HostClient.call`."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from remuda.backends.base import Cluster
 from remuda.backends.local.devices import gpu_type
@@ -19,47 +19,25 @@ if TYPE_CHECKING:
     from remuda.look.facts import Looked
     from remuda.plan.model import Group
 
-#: Prices of common GPUs, for those who give none.
-OUR_PRICES: Final = Path(cost.__file__).with_name("prices.yaml")
-
 
 def our_prices() -> list[Price]:
-    """The list that comes with this version."""
-    return cost.read_prices(OUR_PRICES.read_text(), OUR_PRICES.name)
+    """Those of common GPUs, for who gives none."""
+    return cost.read_prices(Path(cost.__file__).with_name("prices.yaml").read_text(), "prices.yaml")
 
 
 def price_of(group: Group, place: Mapping[str, object], facts: Looked, *, here: bool, said: str = "") -> Price | None:
-    """Of one GPU for an hour; of several kinds the dearest, and None where the price of one of them is not known.
-
-    Args:
-        group: its tasks' GPUs.
-        place: of its workload.
-        facts: of the command; the cluster is not asked for this.
-        here: its tasks run on this machine.
-        said: what the document calls its GPUs; looked at where nothing else tells.
-    """
-    kinds = {gpu_type()} - {""} if here else _asked(group, place) or _there(group, place, facts)
-    listed = our_prices()
-    prices = [_found(listed, kind) for kind in kinds or {said}]
-    known = [price for price in prices if price is not None]
-    return max(known, key=lambda price: price.per_gpu_hour) if len(known) == len(prices) else None
+    """Of one GPU; of several kinds the dearest, of none known that of what is `said`. None: one has no price."""
+    kinds = {gpu_type()} if here else _kinds(group, place, facts) or {said}
+    found = [next((one for one in our_prices() if is_kind(kind, one.type)), None) for kind in kinds]
+    known = [price for price in found if price is not None]
+    return max(known, key=lambda price: price.per_gpu_hour) if len(known) == len(found) else None
 
 
-def _found(listed: list[Price], kind: str) -> Price | None:
-    return cost.find_price(listed, kind) or next((one for one in listed if is_kind(one.type, kind)), None)
-
-
-def _asked(group: Group, place: Mapping[str, object]) -> set[str]:
-    """Kinds that are asked for by name: `gpu:h100:4`."""
-    named = {
-        read_gpus(str({**place, **pool}.get("gres") or ""))[1] for pool in [one.place for one in group.pools] or [{}]
-    }
-    return {*named, group.resources.gpu_type} - {""}
-
-
-def _there(group: Group, place: Mapping[str, object], facts: Looked) -> set[str]:
-    """Kinds of the nodes of its partitions, where the cluster has been asked for its nodes anyway."""
-    if not isinstance(facts.asked, Cluster):
-        return set()
+def _kinds(group: Group, place: Mapping[str, object], facts: Looked) -> set[str]:
+    """Those asked for by name (`gpu:h100:4`), else those of its partitions where the cluster was asked anyway."""
+    gres = [str({**place, **pool}.get("gres") or "") for pool in [one.place for one in group.pools] or [{}]]
+    named = {group.resources.gpu_type, *(read_gpus(text)[1] for text in gres)} - {""}
+    if named or not isinstance(facts.asked, Cluster):
+        return named
     names = {*asked_partitions(place, group.pools)} or {pool.name for pool in facts.asked.pools if pool.is_default}
     return {node.gpu_type for node in facts.asked.nodes if node.gpus and not names.isdisjoint(node.pools)}

@@ -70,10 +70,8 @@ class Peek:
     lease_pid: int = 0
     lease_until: float = 0.0
     """Seconds since the epoch."""
-    last_node: str = ""
-    """Machine of the last host, also of one that gave the lease back."""
-    last_boot: str = ""
-    """Id of the boot in which that ran."""
+    last: tuple[str, str] = ("", "")
+    """Machine of the last host, also of one that gave the lease back, and the id of the boot in which it ran."""
     problem: str = ""
     """Why it cannot be read; empty when it can."""
     hint: str = ""
@@ -188,6 +186,5 @@ def _read(columns: Mapping[str, set[str]], ask: Ask) -> dict[str, Any]:
         "lease_node": str(held[1]),
         "lease_pid": int(held[2]),
         "lease_until": float(held[3]),
-        "last_node": str(last[1]),
-        "last_boot": str(last[4]),
+        "last": (str(last[1]), str(last[4])),
     }

@@ -34,7 +34,7 @@ def together(*options: Callable[[Any], Any]) -> Callable[[Any], Any]:
 
 def dry(text: str = "Show exactly what would be started, and start nothing.") -> Callable[[Any], Any]:
     """`--dry-run`, and `-v` beside it, which only `plans.tell` asks for."""
-    every: dict[str, Any] = {"help": "With --dry-run: show every task, not one of each group.", "is_flag": True}
+    every: dict[str, Any] = {"help": "Show every task of --dry-run, not one of each group.", "is_flag": True}
     every |= {"expose_value": False, "callback": lambda ctx, _, value: ctx.meta.update({EVERY: value})}
     return together(click.option("--dry-run", is_flag=True, help=text), click.option("-v", "--verbose", **every))
 

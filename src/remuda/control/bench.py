@@ -28,7 +28,7 @@ from remuda.bench.trace import read_trace
 from remuda.bench.verdict import INVALID, read_thresholds
 from remuda.control import targets
 from remuda.control.bench_energy import recorded_by
-from remuda.control.prices import our_prices
+from remuda.look.prices import our_prices
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -19,9 +19,9 @@ from remuda.base.ids import new_suffix
 from remuda.base.paths import state_paths
 from remuda.control import asking, rendering
 from remuda.control.kinds import SENT, SHOWN, kind_named, kind_of, reader
-from remuda.control.prices import price_of
 from remuda.control.wiring import slurm_backend
 from remuda.look.facts import Looked
+from remuda.look.prices import price_of
 from remuda.plan.compile import Finding, accept, secret_folder
 from remuda.plan.model import Secret
 from remuda.plan.place import asked_partitions

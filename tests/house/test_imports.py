@@ -59,6 +59,11 @@ def test_light_commands_stay_light(code: str) -> None:
     assert loaded_by(code) & HEAVY == set()
 
 
+def test_ranks_read_no_options_of_runs() -> None:
+    program = "import sys, remuda.cli.gang\nprint('remuda.cli.run' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", program], capture_output=True, text=True).stdout == "False\n"  # noqa: PLW1510
+
+
 def test_a_gang_loads_numpy_obstore_and_nothing_else() -> None:
     code = (
         "import sys\nbefore = set(sys.modules)\nimport remuda.gang\n"

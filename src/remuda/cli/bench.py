@@ -11,7 +11,7 @@ import click
 
 from remuda.cli import bench_files, bench_search
 from remuda.cli.bench_points import compare, report
-from remuda.cli.lazy import Headed, NearGroup, examples, together
+from remuda.cli.lazy import Headed, NearGroup, dry, examples, together
 from remuda.cli.show import console, echo, is_terminal, pairs, print_json, say, table
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ _load_options = together(
     click.option("--repeats", help="Repetitions per point."),
     click.option("--again", is_flag=True, help="Re-run points that already have results."),
     click.option("--detach", is_flag=True, help="Return at once and run as a job; follow it with remuda job wait."),
-    click.option("--dry-run", is_flag=True, help="Show what --detach would start, and start nothing."),
+    dry("Show what --detach would start, and start nothing."),
     click.option("--allow-suspect", is_flag=True, help="Exit with 0 for suspect points."),
     click.option("--allow-changed-rules", is_flag=True, help="Exit with 0 for points valid under changed rules."),
     click.option("--json", "as_json", is_flag=True, help="Print the points as JSON."),
@@ -75,7 +75,7 @@ _load_options = together(
 
 
 _HEADINGS: Final = {
-    "Common": "config maximise min max name endpoint model isl osl concurrency rate slo detach dry-run json",
+    "Common": "config maximise min max name endpoint model isl osl concurrency rate slo detach dry-run verbose json",
     "Load": "requests duration warmup arrival burstiness trace trace-unit range-ratio cache no-stream api timeout seed",
     "Endpoint": "header extra-body api-key-env insecure ca-file",
     "Verdict": "goodput validity repeats again allow-suspect allow-changed-rules",

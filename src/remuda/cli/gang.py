@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from remuda.base.units import show_counted
-from remuda.cli.lazy import NearGroup, examples, together
-from remuda.cli.run import WithArguments, stay
+from remuda.cli.lazy import NearGroup, dry, examples, together
 from remuda.cli.show import echo, pairs, print_json, say, table
+from remuda.cli.staying import WithArguments, stay
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -28,7 +28,7 @@ _how = together(
                  help="Variable for the ranks: NAME=VALUE, or NAME for its value here; secrets are sent as files."),
     click.option("--profile", is_flag=False, flag_value="10Hz", default="", metavar="[FREQ]",
                  help="GPU sampling rate of each rank, e.g. 10Hz (default) or 100ms."),
-    click.option("--dry-run", is_flag=True, help="Show exactly what would be started, and start nothing."),
+    dry(),
     click.option("-f", "--follow", is_flag=True, help="Show the output of all ranks until they end."),
     click.option("--wait", is_flag=True, help="Wait until it ends; exit with 1 if it failed."),
     click.option("--json", "as_json", is_flag=True, help="Print the result as JSON."),

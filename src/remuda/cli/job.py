@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from remuda.base.ids import api_path
-from remuda.cli.lazy import Headed, NearGroup, examples, together
+from remuda.cli.lazy import Headed, NearGroup, dry, examples, together
 from remuda.cli.show import age, echo, pairs, print_json, say, table
 from remuda.specs.places import is_here
 
@@ -63,12 +63,12 @@ _target_options = together(
     click.option("--mem", default="", help="Memory of the driver on a cluster, e.g. 8GB."),
     click.option("--time", "time_limit", default="", help="Time limit of the driver on a cluster, e.g. 12:00:00."),
     click.option("--mail-user", default="", help="Email address for Slurm's messages, on a cluster."),
-    click.option("--dry-run", is_flag=True, help="Show what would be started outside this process."),
+    dry("Show what would be started outside this process."),
 )
 
 
 _HEADINGS = {
-    "Common": "name endpoint config model input output job-kwargs limit detach dry-run json",
+    "Common": "name endpoint config model input output job-kwargs limit detach dry-run verbose json",
     "Row": "input-column output-column id-column order retry-errors",
     "Request": "max-concurrency retries timeout api-key-env",
     "Checkpoint": "no-resume no-checkpointing checkpoint-dir checkpoint-tag checkpoint-interval",

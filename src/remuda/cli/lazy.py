@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 
+EVERY: Final = "remuda.every"
+"""In a context's `meta`: whether a dry run shows every task."""
 _READ = frozenset({".yaml", ".yml", ".json", ".sh", ".py", ".sbatch", ".slurm"})
 """Endings of files that `up` starts."""
 
@@ -28,6 +30,13 @@ def examples(*commands: str) -> str:
 def together(*options: Callable[[Any], Any]) -> Callable[[Any], Any]:
     """Several options as one decorator, in the order in which help shows them."""
     return lambda command: reduce(lambda made, option: option(made), reversed(options), command)
+
+
+def dry(text: str = "Show exactly what would be started, and start nothing.") -> Callable[[Any], Any]:
+    """`--dry-run`, and `-v` beside it, which only `plans.tell` asks for."""
+    every: dict[str, Any] = {"help": "Show every task of --dry-run, not one of each group.", "is_flag": True}
+    every |= {"expose_value": False, "callback": lambda ctx, _, value: ctx.meta.update({EVERY: value})}
+    return together(click.option("--dry-run", is_flag=True, help=text), click.option("-v", "--verbose", **every))
 
 
 def is_file(word: str) -> bool:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from remuda.cli.lazy import dry
 from remuda.cli.show import age, console, echo, is_terminal, print_json, say, table, words
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ _COLUMNS = ("swarm", "step", "phase", "job", "for", "reason")
 @click.command()
 @click.option("-c", "--config", "file", required=True, type=click.Path(path_type=Path), help="Pool document (YAML).")
 @click.option("--again", is_flag=True, help="Start over, including completed entries.")
-@click.option("--dry-run", is_flag=True, help="Show what would be started, and start nothing.")
+@dry("Show what would be started, and start nothing.")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 def pool(file: Path, again: bool, dry_run: bool, as_json: bool) -> int:
     """Run a queue of swarm+job pairs from one file, N at a time; each swarm stops when its job ends.

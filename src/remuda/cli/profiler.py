@@ -10,7 +10,7 @@ import click
 from remuda.base.extras import need_batch
 from remuda.base.units import parse_interval, show_counted, show_duration, show_interval
 from remuda.cli import gpuview
-from remuda.cli.lazy import NearGroup, examples
+from remuda.cli.lazy import NearGroup, dry, examples
 from remuda.cli.show import age, console, echo, is_terminal, print_json, say, table, words
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ def profiler() -> None:
     help="Rate: 10Hz, 100ms, or milliseconds: 1000.",
 )
 @click.option("--gpus", default="", metavar="0,1", help="Indexes as in nvidia-smi, or UUIDs (default: all).")
-@click.option("--dry-run", is_flag=True, help="Show exactly what would be started, and start nothing.")
+@dry()
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def start(name: str, freq: str, gpus: str, dry_run: bool, as_json: bool) -> None:
     """Start recording the GPUs of this machine, until `profiler stop`; it survives this command."""

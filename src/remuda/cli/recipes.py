@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from remuda.cli.lazy import examples, together
+from remuda.cli.lazy import dry, examples, together
 from remuda.cli.show import echo, print_json, say, table
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ _of_recipes = together(
 @click.argument("target", metavar="FILE[:SELECTOR]")
 @click.option("-n", "--name", default="", help="Name of the deployment; overrides the file.")
 @_of_recipes
-@click.option("--dry-run", is_flag=True, help="Show exactly what would be started, and start nothing.")
+@dry()
 @click.option(
     "--write",
     type=click.Path(path_type=Path),

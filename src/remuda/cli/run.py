@@ -8,23 +8,20 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from remuda.base.units import is_interval
-from remuda.cli.lazy import Headed, examples
+from remuda.cli.lazy import dry, examples
 from remuda.cli.show import echo, print_json, say
+from remuda.cli.staying import WithArguments, stay
 from remuda.specs.places import is_here
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Sequence
 
-    from remuda.control.runs import Said
 
 _EMPTY: tuple[str, ...] = ()
 _OPTIONS: Final = json.loads(Path(__file__).with_name("run_options.json").read_text())
 """Field -> names and settings of its option. Drawn from the fields of a run, whose models are not loaded here."""
-_WITHOUT: Final = {key: one["flag_value"] for key, (_, one) in _OPTIONS.items() if one.get("metavar") == "[FREQ]"}
-"""Options that may stand without a value -> what it means then."""
 _HEADINGS = {
-    "Common": "name gpus min-vram partitions time array follow wait dry-run json set",
+    "Common": "name gpus min-vram partitions time array follow wait dry-run verbose json set",
     "Resource": "gpu-type max-vram gres nodes cpus-per-task mem time-limit",
     "Placement": "backend prefer account qos constraint reservation exclude-nodes node-list hedge retry-per-partition "
     "reset-to-preferred",
@@ -43,36 +40,6 @@ def _options(command: Any) -> Any:
     return command
 
 
-def _completed(args: Sequence[str]) -> Iterator[str]:
-    """Words, with a value for a flag that stands without one: what follows it may be the script."""
-    for word, following in zip(args, [*args, ""][1:], strict=True):
-        key = word.removeprefix("--")
-        is_bare = word == f"--{key}" and key in _WITHOUT and not is_interval(following)
-        yield f"{word}={_WITHOUT[key]}" if is_bare else word
-
-
-class WithArguments(Headed):
-    """Everything after `--` belongs to the script, or is the command itself.
-
-    Args:
-        own: what stands behind `--` when it is more than arguments.
-    """
-
-    def __init__(self, *args: Any, own: str = "", **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self.own = own
-
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Put the script's own arguments aside."""
-        end = args.index("--") if "--" in args else len(args)
-        ctx.meta["remuda.args"] = tuple(args[end + 1 :])
-        return super().parse_args(ctx, [*_completed(args[:end])])
-
-    def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
-        """`SCRIPT... [-- ARGS]`."""
-        return [*super().collect_usage_pieces(ctx), f"-- {self.own}" if self.own else "[-- ARGS]"]
-
-
 @click.command(
     cls=WithArguments,
     headings=_HEADINGS,
@@ -84,7 +51,7 @@ class WithArguments(Headed):
 @click.option("--gres", metavar="gpu[:TYPE]:N", help="GPUs in sbatch's format.")
 @click.option("-J", "--job-name", metavar="TEXT", help="Name of the run; characters that --name refuses are replaced.")
 @click.option("-s", "--set", "settings", multiple=True, metavar="KEY=VALUE", help="Field of a run document to set.")
-@click.option("--dry-run", is_flag=True, help="Show exactly what would be sent, and send nothing.")
+@dry("Show exactly what would be sent, and send nothing.")
 @click.option("-f", "--follow", is_flag=True, help="Show its output until it ends.")
 @click.option("--wait", is_flag=True, help="Wait until it ends; exit with 1 if it failed.")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
@@ -133,7 +100,7 @@ def _announce(views: Sequence[dict[str, Any]]) -> None:
         say(f"{view['name']} is accepted{where}")
     if not is_here(views[0]["backend"]) and (why := silence(views[0])):
         say(f"note: the host does not reach {views[0]['backend']}, and keeps trying: {why}")
-        say("  where this command does: remuda host stop, then any command, starts a host with this environment")
+        say("  if this command reaches it, start a host with its environment: remuda host stop, then remuda host start")
     name = views[0]["name"]
     if len(views) == 1:
         say(f"  remuda status {name} · remuda logs {name} -f · remuda explain {name} · remuda stop {name}")
@@ -142,18 +109,3 @@ def _announce(views: Sequence[dict[str, Any]]) -> None:
     say("  remuda list · remuda logs NAME -f · remuda explain NAME · remuda stop NAME")
     for view in views:
         echo(view["name"])
-
-
-def stay(name: str, follow: Callable[[str], Iterable[Said]]) -> int:
-    """Show what it writes until it ends; Ctrl-C leaves it running. Returns the exit code."""
-    from remuda.control import runs
-
-    try:
-        for line in follow(name):
-            echo(line.text, err=not line.is_output)
-    except KeyboardInterrupt:
-        say(f"{name} keeps running; stop it with: remuda stop {name}")
-        return 130
-    view = runs.ended([name])[0]
-    say(f"{name} is {view['phase']}" + (f": {view['reason']}" if view["reason"] else ""))
-    return 0 if view["phase"] == "DONE" else 1

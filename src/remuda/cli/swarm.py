@@ -52,9 +52,7 @@ def describe(name: str, output: str) -> None:
     """Show every value of NAME's document, defaults included, without probing it."""
     import json
 
-    from remuda.control.client import connect
-
-    answer = connect().get(api_path(name, "spec"))
+    answer = looked(api_path(name, "spec"))
     spec = json.loads(answer["spec"]) if answer["spec"] else {}
     data = {"name": name, **spec}
     if output == "json":

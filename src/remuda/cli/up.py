@@ -9,7 +9,7 @@ import click
 
 from remuda.base.ids import api_path
 from remuda.base.units import show_counted
-from remuda.cli.lazy import examples, named
+from remuda.cli.lazy import EVERY, dry, examples, named
 from remuda.cli.show import print_json, say
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ _USUAL = Path("swarm.yaml")
     metavar="KEY=VALUE",
     help="Override a field of the document, e.g. port=8100 (repeatable).",
 )
-@click.option("--dry-run", is_flag=True, help="Show exactly what would be started, and start nothing.")
+@dry()
 @click.option("--wait/--no-wait", default=True, help="Wait until the endpoint answers (default), or return at once.")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 @click.pass_context
@@ -61,15 +61,22 @@ _WORDS: Final = {
     "benchmark": ("bench", "run", "-c"),
 }  # fmt: skip
 """Kind of a document -> the command that starts it."""
+_SEVERAL: Final = {
+    "run": ", or start it that many times: remuda run {} --array 1-{}",
+    "gang": ", or say how many ranks: -s ranks={1}",
+    "deployment": ", or say how many workers of a role once it is up: remuda scale NAME ROLE={1}",
+}  # of its file and their number
 
 
 def _other(ctx: click.Context, kind: str, target: str, said: Mapping[str, Any]) -> int:
     """Start what is no swarm, as the command of its kind does, with what is said of `up`."""
     for name, flag in (("replicas", "-r"), ("router", "--reverse-proxy")):
         if said[name] is not None:
-            raise click.UsageError(f"{flag} is for swarms, and {target} is a {kind}")
+            more = _SEVERAL.get(kind, "").format(target, said[name]) if name == "replicas" else ""
+            raise click.UsageError(f"{flag} is for swarms, and {target} is a {kind}: leave it out{more}")
     flags = {
         "--dry-run": said["dry_run"],
+        "-v": ctx.meta[EVERY],
         "--json": said["as_json"],
         "--no-wait": not said["wait"] and kind == "deployment",
     }
@@ -97,7 +104,7 @@ def _other(ctx: click.Context, kind: str, target: str, said: Mapping[str, Any]) 
 @click.option("-r", "--replicas", type=click.IntRange(min=1), default=1, show_default=True, help="Number of replicas.")
 @click.option("-n", "--name", default="", help="Name of the swarm (default: the model's).")
 @click.option("-s", "--set", "settings", multiple=True, metavar="KEY=VALUE", help="Field of a swarm document to set.")
-@click.option("--dry-run", is_flag=True, help="Show exactly what would be started, and start nothing.")
+@dry()
 @click.option("--wait/--no-wait", default=True, help="Wait until the endpoint answers (default), or return at once.")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 def serve(model: str, *, dry_run: bool, wait: bool, as_json: bool, **given: Any) -> None:
@@ -195,7 +202,7 @@ def _count(text: str) -> tuple[str, int]:
     context_settings={"ignore_unknown_options": True},
     epilog=examples("remuda scale chat 3", "remuda scale chat decode=4 prefill=2"),
 )
-@click.argument("name")
+@click.argument("name", shell_complete=named)
 @click.argument("counts", nargs=-1, required=True, type=_count, metavar="[GROUP=]COUNT...")
 def scale(name: str, counts: tuple[tuple[str, int], ...]) -> None:
     """Change how many replicas the running swarm NAME has, or how many tasks of a group."""

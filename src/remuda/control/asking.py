@@ -9,7 +9,8 @@ Where no host is up, or one of another version or interpreter, the same function
     said       what the planner wrote to stderr
     files      of `write`: absolute path -> text
     plans      one for each workload: `name`, `kind`, `backend`, `uid`, `spec`, `pools`, `asked` (variables of the
-               document), `groups` (what each of their tasks asks for), `wait_s` and `ends_with` for who waits,
+               document), `groups` (what each of their tasks asks for; of a dry run the `price` of a GPU where it is
+               known), `wait_s` and `ends_with` for who waits,
                `secrets` (variables whose values are handed over when it is sent), `workload` and `document` for
                `POST /workloads`
     tasks      of a dry run: what is started, one for those that one call starts together

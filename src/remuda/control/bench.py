@@ -17,7 +17,6 @@ from remuda.base.files import read_whole
 from remuda.base.ids import api_path
 from remuda.base.paths import state_paths
 from remuda.base.secrets import SecretRef
-from remuda.bench import cost
 from remuda.bench import load as loads
 from remuda.bench.cost import Price, find_price, nearest, read_prices
 from remuda.bench.line import Place, tls
@@ -29,6 +28,7 @@ from remuda.bench.trace import read_trace
 from remuda.bench.verdict import INVALID, read_thresholds
 from remuda.control import targets
 from remuda.control.bench_energy import recorded_by
+from remuda.look.prices import our_prices
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -39,10 +39,6 @@ if TYPE_CHECKING:
     from remuda.specs.benchmark import BenchmarkSpec
     from remuda.specs.load import Loaded
     from remuda.specs.resolve import Override
-
-#: Prices of common GPUs, for those who give none.
-OUR_PRICES: Final = Path(cost.__file__).with_name("prices.yaml")
-
 
 #: Of a trace, and of what else is named by a flag: a million requests have 80 MB.
 _MOST_BYTES: Final = 256 << 20
@@ -198,7 +194,7 @@ def price_of(spec: BenchmarkSpec) -> Price | None:
     if spec.price:
         return Price(spec.gpu_type, spec.price, source="said by the user")
     if not spec.prices:
-        return find_price(_our_prices(), spec.gpu_type)
+        return find_price(our_prices(), spec.gpu_type)
     prices = read_prices(_read(spec.prices, "--prices"), spec.prices)
     found = find_price(prices, spec.gpu_type)
     if found is None:
@@ -209,15 +205,11 @@ def price_of(spec: BenchmarkSpec) -> Price | None:
     return found
 
 
-def _our_prices() -> list[Price]:
-    return read_prices(OUR_PRICES.read_text(), OUR_PRICES.name)
-
-
 def unpriced(spec: BenchmarkSpec) -> str:
     """What is to be said of a type of GPU that our list of prices does not have; empty where it has, or need not."""
     if not spec.gpu_type or price_of(spec) is not None:
         return ""
-    near = nearest(_our_prices(), spec.gpu_type)
+    near = nearest(our_prices(), spec.gpu_type)
     words = f"did you mean {' or '.join(near)}? Else say --price" if near else "say --price"
     return f"no price of {spec.gpu_type!r} is known, so nothing is said of money; {words}"
 

@@ -28,7 +28,7 @@ from remuda.base.paths import StatePaths, state_paths
 from remuda.base.private import user_name
 from remuda.base.text import brief
 from remuda.control.skew import skew
-from remuda.wire.process import identify, is_alive
+from remuda.wire.process import boot_id, identify, is_alive
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -302,7 +302,10 @@ class _Reader(HostClient):
         seen = peek(database_url(self.paths))
         # Where there is nothing but directories of workloads, the database was perhaps lost.
         is_lost = not seen.workloads and self.paths.workloads.is_dir() and any(self.paths.workloads.iterdir())
-        return None if seen.problem or is_lost else seen
+        # A boot ends a host as `host stop` does, and all that ran here, too.
+        is_rebooted = seen.last[0] == os.uname().nodename and seen.last[1] not in ("", boot_id())
+        is_over = is_rebooted and any(wanted for _, wanted in (seen.workloads or {}).values())
+        return None if seen.problem or is_lost or is_over else seen
 
     def call(self, method: str, path: str, body: Any = None, *, query: dict[str, object] | None = None) -> Any:
         """One question; see `HostClient.call`."""

@@ -87,6 +87,8 @@ def drive(path: Path) -> int:
     """
     from remuda.control.drivers import say
 
+    if not (path / TOLD).is_file():
+        raise InputError(f"{path} is not the folder of a job", hint="`remuda job list` shows jobs")
     told = json.loads((path / TOLD).read_text())
     folder = Path(told["run_dir"]) / BENCH
     try:

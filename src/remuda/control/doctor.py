@@ -167,7 +167,7 @@ def _host(paths: StatePaths) -> tuple[dict[str, Any], list[Check]]:
         return {}, [Check("host", PROBLEM, f"it answers with an error: {error}", "remuda host logs")]
     said = f"pid {view['pid']} on {view['node']}, version {view['version']}"
     if view["version"] != __version__:
-        todo = "remuda host stop; what runs keeps running, and the next command starts a new host"
+        todo = "remuda host stop, then remuda host start; what runs keeps running"
         return view, [Check("host", PROBLEM, f"{said}, but this command is version {__version__}", todo)]
     return view, [Check("host", OK, said)]
 

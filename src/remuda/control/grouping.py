@@ -41,12 +41,12 @@ def _parts_named(workload: Workload, words: str) -> list[str]:
     if not (workload.is_array and words[:1].isdigit()):
         return [group_named(workload, words).name]
     group = workload.groups[0]
+    known = compress_numbers(group.indices)
     try:
         wanted = parse_array(words).indices
     except InputError as error:
-        raise InputError(f"{words!r} {error.message}", hint=error.hint) from error
+        raise InputError(f"{words!r} {error.message}", hint=f"write 7, 1,3 or 1-5; its tasks: {known}") from error
     if unknown := set(wanted) - set(group.indices):
-        known = compress_numbers(group.indices)
         raise NotFound(f"{workload.name!r} has no task {min(unknown)}", hint=f"its tasks: {known}")
     return [f"{group.name}/{index}" for index in wanted]
 

@@ -7,6 +7,7 @@ import time
 from contextlib import aclosing, suppress
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +18,7 @@ from remuda.backends.logs import Logs, until_dead
 from remuda.backends.rundir import allocation_dir
 from remuda.base.clock import SystemClock
 from remuda.base.errors import HostUnreachable, InputError, NotFound
+from remuda.base.hostlist import compress_numbers
 from remuda.base.text import brief, did_you_mean
 from remuda.control.forgotten import forgotten, note
 from remuda.control.views import (
@@ -193,7 +195,8 @@ class Lookout:
             raise InputError(f"{words!r} is not a task", hint="write group/index, e.g. replica/0")
         found = known.get(TaskKey(name, group, int(index)))
         if found is None:
-            names = ", ".join(f"{key.group}/{key.index}" for key in sorted(known))
+            groups = groupby(sorted(known), key=lambda key: key.group)
+            names = ", ".join(f"{group}/{compress_numbers(key.index for key in keys)}" for group, keys in groups)
             raise NotFound(f"{name!r} has no task {group}/{index}{which}", hint=f"it has: {names or 'none yet'}")
         return found
 
@@ -322,6 +325,8 @@ class Remembered(Lookout):
                 found = self.workloads(str(query.get("kind", "")), everything="everything" in said)
             case ["workloads", name]:
                 found = self.view(name)
+            case ["workloads", name, "spec"]:
+                found = self.spec(name)
             case ["workloads", name, "explain"]:
                 found = self.explain(name, all_lives="all_lives" in said, task=str(query.get("task", "")))
             case ["workloads", name, "events"]:

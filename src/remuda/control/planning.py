@@ -21,6 +21,7 @@ from remuda.control import rendering
 from remuda.control.kinds import SENT, SHOWN, kind_named, kind_of, reader
 from remuda.control.wiring import slurm_backend
 from remuda.look.facts import Looked
+from remuda.look.prices import price_of
 from remuda.plan.compile import Finding, accept, secret_folder
 from remuda.plan.model import Secret
 from remuda.plan.place import asked_partitions
@@ -231,7 +232,7 @@ def _handed(one: Plan, facts: Looked, *, is_sent: bool) -> dict[str, Any]:
         "name": workload.name, "kind": workload.kind.value, "backend": workload.backend, "uid": workload.uid,
         "pools": [[pool.name for pool in group.pools] for group in workload.groups], "asked": sorted(named),
         "spec": spec.model_dump(mode="json", exclude_none=True) if spec is not None else None,
-        "groups": [_needs(group, workload) for group in workload.groups],
+        "groups": [_needs(group, one, None if is_sent else facts) for group in workload.groups],
         "wait_s": workload.endpoint.wait_s if workload.endpoint else 600.0, "ends_with": workload.ends_with or "",
     }  # fmt: skip
     if not is_sent:
@@ -244,13 +245,17 @@ def _handed(one: Plan, facts: Looked, *, is_sent: bool) -> dict[str, Any]:
     return {**shown, "secrets": names, "workload": data, "document": document}
 
 
-def _needs(group: Group, workload: Workload) -> dict[str, Any]:
-    """What the tasks of a group ask for, each."""
-    here, needs = is_here(group.backend or workload.backend), group.resources
+def _needs(group: Group, one: Plan, facts: Looked | None) -> dict[str, Any]:
+    """What the tasks of a group ask for, each; for eyes (`facts`) with the price of a GPU where it is known."""
+    workload, needs = one.workload, group.resources
+    here, price = is_here(group.backend or workload.backend), None
+    if facts is not None and needs.gpus and needs.time_limit_s:
+        price = price_of(group, workload.place, facts, here=here, said=getattr(one.spec, "gpu_type", "") or "")
     return {
         "group": group.name, "tasks": group.count, "nodes": needs.nodes, "gpus": needs.gpus, "cpus": needs.cpus,
         "mem_bytes": needs.mem_bytes, "time_limit_s": needs.time_limit_s,
         "partitions": [] if here else [*asked_partitions(workload.place, group.pools)],
+        **({"price": {"gpu": price.type, "hour": price.per_gpu_hour, "currency": price.currency}} if price else {}),
     }  # fmt: skip
 
 

@@ -30,7 +30,7 @@ def check_cluster(host: HostClient) -> None:
     said = f"with SLURM_CONF={theirs}" if theirs else "without SLURM_CONF"
     raise Conflict(
         f"the host (pid {view['pid']}) was started {said}, and here it is {mine}",
-        hint="remuda host stop; what runs keeps running, and the next command starts a host with this environment",
+        hint="start one with this environment: remuda host stop, then remuda host start; what runs keeps running",
     )
 
 

@@ -24,7 +24,7 @@ def names_group(words: Sequence[str], client: HostClient | None = None) -> bool:
         return False
     host = client or connect()
     view = host.get(api_path(words[0]))
-    is_index = "array" in view["labels"] and not words[1].strip("0123456789,:-")
+    is_index = "array" in view["labels"] and (words[1][:1].isdigit() or "," in words[1])
     if not is_index and words[1] not in {task["task"].partition("/")[0] for task in view["tasks"]}:
         return False
     try:

@@ -474,7 +474,7 @@ class Service(Lookout):
         with self.journal.transaction():
             for want in gone:
                 if want.running:
-                    self.journal.record(lines=[Line(self.clock.now(), want.workload.name, "intent", "done long ago")])
+                    self.journal.record(lines=[Line(self.clock.now(), want.workload.name, "intent", "pruned")])
                 self._forget(want)
             pruned = ops.prune(self.journal.store, self.journal.fence, before)
         for want in gone:

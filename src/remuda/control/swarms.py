@@ -42,10 +42,10 @@ def described(child: str, asked: Iterable[str]) -> str:
     if gpus := env.get(_GPUS, ""):
         facts.append(f"GPUs {gpus}")
     facts += [f"port {name} {number}" for name, number in spec["ports"].items() if number]
-    argv = [word.replace(PORT_MARK, str(port)).replace(HOST_MARK, spec["bind_host"]) for word in spec["argv"]]
     shown = {name: env[name] for name in (*asked, _GPUS) if name in env}
     head = [f"# {', '.join(facts)}"] if facts else []
-    return "\n".join([*head, show_command(argv, shown)])
+    command = show_command(spec["argv"], shown).replace(PORT_MARK, str(port)).replace(HOST_MARK, spec["bind_host"])
+    return "\n".join([*head, command])
 
 
 def bring_up(planned: Plan, facts: Looked | None = None, client: HostClient | None = None) -> dict[str, Any]:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 _TABLES: Final = {
     "workload": ("name", "uid", "running", "backend"),
     "task": ("workload", "group_name", "idx", "phase", "attempt", "token"),
-    "lease": ("owner", "node", "pid", "expires_at"),
+    "lease": ("owner", "node", "pid", "expires_at", "boot"),
 }
 _REVISION: Final = f"SELECT version_num FROM {VERSION_TABLE}"  # noqa: S608 - a constant
 _BUSY_S: Final = 5.0
@@ -70,6 +70,8 @@ class Peek:
     lease_pid: int = 0
     lease_until: float = 0.0
     """Seconds since the epoch."""
+    last: tuple[str, str] = ("", "")
+    """Machine of the last host, also of one that gave the lease back, and the id of the boot in which it ran."""
     problem: str = ""
     """Why it cannot be read; empty when it can."""
     hint: str = ""
@@ -174,7 +176,8 @@ def _read(columns: Mapping[str, set[str]], ask: Ask) -> dict[str, Any]:
 
     # Workloads last: whoever is seen in a task was there before.
     tasks = tuple(PeekedTask(*row) for row in rows("task"))
-    held = next((row for row in rows("lease") if row[0]), ("", "", 0, 0.0))
+    last = next(iter(rows("lease")), ("", "", 0, 0.0, ""))
+    held = last if last[0] else ("", "", 0, 0.0)
     workloads = rows("workload")
     return {
         "workloads": {str(name): (str(uid), bool(running)) for name, uid, running, _ in workloads},
@@ -183,4 +186,5 @@ def _read(columns: Mapping[str, set[str]], ask: Ask) -> dict[str, Any]:
         "lease_node": str(held[1]),
         "lease_pid": int(held[2]),
         "lease_until": float(held[3]),
+        "last": (str(last[1]), str(last[4])),
     }

@@ -75,9 +75,14 @@ def test_one_that_failed_is_begun_again_alone(home: Home) -> None:
     assert "script/5" not in told
     unknown = home.run("explain", "train", "--task", "9", check=False)
     assert unknown.stderr.splitlines() == ["error: 'train' has no task script/9",
-                                           "  it has: script/2, script/5, script/8, script/11"]  # fmt: skip
+                                           "  it has: script/2,5,8,11"]  # fmt: skip
     wrong = home.run("restart", "train", "8,9", check=False)
     assert wrong.stderr.splitlines() == ["error: 'train' has no task 9", "  its tasks: 2,5,8,11"]
+    odd = home.run("restart", "train", "8,x", check=False)
+    assert odd.stderr.splitlines() == ["error: '8,x' has 'x', which is neither an index nor a range",
+                                       "  write 7, 1,3 or 1-5; its tasks: 2,5,8,11"]  # fmt: skip
+    group = home.run("restart", "train", "x,8", check=False)
+    assert group.stderr.splitlines() == ["error: 'train' has no group 'x,8'", "  its groups: script"]
     assert "restart it once that is fixed: remuda restart train 8" in home.run("explain", "train").stdout
     (home.root / "mended").touch()
     said = home.run("restart", "train", "8").stderr

@@ -83,7 +83,7 @@ def test_logs_of_each_task(herd: Home) -> None:
     wrong = herd.run("logs", "herd", "--replica", "7", check=False)
     assert wrong.returncode == 3
     assert "'herd' has no task replica/7 that ever ran" in wrong.stderr
-    assert "replica/0, replica/1, router/0" in wrong.stderr
+    assert "it has: replica/0-1, router/0" in wrong.stderr
 
 
 def test_explain_and_events(herd: Home) -> None:

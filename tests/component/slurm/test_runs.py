@@ -107,7 +107,7 @@ def test_a_host_that_asks_another_cluster_is_told_before_anything_is_sent(
         assert refused.returncode == 4
         assert refused.stderr.startswith(
             f"error: the host (pid {pid}) was started {was}, and here it is {home.env['SLURM_CONF']}\n"
-            "  remuda host stop; what runs keeps running, and the next command starts a host with this environment\n"
+            "  start one with this environment: remuda host stop, then remuda host start; what runs keeps running\n"
         ), refused.stderr
     assert json.loads(home.run("status", "--all", "--json").stdout) == []
     home.run("host", "stop")

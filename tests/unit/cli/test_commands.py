@@ -263,6 +263,7 @@ def test_they_load_nothing(words: list[str], tmp_path: Path) -> None:
         ("stop ", ["chat", "train", "train-2"]),
         ("restart trai", ["train", "train-2"]),
         ("set ch", ["chat"]),
+        ("scale ch", ["chat"]),
         ("swarm describe ch", ["chat"]),
     ],
 )

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from remuda.cli import main
+from remuda.cli import main, plans
 from remuda.look import caller
 
 if TYPE_CHECKING:
@@ -121,9 +121,73 @@ def test_up_is_the_word_for_every_kind(capsys: pytest.CaptureFixture[str], file:
     assert len({*shown}) == 1
 
 
-def test_what_is_for_swarms_only_is_told(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["up", "gang.yaml", "-r", "2"]) == 2
-    assert "-r is for swarms, and gang.yaml is a gang" in capsys.readouterr().err
+def tokens(shown: str) -> list[str]:
+    return re.findall(r"^# ([\w-]+\.[\w-]+\.\d+)\.1\.\w{8}", shown, re.MULTILINE)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [("apply", "recipe.yaml"), ("up", "recipe.yaml"), ("recipe.yaml",), ("gang", "up", "gang.yaml")],
+    ids=" ".join,
+)
+def test_verbose_shows_every_task(capsys: pytest.CaptureFixture[str], words: tuple[str, ...]) -> None:
+    assert main([*words, "--dry-run", "--json"]) == 0
+    every = [item["token"].rpartition(".1.")[0] for item in json.loads(capsys.readouterr().out)]
+    assert main([*words, "--dry-run", "-v"]) == 0
+    whole = capsys.readouterr()
+    assert tokens(whole.out) == every
+    assert "-v shows" not in whole.err
+    assert main([*words, "--dry-run"]) == 0
+    folded = capsys.readouterr()
+    assert tokens(folded.out) == list({name.rpartition(".")[0]: name for name in reversed(every)}.values())[::-1]
+    assert ("like it" in folded.out) == ("-v shows every task" in folded.err) == (len(every) > len(tokens(folded.out)))
+
+
+def test_marks_are_explained_once(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["apply", "recipe.yaml", "--dry-run", "-v"]) == 0
+    shown = capsys.readouterr().out
+    assert shown.endswith("# __REMUDA_PORT_bootstrap__: filled in where a task runs, when it starts\n")
+    assert main(["up", "swarm.yaml", "--dry-run"]) == 0
+    assert "filled in" not in capsys.readouterr().out
+
+
+def test_tasks_name_the_pools_of_their_own_group(capsys: pytest.CaptureFixture[str]) -> None:
+    def group(name: str) -> dict[str, object]:
+        return {"group": name}
+
+    plan = {"name": "d", "groups": [group("prefill"), group("decode")], "pools": [["a"], ["b", "c"]]}
+    one = {"argv": ["x"], "env": {}, "files": {}}
+    names = ("d.prefill.0.1.u", "d.decode.0.1.u", "runs.script.0.1.u")
+    answer = {
+        "said": "",
+        "notes": [],
+        "findings": [],
+        "plans": [plan],
+        "tasks": [{**one, "token": name} for name in names],
+    }
+    assert plans.tell(answer, dry_run=True, as_json=True)
+    assert [item["pools"] for item in json.loads(capsys.readouterr().out)] == [["a"], ["b", "c"], ["a"]]
+
+
+@pytest.mark.parametrize(
+    ("words", "more"),
+    [
+        (("gang.yaml", "-r", "2"), "gang: leave it out, or say how many ranks: -s ranks=2"),
+        (("train.sh", "-r", "3"),
+         "run: leave it out, or start it that many times: remuda run train.sh --array 1-3"),
+        (("recipe.yaml", "-r", "2"),
+         "deployment: leave it out, or say how many workers of a role once it is up: remuda scale NAME ROLE=2"),
+        (("train.sh", "--reverse-proxy"), "run: leave it out"),
+    ],
+)  # fmt: skip
+def test_what_is_for_swarms_only_says_what_to_do(
+    capsys: pytest.CaptureFixture[str], words: tuple[str, ...], more: str
+) -> None:
+    assert main(["up", *words]) == 2
+    assert capsys.readouterr().err.endswith(f"Error: {words[1]} is for swarms, and {words[0]} is a {more}\n")
+
+
+def test_what_is_wrong_is_told_by_up_as_by_the_command_of_the_kind(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["up", "train.sh", "-s", "gpus=one", "-s", "backend=local"]) == 2
     assert "--set gpus: `gpus` must be a whole number, not one" in capsys.readouterr().err
 

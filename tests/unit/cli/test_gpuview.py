@@ -6,7 +6,7 @@ import pytest
 
 from remuda.cli import taskview
 from remuda.cli.gpuview import bar, lines
-from remuda.cli.run import _completed
+from remuda.cli.staying import _completed
 from remuda.control.profiler import Live
 from remuda.supervise.facts import of_gpus
 from remuda.wire.recording import Status
@@ -57,4 +57,4 @@ def test_several_gpus_are_one_figure_and_a_gap_in_one_is_a_gap_in_all() -> None:
     ("t.sh --profile --gpus 1", "t.sh --profile=10Hz --gpus 1"),
 ])  # fmt: skip
 def test_a_flag_without_its_value_does_not_take_the_script(typed: str, meant: str) -> None:
-    assert list(_completed(typed.split())) == meant.split()
+    assert list(_completed(typed.split(), {"profile": "10Hz"})) == meant.split()

@@ -37,6 +37,7 @@ def empty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (["status", "--watch", "nope"], 3, "", NOTHING),
         (["explain", "nope"], 3, "", NOTHING),
         (["events", "nope"], 3, "", NOTHING),
+        (["swarm", "describe", "nope"], 3, "", NOTHING),
         (["logs", "nope"], 3, "", NOTHING),
         (["logs", "nope", "--follow"], 3, "", NOTHING),
         (["list"], 0, "no runs; start one: remuda run train.sh\n", ""),
@@ -55,6 +56,11 @@ def test_an_empty_home_stays_empty(
     seen = capsys.readouterr()
     assert (seen.out if out is not None else None, seen.err) == (out, err)
     assert not empty.exists()
+
+
+def test_a_driver_without_the_folder_of_a_job(empty: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["job", "drive", str(empty)]) == 2
+    assert capsys.readouterr().err == f"error: {empty} is not the folder of a job\n  `remuda job list` shows jobs\n"
 
 
 @pytest.mark.parametrize("left", ["host.sock", "host.json", "workloads/train"])

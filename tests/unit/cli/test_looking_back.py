@@ -40,7 +40,7 @@ def row(name: str, kind: Kind, *, up: bool = True, endpoint: Endpoint | None = N
     plan = Workload(name=name, kind=kind, uid="u1", backend="local", groups=groups, run_dir=f"/run/{name}",
                     endpoint=endpoint)  # fmt: skip
     return WorkloadRow(name, "u1", kind.value, "local", plan.model_dump_json(), running=up, created_at=900.0,
-                       phase="announced" if endpoint else "")  # fmt: skip
+                       spec='{"replicas": 2}', phase="announced" if endpoint else "")  # fmt: skip
 
 
 def record(path: Path, *, owner: ProcessId | None = None) -> None:
@@ -95,6 +95,9 @@ def stopped(tmp_path: Path) -> Path:
         (["explain", "train", "--task", "script/0"], ["script/0: starting"]),
         (["explain", "train", "--all-lives"], ["brought up"]),
         (["events", "train"], ["intent brought up"]),
+        (["swarm", "describe", "chat"], ["name chat replicas 2"]),
+        (["swarm", "describe", "old", "-o", "yaml"], ["name: old"]),
+        (["swarm", "describe", "chat", "-o", "json"], ['"replicas": 2']),
     ],
 )
 def test_what_was_recorded_last_is_shown(
@@ -122,7 +125,7 @@ def test_what_only_a_host_hears_is_left_out(stopped: Path) -> None:
     assert (run["run"]["heartbeat_at"], run["run"]["progress"]) == (0.0, {})
 
 
-@pytest.mark.parametrize("words", [["status"], ["explain"], ["events"], ["status", "--watch"]])
+@pytest.mark.parametrize("words", [["status"], ["explain"], ["events"], ["status", "--watch"], ["swarm", "describe"]])
 def test_a_wrong_name_has_the_nearest(
     stopped: Path, started: list[object], capsys: pytest.CaptureFixture[str], words: list[str]
 ) -> None:
@@ -155,7 +158,30 @@ def elsewhere(home: Path) -> None:
     record(home / "remuda.db", owner=ProcessId(7, "1", "b", "login1"))
 
 
-@pytest.mark.parametrize("happens", [died, older, broken, unreadable, elsewhere])
+def rebooted(home: Path) -> None:
+    """It was asked to stop when the machine went down."""
+    with closing(sqlite3.connect(home / "remuda.db")) as file, file:
+        file.execute("UPDATE lease SET boot = 'earlier'")
+
+
+@pytest.mark.parametrize("changes", [{"node": "login1", "boot": "another"}, {"boot": ""}], ids=["elsewhere", "unknown"])
+def test_a_boot_that_says_nothing(stopped: Path, started: list[object], changes: dict[str, str]) -> None:
+    with closing(sqlite3.connect(stopped / "remuda.db")) as file, file:
+        for name, value in changes.items():
+            file.execute(f"UPDATE lease SET {name} = ?", (value,))
+    assert main(["status"]) == 0
+    assert not started
+
+
+def test_where_nothing_is_wanted_a_boot_starts_no_host(stopped: Path, started: list[object]) -> None:
+    rebooted(stopped)
+    with closing(sqlite3.connect(stopped / "remuda.db")) as file, file:
+        file.execute("UPDATE workload SET running = 0")
+    assert main(["status", "--all"]) == 0
+    assert not started
+
+
+@pytest.mark.parametrize("happens", [rebooted, died, older, broken, unreadable, elsewhere])
 def test_where_more_is_the_matter_a_host_is_started(
     stopped: Path, started: list[object], happens: Callable[[Path], None]
 ) -> None:
@@ -194,7 +220,7 @@ def test_who_watches_goes_on_with_the_host_that_comes(stopped: Path) -> None:
     watching: Any = looking()
     assert [view["name"] for view in watching.get("/workloads")] == ["chat", "train"]
     with pytest.raises(HostUnreachable, match="no host is running"):
-        watching.get("/workloads/train/spec")
+        watching.get("/workloads/train/settings")
     news = watching.lines("/stream")
     assert [told.data for told in mirror.frames(islice(news, 3))] == [{"rows": {}}]
     with socket.socket(socket.AF_UNIX) as listening:

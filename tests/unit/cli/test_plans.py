@@ -9,6 +9,8 @@ import pytest
 from remuda.cli.plans import summary
 
 ONE = {"nodes": 1, "gpus": 0, "cpus": 0, "mem_bytes": 0, "time_limit_s": 0.0, "partitions": []}
+L4 = {"gpu": "L4", "hour": 0.7, "currency": "USD"}
+H100 = {"gpu": "H100 SXM", "hour": 3.0, "currency": "USD"}
 
 
 @pytest.mark.parametrize(
@@ -32,6 +34,26 @@ ONE = {"nodes": 1, "gpus": 0, "cpus": 0, "mem_bytes": 0, "time_limit_s": 0.0, "p
             [{**ONE, "group": "decode", "tasks": 2, "nodes": 2, "gpus": 4, "time_limit_s": 1800.0}],
             ["  decode: 2 tasks, 2 nodes, 4 GPUs a node, at most 30m", "  at most 8 GPU-hours"],
             id="over nodes",
+        ),
+        pytest.param(
+            [{**ONE, "group": "replica", "tasks": 2, "gpus": 4, "time_limit_s": 14400.0, "price": H100},
+             {**ONE, "group": "router", "tasks": 1, "cpus": 2, "time_limit_s": 14400.0}],
+            ["  replica: 2 tasks, 4 GPUs, at most 4h", "  router: 1 task, 2 CPUs, at most 4h",
+             "  at most 32 GPU-hours, about 96.00 USD at list price (H100 SXM: 3.00 USD an hour)"],
+            id="a price",
+        ),
+        pytest.param(
+            [{**ONE, "group": "prefill", "tasks": 8, "gpus": 8, "time_limit_s": 86400.0, "price": H100},
+             {**ONE, "group": "decode", "tasks": 1, "gpus": 1, "time_limit_s": 3600.0, "price": L4}],
+            ["  prefill: 8 tasks, 8 GPUs, at most 1d", "  decode: 1 task, 1 GPU, at most 1h",
+             "  at most 1537 GPU-hours, about 4,609 USD at list price (H100 SXM: 3.00 USD an hour, L4: 0.70 USD an hour)"],  # noqa: E501
+            id="two kinds",
+        ),
+        pytest.param(
+            [{**ONE, "group": "prefill", "tasks": 1, "gpus": 1, "time_limit_s": 3600.0, "price": H100},
+             {**ONE, "group": "decode", "tasks": 1, "gpus": 1, "time_limit_s": 3600.0}],
+            ["  prefill: 1 task, 1 GPU, at most 1h", "  decode: 1 task, 1 GPU, at most 1h", "  at most 2 GPU-hours"],
+            id="one without a price",
         ),
     ],
 )  # fmt: skip

@@ -36,6 +36,14 @@ def test_a_name_that_is_not_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert str(caught.value) == f"'{name}' is not valid UTF-8"
 
 
+def test_values_of_secrets_stay_with_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All others are handed over: a plan may need them."""
+    for name in ("HF_TOKEN", "MY_API_KEY", "DATABASE_URL", "EDITOR"):
+        monkeypatch.setenv(name, "v")
+    env = asking.caller()["env"]
+    assert [env[name] for name in ("HF_TOKEN", "MY_API_KEY", "DATABASE_URL", "EDITOR")] == ["", "", "v", "v"]
+
+
 def test_a_value_that_is_not_text(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ODD", os.fsdecode(b"\xff\xfe"))
     with pytest.raises(InputError, match=r"^--env ODD: the value of ODD is not valid UTF-8$"):

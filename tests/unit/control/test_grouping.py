@@ -64,7 +64,7 @@ def test_where_nothing_is_begun_no_group_is(state: dict[str, Any], why: str) -> 
         begun_again(replace(want(*APART.groups), **state), "decode")
 
 
-ARRAYS = "write 1-50, 1,3,7 or 0-30:3, with %4 behind it for four at a time"
+ARRAYS = "write 7, 1,3 or 1-5; its tasks: 1,7,9"
 ARRAY = want(script(count=3, indices=(1, 7, 9)))
 
 
@@ -79,6 +79,7 @@ def test_tasks_of_an_array_are_begun_again_by_marks_of_their_own() -> None:
     [
         ("2,7", "'w' has no task 2; its tasks: 1,7,9"),
         ("9-7", f"'9-7' has '9-7', which ends before it begins; {ARRAYS}"),
+        ("1,x", f"'1,x' has 'x', which is neither an index nor a range; {ARRAYS}"),
         ("rank", "'w' has no group 'rank'; its groups: script"),
     ],
 )  # fmt: skip

@@ -28,6 +28,7 @@ def doctor(clean: bool, gone_homes: bool, yes: bool, as_json: bool) -> int:
     """
     from remuda.base.paths import state_paths
     from remuda.control import doctor as control
+    from remuda.control import rundirs
 
     if gone_homes and not clean:
         raise click.UsageError("--gone-homes goes with --clean")
@@ -40,7 +41,7 @@ def doctor(clean: bool, gone_homes: bool, yes: bool, as_json: bool) -> int:
         if not yes and not _agrees(len(wanted), len(seen.stale_secrets)):
             say("nothing was ended")
             return 1
-        control.remove_secrets(seen.stale_secrets)
+        rundirs.remove_secrets(seen.stale_secrets)
         control.clean(paths, wanted, say)
         seen = control.examine(paths)
         if not as_json:

@@ -22,7 +22,7 @@ from remuda.base.errors import Conflict, Fenced, RemudaError, Unwritable
 from remuda.base.files import write_atomic
 from remuda.base.paths import StatePaths, state_paths
 from remuda.base.secrets import lasting_secret
-from remuda.control import wiring
+from remuda.control import rundirs, wiring
 from remuda.control.followers import Followers
 from remuda.control.forgotten import forgotten, note
 from remuda.control.reporting import LOOPBACK, report_host
@@ -155,7 +155,9 @@ class Host:
         journal = StoreJournal(self.store, taken.fence)
         supervisor = Supervisor(journal, wiring.backends(self.paths, self.clock), self.clock)
         service = Service(journal, supervisor, self.paths, self.clock)
-        service.forgotten = await asyncio.to_thread(forgotten, self.paths, set(supervisor.wants))
+        uids = {name: want.workload.uid for name, want in supervisor.wants.items()}
+        service.forgotten = await asyncio.to_thread(forgotten, self.paths, uids)
+        await asyncio.to_thread(rundirs.clean, self.paths, uids)
         if service.forgotten:
             _LOG.warning("%s", note(service.forgotten))
         followers = Followers(service)

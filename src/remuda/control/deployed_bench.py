@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 from remuda.base.errors import InputError, RemudaError, Unwritable
 from remuda.base.files import write_atomic
 from remuda.control import mirror
-from remuda.control.endpoint_file import ENDPOINT_FILE
+from remuda.control.reconcilers.endpoint_file import ENDPOINT_FILE
 from remuda.plan.deployment.bench import BENCH, TOLD
 from remuda.specs.benchmark import BenchmarkSpec
 from remuda.specs.places import is_here

@@ -18,8 +18,8 @@ from remuda.base.files import write_atomic
 from remuda.base.ids import api_path, new_suffix
 from remuda.control import planning
 from remuda.control.client import connect
-from remuda.control.endpoint_file import ENDPOINT_FILE
 from remuda.control.jobs import FAILED, META, OUTCOME, JobFolder, run_here, wait_job
+from remuda.control.reconcilers.endpoint_file import ENDPOINT_FILE
 from remuda.plan.job import Asked, Beside, Driver
 from remuda.plan.model import Secret, Workload
 from remuda.specs.backend import SlurmJob

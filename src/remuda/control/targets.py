@@ -68,7 +68,7 @@ def of_swarm(name: str, model: str, key_env: str, say: Callable[[str], None]) ->
     # Planning is what costs the time of a start, and an endpoint that is no swarm needs none of it.
     from remuda.control import swarms
     from remuda.control.client import connect
-    from remuda.control.endpoint_file import ENDPOINT_FILE
+    from remuda.control.reconcilers.endpoint_file import ENDPOINT_FILE
 
     client = connect()
     view = client.get(api_path(name))

@@ -19,8 +19,8 @@ from remuda.base.errors import Conflict, HostUnreachable, InputError, NotFound, 
 from remuda.base.paths import StatePaths
 from remuda.control import jobs
 from remuda.control.feed import FeedFrame
-from remuda.control.jobkeeper import JobKeeper
 from remuda.control.jobs import JobFolder
+from remuda.control.reconcilers.jobkeeper import JobKeeper
 from remuda.plan.model import Kind
 from remuda.store.rows import BRIEF, WHOLE, JobRow
 from remuda.supervise.jobs import JobTold

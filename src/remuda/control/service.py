@@ -86,11 +86,14 @@ class Service(Lookout):
         names = [name for name in self.forgotten if name not in self.supervisor.wants]
         return [name for name in names if self.paths.workload(name).exists()]
 
-    def same(self, workload: Workload) -> WorkloadView | None:
+    def same(self, workload: Workload, spec: str = "") -> WorkloadView | None:
         """The one of its name that is up and asks for the same."""
         self._know()
         old = self.supervisor.wants.get(workload.name)
-        return self.view(workload.name) if old and old.running and is_same(old.workload, workload) else None
+        if old is None or not old.running:
+            return None
+        said = ("" if old.workload.digest else self.journal.store.workload(workload.name).spec, spec)
+        return self.view(workload.name) if is_same(old.workload, workload, said) else None
 
     def create(self, workload: Workload, spec: str = "") -> WorkloadView:
         """Record a new workload; the supervisor brings it up.
@@ -102,7 +105,7 @@ class Service(Lookout):
             Conflict: another workload of that name is up; a port or the GPUs are taken.
             InputError: the name cannot be one.
         """
-        return self.same(workload) or self.create_many([Start(workload, spec)])[0]
+        return self.same(workload, spec) or self.create_many([Start(workload, spec)])[0]
 
     def create_many(self, starts: Sequence[Start]) -> list[WorkloadView]:
         """Record new workloads, all or none, in one transaction.

@@ -17,7 +17,6 @@ import subprocess
 import sys
 import tempfile
 import threading
-import time
 from dataclasses import dataclass, field, replace
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
@@ -26,6 +25,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 from remuda.base import descriptors
 from remuda.base.errors import InputError
 from remuda.base.files import write_atomic
+from remuda.base.waiting import until
 from remuda.serving.nginx import POLICIES, Site, connections, render
 from remuda.serving.smg_launcher import Parser, end_with_parent, take
 
@@ -128,9 +128,7 @@ def is_retired(pid: int) -> bool:
 
 def wait_until_retired(old: frozenset[int]) -> None:
     """Old workers share the listening socket until they hear of the reload, and know only the members before it."""
-    deadline = time.monotonic() + RETIRE_S
-    while time.monotonic() < deadline and not all(map(is_retired, old)):
-        time.sleep(0.01)
+    until(lambda: all(map(is_retired, old)), RETIRE_S, 0.01)
 
 
 class Control(BaseHTTPRequestHandler):

@@ -10,6 +10,7 @@ import pytest
 from tests.fakes.clock import FakeClock
 from tests.unit.plan.test_job import swarm
 
+from remuda.base import waiting
 from remuda.base.errors import NotFound, RemudaError
 from remuda.control import drivers
 from remuda.control.drivers import address_in, place_of
@@ -49,7 +50,8 @@ def test_where_a_job_runs(backend: str, name: str, here: bool, is_beside: bool) 
 def clock(monkeypatch: pytest.MonkeyPatch) -> FakeClock:
     """Who sleeps there moves it, and no thread of another test."""
     clock = FakeClock()
-    monkeypatch.setattr(drivers, "time", SimpleNamespace(monotonic=clock.now, sleep=clock.advance))
+    for module in (drivers, waiting):
+        monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=clock.now, sleep=clock.advance))
     return clock
 
 
@@ -83,7 +85,7 @@ def test_an_address_that_comes_is_taken(
             write: Callable[[str], int] = file.write_text if said else (tmp_path / "down.json").write_text
             write(json.dumps(said or {"reason": "it was idle"}))
 
-    monkeypatch.setattr(drivers, "time", SimpleNamespace(monotonic=clock.now, sleep=sleep))
+    monkeypatch.setattr(waiting, "time", SimpleNamespace(monotonic=clock.now, sleep=sleep))
     if said:
         assert address_in(str(file)) == found
     else:

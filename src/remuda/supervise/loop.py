@@ -19,7 +19,7 @@ from remuda.supervise.decide import KILL_AGAIN_S, Action, Cancel, Note, Submit, 
 from remuda.supervise.ends import end_of, evidence_of
 from remuda.supervise.hearing import Hearing
 from remuda.supervise.model import LIVE, RUNNING, Allocation, Phase, Task, Want
-from remuda.supervise.reconciler import Moment, Reconciler
+from remuda.supervise.reconciler import Moment, Reconciler, within
 from remuda.supervise.recordings import Findings
 from remuda.supervise.state import Journal, State, text_of
 from remuda.supervise.submit import Submitter
@@ -140,12 +140,7 @@ class Supervisor:
         """
         while True:
             self._wake.clear()
-            pause = await self.step()
-            try:
-                async with asyncio.timeout(pause):
-                    await self._wake.wait()
-            except TimeoutError:
-                continue
+            await within(await self.step(), self._wake)
 
     async def step(self) -> float:
         """One round: observe, take facts in, decide, record, act. Returns seconds until the next is due."""

@@ -89,7 +89,7 @@ class Turns:
 
     async def rest(self, seconds: float) -> None:
         """Wait, whatever happens, but for the end."""
-        await _within(seconds, self._end)
+        await within(seconds, self._end)
 
     def cancel(self) -> None:
         """Break off what it is at; nothing more is done."""
@@ -118,10 +118,11 @@ class Turns:
             except Exception:  # noqa: BLE001 - others go on, and it may be well the next time
                 _LOG.exception("bug in what keeps %s", self._name)
                 pause = _AFTER_BUG_S
-            await _within(pause, self._news)
+            await within(pause, self._news)
 
 
-async def _within(seconds: float | None, event: asyncio.Event) -> None:
+async def within(seconds: float | None, event: asyncio.Event) -> None:
+    """Wait for an event, at most so long."""
     with suppress(TimeoutError):
         async with asyncio.timeout(seconds):
             await event.wait()

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from remuda.base.errors import Conflict, InputError, RemudaError, Unwritable
 from remuda.base.ids import check_name, check_uid
 from remuda.control import rundirs
+from remuda.control.actions import no_pause
 from remuda.control.grouping import begun_again, counted, group_named
 from remuda.control.lookout import Lookout
 from remuda.control.ports import Reserved, keeps
@@ -355,12 +356,11 @@ class Service(Lookout):
             Conflict: it has ended.
         """
         want = self._want(name)
-        phase = summarise(want, self.supervisor.tasks(name)).phase
-        if phase in ("DONE", "FAILED", "STOPPED", "DOWN", "STOPPING") and want.paused is not paused:
-            verb = "paused" if paused else "unpaused"
-            raise Conflict(f"{name!r} is {phase} and cannot be {verb}", hint=f"start it again: remuda restart {name}")
+        verb = "paused" if paused else "unpaused"
         if want.paused is not paused:
-            self._amend(replace(want, paused=paused), "paused" if paused else "unpaused", paused=paused)
+            if why := no_pause(summarise(want, self.supervisor.tasks(name)).phase, verb):
+                raise Conflict(f"{name!r} is {why}", hint=f"start it again: remuda restart {name}")
+            self._amend(replace(want, paused=paused), verb, paused=paused)
         return self.view(name)
 
     def change_many(self, verb: Verb, names: Sequence[str]) -> list[WorkloadView]:

@@ -25,7 +25,9 @@ from remuda.backends.slurm.parse import RECORD, SQUEUE_FORMAT, parse_squeue
 from remuda.backends.slurm.render import SlurmSite
 from remuda.base.clock import SystemClock
 from remuda.base.paths import StatePaths
-from remuda.control.followers import Followers
+from remuda.control.reconcilers.every import every
+from remuda.control.reconcilers.jobkeeper import JobKeeper
+from remuda.control.reconcilers.runfiles import RunFiles
 from remuda.control.service import Service, Start
 from remuda.plan.model import Command, Group, Kind, Replace, Role, Watch, Workload
 from remuda.store import lease
@@ -85,8 +87,9 @@ class Host:
         journal = StoreJournal(self.store, taken.fence)
         self.supervisor = Supervisor(journal, {"slurm": backend}, SystemClock())
         self.service = Service(journal, self.supervisor, paths, SystemClock())
-        self.followers = Followers(self.service)
-        self.supervisor.after = self.followers.all()
+        jobs = JobKeeper(journal, self.supervisor, paths, SystemClock())
+        self.supervisor.after = every(self.service, jobs)
+        self.files = next(one for one in self.supervisor.after if isinstance(one, RunFiles))
         self._said = 0
 
     def tasks(self, *phases: Phase) -> list[Task]:
@@ -161,7 +164,7 @@ class Host:
         while len(self.tasks(Phase.PENDING)) < count - running:
             await self.supervisor.step()
         await self.supervisor.step()
-        await self.followers.files.close()
+        await self.files.close()
 
     def told(self) -> str:
         """How many tasks are in which phase."""
@@ -234,7 +237,7 @@ async def leave(host: Host, options: argparse.Namespace, *, purged: bool) -> lis
     killed = await host.kill(options.leaving, purged=purged, limit_s=options.limit)
     host.report()
     look = await host.spend(host.supervisor.step)
-    files = await host.spend(host.followers.files.close)
+    files = await host.spend(host.files.close)
     gone = len({task.key for task in killed} & {task.key for task in host.tasks(Phase.WAITING)})
     if gone != options.leaving:
         raise SystemExit(f"{gone} runs were seen to end, and {options.leaving} did: {host.told()}")

@@ -11,7 +11,7 @@ import pytest
 from tests.conftest import Home, until
 from tests.faults.dying_hosts import LIMIT_S, DyingHosts
 
-from remuda.base.errors import Conflict, RemudaError
+from remuda.base.errors import Conflict, HostUnreachable, RemudaError
 from remuda.base.ids import new_suffix
 from remuda.plan.model import Command, Group, Kind, NodeRestart, Replace, Role, Workload
 
@@ -104,3 +104,18 @@ def test_killed_at_every_step(home: Home, hosts: DyingHosts) -> None:
     # How often something is recorded depends on the moment, so a step may have had another number in each life.
     missed = sorted(STEPS - set(deaths))
     assert [one_life(home, hosts, step, f"s{number}") for number, step in enumerate(missed)] == missed
+
+
+def test_secrets_of_what_was_not_recorded_are_gone_with_the_next_host(home: Home, hosts: DyingHosts) -> None:
+    asked = workload(home, "w")
+    folder = home.paths.workload("w") / "secrets" / asked["workload"]["uid"]
+    asked["workload"]["groups"][0]["command"]["secret_env"] = {"KEY": {"file": str(folder / "KEY")}}
+    hosts.run("before add_workloads")
+    with pytest.raises(HostUnreachable):
+        home.client.post("/workloads", {**asked, "secrets": {"KEY": "open sesame"}})
+    assert hosts.death() == "before add_workloads"
+    assert (folder / "KEY").read_text() == "open sesame"
+    hosts.run(10_000)
+    until(home.client.is_up, "the next host")
+    assert not home.paths.workload("w").exists()
+    assert hosts.death() == "none"

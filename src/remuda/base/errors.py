@@ -41,6 +41,8 @@ class RemudaError(Exception):
         super().__init__(message)
         self.message = message
         self.hint = hint
+        self.said = ""
+        """What another process wrote to stderr before it raised this."""
 
 
 class InputError(RemudaError):
@@ -129,11 +131,14 @@ class Interrupted(RemudaError):
 
 def to_json(error: RemudaError) -> dict[str, str]:
     """What another process needs to raise the same."""
-    return {"type": type(error).__name__, "message": str(error), "hint": error.hint}
+    said = {"said": error.said} if error.said else {}
+    return {"type": type(error).__name__, "message": str(error), "hint": error.hint, **said}
 
 
 def from_json(data: Mapping[str, object]) -> RemudaError:
     """The error of `to_json`; of a class that this version does not know, the root of all."""
     found = globals().get(str(data["type"]))
     kind = found if isinstance(found, type) and issubclass(found, RemudaError) else RemudaError
-    return kind(str(data["message"]), hint=str(data.get("hint", "")))
+    error = kind(str(data["message"]), hint=str(data.get("hint", "")))
+    error.said = str(data.get("said", ""))
+    return error

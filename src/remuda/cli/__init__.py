@@ -150,7 +150,7 @@ def _tell(error: click.ClickException | RemudaError, *, as_json: bool) -> int:
 
     if isinstance(error, RemudaError):
         kind, message, hint = type(error).__name__, str(error), error.hint
-        lines = [f"error: {message}", *([f"  {hint}"] if hint else [])]
+        lines = [*error.said.splitlines(), f"error: {message}", *([f"  {hint}"] if hint else [])]
     else:
         words = io.StringIO()
         error.show(words)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from remuda.cli.lazy import NearGroup
-from remuda.cli.show import echo, print_json, say, table
+from remuda.cli.show import echo, print_json, say, table, value_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -63,13 +63,7 @@ def show(file: Path, replicas: int | None, settings: tuple[str, ...], as_json: b
     if as_json:
         print_json([{"key": item.path, "value": item.value, "origin": item.origin} for item in shown])
         return
-    table(["key", "value", "origin"], [[item.path, _text(item.value), item.origin] for item in shown])
-
-
-def _text(value: Any) -> str:
-    if value is None:
-        return "-"
-    return " ".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
+    table(["key", "value", "origin"], [[item.path, value_text(item.value), item.origin] for item in shown])
 
 
 @config.command()

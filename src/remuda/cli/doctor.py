@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING
 
 import click
 
-from remuda.cli.show import age, echo, print_json, say, table
+from remuda.cli.show import age, agrees, echo, print_json, say, table
 
 if TYPE_CHECKING:
     from remuda.control.doctor import Examination
@@ -28,6 +27,8 @@ def doctor(clean: bool, gone_homes: bool, yes: bool, as_json: bool) -> int:
     """
     from remuda.base.paths import state_paths
     from remuda.control import doctor as control
+    from remuda.control import rundirs
+    from remuda.control.actions import cleaning
 
     if gone_homes and not clean:
         raise click.UsageError("--gone-homes goes with --clean")
@@ -37,10 +38,10 @@ def doctor(clean: bool, gone_homes: bool, yes: bool, as_json: bool) -> int:
     if clean and (wanted or seen.stale_secrets):
         if not as_json:
             _show(seen)
-        if not yes and not _agrees(len(wanted), len(seen.stale_secrets)):
+        if not yes and not agrees(cleaning(len(wanted), len(seen.stale_secrets)), "--yes"):
             say("nothing was ended")
             return 1
-        control.remove_secrets(seen.stale_secrets)
+        rundirs.remove_secrets(seen.stale_secrets)
         control.clean(paths, wanted, say)
         seen = control.examine(paths)
         if not as_json:
@@ -51,14 +52,6 @@ def doctor(clean: bool, gone_homes: bool, yes: bool, as_json: bool) -> int:
         _show(seen)
     is_left = clean and bool(control.to_clean(seen, gone_homes=gone_homes))
     return 0 if seen.is_well and not is_left else 1
-
-
-def _agrees(allocations: int, secrets: int) -> bool:
-    if not sys.stdin.isatty():
-        raise click.UsageError("not a terminal; pass --yes to end them unasked")
-    what = [f"end {allocations} allocations"] if allocations else []
-    what += [f"remove {secrets} folders of secrets"] if secrets else []
-    return click.confirm(f"{' and '.join(what)}?")
 
 
 def _show(seen: Examination) -> None:

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.text import Text
 
+    from remuda.control.actions import Action
+
 _LEAST = 20
 """Characters that the last column of a table has on the narrowest terminal."""
 GOOD = frozenset({"RUNNING", "READY", "DONE"})
@@ -38,6 +40,20 @@ _ICONS = {"✓": "green", "○": "green", "◐": "yellow", "⊘": "yellow", "⏱
 def is_terminal() -> bool:
     """Whether a person looks at standard output."""
     return sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
+
+
+def value_text(value: Any) -> str:
+    """A value of a document, for a cell."""
+    if value is None:
+        return "-"
+    return " ".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
+
+
+def agrees(action: Action, flag: str) -> bool:
+    """Whether a user wants what an action does; without a terminal nobody can be asked, and `flag` says so."""
+    if not sys.stdin.isatty():
+        raise click.UsageError(f"not a terminal; pass {flag} to {action.verb} unasked")
+    return click.confirm(f"{action.effect}?")
 
 
 def console(*, stderr: bool = False) -> Console:

@@ -14,7 +14,6 @@ import socket
 import struct
 import subprocess
 import sys
-import time
 from contextlib import suppress
 from functools import cache
 from typing import IO, TYPE_CHECKING, Any
@@ -27,6 +26,7 @@ from remuda.base.errors import Conflict, HostUnreachable, NotFound, NotPrivate, 
 from remuda.base.paths import StatePaths, state_paths
 from remuda.base.private import user_name
 from remuda.base.text import brief
+from remuda.base.waiting import until
 from remuda.control.skew import skew
 from remuda.wire.process import boot_id, identify, is_alive
 
@@ -217,17 +217,9 @@ class HostClient:
         process = identify(int(self.get("/host")["pid"]))
         left = int(self.post("/host/stop")["live_tasks"])
         # It stops answering before it has let go of its files and its lease.
-        if not _until(lambda: not self.is_up() and not is_alive(process), timeout_s):
+        if not until(lambda: not self.is_up() and not is_alive(process), timeout_s):
             raise TimedOut(f"the host has not ended after {timeout_s:.0f} s", hint="see remuda host logs")
         return left
-
-
-def _until(is_so: Callable[[], bool], limit_s: float = float("inf")) -> bool:
-    """Whether it is so within that time. A host that comes or goes tells nobody."""
-    end = time.monotonic() + limit_s
-    while not (found := is_so()) and time.monotonic() < end:
-        time.sleep(0.05)
-    return found
 
 
 def _lines_of(response: http.client.HTTPResponse, before: Callable[[], object]) -> Iterator[str]:
@@ -328,7 +320,7 @@ class _Reader(HostClient):
         """An answer line by line; see `HostClient.lines`. What changes is told by a host that comes."""
         if self.seen() is not None and path == "/stream":
             yield from ("event: snapshot", 'data: {"rows": {}}', "")
-            _until(self.paths.socket.exists)
+            until(self.paths.socket.exists)
         elif self.seen() is not None:
             self.call("GET", path)
         yield from super().lines(path, quiet_s, **query)
@@ -367,13 +359,16 @@ def start_host(client: HostClient, wait_s: float = 0.0) -> None:
         )  # fmt: skip
     patience = Patience(client.paths, process.pid, wait_s or PATIENCE_S, to_stderr)
     look = HostClient(client.paths, timeout_s=_LOOK_S)
-    pause = 0.02
-    while not look.is_up():
+
+    def is_up() -> bool:
+        if look.is_up():
+            return True
         if process.poll() is not None and not look.is_up() and not _is_starting(client.paths):
             raise HostUnreachable(f"the host did not start: {_last_words(log, begin)}", hint=f"its log: {log}")
         patience.look()
-        time.sleep(pause)
-        pause = min(0.2, pause * 1.3)
+        return False
+
+    until(is_up)
 
 
 def _private_log(path: Path) -> IO[bytes]:

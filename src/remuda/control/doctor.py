@@ -18,7 +18,7 @@ from remuda.base.errors import HostUnreachable, InputError, NotPrivate, RemudaEr
 from remuda.base.paths import StatePaths
 from remuda.base.settings import database_url
 from remuda.base.units import show_counted
-from remuda.control import forgotten, wiring
+from remuda.control import forgotten, rundirs, wiring
 from remuda.control.checkup import Finding, Home, Verdict, judge
 from remuda.control.client import HostClient
 from remuda.store.peek import Peek, peek
@@ -99,8 +99,10 @@ def examine(paths: StatePaths) -> Examination:
     looked_at = {path: _home(path) for path in {stray.home for _, stray in normal} - {"", here.path}}
     others = {path: home for path, home in looked_at.items() if home is not None}
     findings = tuple(judge(stray, name, here, others) for name, stray in normal)
-    stale = tuple(_stale_secrets(paths, seen))
-    wanted = sum(is_wanted for _, is_wanted in (seen.workloads or {}).values()) if seen is not None else 0
+    recorded = seen.workloads if seen is not None else None
+    uids = {name: uid for name, (uid, _) in (recorded or {}).items()}
+    stale = tuple(rundirs.stale_secrets(paths, uids)) if recorded is not None else ()
+    wanted = sum(is_wanted for _, is_wanted in (recorded or {}).values())
     checks = [
         directory, *_disk(paths), *host_checks, *_unwatched(wanted, here), *database, *checks, *silent,
         *_leftovers(paths, seen), *_secrets(stale), *_of_others(findings),
@@ -240,7 +242,7 @@ def _database(paths: StatePaths, host: Mapping[str, Any]) -> tuple[Peek | None, 
         return None, [Check("database", PROBLEM, said, "set REMUDA_DATABASE_URL as it was where the host was started")]
     if not seen.exists:
         said = f"{seen.where} is not there yet"
-        if not _run_directories(paths):
+        if not rundirs.listed(paths):
             return seen, [Check("database", OK, f"{said}; the first host makes it")]
         todo = "if it is elsewhere, set REMUDA_DATABASE_URL; if it was lost, remuda db restore COPY"
         return None, [Check("database", PROBLEM, f"{said}, though there are run directories", todo)]
@@ -299,34 +301,17 @@ def _home(path: str) -> Home | None:
     return Home(path, host=_leader(seen))
 
 
-def _run_directories(paths: StatePaths) -> list[Path]:
-    try:
-        return sorted(entry for entry in paths.workloads.iterdir() if entry.is_dir())
-    except OSError:
-        return []
-
-
 def _leftovers(paths: StatePaths, seen: Peek | None) -> list[Check]:
     if seen is None or seen.workloads is None:
         return []
     lost = forgotten.forgotten(paths, seen.workloads)
     checks = [Check("lost records", NOTE, forgotten.sentence(lost), _LOST)] if lost else []
-    left = [entry.name for entry in _run_directories(paths) if entry.name not in {*seen.workloads, *lost}]
+    left = [entry.name for entry in rundirs.listed(paths) if entry.name not in {*seen.workloads, *lost}]
     if not left:
         return checks
     shown = ", ".join(left[:5]) + (f" and {len(left) - 5} more" if len(left) > 5 else "")
     said = f"{len(left)} run directories in {paths.workloads} are of no workload: {shown}"
     return [*checks, Check("run directories", NOTE, said, "remove those that you do not need; nothing else does")]
-
-
-def _stale_secrets(paths: StatePaths, seen: Peek | None) -> Iterator[Path]:
-    """Folders of secrets of creations of a workload that are over."""
-    if seen is None or seen.workloads is None:
-        return
-    for entry in _run_directories(paths):
-        uid, _ = seen.workloads.get(entry.name, ("", False))
-        folder = entry / "secrets"
-        yield from sorted(one for one in (folder.iterdir() if folder.is_dir() else ()) if one.name != uid)
 
 
 def _secrets(stale: Sequence[Path]) -> list[Check]:
@@ -365,12 +350,6 @@ def clean(paths: StatePaths, findings: Sequence[Finding], tell: Callable[[str], 
         BackendUnreachable: no answer; what is left is not known.
     """
     asyncio.run(_clean(dict(wiring.backends(paths)), findings, tell))
-
-
-def remove_secrets(folders: Sequence[Path]) -> None:
-    """Remove the folders of secrets that are of nobody."""
-    for folder in folders:
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 async def _clean(backends: Mapping[str, Backend], findings: Sequence[Finding], tell: Callable[[str], None]) -> None:

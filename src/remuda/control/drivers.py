@@ -16,6 +16,7 @@ from remuda import enter
 from remuda.base.errors import Conflict, InputError, Interrupted, NotFound, Rejected, RemudaError
 from remuda.base.files import write_atomic
 from remuda.base.ids import api_path, new_suffix
+from remuda.base.waiting import until
 from remuda.batch.address import ENDPOINT_FILE
 from remuda.control import asking, planning
 from remuda.control.client import connect
@@ -281,13 +282,15 @@ def address_in(file: str) -> str:
 
     address = Address(file)
     deadline = time.monotonic() + _ENDPOINT_WAIT_S
-    while not (base := address.read()):
-        if gone := address.gone():
+
+    def base() -> str:
+        if not (found := address.read()) and (gone := address.gone()):
             raise NotFound(gone)
-        if time.monotonic() > deadline and not address.is_coming():
+        if not found and time.monotonic() > deadline and not address.is_coming():
             raise RemudaError(f"{file} has not said where the endpoint is for {_ENDPOINT_WAIT_S:.0f} s")
-        time.sleep(0.5)
-    return base
+        return found
+
+    return until(base, pause_s=0.5)
 
 
 def _become(argv: Sequence[str], env: Mapping[str, str]) -> NoReturn:

@@ -20,6 +20,7 @@ from remuda.base.files import write_atomic
 from remuda.node.ports import UnsafeDirectory, lock_folder, owner_file, promised_to
 from remuda.supervise import rules
 from remuda.supervise.loop import all_ended
+from remuda.supervise.reconciler import Due, Moment, Reconciler
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -34,7 +35,7 @@ _LOG = logging.getLogger("remuda.control.ports")
 _TRIES = 500
 
 
-class Reserved:
+class Reserved(Reconciler[str, tuple[int, bool]]):
     """The ports that workloads of one state directory own on this machine.
 
     Args:
@@ -86,17 +87,19 @@ class Reserved:
             if promised_to(self.locks, port) == self._home:
                 owner_file(self.locks, port).unlink()
 
-    async def step(self, want: Want, tasks: Mapping[TaskKey, Task]) -> float | None:
-        """Keep the port of a workload as long as it is wanted or something of it is left."""
-        endpoint, name = want.workload.endpoint, want.workload.name
+    def due(self, at: Moment) -> Due[str, tuple[int, bool]]:
+        """The port of a workload, which has it as long as it is wanted or something of it is left."""
+        endpoint, name = at.want.workload.endpoint, at.want.workload.name
         if endpoint is None or not endpoint.host or not endpoint.port:
-            return None
-        lives = keeps(want, tasks)
-        if lives and self._known.get(name) != endpoint.port:
-            self._take_again(name, endpoint.port)
-        elif not lives and self._known.get(name) != 0:
-            self.give_back(name, endpoint.port)
-        return None
+            return Due()
+        lives = keeps(at.want, at.tasks)
+        is_so = self._known.get(name) == (endpoint.port if lives else 0)
+        return Due({} if is_so else {name: (endpoint.port, lives)})
+
+    def act(self, actions: Mapping[str, tuple[int, bool]]) -> None:
+        """Take it, or give it back."""
+        for name, (port, lives) in actions.items():
+            (self._take_again if lives else self.give_back)(name, port)
 
     def _take_again(self, name: str, port: int) -> None:
         """After a restart of this host; the machine's temporary files may be gone since."""

@@ -16,6 +16,7 @@ from remuda.base.files import remove_empty
 from remuda.base.ids import check_name
 from remuda.base.paths import state_paths
 from remuda.base.text import did_you_mean
+from remuda.base.waiting import until
 from remuda.control.client import connect
 from remuda.wire.recording import Status
 from remuda.wire.spool import BLOCKS, CLOSED, OPEN, STATUS, decode, records, spools, unpack
@@ -128,24 +129,24 @@ def _begun(name: str, folder: Path, argv: Sequence[str]) -> Live:
     """
     from remuda.control import ending
 
-    deadline = time.monotonic() + _BEGIN_S
-    while True:
+    def begun() -> Status | None:
         status = status_of(folder)
-        if status is not None and status.state in ("nothing", "ended"):
-            for _ in ending.take_down([name], remove=True):
-                pass
-            with suppress(OSError):
-                (folder / STATUS).unlink()
-            remove_empty(folder)
-            if "--gpus" in argv and status.reason.startswith("no GPU is given"):
-                gpus = argv[argv.index("--gpus") + 1].replace(",", ", ")
-                raise InputError(f"this machine has none of the GPUs {gpus}", where="--gpus")
-            raise InputError(status.reason or "there is nothing to record")
-        if status is not None and status.state == "recording":
-            return Live(name, status, {})
-        if time.monotonic() > deadline:
-            raise NotFound(f"{name} does not record yet", hint=f"see: remuda logs {name}, remuda status {name}")
-        time.sleep(_LOOK_S)
+        return status if status is not None and status.state in ("nothing", "ended", "recording") else None
+
+    status = until(begun, _BEGIN_S, _LOOK_S)
+    if status is None:
+        raise NotFound(f"{name} does not record yet", hint=f"see: remuda logs {name}, remuda status {name}")
+    if status.state == "recording":
+        return Live(name, status, {})
+    for _ in ending.take_down([name], remove=True):
+        pass
+    with suppress(OSError):
+        (folder / STATUS).unlink()
+    remove_empty(folder)
+    if "--gpus" in argv and status.reason.startswith("no GPU is given"):
+        gpus = argv[argv.index("--gpus") + 1].replace(",", ", ")
+        raise InputError(f"this machine has none of the GPUs {gpus}", where="--gpus")
+    raise InputError(status.reason or "there is nothing to record")
 
 
 def status_of(folder: Path) -> Status | None:

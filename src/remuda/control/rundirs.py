@@ -18,7 +18,7 @@ from remuda.base.files import remove_empty, write_atomic
 from remuda.base.private import check_above, make_private, told_above
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
     from remuda.base.paths import StatePaths
     from remuda.plan.model import Workload
@@ -180,6 +180,42 @@ def clear(workload: Workload) -> None:
         folder = Path(workload.run_dir) / name / workload.uid
         shutil.rmtree(folder, ignore_errors=True)
         remove_empty(folder.parent)
+
+
+def stale_secrets(paths: StatePaths, uids: Mapping[str, str], *, has_begun: bool = True) -> Iterator[Path]:
+    """Folders of secrets of creations of a workload that are over.
+
+    Args:
+        paths: of the state directory.
+        uids: by name, of those that are recorded.
+        has_begun: also where something of the creation ran: its record may be in another copy of the database.
+    """
+    for entry in listed(paths):
+        folder = entry / "secrets"
+        for one in sorted(folder.iterdir() if folder.is_dir() else ()):
+            if one.name != uids.get(entry.name, "") and (has_begun or not any(entry.glob(f"*-*/attempt-*-{one.name}"))):
+                yield one
+
+
+def listed(paths: StatePaths) -> list[Path]:
+    """The run directories that there are."""
+    try:
+        return sorted(entry for entry in paths.workloads.iterdir() if entry.is_dir())
+    except OSError:
+        return []
+
+
+def clean(paths: StatePaths, uids: Mapping[str, str]) -> None:
+    """Remove the secrets of what was never recorded, because a host was killed before it was."""
+    remove_secrets(stale_secrets(paths, uids, has_begun=False))
+
+
+def remove_secrets(folders: Iterable[Path]) -> None:
+    """Remove such folders, and what is empty without them."""
+    for folder in folders:
+        shutil.rmtree(folder, ignore_errors=True)
+        remove_empty(folder.parent)
+        remove_empty(folder.parents[1])
 
 
 def discard(workload: Workload) -> None:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from remuda.base.errors import Conflict, InputError, RemudaError, Unwritable
 from remuda.base.ids import check_name, check_uid
 from remuda.control import rundirs
+from remuda.control.actions import no_pause
 from remuda.control.grouping import begun_again, counted, group_named
 from remuda.control.lookout import Lookout
 from remuda.control.ports import Reserved, keeps
@@ -86,11 +87,14 @@ class Service(Lookout):
         names = [name for name in self.forgotten if name not in self.supervisor.wants]
         return [name for name in names if self.paths.workload(name).exists()]
 
-    def same(self, workload: Workload) -> WorkloadView | None:
+    def same(self, workload: Workload, spec: str = "") -> WorkloadView | None:
         """The one of its name that is up and asks for the same."""
         self._know()
         old = self.supervisor.wants.get(workload.name)
-        return self.view(workload.name) if old and old.running and is_same(old.workload, workload) else None
+        if old is None or not old.running:
+            return None
+        said = ("" if old.workload.digest else self.journal.store.workload(workload.name).spec, spec)
+        return self.view(workload.name) if is_same(old.workload, workload, said) else None
 
     def create(self, workload: Workload, spec: str = "") -> WorkloadView:
         """Record a new workload; the supervisor brings it up.
@@ -102,7 +106,7 @@ class Service(Lookout):
             Conflict: another workload of that name is up; a port or the GPUs are taken.
             InputError: the name cannot be one.
         """
-        return self.same(workload) or self.create_many([Start(workload, spec)])[0]
+        return self.same(workload, spec) or self.create_many([Start(workload, spec)])[0]
 
     def create_many(self, starts: Sequence[Start]) -> list[WorkloadView]:
         """Record new workloads, all or none, in one transaction.
@@ -352,12 +356,11 @@ class Service(Lookout):
             Conflict: it has ended.
         """
         want = self._want(name)
-        phase = summarise(want, self.supervisor.tasks(name)).phase
-        if phase in ("DONE", "FAILED", "STOPPED", "DOWN", "STOPPING") and want.paused is not paused:
-            verb = "paused" if paused else "unpaused"
-            raise Conflict(f"{name!r} is {phase} and cannot be {verb}", hint=f"start it again: remuda restart {name}")
+        verb = "paused" if paused else "unpaused"
         if want.paused is not paused:
-            self._amend(replace(want, paused=paused), "paused" if paused else "unpaused", paused=paused)
+            if why := no_pause(summarise(want, self.supervisor.tasks(name)).phase, verb):
+                raise Conflict(f"{name!r} is {why}", hint=f"start it again: remuda restart {name}")
+            self._amend(replace(want, paused=paused), verb, paused=paused)
         return self.view(name)
 
     def change_many(self, verb: Verb, names: Sequence[str]) -> list[WorkloadView]:

@@ -89,12 +89,23 @@ def differences(old: str, new: str) -> dict[str, str]:
     """
     if not old or not new:
         return {}
-    before, after = (dict(leaves(json.loads(text))) for text in (old, new))
+    before, after = (dict(leaves(_of_today(json.loads(text)))) for text in (old, new))
     return {
         dotted(path): f"{_shown(path, before)} → {_shown(path, after)}"
         for path in dict.fromkeys([*after, *before])
         if before.get(path) != after.get(path)
     }
+
+
+def _of_today(document: dict[str, Any]) -> dict[str, Any]:
+    """What an earlier version recorded, with defaults that came since; as it is where it is no document any more."""
+    from remuda.specs.kinds import KINDS
+
+    try:
+        spec = KINDS[document["kind"]].model.model_validate(document)
+    except (LookupError, ValueError):
+        return document
+    return spec.model_dump(mode="json", exclude_none=True)
 
 
 def _shown(path: Path, said: Mapping[Path, Any]) -> str:
@@ -104,14 +115,17 @@ def _shown(path: Path, said: Mapping[Path, Any]) -> str:
     return MASK if looks_secret(str(path[-1])) else brief(str(value))
 
 
-def is_same(old: Workload, new: Workload) -> bool:
+def is_same(old: Workload, new: Workload, said: tuple[str, str] = ("", "")) -> bool:
     """Whether two plans ask for the same, but for what is chosen anew each time.
 
-    Records of earlier versions have no digest: their plans are compared.
+    Records of earlier versions have no digest: what their documents say is compared, as JSON, else their plans.
     """
     if old.digest and new.digest:
-        return old.digest == new.digest and _may_have_port(old, new)
-    return _essence(old) == _essence(new) and _may_have_port(old, new)
+        is_so = old.digest == new.digest
+    else:
+        has_said_all = bool(new.digest) and all(said)
+        is_so = (has_said_all and not differences(*said)) or _essence(old) == _essence(new)
+    return is_so and _may_have_port(old, new)
 
 
 def _essence(workload: Workload) -> Mapping[str, object]:

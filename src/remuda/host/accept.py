@@ -36,7 +36,7 @@ async def accept(service: Service, starts: Sequence[Start], *, again: bool = Fal
         Either way nothing is left of what was written.
     """
     async with service.accepting:  # two that ask for the same at once get the same
-        if again and (view := service.same(starts[0].workload)) is not None:
+        if again and (view := service.same(starts[0].workload, starts[0].spec)) is not None:
             return [view]
         for start in starts:
             service.check_new(start.workload, start.spec)

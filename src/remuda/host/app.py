@@ -22,8 +22,8 @@ from remuda.base.errors import Conflict, InputError, NotFound, Rejected, RemudaE
 from remuda.control.board import Board
 from remuda.control.feed import BoardFeed
 from remuda.control.forgotten import note
-from remuda.control.jobkeeper import JobKeeper
 from remuda.control.nodes import Nodes
+from remuda.control.reconcilers.jobkeeper import JobKeeper
 from remuda.control.service import Service, Start, Verb
 from remuda.control.settings import SettingView, change_settings, settings_of
 from remuda.control.sweep import EndingView, StrayView

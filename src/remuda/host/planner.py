@@ -11,7 +11,7 @@ from io import StringIO
 from multiprocessing import get_context
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from remuda.base.errors import HostUnreachable, InputError, RemudaError, TimedOut, from_json, to_json
+from remuda.base.errors import HostUnreachable, RemudaError, TimedOut, from_json, to_json
 from remuda.control.kinds import READERS
 
 if TYPE_CHECKING:
@@ -20,8 +20,12 @@ if TYPE_CHECKING:
     from multiprocessing.context import SpawnContext
 
 LIMIT_S: Final = 180.0
-_AT_ONCE: Final = 2
-"""Processes that plan at the same time; others wait, so that the host goes on meanwhile."""
+PLACES: Final = max(2, min(16, os.cpu_count() or 1))
+"""Processes that plan at the same time, a thread of the host for each."""
+PLACE_S: Final = 5.0
+"""How long a document waits for one: what hangs in an engine's `--help` holds up nobody else for longer."""
+_ENDED_S: Final = 1.0
+"""A process that was killed and waits for a file server may go on; nobody waits for that."""
 _KNOWN: Final = ["remuda.control.planning", *READERS.values()]
 
 
@@ -39,7 +43,7 @@ class Planner:
         self._context = cast("SpawnContext", get_context(self.method))
         self._home = home
         self._work = answer or _answer
-        self._places = asyncio.Semaphore(_AT_ONCE)
+        self._places = asyncio.Semaphore(PLACES)
 
     async def plan(self, asked: Mapping[str, Any]) -> bytes:
         """The JSON of `planning.answer`.
@@ -49,11 +53,18 @@ class Planner:
 
         Raises:
             RemudaError: as that does.
-        HostUnreachable: the process died; the command plans by itself then.
+            HostUnreachable: no process could plan it now, or it died; the command plans by itself then.
             TimedOut: it took too long.
         """
-        async with self._places:
+        try:
+            async with asyncio.timeout(PLACE_S):
+                await self._places.acquire()
+        except TimeoutError:
+            raise HostUnreachable(f"the host plans {PLACES} other documents") from None
+        try:
             raw = await asyncio.to_thread(self._apart, asked)
+        finally:
+            self._places.release()
         if raw.startswith(b'{"error"'):
             raise from_json(json.loads(raw)["error"])
         return raw
@@ -62,18 +73,19 @@ class Planner:
         self._context.set_forkserver_preload(_KNOWN)
         mine, its = self._context.Pipe(duplex=False)
         process = self._context.Process(target=self._work, args=(its, {**asked, "home": self._home}), daemon=True)
-        with mine:
-            process.start()
-            its.close()
+        with mine, its:
             try:
+                process.start()
+                its.close()
                 if not mine.poll(LIMIT_S):
                     raise TimedOut(f"planning has not ended after {LIMIT_S:g} s")
                 return mine.recv_bytes()
-            except EOFError as error:
+            except (EOFError, OSError) as error:
                 raise HostUnreachable("planning ended without an answer", hint="see remuda host logs") from error
             finally:
-                process.kill()
-                process.join()
+                if process.pid is not None:
+                    process.kill()
+                    process.join(_ENDED_S)
 
 
 def _answer(line: Connection, asked: Mapping[str, Any]) -> None:
@@ -92,6 +104,7 @@ def _answer(line: Connection, asked: Mapping[str, Any]) -> None:
                 asked["kind"], asked["words"], dry_run=asked["dry_run"], write=asked["write"]
             )  # fmt: skip
     except RemudaError as error:
+        error.said = said.getvalue()
         line.send_bytes(json.dumps({"error": to_json(error)}).encode())
     else:
         line.send_bytes(json.dumps({**found, "said": said.getvalue()}).encode())
@@ -101,4 +114,5 @@ def _enter(folder: str) -> None:
     try:
         os.chdir(folder)
     except OSError as error:
-        raise InputError(f"the host cannot work in {folder}: {(error.strerror or '').lower()}") from error
+        sentence = f"the host cannot work in {folder}: {(error.strerror or '').lower()}"
+        raise HostUnreachable(sentence) from error

@@ -23,9 +23,10 @@ from remuda.base.files import write_atomic
 from remuda.base.paths import StatePaths, state_paths
 from remuda.base.secrets import lasting_secret
 from remuda.base.settings import database_url
-from remuda.control import wiring
-from remuda.control.followers import Followers
+from remuda.control import rundirs, wiring
 from remuda.control.forgotten import forgotten, note
+from remuda.control.reconcilers.every import every
+from remuda.control.reconcilers.jobkeeper import JobKeeper
 from remuda.control.reporting import LOOPBACK, report_host
 from remuda.control.service import Service
 from remuda.host.app import App, Facts
@@ -156,11 +157,13 @@ class Host:
         journal = StoreJournal(self.store, taken.fence)
         supervisor = Supervisor(journal, wiring.backends(self.paths, self.clock), self.clock)
         service = Service(journal, supervisor, self.paths, self.clock)
-        service.forgotten = await asyncio.to_thread(forgotten, self.paths, set(supervisor.wants))
+        uids = {name: want.workload.uid for name, want in supervisor.wants.items()}
+        service.forgotten = await asyncio.to_thread(forgotten, self.paths, uids)
+        await asyncio.to_thread(rundirs.clean, self.paths, uids)
         if service.forgotten:
             _LOG.warning("%s", note(service.forgotten))
-        followers = Followers(service)
-        supervisor.after = followers.all()
+        jobs = JobKeeper(journal, supervisor, self.paths, self.clock)
+        supervisor.after = every(service, jobs)
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._stop.set)
@@ -170,28 +173,27 @@ class Host:
         self._announce(service.address, port)
         facts = Facts(pid=me.pid, node=me.node, home=str(self.paths.root), database=self.store.address.shown,
                       started_at=time.time())  # fmt: skip
-        app = App(service, reports, facts, self._stop.set, followers.jobs)
+        app = App(service, reports, facts, self._stop.set, jobs)
         listener = self._listen()
         starting.over(self.paths)
         _LOG.info("host %d serves %s, lease %d", me.pid, self.paths.root, taken.fence)
         try:
-            await self._until_stopped(app, followers, listener, taken)
+            await self._until_stopped(app, listener, taken)
         finally:
             await reports.stop()
-            await followers.close()
+            for one in supervisor.after:
+                await one.close()
             listener.close()
             self._remove_own_files()
             self._release(taken)
             _LOG.info("host %d ended; workloads go on running", me.pid)
 
-    async def _until_stopped(
-        self, app: App, followers: Followers, listener: socket.socket, lease: leases.Lease
-    ) -> None:
+    async def _until_stopped(self, app: App, listener: socket.socket, lease: leases.Lease) -> None:
         """Run all parts until the first ends, then end the others. What a part raised is raised here."""
         service, server = app.service, _server(app)
+        app.jobs.turns.wake()
         parts = [
             asyncio.create_task(service.supervisor.run(), name="supervisor"),
-            asyncio.create_task(followers.jobs.run(), name="jobs"),
             asyncio.create_task(self._renew(lease, service), name="lease"),
             asyncio.create_task(self._care(), name="database"),
             asyncio.create_task(self.clock.keep(), name="clock"),

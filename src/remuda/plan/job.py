@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from remuda.base.errors import InputError
 from remuda.base.units import parse_size
+from remuda.plan.cluster import seconds
 from remuda.plan.compile import UID, Plan
 from remuda.plan.model import (
     Command,
@@ -21,7 +22,6 @@ from remuda.plan.model import (
     Watch,
     Workload,
 )
-from remuda.specs.sbatch import slurm_seconds
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -122,9 +122,9 @@ def _group(driver: Driver, context: Context) -> Group:
 
 
 def _resources(swarm: Workload, spec: SlurmJob, asked: Asked) -> Resources:
-    limit = _seconds(asked.time, "--time") if asked.time else 0.0
+    limit = seconds(asked.time, "--time") if asked.time else 0.0
     if not limit and spec.wall_time:
-        limit = _seconds(spec.wall_time, "backend.job.wall_time")
+        limit = seconds(spec.wall_time, "backend.job.wall_time")
     replicas = next((group for group in swarm.groups if group.role.serves), None)
     return Resources(
         cpus=asked.cpus or spec.cpus_per_task,
@@ -139,13 +139,6 @@ def _bytes(text: str) -> int:
         return parse_size(text)
     except InputError as error:
         raise InputError(error.message, hint=error.hint, where="--mem") from error
-
-
-def _seconds(text: str, where: str) -> float:
-    try:
-        return slurm_seconds(text)
-    except InputError as error:
-        raise InputError(error.message, hint=error.hint, where=where) from error
 
 
 def _pools(swarm: Workload) -> tuple[Pool, ...]:

@@ -17,17 +17,16 @@ import subprocess
 import sys
 import tempfile
 import threading
-import time
 from dataclasses import dataclass, field, replace
-from http.server import BaseHTTPRequestHandler
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NoReturn
+from typing import TYPE_CHECKING, Final, NoReturn
 
 from remuda.base import descriptors
 from remuda.base.errors import InputError
 from remuda.base.files import write_atomic
+from remuda.base.waiting import until
 from remuda.serving.nginx import POLICIES, Site, connections, render
-from remuda.serving.smg_launcher import Parser, end_with_parent, take
+from remuda.serving.smg_launcher import Answering, Parser, end_with_parent, take
 
 if TYPE_CHECKING:
     import argparse
@@ -128,22 +127,20 @@ def is_retired(pid: int) -> bool:
 
 def wait_until_retired(old: frozenset[int]) -> None:
     """Old workers share the listening socket until they hear of the reload, and know only the members before it."""
-    deadline = time.monotonic() + RETIRE_S
-    while time.monotonic() < deadline and not all(map(is_retired, old)):
-        time.sleep(0.01)
+    until(lambda: all(map(is_retired, old)), RETIRE_S, 0.01)
 
 
-class Control(BaseHTTPRequestHandler):
+class Control(Answering):
     """Members over the unix socket that nginx forwards to."""
 
     nginx: Nginx
 
-    def do_GET(self) -> None:
+    def do_GET(self) -> None:  # noqa: N802 - so it is called
         """Tell the members."""
         site = self.nginx.site
-        self._send(200, {"members": list(site.members), "version": site.version})
+        self.answer(200, {"members": list(site.members), "version": site.version})
 
-    def do_PUT(self) -> None:
+    def do_PUT(self) -> None:  # noqa: N802 - so it is called
         """Set the members."""
         try:
             length = int(self.headers.get("content-length") or 0)
@@ -151,24 +148,13 @@ class Control(BaseHTTPRequestHandler):
             members = tuple(str(url) for url in document["members"])
             version = self.nginx.change(members, str(document.get("worker_key") or ""))
         except (ValueError, KeyError, TypeError, InputError) as error:
-            self._send(400, {"error": str(error)})
+            self.answer(400, {"error": str(error)})
         else:
-            self._send(200, {"version": version})
-
-    def _send(self, status: int, answer: dict[str, Any]) -> None:
-        data = json.dumps(answer).encode()
-        self.send_response(status)
-        self.send_header("content-type", "application/json")
-        self.send_header("content-length", str(len(data)))
-        self.end_headers()
-        self.wfile.write(data)
+            self.answer(200, {"version": version})
 
     def address_string(self) -> str:
         """Nobody: a unix socket has no addresses."""
         return "unix"
-
-    def log_message(self, *_: object) -> None:
-        """Say nothing."""
 
 
 def main(argv: Sequence[str] | None = None) -> NoReturn:

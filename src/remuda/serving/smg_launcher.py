@@ -65,37 +65,11 @@ def parser() -> Parser:
     return made
 
 
-class WaitingRoom(BaseHTTPRequestHandler):
-    """A member without a model: healthy until smg has registered it, then never again."""
+class Answering(BaseHTTPRequestHandler):
+    """Answers JSON."""
 
-    model = ""
-    key = ""
-    """That smg sends; nobody else is told anything."""
-    registered = False
-    timeout = _SILENT_S
-
-    def do_GET(self) -> None:
-        """Answer what smg asks when it registers a worker."""
-        if self.path == "/v1/models" and self.headers.get("authorization") != f"Bearer {type(self).key}":
-            self._send(401, {})
-        elif self.path == "/v1/models":
-            self._send(200, {"object": "list", "data": [{"id": self.model, "object": "model", "owned_by": "remuda"}]})
-        elif self.path == "/health":
-            self._send(503 if type(self).registered else 200, {})
-        else:
-            self._send(404, {})
-
-    def do_POST(self) -> None:
-        """Refuse: reached only in the moment before smg saw that this is not healthy."""
-        length = self.headers.get("content-length", "")
-        left = min(int(length), _MOST_BYTES) if length.isdigit() and len(length) < 20 else 0
-        while left > 0 and (block := self.rfile.read(min(left, _BLOCK_BYTES))):
-            left -= len(block)
-        self.close_connection = True  # what was not read is no next request
-        message = {"message": "no replica is ready", "type": "server_error", "code": "no_available_workers"}
-        self._send(503, {"error": message})
-
-    def _send(self, status: int, answer: dict[str, Any]) -> None:
+    def answer(self, status: int, answer: dict[str, Any]) -> None:
+        """Send an answer."""
         data = json.dumps(answer).encode()
         self.send_response(status)
         self.send_header("content-type", "application/json")
@@ -107,6 +81,37 @@ class WaitingRoom(BaseHTTPRequestHandler):
 
     def log_message(self, *_: object) -> None:
         """Say nothing."""
+
+
+class WaitingRoom(Answering):
+    """A member without a model: healthy until smg has registered it, then never again."""
+
+    model = ""
+    key = ""
+    """That smg sends; nobody else is told anything."""
+    registered = False
+    timeout = _SILENT_S
+
+    def do_GET(self) -> None:
+        """Answer what smg asks when it registers a worker."""
+        if self.path == "/v1/models" and self.headers.get("authorization") != f"Bearer {type(self).key}":
+            self.answer(401, {})
+        elif self.path == "/v1/models":
+            self.answer(200, {"object": "list", "data": [{"id": self.model, "object": "model", "owned_by": "remuda"}]})
+        elif self.path == "/health":
+            self.answer(503 if type(self).registered else 200, {})
+        else:
+            self.answer(404, {})
+
+    def do_POST(self) -> None:
+        """Refuse: reached only in the moment before smg saw that this is not healthy."""
+        length = self.headers.get("content-length", "")
+        left = min(int(length), _MOST_BYTES) if length.isdigit() and len(length) < 20 else 0
+        while left > 0 and (block := self.rfile.read(min(left, _BLOCK_BYTES))):
+            left -= len(block)
+        self.close_connection = True  # what was not read is no next request
+        message = {"message": "no replica is ready", "type": "server_error", "code": "no_available_workers"}
+        self.answer(503, {"error": message})
 
 
 def take(variable: str) -> str:

@@ -9,7 +9,7 @@ import asyncio
 import logging
 from collections import defaultdict
 from dataclasses import replace
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any
 
 from remuda.backends.base import Backend, Feature, Handle, Life, Observed, TaskKey, read_token
 from remuda.base.errors import RemudaError
@@ -19,6 +19,7 @@ from remuda.supervise.decide import KILL_AGAIN_S, Action, Cancel, Note, Submit, 
 from remuda.supervise.ends import end_of, evidence_of
 from remuda.supervise.hearing import Hearing
 from remuda.supervise.model import LIVE, RUNNING, Allocation, Phase, Task, Want
+from remuda.supervise.reconciler import Moment, Reconciler, within
 from remuda.supervise.recordings import Findings
 from remuda.supervise.state import Journal, State, text_of
 from remuda.supervise.submit import Submitter
@@ -45,19 +46,15 @@ _EARLY_S = 0.01
 """A look is not put off for so little: two clocks are never quite the same."""
 
 
-class After(Protocol):
-    """Something that follows the tasks' state, like the router's membership."""
-
-    async def step(self, want: Want, tasks: Mapping[TaskKey, Task]) -> float | None:
-        """Follow; seconds until it wants to be called again although nothing changed."""
-        ...
-
-
 class Supervisor:
     """Keeps all workloads of one host. One instance, one task of the event loop; other tasks call `wake`."""
 
     def __init__(
-        self, journal: Journal, backends: Mapping[str, Backend], clock: Clock, after: Sequence[After] = ()
+        self,
+        journal: Journal,
+        backends: Mapping[str, Backend],
+        clock: Clock,
+        after: Sequence[Reconciler[Any, Any]] = (),
     ) -> None:
         self._state = State(journal, backends, clock)
         self._submitter = Submitter(self._state)
@@ -143,12 +140,7 @@ class Supervisor:
         """
         while True:
             self._wake.clear()
-            pause = await self.step()
-            try:
-                async with asyncio.timeout(pause):
-                    await self._wake.wait()
-            except TimeoutError:
-                continue
+            await within(await self.step(), self._wake)
 
     async def step(self) -> float:
         """One round: observe, take facts in, decide, record, act. Returns seconds until the next is due."""
@@ -165,7 +157,7 @@ class Supervisor:
                 await self._act([action for action in actions if isinstance(action, Cancel)])
             return _UNWRITTEN_S
         await self._act(actions)
-        pauses = [await self._follow(), self._look_pause_s(), listen_s]
+        pauses = [self._follow(), self._look_pause_s(), listen_s]
         now = self.clock.now()
         dues = [next_due(tasks, now, self.wants.get(name)) for name, tasks in self.all.items()]
         pauses += [due for due in dues if due is not None]
@@ -395,14 +387,14 @@ class Supervisor:
         if kill_at > current.kill_at + 1.0:
             self._state.put(changes, current, replace(current, kill_at=kill_at))
 
-    async def _follow(self) -> float:
+    def _follow(self) -> float:
         pauses = [30.0]
         changes = Changes()
         for name, want in list(self.wants.items()):
             for after in self.after:
                 pause: float | None = 5.0
                 with self._state.isolate(name, changes):
-                    pause = await after.step(want, self.all[name])
+                    pause = after.step(Moment(want, self.all[name], self.clock.now()))
                 pauses += [pause] if pause is not None else []
         self._state.write(changes)
         return min(pauses)

@@ -123,7 +123,7 @@ def test_what_a_deleted_home_left_is_ended(home: Home) -> None:
     assert own(home, look(home)) == {"replica.0": "orphan", "replica.1": "orphan", "router.0": "orphan"}
     refused = home.run("doctor", "--clean", check=False)
     assert refused.returncode == 2
-    assert "not a terminal; pass --yes to end them unasked" in refused.stderr
+    assert "not a terminal; pass --yes to clean unasked" in refused.stderr
     done = home.run("doctor", "--clean", "--yes", check=False)
     assert done.stderr.count(" has ended\n") == 3, done.stderr
     assert own(home, look(home)) == {}

@@ -5,17 +5,20 @@ from __future__ import annotations
 import asyncio
 import os
 import re
+import signal
 import subprocess
 import sys
 import time
+from multiprocessing import forkserver
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.conftest import Home, until
+from tests.conftest import Home, has_ended, until
 
-from remuda.base.errors import Conflict, HostUnreachable, InputError, TimedOut
-from remuda.control import asking
+from remuda import cli
+from remuda.base.errors import Conflict, HostUnreachable, InputError, TimedOut, from_json, to_json
+from remuda.control import asking, planning
 from remuda.host import planner
 from remuda.host.planner import Planner
 
@@ -120,7 +123,8 @@ def test_what_a_planner_cannot_take(home: Home) -> None:
     assert refused(kind="pool") == "kind: 'pool' is not planned from a document"
     assert refused(words={"colour": 1}).startswith("words: a run is not planned from that: ")
     gone = str(home.root / "gone")
-    assert refused(caller={**caller, "cwd": gone}) == f"the host cannot work in {gone}: no such file or directory"
+    with pytest.raises(HostUnreachable, match=f"the host cannot work in {gone}: no such file or directory"):
+        home.client.post("/plans", {"kind": "run", "caller": {**caller, "cwd": gone}})
     workload = asking_workload(home)
     with pytest.raises(InputError, match="is not the name of a variable"):
         home.client.post("/workloads", {**workload, "secrets": {"../../key": "x"}})
@@ -154,6 +158,88 @@ def test_a_planner_that_hangs_or_dies_is_told(tmp_path: Path, monkeypatch: pytes
 
 async def _until_told(told: Path) -> bytes:
     return await Planner("", hang).plan({"told": str(told)})
+
+
+def answer(line: Connection, asked: Mapping[str, Any]) -> None:
+    line.send_bytes(b"{}")
+
+
+def answer_late(line: Connection, asked: Mapping[str, Any]) -> None:
+    """When it is told to."""
+    Path(asked["told"]).with_suffix(".new").write_text(str(os.getpid()))
+    Path(asked["told"]).with_suffix(".new").rename(asked["told"])
+    until(lambda: not Path(asked["told"]).exists(), "go on")
+    line.send_bytes(b"{}")
+
+
+def kill_the_server() -> None:
+    """That the processes of plans are forked from."""
+    pid = forkserver._forkserver._forkserver_pid  # type: ignore[attr-defined]
+    os.kill(pid, signal.SIGKILL)
+    until(lambda: has_ended(pid), "it has ended")
+
+
+async def test_plans_go_on_without_the_process_that_they_are_forked_from(tmp_path: Path) -> None:
+    told = tmp_path / "pid"
+    plans = Planner("", answer_late)
+    assert await Planner("", answer).plan({}) == b"{}"
+    kill_the_server()
+    assert await Planner("", answer).plan({}) == b"{}"
+    meanwhile = asyncio.create_task(plans.plan({"told": str(told)}))
+    await asyncio.to_thread(until, told.exists, "it plans")
+    kill_the_server()
+    told.unlink()
+    assert await meanwhile == b"{}"
+
+
+async def test_where_no_process_can_be_started_the_command_plans(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise BlockingIOError(11, "no more processes")
+
+    monkeypatch.setattr(forkserver.ForkServer, "ensure_running", refuse)
+    with pytest.raises(HostUnreachable, match="planning ended without an answer"):
+        await Planner("", answer).plan({})
+
+
+async def test_nobody_waits_long_for_plans_that_hang(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    told = [tmp_path / f"pid{number}" for number in range(planner.PLACES)]
+    plans = Planner("", answer_late)
+    hanging = [asyncio.create_task(plans.plan({"told": str(one)})) for one in told]
+    await asyncio.to_thread(until, lambda: all(one.exists() for one in told), "they hang")
+    monkeypatch.setattr(planner, "PLACE_S", 0.05)
+    with pytest.raises(HostUnreachable, match=f"the host plans {planner.PLACES} other documents"):
+        await plans.plan({"told": ""})
+    for one in told:
+        one.unlink()
+    assert await asyncio.gather(*hanging) == [b"{}"] * planner.PLACES
+    assert await Planner("", answer).plan({}) == b"{}"
+
+
+def test_a_command_plans_for_itself_what_the_host_cannot(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    documents(home)
+    home.run("host", "start")
+    monkeypatch.setenv("REMUDA_HOME", home.env["REMUDA_HOME"])
+    monkeypatch.chdir(home.root)
+    monkeypatch.setattr(asking, "caller", lambda: {"cwd": str(home.root / "seen by the command alone"), "env": {}})
+    planned = asking.ask("run", scripts=["train.sh"], given={"backend": "local", "name": "one"})
+    assert [one["name"] for one in planned["plans"]] == ["one"]
+
+
+def complain(*_: object, **__: object) -> None:
+    print("tokenizer.json is old", file=sys.stderr)
+    raise InputError("no such model")
+
+
+def test_what_a_planner_wrote_before_it_failed_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(Planner, "method", "fork")
+    monkeypatch.setattr(planning, "answer", complain)
+    asked = {"kind": "run", "words": {}, "dry_run": False, "write": ""}
+    with pytest.raises(InputError, match="no such model") as caught:
+        asyncio.run(Planner("").plan({**asked, "caller": {"cwd": str(tmp_path), "env": {}}}))
+    cli._tell(from_json(to_json(caught.value)), as_json=False)
+    assert capsys.readouterr().err == "tokenizer.json is old\nerror: no such model\n"
 
 
 def test_a_namesake_is_another_workload(home: Home) -> None:

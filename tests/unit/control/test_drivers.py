@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import threading
+import time
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +12,7 @@ import pytest
 from tests.fakes.clock import FakeClock
 from tests.unit.plan.test_job import swarm
 
+from remuda.base import waiting
 from remuda.base.errors import NotFound, RemudaError
 from remuda.control import drivers
 from remuda.control.drivers import address_in, place_of
@@ -45,11 +48,22 @@ def test_where_a_job_runs(backend: str, name: str, here: bool, is_beside: bool) 
     assert host.asked == ([f"/workloads/{name}/spec"] if name and not here else [])
 
 
+def of_this_thread(clock: FakeClock, sleep: Callable[[float], None]) -> SimpleNamespace:
+    """Threads of other tests, which may wait by the same function, go on in real time."""
+    mine = threading.get_ident()
+
+    def sleep_here(seconds: float) -> None:
+        (sleep if threading.get_ident() == mine else time.sleep)(seconds)
+
+    return SimpleNamespace(monotonic=clock.now, sleep=sleep_here)
+
+
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> FakeClock:
     """Who sleeps there moves it, and no thread of another test."""
     clock = FakeClock()
-    monkeypatch.setattr(drivers, "time", SimpleNamespace(monotonic=clock.now, sleep=clock.advance))
+    for module in (drivers, waiting):
+        monkeypatch.setattr(module, "time", of_this_thread(clock, clock.advance))
     return clock
 
 
@@ -83,7 +97,7 @@ def test_an_address_that_comes_is_taken(
             write: Callable[[str], int] = file.write_text if said else (tmp_path / "down.json").write_text
             write(json.dumps(said or {"reason": "it was idle"}))
 
-    monkeypatch.setattr(drivers, "time", SimpleNamespace(monotonic=clock.now, sleep=sleep))
+    monkeypatch.setattr(waiting, "time", of_this_thread(clock, sleep))
     if said:
         assert address_in(str(file)) == found
     else:

@@ -10,7 +10,7 @@ import pytest
 from tests.unit.supervise.build import group, key, workload
 
 from remuda.batch.address import ENDPOINT_FILE
-from remuda.control.endpoint_file import (
+from remuda.control.reconcilers.endpoint_file import (
     ROUTER_FILE,
     EndpointFiles,
     answering,
@@ -21,6 +21,7 @@ from remuda.control.endpoint_file import (
 from remuda.control.views import RouterView
 from remuda.plan.model import Endpoint, Role
 from remuda.supervise.model import Phase, Task, Want
+from remuda.supervise.reconciler import Moment
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -98,23 +99,23 @@ async def test_files_follow_and_a_new_host_does_not_take_them_back(tmp_path: Pat
         assert endpoint["at"] > 0
         return (router["router"] or {"url": ""})["url"], endpoint["router"]
 
-    await files.step(want, tasks)
+    files.step(Moment(want, tasks))
     assert await said() == ("", "")
     views["w"] = TOLD
     files.changed("w")
     assert await said() == (URL, URL)
     before = (tmp_path / ENDPOINT_FILE).stat().st_mtime_ns
     files = EndpointFiles({})
-    await files.step(want, tasks)
+    files.step(Moment(want, tasks))
     assert await said() == (URL, URL)
     assert (tmp_path / ENDPOINT_FILE).stat().st_mtime_ns == before, "it says the same"
-    await files.step(want, by_key(task(Phase.PENDING, url="")))
+    files.step(Moment(want, by_key(task(Phase.PENDING, url=""))))
     assert await said() == ("", "")
 
 
 async def test_a_directory_that_is_gone_is_no_error(tmp_path: Path) -> None:
     files = EndpointFiles({})
-    await files.step(Want(SWARM.model_copy(update={"run_dir": str(tmp_path / "gone")}), running=True), {})
+    files.step(Moment(Want(SWARM.model_copy(update={"run_dir": str(tmp_path / "gone")}), running=True), {}))
     await files.close()
     assert not (tmp_path / "gone").exists()
 
@@ -137,7 +138,7 @@ async def test_drivers_can_read_that_their_swarm_was_taken_down(tmp_path: Path) 
     async def followed(want: Want) -> None:
         files = EndpointFiles({})
         for _ in range(2):
-            await files.step(want, {})
+            files.step(Moment(want, {}))
         await files.close()
 
     idle = Want(swarm, running=False, generation=2, note="idle for 1h")

@@ -18,10 +18,11 @@ from tests.unit.supervise.bed import Bed
 
 from remuda.base.errors import Conflict, NotFound
 from remuda.base.paths import StatePaths
-from remuda.control.reaper import Reaper
+from remuda.control.reconcilers.reaper import Reaper
 from remuda.control.service import Service, Start
 from remuda.control.settle import devices_by_task
 from remuda.supervise.model import LIVE
+from remuda.supervise.reconciler import Moment
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -55,7 +56,7 @@ class Site:
     async def go(self) -> None:
         await self.bed.go(1)
         for name, want in list(self.bed.host.wants.items()):
-            await self.reaper.step(want, self.bed.host.tasks(name))
+            self.reaper.step(Moment(want, self.bed.host.tasks(name), self.bed.clock.now()))
         await self.bed.go(1)
 
     def owners(self) -> Counter[str]:

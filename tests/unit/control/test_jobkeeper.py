@@ -16,11 +16,12 @@ from remuda.backends.base import TaskKey
 from remuda.base.errors import Conflict, NotFound, Unwritable
 from remuda.base.paths import StatePaths
 from remuda.control.job_folders import JobFolder
-from remuda.control.jobkeeper import JobKeeper, told_of
+from remuda.control.reconcilers.jobkeeper import JobKeeper, told_of
 from remuda.plan.model import Command, Group, Kind, Role, Workload
 from remuda.store.rows import JobRow
 from remuda.supervise.jobs import SILENT_S, JobSeen
 from remuda.supervise.model import Cause, Phase, Task, Want
+from remuda.supervise.reconciler import Moment
 from remuda.wire.process import identify
 
 if TYPE_CHECKING:
@@ -60,7 +61,7 @@ class Site:
 
     async def say(self, one: Want, tasks: dict[TaskKey, Task]) -> None:
         self.bed.host.wants["j1"], self.bed.host.all["j1"] = one, tasks
-        await self.keeper.step(one, tasks)
+        self.keeper.step(Moment(one, tasks))
 
     async def state(self, name: str = "j1") -> str:
         await self.keeper.look()
@@ -289,9 +290,9 @@ async def test_a_bug_in_the_keeping_does_not_end_it(
         raise ZeroDivisionError
 
     monkeypatch.setattr(site.keeper, "look", broken)
-    task = asyncio.create_task(site.keeper.run())
+    site.keeper.turns.wake()
     await calls.get()
     await site.say(want(), driver(Phase.READY))
     await calls.get()
-    task.cancel()
-    assert {record.message for record in caplog.records} == {"bug in the keeping of jobs"}
+    await site.keeper.close()
+    assert {record.message for record in caplog.records} == {"bug in what keeps jobs"}

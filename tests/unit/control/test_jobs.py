@@ -20,7 +20,7 @@ from remuda.base.paths import StatePaths
 from remuda.control import job_folders, jobs
 from remuda.control.feed import FeedFrame
 from remuda.control.job_folders import JobFolder, new_id
-from remuda.control.jobkeeper import JobKeeper
+from remuda.control.reconcilers.jobkeeper import JobKeeper
 from remuda.plan.model import Kind
 from remuda.store.rows import BRIEF, WHOLE, JobRow
 from remuda.supervise.jobs import JobTold

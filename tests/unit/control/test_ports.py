@@ -18,6 +18,7 @@ from remuda.control.ports import Reserved, choose_port
 from remuda.node.ports import PortClaim, UnsafeDirectory
 from remuda.plan.model import Endpoint, Listen
 from remuda.supervise.model import Phase, Task, Want
+from remuda.supervise.reconciler import Moment
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -130,13 +131,13 @@ async def test_what_has_ended_with_one_of_its_groups_keeps_no_port(free: int, tm
     want = Want(made.model_copy(update={"ends_with": key().group}), running=True, generation=1)
     over = {key(): Task(key(), "fake", Phase.DONE, generation=1)}
     others = {key(0, "other"): Task(key(0, "other"), "fake", Phase.STOPPING)}
-    await first.step(want, {})
+    first.step(Moment(want, {}))
     assert second.other(free)
-    await first.step(want, over | others)
+    first.step(Moment(want, over | others))
     assert second.other(free), "something of it is left"
-    await first.step(want, over)
+    first.step(Moment(want, over))
     assert not second.other(free)
-    await first.step(replace(want, generation=2), over)
+    first.step(Moment(replace(want, generation=2), over))
     assert second.other(free), "wanted again"
 
 
@@ -145,24 +146,24 @@ async def test_a_port_is_kept_while_the_workload_lives(free: int, tmp_path: Path
     want = Want(workload(endpoint=Endpoint(port=free)), running=True)
     live = {key(): Task(key(), "fake", Phase.READY)}
     over = {key(): Task(key(), "fake", Phase.STOPPED)}
-    await first.step(want, {})
+    first.step(Moment(want, {}))
     assert second.other(free)
     down = replace(want, running=False)
-    await first.step(down, live)
+    first.step(Moment(down, live))
     assert second.other(free), "something of it is left"
-    await first.step(down, over)
+    first.step(Moment(down, over))
     assert not second.other(free)
-    await first.step(want, over)
+    first.step(Moment(want, over))
     assert second.other(free), "wanted again"
 
     again = Reserved(tmp_path / "locks", tmp_path / "a")
     (tmp_path / "locks" / f"{free}.owner").unlink()
-    await again.step(want, live)
+    again.step(Moment(want, live))
     assert second.other(free), "another host of the same home, after the machine was started anew"
-    await Reserved(tmp_path / "locks", tmp_path / "a").step(down, over)
+    Reserved(tmp_path / "locks", tmp_path / "a").step(Moment(down, over))
     assert not second.other(free)
     second.take("theirs", free)
-    await again.step(replace(want, workload=want.workload.model_copy(update={"name": "other"})), live)
+    again.step(Moment(replace(want, workload=want.workload.model_copy(update={"name": "other"})), live))
     assert first.other(free) == str(tmp_path / "b"), "it is not taken away"
 
 

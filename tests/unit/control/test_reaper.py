@@ -7,14 +7,16 @@ from typing import TYPE_CHECKING
 
 import pytest
 from tests.unit.supervise.bed import Bed
-from tests.unit.supervise.build import group
+from tests.unit.supervise.build import group, key, workload
 
 from remuda.base.errors import Conflict
 from remuda.base.paths import StatePaths
-from remuda.control.reaper import Reaper
+from remuda.control.reconcilers.reaper import Reaper, over_for
 from remuda.control.service import Service
 from remuda.control.views import RouterView
 from remuda.plan.model import Endpoint, Kind, Role, Workload
+from remuda.supervise.model import Phase, Task, Want
+from remuda.supervise.reconciler import Moment
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -66,7 +68,7 @@ class Site:
             self.service.routers["w"] = RouterView(
                 url="http://r", members=["a"], stats=stats, counted_at=self.bed.clock.now()
             )
-            await self.reaper.step(self.bed.host.wants["w"], self.bed.host.tasks("w"))
+            self.reaper.step(Moment(self.bed.host.wants["w"], self.bed.host.tasks("w"), self.bed.clock.now()))
 
     @property
     def phase(self) -> str:
@@ -135,7 +137,7 @@ async def test_unread_counters_conclude_nothing(site: Site) -> None:
     await site.live(60)
     for _ in range(100):
         site.bed.clock.advance(60)
-        await site.reaper.step(site.bed.host.wants["w"], site.bed.host.tasks("w"))
+        site.reaper.step(Moment(site.bed.host.wants["w"], site.bed.host.tasks("w"), site.bed.clock.now()))
     assert site.is_wanted()
 
 
@@ -300,3 +302,23 @@ async def test_a_recorded_lifetime_is_no_longer_than_it_was_to_be(tmp_path: Path
     site.restart_host()
     assert site.bed.host.wants["w"].ends_at == site.bed.clock.now() + LIFETIME_S
     site.bed.close()
+
+
+@pytest.mark.parametrize(
+    ("phases", "ends_at", "kind", "why"),
+    [
+        (["ready", "ready"], 0.0, Kind.SWARM, ""),
+        (["ready", "ready"], 101.0, Kind.SWARM, ""),
+        (["ready", "ready"], 100.0, Kind.SWARM, "its lifetime of 1d is over"),
+        (["ready", "failed"], 0.0, Kind.SWARM, "it failed: broken"),
+        (["failed", "ready"], 0.0, Kind.SWARM, "it failed: the router failed: broken"),
+        (["failed", "ready"], 99.0, Kind.SWARM, "it failed: the router failed: broken"),
+        (["failed", "ready"], 0.0, Kind.RUN, ""),
+    ],
+)
+def test_why_what_is_wanted_is_to_end(phases: list[str], ends_at: float, kind: Kind, why: str) -> None:
+    made = workload(group("router", 1, role=Role.ROUTER), group(count=1), endpoint=Endpoint(router="router"))
+    want = Want(made.model_copy(update={"kind": kind, "lifetime_s": LIFETIME_S}), running=True, ends_at=ends_at)
+    keys = [key(0, "router"), key()]
+    tasks = {one: Task(one, "fake", Phase(word), reason="broken") for one, word in zip(keys, phases, strict=True)}
+    assert over_for(Moment(want, tasks, 100.0)) == why

@@ -215,3 +215,17 @@ async def test_what_cannot_be_written_is_one_sentence(site: Site) -> None:
         await accept(site.service, [Start(brought(site))])
     assert not site.paths.workload("w").exists()
     assert site.bed.host.wants == {}
+
+
+def test_secrets_of_what_was_never_recorded_go(site: Site) -> None:
+    """What ran may be recorded in another copy of the database, so its secrets stay until somebody cleans up."""
+    kept = {"recorded": "u1", "ran": "u2"}
+    for name, uid in [*kept.items(), ("recorded", "u3"), ("lost", "u4")]:
+        site.paths.folder(site.paths.workload(name) / "secrets" / uid)
+    site.paths.folder(site.paths.workload("ran") / "script-0" / "attempt-1-u2")
+    rundirs.clean(site.paths, {"recorded": "u1"})
+    found = {path.parents[1].name: path.name for path in site.paths.workloads.glob("*/secrets/*")}
+    assert found == kept
+    assert not site.paths.workload("lost").exists()
+    (left,) = rundirs.stale_secrets(site.paths, {"recorded": "u1"})
+    assert left == site.paths.workload("ran") / "secrets" / "u2"

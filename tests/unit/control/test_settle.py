@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.unit.supervise.build import group, workload
@@ -24,10 +27,8 @@ from remuda.control.settle import (
 from remuda.enter import words
 from remuda.plan.model import Command, Endpoint, Group, Kind, Listen, Resources, Role, Secret, Workload
 from remuda.plan.relay import relay_group
+from remuda.specs.kinds import KINDS
 from remuda.supervise.model import Phase, Task, Want
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def gpu_group(name: str = "replica", count: int = 2, gpus: int = 1) -> Group:
@@ -151,6 +152,36 @@ def test_what_was_said_counts_and_not_how_it_is_rendered() -> None:
     rendered = workload(group(count=3)).model_copy(update={"digest": "d"})
     assert is_same(old, rendered)
     assert not is_same(old, old.model_copy(update={"digest": "e"}))
+
+
+def recorded() -> dict[str, dict[str, Any]]:
+    """What an earlier version recorded of documents, by kind."""
+    with closing(sqlite3.connect(":memory:")) as database:
+        database.executescript((Path(__file__).parents[2] / "cases/homes/401b90f.sql").read_text())
+        return {kind: json.loads(text) for kind, text in database.execute("SELECT kind, spec FROM workload")}
+
+
+def of_today(said: dict[str, Any]) -> dict[str, Any]:
+    found: dict[str, Any] = KINDS[said["kind"]].model.model_validate(said).model_dump(mode="json", exclude_none=True)
+    return found
+
+
+@pytest.mark.parametrize("kind", ["swarm", "run", "gang", "deployment"])
+def test_defaults_that_an_earlier_version_did_not_record_are_no_difference(kind: str) -> None:
+    old = recorded()[kind]
+    new = of_today(old)
+    assert differences(json.dumps(old), json.dumps(new)) == {}
+    assert differences(json.dumps(old), json.dumps({**new, "env": {"A": "1"}})) in (
+        {"env.A": "- → 1", "env": "{} → -"}, {"env.A": "- → 1", "env.PYTHONPATH": "@STANDINS@ → -"},
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(("changes", "expected"), [({}, True), ({"gpu_type": "h100"}, False)])
+def test_a_deployment_of_an_earlier_version_is_known_by_its_document(changes: dict[str, Any], expected: bool) -> None:
+    said = recorded()["deployment"]
+    new = workload(group(count=3)).model_copy(update={"digest": "d"})
+    assert is_same(workload(), new, (json.dumps(said), json.dumps({**of_today(said), **changes}))) is expected
+    assert not is_same(workload(), new, ("", json.dumps(said)))
 
 
 @pytest.mark.parametrize(("port", "expected"), [(9000, True), (9001, False)])

@@ -10,7 +10,7 @@ import tempfile
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tests.fakes.backend import FakeBackend
 from tests.fakes.clock import FakeClock
@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 
     from remuda.store.database import Store
     from remuda.supervise.ledger import Evidence
-    from remuda.supervise.loop import After
     from remuda.supervise.model import Allocation
+    from remuda.supervise.reconciler import Reconciler
 
 
 class Killed(BaseException):
@@ -83,7 +83,7 @@ class Bed:
         self.backend = FakeBackend(self.clock)
         self.others: dict[str, FakeBackend] = {}
         self.store = store_at(path)
-        self.after: list[After] = []
+        self.after: list[Reconciler[Any, Any]] = []
         self._uids = (f"u{number}" for number in itertools.count(1))
         self.host = self.new_host()
 

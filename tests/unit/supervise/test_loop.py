@@ -15,6 +15,7 @@ from remuda.plan.model import Replace
 from remuda.store import lease as leases
 from remuda.supervise.decide import decide
 from remuda.supervise.model import FINAL, Cause, Phase
+from remuda.supervise.reconciler import Due, Moment, Reconciler
 from remuda.wire.process import identify
 
 if TYPE_CHECKING:
@@ -231,9 +232,9 @@ async def test_a_bug_in_cancelling_stops_one_workload_only(bed: Bed, monkeypatch
 
 
 async def test_a_bug_in_a_follower_stops_nothing(bed: Bed) -> None:
-    class Broken:
-        async def step(self, want: Want, tasks: Mapping[TaskKey, Task]) -> float | None:
-            raise LookupError(want.workload.name)
+    class Broken(Reconciler[str, str]):
+        def due(self, at: Moment) -> Due[str, str]:
+            raise LookupError(at.want.workload.name)
 
     bed.after.append(Broken())
     bed.new_host()

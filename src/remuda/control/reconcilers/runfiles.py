@@ -21,6 +21,7 @@ from remuda.base.files import write_atomic
 from remuda.plan.run import KEEP, MODE, SOURCE
 from remuda.specs.places import is_here
 from remuda.supervise.model import Allocation, Cause, Phase, Task, Want
+from remuda.supervise.reconciler import Due, Moment, Reconciler, Turns
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from remuda.plan.model import Workload
     from remuda.supervise.records import StoreJournal
 
-_LOG = logging.getLogger("remuda.control.runfiles")
+_LOG = logging.getLogger("remuda.control.reconcilers.runfiles")
 LINKS = {"heartbeat": "heartbeat", "progress.json": "progress.json", "slurm.out": "child.log", "slurm.err": "child.err"}
 """Name at the top -> file of the current attempt."""
 _FINAL = {Phase.DONE: "completed", Phase.FAILED: "failed", Phase.STOPPED: "stopped"}
@@ -53,47 +54,34 @@ class Seen:
         return (want.workload.uid, want.running, want.paused, want.restart_mark, *known)
 
 
-class RunFiles:
+class RunFiles(Reconciler[str, Seen]):
     """Keeps the files of all runs up to date, in a thread of its own."""
 
     def __init__(self, journal: StoreJournal) -> None:
         self._journal = journal
         self._marks: dict[str, tuple[object, ...]] = {}
         self._pending: dict[str, Seen] = {}
-        self._worker: asyncio.Task[None] | None = None
-        self._is_closing = asyncio.Event()
+        self.turns: Turns = Turns(self._turn, "run files", is_finished=True)
 
-    async def step(self, want: Want, tasks: Mapping[TaskKey, Task]) -> float | None:
+    def due(self, at: Moment) -> Due[str, Seen]:
+        """Runs whose files are out of date."""
+        workload, name = at.want.workload, at.want.workload.name
+        if not workload.is_its_task:
+            return Due()
+        seen = Seen(at.want, at.tasks.get(TaskKey(name, workload.groups[0].name, 0)))
+        return Due({} if self._marks.get(name) == seen.mark() else {name: seen})
+
+    def act(self, actions: Mapping[str, Seen]) -> None:
         """Note what changed; the files follow soon."""
-        if not want.workload.is_its_task:
-            return None
-        name = want.workload.name
-        seen = Seen(want, tasks.get(TaskKey(name, want.workload.groups[0].name, 0)))
-        mark = seen.mark()
-        if self._marks.get(name) != mark:
-            self._marks[name] = mark
-            self._pending[name] = seen
-            if self._worker is None or self._worker.done():
-                self._worker = asyncio.create_task(self._work(), name="run files")
-        return None
+        self._marks |= {name: seen.mark() for name, seen in actions.items()}
+        self._pending |= actions
+        self.turns.wake()
 
-    async def close(self) -> None:
-        """Write what is left."""
-        self._is_closing.set()
-        if self._worker is not None:
-            await asyncio.gather(self._worker, return_exceptions=True)
-
-    async def _work(self) -> None:
-        while self._pending:
-            if len(self._pending) > _MANY:
-                await self._sleep(_MANY_WAIT_S)
-            batch, self._pending = list(self._pending.values()), {}
-            await asyncio.to_thread(self._write_all, batch)
-
-    async def _sleep(self, seconds: float) -> None:
-        with suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
-                await self._is_closing.wait()
+    async def _turn(self) -> None:
+        if len(self._pending) > _MANY:
+            await self.turns.rest(_MANY_WAIT_S)
+        batch, self._pending = list(self._pending.values()), {}
+        await asyncio.to_thread(self._write_all, batch)
 
     def _write_all(self, batch: Sequence[Seen]) -> None:
         for seen in batch:

@@ -19,6 +19,7 @@ from remuda.batch.address import DOWN, ENDPOINT_FILE
 from remuda.control.views import endpoint_url
 from remuda.serving.membership import fronts, ready_fronts
 from remuda.supervise.model import TAKEN_DOWN, Phase
+from remuda.supervise.reconciler import Due, Moment, Reconciler, Turns
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -26,12 +27,14 @@ if TYPE_CHECKING:
     from remuda.backends.base import TaskKey
     from remuda.control.views import RouterView
     from remuda.plan.model import Workload
-    from remuda.supervise.model import Task, Want
+    from remuda.supervise.model import Task
 
-_LOG = logging.getLogger("remuda.control.endpoint_file")
+_LOG = logging.getLogger("remuda.control.reconcilers.endpoint_file")
 ROUTER_FILE: Final = "router.json"
 _ANSWERING: Final = (Phase.READY, Phase.UNHEALTHY, Phase.STOPPING)
 """Phases in which a router may be answering what it was asked before."""
+_Document = dict[str, Any] | None
+"""None: there is to be no such file."""
 _AGAIN_S: Final = 1.0
 """After a file that could not be written."""
 
@@ -89,61 +92,56 @@ def endpoint_document(workload: Workload, tasks: Mapping[TaskKey, Task], chosen:
     }
 
 
-class EndpointFiles:
+class EndpointFiles(Reconciler[Path, _Document]):
     """Keeps the files of every workload with an endpoint up to date."""
 
     def __init__(self, routers: Mapping[str, RouterView]) -> None:
         self._routers = routers
-        self._seen: dict[str, tuple[Want, Mapping[TaskKey, Task]]] = {}
+        self._seen: dict[str, Moment] = {}
         self._chosen: dict[str, str] = {}
         """Life of the task that was named last, by workload."""
-        self._said: dict[Path, dict[str, Any] | None] = {}
-        self._pending: dict[Path, dict[str, Any] | None] = {}
-        self._worker: asyncio.Task[None] | None = None
-
-    async def step(self, want: Want, tasks: Mapping[TaskKey, Task]) -> float | None:
-        """Note what they shall say; the files follow at once."""
-        if want.workload.endpoint is not None:
-            self._seen[want.workload.name] = (want, tasks)
-            self._note(want, tasks)
-        return None
+        self._said: dict[Path, _Document] = {}
+        self._pending: dict[Path, _Document] = {}
+        self.turns: Turns = Turns(self._turn, "endpoint files", is_finished=True)
 
     def changed(self, name: str) -> None:
         """A router was told of its replicas."""
         if name in self._seen:
-            want, tasks = self._seen[name]
-            self._note(want, tasks)
+            self.step(self._seen[name])
 
-    async def close(self) -> None:
-        """Write what is left."""
-        if self._worker is not None:
-            await asyncio.gather(self._worker, return_exceptions=True)
-
-    def _note(self, want: Want, tasks: Mapping[TaskKey, Task]) -> None:
-        workload, name, folder = want.workload, want.workload.name, Path(want.workload.run_dir)
+    def due(self, at: Moment) -> Due[Path, _Document]:
+        """The files that say something else than they shall."""
+        want, workload, tasks = at.want, at.want.workload, at.tasks
+        if workload.endpoint is None:
+            return Due()
+        name, folder = workload.name, Path(workload.run_dir)
         if name not in self._chosen:
             self._chosen[name] = _last_choice(folder / ROUTER_FILE)
         chosen = answering(workload, tasks, self._routers.get(name), self._chosen[name])
         self._chosen[name] = life(chosen) if chosen is not None else ""
-        documents: dict[Path, dict[str, Any] | None] = {
+        self._seen[name] = at
+        documents: dict[Path, _Document] = {
             folder / ENDPOINT_FILE: endpoint_document(workload, tasks, chosen),
             folder / DOWN: None if want.running else {"reason": "" if want.note == TAKEN_DOWN else want.note},
         }
-        if workload.endpoint is not None and workload.endpoint.relay:
+        if workload.endpoint.relay:
             documents[folder / ROUTER_FILE] = router_document(workload, tasks, chosen)
-        for path, document in documents.items():
-            if self._said.get(path, {}) != document:
-                self._said[path] = self._pending[path] = document
-        if self._pending and (self._worker is None or self._worker.done()):
-            self._worker = asyncio.create_task(self._work(), name="endpoint files")
+        return Due({path: said for path, said in documents.items() if self._said.get(path, {}) != said})
 
-    async def _work(self) -> None:
-        while self._pending:
-            batch, self._pending = self._pending, {}
-            failed = await asyncio.to_thread(_write_all, batch)
-            if failed:
-                self._pending = {**failed, **self._pending}
-                await asyncio.sleep(_AGAIN_S)
+    def act(self, actions: Mapping[Path, _Document]) -> None:
+        """Note what they shall say; the files follow at once."""
+        self._said |= actions
+        self._pending |= actions
+        self.turns.wake()
+
+    async def _turn(self) -> float | None:
+        batch, self._pending = self._pending, {}
+        failed = await asyncio.to_thread(_write_all, batch)
+        if not failed:
+            return None
+        self._pending = {**failed, **self._pending}
+        await self.turns.rest(_AGAIN_S)
+        return 0.0
 
 
 def _last_choice(path: Path) -> str:
@@ -154,7 +152,7 @@ def _last_choice(path: Path) -> str:
         return ""
 
 
-def _write_all(batch: Mapping[Path, dict[str, Any] | None]) -> dict[Path, dict[str, Any] | None]:
+def _write_all(batch: Mapping[Path, _Document]) -> dict[Path, _Document]:
     """Write them; returns those that could not be written although their directory is there."""
     failed = {}
     for path, document in batch.items():
@@ -167,7 +165,7 @@ def _write_all(batch: Mapping[Path, dict[str, Any] | None]) -> dict[Path, dict[s
     return failed
 
 
-def _write(path: Path, document: dict[str, Any] | None) -> None:
+def _write(path: Path, document: _Document) -> None:
     if document is None:
         path.unlink(missing_ok=True)
         return

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import time
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,6 +17,7 @@ from remuda.plan.front import CONTROL_KEY
 from remuda.plan.model import Front, Secret, Workload
 from remuda.serving.membership import members, ready_fronts
 from remuda.serving.router import Changes, Keys, Member, Router, router_named
+from remuda.supervise.reconciler import Due, Moment, Reconciler, Turns
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -23,7 +25,7 @@ if TYPE_CHECKING:
     from remuda.backends.base import TaskKey
     from remuda.supervise.model import Task, Want
 
-_LOG = logging.getLogger("remuda.control.follow")
+_LOG = logging.getLogger("remuda.control.reconcilers.routers")
 _AGAIN_S = 0.3
 """After a sync that failed, or that left members pending."""
 _CHECK_S = 15.0
@@ -51,7 +53,7 @@ Name = tuple[str, str]
 """Workload, and one life of one of its routers."""
 
 
-class RouterFollower:
+class RouterMembers(Reconciler[str, tuple[Workload, dict[Name, Target]]]):
     """Keeps every router's members equal to its workload's ready replicas, beside the loop and never in its way.
 
     While a router is succeeded there are two. Both are kept: the new one is told before it is asked, and the old one
@@ -78,59 +80,39 @@ class RouterFollower:
         self._load = load
         self._now = now
         self._seen: dict[Name, RouterView] = {}
-        self._targets: dict[Name, Target] = {}
-        self._order: dict[str, list[Name]] = {}
-        self._tasks: dict[Name, asyncio.Task[None]] = {}
-        self._changed: dict[Name, asyncio.Event] = {}
+        self._targets: dict[str, dict[Name, Target]] = {}
+        self._turns: dict[Name, Turns] = {}
 
-    async def step(self, want: Want, tasks: Mapping[TaskKey, Task]) -> float | None:
-        """Note what the routers shall have; a task for each of them brings it there."""
-        workload = want.workload
-        targets = _targets(want, tasks)
-        before = self._order.get(workload.name, [])
-        for name in before:
-            if name not in targets:
-                await self._leave(name)
-        self._order[workload.name] = list(targets)
-        for name, target in targets.items():
-            if self._targets.get(name) != target:
-                self._targets[name] = target
-                self._changed.setdefault(name, asyncio.Event()).set()
-            if name not in self._tasks:
-                self._tasks[name] = asyncio.create_task(self._keep(name, workload), name=f"router of {workload.name}")
-        if before != self._order[workload.name]:
-            self._show(workload.name)
-            self._tell(workload.name)
-        return None
+    def due(self, at: Moment) -> Due[str, tuple[Workload, dict[Name, Target]]]:
+        """A workload whose routers are others, or shall have others than they were told."""
+        workload, targets = at.want.workload, _targets(at.want, at.tasks)
+        is_so = [*targets.items()] == [*self._targets.get(workload.name, {}).items()]
+        return Due({} if is_so else {workload.name: (workload, targets)})
+
+    def act(self, actions: Mapping[str, tuple[Workload, dict[Name, Target]]]) -> None:
+        """Note what the routers shall have; turns of each of them bring it there."""
+        for workload, targets in actions.values():
+            before = self._targets.get(workload.name, {})
+            self._targets[workload.name] = targets
+            for name in before.keys() - targets.keys():
+                self._turns.pop(name).cancel()
+                self._seen.pop(name, None)
+            for name, target in targets.items():
+                if name not in self._turns:
+                    sync = partial(self._sync, name, _router(workload), _keys(workload))
+                    self._turns[name] = Turns(sync, f"router of {workload.name}")
+                if before.get(name) != target:
+                    self._turns[name].wake()
+            if [*before] != [*targets]:
+                self._show(workload.name)
+                self._tell(workload.name)
 
     async def close(self) -> None:
         """Stop following; the routers keep the members they have."""
-        for name in list(self._tasks):
-            await self._leave(name)
-
-    async def _leave(self, name: Name) -> None:
-        for known in (self._targets, self._seen, self._changed):
-            known.pop(name, None)
-        task = self._tasks.pop(name, None)
-        if task is not None:
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
-
-    async def _keep(self, name: Name, workload: Workload) -> None:
-        router = _router(workload)
-        keys = _keys(workload)
-        changed = self._changed[name]
-        while True:
-            changed.clear()
-            pause = await self._sync(name, router, keys)
-            try:
-                async with asyncio.timeout(pause):
-                    await changed.wait()
-            except TimeoutError:
-                continue
+        await asyncio.gather(*(turns.close() for turns in self._turns.values()))
 
     async def _sync(self, name: Name, router: Router, keys: Keys) -> float:
-        target = self._targets[name]
+        target = self._targets[name[0]][name]
         try:
             before = self._seen.get(name)
             changes = await _tell_members(router, target, keys, before.members if before is not None else ())
@@ -169,20 +151,20 @@ class RouterFollower:
 
     def _show(self, workload: str) -> None:
         """Make the workload's view of what is known of its routers; none before the first was told its members."""
-        names = self._order.get(workload, [])
-        known = [self._seen[name] for name in names if name in self._seen]
+        targets = self._targets.get(workload, {})
+        known = [self._seen[name] for name in targets if name in self._seen]
         if not known:
             self._views.pop(workload, None)
             return
-        front = self._seen.get(names[0]) or RouterView(url=self._targets[names[0]].base_url, members=[], stats={})
+        first, target = next(iter(targets.items()))
+        front = self._seen.get(first) or RouterView(url=target.base_url, members=[], stats={})
         beside = [view for view in known if view is not front]
         self._views[workload] = front.model_copy(update={"beside": beside})
 
     async def refresh(self, workload_name: str, workload: Workload) -> None:
         """Take the routers' numbers anew, for a view that is asked for now."""
-        for name in self._order.get(workload_name, []):
-            if name in self._targets:
-                await self._look(name, self._targets[name], _router(workload), _keys(workload))
+        for name, target in list(self._targets.get(workload_name, {}).items()):
+            await self._look(name, target, _router(workload), _keys(workload))
 
 
 def _router(workload: Workload) -> Router:

@@ -21,6 +21,7 @@ from remuda.base.errors import Conflict, RemudaError
 from remuda.control.job_folders import OUTCOME, JobFolder, find, folders
 from remuda.store.rows import BRIEF, WHOLE
 from remuda.supervise.jobs import BY, ENDED, JobSeen, JobTold, due, last_word, taken_in
+from remuda.supervise.reconciler import Due, Moment, Reconciler, Turns
 from remuda.supervise.summary import summarise
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     from remuda.supervise.model import Task, Want
     from remuda.supervise.records import StoreJournal
 
-_LOG = logging.getLogger("remuda.control.jobkeeper")
+_LOG = logging.getLogger("remuda.control.reconcilers.jobkeeper")
 _LOOK_S: Final = 5.0
 """Between two looks at jobs that go on; what the supervisor hears of its own comes at once."""
 _AT_ONCE: Final = 500
@@ -55,7 +56,7 @@ def told_of(want: Want, tasks: Mapping[TaskKey, Task]) -> JobTold:
     return replace(told, since=task.since, native=native, node=task.node, attempt=task.attempt, heard_at=task.last_seen)
 
 
-class JobKeeper:
+class JobKeeper(Reconciler[str, tuple[object, bool]]):
     """The rows of all jobs. Not thread-safe: the host calls it from its event loop."""
 
     def __init__(self, journal: StoreJournal, supervisor: Supervisor, paths: StatePaths, clock: Clock) -> None:
@@ -69,38 +70,30 @@ class JobKeeper:
         """When a job wrote last, as its file system says, and for how long this host had lived then."""
         self._marks: dict[str, object] = {}
         self._news: set[str] = set()
-        self._is_news = asyncio.Event()
+        self.turns: Turns = Turns(self._turn, "jobs")
         self._has_begun = self._is_stuck = False
         self._alone = asyncio.Lock()
 
-    async def step(self, want: Want, tasks: Mapping[TaskKey, Task]) -> float | None:
-        """Note what has changed of a job that the supervisor keeps going."""
-        name = want.workload.name
+    def due(self, at: Moment) -> Due[str, tuple[object, bool]]:
+        """What has changed of a job that the supervisor keeps going, and whether its row may lack that."""
+        want, name = at.want, at.want.workload.name
         if not want.workload.kind.traits.has_outcome:
-            return None
-        told, row = told_of(want, tasks), self.rows.get(name)
+            return Due()
+        told, row = told_of(want, at.tasks), self.rows.get(name)
         mark, before = (want.workload.uid, want.generation, replace(told, heard_at=0.0)), self._marks.get(name)
-        self._marks[name] = mark
         is_known = before is None and row is not None and row.state in ENDED and row.state == told.word
-        if mark != before and not is_known:
-            self._news.add(name)
-            self._is_news.set()
-        return None
+        return Due({} if mark == before else {name: (mark, not is_known)})
 
-    async def run(self) -> None:
-        """Keep them up to date, for ever."""
-        only: Collection[str] | None = None
-        while True:
-            try:
-                await self.look(only)
-            except Exception:  # noqa: BLE001 - the host goes on without lists of jobs
-                _LOG.exception("bug in the keeping of jobs")
-            only = None
-            with suppress(TimeoutError):
-                async with asyncio.timeout(_LOOK_S):
-                    await self._is_news.wait()
-                    only = ()
-            self._is_news.clear()
+    def act(self, actions: Mapping[str, tuple[object, bool]]) -> None:
+        """Look at it soon."""
+        self._marks |= {name: mark for name, (mark, _) in actions.items()}
+        self._news |= (news := {name for name, (_, is_news) in actions.items() if is_news})
+        if news:
+            self.turns.wake()
+
+    async def _turn(self) -> float:
+        await self.look(() if self._has_begun and self._news else None)
+        return _LOOK_S
 
     async def look(self, only: Collection[str] | None = None) -> None:
         """Look at all jobs that may have changed, or at `only` these and those of which there is news; record it."""

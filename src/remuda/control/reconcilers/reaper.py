@@ -10,6 +10,7 @@ from remuda.plan.lasting import COUNTING
 from remuda.plan.model import Front
 from remuda.serving.usage import Reading, Use, by_replicas, by_router, taken_in, use_of
 from remuda.supervise.model import GIVEN_UP
+from remuda.supervise.reconciler import Due, Moment, Reconciler
 from remuda.supervise.rules import over
 from remuda.supervise.summary import UP, summarise
 
@@ -49,40 +50,53 @@ class Watched:
         )  # fmt: skip
 
 
-class Reaper:
+def over_for(at: Moment) -> str:
+    """Why a workload that is wanted is to end, used or not; empty while it is not."""
+    if not at.want.workload.kind.traits.has_one_task:
+        summary = summarise(at.want, at.tasks)
+        if summary.phase == "FAILED" and not over(at.want, at.tasks):
+            # What failed as a whole must not go on holding nodes, GPUs and ports with the parts that did not.
+            return f"{GIVEN_UP}{summary.reason}"
+    is_over = at.want.ends_at and at.now >= at.want.ends_at
+    return f"its lifetime of {show_duration(at.want.workload.lifetime_s)} is over" if is_over else ""
+
+
+class Reaper(Reconciler[str, str | Use]):
     """Looks at each workload's clock and counters, and records the intent *down* with its reason, as a person would."""
 
     def __init__(self, service: Service) -> None:
         self._service = service
         self._known: dict[str, Watched] = {}
 
-    async def step(self, want: Want, tasks: Mapping[TaskKey, Task]) -> float | None:
-        """Look; seconds until the next look."""
-        workload, now = want.workload, self._service.clock.now()
-        if not want.running:
-            self._known.pop(workload.name, None)
-            return None
-        if not workload.kind.traits.has_one_task:
-            summary = summarise(want, tasks)
-            if summary.phase == "FAILED" and not over(want, tasks):
-                # What failed as a whole must not go on holding nodes, GPUs and ports with the parts that did not.
-                self._service.down(workload.name, f"{GIVEN_UP}{summary.reason}")
-                return None
-        if want.ends_at and now >= want.ends_at:
-            self._service.down(workload.name, f"its lifetime of {show_duration(workload.lifetime_s)} is over")
-            return None
-        pauses = [want.ends_at - now] if want.ends_at else []
-        if workload.idle_timeout_s > 0 and workload.endpoint is not None:
-            used = self._used(want, tasks, now)
-            counted_at = used[1].at if used[1] is not None else 0.0
-            if counted_at - used[0].at >= workload.idle_timeout_s:
-                for_s = show_duration(workload.idle_timeout_s)
-                self._service.down(workload.name, f"idle for {for_s}: nothing was asked of its endpoint")
-                return None
-            pauses.append(_LOOK_S)
-        return min(pauses, default=None)
+    def due(self, at: Moment) -> Due[str, str | Use]:
+        """Why a workload is to end, or what is to be recorded of its use."""
+        workload, name, ends_at = at.want.workload, at.want.workload.name, at.want.ends_at
+        if not at.want.running:
+            self._known.pop(name, None)
+            return Due()
+        if why := over_for(at):
+            return Due({name: why})
+        pause = ends_at - at.now if ends_at else None
+        if workload.idle_timeout_s <= 0 or workload.endpoint is None:
+            return Due(again_s=pause)
+        known, reading = self._watched(at.want, at.tasks, at.now)
+        if reading is not None and reading.at - known.use.at >= workload.idle_timeout_s:
+            return Due({name: f"idle for {show_duration(workload.idle_timeout_s)}: nothing was asked of its endpoint"})
+        is_old = known.use != known.saved and at.now - known.saved_at >= _SAVE_S
+        return Due({name: known.use} if is_old else {}, _LOOK_S if pause is None else min(pause, _LOOK_S))
 
-    def _used(self, want: Want, tasks: Mapping[TaskKey, Task], now: float) -> tuple[Use, Reading | None]:
+    def act(self, actions: Mapping[str, str | Use]) -> None:
+        """Take it down, or record how it was used."""
+        journal = self._service.journal
+        for name, action in actions.items():
+            if isinstance(action, str):
+                self._service.down(name, action)
+            else:
+                journal.store.note_usage(journal.fence, name, used_at=action.at, usage=action.mark())
+                saved_at = self._service.clock.now()
+                self._known[name] = replace(self._known[name], saved=action, saved_at=saved_at)
+
+    def _watched(self, want: Want, tasks: Mapping[TaskKey, Task], now: float) -> tuple[Watched, Reading | None]:
         """When it was last used, and the reading from which that is known; None where nothing can be read now."""
         name = want.workload.name
         clock = self._service.clock
@@ -96,11 +110,8 @@ class Reaper:
         elif (reading := self._read(want, tasks)) is not None:
             use = taken_in(use, replace(reading, at=min(reading.at, now)))
         known = replace(known, use=use, generation=want.generation, looked_at=now)
-        if use != known.saved and now - known.saved_at >= _SAVE_S:
-            self._save(name, use)
-            known = replace(known, saved=use, saved_at=now)
         self._known[name] = known
-        return use, reading
+        return known, reading
 
     def _recorded(self, want: Want, now: float) -> Watched:
         """What an earlier host recorded; else it counts as used now."""
@@ -109,10 +120,6 @@ class Reaper:
         clock = self._service.clock
         saved = use if row.used_at else Use(0.0)
         return Watched(use, want.generation, now, saved, 0.0, clock.offset, clock.missed())
-
-    def _save(self, name: str, use: Use) -> None:
-        journal = self._service.journal
-        journal.store.note_usage(journal.fence, name, used_at=use.at, usage=use.mark())
 
     def _read(self, want: Want, tasks: Mapping[TaskKey, Task]) -> Reading | None:
         """The counters of the routers where they tell, else those of the replicas."""

@@ -4,10 +4,20 @@ from __future__ import annotations
 
 import sys
 from typing import TYPE_CHECKING
+from zlib import crc32
 
 from remuda.backends.base import TaskKey, make_token, read_token
 from remuda.enter import renamed
-from remuda.wire.child import BEAT_S, INDEX_MARK, REPORT_EVERY_S, ChildSpec, HealthProbe, RestartRule, RunWatch
+from remuda.wire.child import (
+    BEAT_S,
+    INDEX_MARK,
+    MEETING_PORT_MARK,
+    REPORT_EVERY_S,
+    ChildSpec,
+    HealthProbe,
+    RestartRule,
+    RunWatch,
+)
 from remuda.wire.spread import Spread
 
 if TYPE_CHECKING:
@@ -76,7 +86,7 @@ def child_spec(
         attempt=request.attempt,
         argv=list(renamed(group.command.argv, sys.executable)),
         run_dir=str(folder),
-        env={name: text.replace(INDEX_MARK, str(request.key.index)) for name, text in env.items()},
+        env={name: _told(text, request) for name, text in env.items()},
         secret_env=_secrets(group.command),
         cwd=group.command.cwd,
         needs=dict(group.command.needs),
@@ -105,6 +115,12 @@ def child_spec(
         beat_s=BEAT_S if group.silence_s > 0 else 0.0,
         record_interval_s=group.record_interval_s,
     )
+
+
+def _told(text: str, request: Request) -> str:
+    """The value of a variable. Nothing holds the port of an attempt, which is below those of node programs."""
+    port = 10000 + crc32(f"{request.workload.uid}.{request.attempt}".encode()) % 10000
+    return text.replace(INDEX_MARK, str(request.key.index)).replace(MEETING_PORT_MARK, str(port))
 
 
 def _secrets(command: Command) -> dict[str, dict[str, str]]:

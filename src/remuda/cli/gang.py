@@ -44,9 +44,11 @@ _how = together(
 @click.option("-n", "--ranks", type=click.IntRange(min=1), required=True, help="Number of ranks.")
 @click.option("--gpus", type=click.IntRange(min=0), default=0, show_default=True, help="GPUs of each rank.")
 @click.option("--rendezvous", default="", metavar="URL", help="URL where ranks meet (default: a folder of the gang).")
+@click.option("--mode", type=click.Choice(("elastic", "rigid")),
+              help="When a rank fails, it rejoins the others (elastic, default), or all restart (rigid).")  # fmt: skip
 @_how
 @click.pass_context
-def run(ctx: click.Context, /, ranks: int, gpus: int, rendezvous: str, **given: Any) -> int:
+def run(ctx: click.Context, /, ranks: int, gpus: int, rendezvous: str, mode: str | None, **given: Any) -> int:
     """Run COMMAND with N ranks on this machine, and restart ranks that fail.
 
     Each rank gets REPLICA_RANK and REPLICA_COUNT (also as RANK and WORLD_SIZE), RUN_ID and REMUDA_RENDEZVOUS in its
@@ -56,6 +58,7 @@ def run(ctx: click.Context, /, ranks: int, gpus: int, rendezvous: str, **given: 
     if not command:
         raise click.UsageError("say what each rank runs, behind --: remuda gang run -n 4 -- python train.py")
     said = {"kind": "gang", "ranks": ranks, "resources.gpus": gpus, "command": command, "rendezvous": rendezvous}
+    said["mode"] = mode or ""
     return _start("", said, **given)
 
 

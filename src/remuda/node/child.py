@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from remuda.node import loading, machine, metrics, progress, records
 from remuda.node.capped import CappedFile
 from remuda.node.fetch import Fetch
+from remuda.node.jobs import Script
 from remuda.node.journal import Journal
 from remuda.node.launch import Launch, NotHere, SecretMissing, prepare, probe_host, url
 from remuda.node.lived import LivedTime
@@ -72,6 +73,7 @@ class Supervisor:
         self._time = LivedTime()
         self._now = self._time.now
         self._watch = Watcher(spec, spec.watch, self._journal, self._time) if spec.watch is not None else None
+        self._script = Script(os.environ if spec.watch is not None else {})
         self._progress = self._watch.progress if self._watch is not None else progress.Unwatched(self._dir)
         is_scanned = spec.scan_log and spec.watch is None
         self._server = ServerLog(spec, self._journal, self._now) if is_scanned else None
@@ -193,7 +195,7 @@ class Supervisor:
         self._journal.say("info", "its time limit is near")
         self._handle(machine.Warned())
         if number and self._child is not None and self.life.phase in machine.RUNNING:
-            self._child.signal_group(number)
+            self._script.tell(self._child, number)
 
     # --- acting ------------------------------------------------------------------------------------------------------
 
@@ -225,7 +227,7 @@ class Supervisor:
                 self._child.signal_group(signal.SIGKILL)
                 kill_descendants()
             else:
-                self._child.signal_group(signal.SIGTERM)
+                self._script.tell(self._child, signal.SIGTERM)
                 self._child.signal_group(signal.SIGCONT)  # one that is suspended could not end
         return None
 
@@ -272,7 +274,7 @@ class Supervisor:
                 self._child_code = code
                 self._ended_at = self._now()
                 if self.life.in_grace:
-                    terminate_strays(self._child)
+                    terminate_strays(self._child, self._script.sruns())
             elif self._watch is not None:
                 self._watch.reaped(pid, code)
         # A shell ends at once when it is told to; what it started may still be saving its work. Orphans come to us,

@@ -5,18 +5,59 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import subprocess
 import time
 from typing import TYPE_CHECKING
 
-from remuda.node.process import spared
+from remuda.node.process import descendants, spare, spared
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from remuda.node.process import Child
 
 LOOKS = 2
 """Nothing was found so often, one after the other: nothing is left."""
 WITHIN_S = 10.0
 _STEP = b"slurmstepd"
+_TELL = 'for try in 1 2 3 4 5; do scancel --signal=TERM "$0" && exit; sleep 1; done'
+
+
+class Script:
+    """A child that may be a script of a scheduler's job, whose `srun` must not be asked to end.
+
+    SIGTERM to `srun` is SIGKILL to its ranks, before they can save their work. So they are told themselves.
+
+    Args:
+        environ: of this program.
+    """
+
+    def __init__(self, environ: Mapping[str, str]) -> None:
+        is_batch = environ.get("SLURM_TASK_PID") == str(os.getpid())  # and none that runs beside others in a job
+        # The id of an array is one of its tasks' ids, too: as that task's name it would mean all of them.
+        array, index = environ.get("SLURM_ARRAY_JOB_ID", ""), environ.get("SLURM_ARRAY_TASK_ID", "")
+        self._job = (f"{array}_{index}" if index else environ.get("SLURM_JOB_ID", "")) if is_batch else ""
+        self._environ = {name: value for name, value in environ.items() if not name.startswith("SCANCEL_")}
+        self.telling: subprocess.Popen[bytes] | None = None
+        """Who has asked the scheduler to tell the steps."""
+
+    def sruns(self) -> set[int]:
+        """Those that run, of a job's script."""
+        return {pid for pid in descendants() if _read(pid, "comm") == b"srun\n"} if self._job else set()
+
+    def tell(self, child: Child, number: int) -> None:
+        """Send a signal to its process group: SIGTERM to all but `srun`, and by the scheduler to the job's steps."""
+        sruns = self.sruns() if number == signal.SIGTERM else set()
+        if not sruns:
+            child.signal_group(number)
+            return
+        with contextlib.suppress(OSError):
+            self.telling = subprocess.Popen(["/bin/sh", "-c", _TELL, self._job], env=self._environ)
+            spare(self.telling.pid)
+        for pid in descendants().keys() - sruns:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                if os.getpgid(pid) == child.pid:
+                    os.kill(pid, number)
 
 
 class Job:

@@ -11,7 +11,7 @@ import time
 from typing import TYPE_CHECKING, Callable, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Container, Mapping
 
     from remuda.node.launch import Launch
 
@@ -161,11 +161,11 @@ def _descends(pid: int, ancestor: int, parents: Mapping[int, int]) -> bool:
     return False
 
 
-def terminate_strays(child: Child) -> None:
-    """SIGTERM to everything that this program started and that is not in the child's process group."""
+def terminate_strays(child: Child, kept: Container[int] = ()) -> None:
+    """SIGTERM to everything that this program started and that is not in the child's process group, but for `kept`."""
     for pid in descendants():
         with contextlib.suppress(ProcessLookupError, PermissionError):
-            if os.getpgid(pid) != child.pid:
+            if pid not in kept and os.getpgid(pid) != child.pid:
                 os.kill(pid, signal.SIGTERM)
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from remuda.base.ids import slug
 from remuda.plan.compile import UID, Plan, copy_of
-from remuda.plan.model import INDEX_MARK, Command, Kind, Role, Secret, Workload
+from remuda.plan.model import INDEX_MARK, MEETING_PORT_MARK, Command, Kind, Role, Secret, Workload
 from remuda.plan.run import local_place, script_group
 from remuda.specs.run import RunSpec
 
@@ -78,6 +78,7 @@ def plan_gang(spec: GangSpec, context: Context, *, name: str, copy: str = "", sp
         env={
             "RANK": INDEX_MARK,  # these two may be said otherwise, where a rank is several processes
             "WORLD_SIZE": str(spec.ranks),
+            **(_of_rigid(spec) if spec.mode == "rigid" else {}),
             **spec.env,
             "REPLICA_RANK": INDEX_MARK,
             "REPLICA_COUNT": str(spec.ranks),
@@ -101,11 +102,18 @@ def plan_gang(spec: GangSpec, context: Context, *, name: str, copy: str = "", sp
     )
 
 
+def _of_rigid(spec: GangSpec) -> dict[str, str]:
+    """Where the ranks of one attempt meet. One that sees its own GPUs only counts them from 0."""
+    own = "0" if spec.resources.gpus else INDEX_MARK
+    return {"LOCAL_RANK": own, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": MEETING_PORT_MARK}
+
+
 def _ranks(spec: GangSpec, command: Command) -> Group:
     shared = {key: getattr(spec, key) for key in _OF_RUN}
     run = RunSpec(script=spec.script or spec.command[0], gpus=spec.resources.gpus, **shared)
     group = script_group(run, command, ())
     return group.model_copy(update={
         "name": RANK, "role": Role.RANK, "count": spec.ranks, "quorum": spec.quorum or 0,
+        "together": spec.mode == "rigid",
         "replace": group.replace.model_copy(update={"keep_s": spec.timeout}),
     })  # fmt: skip

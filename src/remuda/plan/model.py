@@ -19,6 +19,7 @@ from remuda.wire.child import (
     FILES_MARK,
     HOST_MARK,
     INDEX_MARK,
+    MEETING_PORT_MARK,
     NODE_MARK,
     PORT_MARK,
     address_mark,
@@ -29,7 +30,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 __all__ = [
-    "ADDRESS", "BOOTSTRAP", "CONTAINER_MARK", "FILES_MARK", "HOST_MARK", "INDEX_MARK", "NODE_MARK", "PORT_MARK",
+    "ADDRESS", "BOOTSTRAP", "CONTAINER_MARK", "FILES_MARK", "HOST_MARK", "INDEX_MARK", "MEETING_PORT_MARK",
+    "NODE_MARK", "PORT_MARK",
     "Command", "Endpoint", "Failover", "Front", "Group", "Kind", "Listen", "NodePolicy", "NodeRestart", "Pool", "Probe",
     "Replace", "Resources", "Role", "Secret", "Spread", "Succession", "Watch", "Workload", "address_mark", "named_mark",
 ]  # fmt: skip
@@ -101,7 +103,8 @@ class Command(Frozen):
     """A program to run, exactly as it is started.
 
     In `argv` and `env` values `PORT_MARK` and `HOST_MARK` stand for the port and address that are chosen on the node,
-    `named_mark(NAME)` for further ports, in `env` values `INDEX_MARK` stands for the task's number in its group.
+    `named_mark(NAME)` for further ports, in `env` values `INDEX_MARK` for the task's number, `MEETING_PORT_MARK` for
+    the port where tasks of one attempt meet.
     `address_mark(NAME)` stands for HOST:PORT of a service, wherever in the group.
     """
 
@@ -326,6 +329,8 @@ class Group(Frozen):
     silence_s: float = 0.0
     """A task of which nothing is heard for so long, while others of its backend are, is begun again elsewhere. 0: it is
     not listened for."""
+    together: bool = False
+    """Its tasks share one fate, with those of all groups that say so: they begin, fail and begin again together."""
     spread: Spread | None = None
     """None: a task is on one node, or starts its own processes on the others."""
     succession: Succession | None = None

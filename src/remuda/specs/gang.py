@@ -57,7 +57,7 @@ class GangSpec(Strict):
     quorum: int | None = Field(default=None, ge=1, json_schema_extra={"derived": "all ranks"})
     """Ranks that suffice to train on without the others: the gang is degraded until those are back."""
     mode: Literal["elastic", "rigid"] = "elastic"
-    """`elastic`: a rank that fails is started again and joins the others. `rigid` cannot be chosen yet."""
+    """`elastic`: a rank that fails is restarted and joins the others. `rigid`: all ranks restart when one fails."""
     backend: Literal["local", "slurm", "kubernetes"] = "local"
     """Backend to run on: `local`, which is this machine. The others cannot be chosen yet."""
     timeout: Seconds = 0.0
@@ -121,9 +121,9 @@ class GangSpec(Strict):
 
     @model_validator(mode="after")
     def _fits_together(self) -> GangSpec:
-        if self.mode != "elastic":
-            sentence = "a gang that is `rigid`, in which all ranks restart when one fails, cannot be run yet"
-            raise contradiction("mode", sentence, "leave `mode` out: a rank that fails joins the others again")
+        if self.mode == "rigid" and self.quorum is not None:
+            sentence = "`quorum` lets ranks train on without the others, which no `rigid` gang does"
+            raise contradiction("quorum", sentence, "leave one of the two out")
         if self.backend != "local":
             sentence = f"a gang cannot be run on {self.backend} yet"
             raise contradiction("backend", sentence, "leave `backend` out: it runs on this machine")

@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, assert_never
 
 from remuda.backends.base import TaskKey, make_token
 from remuda.policy.failover import Standing, next_pool
-from remuda.supervise import rules, succession
+from remuda.supervise import rules, succession, together
 from remuda.supervise.model import (
     AVOIDS_ALL,
     AVOIDS_NOTHING,
     FINAL,
     LIVE,
+    PAUSED,
     RUNNING,
     TAKEN_DOWN,
     TIME_OVER,
@@ -36,8 +37,6 @@ if TYPE_CHECKING:
 
 KILL_AGAIN_S = 5.0
 """Between two attempts to kill what does not end."""
-PAUSED = "paused; "
-"""Begin of the reason of a task that waits because its workload is paused."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +77,7 @@ def decide(want: Want, tasks: Mapping[TaskKey, Task], now: float) -> tuple[Actio
     Returns:
         At most one action for a task, surplus ones first. Empty when nothing is due.
     """
+    tasks = together.levelled(want, tasks)
     casts, over, outlasting = rules.parts(want, tasks, now), rules.over(want, tasks), rules.outlasting(want, tasks)
     surplus = [
         action
@@ -114,6 +114,8 @@ def _play(
             return (Note(replace(task, yields_at=0.0, reason=cast.why)),)
         case Part.DRAIN:
             return (_end(task, group, now, task.reason),) if task.ending is not Cause.NONE else ()
+        case Part.AGAIN:
+            return (_end(task, group, now, cast.why, Cause.GROUP),)
         case Part.END:
             return _remove(want, task, now, cast.why)
         case _:
@@ -293,8 +295,9 @@ def next_due(tasks: Mapping[TaskKey, Task], now: float, want: Want | None = None
     """
     is_paused = want is not None and want.paused and want.running
     phases = (Phase.STOPPING, Phase.SUBMITTING) if is_paused else (Phase.STOPPING, Phase.SUBMITTING, Phase.WAITING)
+    tasks = together.levelled(want, tasks) if want is not None else tasks
     moving = [task for task in tasks.values() if task.phase in phases]
-    if want is not None and (gates := rules.held(want, tasks)):
+    if want is not None and (gates := rules.held(want, tasks) | together.held(want, tasks)):
         moving = [task for task in moving if task.key not in gates]
     times = [task.kill_at if task.phase is Phase.STOPPING else task.not_before for task in moving]
     if want is not None and want.running:

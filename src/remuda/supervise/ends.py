@@ -123,7 +123,8 @@ def judge(task: Task, group: Group, seen: Observed) -> Verdict:
         return Verdict(
             Cause.SCHEDULER, f"{task.pool or 'the scheduler'} will never start it{away}: {task.never}", counts=False
         )
-    return Verdict(task.ending, "ended to be restarted", counts=False)
+    why = task.reason if task.ending is Cause.GROUP else "ended to be restarted"
+    return Verdict(task.ending, why, counts=False)
 
 
 def after_never(waiting: Task, group: Group, now: float) -> Task:
@@ -174,7 +175,7 @@ def _after_failure(
     waiting = move(task, event, now, verdict.reason)
     if verdict.permanent:
         return move(waiting, Event.GIVE_UP, now, verdict.reason)
-    if verdict.cause is Cause.USER and event is Event.ENDED_AGAIN:
+    if verdict.cause in (Cause.USER, Cause.GROUP) and event is Event.ENDED_AGAIN:
         return replace(waiting, not_before=now)
     if rule.policy == "never":
         return move(waiting, Event.GIVE_UP, now, f"{verdict.reason}; it is not to be replaced")

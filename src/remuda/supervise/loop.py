@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from remuda.backends.base import Backend, Feature, Handle, Life, Observed, TaskKey, read_token
 from remuda.base.errors import RemudaError
-from remuda.supervise import addresses, facts
+from remuda.supervise import addresses, facts, together
 from remuda.supervise.changes import Changes
 from remuda.supervise.decide import KILL_AGAIN_S, Action, Cancel, Note, Submit, decide, next_due
 from remuda.supervise.ends import end_of, evidence_of
@@ -264,7 +264,9 @@ class Supervisor:
         """Keep what a fact made of a task, and what follows from it for others."""
         self._state.put(changes, before, after)
         tasks = self.all[after.key.workload]
-        for task in addresses.misled(self.wants[after.key.workload].workload, before, after, tuple(tasks.values())):
+        workload, all_of = self.wants[after.key.workload].workload, tuple(tasks.values())
+        healed = together.healed(workload, before, after, all_of)
+        for task in (*addresses.misled(workload, before, after, all_of), *healed):
             self._state.put(changes, tasks[task.key], task)
 
     def _listen(self, changes: Changes) -> float:

@@ -77,6 +77,8 @@ TAKEN_DOWN: Final = "taken down"
 GIVEN_UP: Final = "it failed: "
 """Begin of the note of an intent that the host ended because nothing more could come of the workload: see
 `Want.has_failed`."""
+PAUSED: Final = "paused; "
+"""Begin of the reason of a task that waits because its workload is paused."""
 TIME_OVER: Final = "its time is over"
 """Begin of the reason of a task that ended because `Replace.until` has come."""
 
@@ -136,6 +138,8 @@ class Cause(StrEnum):
     SCHEDULER = "scheduler"
     PREEMPTION = "preemption"
     TIME_LIMIT = "time-limit"
+    GROUP = "group"
+    """Another task of those that share its fate has ended."""
     UNKNOWN = "unknown"
 
 

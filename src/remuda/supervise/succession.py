@@ -52,6 +52,8 @@ class Part(Enum):
     """It yields, and finishes what it has begun."""
     END = "end"
     """It is not wanted."""
+    AGAIN = "again"
+    """It ends, to begin again with others that share its fate."""
     HOLD = "hold"
     """It must not begin yet, see `rules`."""
 

@@ -31,6 +31,8 @@ CONTAINER_MARK = "__REMUDA_CONTAINER__"
 ADDRESS = re.compile(r"__REMUDA_ADDRESS_([a-z0-9][a-z0-9-]*)__")
 #: In values of `env`, replaced by the task's number in its group before the document is written.
 INDEX_MARK = "__REMUDA_INDEX__"
+#: In values of `env`, replaced by a port on which all tasks of one attempt meet before the document is written.
+MEETING_PORT_MARK = "__REMUDA_MEETING_PORT__"
 #: In words of a step of the scheduler's, replaced by `DEVICES` of the job; without any the word is left out.
 DEVICES_MARK = "__REMUDA_DEVICES__"
 DEVICES = "CUDA_VISIBLE_DEVICES"

@@ -254,13 +254,17 @@ def test_all_ranks_get_their_gpus_or_none(four_gpus: Home) -> None:
             "error: --rendezvous: `rendezvous` must be the URL of a store, not '/x'", id="rendezvous",
         ),
         pytest.param(
-            ("run", "-n", "2", "-s", "mode=rigid", "--", "true"), 2,
-            "error: --set mode: a gang that is `rigid`, in which all ranks restart when one fails, cannot be run yet",
+            ("run", "-n", "2", "--mode", "rigid", "-s", "quorum=1", "--", "true"), 2,
+            "error: --set quorum: `quorum` lets ranks train on without the others, which no `rigid` gang does",
             id="rigid",
         ),
         pytest.param(
             ("run", "-n", "2", "-s", "backend=slurm", "--", "true"), 2,
             "error: --set backend: a gang cannot be run on slurm yet", id="slurm",
+        ),
+        pytest.param(
+            ("run", "-n", "2", "--mode", "rigid", "-s", "backend=slurm", "--", "true"), 2,
+            "error: --set backend: a gang cannot be run on slurm yet", id="rigid on slurm",
         ),
         pytest.param(
             ("run", "-n", "201", "--", "true"), 2,

@@ -87,6 +87,28 @@ def test_what_a_rank_is_told() -> None:
     assert told["cwd"] == "/here"
 
 
+def test_where_the_ranks_of_a_rigid_gang_meet() -> None:
+    workload = plan(ranks=3, mode="rigid")
+    (group,) = workload.groups
+    assert (group.together, group.quorum) == (True, 0)
+    told = [[child(workload, rank, attempt)["env"] for rank in range(3)] for attempt in (1, 2)]
+    assert [env["LOCAL_RANK"] for env in told[0]] == [env["RANK"] for env in told[0]] == ["0", "1", "2"]
+    assert {env["MASTER_ADDR"] for env in told[0]} == {"127.0.0.1"}
+    first, second = ({env["MASTER_PORT"] for env in envs} for envs in told)
+    assert len(first) == len(second) == 1
+    assert first != second
+    assert all(10000 <= int(port) < 20000 for port in first | second)
+
+
+def test_a_rank_that_sees_its_own_gpus_only_counts_them_from_0() -> None:
+    workload = with_devices(
+        plan(mode="rigid", resources={"gpus": 1}, gpus=("0", "1"), env={"MASTER_PORT": "29500"}), {}
+    )
+    told = [child(workload, rank)["env"] for rank in range(2)]
+    assert [(env["CUDA_VISIBLE_DEVICES"], env["LOCAL_RANK"]) for env in told] == [("0", "0"), ("1", "0")]
+    assert {env["MASTER_PORT"] for env in told} == {"29500"}, "the document may say otherwise"
+
+
 @given(ranks=st.integers(1, 40), attempt=st.integers(1, 5))
 def test_every_rank_is_another(ranks: int, attempt: int) -> None:
     told = [child(plan(ranks=ranks), rank, attempt) for rank in range(ranks)]

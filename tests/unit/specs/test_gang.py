@@ -42,9 +42,13 @@ def load(text: str) -> GangSpec:
             "gang.yaml:4:1: a gang needs one of `script` (a file) and `command` (what would be typed)", "", id="both",
         ),
         pytest.param(
-            f"{GOOD}mode: rigid\n",
-            "gang.yaml:4:1: a gang that is `rigid`, in which all ranks restart when one fails, cannot be run yet",
-            "leave `mode` out: a rank that fails joins the others again", id="rigid",
+            f"{GOOD}mode: rigid\nquorum: 2\n",
+            "gang.yaml:5:1: `quorum` lets ranks train on without the others, which no `rigid` gang does",
+            "leave one of the two out", id="rigid",
+        ),
+        pytest.param(
+            f"{GOOD}mode: rigid\nbackend: slurm\n", "gang.yaml:5:1: a gang cannot be run on slurm yet",
+            "leave `backend` out: it runs on this machine", id="rigid on slurm",
         ),
         pytest.param(
             f"{GOOD}mode: stiff\n", "gang.yaml:4:7: `mode` must be one of elastic, rigid, not stiff", "", id="mode"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -15,6 +16,11 @@ from remuda.supervise import facts
 from remuda.supervise.decide import Cancel, Note, Submit, decide, next_due
 from remuda.supervise.model import FINAL, LIVE, Cause, Phase, Task, Want
 
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from remuda.supervise.decide import Action
+
 COUNT = 3
 ENDINGS = {"preempted": Ending.PREEMPTED, "timed-out": Ending.TIME_LIMIT, "cancelled": Ending.CANCELLED,
            "node-failed": Ending.NODE_FAILED}  # fmt: skip
@@ -25,6 +31,9 @@ HAPPENINGS = ["vanishes", "requeued", "stubborn", "held", "never", *sorted(OVER)
 
 class World(RuleBasedStateMachine):
     """A backend that may lose answers, end anything at any time, and a host that may die between any two steps."""
+
+    together = False
+    """Whether the tasks share one fate."""
 
     @initialize(
         policy=st.sampled_from(["always", "on-failure", "never"]),
@@ -39,6 +48,7 @@ class World(RuleBasedStateMachine):
         )  # fmt: skip
         self.group = group(count=COUNT, replace=rule_).model_copy(
             update={
+                "together": self.together,
                 "pools": tuple(Pool(name=name) for name in "abc"[:pools]),
                 "watch": Watch(heartbeat_interval_s=30, heartbeat_grace_s=60) if watched else None,
                 "failover": Failover(hedge=hedge),
@@ -63,6 +73,7 @@ class World(RuleBasedStateMachine):
         actions = decide(self.want, self.tasks, self.now)
         keys = [action.task.key for action in actions]
         assert len(keys) == len(set(keys))
+        self._check_that_none_begins_alone(actions)
         for action in actions:
             self.tasks[action.task.key] = action.task
         if crash:
@@ -73,6 +84,15 @@ class World(RuleBasedStateMachine):
             elif isinstance(action, Cancel) and not silent:
                 self._cancel(action)
 
+    def _check_that_none_begins_alone(self, actions: Sequence[Action]) -> None:
+        """Where they share one fate: all of them or none, with one new number and one history."""
+        begun = {action.task.key: action.task for action in actions if isinstance(action, Submit) and not action.again}
+        if self.together and begun:
+            assert set(begun) == {key(index) for index in range(self.want.count("replica"))}
+            assert len({(task.attempt, task.failures, task.quick_failures, task.pool) for task in begun.values()}) == 1
+            assert all(task.attempt > known.attempt for task in begun.values() for known in self.tasks.values()
+                       if known.key in begun)  # fmt: skip
+
     def _submit(self, action: Submit, *, silent: bool) -> None:
         token = action.task.token
         current = self.tasks[action.task.key]
@@ -80,7 +100,7 @@ class World(RuleBasedStateMachine):
         if token not in self.made:
             self.made.append(token)
             self.living[token] = "pending"
-        if self.refusing and not silent and self.living[token] == "pending":
+        if self.refusing and not silent and self.living.get(token) == "pending":
             del self.living[token]
             self.tasks[current.key] = facts.refused(current, self.group, "no", self.now)
         elif silent:
@@ -237,9 +257,23 @@ class World(RuleBasedStateMachine):
             self.observe()
             self.now += 60
         wanted = [task for task in self.tasks.values() if task.key.index < self.want.count("replica")]
-        assert all(task.phase in FINAL for task in wanted), wanted
+        assert all(task.phase in FINAL for task in wanted) or (self.together and any_failed(wanted)), wanted
 
 
+def any_failed(tasks: Iterable[Task]) -> bool:
+    """Whether one is given up while the others wait for it: the host takes such a workload down."""
+    phases = {task.phase for task in tasks}
+    return bool(phases & {Phase.FAILED, Phase.STOPPED}) and not phases & LIVE
+
+
+class Together(World):
+    """The same where tasks begin, fail and begin again together."""
+
+    together = True
+
+
+Together.TestCase.settings = settings(max_examples=200, stateful_step_count=30, deadline=None)
+TestTogether = Together.TestCase
 World.TestCase.settings = settings(max_examples=200, stateful_step_count=30, deadline=None)
 TestWorld = World.TestCase
 

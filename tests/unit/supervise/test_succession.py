@@ -234,7 +234,7 @@ def test_explain_tells_who_yields_to_whom() -> None:
 
 
 def test_every_part_is_said_somewhere_above() -> None:
-    assert {part.value for part in Part} == {"keep", "begin", "yield", "return", "drain", "end", "hold"}
+    assert {part.value for part in Part} == {"keep", "begin", "yield", "return", "drain", "end", "hold", "again"}
 
 
 def test_a_router_waits_for_the_replicas_that_finish() -> None:

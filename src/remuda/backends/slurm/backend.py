@@ -236,7 +236,7 @@ class SlurmBackend:
         seen |= {handle.token: observing.buried(handle.native) for handle in missing if handle.token in buried}
         over = {handle: line for handle, line in over.items() if handle.token not in seen}
         missing = [handle for handle in missing if handle.token not in seen]
-        unclear = [line for handle, line in over.items() if records[handle.token] is None and _says_little(line)]
+        unclear = [line for handle, line in over.items() if observing.is_unclear(line, records[handle.token])]
         asked = [handle.native for handle in missing if handle.native]
         asked += [line.job_id for line in over.values() if line.state == "CANCELLED"]
         accounts, is_silent = await self._accounts(asked)
@@ -416,8 +416,3 @@ class SlurmBackend:
 def _name(token: str, native: str) -> str:
     """What the job with that id is called, if it is the allocation's."""
     return array_name(token) if "_" in native else token
-
-
-def _says_little(line: QueueLine) -> bool:
-    """Whether a state of squeue's leaves open how the script ended."""
-    return line.state in ("FAILED", "COMPLETED")

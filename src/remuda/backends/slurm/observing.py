@@ -99,6 +99,18 @@ def is_alive(line: QueueLine) -> bool:
     return STATES[read_state(line.state)[0]].life is not Life.ENDED
 
 
+def is_unclear(line: QueueLine, record: ExitRecord | None) -> bool:
+    """Whether state and last word of a job that has ended leave open how: only its details say that it gave way."""
+    if line.state not in ("FAILED", "COMPLETED"):
+        return False
+    return record is None or record.code not in (0, STOPPED) or _is_unfinished(record)
+
+
+def _is_unfinished(record: ExitRecord) -> bool:
+    """Whether the script told of fewer steps than it has to make."""
+    return record.metrics.get("progress_step", 0.0) < record.metrics.get("progress_total", 0.0)
+
+
 def is_of(token: str, name: str, job_id: str) -> bool:
     """Whether a job of that name and id is the allocation's."""
     if name == token:
@@ -206,6 +218,9 @@ def ended(
             seen = replace(seen, exit_code=account.exit_code, signal=account.signal)
     if detail is not None:
         seen = replace(seen, exit_code=detail.exit_code, signal=detail.signal, requeues=detail.restarts)
+        if seen.ending is Ending.NONE and 0 < line.started_at <= detail.preempted_at:
+            # One that ends within its grace is FAILED or COMPLETED. An older time is of a start before it was requeued.
+            seen = replace(seen, ending=Ending.PREEMPTED, reason=STATES["PREEMPTED"].reason)
     if record is None and not seen.requeues and _is_second_start(state, line.started_at, line.ends_at, claimed_at):
         seen = replace(seen, ending=Ending.LOST, reason=_SECOND_START, by="")
     return with_record(seen, record)
@@ -244,8 +259,9 @@ def with_record(seen: Observed, record: ExitRecord | None) -> Observed:
     if record is None:
         return _without_record(seen)
     is_childs = record.child_exit_code == record.code
-    # A script that ended well by itself did so, whatever befell its node or its allocation after that.
-    ended_well = is_childs and record.code == 0
+    # A script that ended well by itself did so, whatever befell its node or its allocation after that. One that gives
+    # way saves its work and ends well, too: then steps are missing.
+    ended_well = is_childs and record.code == 0 and not (seen.ending is Ending.PREEMPTED and _is_unfinished(record))
     ending = Ending.NONE if ended_well else seen.ending
     reason = record.reason if ending is Ending.NONE else f"{told(seen)}; {record.reason}"
     return replace(

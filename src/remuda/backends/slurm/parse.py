@@ -91,6 +91,8 @@ class JobDetail:
     signal: int
     restarts: int
     reason: str
+    preempted_at: float = 0.0
+    """When it was told to give way, 0 where it never was."""
 
 
 def parse_squeue(text: str) -> list[QueueLine]:
@@ -177,6 +179,7 @@ def _detail(line: str) -> JobDetail:
         signal,
         int(restarts) if restarts.isdigit() else 0,
         fields.get("Reason", ""),
+        read_time(fields.get("PreemptTime", "")),
     )
 
 

@@ -12,8 +12,10 @@ import pytest
 
 from remuda.backends.base import CHILD_ENDED, Cluster, Ending, Life, Node, Observed
 from remuda.backends.slurm import observing
-from remuda.backends.slurm.parse import AccountLine, QueueLine
+from remuda.backends.slurm.parse import AccountLine, JobDetail, QueueLine
 from remuda.backends.slurm.reasons import is_permanent
+from remuda.supervise.causes import classify
+from remuda.supervise.model import Cause
 from remuda.wire.exit import STOPPED, ExitRecord
 
 if TYPE_CHECKING:
@@ -106,6 +108,39 @@ def test_a_kill_for_memory_that_slurm_records_as_a_signal(said: str, is_memory: 
         assert told.reason == (said.partition("error: ")[2].strip() if is_memory else seen.reason)
     for other in (replace(killed, signal=15), replace(killed, ending=Ending.PREEMPTED), replace(by_child, exit_code=1)):
         assert observing.out_of_memory(other, said) == other
+
+
+SAVED = ExitRecord("w.script.0.1.u", 1, 0, 19.0, child_exit_code=0, reason="exit code 0")
+TERMINATED = replace(SAVED, code=143, child_exit_code=143, reason="exit code 143")
+HALF, WHOLE = {"progress_step": 5.0, "progress_total": 9.0}, {"progress_step": 9.0, "progress_total": 9.0}
+
+
+@pytest.mark.parametrize(
+    ("state", "record", "is_asked", "preempted_at", "ending"),
+    [
+        pytest.param("FAILED", TERMINATED, True, 15.0, Ending.PREEMPTED, id="its ranks were terminated"),
+        pytest.param("FAILED", TERMINATED, True, 0.0, Ending.NONE, id="terminated by somebody else"),
+        pytest.param("FAILED", TERMINATED, True, 9.0, Ending.NONE, id="it gave way before it was requeued"),
+        pytest.param("FAILED", None, True, 15.0, Ending.PREEMPTED, id="without a last word"),
+        pytest.param("COMPLETED", replace(SAVED, metrics=HALF), True, 15.0, Ending.PREEMPTED, id="saved its work"),
+        pytest.param("COMPLETED", replace(SAVED, metrics=HALF), True, 0.0, Ending.NONE, id="ended early by itself"),
+        pytest.param("COMPLETED", replace(SAVED, metrics=WHOLE), False, 15.0, Ending.NONE, id="was done"),
+        pytest.param("COMPLETED", SAVED, False, 15.0, Ending.NONE, id="tells of no steps"),
+        pytest.param("FAILED", replace(TERMINATED, code=STOPPED), False, 0.0, Ending.NONE, id="we stopped it"),
+        pytest.param("NODE_FAIL", TERMINATED, False, 15.0, Ending.NODE_FAILED, id="Slurm says why"),
+    ],
+)
+def test_a_job_that_gave_way_within_its_grace(
+    state: str, record: ExitRecord | None, is_asked: bool, preempted_at: float, ending: Ending
+) -> None:
+    line = replace(LINE, state=state)
+    assert observing.is_unclear(line, record) is is_asked
+    detail = JobDetail("7", line.name, state, 143, 0, 0, "None", preempted_at)
+    seen = observing.ended(line, record, None, detail)
+    assert seen.ending is ending
+    assert (classify(seen).cause is Cause.PREEMPTION) is (ending is Ending.PREEMPTED)
+    if ending is Ending.PREEMPTED:
+        assert seen.reason.startswith("preempted by work of higher priority")
 
 
 def test_the_accounting_may_lag() -> None:

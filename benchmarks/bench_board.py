@@ -14,12 +14,12 @@ from pydantic import TypeAdapter
 
 from harness import Figure, finish
 from remuda.backends.base import TaskKey
-from remuda.control.board import Board
-from remuda.control.feed import BoardFeed, Viewer
-from remuda.control.lookout import Lookout
-from remuda.control.views import WorkloadView
+from remuda.host.board import Board
+from remuda.host.feed import BoardFeed, Viewer
 from remuda.plan.model import Command, Group, Kind, Role, Workload
 from remuda.supervise.model import Phase, Task, Want
+from remuda.views.queries import Lookout
+from remuda.views.workloads import WorkloadView
 
 if TYPE_CHECKING:
     from collections.abc import Callable

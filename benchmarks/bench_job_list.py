@@ -10,8 +10,8 @@ import time
 from typing import TYPE_CHECKING
 
 from harness import BenchHome, Figure, finish
-from remuda.control.job_folders import JobFolder
-from remuda.control.jobs import list_jobs
+from remuda.client.jobs.batches import list_jobs
+from remuda.views.job_folders import JobFolder
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any
 from harness import BenchHome, Figure, finish
 
 if TYPE_CHECKING:
-    from remuda.control.client import HostClient
+    from remuda.client.http import HostClient
 
 PLANS, LOOKS, ALONE = 100, 50, 5
 LATER_MS = 100.0
 PROGRAM = """
 import sys
-from remuda.control import planning
+from remuda.look import planning
 planning.answer("swarm", {"file": sys.argv[1]}, dry_run=True)
 """
 

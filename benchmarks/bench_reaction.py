@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 
 from harness import BenchHome, Figure, finish
 from remuda.base.ids import api_path
-from remuda.control import mirror
+from remuda.client import mirror
 from remuda.supervise.summary import ENDED
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from remuda.control.client import HostClient
+    from remuda.client.http import HostClient
 
 RUNS, SEEN_MS, POLL_S = 40, 250.0, 0.5
 

@@ -18,9 +18,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from harness import BenchHome, Figure, finish, slurm_farm, until
+from remuda.backends.registry import SLURM_POLL_S
 from remuda.backends.rundir import allocation_dir
 from remuda.base.paths import StatePaths
-from remuda.control.wiring import SLURM_POLL_S
 from remuda.testing.slurm import cpu_farm
 
 if TYPE_CHECKING:

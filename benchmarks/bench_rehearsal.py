@@ -8,11 +8,11 @@ import time
 from dataclasses import replace
 
 from harness import Figure, finish
-from remuda.control.rehearse import Asked, plan, read_assumptions, read_run
-from remuda.supervise.rehearsal.ours import live_ours
-from remuda.supervise.rehearsal.rates import PUBLISHED
-from remuda.supervise.rehearsal.rules import Throws
-from remuda.supervise.simulate import POLICIES, draw, simulate
+from remuda.rehearsal.ours import live_ours
+from remuda.rehearsal.rates import PUBLISHED
+from remuda.rehearsal.rules import Throws
+from remuda.rehearsal.simulate import POLICIES, draw, simulate
+from remuda.rehearsal.study import Asked, plan, read_assumptions, read_run
 
 BOUND_S = 120.0
 

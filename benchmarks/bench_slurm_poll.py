@@ -25,10 +25,10 @@ from remuda.backends.slurm.parse import RECORD, SQUEUE_FORMAT, parse_squeue
 from remuda.backends.slurm.render import SlurmSite
 from remuda.base.clock import SystemClock
 from remuda.base.paths import StatePaths
-from remuda.control.reconcilers.every import every
-from remuda.control.reconcilers.jobkeeper import JobKeeper
-from remuda.control.reconcilers.runfiles import RunFiles
-from remuda.control.service import Service, Start
+from remuda.host.reconcilers.every import every
+from remuda.host.reconcilers.job_rows import JobKeeper
+from remuda.host.reconcilers.run_files import RunFiles
+from remuda.host.service import Service, Start
 from remuda.plan.model import Command, Group, Kind, Replace, Role, Watch, Workload
 from remuda.store import lease
 from remuda.store.engine import open_store

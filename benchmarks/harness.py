@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from remuda.control.client import HostClient
+    from remuda.client.http import HostClient
     from remuda.testing.slurm import SlurmBed, Topology
 
 
@@ -149,7 +149,7 @@ class BenchHome:
     def client(self) -> HostClient:
         """The host's API."""
         from remuda.base.paths import StatePaths
-        from remuda.control.client import HostClient
+        from remuda.client.http import HostClient
 
         return HostClient(StatePaths(self.root / "home"))
 

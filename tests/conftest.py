@@ -23,7 +23,7 @@ from remuda.backends.local.processes import tokens_by_pid
 from remuda.backends.rundir import allocation_dir
 from remuda.base.errors import RemudaError
 from remuda.base.paths import StatePaths
-from remuda.control.client import HostClient
+from remuda.client.http import HostClient
 from tests.collecting import pytest_collection, pytest_xdist_setupnodes  # noqa: F401 - hooks
 from tests.gate.closed import SCRATCH
 from tests.strangers import common, loose, squatter, stranger  # noqa: F401 - fixtures

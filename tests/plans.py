@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from remuda.control import deployed_records, planning, rundirs
-from remuda.control.kinds.deployment import read
-from remuda.control.kinds.swarm import plan_loaded
+from remuda.look import deployment_records, planning, run_dirs
+from remuda.look.kinds.deployment import read
+from remuda.look.kinds.swarm import plan_loaded
 from remuda.specs.load import load_swarm
 
 if TYPE_CHECKING:
@@ -35,4 +35,4 @@ def check(plan: Plan, paths: StatePaths | None = None) -> None:
 
 def write(plan: Plan, folder: Path) -> None:
     """What `apply --dry-run --write` leaves."""
-    rundirs.write_files(deployed_records.files(plan, planning.facts_of(), str(folder.absolute())), is_new=True)
+    run_dirs.write_files(deployment_records.files(plan, planning.facts_of(), str(folder.absolute())), is_new=True)

@@ -5,17 +5,17 @@ from __future__ import annotations
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from remuda.batch.job import SwarmJob as SwarmJob
-    from remuda.control.executor import Executor as Executor
-    from remuda.control.executor import ReplicaHandle as ReplicaHandle
-    from remuda.control.swarm import Swarm as Swarm
+    from remuda.client.api.executor import Executor as Executor
+    from remuda.client.api.executor import ReplicaHandle as ReplicaHandle
+    from remuda.client.api.swarm import Swarm as Swarm
 
 __version__ = "0.1.0"
 __all__ = ["Executor", "ReplicaHandle", "Swarm", "SwarmJob", "__version__"]
 
 _LAZY = {
-    "Executor": "remuda.control.executor",
-    "ReplicaHandle": "remuda.control.executor",
-    "Swarm": "remuda.control.swarm",
+    "Executor": "remuda.client.api.executor",
+    "ReplicaHandle": "remuda.client.api.executor",
+    "Swarm": "remuda.client.api.swarm",
     "SwarmJob": "remuda.batch.job",
 }
 

@@ -12,10 +12,10 @@ import sys
 NAME = "remuda.enter"
 PROGRAMS = {
     "drive": ("remuda job drive", "remuda job drive"),
-    "gate": ("remuda.control.gate", "remuda.control.gate"),
+    "gate": ("remuda.client.gate", "remuda.control.gate"),
     "llamacpp": ("remuda.serving.llamacpp_server", "remuda.serving.llamacpp_server"),
     "nginx": ("remuda.serving.nginx_launcher", "remuda.serving.nginx_launcher"),
-    "rank": ("remuda.control.entrypoint", "remuda.control.entrypoint"),
+    "rank": ("remuda.client.api.entrypoint", "remuda.control.entrypoint"),
     "recorder": ("remuda.node recorder", "remuda.node recorder"),
     "relay": ("remuda.serving.relay", "remuda.serving.relay"),
     "smg": ("remuda.serving.smg_launcher", "remuda.serving.smg_launcher"),

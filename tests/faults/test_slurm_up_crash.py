@@ -13,7 +13,8 @@ from tests.conftest import until
 from tests.faults.dying_hosts import LIMIT_S, DyingHosts, several
 
 from remuda.base.errors import RemudaError
-from remuda.control import asking, planning
+from remuda.client import submission
+from remuda.look import planning
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -36,7 +37,7 @@ def bring_up(runs: Runs, name: str) -> dict[str, Any]:
     file = runs.home.swarm(name, backend=SLURM, replicas=REPLICAS, gpus_per_replica=0, cpus_per_task=1)
     planned = plans.swarm(str(file), (), runs.home.paths)
     (one,) = planning.answered([planned], checked=False)["plans"]
-    view: dict[str, Any] = runs.home.client.post("/workloads", asking.body(one))
+    view: dict[str, Any] = runs.home.client.post("/workloads", submission.body(one))
     return view
 
 

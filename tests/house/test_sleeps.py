@@ -13,11 +13,11 @@ SRC = Path(__file__).parents[2] / "src/remuda"
 REASONS = {
     "base/waiting.py": (1, "hosts that start or end, endpoints and recorders that are seen by files, workers of nginx"),
     "cli/profiler.py": (1, "a recording is files; no host is asked"),
-    "control/again.py": (1, "a host that is no more tells nobody of the next one"),
-    "control/bench_energy.py": (1, "samples of the recorder, which lie in files"),
-    "control/ending.py": (1, "the host waits; backends are asked about what is left"),
-    "control/jobs.py": (1, "a job in the foreground is files"),
-    "control/mirror.py": (1, "a host of an earlier version has no stream, or too many look"),
+    "client/reconnect.py": (1, "a host that is no more tells nobody of the next one"),
+    "client/bench/energy.py": (1, "samples of the recorder, which lie in files"),
+    "client/ending.py": (1, "the host waits; backends are asked about what is left"),
+    "client/jobs/batches.py": (1, "a job in the foreground is files"),
+    "client/mirror.py": (1, "a host of an earlier version has no stream, or too many look"),
     "serving/smg_launcher.py": (1, "a launcher and its child"),
 }
 """How many a file has, and why."""

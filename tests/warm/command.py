@@ -71,7 +71,7 @@ class Forked:
 
 
 class Starter:
-    """Stands where `remuda.control.client` finds `subprocess`.
+    """Stands where `remuda.client.http` finds `subprocess`.
 
     Args:
         path: socket of the process that forks; what surrounded it when it began lies beside it.
@@ -97,9 +97,9 @@ class Starter:
 
 def warm(path: Path) -> None:
     """Let this process fork its hosts."""
-    from remuda.control import client
+    from remuda.client import http
 
-    setattr(client, "subprocess", Starter(path))  # noqa: B010 - types know that it is a module
+    setattr(http, "subprocess", Starter(path))  # noqa: B010 - types know that it is a module
 
 
 def main() -> int:

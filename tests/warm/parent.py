@@ -30,8 +30,8 @@ from typing import Any, NoReturn
 
 from tests.warm.command import warm
 
-from remuda.control.kinds import READERS
 from remuda.host.planner import Planner
+from remuda.look.kinds import READERS
 
 LIMIT = 1 << 20
 HOST = "remuda.host.server:main"

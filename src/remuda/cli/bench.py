@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from remuda.bench.crew import Live
     from remuda.bench.load import Load
     from remuda.bench.point import Point
-    from remuda.control.bench import BenchPlan, Measured
+    from remuda.client.bench.benchmarks import BenchPlan, Measured
     from remuda.specs.resolve import Override
 
 _COLUMNS: Final = (
@@ -122,8 +122,8 @@ def run(file: Path | None, **options: Any) -> int:
 
 def _run(file: Path | None, options: dict[str, Any]) -> int:
     from remuda.base.errors import Interrupted
-    from remuda.control import bench as control
-    from remuda.control.bench_job import exit_code
+    from remuda.client.bench import benchmarks as control
+    from remuda.client.bench.job import exit_code
 
     kept = control.store()
     plan = control.plan(control.read(file, _overrides(options)), say)
@@ -152,14 +152,17 @@ def _detach(plan: BenchPlan, options: dict[str, Any]) -> int:
     from remuda.base.paths import state_paths
     from remuda.cli import plans
     from remuda.cli.submitting import left
-    from remuda.control import bench_job, drivers, job_folders, planning
-    from remuda.control.client import connect
+    from remuda.client.bench import job
+    from remuda.client.http import connect
+    from remuda.client.jobs import drivers
+    from remuda.look import planning
+    from remuda.views import job_folders
 
     spec = plan.spec
     place = drivers.place_of(connect(), spec.name) if spec.name else None
     folder = job_folders.JobFolder(state_paths(), job_folders.new_id(f"bench-{spec.name or 'endpoint'}"))
     file = drivers.endpoint_file(place) if place else ""
-    files = bench_job.files(plan, endpoint_file=file, **_allowed(options))
+    files = job.files(plan, endpoint_file=file, **_allowed(options))
     sent = drivers.driver(folder, files, [source.key_env for source in plan.sources], place)
     answer = planning.answered([sent.plan], dry_run=options["dry_run"])
     if plans.tell(answer, dry_run=options["dry_run"], as_json=options["as_json"]):
@@ -295,7 +298,7 @@ def _tell(one: Measured) -> None:
 
 
 def _show_table(found: Sequence[Measured], *, as_json: bool) -> None:
-    from remuda.control import bench as control
+    from remuda.client.bench import benchmarks as control
 
     if as_json:
         print_json(control.to_json(found))
@@ -338,7 +341,7 @@ def _reasons(point: Point) -> list[str]:
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def list_(as_json: bool) -> None:
     """List stored points, oldest first."""
-    from remuda.control import bench as control
+    from remuda.client.bench import benchmarks as control
 
     points = control.store().points()
     if as_json:
@@ -355,7 +358,7 @@ def list_(as_json: bool) -> None:
 def show(point: str, as_json: bool) -> None:
     """Show one point: its numbers and the verdict of each rule."""
     from remuda.bench.verdict import NOT_ASKED, OK
-    from remuda.control import bench as control
+    from remuda.client.bench import benchmarks as control
 
     kept = control.store()
     found = kept.find(point)

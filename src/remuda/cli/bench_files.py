@@ -36,8 +36,8 @@ def export(points: tuple[str, ...], kind: str, file: Path | None, said: tuple[st
     """
     from remuda.base.errors import InputError, Unwritable
     from remuda.base.files import write_atomic
-    from remuda.control import bench as control
-    from remuda.control import bench_files
+    from remuda.client.bench import benchmarks as control
+    from remuda.client.bench import files as bench_files
 
     pairs = {name: text for name, mark, text in (item.partition("=") for item in said) if mark and name}
     if len(pairs) != len(said):
@@ -71,9 +71,9 @@ def import_(files: tuple[Path, ...], as_json: bool) -> int:
     """
     from remuda.bench.verdict import INVALID
     from remuda.cli.bench import _reasons, _rows
-    from remuda.control import bench as control
-    from remuda.control import bench_files
-    from remuda.control.bench_job import IS_INVALID
+    from remuda.client.bench import benchmarks as control
+    from remuda.client.bench import files as bench_files
+    from remuda.client.bench.job import IS_INVALID
 
     found = bench_files.take_in(control.store(), files)
     if as_json:

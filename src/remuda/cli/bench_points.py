@@ -33,8 +33,8 @@ def compare(a: str, b: str, floor: str, allow_invalid: bool, fail_on_regression:
     of several loads are compared load by load. With three repeats on each side the interval is over repeats; with
     fewer it is within the points, and does not cover variation between runs.
     """
-    from remuda.control import bench as control
-    from remuda.control import bench_points
+    from remuda.client.bench import benchmarks as control
+    from remuda.client.bench import points as bench_points
 
     found = bench_points.compared(control.store(), a, b, floor, with_invalid=allow_invalid)
     if as_json:
@@ -97,8 +97,8 @@ def report(points: tuple[str, ...], output: Path, group: str, title: str, png: P
     reasons instead of drawing them.
     """
     from remuda.base.units import show_counted
-    from remuda.control import bench as control
-    from remuda.control import bench_points as kept
+    from remuda.client.bench import benchmarks as control
+    from remuda.client.bench import points as kept
 
     found = kept.write_report(control.store(), points, output, title=title, group=group, png=png)
     drawn = sum(1 for point in found if point.verdict != "invalid")

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from remuda.bench.point import Point
-    from remuda.control.bench import Measured
-    from remuda.control.bench_search import Hunt, Outcome
+    from remuda.client.bench.benchmarks import Measured
+    from remuda.client.bench.search import Hunt, Outcome
 
 
 def command(load_options: Callable[[Any], Any], headings: Mapping[str, str]) -> click.Command:
@@ -55,8 +55,8 @@ def command(load_options: Callable[[Any], Any], headings: Mapping[str, str]) -> 
 def _run(file: Path | None, options: dict[str, Any], maximise: str, low: float, high: float) -> int:
     from remuda.base.errors import Interrupted
     from remuda.cli.bench import _overrides, _progress, _tell
-    from remuda.control import bench as control
-    from remuda.control import bench_search
+    from remuda.client.bench import benchmarks as control
+    from remuda.client.bench import search as bench_search
 
     kept = control.store()
     loaded = control.read(file, _overrides(options))
@@ -84,7 +84,7 @@ def _run(file: Path | None, options: dict[str, Any], maximise: str, low: float, 
 
 def _exit_code(outcome: Outcome, *, allow_suspect: bool, allow_changed: bool) -> int:
     from remuda.bench.search import End
-    from remuda.control.bench_job import IS_INVALID, IS_SUSPECT
+    from remuda.client.bench.job import IS_INVALID, IS_SUSPECT
 
     if outcome.found.end is End.INVALID:
         return IS_INVALID

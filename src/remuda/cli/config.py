@@ -35,7 +35,8 @@ def check(files: tuple[Path, ...]) -> None:
 def _notes(file: Path) -> Sequence[str]:
     """What a document's author may want to know, once it was planned as its kind."""
     from remuda.base.errors import InputError
-    from remuda.control import documents, planning
+    from remuda.client import documents
+    from remuda.look import planning
     from remuda.specs.document import fail
 
     said: list[str] = []
@@ -56,8 +57,8 @@ def _notes(file: Path) -> Sequence[str]:
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def show(file: Path, replicas: int | None, settings: tuple[str, ...], as_json: bool) -> None:
     """Print every value of a document and where it came from, defaults included."""
-    from remuda.control import planning
-    from remuda.control.kinds.swarm import plan
+    from remuda.look import planning
+    from remuda.look.kinds.swarm import plan
 
     shown = plan(planning.facts_of(), file, replicas=replicas, settings=settings)[0].shown
     if as_json:
@@ -115,19 +116,19 @@ def cluster(output: Path | None, *, force: bool, yes: bool, **given: Any) -> Non
 
     Values come from flags, then from Slurm and this machine. On a terminal it asks for those still missing.
     """
-    from remuda.control import clusterfile
+    from remuda.look import cluster_file
     from remuda.specs.recipe.cluster import NAME
 
     path = (output or Path(NAME)).expanduser().absolute()
-    clusterfile.refuse_existing(path, force=force)
-    said = {key: str(value) for key, flag in clusterfile.FLAGS.items()
+    cluster_file.refuse_existing(path, force=force)
+    said = {key: str(value) for key, flag in cluster_file.FLAGS.items()
             if (value := given[flag.removeprefix("--").replace("-", "_")]) is not None}  # fmt: skip
-    found = clusterfile.gathered(said)
-    chosen = clusterfile.lines(found, said)
+    found = cluster_file.gathered(said)
+    chosen = cluster_file.lines(found, said)
     while sys.stdin.isatty() and not yes and (open_ := [line for line in chosen if line.is_open]):
         said[open_[0].key] = _answer(open_[0])
-        chosen = clusterfile.lines(found, said)
-    clusterfile.write(path, chosen)
+        chosen = cluster_file.lines(found, said)
+    cluster_file.write(path, chosen)
     empty = ", ".join(line.key for line in chosen if line.value is None)
     say(f"wrote {path}{f'; not known: {empty}' if empty else ''}")
 

@@ -21,9 +21,9 @@ def db() -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def status(as_json: bool) -> None:
     """Show the database's location, revision, size and contents."""
-    from remuda.control import upkeep
+    from remuda.client.upkeep import database
 
-    data: dict[str, Any] = upkeep.status()
+    data: dict[str, Any] = database.status()
     if as_json:
         print_json(data)
         return
@@ -37,27 +37,27 @@ def _text(value: object) -> str:
 @db.command()
 def upgrade() -> None:
     """Bring the schema up to date, as every start of the host does; safe to run at the same time."""
-    from remuda.control import upkeep
+    from remuda.client.upkeep import database
 
-    say(f"the database is at revision {upkeep.upgrade()}")
+    say(f"the database is at revision {database.upgrade()}")
 
 
 @db.command()
 @click.argument("to", type=click.Path(path_type=Path))
 def backup(to: Path) -> None:
     """Copy the database to TO while it is in use."""
-    from remuda.control import upkeep
+    from remuda.client.upkeep import database
 
-    say(f"{to.absolute()}: {upkeep.backup(to.absolute()):,} bytes")
+    say(f"{to.absolute()}: {database.backup(to.absolute()):,} bytes")
 
 
 @db.command()
 @click.argument("copy", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 def restore(copy: Path) -> None:
     """Replace the database by COPY, made by `db backup`; the old one is kept beside it."""
-    from remuda.control import upkeep
+    from remuda.client.upkeep import database
 
-    aside = upkeep.restore(copy.absolute())
+    aside = database.restore(copy.absolute())
     say("restored" + (f"; the old database is {aside}" if aside else ""))
 
 
@@ -66,7 +66,7 @@ def restore(copy: Path) -> None:
 def prune(older_than: str) -> None:
     """Delete old history and ended allocations, and workloads and jobs that have been down or done for --older-than."""
     from remuda.cli import typed
-    from remuda.control.client import connect
+    from remuda.client.http import connect
 
     before = time.time() - typed.duration(older_than, "--older-than")
     gone = connect().post("/database/prune", {"before": before})

@@ -76,7 +76,7 @@ def demo(folder: Path, rows: int, keep: bool, random: bool) -> None:
 
 
 def _host_runs() -> bool:
-    from remuda.control.client import HostClient
+    from remuda.client.http import HostClient
 
     return HostClient().is_up()
 

@@ -7,15 +7,16 @@ from typing import TYPE_CHECKING, Any
 from remuda.cli import following, plans, watch
 from remuda.cli.bench import _rows
 from remuda.cli.show import echo, print_json, say, table
-from remuda.control import asking, deployed_bench
-from remuda.control.client import connect
-from remuda.control.deployed_bench import TASK
+from remuda.client import submission
+from remuda.client.bench import deployed
+from remuda.client.bench.deployed import TASK
+from remuda.client.http import connect
 from remuda.specs.deployment import LOADS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from remuda.control.deployed_bench import End
+    from remuda.client.bench.deployed import End
 
 
 def follow(words: Mapping[str, Any], *, as_json: bool) -> int:
@@ -29,11 +30,11 @@ def follow(words: Mapping[str, Any], *, as_json: bool) -> int:
         LeftRunning: Ctrl-C, once it was up.
         RemudaError: it failed, or was taken down before.
     """
-    planned = asking.ask("deployment", **words)
+    planned = submission.ask("deployment", **words)
     plans.tell(planned)
     (one,) = planned["plans"]
     kind = one["spec"]["benchmark"]["type"]
-    view = watch.until_up(asking.send(planned, repeats=True)[0], one)
+    view = watch.until_up(submission.send(planned, repeats=True)[0], one)
     name = view["name"]
     if not as_json:
         watch.announce(view)
@@ -47,7 +48,7 @@ def follow(words: Mapping[str, Any], *, as_json: bool) -> int:
     client = connect()
     try:
         following.print_output(client, name, TASK, say if is_load or as_json else echo)
-        end = deployed_bench.ended(client, name)
+        end = deployed.ended(client, name)
     except KeyboardInterrupt:
         hint = f"its benchmark: remuda logs {name} --task {TASK} -f; end: remuda down {name}"
         raise following.LeftRunning(f"{name} keeps running without this terminal", hint=hint) from None

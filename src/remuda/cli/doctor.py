@@ -9,7 +9,7 @@ import click
 from remuda.cli.show import age, agrees, echo, print_json, say, table
 
 if TYPE_CHECKING:
-    from remuda.control.doctor import Examination
+    from remuda.client.upkeep.doctor import Examination
 
 _MARKS = {"ok": "✓", "note": "○", "problem": "✗"}
 
@@ -26,9 +26,9 @@ def doctor(clean: bool, gone_homes: bool, yes: bool, as_json: bool) -> int:
     directory. Exit code 1: this state directory has problems or leftovers; those of others are notes.
     """
     from remuda.base.paths import state_paths
-    from remuda.control import doctor as control
-    from remuda.control import rundirs
-    from remuda.control.actions import cleaning
+    from remuda.client.upkeep import doctor as control
+    from remuda.look import run_dirs
+    from remuda.views.actions import cleaning
 
     if gone_homes and not clean:
         raise click.UsageError("--gone-homes goes with --clean")
@@ -41,7 +41,7 @@ def doctor(clean: bool, gone_homes: bool, yes: bool, as_json: bool) -> int:
         if not yes and not agrees(cleaning(len(wanted), len(seen.stale_secrets)), "--yes"):
             say("nothing was ended")
             return 1
-        rundirs.remove_secrets(seen.stale_secrets)
+        run_dirs.remove_secrets(seen.stale_secrets)
         control.clean(paths, wanted, say)
         seen = control.examine(paths)
         if not as_json:

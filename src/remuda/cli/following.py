@@ -9,16 +9,17 @@ from remuda.base.ids import api_path
 from remuda.batch.progress import Progress
 from remuda.batch.show import ProgressView, summary_lines
 from remuda.cli.show import echo, print_json, say
-from remuda.control import again, drivers, jobs, mirror
-from remuda.control.client import connect
+from remuda.client import mirror, reconnect
+from remuda.client.http import connect
+from remuda.client.jobs import batches, drivers
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from remuda.batch.request import Summary
-    from remuda.control.client import HostClient
-    from remuda.control.job_folders import JobFolder
-    from remuda.control.jobs import JobRow
+    from remuda.client.http import HostClient
+    from remuda.client.jobs.batches import JobRow
+    from remuda.views.job_folders import JobFolder
 
 
 class LeftRunning(Interrupted):
@@ -44,7 +45,7 @@ def follow_job(folder: JobFolder, *, as_json: bool) -> int:
             state = _until_ended(folder, view)
     except KeyboardInterrupt:
         raise _left(folder) from None
-    summary = jobs.summary_of(state)
+    summary = batches.summary_of(state)
     if summary is None:
         say(f"{state.id} is done")
         return 0
@@ -70,16 +71,16 @@ def _until_ended(folder: JobFolder, view: ProgressView) -> JobRow:
         if line != told:
             told = line
             say(line)
-        if state.progress and state.state == jobs.RUNNING:
+        if state.progress and state.state == batches.RUNNING:
             view.update(Progress.from_json(dict(state.progress)))
     return state
 
 
 def _line(state: JobRow) -> str:
     """Where the driver is, in one line that changes when there is news."""
-    where = f" on {state.node} (job {state.native})" if state.node and state.state == jobs.RUNNING else ""
+    where = f" on {state.node} (job {state.native})" if state.node and state.state == batches.RUNNING else ""
     attempt = f", attempt {state.attempt}" if state.attempt > 1 else ""
-    reason = f": {state.reason}" if state.reason and state.state not in jobs.ENDED else ""
+    reason = f": {state.reason}" if state.reason and state.state not in batches.ENDED else ""
     return f"{state.id}: {state.state}{where}{attempt}{reason}"
 
 
@@ -93,11 +94,11 @@ def follow_script(folder: JobFolder) -> int:
     client = connect()
     try:
         print_output(client, folder.id, "driver/0")
-        state = jobs.ended(folder.paths, client, folder.id)
+        state = batches.ended(folder.paths, client, folder.id)
     except KeyboardInterrupt:
         raise _left(folder) from None
     say(f"{folder.id} is {state.state}{': ' + state.reason if state.reason else ''}")
-    return 0 if state.state == jobs.DONE else 1
+    return 0 if state.state == batches.DONE else 1
 
 
 def print_output(client: HostClient, name: str, task: str, tell: Callable[[str], None] = echo) -> None:
@@ -120,7 +121,7 @@ def print_output(client: HostClient, name: str, task: str, tell: Callable[[str],
                 say(f"{name}: {reason}")
             if view["phase"] in ("FAILED", "DONE", "DOWN", "STOPPED"):
                 return
-        for line in again.follow(client, api_path(name, "logs"), task=task, tail=0):
+        for line in reconnect.follow(client, api_path(name, "logs"), task=task, tail=0):
             tell(line)
     except HostUnreachable as error:
         say(f"{error}; {name} keeps running")

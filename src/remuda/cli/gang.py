@@ -78,13 +78,13 @@ def _start(  # noqa: PLR0913 - the options of both
     dry_run: bool, follow: bool, wait: bool, as_json: bool,
 ) -> int:  # fmt: skip
     from remuda.cli import plans
-    from remuda.control import asking, gangs
+    from remuda.client import gangs, submission
 
     given = {key: value for key, value in {**said, "name": name, "profile": profile}.items() if value != ""}
-    planned = asking.ask("gang", dry_run=dry_run, file=file, given=given, settings=settings, env=env)
+    planned = submission.ask("gang", dry_run=dry_run, file=file, given=given, settings=settings, env=env)
     if plans.tell(planned, dry_run=dry_run, as_json=as_json):
         return 0
-    view = asking.send(planned)[0]
+    view = submission.send(planned)[0]
     if not as_json:
         _announce(planned["plans"][0])
     if follow:
@@ -102,7 +102,7 @@ def _announce(planned: Mapping[str, Any]) -> None:
 
 
 def _ended(view: dict[str, Any], *, wait: bool, as_json: bool) -> int:
-    from remuda.control import gangs
+    from remuda.client import gangs
 
     if wait:
         view = gangs.ended(view["name"])
@@ -119,7 +119,7 @@ def _ended(view: dict[str, Any], *, wait: bool, as_json: bool) -> int:
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def rounds(target: str, run_id: str, as_json: bool) -> None:
     """Show the rounds committed by the ranks of NAME, or by the ranks that meet at URL."""
-    from remuda.control import gangs
+    from remuda.client import gangs
 
     found = gangs.rounds(target, run_id)
     if as_json:

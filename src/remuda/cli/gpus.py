@@ -16,7 +16,7 @@ _ICONS = {"full": "○", "partial": "◐", "none": "●"}
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def gpus(backend: str, as_json: bool) -> None:
     """Show GPUs by partition and type: memory, most per node, most free on a node now, nodes, total."""
-    from remuda.control.client import connect
+    from remuda.client.http import connect
 
     views = connect().get("/gpus", backend=backend)
     if as_json:

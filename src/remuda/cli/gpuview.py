@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from remuda.base.units import show_count, show_counted, show_duration
-from remuda.control.profiler import FRESH_S
+from remuda.client.recordings.profiler import FRESH_S
 
 if TYPE_CHECKING:
-    from remuda.control.profiler import Live
+    from remuda.client.recordings.profiler import Live
 
 _BAR: Final = 10
 _BLOCKS: Final = " ▏▎▍▌▋▊▉█"

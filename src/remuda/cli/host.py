@@ -26,7 +26,7 @@ def start(foreground: bool, wait: str) -> int:
 
         return main()
     from remuda.cli import typed
-    from remuda.control.client import connect
+    from remuda.client.http import connect
 
     view = connect(wait_s=typed.duration(wait, "--wait")).get("/host")
     say(f"host {view['pid']} serves {view['home']}")
@@ -38,7 +38,7 @@ def start(foreground: bool, wait: str) -> int:
 def stop(timeout: float) -> None:
     """Stop the host. Workloads keep running, unsupervised until a host starts again."""
     from remuda.base.units import show_counted
-    from remuda.control.client import HostClient
+    from remuda.client.http import HostClient
 
     client = HostClient()
     if not client.is_up():
@@ -53,7 +53,7 @@ def stop(timeout: float) -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def status(as_json: bool) -> None:
     """Show the host process."""
-    from remuda.control.client import connect
+    from remuda.client.http import connect
 
     view: dict[str, Any] = connect(start=False).get("/host")
     if as_json:
@@ -85,9 +85,9 @@ def logs(tail: int, follow: bool) -> None:
     """Print the host's log."""
     from remuda.base.errors import NotFound
     from remuda.base.paths import state_paths
-    from remuda.control import hostlog
+    from remuda.client import host_log
 
     path = state_paths().host_log
     if not path.exists():
         raise NotFound(f"there is no {path} yet", hint="remuda host start")
-    hostlog.read(path, echo, tail=tail, follow=follow)
+    host_log.read(path, echo, tail=tail, follow=follow)

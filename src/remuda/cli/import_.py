@@ -26,7 +26,7 @@ def shepherd(folder: Path, start: bool, dry_run: bool, as_json: bool) -> int:
 
     Files that cannot be imported are listed and skipped; the exit code is 1 then.
     """
-    from remuda.control import shepherd as seed
+    from remuda.client.upkeep import shepherd as seed
 
     found = seed.read(folder)
     result = seed.shown(found) if dry_run else seed.take(found, start=start)

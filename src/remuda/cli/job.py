@@ -15,8 +15,8 @@ from remuda.cli.show import age, echo, pairs, print_json, say, table
 from remuda.specs.places import is_here
 
 if TYPE_CHECKING:
-    from remuda.control.client import HostClient
-    from remuda.control.jobs import JobRow
+    from remuda.client.http import HostClient
+    from remuda.client.jobs.batches import JobRow
 
 
 #: Numbers of a job that mean nothing to eyes, or are shown elsewhere.
@@ -159,7 +159,7 @@ def submit_script(script: Path, args: tuple[str, ...], **options: Any) -> int:
 
 def _host() -> HostClient | None:
     """The host if one runs; jobs of the foreground need none."""
-    from remuda.control.client import HostClient
+    from remuda.client.http import HostClient
 
     client = HostClient()
     return client if client.is_up() else None
@@ -170,9 +170,9 @@ def _host() -> HostClient | None:
 def list_(as_json: bool) -> None:
     """List jobs, newest first."""
     from remuda.base.paths import state_paths
-    from remuda.control import jobs
+    from remuda.client.jobs import batches
 
-    states = jobs.list_jobs(state_paths(), _host(), whole=as_json)
+    states = batches.list_jobs(state_paths(), _host(), whole=as_json)
     if as_json:
         print_json([state.to_json() for state in states])
         return
@@ -196,9 +196,9 @@ def _done(state: JobRow) -> str:
 def status(job_id: str, as_json: bool) -> None:
     """Show one job."""
     from remuda.base.paths import state_paths
-    from remuda.control import jobs
+    from remuda.client.jobs import batches
 
-    show_state(jobs.job_state(state_paths(), _host(), job_id), as_json=as_json)
+    show_state(batches.job_state(state_paths(), _host(), job_id), as_json=as_json)
 
 
 def _place(state: JobRow) -> str:
@@ -242,15 +242,16 @@ def logs(job_id: str, follow: bool, tail: int, raw: bool) -> None:
     """Print the output of a detached job or a job on a cluster. Other jobs print to their own terminal."""
     from remuda.base.errors import Conflict
     from remuda.base.paths import state_paths
-    from remuda.control import again, jobs
-    from remuda.control.client import connect
+    from remuda.client import reconnect
+    from remuda.client.http import connect
+    from remuda.client.jobs import batches
 
-    state = jobs.job_state(state_paths(), _host(), job_id)
+    state = batches.job_state(state_paths(), _host(), job_id)
     if not state.detached:
         raise Conflict(f"job {state.id!r} runs in the foreground", hint="its output is in the terminal that runs it")
     client, path = connect(), api_path(state.id, "logs")
     asked = {"task": "driver/0", "tail": tail}
-    for line in again.follow(client, path, **asked) if follow else client.lines(path, **asked):
+    for line in reconnect.follow(client, path, **asked) if follow else client.lines(path, **asked):
         click.echo(line, color=True) if raw else echo(line)
 
 
@@ -260,11 +261,11 @@ def logs(job_id: str, follow: bool, tail: int, raw: bool) -> None:
 def wait(job_id: str, as_json: bool) -> int:
     """Wait until the job has ended. Exit code 0: done without errors; the verdict's code for a benchmark."""
     from remuda.base.paths import state_paths
-    from remuda.control import jobs
+    from remuda.client.jobs import batches
 
-    state = jobs.ended(state_paths(), _host(), job_id)
+    state = batches.ended(state_paths(), _host(), job_id)
     show_state(state, as_json=as_json)
-    if state.state != jobs.DONE:
+    if state.state != batches.DONE:
         return 1
     return int(state.summary.get("exit_code", 1 if state.summary.get("failed") else 0))
 
@@ -274,15 +275,15 @@ def wait(job_id: str, as_json: bool) -> int:
 def cancel(job_id: str) -> None:
     """Stop a job and keep its checkpoint: re-run the submit command to resume it."""
     from remuda.base.paths import state_paths
-    from remuda.control import jobs
+    from remuda.client.jobs import batches
 
     host = _host()
-    if host is None and jobs.job_state(state_paths(), None, job_id).detached:
-        from remuda.control.client import connect
+    if host is None and batches.job_state(state_paths(), None, job_id).detached:
+        from remuda.client.http import connect
 
         host = connect()
-    state = jobs.cancel_job(state_paths(), host, job_id)
-    say(f"{state.id} is stopping" if state.state == jobs.RUNNING else f"{state.id} is {state.state}")
+    state = batches.cancel_job(state_paths(), host, job_id)
+    say(f"{state.id} is stopping" if state.state == batches.RUNNING else f"{state.id} is {state.state}")
 
 
 @job.command(hidden=True)
@@ -290,7 +291,7 @@ def cancel(job_id: str) -> None:
 def drive(folder: Path) -> int:
     """Run the driver of a detached job (the host starts this)."""
     from remuda.base.paths import state_paths
-    from remuda.control import drivers
+    from remuda.client.jobs import drivers
 
     # One log for all that it says, wherever it runs.
     os.dup2(1, 2)

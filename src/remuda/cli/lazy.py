@@ -48,7 +48,7 @@ def is_file(word: str) -> bool:
 def named(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
     """Names of workloads that begin so, for a shell; none where no host answers at once."""
     from remuda.base.errors import RemudaError
-    from remuda.control.client import HostClient
+    from remuda.client.http import HostClient
 
     try:
         views = HostClient(timeout_s=1.0).get("/workloads", everything="true")

@@ -16,7 +16,7 @@ from remuda.cli.show import console, echo, is_terminal, print_json, say, style_o
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from remuda.control.nodetest import SmokeOptions, SmokeView
+    from remuda.client.upkeep.node_tests import SmokeOptions, SmokeView
 
 _BACKEND = click.option("--backend", default="", help="slurm or local (default: slurm where sbatch is on PATH).")
 _JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
@@ -48,7 +48,7 @@ def list_(partition: str, backend: str, as_json: bool) -> None:
 
 def show_nodes(partition: str, backend: str, *, as_json: bool) -> None:
     """One line a node."""
-    from remuda.control.client import connect
+    from remuda.client.http import connect
 
     views = connect().get("/nodes", pool=partition, backend=backend)
     if as_json:
@@ -114,7 +114,7 @@ _NODE = click.option("--node", default="", help="Synonym of NODE.")
 def ban(words: tuple[str, ...], node: str, ttl: str, reason: str, force: bool, backend: str, as_json: bool) -> None:
     """Keep tasks of all workloads away from NODE for a while. NODE may be a list: node[001-003,7],gpu5."""
     from remuda.cli import typed
-    from remuda.control.client import connect
+    from remuda.client.http import connect
 
     named = _node_words(words, node)
     body = {"ttl_s": typed.duration(ttl, "--ttl"), "reason": reason, "force": force}
@@ -133,7 +133,7 @@ def ban(words: tuple[str, ...], node: str, ttl: str, reason: str, force: bool, b
 @_JSON
 def unban(words: tuple[str, ...], node: str, backend: str, as_json: bool) -> None:
     """End bans of NODE; recorded failures stay."""
-    from remuda.control.client import connect
+    from remuda.client.http import connect
 
     named = _node_words(words, node)
     ended = connect().call("DELETE", f"/nodes/{named}/ban", query={"backend": backend})
@@ -151,7 +151,7 @@ def unban(words: tuple[str, ...], node: str, backend: str, as_json: bool) -> Non
 @_JSON
 def history(name: str, limit: int, backend: str, as_json: bool) -> None:
     """Show all recorded failures of NODE, its bans and their ends, oldest first."""
-    from remuda.control.client import connect
+    from remuda.client.http import connect
 
     lines = connect().get(f"/nodes/{name}/history", backend=backend, limit=limit)
     if as_json:
@@ -206,15 +206,15 @@ def test(**given: Any) -> int:
     ✓ CUDA working · ✗ CUDA failed · ○ no CUDA libs installed · ◐ node busy (no free GPUs) · ⊘ QOS/partition error ·
     ⏱ timeout
     """
-    from remuda.control import nodetest
+    from remuda.client.upkeep import node_tests
 
     options = _options(given)
-    this = nodetest.prepare(options, given["backend"])
+    this = node_tests.prepare(options, given["backend"])
     width = max(len(view.name) for view in this.targets)
     results = _with_progress(
-        len(this.targets), width, lambda tell: nodetest.perform(this, options, tell), as_json=given["as_json"]
+        len(this.targets), width, lambda tell: node_tests.perform(this, options, tell), as_json=given["as_json"]
     )
-    recorded = None if given["no_record"] else nodetest.record(this, results)
+    recorded = None if given["no_record"] else node_tests.record(this, results)
     if given["as_json"]:
         print_json([item.model_dump() for item in results])
     say(_summary(results))
@@ -226,7 +226,7 @@ def test(**given: Any) -> int:
 def _options(given: dict[str, Any]) -> SmokeOptions:
     from remuda.base.errors import InputError
     from remuda.cli import typed
-    from remuda.control.nodetest import SmokeOptions
+    from remuda.client.upkeep.node_tests import SmokeOptions
 
     timeout_s = typed.duration(given["timeout"], "--timeout")
     if timeout_s <= 0:

@@ -12,7 +12,7 @@ from remuda.base.shell import show_command
 from remuda.base.units import show_counted, show_duration
 from remuda.cli.lazy import EVERY
 from remuda.cli.show import echo, print_json, say
-from remuda.control import swarms
+from remuda.client import swarms
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -25,7 +25,7 @@ def tell(answer: Mapping[str, Any], *, dry_run: bool = False, as_json: bool = Fa
     """Say what users should know of plans; of a dry run, also what would fail, and what would be sent.
 
     Args:
-        answer: the plans, as `control.asking` describes them.
+        answer: the plans, as `client.submission` describes them.
         dry_run: nothing is sent.
         as_json: what would be sent is printed as JSON.
 

@@ -13,7 +13,7 @@ from remuda.cli.show import age, console, echo, is_terminal, print_json, say, ta
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from remuda.control.pool import Member
+    from remuda.client.jobs.pool import Member
     from remuda.look.facts import Looked
 
 _COLUMNS = ("swarm", "step", "phase", "job", "for", "reason")
@@ -32,8 +32,8 @@ def pool(file: Path, again: bool, dry_run: bool, as_json: bool) -> int:
     """
     from remuda.base.errors import Interrupted
     from remuda.base.paths import state_paths
-    from remuda.control import planning
-    from remuda.control import pool as control
+    from remuda.client.jobs import pool as control
+    from remuda.look import planning
     from remuda.specs.pooling import load_pool
 
     paths = state_paths()
@@ -62,7 +62,7 @@ def pool(file: Path, again: bool, dry_run: bool, as_json: bool) -> int:
 
 def _show_plan(members: Sequence[Member], bound: int, facts: Looked, *, as_json: bool) -> None:
     from remuda.cli import plans
-    from remuda.control import planning, rendering
+    from remuda.look import planning, rendering
 
     if as_json:
         print_json([

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from pathlib import Path
 
-    from remuda.control.profiler import Live, Session
+    from remuda.client.recordings.profiler import Live, Session
 
 _AGAIN_S: Final = 1.0
 _READING: Final = "to read a recording takes"
@@ -45,8 +45,8 @@ def start(name: str, freq: str, gpus: str, dry_run: bool, as_json: bool) -> None
     """Start recording the GPUs of this machine, until `profiler stop`; it survives this command."""
     from remuda.base.errors import InputError
     from remuda.cli import plans
-    from remuda.control import planning
-    from remuda.control import profiler as recordings
+    from remuda.client.recordings import profiler as recordings
+    from remuda.look import planning
 
     try:
         interval = parse_interval(freq)
@@ -99,7 +99,7 @@ def status(name: str, watch: bool, as_json: bool) -> None:
 
 
 def _looks(name: str, *, watch: bool) -> Iterator[list[Live]]:
-    from remuda.control import profiler as recordings
+    from remuda.client.recordings import profiler as recordings
 
     yield recordings.live(name)
     while watch:
@@ -131,7 +131,7 @@ def _draw(looks: Iterable[list[Live]]) -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def stop(name: str, as_json: bool) -> None:
     """Stop a recording, and write it as one Parquet file."""
-    from remuda.control import profiler as recordings
+    from remuda.client.recordings import profiler as recordings
 
     session = recordings.stop(name)
     if as_json:
@@ -146,7 +146,7 @@ def stop(name: str, as_json: bool) -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def sessions(as_json: bool) -> None:
     """List recordings, newest first: yours, and those of tasks."""
-    from remuda.control import profiler as recordings
+    from remuda.client.recordings import profiler as recordings
 
     found = recordings.sessions()
     if as_json:
@@ -173,7 +173,7 @@ def _size(count: int) -> str:
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def recover(as_json: bool) -> None:
     """Finalise recordings interrupted by a crash, without losing written samples."""
-    from remuda.control import profiler as recordings
+    from remuda.client.recordings import profiler as recordings
 
     found = list(recordings.recover())
     if as_json:
@@ -201,7 +201,7 @@ def analyze(target: str | None, data: str, plot: str | None, form: str | None) -
 
     need_batch(_READING)
     from remuda import profile
-    from remuda.control import profiler as recordings
+    from remuda.client.recordings import profiler as recordings
 
     picture = Path(plot) if plot else None
     if picture is not None:
@@ -267,7 +267,7 @@ def export(target: str, kind: str, output: str | None, as_json: bool) -> None:
 
     need_batch(_READING)
     from remuda import profile
-    from remuda.control import profiler as recordings
+    from remuda.client.recordings import profiler as recordings
 
     recorded = recordings.read(target)
     name = Path(target).stem if "/" in target or Path(target).suffix else target

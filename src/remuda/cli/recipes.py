@@ -70,9 +70,9 @@ def apply(  # noqa: PLR0913
     folder = str(write.absolute()) if write is not None else ""
     view = bring("deployment", dry_run=dry_run, wait=wait, as_json=as_json, write=folder, **words)
     if write is not None:
-        from remuda.control import rundirs
+        from remuda.look import run_dirs
 
-        rundirs.write_files(view, is_new=True)
+        run_dirs.write_files(view, is_new=True)
         say(f"written to {write}")
     elif not dry_run:
         say(f"files: {view['labels'].get('directory', '')}")
@@ -99,7 +99,7 @@ def resolve(
     FILE is an srtctl recipe (version 1 or 2) or a document of kind deployment. SELECTOR chooses recipes of a file with
     a base and overrides; * and ? are wildcards.
     """
-    from remuda.control import recipes
+    from remuda.look import recipes
 
     found = [
         recipe
@@ -137,7 +137,8 @@ def preflight(
     against the engine's own --help, the model, the container, GPUs, partition and port. Checks that are not possible
     from here are notes.
     """
-    from remuda.control import documents, planning
+    from remuda.client import documents
+    from remuda.look import planning
 
     facts = planning.facts_of()
     asked = documents.Given(settings, unset, backend or "", cluster_file)

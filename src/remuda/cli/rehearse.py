@@ -45,8 +45,8 @@ def rehearse(
     The decisions are the supervisor's own. They are compared with those of plain sbatch --requeue and of Shepherd's
     rules, under the same failures. Without SPEC it is a training job that uses nearly all nodes.
     """
-    from remuda.control import rehearse as rehearsing
-    from remuda.control.rehearse_plot import check_plot, write_plot
+    from remuda.rehearsal import study as rehearsing
+    from remuda.rehearsal.plot import check_plot, write_plot
     from remuda.specs.load import assignment
 
     if plot is not None:
@@ -81,8 +81,8 @@ def _progress() -> Callable[[int, int], None]:
 
 
 def _show(done: Any) -> None:
-    from remuda.control.rehearse import RULES, view
-    from remuda.control.rehearse_plot import sparkline
+    from remuda.rehearsal.plot import sparkline
+    from remuda.rehearsal.study import RULES, view
 
     data = view(done)
     job = data["job"]

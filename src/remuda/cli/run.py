@@ -67,15 +67,15 @@ def run(
     the file does not change a run that restarts at night.
     """
     from remuda.cli import plans
-    from remuda.control import asking, runs
+    from remuda.client import runs, submission
 
     if len(scripts) > 1 and (values["name"] or follow):
         raise click.UsageError("--name and --follow are for one script")
     given = {key: value for key, value in values.items() if value not in (None, _EMPTY)}
-    planned = asking.ask("run", dry_run=dry_run, scripts=scripts, given=given, args=ctx.meta["remuda.args"])
+    planned = submission.ask("run", dry_run=dry_run, scripts=scripts, given=given, args=ctx.meta["remuda.args"])
     if plans.tell(planned, dry_run=dry_run, as_json=as_json):
         return 0
-    views = asking.send(planned)
+    views = submission.send(planned)
     names = [str(view["name"]) for view in views]
     if not as_json:
         _announce(views)
@@ -92,7 +92,7 @@ def run(
 
 
 def _announce(views: Sequence[dict[str, Any]]) -> None:
-    from remuda.control.reach import silence
+    from remuda.client.cluster_match import silence
 
     for view in views:
         pools = view["run"]["pools"] if view["run"] else ()

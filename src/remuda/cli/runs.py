@@ -122,13 +122,13 @@ def _energy(view: dict[str, Any]) -> str:
     """What its GPUs used over all of its attempts, once it has ended."""
     if view["phase"] not in ("DONE", "FAILED", "STOPPED"):
         return ""
-    from remuda.control import gpuviews
+    from remuda.client.recordings import gpu_views
 
-    return gpuviews.energy(view["name"])
+    return gpu_views.energy(view["name"])
 
 
 def _verb(verb: str, names: Sequence[str], word: str, *, as_json: bool) -> None:
-    from remuda.control import runs
+    from remuda.client import runs
 
     paused = {view["name"] for view in runs.look_up(names) if view["paused"]} if verb == "restart" else set()
     views = runs.change(verb, names)
@@ -166,7 +166,7 @@ def restart(names: tuple[str, ...], as_json: bool) -> None:
     NAME GROUP, such as replica or prefill, restarts all tasks of the group, running ones included. NAME INDICES, such
     as 7,9, restarts these tasks of an array.
     """
-    from remuda.control.restart import names_group, restart_group
+    from remuda.client.restart import names_group, restart_group
 
     if not names_group(names):
         _verb("restart", names, "is being restarted", as_json=as_json)

@@ -25,7 +25,7 @@ def set_(name: str, changes: tuple[str, ...], as_json: bool) -> None:
     setting. Running attempts continue; the table shows which changes apply at once and which to the next attempt.
     `remuda events NAME` shows past changes and their authors.
     """
-    from remuda.control.client import connect
+    from remuda.client.http import connect
 
     host, path = connect(), api_path(name, "settings")
     views = host.post(path, {"changes": _pairs(changes)}) if changes else host.get(path)

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.text import Text
 
-    from remuda.control.actions import Action
+    from remuda.views.actions import Action
 
 _LEAST = 20
 """Characters that the last column of a table has on the narrowest terminal."""
@@ -198,7 +198,7 @@ def say(text: str) -> None:
 
 def looked(path: str, **query: object) -> Any:
     """What a host says, or the last one recorded, and on standard error what its user should know without asking."""
-    from remuda.control.client import looking
+    from remuda.client.http import looking
 
     client = looking()
     answer = client.get(path, **query)

@@ -28,11 +28,11 @@ _AGES_S = 1.0
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def status(name: str | None, everything: bool, watch: bool, as_json: bool) -> None:
     """Show everything you have running, or NAME with its tasks, router and endpoint."""
-    from remuda.control import again, mirror
-    from remuda.control.client import looking
+    from remuda.client import mirror, reconnect
+    from remuda.client.http import looking
 
     client = looking()
-    get = partial(again.get, client) if watch else client.get
+    get = partial(reconnect.get, client) if watch else client.get
     path = "/workloads" if name is None else api_path(name)
     seen, note, at = None, "", 0.0
     for is_news in mirror.ticks(client, None if name is None else {name}, _AGES_S) if watch else [True]:
@@ -115,9 +115,9 @@ def _lifetime(view: dict[str, Any]) -> str:
 
 
 def _energy(view: dict[str, Any]) -> str:
-    from remuda.control import gpuviews
+    from remuda.client.recordings import gpu_views
 
-    return gpuviews.energy(view["name"]) if view["phase"] in ("DONE", "FAILED", "STOPPED", "DOWN") else ""
+    return gpu_views.energy(view["name"]) if view["phase"] in ("DONE", "FAILED", "STOPPED", "DOWN") else ""
 
 
 def _router(view: dict[str, Any]) -> str:
@@ -157,21 +157,21 @@ def _numbered(_ctx: click.Context, option: click.Parameter, number: int | None) 
 @click.option("--json", "form", flag_value="json", help="Print each line as a JSON object.")
 def logs(name: str, follow: bool, tail: int, stderr: bool, attempt: int, form: str | None, **named: Any) -> None:
     """Print or follow the output of a task of NAME; default: its newest attempt."""
-    from remuda.control import again
-    from remuda.control.client import looking
+    from remuda.client import reconnect
+    from remuda.client.http import looking
 
     given = [text for text in named.values() if text]
     if len(given) > 1:
         raise click.UsageError("give one of --replica, --rank, --task and --role")
     asked = {"stderr": str(stderr).lower(), "tail": tail, "attempt": attempt}
     if named["role"]:
-        from remuda.control.rolelogs import lines_of_role
+        from remuda.client.role_logs import lines_of_role
 
         for task, line in lines_of_role(looking(starts=True), name, named["role"], follow=follow, **asked):
             _print_line(line, form, task)
         return
     client, path, asked = looking(starts=True), api_path(name, "logs"), {**asked, "task": "".join(given)}
-    for line in again.follow(client, path, **asked) if follow else client.lines(path, **asked):
+    for line in reconnect.follow(client, path, **asked) if follow else client.lines(path, **asked):
         _print_line(line, form)
 
 
@@ -195,10 +195,10 @@ _ALL_LIVES = click.option("--all-lives", is_flag=True, help="Include earlier wor
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def explain(name: str, all_lives: bool, task: str, as_json: bool) -> None:
     """Explain why NAME is waiting, failed or was restarted: states, reasons and the evidence."""
-    from remuda.control import gpuviews
+    from remuda.client.recordings import gpu_views
 
     answer = looked(api_path(name, "explain"), all_lives=all_lives, task=task)
-    answer["text"] += gpuviews.sentences(name)
+    answer["text"] += gpu_views.sentences(name)
     if as_json:
         print_json(answer)
         return

@@ -13,7 +13,7 @@ from remuda.cli.show import echo, say
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from remuda.control.runs import Said
+    from remuda.client.runs import Said
 
 
 def _completed(args: Sequence[str], without: Mapping[str, str]) -> Iterator[str]:
@@ -50,7 +50,7 @@ class WithArguments(Headed):
 
 def stay(name: str, follow: Callable[[str], Iterable[Said]]) -> int:
     """Show what it writes until it ends; Ctrl-C leaves it running. Returns the exit code."""
-    from remuda.control import runs
+    from remuda.client import runs
 
     try:
         for line in follow(name):

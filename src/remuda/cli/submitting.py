@@ -18,16 +18,18 @@ from remuda.batch.request import JobRequest
 from remuda.batch.show import ProgressView
 from remuda.cli import following, plans, typed, watch
 from remuda.cli.show import echo, say
-from remuda.control import asking, drivers, ending, jobs, planning, targets
-from remuda.control.client import connect
-from remuda.control.job_folders import JobFolder, new_id
+from remuda.client import ending, submission
+from remuda.client.http import connect
+from remuda.client.jobs import batches, drivers, targets
+from remuda.look import planning
+from remuda.views.job_folders import JobFolder, new_id
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
-    from remuda.control.drivers import Sent
-    from remuda.control.targets import Target
+    from remuda.client.jobs.drivers import Sent
+    from remuda.client.jobs.targets import Target
     from remuda.plan.job import Beside
 
 
@@ -94,7 +96,7 @@ def _run(folder: JobFolder, request: JobRequest, *, as_json: bool) -> int:
     view = ProgressView()
     try:
         with view:
-            summary = jobs.run_here(folder, request, view.update)
+            summary = batches.run_here(folder, request, view.update)
     except (InputError, Conflict):
         if not view.has_begun:  # the user is told here and now, so `job list` need not
             shutil.rmtree(folder.path, ignore_errors=True)
@@ -162,9 +164,9 @@ def _target(options: dict[str, Any]) -> Iterator[Target]:
         return
     if options["dry_run"]:
         raise click.UsageError("--dry-run needs a swarm that is up: --name, or --endpoint")
-    planned = asking.ask("swarm", file=str(options["file"]))
+    planned = submission.ask("swarm", file=str(options["file"]))
     plans.tell(planned)
-    (one,), (view,) = planned["plans"], asking.send(planned, repeats=True)
+    (one,), (view,) = planned["plans"], submission.send(planned, repeats=True)
     is_ours = view["uid"] == one["uid"]
     stays = options["keep_swarm"] or options["detach"] or not is_ours
     try:

@@ -23,7 +23,7 @@ def swarm() -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def list_(probe: bool, everything: bool, as_json: bool) -> None:
     """List swarms: name, backend, phase, endpoint, notes."""
-    from remuda.control.swarms import http_status
+    from remuda.client.swarms import http_status
 
     views = looked("/workloads", kind="swarm", everything=str(everything).lower())
     for view in views:

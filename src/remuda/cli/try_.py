@@ -71,7 +71,7 @@ def slurm(
 
 def _forget(nodes: str) -> None:
     """The next cluster's nodes have the same names and never failed; a host that was not running ends again."""
-    from remuda.control.client import HostClient, connect
+    from remuda.client.http import HostClient, connect
 
     client = HostClient()
     was_up = client.is_up()

@@ -123,7 +123,7 @@ def bring(
     """Bring up what is asked for, follow it until its endpoint answers, and print its URL.
 
     Args:
-        kind: of `control.kinds.READERS`.
+        kind: of `look.kinds.READERS`.
         dry_run: show it instead.
         wait: follow it.
         as_json: print JSON.
@@ -134,12 +134,12 @@ def bring(
         Its view; of a dry run, the files of its plan.
     """
     from remuda.cli import plans, watch
-    from remuda.control import asking
+    from remuda.client import submission
 
-    planned = asking.ask(kind, dry_run=dry_run, write=write, **words)
+    planned = submission.ask(kind, dry_run=dry_run, write=write, **words)
     if plans.tell(planned, dry_run=dry_run, as_json=as_json):
         return dict(planned["files"])
-    view = asking.send(planned, repeats=True)[0]
+    view = submission.send(planned, repeats=True)[0]
     if wait:
         view = watch.until_up(view, planned["plans"][0])
     if as_json:
@@ -174,7 +174,7 @@ def down(
 
     Ctrl-C stops the waiting only. A second `down` of the same waits again, and is fine when it is down already.
     """
-    from remuda.control import ending
+    from remuda.client import ending
 
     if not names and not everything:
         raise click.UsageError("name what to stop, or give --all")
@@ -186,7 +186,7 @@ def down(
         if not as_json:
             say(f"{name} is {is_down}" if wait else f"{name} is being {ends}")
     if as_json:
-        from remuda.control.client import connect
+        from remuda.client.http import connect
 
         views = [connect().get(api_path(name)) for name in names]
         print_json(views if len(views) > 1 else views[0])
@@ -207,7 +207,7 @@ def _count(text: str) -> tuple[str, int]:
 def scale(name: str, counts: tuple[tuple[str, int], ...]) -> None:
     """Change how many replicas the running swarm NAME has, or how many tasks of a group."""
     from remuda.cli import taskview
-    from remuda.control.client import connect
+    from remuda.client.http import connect
 
     groups = dict(counts)
     if len(groups) < len(counts) or ("" in groups and len(groups) > 1):

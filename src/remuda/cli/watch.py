@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from remuda.base.units import show_counted, show_duration
 from remuda.cli import taskview
 from remuda.cli.show import console, echo, is_terminal, say, style_of, words
-from remuda.control import swarms
+from remuda.client import swarms
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -18,7 +18,7 @@ def until_up(view: dict[str, Any], planned: Mapping[str, Any]) -> dict[str, Any]
 
     Args:
         view: as it was accepted.
-        planned: its plan, as `control.asking` describes it.
+        planned: its plan, as `client.submission` describes it.
 
     Raises:
         RemudaError: it failed.

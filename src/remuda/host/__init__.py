@@ -1,1 +1,5 @@
-"""The one server process: runs the loop, takes node reports, answers the HTTP API."""
+"""The one server process: runs the supervisor, takes reports of nodes, answers the HTTP API.
+
+`service` is the only writer of intents; what makes the world equal to them beside the loop is in `reconcilers/`.
+Nothing here waits for a user or knows the client. Begin with `server`.
+"""

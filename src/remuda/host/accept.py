@@ -9,16 +9,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from remuda.base.errors import InputError
-from remuda.control import rundirs
+from remuda.look import run_dirs
 from remuda.plan.compile import secret_folder
 from remuda.plan.front import CONTROL_KEY
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from remuda.control.service import Service, Start
-    from remuda.control.views import WorkloadView
+    from remuda.host.service import Service, Start
     from remuda.plan.model import Workload
+    from remuda.views.workloads import WorkloadView
 
 
 async def accept(service: Service, starts: Sequence[Start], *, again: bool = False) -> list[WorkloadView]:
@@ -44,16 +44,16 @@ async def accept(service: Service, starts: Sequence[Start], *, again: bool = Fal
         before = [want.workload for name in names if (want := service.supervisor.wants.get(name)) is not None]
         written: list[Path] = []
         try:
-            written = await asyncio.to_thread(rundirs.write, [start.workload for start in starts])
+            written = await asyncio.to_thread(run_dirs.write, [start.workload for start in starts])
             bare = [replace(start, workload=start.workload.model_copy(update={"files": {}})) for start in starts]
             views = [service.create(bare[0].workload, bare[0].spec)] if again else service.create_many(bare)
         except BaseException:
-            await asyncio.to_thread(rundirs.unwrite, written)
+            await asyncio.to_thread(run_dirs.unwrite, written)
             for start in starts:
-                rundirs.discard(start.workload)
+                run_dirs.discard(start.workload)
             raise
         for old in before:  # what an earlier life of its name alone had
-            rundirs.clear(old)
+            run_dirs.clear(old)
         return views
 
 

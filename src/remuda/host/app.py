@@ -19,23 +19,23 @@ from pydantic import BaseModel, StrictInt
 from remuda import __version__
 from remuda.backends.base import Log
 from remuda.base.errors import Conflict, InputError, NotFound, Rejected, RemudaError, TimedOut, Unavailable, to_json
-from remuda.control.board import Board
-from remuda.control.feed import BoardFeed
-from remuda.control.forgotten import note
-from remuda.control.nodes import Nodes
-from remuda.control.reconcilers.jobkeeper import JobKeeper
-from remuda.control.service import Service, Start, Verb
-from remuda.control.settings import SettingView, change_settings, settings_of
-from remuda.control.sweep import EndingView, StrayView
-from remuda.control.views import ExplainView, HostView, LineView, WorkloadView
 from remuda.host.accept import accept, with_secrets
+from remuda.host.board import Board
 from remuda.host.faults import Faults
+from remuda.host.feed import BoardFeed
+from remuda.host.nodes import Nodes
 from remuda.host.nodes_api import add_nodes
+from remuda.host.orphan_scan import EndingView, StrayView
 from remuda.host.planner import Planner
+from remuda.host.reconcilers.job_rows import JobKeeper
 from remuda.host.reports import ReportServer
+from remuda.host.service import Service, Start, Verb
+from remuda.host.settings import SettingView, change_settings, settings_of
 from remuda.host.stream_api import add_stream
 from remuda.plan.model import Workload
 from remuda.store import ops
+from remuda.views.unknown_allocs import note
+from remuda.views.workloads import ExplainView, HostView, LineView, WorkloadView
 from remuda.wire.place import PLACE, Place, marked
 
 _STATUS: dict[type[RemudaError], int] = {

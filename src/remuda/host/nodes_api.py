@@ -8,8 +8,8 @@ from fastapi import APIRouter, Body, Query
 from pydantic import BaseModel
 
 from remuda.base.asker import asking
-from remuda.control.nodes import BAN_TTL_S, Nodes
-from remuda.control.nodeviews import BanView, EvidenceView, GpuView, NodeView, SmokeRecorded, SmokeResult
+from remuda.host.nodes import BAN_TTL_S, Nodes
+from remuda.views.nodes import BanView, EvidenceView, GpuView, NodeView, SmokeRecorded, SmokeResult
 
 
 class BanBody(BaseModel):

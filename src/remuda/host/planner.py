@@ -12,7 +12,7 @@ from multiprocessing import get_context
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from remuda.base.errors import HostUnreachable, RemudaError, TimedOut, from_json, to_json
-from remuda.control.kinds import READERS
+from remuda.look.kinds import READERS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -26,7 +26,7 @@ PLACE_S: Final = 5.0
 """How long a document waits for one: what hangs in an engine's `--help` holds up nobody else for longer."""
 _ENDED_S: Final = 1.0
 """A process that was killed and waits for a file server may go on; nobody waits for that."""
-_KNOWN: Final = ["remuda.control.planning", *READERS.values()]
+_KNOWN: Final = ["remuda.look.planning", *READERS.values()]
 
 
 class Planner:
@@ -90,7 +90,7 @@ class Planner:
 
 def _answer(line: Connection, asked: Mapping[str, Any]) -> None:
     """Plan as the command would, and send the answer."""
-    from remuda.control import planning
+    from remuda.look import planning
 
     caller, said = asked["caller"], StringIO()
     os.nice(5)  # who looks after what runs goes first

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 import uvicorn
 
+from remuda.backends import registry
 from remuda.base import log, starting
 from remuda.base.clock import SystemClock
 from remuda.base.errors import Conflict, Fenced, RemudaError, Unwritable
@@ -23,20 +24,20 @@ from remuda.base.files import write_atomic
 from remuda.base.paths import StatePaths, state_paths
 from remuda.base.secrets import lasting_secret
 from remuda.base.settings import database_url
-from remuda.control import rundirs, wiring
-from remuda.control.forgotten import forgotten, note
-from remuda.control.reconcilers.every import every
-from remuda.control.reconcilers.jobkeeper import JobKeeper
-from remuda.control.reporting import LOOPBACK, report_host
-from remuda.control.service import Service
 from remuda.host.app import App, Facts
+from remuda.host.reconcilers.every import every
+from remuda.host.reconcilers.job_rows import JobKeeper
+from remuda.host.reporting import LOOPBACK, report_host
 from remuda.host.reports import ReportServer
+from remuda.host.service import Service
+from remuda.look import run_dirs
 from remuda.store import lease as leases
 from remuda.store.engine import open_store
 from remuda.store.room import keep, log_kept
 from remuda.store.timeshift import believe, keep_offset, kept_offset
 from remuda.supervise.loop import Supervisor
 from remuda.supervise.records import StoreJournal
+from remuda.views.unknown_allocs import forgotten, note
 from remuda.wire.process import identify
 
 if TYPE_CHECKING:
@@ -155,11 +156,11 @@ class Host:
         believe(self.store, taken.fence, self.clock.now())
         starting.say(self.paths, "reads what is recorded")
         journal = StoreJournal(self.store, taken.fence)
-        supervisor = Supervisor(journal, wiring.backends(self.paths, self.clock), self.clock)
+        supervisor = Supervisor(journal, registry.backends(self.paths, self.clock), self.clock)
         service = Service(journal, supervisor, self.paths, self.clock)
         uids = {name: want.workload.uid for name, want in supervisor.wants.items()}
         service.forgotten = await asyncio.to_thread(forgotten, self.paths, uids)
-        await asyncio.to_thread(rundirs.clean, self.paths, uids)
+        await asyncio.to_thread(run_dirs.clean, self.paths, uids)
         if service.forgotten:
             _LOG.warning("%s", note(service.forgotten))
         jobs = JobKeeper(journal, supervisor, self.paths, self.clock)
@@ -297,7 +298,7 @@ class Host:
 
 def _install(paths: StatePaths) -> None:
     try:
-        wiring.install_node_program(paths)
+        registry.install_node_program(paths)
     except OSError as error:
         raise RemudaError(f"the node program cannot be written below {paths.node}: {error}") from error
 

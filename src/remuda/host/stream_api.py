@@ -10,12 +10,12 @@ from fastapi import APIRouter, Header, Query
 from fastapi.responses import Response, StreamingResponse
 
 from remuda.base.errors import InputError, Unavailable
-from remuda.control.feed import AGAIN_S, TOPICS, VIEWERS, BoardFeed, Viewer
+from remuda.host.feed import AGAIN_S, TOPICS, VIEWERS, BoardFeed, Viewer
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
 
-    from remuda.control.feed import FeedFrame
+    from remuda.host.feed import FeedFrame
 
 _HEADERS = {"Cache-Control": "no-cache, no-transform", "X-Accel-Buffering": "no"}
 Since = Annotated[str, Query(description="Id of the last frame of the board that you have; empty: a snapshot")]

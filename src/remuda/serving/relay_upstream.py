@@ -56,7 +56,7 @@ class Routers:
 
 
 def read_routers(document: Any) -> Routers:
-    """The routers of a document; see `remuda.control.reconcilers.endpoint_file.router_document`.
+    """The routers of a document; see `remuda.host.reconcilers.endpoint_files.router_document`.
 
     Raises:
         ValueError: it is no such document.

@@ -10,10 +10,10 @@ from tests.conftest import Home, until
 
 from remuda import Executor
 from remuda.base.errors import Conflict, NotFound
-from remuda.control import again
+from remuda.client import reconnect
 
 if TYPE_CHECKING:
-    from remuda.control.client import HostClient
+    from remuda.client.http import HostClient
 
 REPLICAS = """\
 import os, sys, time
@@ -126,13 +126,13 @@ def test_one_look_for_all_ranks(home: Home, replicas: Any, monkeypatch: pytest.M
     handles = executor.launch_replicas(4, "replicas:square", {"base": 2})
     executor.collect(handles)
     asked: list[str] = []
-    plain = again.get
+    plain = reconnect.get
 
     def counted(client: HostClient, path: str) -> Any:
         asked.append(path)
         return plain(client, path)
 
-    monkeypatch.setattr(again, "get", counted)
+    monkeypatch.setattr(reconnect, "get", counted)
     monkeypatch.setattr(Executor, "stream_logs", lambda *_: "")
     executor.collect(handles)
     assert len(asked) == 1

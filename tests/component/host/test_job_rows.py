@@ -12,7 +12,7 @@ import pytest
 from tests.conftest import PYTHON, Home, until
 from tests.ports import free_port
 
-from remuda.control.job_folders import JobFolder
+from remuda.views.job_folders import JobFolder
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

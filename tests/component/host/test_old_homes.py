@@ -16,7 +16,7 @@ from tests.conftest import until
 from tests.ports import free_port
 
 from remuda.backends.rundir import allocation_dir
-from remuda.control.job_folders import JobFolder
+from remuda.views.job_folders import JobFolder
 
 if TYPE_CHECKING:
     from tests.conftest import Home

@@ -18,9 +18,10 @@ from tests.conftest import Home, has_ended, until
 
 from remuda import cli
 from remuda.base.errors import Conflict, HostUnreachable, InputError, TimedOut, from_json, to_json
-from remuda.control import asking, planning
+from remuda.client import submission
 from remuda.host import planner
 from remuda.host.planner import Planner
+from remuda.look import planning
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -91,10 +92,10 @@ def test_a_host_that_dies_between_a_plan_and_its_start(home: Home, monkeypatch: 
     home.run("host", "start")
     monkeypatch.setenv("REMUDA_HOME", home.env["REMUDA_HOME"])
     monkeypatch.chdir(home.root)
-    planned = asking.ask("run", scripts=["train.sh"], given={"backend": "local", "name": "one"})
+    planned = submission.ask("run", scripts=["train.sh"], given={"backend": "local", "name": "one"})
     home.kill_host()
     home.run("host", "start")
-    assert asking.send(planned)[0]["name"] == "one"
+    assert submission.send(planned)[0]["name"] == "one"
     until(lambda: home.view("one")["phase"] == "DONE", "it has run")
 
 
@@ -220,8 +221,8 @@ def test_a_command_plans_for_itself_what_the_host_cannot(home: Home, monkeypatch
     home.run("host", "start")
     monkeypatch.setenv("REMUDA_HOME", home.env["REMUDA_HOME"])
     monkeypatch.chdir(home.root)
-    monkeypatch.setattr(asking, "caller", lambda: {"cwd": str(home.root / "seen by the command alone"), "env": {}})
-    planned = asking.ask("run", scripts=["train.sh"], given={"backend": "local", "name": "one"})
+    monkeypatch.setattr(submission, "caller", lambda: {"cwd": str(home.root / "seen by the command alone"), "env": {}})
+    planned = submission.ask("run", scripts=["train.sh"], given={"backend": "local", "name": "one"})
     assert [one["name"] for one in planned["plans"]] == ["one"]
 
 

@@ -15,10 +15,10 @@ from tests.conftest import Home, cpu_seconds, until
 
 from remuda.base.asker import me
 from remuda.base.errors import InputError, Unavailable
-from remuda.control import again
-from remuda.control.client import HostClient
-from remuda.control.feed import VIEWERS
-from remuda.control.mirror import Mirror, wait
+from remuda.client import reconnect
+from remuda.client.http import HostClient
+from remuda.client.mirror import Mirror, wait
+from remuda.host.feed import VIEWERS
 
 PAGE = Path(__file__).parents[3] / "docs" / "host.md"
 
@@ -64,7 +64,7 @@ def test_the_client_of_the_page_sees_a_run_come_and_end(home: Home) -> None:
 
 
 def test_a_killed_host_is_nothing_to_who_looks(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(again, "start_host", lambda _: None)  # here a command does
+    monkeypatch.setattr(reconnect, "start_host", lambda _: None)  # here a command does
     go = begin(home)
     mirrors = [Mirror(HostClient(home.paths)) for _ in range(20)]
 

@@ -21,7 +21,7 @@ from tests.strangers import dumps, modes
 from remuda.base.errors import HostUnreachable, NotPrivate
 from remuda.base.paths import StatePaths
 from remuda.base.private import told_above, user_name
-from remuda.control.client import HostClient, refuse_peer
+from remuda.client.http import HostClient, refuse_peer
 from remuda.node.zipapp import build_zipapp, program_path
 
 if TYPE_CHECKING:

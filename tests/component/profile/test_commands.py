@@ -18,7 +18,7 @@ from tests.unit.profile.invented import header, write_spool
 
 from remuda.cli import main
 from remuda.cli import profiler as face
-from remuda.control import profiler
+from remuda.client.recordings import profiler
 from remuda.enter import words
 from remuda.wire.recording import Status
 from remuda.wire.spool import OPEN, STATUS

@@ -12,7 +12,7 @@ import pytest
 from tests.component.serving.relaying import on_both_loops, post, relaying
 
 from remuda.base.errors import Unavailable
-from remuda.control import swarms
+from remuda.client import swarms
 from remuda.serving import smg_launcher
 from remuda.serving.nginx import NginxRouter
 from remuda.serving.router import Keys, replicas

@@ -9,7 +9,7 @@ import pytest
 from tests.component.host.test_arrays import most_at_once
 from tests.conftest import until
 
-from remuda.control import profiler
+from remuda.client.recordings import profiler
 
 if TYPE_CHECKING:
     from tests.conftest import Home

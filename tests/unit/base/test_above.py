@@ -12,7 +12,7 @@ import pytest
 from remuda.base.errors import NotPrivate
 from remuda.base.paths import StatePaths, state_paths
 from remuda.base.private import Exposure, check_above, exposures, group_name, make_private, told_above, user_name
-from remuda.control.rundirs import told_elsewhere
+from remuda.look.run_dirs import told_elsewhere
 
 if TYPE_CHECKING:
     from tests.strangers import Stranger

@@ -10,7 +10,7 @@ import pytest
 from remuda.base import settings
 from remuda.base.endpoint import _ADDRESSES, _KEYS, key_meant_for
 from remuda.base.errors import InputError
-from remuda.control.targets import of_endpoint
+from remuda.client.jobs.targets import of_endpoint
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from remuda.base.errors import InputError, Unavailable
 from remuda.bench import probe, tokenizer
 from remuda.bench.line import Place
 from remuda.bench.load import Load
-from remuda.control import bench
+from remuda.client.bench import benchmarks
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
@@ -114,4 +114,4 @@ async def test_a_tokenizer_that_gives_millions_is_none() -> None:
 
 def test_a_trace_that_never_ends_is_refused_unread() -> None:
     with pytest.raises(InputError, match="/dev/zero cannot be read: it is a pipe, a socket or a device"):
-        bench._read("/dev/zero", "--trace")
+        benchmarks._read("/dev/zero", "--trace")

@@ -15,7 +15,7 @@ from remuda.bench.measures import VERSION
 from remuda.bench.reading import Row
 from remuda.bench.verdict import INVALID, SUSPECT, Check
 from remuda.cli import main
-from remuda.control.bench_points import chosen
+from remuda.client.bench.points import chosen
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -11,7 +11,7 @@ from remuda.bench.cost import Price, cost_of, find_price, read_prices
 from remuda.bench.line import Place
 from remuda.bench.perform import Session, Target, Terms
 from remuda.cli import main
-from remuda.control.bench import price_of, unpriced
+from remuda.client.bench.benchmarks import price_of, unpriced
 from remuda.specs.benchmark import BenchmarkSpec
 
 OURS = Path(cost.__file__).with_name("prices.yaml")

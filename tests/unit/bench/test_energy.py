@@ -10,7 +10,7 @@ import pytest
 
 from remuda.bench.energy import Sampled, check, energy_of
 from remuda.bench.verdict import NOT_ASKED, OK
-from remuda.control.bench_energy import _one
+from remuda.client.bench.energy import _one
 from remuda.profile.columns import Track, no_looks
 from remuda.wire.recording import Gpu
 

@@ -9,7 +9,7 @@ import pytest
 
 from remuda.base.errors import InputError
 from remuda.bench.trace import Trace, read_trace
-from remuda.control.bench import located
+from remuda.client.bench.benchmarks import located
 from remuda.specs.benchmark import BenchmarkSpec
 
 WHOLE = Trace((0.0, 0.5, 1.5), (8, 16, 24), (1, 2, 3))

@@ -24,7 +24,7 @@ from remuda.base.errors import RemudaError
 from remuda.base.words import ELSEWHERE, SECTIONS
 from remuda.cli import COMMANDS, cli, main
 from remuda.cli.lazy import Headed, long_name
-from remuda.control.client import HostClient
+from remuda.client.http import HostClient
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -463,6 +463,6 @@ def test_a_name_that_is_too_long_is_a_sentence(
     words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("REMUDA_HOME", str(tmp_path / "home"))
-    monkeypatch.setattr("remuda.control.client.connect", lambda **_: HostClient())
+    monkeypatch.setattr("remuda.client.http.connect", lambda **_: HostClient())
     assert main([*words, "a" * 4096]) == 3
     assert len(capsys.readouterr().err) < 200

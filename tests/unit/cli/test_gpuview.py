@@ -7,7 +7,7 @@ import pytest
 from remuda.cli import taskview
 from remuda.cli.gpuview import bar, lines
 from remuda.cli.staying import _completed
-from remuda.control.profiler import Live
+from remuda.client.recordings.profiler import Live
 from remuda.supervise.facts import of_gpus
 from remuda.wire.recording import Status
 

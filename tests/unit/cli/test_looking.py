@@ -11,8 +11,9 @@ import pytest
 
 from remuda.base.errors import HostUnreachable
 from remuda.cli import main
-from remuda.control import client, profiler
-from remuda.control.client import looking
+from remuda.client import http
+from remuda.client.http import looking
+from remuda.client.recordings import profiler
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -24,7 +25,7 @@ NOTHING = "error: nothing is called 'nope'\n  `remuda status` lists what there i
 def empty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     home = tmp_path / "home"
     monkeypatch.setenv("REMUDA_HOME", str(home))
-    monkeypatch.setattr(client, "start_host", lambda *_: pytest.fail("a host was started"))
+    monkeypatch.setattr(http, "start_host", lambda *_: pytest.fail("a host was started"))
     return home
 
 
@@ -68,7 +69,7 @@ def test_where_a_host_died_or_the_database_was_lost_one_is_started(
     empty: Path, monkeypatch: pytest.MonkeyPatch, left: str
 ) -> None:
     started: list[object] = []
-    monkeypatch.setattr(client, "start_host", lambda *_: started.append(_))
+    monkeypatch.setattr(http, "start_host", lambda *_: started.append(_))
     (empty / left).parent.mkdir(parents=True)
     (empty / left).touch()
     looking()
@@ -98,7 +99,7 @@ def test_recordings_are_read_with_pyarrow(
 def test_a_recording_ends_and_stays_without_pyarrow(
     empty: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from remuda.control import ending
+    from remuda.client import ending
 
     ended: list[str] = []
 

@@ -17,8 +17,8 @@ from tests.unit.supervise.build import group, script
 
 from remuda.base.errors import HostUnreachable, RemudaError
 from remuda.cli import main
-from remuda.control import client, mirror
-from remuda.control.client import looking
+from remuda.client import http, mirror
+from remuda.client.http import looking
 from remuda.plan.model import Endpoint, Kind, Role, Workload
 from remuda.store.engine import open_beside
 from remuda.store.lease import Lease, acquire, release
@@ -70,7 +70,7 @@ def started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[object]:
         raise RemudaError("a host would start")
 
     monkeypatch.setenv("REMUDA_HOME", str(tmp_path / "home"))
-    monkeypatch.setattr(client, "start_host", start)
+    monkeypatch.setattr(http, "start_host", start)
     (tmp_path / "home").mkdir(mode=0o700)
     return began
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from remuda.cli import main
-from remuda.control import client
+from remuda.client import http
 
 FILE = Path(__file__).parents[2] / "cases/mistakes.txt"
 ENTRIES = re.findall(r"^\$ ([^\n]*)\n\[(\d+)\] (.*?)(?=^\$ |\Z)", FILE.read_text(), re.MULTILINE | re.DOTALL)
@@ -44,7 +44,7 @@ def test_the_sentence(
     (tmp_path / "dir").mkdir()
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("REMUDA_HOME", str(tmp_path / "home"))
-    monkeypatch.setattr(client, "start_host", lambda *_: pytest.fail("a host was started"))
+    monkeypatch.setattr(http, "start_host", lambda *_: pytest.fail("a host was started"))
     monkeypatch.setattr("shutil.get_terminal_size", lambda *_: os.terminal_size((200, 24)))
     found = main(shlex.split(words))
     told = re.sub(r"job out-\w+", "job out-ID", capsys.readouterr().err.replace(str(tmp_path), "HERE"))

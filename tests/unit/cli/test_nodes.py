@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from remuda.cli import gpus, main, nodes, show
-from remuda.control.nodetest import SmokeView
+from remuda.client.upkeep.node_tests import SmokeView
 
 
 class Client:
@@ -30,7 +30,7 @@ class Client:
 @pytest.fixture
 def host(monkeypatch: pytest.MonkeyPatch) -> Client:
     client = Client([])
-    monkeypatch.setattr("remuda.control.client.connect", lambda: client)
+    monkeypatch.setattr("remuda.client.http.connect", lambda: client)
     return client
 
 

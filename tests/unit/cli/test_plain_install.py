@@ -11,7 +11,7 @@ import pytest
 from packaging.requirements import Requirement
 
 from remuda.cli import main
-from remuda.control import client
+from remuda.client import http
 from remuda.look import caller
 
 ROOT = Path(__file__).parents[3]
@@ -52,7 +52,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(caller, "present_gpus", lambda: ())
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("REMUDA_HOME", str(tmp_path / "home"))
-    monkeypatch.setattr(client, "start_host", lambda *_: pytest.fail("a host was started"))
+    monkeypatch.setattr(http, "start_host", lambda *_: pytest.fail("a host was started"))
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     return tmp_path / "home"
 

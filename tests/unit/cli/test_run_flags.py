@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from remuda.cli import main
-from remuda.control.kinds.run import _as_sbatch
+from remuda.look.kinds.run import _as_sbatch
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from remuda.cli import taskview, watch
-from remuda.control import swarms
+from remuda.client import swarms
 
 NOW = 10_000.0
 TASK: dict[str, Any] = {

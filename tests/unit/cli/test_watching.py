@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from remuda.cli import status
-from remuda.control import mirror
+from remuda.client import mirror
 
 
 class Host:
@@ -29,7 +29,7 @@ def host(monkeypatch: pytest.MonkeyPatch) -> Host:
     """Ticks once, has news, ticks, and has news again, a second each."""
     host = Host()
     times = iter([100.0, 101.0, 102.0, 103.0])
-    monkeypatch.setattr("remuda.control.client.looking", lambda: host)
+    monkeypatch.setattr("remuda.client.http.looking", lambda: host)
     monkeypatch.setattr("remuda.cli.status.time.time", lambda: next(times))
     monkeypatch.setattr(mirror, "ticks", lambda *_: iter([False, True, False, True]))
     return host

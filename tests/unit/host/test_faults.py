@@ -16,7 +16,7 @@ from starlette.requests import ClientDisconnect
 
 from remuda.base.asker import asking
 from remuda.base.errors import HostFault, RemudaError
-from remuda.control.client import _error_of
+from remuda.client.http import _error_of
 from remuda.host.faults import Faults
 
 if TYPE_CHECKING:

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from fastapi import FastAPI
-from tests.unit.control.test_feed import Bed
+from tests.unit.host.test_feed import Bed
 
 from remuda.base.errors import InputError
-from remuda.control import feed as feeds
+from remuda.host import feed as feeds
 from remuda.host import server
 from remuda.host.stream_api import _topics, add_stream
 

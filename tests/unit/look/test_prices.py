@@ -9,10 +9,9 @@ import pytest
 from remuda.backends.base import Cluster, Node, PoolInfo
 from remuda.base.errors import BackendUnreachable
 from remuda.base.paths import StatePaths
-from remuda.control import planning
-from remuda.control.kinds import run
-from remuda.look import prices
+from remuda.look import planning, prices
 from remuda.look.facts import Looked
+from remuda.look.kinds import run
 from remuda.plan.context import Context
 from remuda.plan.model import Command, Group, Pool, Resources, Role
 from remuda.specs.resolve import Override

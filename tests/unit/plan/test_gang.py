@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from remuda.backends.base import Request, TaskKey, make_token
 from remuda.backends.local.render import LocalSite, render
 from remuda.base.errors import Conflict
-from remuda.control.settle import devices_by_task, with_devices
+from remuda.look.allocate import devices_by_task, with_devices
 from remuda.plan.compile import accept
 from remuda.plan.context import Context
 from remuda.plan.gang import gang_name, plan_gang

@@ -9,8 +9,8 @@ import pytest
 from remuda.base.errors import InputError
 from remuda.base.paths import StatePaths
 from remuda.cli import main
-from remuda.control import planning
-from remuda.control.pool import plan_pool
+from remuda.client.jobs.pool import plan_pool
+from remuda.look import planning
 from remuda.specs.pooling import load_pool
 
 if TYPE_CHECKING:

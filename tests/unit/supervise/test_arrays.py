@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from tests.unit.supervise.build import key, script
 from tests.unit.supervise.test_rules import EVENTS, NOW, World, by_key, deployed, fresh, one, said
 
-from remuda.control.grouping import begun_again
-from remuda.control.settle import devices_by_task, taken_gpus, with_devices
+from remuda.host.grouping import begun_again
+from remuda.look.allocate import devices_by_task, taken_gpus, with_devices
 from remuda.plan.model import Kind, Resources
 from remuda.supervise import rules
 from remuda.supervise.decide import Note, decide, next_due

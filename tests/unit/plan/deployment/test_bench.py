@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from remuda.base.errors import InputError
-from remuda.control.bench import BenchPlan, loads_of
-from remuda.control.deployed_bench import scaled
+from remuda.client.bench.benchmarks import BenchPlan, loads_of
+from remuda.client.bench.deployed import scaled
 from remuda.plan.deployment.bench import TOLD, bench_group, load_words, with_benchmark
 from remuda.plan.job import WATCH
 from remuda.plan.model import Command, Endpoint, Group, Kind, Pool, Resources, Role, Workload

@@ -1,0 +1,1 @@
+"""The Python API: `Swarm`, `Executor`, and the program that calls a function as a rank."""

@@ -1,0 +1,1 @@
+"""Benchmarks of what runs: who is measured, where points are kept, and jobs that measure."""

@@ -1,0 +1,197 @@
+"""The benchmark of a deployment as its driver runs it: loads, or a command of the user's, and what is left of them."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections import Counter, deque
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urlsplit
+
+from remuda.base.errors import InputError, RemudaError, Unwritable
+from remuda.base.files import write_atomic
+from remuda.batch.address import ENDPOINT_FILE
+from remuda.client import mirror
+from remuda.plan.deployment.bench import BENCH, TOLD
+from remuda.specs.benchmark import BenchmarkSpec
+from remuda.specs.places import is_here
+from remuda.supervise.summary import ENDED
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from remuda.bench.point import Point
+    from remuda.bench.store import Store
+    from remuda.client.bench.benchmarks import BenchPlan
+    from remuda.client.http import HostClient
+
+TASK: Final = f"{BENCH}/0"
+VERDICT: Final = "verdict.json"
+"""In the folder of the benchmark: what came of it."""
+RESULT: Final = "vllm.json"
+"""Beside each point: the same as `vllm bench serve` saves it."""
+
+
+@dataclass(frozen=True)
+class End:
+    """How a deployment with a benchmark has ended."""
+
+    view: Mapping[str, Any]
+    exit_code: int
+    folder: Path
+    """Of the benchmark, in the run directory."""
+    verdict: Mapping[str, Any]
+    """What the driver left; empty of a command."""
+
+    def points(self) -> list[Point]:
+        """Those that were measured."""
+        from remuda.client.bench import benchmarks
+
+        kept = benchmarks.store()
+        return [kept.find(name) for name in self.verdict.get("points", ())]
+
+
+def ended(client: HostClient, name: str) -> End:
+    """Wait until a deployment has ended with its benchmark.
+
+    Raises:
+        RemudaError: it ended otherwise: taken down, or its workers failed.
+        HostUnreachable: the host went away, and no other came.
+    """
+    ((view,),) = deque(mirror.wait(client, [name], lambda views: views[0]["phase"] in ENDED), maxlen=1)
+    code = next((task["exit_code"] for task in view["tasks"] if task["task"] == TASK), None)
+    if code is None or view["phase"] == "DOWN":
+        reason = f": {view['reason']}" if view["reason"] else ""
+        raise RemudaError(f"{name} is {view['phase']}, and its benchmark did not finish{reason}",
+                          hint=f"remuda explain {name}")  # fmt: skip
+    folder = Path(view["run_dir"]) / BENCH
+    try:
+        verdict = json.loads((folder / VERDICT).read_text())
+    except (OSError, ValueError):
+        verdict = {}
+    return End(view, int(code), folder, verdict)
+
+
+# --- the driver ------------------------------------------------------------------------------------------------------
+
+
+def drive(path: Path) -> int:
+    """What the task runs; its exit code is the verdict's, or that of the command, which it becomes.
+
+    Args:
+        path: folder of what it is told.
+    """
+    from remuda.client.jobs.drivers import say
+
+    if not (path / TOLD).is_file():
+        raise InputError(f"{path} is not the folder of a job", hint="`remuda job list` shows jobs")
+    told = json.loads((path / TOLD).read_text())
+    folder = Path(told["run_dir"]) / BENCH
+    try:
+        folder.mkdir(mode=0o700, exist_ok=True)
+        (folder / VERDICT).unlink(missing_ok=True)
+        return _measure(told, folder) if "load" in told else _become(told, folder)
+    except (RemudaError, OSError) as error:
+        known = error if isinstance(error, RemudaError) else Unwritable(f"{folder} cannot be written: {error.strerror}")
+        say(f"{known}\n{known.hint}".strip())
+        return known.exit_code
+
+
+def _measure(told: Mapping[str, Any], folder: Path) -> int:
+    from remuda.client.bench import benchmarks, job
+    from remuda.client.jobs import drivers
+
+    spec = BenchmarkSpec.model_validate({**told["load"], "name": told["name"] if is_here(told["backend"]) else ""})
+    key = told.get("key_env", "")
+    source = (
+        benchmarks.source_of_swarm(spec, drivers.say)
+        if spec.name
+        else benchmarks.Source(_address(told), spec.model, key)
+    )
+    plan = scaled(benchmarks.plan_of(spec, [source]), told["requests_each"], told["warmup_each"])
+    kept = benchmarks.store()
+    found: list[Point] = []
+    error: RemudaError | None = None
+    try:
+        for point in job.measured(plan, kept, found, again=True):
+            keep(kept, point, folder)
+    except RemudaError as failed:
+        error = failed
+    code = error.exit_code if error else job.exit_code(found)
+    verdict = verdict_of(found, code, str(error or ""))
+    write_atomic(folder / VERDICT, json.dumps(verdict, indent=1))
+    if error:
+        raise error
+    drivers.say(verdict["verdict"])  # The last line is what its task is known by.
+    return code
+
+
+def scaled(plan: BenchPlan, requests_each: int, warmup_each: int) -> BenchPlan:
+    """The same with requests and a warm-up for each request in flight."""
+    loads = [
+        replace(load, requests=requests_each * load.concurrency, warmup=warmup_each * load.concurrency)
+        for load in plan.loads
+    ]
+    return replace(plan, loads=loads)
+
+
+def verdict_of(points: Sequence[Point], code: int, error: str) -> dict[str, Any]:
+    """What is left of a benchmark beside its points."""
+    counts = Counter(point.verdict for point in points)
+    words = [f"{counts[word]} {word}" for word in ("valid", "suspect", "invalid") if counts[word]]
+    return {
+        "exit_code": code, "verdict": ", ".join([*words, error] if error else words),
+        "points": [point.name for point in points],
+    }  # fmt: skip
+
+
+def keep(kept: Store, point: Point, folder: Path) -> None:
+    """Put a point into the folder of the benchmark, too: its files, and the result as other tools read it.
+
+    Raises:
+        Unwritable: the disk refuses.
+    """
+    from remuda.client.bench import files
+
+    try:
+        shutil.copytree(kept.folder(point), folder / point.name, dirs_exist_ok=True)
+        with suppress(InputError):  # Nothing was answered: that format has no word for it.
+            write_atomic(folder / point.name / RESULT, files.export(kept, [point], "vllm", {}))
+    except OSError as error:
+        raise Unwritable(f"{folder} cannot be written: {error}", hint=f"the point is kept: {point.name}") from error
+
+
+def srt_variables(told: Mapping[str, Any], endpoint: str, folder: Path) -> dict[str, str]:
+    """What a command finds in its environment; what its recipe says of the same name is left to it."""
+    url = urlsplit(endpoint)
+    found = {
+        "SRT_FRONTEND_HOST": url.hostname or "", "SRT_FRONTEND_PORT": str(url.port or ""), "SRT_ENDPOINT": endpoint,
+        "SRT_MODEL_NAME": told["model"], "SRT_JOB_NAME": told["name"], "SRT_LOG_DIR": str(folder),
+    }  # fmt: skip
+    return {name: value for name, value in found.items() if name not in told["said"]}
+
+
+def _become(told: Mapping[str, Any], folder: Path) -> int:
+    argv = told["command"]
+    env = {**os.environ, **srt_variables(told, _address(told), folder), **told["env"]}
+    try:
+        os.execvpe(argv[0], argv, env)  # noqa: S606 - the user's own command
+    except OSError as error:
+        raise InputError(f"{argv[0]!r} cannot be started: {error.strerror}", where="benchmark.command") from error
+
+
+def _address(told: Mapping[str, Any]) -> str:
+    """URL of the endpoint, once all of it is up; on a cluster, where the host is on another machine, as its file says.
+
+    Raises:
+        RemudaError: it was taken down, or does not come up.
+    """
+    from remuda.client.jobs import drivers, targets
+
+    if not is_here(told["backend"]):
+        return drivers.address_in(f"{told['run_dir']}/{ENDPOINT_FILE}")
+    return targets.of_swarm(told["name"], "", "", drivers.say).endpoint.replace("//0.0.0.0:", "//127.0.0.1:")

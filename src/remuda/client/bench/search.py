@@ -1,0 +1,193 @@
+"""The largest load that keeps an SLO: a search over points of one target."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from remuda.base.errors import InputError
+from remuda.base.units import show_counted
+from remuda.bench import search
+from remuda.bench.search import Answer, Bounds, Found, Try
+from remuda.client.bench import benchmarks
+from remuda.client.bench.benchmarks import Measured
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from remuda.bench.crew import Live
+    from remuda.bench.load import Load
+    from remuda.bench.perform import Session
+    from remuda.bench.point import Point
+    from remuda.bench.store import Store
+    from remuda.specs.benchmark import BenchmarkSpec
+    from remuda.specs.load import Loaded
+
+CONCURRENCY, RATE = "concurrency", "rate"
+
+
+@dataclass(frozen=True)
+class Hunt:
+    """What is searched, where.
+
+    Attributes:
+        session: the target.
+        load: what all points have in common.
+        bounds: of the search.
+    """
+
+    session: Session
+    load: Load
+    bounds: Bounds
+
+    def at(self, value: float) -> Load:
+        """The load with that concurrency, or that rate."""
+        return replace(self.load, concurrency=int(value)) if self.bounds.is_whole else replace(self.load, rate=value)
+
+    def value(self, load: Load) -> float:
+        """The concurrency, or the rate, of a load."""
+        return load.concurrency if self.bounds.is_whole else load.rate
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came of it.
+
+    Attributes:
+        found: see there.
+        points: that answered, by concurrency or rate; of one that was measured again, the last.
+    """
+
+    found: Found
+    points: dict[float, Point] = field(default_factory=dict)
+
+    @property
+    def grounds(self) -> list[Point]:
+        """The points that the answer rests on."""
+        return [self.points[at] for at in (self.found.met, self.found.missed, self.found.at) if at is not None]
+
+
+def plan(
+    loaded: Loaded[BenchmarkSpec], say: Callable[[str], None], *, maximise: str, low: float, high: float
+) -> Hunt:  # fmt: skip
+    """What to search; waits for a swarm that is coming up.
+
+    Raises:
+        InputError: a value is wrong.
+        RemudaError: see `bench.plan`.
+    """
+    _check(loaded.spec, maximise)
+    bounds = Bounds(low, high, is_whole=maximise == CONCURRENCY)
+    bounds.check()
+    if bounds.is_whole:
+        bounds = Bounds(int(low), int(high))
+    if not bounds.is_whole:
+        loaded = replace(loaded, spec=loaded.spec.model_copy(update={"rate": (low,)}))
+    planned = benchmarks.plan(loaded, say)
+    return Hunt(planned.sessions[0], planned.loads[0], bounds)
+
+
+def _check(spec: BenchmarkSpec, maximise: str) -> None:
+    if not spec.slo:
+        raise InputError("a search needs a latency target", where="--slo", hint="add --slo ttft_p99=500ms")
+    if spec.rate:
+        hint = "bound it with --min and --max" if maximise == RATE else "say --maximise rate, or leave --rate away"
+        raise InputError("the search chooses the load", where="--rate", hint=hint)
+    if spec.trace:
+        raise InputError("the search chooses the load", where="--trace", hint="measure it: remuda bench --trace FILE")
+    if maximise == CONCURRENCY and spec.concurrency:
+        raise InputError("the search chooses the load", where="--concurrency", hint="bound it with --min and --max")
+    if len(spec.concurrency) > 1:
+        raise InputError("bounds the requests in flight, with one number", where="--concurrency")
+    if len(spec.endpoint) > 1:
+        raise InputError("a search is of one endpoint", where="--endpoint", hint="search each on its own")
+    if spec.repeats > 1:
+        raise InputError(
+            "a search measures no load twice", where="--repeats", hint="measure what it found: remuda bench"
+        )
+    unseen = [name for name in spec.slo if not spec.stream and not name.startswith("e2e_")]
+    if unseen:
+        raise InputError(
+            f"answers that are not streamed have no {unseen[0]}", where="--no-stream", hint="bound e2e_p99"
+        )
+
+
+def forecast(hunt: Hunt) -> str:
+    """How long it will take, in words."""
+    load, auto, bounds = hunt.load, hunt.session.auto, hunt.bounds
+    if load.requests:
+        each = f"issues {show_counted(load.requests, 'request')}"
+    elif load.duration_s:
+        each = f"issues requests for {load.duration_s:g} s"
+    else:
+        each = f"takes at least {auto.window_s:g} s, at most {auto.limit_s / 60:.0f} min"
+    middle = (bounds.low * bounds.high) ** 0.5
+    return f"each point {each}; about {show_counted(search.points_for(bounds, middle), 'point')}"
+
+
+def run(
+    hunt: Hunt,
+    kept: Store,
+    show: Callable[[Load, Live], None],
+    tell: Callable[[Measured], None],
+    *,
+    again: bool = False,
+) -> Outcome:
+    """Search. Points that were measured before are not measured again, unless `again`, or where they are no answer.
+
+    Args:
+        hunt: what.
+        kept: where points are.
+        show: called while a point is measured.
+        tell: called with each point.
+        again: look at none that was measured before.
+
+    Raises:
+        RemudaError: a point cannot be measured.
+    """
+    asyncio.run(hunt.session.open())
+    points: dict[float, Point] = {}
+
+    def answer(ask: Try) -> Answer:
+        load = hunt.at(ask.load)
+        if ask.wants_more:
+            load = search.longer(load, hunt.session.auto)
+        stored = None if again or (ask.is_again and not ask.wants_more) else _stored(hunt, kept, load)
+        one = Measured(stored, is_stored=True) if stored else benchmarks.measure(hunt.session, load, kept, show)
+        points[ask.load] = one.point
+        tell(one)
+        return search.answer_of(one.point)
+
+    known = {} if again else _known(hunt, kept)
+    return Outcome(search.drive(search.search(hunt.bounds, known), answer), points)
+
+
+def _stored(hunt: Hunt, kept: Store, load: Load) -> Point | None:
+    """The newest point of a load that says something."""
+    found = [p for p in kept.of(hunt.session.address(load)) if search.answer_of(p) is not Answer.INVALID]
+    return found[-1] if found else None
+
+
+def _known(hunt: Hunt, kept: Store) -> dict[float, Answer]:
+    """What stored points say of loads that differ in nothing but what is searched."""
+    return {
+        hunt.value(point.load): answer
+        for point in kept.points()
+        if hunt.at(hunt.value(point.load)) == point.load
+        and hunt.session.address(point.load) == point.id
+        and (answer := search.answer_of(point)) in (Answer.MET, Answer.MISSED)
+    }
+
+
+def to_json(hunt: Hunt, outcome: Outcome, tried: list[Measured]) -> dict[str, Any]:
+    """The outcome for programs."""
+    found = outcome.found
+    return {
+        "maximise": CONCURRENCY if hunt.bounds.is_whole else RATE, "slo": dict(hunt.session.terms.slo),
+        "min": hunt.bounds.low, "max": hunt.bounds.high, "end": found.end.value, "met": found.met,
+        "missed": found.missed, "unanswered": found.at,
+        "contradictions": [{"missed": smaller, "met": larger} for smaller, larger in found.contradictions],
+        "point": outcome.points[found.met].name if found.met is not None else None,
+        "points": benchmarks.to_json(tried),
+    }  # fmt: skip

@@ -1,0 +1,1 @@
+"""Batch jobs and scripts in the user's process: their targets, drivers and pools."""

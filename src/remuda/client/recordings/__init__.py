@@ -1,0 +1,1 @@
+"""Recordings of GPUs: begun, ended and read in the user's process."""

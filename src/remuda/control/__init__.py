@@ -1,1 +1,0 @@
-"""The use cases that every face calls, and the Python API."""

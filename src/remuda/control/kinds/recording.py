@@ -1,8 +1,0 @@
-"""Recordings of this machine's GPUs; they have no document."""
-
-from __future__ import annotations
-
-from remuda.control.kinds import WorkKind
-from remuda.plan.recording import compile_recording
-
-KIND = WorkKind(compile_recording)

@@ -1,1 +1,0 @@
-"""What runs beside the loop and makes something outside equal to a level: one file each."""

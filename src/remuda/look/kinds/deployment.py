@@ -1,0 +1,121 @@
+"""Deployments: workers by role behind a frontend; a recipe, or a document of our own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from remuda.base.errors import InputError
+from remuda.base.extras import need_batch
+from remuda.base.ids import check_name, slug
+from remuda.base.paths import is_path
+from remuda.look import deployment_checks, deployment_records, planning, recipes
+from remuda.look.kinds import WorkKind
+from remuda.look.rendering import ask_backends
+from remuda.plan.compile import Draft, Finding
+from remuda.plan.deployment.compile import PACKAGES, compile_deployment
+from remuda.plan.deployment.preflight import check_ports
+from remuda.specs.deployment import LOADS
+from remuda.specs.document import fail
+from remuda.specs.shapes import refuse_other
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from remuda.look.facts import Looked
+    from remuda.plan.compile import Plan
+    from remuda.specs.deployment import DeploymentSpec
+    from remuda.specs.recipe.load import Recipe
+
+
+def read(
+    target: str, settings: Sequence[str] = (), unset: Sequence[str] = (), *, name: str = "", backend: str = "",
+    cluster_file: Path | None = None,
+) -> Draft[DeploymentSpec]:  # fmt: skip
+    """Read the one recipe, or document of our own, that is to be brought up.
+
+    Args:
+        target: `FILE` or `FILE:SELECTOR`, which names one.
+        settings: `KEY=VALUE` in the words of the file.
+        unset: keys to take out of it.
+        name: of the deployment; wins over the file.
+        backend: `local` or `slurm`, in place of what the file says.
+        cluster_file: instead of the one that is found.
+
+    Raises:
+        InputError: something is wrong; says where.
+    """
+    refuse_other(target, "deployment")
+    found = recipes.resolve(target, settings, unset, backend=backend, cluster_file=cluster_file)
+    if len(found) > 1:
+        there = ", ".join(f"{found[0].loaded.file}:{one.selector}" for one in found[:5])
+        raise InputError(f"contains {len(found)} recipes; select one", hint=f"name it: {there}", where=target)
+    return draft_of(found[0], name)
+
+
+def plan(
+    facts: Looked, target: str, settings: Sequence[str] = (), unset: Sequence[str] = (), name: str = "",
+    backend: str = "", cluster_file: str = "",
+) -> list[Plan]:  # fmt: skip
+    """What `apply` says, planned; see `read`."""
+    cluster = Path(cluster_file) if cluster_file else None
+    draft = read(target, settings, unset, name=name, backend=backend, cluster_file=cluster)
+    return [planning.plan("deployment", draft, facts)]
+
+
+def draft_of(recipe: Recipe, name: str = "") -> Draft[DeploymentSpec]:
+    """A recipe with the name of its deployment: `name`, else what it says, else its file's.
+
+    Raises:
+        InputError: it cannot be one, or its workers have ports that cannot be; names all of them.
+    """
+    loaded = recipe.loaded
+    if wrong := [loaded.problem(one.path, one.sentence) for one in check_ports(loaded.spec)]:
+        raise fail(wrong)
+    try:
+        name = check_name(name or loaded.spec.name or slug(Path(loaded.file).stem), where="name")
+    except InputError as error:
+        raise loaded.locate(error) from error
+    return Draft(loaded, name, notes=recipe.notes, derived=recipe.derived or {})
+
+
+def _interpreter(plan: Plan, facts: Looked) -> Iterator[Finding]:
+    python = plan.spec.python or ""
+    is_seen = plan.workload.is_here or (is_path(python) and facts.sees(Path(python)))
+    if python and is_seen and not facts.program(python):
+        yield Finding(("python",), f"there is no interpreter {python!r}")
+
+
+def _programs(plan: Plan, _: Looked) -> Iterator[Finding]:
+    here = plan.workload.groups if plan.workload.is_here else ()
+    started = {group.command.argv[0] for group in here}
+    for name in (name for name in PACKAGES if name in started):
+        hint = f"install it where the engine is: pip install {PACKAGES[name]}"
+        yield Finding(("services",), f"there is no program {name} on this machine", hint=hint)
+
+
+def _recipe(plan: Plan, facts: Looked) -> Iterable[Finding]:
+    assert plan.draft is not None
+    return deployment_checks.check(plan.draft.spec, facts)
+
+
+def _extra(plan: Plan, _: Looked) -> Iterator[Finding]:
+    """What its benchmark is measured with."""
+    if plan.spec.benchmark.type in LOADS:
+        need_batch("its benchmark takes")
+    return iter(())
+
+
+def _machine(plan: Plan, facts: Looked) -> Iterable[Finding]:
+    assert plan.draft is not None
+    return deployment_checks.machine(plan.draft.spec, facts)
+
+
+def _needs_gpus(spec: DeploymentSpec) -> bool:
+    return spec.backend.is_here
+
+
+KIND = WorkKind(
+    compile_deployment, (_interpreter, _programs, _recipe), (_extra, ask_backends), (_machine,),
+    record=deployment_records.files, needs_gpus=_needs_gpus,
+)  # fmt: skip

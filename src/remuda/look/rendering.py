@@ -1,0 +1,77 @@
+"""What bringing workloads up sends: the one rendering of dry runs, checks, and records of what was started."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from remuda.backends.base import Rendered, Request, TaskKey, make_token
+from remuda.backends.registry import backends
+from remuda.base.errors import InputError
+from remuda.base.secrets import MASK, looks_secret
+from remuda.look.allocate import with_devices
+from remuda.look.facts import apart
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from remuda.base.paths import StatePaths
+    from remuda.look.facts import Looked
+    from remuda.plan.compile import Finding, Plan
+    from remuda.plan.model import Workload
+
+
+def calls(workloads: Sequence[Workload], paths: StatePaths) -> dict[str, Sequence[Rendered]]:
+    """Backend -> calls for the first attempt of every task that may begin; those that one call starts are one.
+
+    Raises:
+        InputError: a backend cannot be asked for it.
+    """
+    known = backends(paths)
+    rendered: dict[str, list[Rendered]] = {}
+    for workload in workloads:
+        placed = with_devices(workload, {}) if workload.is_here else workload
+        for group in placed.groups:
+            name = group.backend or placed.backend
+            if name not in known:
+                hint = f"known: {', '.join(sorted(known))}"
+                raise InputError(f"there is no backend {name!r} in this version", hint=hint, where="backend")
+            pools = group.pools if group.failover.hedge else group.pools[:1]
+            for index in group.slots(group.count)[: group.at_once(group.count)]:
+                key = TaskKey(placed.name, group.name, index)
+                token = make_token(key, 1, placed.uid)
+                item = known[name].render(Request(key, 1, token, placed, group, pools=pools))
+                rendered.setdefault(name, []).append(item)
+    return {name: known[name].as_sent(items) for name, items in rendered.items()}
+
+
+def shown(workloads: Sequence[Workload], paths: StatePaths) -> list[Rendered]:
+    """The same for eyes and programs: values of variables whose names look secret are masked."""
+    groups = [group for workload in workloads for group in workload.groups]
+    hidden = {value for group in groups for name, value in group.command.env.items() if value and looks_secret(name)}
+    return [_masked(call, hidden) for some in calls(workloads, paths).values() for call in some]
+
+
+def _masked(item: Rendered, hidden: set[str]) -> Rendered:
+    words = {json.dumps(value): f'"{MASK}"' for value in hidden} | {one: MASK for one in hidden if len(one) > 3}
+
+    def masked(text: str) -> str:
+        for value, instead in words.items():
+            text = text.replace(value, instead)
+        return text
+
+    files = {path: masked(text) for path, text in item.files.items()}
+    return replace(item, argv=tuple(masked(word) for word in item.argv), files=files)
+
+
+def ask_backends(plan: Plan, facts: Looked) -> Iterator[Finding]:
+    """Ask its backends whether they would take a plan as it is rendered.
+
+    Raises:
+        InputError: one of them refuses it; `where` is the field that it speaks of.
+    """
+    known = backends(facts.paths)
+    for name, some in calls([plan.workload], facts.paths).items():
+        apart(known[name].check(some))
+    return iter(())

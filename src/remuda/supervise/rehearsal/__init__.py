@@ -1,1 +1,0 @@
-"""An invented cluster on invented time: failures, nodes, and the policies that live with them. Pure."""

@@ -1,0 +1,40 @@
+"""Where nodes find the host."""
+
+from __future__ import annotations
+
+import pytest
+
+from remuda.host import reporting
+
+
+@pytest.mark.parametrize(
+    ("config", "address"),
+    [
+        ("SlurmctldHost[0]        = head(10.1.2.3)\nSlurmctldHost[1]        = other\n", "10.1.2.3"),
+        ("ClusterName = c\nSlurmctldHost[0]        = ctl-1.cluster.local\n", "ctl-1.cluster.local"),
+        ("slurm_load_ctl_conf error: Unable to contact slurm controller\n", ""),
+        ("", ""),
+    ],
+)
+def test_the_controller_is_read_from_slurms_own_words(config: str, address: str) -> None:
+    assert reporting.controller_in(config) == address
+
+
+def test_the_setting_wins(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("REMUDA_REPORT_HOST", "127.0.0.7")
+    assert reporting.report_host() == "127.0.0.7"
+
+
+def test_without_a_cluster_nothing_is_opened_to_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("REMUDA_REPORT_HOST", raising=False)
+    monkeypatch.setenv("PATH", "/nowhere")
+    assert reporting.report_host() == "127.0.0.1"
+
+
+def test_a_controller_that_does_not_answer_is_no_obstacle(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("REMUDA_REPORT_HOST", raising=False)
+    monkeypatch.setattr("shutil.which", lambda _: "/bin/false")
+    monkeypatch.setattr(reporting, "_controller", lambda: "")
+    assert reporting.report_host()
+    monkeypatch.setattr(reporting, "_controller", lambda: "127.0.0.1")
+    assert reporting.report_host() == "127.0.0.1"

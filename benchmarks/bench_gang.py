@@ -58,7 +58,7 @@ def now() -> Now:
 
 def everybody(url: str, rank: int, ranks: int, vector: Any, rounds: int) -> list[Now]:
     """The way that needs no protocol: each copy writes its vector and reads all others'; when each round ended."""
-    from remuda.gang.bucket import open_store
+    from remuda.gang.objects.bucket import open_store
 
     store, ends = open_store(url), []
     for number in range(rounds):
@@ -209,7 +209,7 @@ def over_s3(gang: Gang, way: str, **options: Any) -> tuple[float, dict[str, floa
 
 def coding(codec: str, elements: int) -> float:
     """GB of float32 a CPU second: encoded, decoded, and what was lost kept."""
-    from remuda.gang import codec as codecs
+    from remuda.gang.objects import codec as codecs
 
     values = np.random.default_rng(0).standard_normal(elements, np.float32)
     raw, took = np.empty(codecs.size(codec, elements), np.uint8), []

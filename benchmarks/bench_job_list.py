@@ -16,7 +16,7 @@ from remuda.views.job_folders import JobFolder
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from remuda.base.paths import StatePaths
+    from remuda.base.disk.paths import StatePaths
 
 BOUND_MS = 50.0
 

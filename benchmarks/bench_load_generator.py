@@ -24,10 +24,10 @@ from typing import Any
 import orjson
 from tests.fakes.truth import KEY, Record, Truth, build
 
-from remuda.bench import asking
+from remuda.bench.generator import asking
+from remuda.bench.generator.prompts import Fit, Prompts
 from remuda.bench.load import Cache, Load
 from remuda.bench.probe import Fitted
-from remuda.bench.prompts import Fit, Prompts
 
 TEMPLATE, ISL = 8, 64
 FIRST_MS, PERIOD_MS = 100, 10
@@ -62,8 +62,8 @@ def bodies(load: Load) -> list[bytes]:
 
 
 async def ours(url: str, load: Load) -> dict[str, Any]:
-    from remuda.bench.crew import Crew
-    from remuda.bench.line import Place
+    from remuda.bench.generator.http_stream import Place
+    from remuda.bench.generator.load_workers import Crew
 
     async with Crew(load, Place(url), "truth", Fitted(Fit(TEMPLATE), forced=True)) as crew:
         cpu = time.process_time()

@@ -18,7 +18,7 @@ import yaml
 
 from remuda.plan.deployment import Site, plan_deployment
 from remuda.plan.model import Command, Group, Role
-from remuda.specs.document import parse
+from remuda.specs.reading.document import parse
 from remuda.specs.recipe.load import build
 
 COUNT = 500

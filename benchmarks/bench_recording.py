@@ -34,7 +34,7 @@ def timed(look):
     print(json.dumps(best * 1e6))
 """
 OURS = """
-from remuda.node import nvml
+from remuda.node.gpu import nvml
 library = nvml.Nvml()
 devices = [nvml.Device(library, library.open(index)[0]) for index in range({gpus})]
 timed(lambda: [device.look() for device in devices])

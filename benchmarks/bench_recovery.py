@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from harness import BenchHome, Figure, finish, slurm_farm, until
 from remuda.backends.registry import SLURM_POLL_S
 from remuda.backends.rundir import allocation_dir
-from remuda.base.paths import StatePaths
+from remuda.base.disk.paths import StatePaths
 from remuda.testing.slurm import cpu_farm
 
 if TYPE_CHECKING:

@@ -90,7 +90,7 @@ def main() -> None:
         file = Path(folder) / "router.json"
         router = {"url": f"http://127.0.0.1:{DIRECT}", "id": "1"}
         file.write_text(json.dumps({"router": router, "alive": [router]}))
-        words = [sys.executable, "-m", "remuda.serving.relay", "--port", str(RELAYED), "--file", str(file)]
+        words = [sys.executable, "-m", "remuda.serving.relay.program", "--port", str(RELAYED), "--file", str(file)]
         with (
             subprocess.Popen([sys.executable, "-c", SERVER, str(DIRECT)]) as server,
             subprocess.Popen(words, stderr=subprocess.DEVNULL) as relay,

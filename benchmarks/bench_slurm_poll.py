@@ -21,10 +21,10 @@ from remuda.backends.rundir import allocation_dir
 from remuda.backends.slurm.backend import SlurmBackend
 from remuda.backends.slurm.client import SlurmClient
 from remuda.backends.slurm.commands import Commands
-from remuda.backends.slurm.parse import RECORD, SQUEUE_FORMAT, parse_squeue
+from remuda.backends.slurm.parsing.parse import RECORD, SQUEUE_FORMAT, parse_squeue
 from remuda.backends.slurm.render import SlurmSite
 from remuda.base.clock import SystemClock
-from remuda.base.paths import StatePaths
+from remuda.base.disk.paths import StatePaths
 from remuda.host.reconcilers.every import every
 from remuda.host.reconcilers.job_rows import JobKeeper
 from remuda.host.reconcilers.run_files import RunFiles

@@ -20,7 +20,7 @@ import urllib.request
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from remuda.base.files import write_atomic
+from remuda.base.disk.files import write_atomic
 from remuda.serving.tiny import printable_bytes
 
 if TYPE_CHECKING:

@@ -148,7 +148,7 @@ class BenchHome:
     @property
     def client(self) -> HostClient:
         """The host's API."""
-        from remuda.base.paths import StatePaths
+        from remuda.base.disk.paths import StatePaths
         from remuda.client.http import HostClient
 
         return HostClient(StatePaths(self.root / "home"))

@@ -21,8 +21,8 @@ from hypothesis import HealthCheck, settings
 
 from remuda.backends.local.processes import tokens_by_pid
 from remuda.backends.rundir import allocation_dir
+from remuda.base.disk.paths import StatePaths
 from remuda.base.errors import RemudaError
-from remuda.base.paths import StatePaths
 from remuda.client.http import HostClient
 from tests.collecting import pytest_collection, pytest_xdist_setupnodes  # noqa: F401 - hooks
 from tests.gate.closed import SCRATCH

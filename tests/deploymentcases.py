@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from remuda.base.errors import InputError
 from remuda.plan.deployment import Site, has_balancer, plan_deployment
 from remuda.plan.model import Command, Group, Role
-from remuda.specs.document import parse
+from remuda.specs.reading.document import parse
 from remuda.specs.recipe.load import build
 
 if TYPE_CHECKING:

@@ -6,12 +6,13 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from remuda.base.errors import Unavailable
-from remuda.batch import endpoint, flights, hearing, prepare
+from remuda.batch import endpoint, prepare
+from remuda.batch.pipeline import flights, unheard
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from remuda.batch.transport import Transport
+    from remuda.batch.pipeline.transport import Transport
 
 STILL_S = 120.0
 
@@ -27,7 +28,7 @@ def wait_for_models(put: Callable[[Any, str, Any], None] = setattr) -> None:
 
 def seldom_ask_twice(put: Callable[[Any, str, Any], None] = setattr) -> None:
     """A question is asked a second time only after minutes, so that those which a server counts are as many as rows."""
-    for module, name in ((hearing, "SOONEST_S"), (hearing, "_SILENT_S"), (flights, "SOONEST_S")):
+    for module, name in ((unheard, "SOONEST_S"), (unheard, "_SILENT_S"), (flights, "SOONEST_S")):
         assert hasattr(module, name)
         put(module, name, STILL_S)
 

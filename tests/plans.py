@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, Any
 from remuda.look import deployment_records, planning, run_dirs
 from remuda.look.kinds.deployment import read
 from remuda.look.kinds.swarm import plan_loaded
-from remuda.specs.load import load_swarm
+from remuda.specs.reading.load import load_swarm
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from remuda.base.paths import StatePaths
+    from remuda.base.disk.paths import StatePaths
     from remuda.plan.compile import Plan
-    from remuda.specs.resolve import Override
+    from remuda.specs.reading.resolve import Override
 
 
 def deployed(target: str, settings: Sequence[str] = (), **given: Any) -> Plan:

@@ -9,11 +9,11 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from remuda.serving.relay_connection import Client
-from remuda.serving.relay_exchange import Counters
-from remuda.serving.relay_replay import Budget
-from remuda.serving.relay_room import Room
-from remuda.serving.relay_upstream import Pool, RouterAt, Routers, Upstream
+from remuda.serving.relay.connection import Client
+from remuda.serving.relay.descriptors import Room
+from remuda.serving.relay.exchange import Counters
+from remuda.serving.relay.replay import Budget
+from remuda.serving.relay.upstream import Pool, RouterAt, Routers, Upstream
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -17,7 +17,7 @@ PROGRAMS = {
     "nginx": ("remuda.serving.nginx_launcher", "remuda.serving.nginx_launcher"),
     "rank": ("remuda.client.api.entrypoint", "remuda.control.entrypoint"),
     "recorder": ("remuda.node recorder", "remuda.node recorder"),
-    "relay": ("remuda.serving.relay", "remuda.serving.relay"),
+    "relay": ("remuda.serving.relay.program", "remuda.serving.relay"),
     "smg": ("remuda.serving.smg_launcher", "remuda.serving.smg_launcher"),
 }
 """Word -> its module and first arguments today, and as plans of earlier versions say them, which never changes."""

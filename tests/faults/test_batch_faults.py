@@ -21,8 +21,8 @@ from tests.ports import free_port
 
 from remuda.base.errors import Conflict, Unavailable
 from remuda.batch.driver import run_job
-from remuda.batch.lock import FolderLock
-from remuda.batch.log import StorageFull
+from remuda.batch.output.lock import FolderLock
+from remuda.batch.output.log import StorageFull
 from remuda.batch.request import JobRequest, Summary
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ RUN = """
 import json, sys
 from tests import patience
 from remuda.base.errors import RemudaError
-from remuda.batch.breaker import Breaker
+from remuda.batch.pipeline.breaker import Breaker
 from remuda.batch.driver import run_job
 from remuda.batch.request import JobRequest
 patience.wait_for_models()
@@ -54,7 +54,7 @@ except RemudaError as error:
 QUIET = """
 from pathlib import Path
 from remuda import SwarmJob
-from remuda.batch.output import OutputPass
+from remuda.batch.output.output import OutputPass
 
 class Quiet(SwarmJob):
     asks = False

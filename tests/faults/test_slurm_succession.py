@@ -10,7 +10,7 @@ import pytest
 from tests.component.serving.load import load
 from tests.conftest import until
 
-from remuda.supervise.succession import HEIR
+from remuda.supervise.groups.handover import HEIR
 
 if TYPE_CHECKING:
     from tests.conftest import Home

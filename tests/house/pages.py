@@ -199,7 +199,7 @@ def _place(word: Word) -> str:
 
 
 PAGES: dict[str, Callable[[], str]] = {
-    "../src/remuda/cli/run_options.json": runoptions.drawn,  # first: the command line is made of it
+    "../src/remuda/cli/runs/run_options.json": runoptions.drawn,  # first: the command line is made of it
     "states.md": render_states, "cli.md": render_cli, "srtctl.md": render_recipes,
 }  # fmt: skip
 

@@ -1,4 +1,4 @@
-"""The options of `run`, drawn from the fields of its document: `src/remuda/cli/run_options.json`."""
+"""The options of `run`, drawn from the fields of its document: `src/remuda/cli/runs/run_options.json`."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[2]
 ASK = """
 import json, os
 import tests.conftest as kit
-from remuda.base.paths import state_paths
+from remuda.base.disk.paths import state_paths
 from remuda.testing.slurm.client import Client
 home = kit.Home(kit.Path(os.environ["PLACE"]))
 home.env |= Client(home.root).env()

@@ -60,7 +60,7 @@ def test_light_commands_stay_light(code: str) -> None:
 
 
 def test_ranks_read_no_options_of_runs() -> None:
-    program = "import sys, remuda.cli.gang\nprint('remuda.cli.run' in sys.modules)"
+    program = "import sys, remuda.cli.runs.gang\nprint('remuda.cli.runs.run' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", program], capture_output=True, text=True).stdout == "False\n"  # noqa: PLW1510
 
 

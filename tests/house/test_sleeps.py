@@ -12,7 +12,7 @@ from pathlib import Path
 SRC = Path(__file__).parents[2] / "src/remuda"
 REASONS = {
     "base/waiting.py": (1, "hosts that start or end, endpoints and recorders that are seen by files, workers of nginx"),
-    "cli/profiler.py": (1, "a recording is files; no host is asked"),
+    "cli/look/profiler.py": (1, "a recording is files; no host is asked"),
     "client/reconnect.py": (1, "a host that is no more tells nobody of the next one"),
     "client/bench/energy.py": (1, "samples of the recorder, which lie in files"),
     "client/ending.py": (1, "the host waits; backends are asked about what is left"),

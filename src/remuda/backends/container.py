@@ -10,8 +10,8 @@ import shlex
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeVar
 
+from remuda.base.disk.paths import in_registry
 from remuda.base.errors import InputError
-from remuda.base.paths import in_registry
 from remuda.plan.model import CONTAINER_MARK, NODE_MARK
 from remuda.wire.child import DEVICES, DEVICES_MARK
 

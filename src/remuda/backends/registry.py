@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from remuda.backends.base import Backend
     from remuda.base.clock import Clock
-    from remuda.base.paths import StatePaths
+    from remuda.base.disk.paths import StatePaths
 
 
 def install_node_program(paths: StatePaths) -> Path:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from remuda.base.paths import StatePaths
+from remuda.base.disk.paths import StatePaths
 from remuda.base.secrets import lasting_secret
 from remuda.wire.report import key_for
 

@@ -7,7 +7,7 @@ from contextvars import ContextVar
 from functools import cache
 from typing import Final
 
-from remuda.base.private import user_name
+from remuda.base.disk.private import user_name
 from remuda.base.text import short
 
 HEADER: Final = "X-Remuda-By"

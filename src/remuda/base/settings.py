@@ -14,12 +14,12 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from remuda.base.private import check_private
+from remuda.base.disk.private import check_private
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from remuda.base.paths import StatePaths
+    from remuda.base.disk.paths import StatePaths
 
 PREFIXES = ("REMUDA_", "DOMYN_SWARM_")
 #: Names that users of other tools have in their environment already, by our setting.

@@ -16,12 +16,12 @@ import orjson
 
 from remuda.base.endpoint import base_url
 from remuda.base.errors import InputError, Unavailable
-from remuda.batch.answer import Transient
+from remuda.batch.pipeline.answer import Transient
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from remuda.batch.transport import Reply, Transport
+    from remuda.batch.pipeline.transport import Reply, Transport
 
 ENDPOINT_FILE: Final = "endpoint.json"
 """File of a swarm's run directory: where its endpoint is."""

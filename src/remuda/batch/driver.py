@@ -15,29 +15,29 @@ from typing import TYPE_CHECKING, Any
 
 from remuda.base.endpoint import redirected, refused
 from remuda.base.errors import Interrupted, Rejected, RemudaError
-from remuda.batch import checkpoint as store
-from remuda.batch.answer import RowError, Transient
-from remuda.batch.ask import Asker
-from remuda.batch.breaker import Breaker
-from remuda.batch.concurrency import START, Limiter
 from remuda.batch.endpoint import ask_slots
-from remuda.batch.feed import Feed
-from remuda.batch.lock import BEAT_S, take_lock, take_output
-from remuda.batch.output import OutputPass
-from remuda.batch.perform import performer_for
-from remuda.batch.pipeline import Pipeline, Rules
+from remuda.batch.input.feed import Feed
+from remuda.batch.output import checkpoint as store
+from remuda.batch.output.lock import BEAT_S, take_lock, take_output
+from remuda.batch.output.output import OutputPass
+from remuda.batch.pipeline.answer import RowError, Transient
+from remuda.batch.pipeline.ask import Asker
+from remuda.batch.pipeline.breaker import Breaker
+from remuda.batch.pipeline.concurrency import START, Limiter
+from remuda.batch.pipeline.perform import performer_for
+from remuda.batch.pipeline.pipeline import Pipeline, Rules
+from remuda.batch.pipeline.queue_metrics import read_queue
 from remuda.batch.prepare import Connection, Prepared, open_checkpoint, open_connection, prepare
 from remuda.batch.progress import Counters, Progress, Rates, write_progress
-from remuda.batch.queue_metrics import read_queue
 from remuda.batch.request import DEFAULT_BOUND, JobRequest, Summary
 from remuda.batch.threads import collecting_seldom, in_thread
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
-    from remuda.batch.checkpoint import Checkpoint
     from remuda.batch.job import SwarmJob
-    from remuda.batch.lock import FolderLock, OutputLock
+    from remuda.batch.output.checkpoint import Checkpoint
+    from remuda.batch.output.lock import FolderLock, OutputLock
 
 _log = logging.getLogger(__name__)
 _PROGRESS_S = 0.5

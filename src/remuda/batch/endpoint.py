@@ -9,13 +9,13 @@ import orjson
 
 from remuda.base.endpoint import redirected, refused
 from remuda.base.errors import Unavailable
-from remuda.batch.answer import Transient
-from remuda.batch.lenient import count
+from remuda.batch.pipeline.answer import Transient
+from remuda.batch.pipeline.lenient import count
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from remuda.batch.transport import Reply, Transport
+    from remuda.batch.pipeline.transport import Reply, Transport
 
 #: How long a job waits at its start for an endpoint that does not listen (yet).
 START_WAIT_S = 3.0

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
+    from remuda.batch.input.source import Source
     from remuda.batch.job import SwarmJob
-    from remuda.batch.source import Source
 
 #: Constructor arguments that do not change what a row's answer is.
 _NEUTRAL = frozenset({"endpoint", "model", "checkpoint_interval", "max_concurrency", "retries", "timeout"})

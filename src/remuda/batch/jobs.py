@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import orjson
 
 from remuda.base.errors import InputError
-from remuda.batch.answer import Answer, RowError
-from remuda.batch.conform import compile_schema, read_schema
 from remuda.batch.job import SwarmJob
-from remuda.batch.lenient import count, excerpt, numbers, text, word
+from remuda.batch.pipeline.answer import Answer, RowError
+from remuda.batch.pipeline.conform import compile_schema, read_schema
+from remuda.batch.pipeline.lenient import count, excerpt, numbers, text, word
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -95,8 +95,8 @@ class RequestJob(SwarmJob):
     async def transform_items(self, items: list[Any]) -> Sequence[Any]:
         """Answer items outside the driver, all at once; a failed item raises."""
         from remuda.base.endpoint import default_key
-        from remuda.batch.ask import Asker
-        from remuda.batch.transport import AiohttpTransport
+        from remuda.batch.pipeline.ask import Asker
+        from remuda.batch.pipeline.transport import AiohttpTransport
 
         key = default_key(self.endpoint) if self._api_key is None else self._api_key
         transport = AiohttpTransport(self.endpoint, api_key=key)

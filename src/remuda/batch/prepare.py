@@ -8,21 +8,21 @@ from typing import TYPE_CHECKING, Any, Final
 
 from remuda.base.endpoint import base_url, pick_model, read_key
 from remuda.base.errors import Conflict, InputError, Interrupted
-from remuda.batch import checkpoint as store
 from remuda.batch.address import DOWN, Address, EndpointGone, FollowingTransport
-from remuda.batch.changes import see_changes
-from remuda.batch.checkpoint import Checkpoint
 from remuda.batch.endpoint import START_WAIT_S, ask_models
 from remuda.batch.fingerprint import check_same, fingerprint
-from remuda.batch.fit import check_fit
-from remuda.batch.hearing import Hearing
-from remuda.batch.index import IdTable, digest_id
+from remuda.batch.input.changes import see_changes
+from remuda.batch.input.source import Source
 from remuda.batch.jobs import RequestJob
 from remuda.batch.loading import load_class, make_job
-from remuda.batch.output import Layout, Target, plan_target, see_stranger
-from remuda.batch.source import Source
+from remuda.batch.output import checkpoint as store
+from remuda.batch.output.checkpoint import Checkpoint
+from remuda.batch.output.fit import check_fit
+from remuda.batch.output.index import IdTable, digest_id
+from remuda.batch.output.output import Layout, Target, plan_target, see_stranger
+from remuda.batch.pipeline.transport import AiohttpTransport
+from remuda.batch.pipeline.unheard import Hearing
 from remuda.batch.threads import in_thread
-from remuda.batch.transport import AiohttpTransport
 
 if TYPE_CHECKING:
     import threading
@@ -30,9 +30,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from remuda.batch.job import SwarmJob
-    from remuda.batch.lock import FolderLock
+    from remuda.batch.output.lock import FolderLock
+    from remuda.batch.pipeline.transport import Transport
     from remuda.batch.request import JobRequest
-    from remuda.batch.transport import Transport
 
 
 _SWARM_WAIT_S: Final = 30.0
@@ -148,7 +148,7 @@ async def prepare(request: JobRequest, connection: Connection | None, given: Swa
     await in_thread(lambda stop: source.survey(types=target.kind != "jsonl", stop=stop))
     kind = type(given) if given is not None else load_class(request.job)
     if request.data_backend == "pandas":
-        from remuda.batch.frames import check
+        from remuda.batch.input.frames import check
 
         check()
     if kind.asks and issubclass(kind, RequestJob) and connection is None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from remuda.base.files import write_atomic
+from remuda.base.disk.files import write_atomic
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -9,8 +9,8 @@ from typing import Any, Final
 
 from remuda.base.errors import InputError
 from remuda.base.text import did_you_mean
-from remuda.batch.expand import is_url
-from remuda.batch.order import ORDERS
+from remuda.batch.input.expand import is_url
+from remuda.batch.pipeline.order import ORDERS
 
 #: Bound of the adaptive concurrency when the user gives none.
 DEFAULT_BOUND = 512

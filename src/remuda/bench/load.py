@@ -16,7 +16,7 @@ from remuda.base.errors import InputError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from remuda.bench.trace import Trace
+    from remuda.bench.generator.trace import Trace
 
 #: Finished requests from which a percentile may be printed (rule V12).
 NEEDED: Final = {"p50": 10, "p90": 30, "p95": 60, "p99": 300}

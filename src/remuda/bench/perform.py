@@ -9,21 +9,21 @@ from typing import TYPE_CHECKING, Any, Final
 
 from remuda.bench import probe
 from remuda.bench.cost import Price, cost_of
-from remuda.bench.crew import Crew, Live
-from remuda.bench.energy import Sampled, energy_of
+from remuda.bench.generator.load_workers import Crew, Live
+from remuda.bench.judging.energy import Sampled, energy_of
+from remuda.bench.judging.measures import is_measured, measure, window_of
+from remuda.bench.judging.rules import Evidence, judge
+from remuda.bench.judging.verdict import THRESHOLDS, loosened, verdict_of
 from remuda.bench.load import NEEDED, Auto, Cache, Load
-from remuda.bench.measures import is_measured, measure, window_of
 from remuda.bench.point import Hardware, Point, address, split_bound
-from remuda.bench.rules import Evidence, judge
-from remuda.bench.verdict import THRESHOLDS, loosened, verdict_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from remuda.bench.line import Place
-    from remuda.bench.measures import Window
-    from remuda.bench.reading import Row
-    from remuda.bench.trace import Trace
+    from remuda.bench.generator.http_stream import Place
+    from remuda.bench.generator.reading import Row
+    from remuda.bench.generator.trace import Trace
+    from remuda.bench.judging.measures import Window
 
 #: An auto point looks whether it has measured enough this often.
 _LOOK_S: Final = 1.0
@@ -241,7 +241,7 @@ def _enough(load: Load, auto: Auto) -> Callable[[Live], bool]:
 
 def progress(live: Live, recent: Sequence[Row]) -> dict[str, Any]:
     """Numbers for a progress line: of the requests that ended last."""
-    from remuda.bench.measures import tpot, ttft
+    from remuda.bench.judging.measures import tpot, ttft
 
     def middle(values: list[float]) -> float | None:
         return sorted(values)[len(values) // 2] if values else None

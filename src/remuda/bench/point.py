@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, Final, Self
 import orjson
 
 from remuda import __version__
+from remuda.bench.judging.measures import VERSION
+from remuda.bench.judging.verdict import INVALID, NAMES, NOT_ASKED, OK, SUSPECT, VALID, Check
 from remuda.bench.load import Load
-from remuda.bench.measures import VERSION
-from remuda.bench.verdict import INVALID, NAMES, NOT_ASKED, OK, SUSPECT, VALID, Check
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -14,17 +14,17 @@ import orjson
 
 from remuda.base.endpoint import pick_model, redirected, refused
 from remuda.base.errors import InputError, Rejected, Unavailable
-from remuda.bench import asking, tokenizer
 from remuda.bench.counters import Counters, read_counters
-from remuda.bench.line import SMALL, Line, words_of
+from remuda.bench.generator import asking, tokenizer
+from remuda.bench.generator.http_stream import SMALL, Line, words_of
+from remuda.bench.generator.prompts import Fit, Prompts
+from remuda.bench.generator.reading import Row, hide, read
 from remuda.bench.load import Cache
-from remuda.bench.prompts import Fit, Prompts
-from remuda.bench.reading import Row, hide, read
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Sequence
 
-    from remuda.bench.line import Answer, Place
+    from remuda.bench.generator.http_stream import Answer, Place
     from remuda.bench.load import Load
 
 T = TypeVar("T")

@@ -11,7 +11,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
 from remuda.base.errors import InputError
-from remuda.bench.verdict import INVALID
+from remuda.bench.judging.verdict import INVALID
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Mapping

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Final
 
 import orjson
 
+from remuda.base.disk.private import make_private
 from remuda.base.errors import InputError, NotFound, Unwritable
 from remuda.base.extras import need_batch
-from remuda.base.private import make_private
 from remuda.bench.point import Point
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from remuda.bench.reading import Row
+    from remuda.bench.generator.reading import Row
 
 POINT: Final = "point.json"
 REQUESTS: Final = "requests.parquet"
@@ -105,7 +105,7 @@ class Store:
         need_batch("to read the requests of a point takes")
         import pyarrow.parquet as pq
 
-        from remuda.bench.reading import Row
+        from remuda.bench.generator.reading import Row
 
         try:
             table = pq.read_table(self.folder(point) / REQUESTS)

@@ -15,11 +15,11 @@ from remuda.look.kinds.deployment import draft_of as deployment_of
 from remuda.look.kinds.gang import read as read_gang
 from remuda.look.kinds.run import read as read_run
 from remuda.look.kinds.swarm import draft_of as swarm_of
-from remuda.specs.load import assignment, load, load_swarm
-from remuda.specs.pooling import load_pool
+from remuda.specs.reading.load import assignment, load, load_swarm
+from remuda.specs.reading.pools import load_pool
+from remuda.specs.reading.resolve import Override
+from remuda.specs.reading.shapes import kind_in
 from remuda.specs.recipe.load import split_target
-from remuda.specs.resolve import Override
-from remuda.specs.shapes import kind_in
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

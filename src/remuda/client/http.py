@@ -22,9 +22,9 @@ from urllib.parse import quote, urlencode
 from remuda import __version__
 from remuda.base import errors
 from remuda.base.asker import HEADER, me
+from remuda.base.disk.paths import StatePaths, state_paths
+from remuda.base.disk.private import user_name
 from remuda.base.errors import Conflict, HostUnreachable, NotFound, NotPrivate, RemudaError, TimedOut
-from remuda.base.paths import StatePaths, state_paths
-from remuda.base.private import user_name
 from remuda.base.text import brief
 from remuda.base.waiting import until
 from remuda.client.skew import skew

@@ -21,7 +21,7 @@ from remuda.wire.process import start_time
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from remuda.base.paths import StatePaths
+    from remuda.base.disk.paths import StatePaths
 
 AWAY_S: Final = 60.0
 """How long the next host is waited for."""

@@ -7,14 +7,14 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from remuda.base import starting
+from remuda.base.disk import starting
 from remuda.base.errors import TimedOut
 from remuda.base.units import show_duration
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from remuda.base.paths import StatePaths
+    from remuda.base.disk.paths import StatePaths
 
 PATIENCE_S: Final = 60.0
 """How long a start that does nothing is waited for: one read of a file server may take that."""

@@ -10,21 +10,21 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from remuda.base.errors import InputError
-from remuda.gang import codec as codecs
 from remuda.gang import environment, history, joining, machine
-from remuda.gang.bucket import Bucket, Counts, open_store
 from remuda.gang.errors import Damaged, RankMissing
-from remuda.gang.keys import check_run_id
-from remuda.gang.layout import Layout, of_vector, refuse_non_finite, refuse_overflow
+from remuda.gang.objects import codec as codecs
+from remuda.gang.objects.bucket import Bucket, Counts, open_store
+from remuda.gang.objects.keys import check_run_id
+from remuda.gang.objects.layout import Layout, of_vector, refuse_non_finite, refuse_overflow
 from remuda.gang.round import Round
 from remuda.gang.run import Run
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from remuda.gang.codec import Floats, Octets
     from remuda.gang.history import Follower
-    from remuda.gang.keys import RunSeen
+    from remuda.gang.objects.codec import Floats, Octets
+    from remuda.gang.objects.keys import RunSeen
 
 FIRST_POLL_S: Final = 0.05
 LAST_POLL_S: Final = 2.0

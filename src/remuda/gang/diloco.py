@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from remuda.gang.allreduce import ObjectStoreAllReduce
-    from remuda.gang.codec import Floats
+    from remuda.gang.objects.codec import Floats
     from remuda.gang.outer import OuterOptimizer
 
 _PARAMETERS: Final = "parameters"

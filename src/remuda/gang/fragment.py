@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from remuda.gang.allreduce import ObjectStoreAllReduce
-    from remuda.gang.codec import Floats
-    from remuda.gang.layout import Layout
+    from remuda.gang.objects.codec import Floats
+    from remuda.gang.objects.layout import Layout
 
 log = logging.getLogger(__name__)
 

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 import numpy as np
 
-from remuda.gang import codec as codecs
-from remuda.gang import document, frame
+from remuda.gang.objects import codec as codecs
+from remuda.gang.objects import document, frame
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from remuda.gang.codec import Floats, Octets
-    from remuda.gang.keys import RoundSeen, RunSeen
+    from remuda.gang.objects.codec import Floats, Octets
+    from remuda.gang.objects.keys import RoundSeen, RunSeen
     from remuda.gang.run import Run
 
 START: Final = -1

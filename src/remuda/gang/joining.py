@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from remuda.base.errors import Unavailable
-from remuda.gang import document
 from remuda.gang.errors import AnotherRun
+from remuda.gang.objects import document
 
 if TYPE_CHECKING:
-    from remuda.gang.bucket import Bucket
-    from remuda.gang.codec import Floats, Octets
-    from remuda.gang.keys import RunSeen
-    from remuda.gang.layout import Layout
+    from remuda.gang.objects.bucket import Bucket
+    from remuda.gang.objects.codec import Floats, Octets
+    from remuda.gang.objects.keys import RunSeen
+    from remuda.gang.objects.layout import Layout
     from remuda.gang.run import Run
 
 log = logging.getLogger(__name__)

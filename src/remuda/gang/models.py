@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from remuda.base.errors import InputError
-from remuda.gang.layout import Layout
+from remuda.gang.objects.layout import Layout
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from numpy.typing import NDArray
 
-    from remuda.gang.codec import Floats
+    from remuda.gang.objects.codec import Floats
 
 
 class Parameters(Protocol):

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
-from remuda.gang.codec import PIECE
+from remuda.gang.objects.codec import PIECE
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from remuda.gang.codec import Floats
+    from remuda.gang.objects.codec import Floats
 
 
 class OuterOptimizer(Protocol):

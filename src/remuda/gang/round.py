@@ -9,18 +9,19 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from remuda.base.errors import InputError
-from remuda.gang import codec as codecs
-from remuda.gang import document, frame, machine
+from remuda.gang import machine
 from remuda.gang.errors import AnotherRun, Damaged
-from remuda.gang.keys import RoundSeen
-from remuda.gang.layout import refuse_non_finite, refuse_overflow
+from remuda.gang.objects import codec as codecs
+from remuda.gang.objects import document, frame
+from remuda.gang.objects.keys import RoundSeen
+from remuda.gang.objects.layout import refuse_non_finite, refuse_overflow
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from remuda.gang.codec import Floats, Octets
-    from remuda.gang.keys import RunSeen
     from remuda.gang.machine import Step, Terms, View
+    from remuda.gang.objects.codec import Floats, Octets
+    from remuda.gang.objects.keys import RunSeen
     from remuda.gang.run import Run
 
 log = logging.getLogger(__name__)

@@ -7,15 +7,15 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from remuda.base.errors import NotFound
-from remuda.gang import document
-from remuda.gang.bucket import Bucket, open_store
 from remuda.gang.joining import iso
-from remuda.gang.keys import check_run_id, read_listing
+from remuda.gang.objects import document
+from remuda.gang.objects.bucket import Bucket, open_store
+from remuda.gang.objects.keys import check_run_id, read_listing
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from remuda.gang.bucket import Listed
+    from remuda.gang.objects.bucket import Listed
 
 OPEN: Final = "open"
 COMMITTED: Final = "committed"

@@ -8,19 +8,19 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from remuda.gang import codec as codecs
-from remuda.gang import document, frame
 from remuda.gang.errors import Damaged
-from remuda.gang.keys import RunSeen, read_listing
-from remuda.gang.layout import bounds
+from remuda.gang.objects import codec as codecs
+from remuda.gang.objects import document, frame
+from remuda.gang.objects.keys import RunSeen, read_listing
+from remuda.gang.objects.layout import bounds
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from remuda.gang.bucket import Bucket
-    from remuda.gang.codec import Floats, Octets
-    from remuda.gang.frame import Section
-    from remuda.gang.layout import Layout
+    from remuda.gang.objects.bucket import Bucket
+    from remuda.gang.objects.codec import Floats, Octets
+    from remuda.gang.objects.frame import Section
+    from remuda.gang.objects.layout import Layout
 
 READERS: Final = 4
 """Sections that are under way at once; each is one shard of memory."""

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from remuda.base.errors import RemudaError
     from remuda.gang.allreduce import ObjectStoreAllReduce
-    from remuda.gang.codec import Floats
+    from remuda.gang.objects.codec import Floats
 
 _FRAGMENT: Final = "StreamingDiLoCoFragment_"
 """What the names begin with under which torchft registers its fragments, in their order."""

@@ -10,12 +10,12 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 from remuda.base.errors import InputError, RemudaError
-from remuda.gang.layout import Layout
+from remuda.gang.objects.layout import Layout
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from remuda.gang.codec import Floats
+    from remuda.gang.objects.codec import Floats
 
 _HINT: Final = "shard it with fully_shard (FSDP2) over all processes of the copy, or wrap the module with DDP"
 _PATIENCE: Final = timedelta(days=7)

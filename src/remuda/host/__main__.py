@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import sys
 
-from remuda.base import starting
-from remuda.base.paths import state_paths
+from remuda.base.disk import starting
+from remuda.base.disk.paths import state_paths
 
 if __name__ == "__main__":
     # The first start on a cold network file system spends its time here.

@@ -9,7 +9,7 @@ from remuda.base.errors import Conflict, InputError, NotFound
 from remuda.base.hostlist import compress_numbers
 from remuda.look.allocate import check_count
 from remuda.specs.arrays import parse_array
-from remuda.supervise.succession import HEIR, takes_turns
+from remuda.supervise.groups.handover import HEIR, takes_turns
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -13,7 +13,7 @@ from remuda.base.text import did_you_mean
 from remuda.look.allocate import devices_by_task
 from remuda.specs.places import is_here
 from remuda.store.rows import EvidenceRow
-from remuda.supervise.ledger import BAN, Evidence
+from remuda.supervise.failures.ledger import BAN, Evidence
 from remuda.supervise.model import LIVE
 from remuda.supervise.records import evidence_of
 from remuda.views.nodes import (

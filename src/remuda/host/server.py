@@ -17,11 +17,12 @@ from typing import TYPE_CHECKING
 import uvicorn
 
 from remuda.backends import registry
-from remuda.base import log, starting
+from remuda.base import log
 from remuda.base.clock import SystemClock
+from remuda.base.disk import starting
+from remuda.base.disk.files import write_atomic
+from remuda.base.disk.paths import StatePaths, state_paths
 from remuda.base.errors import Conflict, Fenced, RemudaError, Unwritable
-from remuda.base.files import write_atomic
-from remuda.base.paths import StatePaths, state_paths
 from remuda.base.secrets import lasting_secret
 from remuda.base.settings import database_url
 from remuda.host.app import App, Facts

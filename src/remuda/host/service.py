@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from remuda.base.clock import Clock
-    from remuda.base.paths import StatePaths
+    from remuda.base.disk.paths import StatePaths
     from remuda.plan.model import Workload
     from remuda.supervise.records import StoreJournal
     from remuda.views.workloads import WorkloadView

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from remuda.base.errors import BackendUnreachable, Conflict, InputError
 from remuda.base.text import did_you_mean
 from remuda.plan.model import Pool
-from remuda.plan.pools import find_pools
+from remuda.plan.placing.pools import find_pools
 from remuda.plan.run import retries_of, with_settings
 from remuda.specs.help import help_of
-from remuda.specs.load import build
-from remuda.specs.resolve import Override
+from remuda.specs.reading.load import build
+from remuda.specs.reading.resolve import Override
 from remuda.specs.run import ALIASES, RunSpec
 from remuda.specs.strict import Plain
 from remuda.supervise.model import Line

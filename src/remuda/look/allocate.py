@@ -17,7 +17,7 @@ from remuda.plan.gang import RENDEZVOUS, RUN_ID
 from remuda.plan.model import Group, Listen, Workload
 from remuda.plan.relay import EVERYWHERE
 from remuda.specs.bounds import too_many
-from remuda.specs.fields import dotted, leaves
+from remuda.specs.reading.fields import dotted, leaves
 from remuda.supervise.loop import all_ended
 from remuda.supervise.model import LIVE
 from remuda.supervise.summary import ENDED, front_group, summarise
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from remuda.plan.kinds import Kind
-    from remuda.specs.document import Path
+    from remuda.specs.reading.document import Path
     from remuda.supervise.model import Task, Want
 
 _MOST_TOLD: Final = 4

@@ -13,7 +13,7 @@ from remuda.base.secrets import looks_secret
 from remuda.plan.context import Context
 
 if TYPE_CHECKING:
-    from remuda.base.paths import StatePaths
+    from remuda.base.disk.paths import StatePaths
 
 _KEPT_NAMES = frozenset(
     {"PATH", "LD_LIBRARY_PATH", "LIBRARY_PATH", "PYTHONPATH", "VIRTUAL_ENV", "CONDA_PREFIX", "TMPDIR", "LANG", "LC_ALL"}

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Final
 from remuda.backends.slurm.check import listed, user
 from remuda.backends.slurm.client import SlurmClient
 from remuda.backends.slurm.render import duration
+from remuda.base.disk.files import write_atomic
+from remuda.base.disk.private import make_missing
 from remuda.base.errors import BackendUnreachable, Conflict, InputError, Unwritable
-from remuda.base.files import write_atomic
-from remuda.base.private import make_missing
 from remuda.base.text import did_you_mean
 from remuda.base.units import show_counted
 from remuda.look.facts import apart
-from remuda.plan.cluster import seconds
+from remuda.plan.placing.cluster import seconds
 from remuda.specs.recipe.draft import Line, render
 
 if TYPE_CHECKING:

@@ -9,30 +9,30 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from remuda.backends.local.devices import gpu_type
+from remuda.base.disk.files import read_whole
+from remuda.base.disk.paths import from_here, in_registry, is_path
 from remuda.base.errors import BackendUnreachable, InputError
-from remuda.base.files import read_whole
-from remuda.base.paths import from_here, in_registry, is_path
 from remuda.base.text import did_you_mean
 from remuda.base.units import show_counted
 from remuda.look.engines import help_text
-from remuda.node.fatal import is_slow
-from remuda.node.ports import is_free
-from remuda.node.scan import BURST_S
+from remuda.node.child.fatal import is_slow
+from remuda.node.child.ports import is_free
+from remuda.node.script.scan import BURST_S
 from remuda.plan.compile import Finding
 from remuda.plan.deployment import SRTCTL_FOLDERS, image_of, mounts_of
 from remuda.plan.deployment.preflight import check_flags, check_spec, gpus_of, heads_of, help_argv
 from remuda.plan.deployment.terms import host_of
-from remuda.plan.gpus import is_kind
+from remuda.plan.placing.gpus import is_kind
 from remuda.specs.deployment import SlurmDeployment
-from remuda.specs.fields import leaves
+from remuda.specs.reading.fields import leaves
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from remuda.backends.base import Cluster, Node
     from remuda.look.facts import Looked
-    from remuda.specs import document
     from remuda.specs.deployment import DeploymentSpec
+    from remuda.specs.reading import document
 
 _MODEL: Final = ("model", "path")
 _PORT: Final = ("frontend", "port")

@@ -10,14 +10,14 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from remuda.base.files import write_atomic
+from remuda.base.disk.files import write_atomic
 from remuda.plan.engines import engine_of
 from remuda.plan.engines.flags import unknown_flags
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from remuda.base.paths import StatePaths
+    from remuda.base.disk.paths import StatePaths
     from remuda.specs.swarm import SwarmSpec
 
 _TIMEOUT_S = 60.0

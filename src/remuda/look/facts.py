@@ -12,21 +12,21 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from remuda.backends.slurm.commands import own_options
 from remuda.base.errors import BackendUnreachable, RemudaError
 from remuda.look import caller
-from remuda.plan.pools import find_pools
-from remuda.specs.load import read_defaults, read_settings
+from remuda.plan.placing.pools import find_pools
+from remuda.specs.reading.load import read_defaults, read_settings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Mapping
 
     from remuda.backends.base import Cluster
     from remuda.backends.slurm.backend import SlurmBackend
-    from remuda.base.paths import StatePaths
+    from remuda.base.disk.paths import StatePaths
     from remuda.plan.context import Context
-    from remuda.plan.pools import Found
-    from remuda.specs.document import Document
-    from remuda.specs.load import Setting
+    from remuda.plan.placing.pools import Found
+    from remuda.specs.reading.document import Document
+    from remuda.specs.reading.load import Setting
+    from remuda.specs.reading.sbatch_options import Takes
     from remuda.specs.run import RunSpec
-    from remuda.specs.sbatch_options import Takes
 
 T = TypeVar("T")
 _PLACING = ("partitions", "gpus", "gpu_type", "min_vram", "max_vram", "nodes", "cpus_per_task", "mem", "time_limit",

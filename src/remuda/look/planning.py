@@ -15,23 +15,23 @@ from typing import TYPE_CHECKING, Any, Final
 
 from remuda.backends.registry import slurm_backend
 from remuda.backends.slurm.arrays import batch_uid
+from remuda.base.disk.paths import state_paths
 from remuda.base.errors import InputError, to_json
 from remuda.base.ids import new_suffix
-from remuda.base.paths import state_paths
 from remuda.look import rendering
 from remuda.look.facts import Looked
 from remuda.look.kinds import SENT, SHOWN, kind_named, kind_of, reader
 from remuda.look.prices import price_of
 from remuda.plan.compile import Finding, accept, secret_folder
 from remuda.plan.model import Secret
-from remuda.plan.place import asked_partitions
-from remuda.specs.document import Problem, fail
+from remuda.plan.placing.place import asked_partitions
 from remuda.specs.places import is_here
+from remuda.specs.reading.document import Problem, fail
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from remuda.base.paths import StatePaths
+    from remuda.base.disk.paths import StatePaths
     from remuda.plan.compile import Draft, Plan
     from remuda.plan.model import Group, Workload
 

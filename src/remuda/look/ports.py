@@ -15,10 +15,10 @@ import socket
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
+from remuda.base.disk.files import write_atomic
 from remuda.base.errors import Conflict
-from remuda.base.files import write_atomic
-from remuda.node.ports import UnsafeDirectory, lock_folder, owner_file, promised_to
-from remuda.supervise import rules
+from remuda.node.child.ports import UnsafeDirectory, lock_folder, owner_file, promised_to
+from remuda.supervise.groups import rules
 from remuda.supervise.loop import all_ended
 from remuda.supervise.reconciler import Due, Moment, Reconciler
 

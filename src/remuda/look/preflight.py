@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from remuda.base.errors import InputError
-from remuda.plan.cluster import engine_python
 from remuda.plan.compile import Finding
 from remuda.plan.engines import engine_of
 from remuda.plan.engines.llamacpp import LAUNCHER
+from remuda.plan.placing.cluster import engine_python
 from remuda.serving.llamacpp_server import INSTALL as INSTALL_LLAMACPP
 from remuda.serving.nginx_launcher import words as words_of_nginx
 from remuda.serving.smg_launcher import INSTALL as INSTALL_SMG

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 from remuda.backends.base import Cluster
 from remuda.backends.local.devices import gpu_type
-from remuda.backends.slurm.inventory import read_gpus
+from remuda.backends.slurm.parsing.inventory import read_gpus
 from remuda.bench import cost
-from remuda.plan.gpus import is_kind
-from remuda.plan.place import asked_partitions
+from remuda.plan.placing.gpus import is_kind
+from remuda.plan.placing.place import asked_partitions
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -6,17 +6,17 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from remuda.base.disk.paths import state_paths
 from remuda.base.errors import InputError
-from remuda.base.paths import state_paths
-from remuda.specs.document import parse
-from remuda.specs.load import assignment
+from remuda.specs.reading.document import parse
+from remuda.specs.reading.load import assignment
 from remuda.specs.recipe import cluster as clusters
 from remuda.specs.recipe.load import Recipe, load_recipes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from remuda.specs.resolve import Override
+    from remuda.specs.reading.resolve import Override
 
 
 def resolve(

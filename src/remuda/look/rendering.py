@@ -16,7 +16,7 @@ from remuda.look.facts import apart
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from remuda.base.paths import StatePaths
+    from remuda.base.disk.paths import StatePaths
     from remuda.look.facts import Looked
     from remuda.plan.compile import Finding, Plan
     from remuda.plan.model import Workload

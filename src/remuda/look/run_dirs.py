@@ -13,14 +13,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from remuda.backends.slurm.files import leave_batch
+from remuda.base.disk.files import remove_empty, write_atomic
+from remuda.base.disk.private import check_above, make_private, told_above
 from remuda.base.errors import InputError
-from remuda.base.files import remove_empty, write_atomic
-from remuda.base.private import check_above, make_private, told_above
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
-    from remuda.base.paths import StatePaths
+    from remuda.base.disk.paths import StatePaths
     from remuda.plan.model import Workload
 
 MARK: Final = ".remuda-workload"

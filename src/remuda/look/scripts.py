@@ -5,8 +5,8 @@ from __future__ import annotations
 import errno
 from pathlib import Path
 
+from remuda.base.disk.files import read_whole
 from remuda.base.errors import InputError
-from remuda.base.files import read_whole
 from remuda.base.text import did_you_mean
 from remuda.plan.run import interpreter_of
 

@@ -20,31 +20,31 @@ def main(arguments: list[str]) -> int:
         sys.stdout.write(f"remuda-node {__version__}\n")
         return 0
     if arguments[:1] == ["smoke"]:
-        from remuda.node.smoke import main as smoke
+        from remuda.node.gpu.smoke import main as smoke
 
         return smoke(arguments[1:])
     if arguments[:1] == ["spread"] and len(arguments) > 3:
-        from remuda.node.spread import main as spread
+        from remuda.node.guard.spread import main as spread
 
         return spread(arguments[1:])
     if arguments[:1] == ["guardroom"] and len(arguments) == 3:
-        from remuda.node.guardroom import main as guardroom
+        from remuda.node.guard.guard_server import main as guardroom
 
         return guardroom(arguments[1:])
     if arguments[:1] == ["guard"] and len(arguments) == 2:
-        from remuda.node.guard import main as guard
+        from remuda.node.guard.guard import main as guard
 
         return guard(arguments[1:])
     if arguments[:1] == ["recorder"] and len(arguments) > 1:
-        from remuda.node.recorder import main as recorder
+        from remuda.node.recorder.writer import main as recorder
 
         return recorder(arguments[1:])
     if arguments[:1] == ["member"] and len(arguments) == 2:
-        from remuda.node.member import main as member
+        from remuda.node.guard.member import main as member
 
         return member(arguments[1:])
     if arguments[:1] == ["step"] and len(arguments) > 4:
-        from remuda.node.steps import main as step
+        from remuda.node.script.steps import main as step
 
         return step(arguments[1:])
     if len(arguments) != 2 or arguments[0] != "child":
@@ -59,8 +59,8 @@ def run_child(document: Path) -> int:
         spec = ChildSpec.from_json(document.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         return _say(codes.BAD_SPEC, f"cannot read {document}: {error}")
+    from remuda.node.child.signals import Signals
     from remuda.node.claim import claim, start_number
-    from remuda.node.signals import Signals
 
     signals = Signals()  # before the claim: from then on a signal ends the allocation in order
     start = start_number(os.environ)
@@ -70,7 +70,7 @@ def run_child(document: Path) -> int:
     except OSError as error:
         code = codes.NO_ROOM if codes.is_full(error) else codes.CANNOT_START
         return _say(code, f"{spec.token}: cannot claim {spec.run_dir}: {error}")
-    from remuda.node.child import Supervisor
+    from remuda.node.child.loop import Supervisor
 
     supervisor = Supervisor(spec, signals, start)
     code = supervisor.run()

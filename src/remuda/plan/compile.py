@@ -19,13 +19,13 @@ if TYPE_CHECKING:
 
     from remuda.backends.base import Cluster
     from remuda.plan.context import Context
-    from remuda.plan.pools import Found
-    from remuda.specs.directives import Directives
-    from remuda.specs.document import Path
-    from remuda.specs.load import Loaded
-    from remuda.specs.resolve import Shown
+    from remuda.plan.placing.pools import Found
+    from remuda.specs.reading.directives import Directives
+    from remuda.specs.reading.document import Path
+    from remuda.specs.reading.load import Loaded
+    from remuda.specs.reading.resolve import Shown
+    from remuda.specs.reading.sbatch_options import Takes
     from remuda.specs.run import RunSpec
-    from remuda.specs.sbatch_options import Takes
 
 UID: Final = "__REMUDA_UID__"
 """Stands for the uid of a workload that was not accepted yet."""

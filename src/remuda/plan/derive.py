@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from remuda.base.ids import slug
 from remuda.plan.context import Context
 from remuda.plan.engines import engine_of
-from remuda.plan.placement import Asked, Layout, place_cluster, place_local
+from remuda.plan.placing.placement import Asked, Layout, place_cluster, place_local
 from remuda.plan.watch import replacing
 from remuda.specs.backend import LocalBackend, SlurmBackend
 

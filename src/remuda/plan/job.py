@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Final
 
 from remuda.base.errors import InputError
 from remuda.base.units import parse_size
-from remuda.plan.cluster import seconds
 from remuda.plan.compile import UID, Plan
 from remuda.plan.model import (
     Command,
@@ -22,6 +21,7 @@ from remuda.plan.model import (
     Watch,
     Workload,
 )
+from remuda.plan.placing.cluster import seconds
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -254,7 +254,7 @@ class Succession(Frozen):
     drain_s: float = 600.0
     """Longest time between a successor that is ready and the end of the one before, which answers what it has begun."""
     follows_queue: bool = False
-    """Ask earlier than `lead_s` where the queue was seen to be long, see `supervise.succession.lead_s`."""
+    """Ask earlier than `lead_s` where the queue was seen to be long, see `supervise.groups.handover.lead_s`."""
 
 
 class Spread(Frozen):

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from remuda.base.secrets import looks_secret
-from remuda.plan.cluster import slurm_notes
 from remuda.plan.engines import engine_of
+from remuda.plan.placing.cluster import slurm_notes
 
 if TYPE_CHECKING:
     from remuda.specs.swarm import SwarmSpec

@@ -25,19 +25,19 @@ from remuda.plan.model import (
     Watch,
     Workload,
 )
-from remuda.plan.place import SlurmPlace
+from remuda.plan.placing.place import SlurmPlace
 from remuda.specs.arrays import parse_array
 from remuda.specs.places import is_here
-from remuda.specs.sbatch import refuse
-from remuda.specs.sbatch_options import BUILT_IN, options_of
+from remuda.specs.reading.sbatch import refuse
+from remuda.specs.reading.sbatch_options import BUILT_IN, options_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
     from remuda.plan.compile import Draft, PlanFacts
     from remuda.plan.context import Context
+    from remuda.specs.reading.sbatch_options import Takes
     from remuda.specs.run import RunSpec
-    from remuda.specs.sbatch_options import Takes
 
 SCRIPT: Final = "script"
 DEFAULT_RETRIES: Final = 10

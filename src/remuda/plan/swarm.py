@@ -6,14 +6,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from remuda.base.errors import BackendUnreachable, InputError
-from remuda.plan.cluster import (
-    engine_python,
-    model_needs,
-    of_nginx,
-    replica_resources,
-    router_resources,
-    slurm_place,
-)
 from remuda.plan.compile import UID, Plan, secret_folder
 from remuda.plan.derive import ENDPOINT_PORT, derive, served_name
 from remuda.plan.engines import engine_of
@@ -34,10 +26,18 @@ from remuda.plan.model import (
     Secret,
     Workload,
 )
-from remuda.plan.nodelist import settle
 from remuda.plan.notes import notes
+from remuda.plan.placing.cluster import (
+    engine_python,
+    model_needs,
+    of_nginx,
+    replica_resources,
+    router_resources,
+    slurm_place,
+)
+from remuda.plan.placing.nodelist import settle
+from remuda.plan.placing.spanning import nodes_of, spread_of
 from remuda.plan.relay import EVERYWHERE, LOOPBACK, RELAY, relay_group
-from remuda.plan.spanning import nodes_of, spread_of
 from remuda.plan.watch import silence_s, watched
 from remuda.specs.backend import LocalBackend, SlurmBackend
 

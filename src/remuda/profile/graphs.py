@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from remuda.base.charts import COLOURS, Chart, Line
+from remuda.base.pages.charts import COLOURS, Chart, Line
 from remuda.profile.columns import SECOND_US
 from remuda.profile.counters import rate
 from remuda.profile.thinning import means

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import orjson
 
+from remuda.base.disk.files import read_whole
 from remuda.base.errors import InputError, NotFound
-from remuda.base.files import read_whole
 from remuda.profile.columns import SECOND_US, Track
 from remuda.profile.counters import rate
 from remuda.wire.recording import Gpu

@@ -5,13 +5,13 @@ from __future__ import annotations
 import io
 from typing import TYPE_CHECKING, Any, Final
 
-from remuda.base.charts import COLOURS
 from remuda.base.errors import InputError
-from remuda.base.plotting import COLOURS_OF_PRINT, STYLE, check_plotting, draw
+from remuda.base.pages.charts import COLOURS
+from remuda.base.pages.plotting import COLOURS_OF_PRINT, STYLE, check_plotting, draw
 from remuda.profile.graphs import graphs_of
 
 if TYPE_CHECKING:
-    from remuda.base.charts import Chart
+    from remuda.base.pages.charts import Chart
     from remuda.profile.columns import Recorded
     from remuda.profile.graphs import Heat
 

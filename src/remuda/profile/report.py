@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from remuda.base import page as html
-from remuda.base.charts import Scale, escape, show, swatch, ticks
-from remuda.base.page import said
+from remuda.base.pages import page as html
+from remuda.base.pages.charts import Scale, escape, show, swatch, ticks
+from remuda.base.pages.page import said
 from remuda.base.units import show_counted, show_duration
 from remuda.profile.analysis import METRICS, analyse
 from remuda.profile.facts import facts

@@ -12,8 +12,9 @@ from remuda.rehearsal.model import HOUR_S, Hours, Kind, Outcome
 from remuda.rehearsal.rules import attempted, look_at
 from remuda.rehearsal.world import World, end_of
 from remuda.supervise import decide as deciding
-from remuda.supervise import facts, ledger
-from remuda.supervise.ends import judge
+from remuda.supervise import facts
+from remuda.supervise.failures import ledger
+from remuda.supervise.failures.ends import judge
 from remuda.supervise.model import FINAL, RUNNING, Phase, Task, Want
 from remuda.wire import exit as node_exit
 from remuda.wire.fault import NODE, TRANSIENT, Fault

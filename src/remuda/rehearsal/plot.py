@@ -9,9 +9,9 @@ import itertools
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from remuda.base.disk.files import write_atomic
 from remuda.base.errors import InputError
-from remuda.base.files import write_atomic
-from remuda.base.plotting import check_plotting
+from remuda.base.pages.plotting import check_plotting
 from remuda.rehearsal.model import DAY_S, HOUR_S, Hours
 
 if TYPE_CHECKING:

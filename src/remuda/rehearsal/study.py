@@ -29,9 +29,9 @@ from remuda.rehearsal.model import (
     job_of,
 )
 from remuda.rehearsal.rates import PUBLISHED
-from remuda.specs.directives import read_directives
-from remuda.specs.load import Loaded, build, read_defaults, read_document, read_settings
-from remuda.specs.resolve import Override
+from remuda.specs.reading.directives import read_directives
+from remuda.specs.reading.load import Loaded, build, read_defaults, read_document, read_settings
+from remuda.specs.reading.resolve import Override
 from remuda.specs.strict import Plain
 
 if TYPE_CHECKING:

@@ -22,8 +22,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, NoReturn
 
 from remuda.base import descriptors
+from remuda.base.disk.files import write_atomic
 from remuda.base.errors import InputError
-from remuda.base.files import write_atomic
 from remuda.base.waiting import until
 from remuda.serving.nginx import POLICIES, Site, connections, render
 from remuda.serving.smg_launcher import Answering, Parser, end_with_parent, take

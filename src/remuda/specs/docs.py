@@ -9,10 +9,10 @@ from pydantic import BaseModel
 from pydantic_core import PydanticUndefined
 
 from remuda.base.settings import FROM_HERE, KNOWN, PREFIXES
-from remuda.specs.defaults import OF_RUNS, QUESTIONS
-from remuda.specs.fields import submodels
 from remuda.specs.help import help_of
 from remuda.specs.kinds import KINDS
+from remuda.specs.reading.defaults import OF_RUNS, QUESTIONS
+from remuda.specs.reading.fields import submodels
 from remuda.specs.service import ServiceFields
 from remuda.specs.strict import Interval, Json, Seconds, SecretSource, Size, Text, Texts, Words
 

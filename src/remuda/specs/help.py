@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from pydantic import BaseModel
 
-from remuda.specs.fields import submodels
+from remuda.specs.reading.fields import submodels
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING
 from remuda.base.text import did_you_mean
 from remuda.specs.benchmark import BenchmarkSpec
 from remuda.specs.deployment import DeploymentSpec
-from remuda.specs.document import Problem, fail
 from remuda.specs.gang import GangSpec
 from remuda.specs.pool import PoolSpec
+from remuda.specs.reading.document import Problem, fail
+from remuda.specs.reading.shapes import SHAPES, is_never_guessed
 from remuda.specs.run import RunSpec
-from remuda.specs.shapes import SHAPES, is_never_guessed
 from remuda.specs.swarm import SwarmSpec
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from remuda.specs.resolve import Resolved
+    from remuda.specs.reading.resolve import Resolved
     from remuda.specs.strict import Strict
 
 

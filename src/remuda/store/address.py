@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError
 
+from remuda.base.disk.files import file_system_type, is_network_file_system
 from remuda.base.errors import InputError
-from remuda.base.files import file_system_type, is_network_file_system
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

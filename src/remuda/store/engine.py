@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from sqlalchemy import create_engine, event
 
+from remuda.base.disk.private import check_above, check_private, make_missing
 from remuda.base.errors import InputError, Unwritable
-from remuda.base.private import check_above, check_private, make_missing
 from remuda.store.address import read_address
 from remuda.store.database import Store
 from remuda.store.faults import translated

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Final
 
 from sqlalchemy import delete, func, literal, select, text
 
+from remuda.base.disk.private import make_missing
 from remuda.base.errors import Conflict, InputError, NotFound, RemudaError
-from remuda.base.private import make_missing
 from remuda.store.address import read_address
 from remuda.store.database import read_rows, rows_of
 from remuda.store.faults import RESTORE_HINT, translated

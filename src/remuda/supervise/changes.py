@@ -9,7 +9,7 @@ from remuda.supervise.model import Line
 
 if TYPE_CHECKING:
     from remuda.backends.base import TaskKey
-    from remuda.supervise.ledger import Evidence
+    from remuda.supervise.failures.ledger import Evidence
     from remuda.supervise.model import Allocation, Task
 
 #: Fields whose change is worth a write; the others are seen again with the next report, and when something is to be

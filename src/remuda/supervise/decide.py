@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, assert_never
 
 from remuda.backends.base import TaskKey, make_token
 from remuda.policy.failover import Standing, next_pool
-from remuda.supervise import rules, succession, together
+from remuda.supervise.groups import handover, rules, together
+from remuda.supervise.groups.handover import Part
 from remuda.supervise.model import (
     AVOIDS_ALL,
     AVOIDS_NOTHING,
@@ -27,13 +28,12 @@ from remuda.supervise.model import (
     Want,
     move,
 )
-from remuda.supervise.succession import Part
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from remuda.plan.model import Group
-    from remuda.supervise.succession import Cast
+    from remuda.supervise.groups.handover import Cast
 
 KILL_AGAIN_S = 5.0
 """Between two attempts to kill what does not end."""
@@ -302,7 +302,7 @@ def next_due(tasks: Mapping[TaskKey, Task], now: float, want: Want | None = None
     times = [task.kill_at if task.phase is Phase.STOPPING else task.not_before for task in moving]
     if want is not None and want.running:
         times += _ends_of_time(want, tasks)
-        change = succession.next_change(want, tasks, now)
+        change = handover.next_change(want, tasks, now)
         times += [] if change is None else [change]
     return max(0.0, min(times) - now) if times else None
 

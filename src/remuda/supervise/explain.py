@@ -6,7 +6,7 @@ import time
 from typing import TYPE_CHECKING
 
 from remuda.base.units import show_duration
-from remuda.supervise import rules, succession
+from remuda.supervise.groups import handover, rules
 from remuda.supervise.model import LIVE, RUNNING, Allocation, Line, Phase, Task, Want
 from remuda.supervise.summary import ENDED, PAUSED, current, summarise
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from remuda.backends.base import TaskKey
     from remuda.plan.model import Group
-    from remuda.supervise.ledger import Evidence
+    from remuda.supervise.failures.ledger import Evidence
 
 _LAST_ENDS = 3
 _LAST_LINES = 12
@@ -64,7 +64,7 @@ def explain(
         )
     for key in _told(want, tasks) if only is None else [only]:
         text += _about(want, tasks[key], now, summary.reason)
-        told = [*succession.tell(want, tasks[key], tasks, now), *rules.tell(want, tasks[key], tasks)]
+        told = [*handover.tell(want, tasks[key], tasks, now), *rules.tell(want, tasks[key], tasks)]
         text += [f"  {line}" for line in told]
     text += _about_nodes(want, story, evidence, now)
     past = [end for end in ends if end.ended_at][-_LAST_ENDS:]

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 from remuda.backends.base import Life, Observed
 from remuda.base.units import show_duration
 from remuda.policy.failover import is_pool_done, is_round_over
-from remuda.supervise.ends import after_end, after_never, kept_url, retry_or_give_up, short_wait_s
+from remuda.supervise.failures.ends import after_end, after_never, kept_url, retry_or_give_up, short_wait_s
 from remuda.supervise.model import AVOIDS_ALL, LIVE, RUNNING, Cause, Event, Phase, Task, move
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from remuda.plan.model import Group
-    from remuda.supervise.hearing import Silent
+    from remuda.supervise.failures.liveness import Silent
     from remuda.wire.report import Report
 
 UNANSWERED = "no answer from the backend, asking again: "

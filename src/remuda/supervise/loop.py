@@ -13,17 +13,18 @@ from typing import TYPE_CHECKING, Any
 
 from remuda.backends.base import Backend, Feature, Handle, Life, Observed, TaskKey, read_token
 from remuda.base.errors import RemudaError
-from remuda.supervise import addresses, facts, together
+from remuda.supervise import facts
 from remuda.supervise.changes import Changes
+from remuda.supervise.clock_jumps import Timekeeper
 from remuda.supervise.decide import KILL_AGAIN_S, Action, Cancel, Note, Submit, decide, next_due
-from remuda.supervise.ends import end_of, evidence_of
-from remuda.supervise.hearing import Hearing
+from remuda.supervise.failures.ends import end_of, evidence_of
+from remuda.supervise.failures.liveness import Hearing
+from remuda.supervise.failures.recordings import Findings
+from remuda.supervise.groups import addresses, together
 from remuda.supervise.model import LIVE, RUNNING, Allocation, Phase, Task, Want
 from remuda.supervise.reconciler import Moment, Reconciler, within
-from remuda.supervise.recordings import Findings
 from remuda.supervise.state import Journal, State, text_of
 from remuda.supervise.submit import Submitter
-from remuda.supervise.timekeeper import Timekeeper
 from remuda.wire.child import BEAT_S
 from remuda.wire.report import without_log
 

@@ -15,7 +15,7 @@ from remuda.base.errors import Unavailable, Unwritable
 from remuda.plan.model import Workload
 from remuda.store.rows import AllocationRow, EventRow, EvidenceRow, TaskRow, WorkloadRow
 from remuda.store.timeshift import move_times
-from remuda.supervise.ledger import BAN, Evidence
+from remuda.supervise.failures.ledger import BAN, Evidence
 from remuda.supervise.model import Allocation, Cause, Line, Phase, Task, Want
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 from remuda.base.errors import Fenced, RemudaError, Unwritable
 from remuda.supervise.changes import Changes
 from remuda.supervise.model import Line
-from remuda.supervise.times import believed, believed_want
+from remuda.supervise.shifted import believed, believed_want
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from remuda.backends.base import Backend, TaskKey
     from remuda.base.clock import Clock
     from remuda.plan.model import Group
-    from remuda.supervise.ledger import Evidence
+    from remuda.supervise.failures.ledger import Evidence
     from remuda.supervise.model import Allocation, Task, Want
 
 _LOG = logging.getLogger("remuda.supervise")

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING
 
 from remuda.backends.base import Backend, Handle, Rendered, Request
 from remuda.base.errors import BackendUnreachable, Impossible, RemudaError
-from remuda.supervise import addresses, facts
-from remuda.supervise.avoid import Advice
+from remuda.supervise import facts
 from remuda.supervise.changes import Changes
+from remuda.supervise.failures.avoid import Advice
+from remuda.supervise.groups import addresses
 from remuda.supervise.model import AVOIDS_ALL, AVOIDS_BANS, AVOIDS_NOTHING, Line, Phase
 from remuda.supervise.state import text_of
 
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
     from remuda.plan.model import Group, Pool
     from remuda.supervise.decide import Submit
-    from remuda.supervise.ledger import Judgement
+    from remuda.supervise.failures.ledger import Judgement
     from remuda.supervise.model import Task
     from remuda.supervise.state import State
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from remuda.backends.base import TaskKey
-from remuda.supervise import rules, succession
+from remuda.supervise.groups import handover, rules
 from remuda.supervise.model import FINAL, GIVEN_UP, LIVE, TAKEN_DOWN, TIME_OVER, Cause, Phase, Task, Want
 
 if TYPE_CHECKING:
@@ -172,7 +172,7 @@ def _count_ready(members: Iterable[Sequence[Task]]) -> int:
 
 def _members(want: Want, group: Group, tasks: Mapping[TaskKey, Task]) -> list[list[Task]]:
     """The members of a group that were begun, each with all its tasks, the one that stands for it first."""
-    slots = (succession.members(want.workload, group, slot, tasks) for slot in want.slots(group.name))
+    slots = (handover.members(want.workload, group, slot, tasks) for slot in want.slots(group.name))
     return [slot for slot in slots if slot]
 
 
@@ -201,7 +201,7 @@ def _over(want: Want, mine: list[Task], wanted: int) -> Summary | None:
 def current(want: Want, tasks: Mapping[TaskKey, Task]) -> dict[TaskKey, Task]:
     """Tasks that matter: those that are planned, and surplus ones that have not ended yet."""
     groups = [(group, slot) for group in want.workload.groups for slot in want.slots(group.name)]
-    holders = {task.key for group, slot in groups if (task := succession.holder(want.workload, group, slot, tasks))}
+    holders = {task.key for group, slot in groups if (task := handover.holder(want.workload, group, slot, tasks))}
     return {
         key: task
         for key, task in tasks.items()
@@ -233,7 +233,7 @@ def _is_passed(want: Want, front: Task) -> bool:
 
 
 def _foremost(want: Want, tasks: Mapping[TaskKey, Task], group: Group) -> Task:
-    task = succession.holder(want.workload, group, 0, tasks)
+    task = handover.holder(want.workload, group, 0, tasks)
     return task or Task(TaskKey(want.workload.name, group.name, 0), want.workload.backend, reason="not started yet")
 
 

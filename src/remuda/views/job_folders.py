@@ -9,8 +9,8 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from remuda.base.disk.files import read_whole, write_atomic
 from remuda.base.errors import Conflict, NotFound, Unwritable
-from remuda.base.files import read_whole, write_atomic
 from remuda.base.ids import SUFFIX_LENGTH, check_name, new_suffix, slug
 from remuda.base.text import brief, did_you_mean
 from remuda.supervise.jobs import ELSEWHERE, GONE, HERE, JobSeen
@@ -19,7 +19,7 @@ from remuda.wire.process import ProcessId, boot_id, is_alive
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from remuda.base.paths import StatePaths
+    from remuda.base.disk.paths import StatePaths
     from remuda.batch.request import JobRequest
     from remuda.store.rows import JobRow
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Final
 
 from remuda.base.errors import NotFound
 from remuda.base.text import did_you_mean
-from remuda.plan.gpus import gpu_named, vram_of_features
-from remuda.supervise.ledger import BAN, weigh
+from remuda.plan.placing.gpus import gpu_named, vram_of_features
+from remuda.supervise.failures.ledger import BAN, weigh
 from remuda.supervise.records import evidence_of
 from remuda.views.workloads import View
 

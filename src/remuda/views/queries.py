@@ -24,10 +24,10 @@ from remuda.store import lease, ops
 from remuda.store.timeshift import kept_offset
 from remuda.supervise.advice import advise
 from remuda.supervise.explain import explain
+from remuda.supervise.groups.handover import holder
 from remuda.supervise.loop import Supervisor
 from remuda.supervise.model import FINAL, LIVE, Phase, Task, Want
 from remuda.supervise.records import StoreJournal
-from remuda.supervise.succession import holder
 from remuda.supervise.summary import Summary, is_first_enough
 from remuda.views.unknown_allocs import forgotten, note
 from remuda.views.workloads import (
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
 
     from remuda.base.clock import Clock
-    from remuda.base.paths import StatePaths
+    from remuda.base.disk.paths import StatePaths
     from remuda.plan.model import Workload
     from remuda.store.database import Store
 

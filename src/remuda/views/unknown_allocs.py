@@ -9,7 +9,7 @@ from remuda.base.units import show_counted
 if TYPE_CHECKING:
     from collections.abc import Container, Sequence
 
-    from remuda.base.paths import StatePaths
+    from remuda.base.disk.paths import StatePaths
 
 
 def forgotten(paths: StatePaths, known: Container[str]) -> list[str]:

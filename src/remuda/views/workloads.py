@@ -9,8 +9,8 @@ from pydantic import BaseModel, ConfigDict
 from remuda.backends.base import TaskKey
 from remuda.plan.run import MODE, SOURCE
 from remuda.supervise.facts import GPU
+from remuda.supervise.groups.handover import holder
 from remuda.supervise.model import LIVE, Phase, Task
-from remuda.supervise.succession import holder
 from remuda.supervise.summary import PAUSED, by_role, current, front_group, summarise
 
 if TYPE_CHECKING:

@@ -17,15 +17,15 @@ from tests.fakes.stub_process import StubProcess
 
 from remuda.base.errors import Unavailable
 from remuda.batch.address import Address, EndpointGone, FollowingTransport
-from remuda.batch.answer import Transient
-from remuda.batch.breaker import Breaker
-from remuda.batch.concurrency import Limiter
 from remuda.batch.driver import run_job
 from remuda.batch.endpoint import ask_models
-from remuda.batch.pipeline import Pipeline, Rules
+from remuda.batch.pipeline.answer import Transient
+from remuda.batch.pipeline.breaker import Breaker
+from remuda.batch.pipeline.concurrency import Limiter
+from remuda.batch.pipeline.pipeline import Pipeline, Rules
+from remuda.batch.pipeline.transport import Reply
 from remuda.batch.prepare import open_connection
 from remuda.batch.request import JobRequest
-from remuda.batch.transport import Reply
 
 if TYPE_CHECKING:
     from pathlib import Path

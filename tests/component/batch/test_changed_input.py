@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from remuda.base.errors import Conflict, InputError, RemudaError
-from remuda.batch.checkpoint import Checkpoint
+from remuda.batch.output.checkpoint import Checkpoint
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

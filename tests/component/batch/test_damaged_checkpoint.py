@@ -10,8 +10,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from remuda.base.errors import Conflict, RemudaError
-from remuda.batch.checkpoint import Checkpoint, encode_error
-from remuda.batch.log import HEAD_BYTES, scan
+from remuda.batch.output.checkpoint import Checkpoint, encode_error
+from remuda.batch.output.log import HEAD_BYTES, scan
 
 if TYPE_CHECKING:
     from collections.abc import Callable

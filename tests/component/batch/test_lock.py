@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from remuda.batch.lock import Busy, FileLock, FolderLock, OutputLock, take_lock, take_output
+from remuda.batch.output.lock import Busy, FileLock, FolderLock, OutputLock, take_lock, take_output
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -103,7 +103,7 @@ def test_the_owner_is_seen_to_live(tmp_path: Path) -> None:
 HOLD = """
 import sys
 from pathlib import Path
-from remuda.batch.lock import OutputLock
+from remuda.batch.output.lock import OutputLock
 lock = OutputLock(Path(sys.argv[1]), "job-1")
 print("locked", flush=True)
 sys.stdin.readline()

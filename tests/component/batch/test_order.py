@@ -8,7 +8,7 @@ import orjson
 import pytest
 
 from remuda.batch.endpoint import ask_slots
-from remuda.batch.transport import Reply
+from remuda.batch.pipeline.transport import Reply
 
 if TYPE_CHECKING:
     from collections.abc import Callable

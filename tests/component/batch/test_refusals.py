@@ -16,7 +16,7 @@ from tests.conftest import until
 from remuda.base.errors import InputError, RemudaError, Unavailable
 from remuda.batch import driver
 from remuda.batch.job import SwarmJob
-from remuda.batch.lock import Busy, take_lock
+from remuda.batch.output.lock import Busy, take_lock
 from remuda.batch.request import JobRequest
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from tests.fakes.stub_process import StubProcess
 
-    from remuda.batch.lock import FolderLock
+    from remuda.batch.output.lock import FolderLock
     from remuda.batch.request import Summary
 
     Prompts = Callable[..., Path]

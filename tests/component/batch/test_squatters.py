@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from remuda.batch.answer import Transient
+from remuda.batch.pipeline.answer import Transient
 from remuda.batch.prepare import open_connection
 from remuda.batch.request import JobRequest
 

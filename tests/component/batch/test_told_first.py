@@ -16,10 +16,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from remuda.base.errors import InputError, RemudaError
-from remuda.batch.checkpoint import Checkpoint
 from remuda.batch.driver import run_job
 from remuda.batch.job import SwarmJob
-from remuda.batch.log import scan
+from remuda.batch.output.checkpoint import Checkpoint
+from remuda.batch.output.log import scan
 from remuda.batch.request import JobRequest
 
 if TYPE_CHECKING:

@@ -11,20 +11,20 @@ from tests.component.bench.test_command import engine
 from tests.unit.bench.samples import closed, evidence, states
 
 from remuda.base.errors import Unavailable
-from remuda.bench import crew
-from remuda.bench.line import Place
+from remuda.bench.generator import load_workers
+from remuda.bench.generator.http_stream import Place
+from remuda.bench.generator.prompts import Fit
 from remuda.bench.load import Load
 from remuda.bench.probe import Fitted
-from remuda.bench.prompts import Fit
 
 if TYPE_CHECKING:
-    from remuda.bench.crew import Live
+    from remuda.bench.generator.load_workers import Live
 
 __all__ = ["engine"]
 
 
 async def test_a_process_that_stands_still_is_not_waited_for(engine: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(crew, "_SILENT_TURNS", 8)
+    monkeypatch.setattr(load_workers, "_SILENT_TURNS", 8)
     stopped: list[int] = []
 
     def stop(live: Live) -> None:
@@ -32,7 +32,9 @@ async def test_a_process_that_stands_still_is_not_waited_for(engine: str, monkey
             stopped.append(made._found[0].pid)
             os.kill(stopped[0], signal.SIGSTOP)
 
-    async with crew.Crew(Load(40, 8, requests=10**6), Place(engine), "tiny", Fitted(Fit(), forced=True)) as made:
+    async with load_workers.Crew(
+        Load(40, 8, requests=10**6), Place(engine), "tiny", Fitted(Fit(), forced=True)
+    ) as made:
         with pytest.raises(Unavailable, match="a process of the load generator hangs"):
             await made.run(enough=lambda _: False, show=stop)
     assert stopped
@@ -54,7 +56,7 @@ async def test_a_stop_of_one_process_ends_in_its_verdict(engine: str) -> None:
     def enough(live: Live) -> bool:
         return len(moments) == 2 and live.seconds > moments[1] + 1.0
 
-    async with crew.Crew(Load(40, 8), Place(engine), "tiny", Fitted(Fit(), forced=True)) as made:
+    async with load_workers.Crew(Load(40, 8), Place(engine), "tiny", Fitted(Fit(), forced=True)) as made:
         run = await made.run(enough=enough, show=stop)
     assert run.client.lag_max_s > 0.7
     assert states(evidence(closed(), client=run.client))["V6"] == "invalid"

@@ -13,8 +13,8 @@ from tests.conftest import until
 from tests.fakes.truth import KEY
 
 from remuda.base.prometheus import parse, total
+from remuda.bench.generator.prompts import Prompts
 from remuda.bench.load import Cache, Load
-from remuda.bench.prompts import Prompts
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from remuda.bench.generator.reading import Row
+from remuda.bench.judging.measures import measure
+from remuda.bench.judging.verdict import NAMES, Check
 from remuda.bench.load import Load
-from remuda.bench.measures import measure
 from remuda.bench.point import Hardware, Point
-from remuda.bench.reading import Row
 from remuda.bench.store import Store
-from remuda.bench.verdict import NAMES, Check
 from remuda.cli import main
 
 if TYPE_CHECKING:

@@ -17,11 +17,11 @@ from cryptography.x509.oid import NameOID
 from tests.fakes.engine import Behaviour, Engine
 
 from remuda.base.errors import Unavailable
-from remuda.bench import crew
-from remuda.bench.line import Place
+from remuda.bench.generator import load_workers
+from remuda.bench.generator.http_stream import Place
+from remuda.bench.generator.prompts import Fit
 from remuda.bench.load import Load
 from remuda.bench.probe import Fitted, look
-from remuda.bench.prompts import Fit
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -84,6 +84,6 @@ async def test_it_is_measured_by_its_own_certificate_or_unchecked(tmp_path: Path
     async with serving(tmp_path) as (url, cert):
         place = Place(url, ca_file=cert) if is_checked else Place(url, verify=False)
         assert (await look(place)).models == ("tiny",)
-        async with crew.Crew(Load(40, 8, requests=6), place, "tiny", Fitted(Fit(), forced=True)) as made:
+        async with load_workers.Crew(Load(40, 8, requests=6), place, "tiny", Fitted(Fit(), forced=True)) as made:
             run = await made.run(enough=lambda _: False, show=lambda _: None)
     assert [row.error for row in run.rows] == [""] * 6

@@ -103,7 +103,7 @@ def demo_output(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("docs") / "demo-output"
     folder.mkdir()
     make_tiny_model(folder / "demo.gguf")
-    shutil.copyfile(ROOT / "src/remuda/cli/prompts.parquet", folder / "prompts.parquet")
+    shutil.copyfile(ROOT / "src/remuda/cli/setup/prompts.parquet", folder / "prompts.parquet")
     return folder
 
 

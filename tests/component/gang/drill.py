@@ -27,7 +27,7 @@ from tests.warm.forked import program
 if TYPE_CHECKING:
     from tests.fakes.s3 import Request
 
-#: Every kind of object of `remuda.gang.keys`, and the probe of a store.
+#: Every kind of object of `remuda.gang.objects.keys`, and the probe of a store.
 KINDS: Final = {
     "probe": r"probe/\w+", "RUN.json": r"RUN\.json", "members": r"members/\d+", "left": r"left/\d+",
     "start part": r"start/s/.+", "start": r"start/state", "contribution": r"r\d+/c/\d+", "join": r"r\d+/join/\d+",

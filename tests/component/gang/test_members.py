@@ -18,7 +18,7 @@ from tests.unit.gang.copies import store, together
 from remuda.base.errors import Rejected
 from remuda.gang import ObjectStoreAllReduce
 from remuda.gang.errors import RankMissing
-from remuda.gang.layout import of_vector
+from remuda.gang.objects.layout import of_vector
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

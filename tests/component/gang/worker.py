@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from remuda.gang import ObjectStoreAllReduce
-from remuda.gang.layout import of_vector
+from remuda.gang.objects.layout import of_vector
 
 
 def vector(rank: int, number: int, elements: int) -> Any:

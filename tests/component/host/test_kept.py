@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from tests.conftest import has_ended, until
 from tests.fakes.clock import FakeClock
 
-from remuda.base.paths import StatePaths
+from remuda.base.disk.paths import StatePaths
 from remuda.host.server import Host
 from remuda.store import lease as leases
 from remuda.store.engine import open_store

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from tests.conftest import until
 
-from remuda.base import starting
+from remuda.base.disk import starting
 
 if TYPE_CHECKING:
     from tests.conftest import Home

@@ -18,9 +18,9 @@ from tests.conftest import PYTHON, Home, at_once, until
 from tests.fakes.stub_process import StubProcess
 from tests.strangers import dumps, modes
 
+from remuda.base.disk.paths import StatePaths
+from remuda.base.disk.private import told_above, user_name
 from remuda.base.errors import HostUnreachable, NotPrivate
-from remuda.base.paths import StatePaths
-from remuda.base.private import told_above, user_name
 from remuda.client.http import HostClient, refuse_peer
 from remuda.node.zipapp import build_zipapp, program_path
 

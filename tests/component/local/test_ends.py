@@ -15,7 +15,7 @@ from tests.component.local.conftest import is_over, is_running
 
 from remuda.backends.base import Handle, Life
 from remuda.base.errors import BackendUnreachable
-from remuda.supervise.causes import classify
+from remuda.supervise.failures.causes import classify
 from remuda.supervise.model import Cause
 from remuda.wire.exit import STOPPED, ExitRecord
 from remuda.wire.process import ProcessId, identify, start_time

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from remuda.base.paths import StatePaths
+from remuda.base.disk.paths import StatePaths
 from remuda.node.zipapp import build_zipapp
 from remuda.wire.child import PORT_MARK, ChildSpec, HealthProbe, RestartRule
 from remuda.wire.exit import ExitRecord

@@ -19,7 +19,7 @@ import pytest
 from tests.component.node.conftest import PATIENCE_S, PYTHON, alive, until
 from tests.component.node.test_runs import node_log, run
 
-from remuda.node.guardroom import REPLACEMENTS
+from remuda.node.guard.guard_server import REPLACEMENTS
 from remuda.wire import exit as codes
 from remuda.wire.child import ChildSpec
 from remuda.wire.guard import Guard

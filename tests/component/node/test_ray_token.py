@@ -11,7 +11,7 @@ from tests.component.node.conftest import until
 from tests.component.node.test_spread import First
 
 from remuda.node import records
-from remuda.plan.spanning import ADDRESS, ASK, RAY
+from remuda.plan.placing.spanning import ADDRESS, ASK, RAY
 from remuda.wire.spread import DASHBOARD_MARK, HEAD_MARK, HEAD_PORT_MARK, OWN_MARK, SCRATCH_MARK
 
 pytestmark = [pytest.mark.real, pytest.mark.slow, pytest.mark.timeout(1800)]

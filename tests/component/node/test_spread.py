@@ -18,8 +18,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from tests.component.node.conftest import PATIENCE_S, until
 
-from remuda.node import gang, records
-from remuda.node.launch import PORTS_VARIABLE
+from remuda.node import records
+from remuda.node.child.launch import PORTS_VARIABLE
+from remuda.node.guard import member_line
 from remuda.wire.child import ChildSpec, named_mark
 from remuda.wire.spread import HEAD_PORT_MARK, Spread
 
@@ -58,8 +59,8 @@ class First:
 
     def door(self) -> tuple[str, int]:
         """Where it listens."""
-        until((self.run_dir / gang.MEETING).exists)
-        return "127.0.0.1", int(json.loads((self.run_dir / gang.MEETING).read_text())["port"])
+        until((self.run_dir / member_line.MEETING).exists)
+        return "127.0.0.1", int(json.loads((self.run_dir / member_line.MEETING).read_text())["port"])
 
     def works(self) -> bool:
         """Whether both nodes run what they shall."""

@@ -17,7 +17,7 @@ from tests.fakes.nvml import GIB, Driver
 from tests.unit.profile.invented import header, write_spool
 
 from remuda.cli import main
-from remuda.cli import profiler as face
+from remuda.cli.look import profiler as face
 from remuda.client.recordings import profiler
 from remuda.enter import words
 from remuda.wire.recording import Status

@@ -91,6 +91,6 @@ def test_a_wrong_setting_is_named(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_long_work_tells_how_far_it_is(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("remuda.cli.rehearse._SAY_EVERY_S", 0.0)
+    monkeypatch.setattr("remuda.cli.setup.rehearse._SAY_EVERY_S", 0.0)
     assert main([*SMALL, "--policy", "requeue"]) == 0
     assert capsys.readouterr().err == "rehearsed 1 of 2\n"

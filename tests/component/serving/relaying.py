@@ -15,8 +15,8 @@ from unittest.mock import patch
 import pytest
 import uvloop
 
-from remuda.serving import relay_connection, relay_upstream
-from remuda.serving.relay import FollowingRelay, open_listener
+from remuda.serving.relay import connection, upstream
+from remuda.serving.relay.program import FollowingRelay, open_listener
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
@@ -256,7 +256,7 @@ async def relaying(folder: Path, *, hold_s: float = 300.0, room: int = 0) -> Asy
     serving = asyncio.create_task(bench.relay.listen(stop, listener))
     watch = asyncio.create_task(bench.relay.watch())
     try:
-        with patch.object(relay_connection, "LINGER_S", STALL_S), patch.object(relay_upstream, "CONNECT_S", LIMIT_S):
+        with patch.object(connection, "LINGER_S", STALL_S), patch.object(upstream, "CONNECT_S", LIMIT_S):
             yield bench
     finally:
         watch.cancel()

@@ -21,8 +21,8 @@ from tests.component.serving.relaying import (
     until,
 )
 
-from remuda.serving.crowd import REST_S, STRANGERS, TELL_S
-from remuda.serving.relay_room import FOR_COMERS, FOR_LOOKS, RESERVE
+from remuda.serving.relay.admission import REST_S, STRANGERS, TELL_S
+from remuda.serving.relay.descriptors import FOR_COMERS, FOR_LOOKS, RESERVE
 from remuda.wire.gate import PAUSE_S
 
 if TYPE_CHECKING:

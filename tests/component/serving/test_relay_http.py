@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.component.serving.relaying import ScriptedRouter, Talk, get, on_both_loops, plain, post, relaying, until
 
-from remuda.serving.framing import HEAD_LIMIT
+from remuda.serving.relay.http_framing import HEAD_LIMIT
 
 if TYPE_CHECKING:
     from pathlib import Path

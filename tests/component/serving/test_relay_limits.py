@@ -15,9 +15,9 @@ from tests.component.serving.test_relay_crowd import HALF, Hands, flood
 from tests.ports import free_port
 
 from remuda.enter import words
-from remuda.serving import relay_exchange
-from remuda.serving.crowd import STRANGERS
-from remuda.serving.relay_replay import Budget, Replay
+from remuda.serving.relay import exchange
+from remuda.serving.relay.admission import STRANGERS
+from remuda.serving.relay.replay import Budget, Replay
 
 MB = 1 << 20
 BODY = 3 * MB
@@ -87,7 +87,7 @@ async def test_what_is_not_kept_is_not_sent_again(tmp_path: Path) -> None:
         assert heard == [BODY]
         await send(small, MB)
         assert (await small.message())[0].startswith("HTTP/1.1 502 ")
-        assert heard == [BODY, *[MB] * relay_exchange.SENDS]
+        assert heard == [BODY, *[MB] * exchange.SENDS]
         assert bench.relay._budget.used == 0
 
 
@@ -178,7 +178,7 @@ async def test_no_answer_to_head_has_a_body(tmp_path: Path, text: str, status: i
 @on_both_loops
 async def test_half_a_head_of_a_router_has_its_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever says nothing may think for hours; whoever has begun says all of it."""
-    monkeypatch.setattr(relay_exchange, "HEAD_S", 0.3)
+    monkeypatch.setattr(exchange, "HEAD_S", 0.3)
     go_on = asyncio.Event()
 
     async def handle(talk: Talk) -> None:

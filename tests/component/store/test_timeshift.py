@@ -11,7 +11,7 @@ from remuda.base.errors import Fenced
 from remuda.store.lease import Lease, acquire
 from remuda.store.rows import EvidenceRow, TaskRow, WorkloadRow
 from remuda.store.timeshift import TASK_TIMES, believe, keep_offset, kept_offset, move_times
-from remuda.supervise.times import TIMES
+from remuda.supervise.shifted import TIMES
 from remuda.wire.process import identify
 
 if TYPE_CHECKING:

@@ -86,7 +86,7 @@ def test_what_is_wrong_is_said(clean_home: Home, tmp_path: Path) -> None:
 
 
 def test_a_deep_state_directory_gets_a_short_folder(monkeypatch: pytest.MonkeyPatch) -> None:
-    from remuda.cli.try_ import default_folder
+    from remuda.cli.setup.try_ import default_folder
 
     monkeypatch.setenv("REMUDA_HOME", "/srv/" + "deep/" * 20)
     short = default_folder()

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from remuda.base.disk.paths import StatePaths, state_paths
+from remuda.base.disk.private import Exposure, check_above, exposures, group_name, make_private, told_above, user_name
 from remuda.base.errors import NotPrivate
-from remuda.base.paths import StatePaths, state_paths
-from remuda.base.private import Exposure, check_above, exposures, group_name, make_private, told_above, user_name
 from remuda.look.run_dirs import told_elsewhere
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from remuda.base.files import file_system_type, is_network_file_system, read_whole, write_atomic
+from remuda.base.disk.files import file_system_type, is_network_file_system, read_whole, write_atomic
 
 
 def test_a_file_is_replaced_whole(tmp_path: Path) -> None:

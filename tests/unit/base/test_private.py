@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from remuda.base.disk.paths import StatePaths, state_paths
+from remuda.base.disk.private import check_private, complaint, make_missing, make_private, user_name
 from remuda.base.errors import NotPrivate
-from remuda.base.paths import StatePaths, state_paths
-from remuda.base.private import check_private, complaint, make_missing, make_private, user_name
-from remuda.specs.load import read_defaults
+from remuda.specs.reading.load import read_defaults
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from remuda.base import log
+from remuda.base.disk.paths import StatePaths, state_paths
 from remuda.base.errors import NotPrivate
-from remuda.base.paths import StatePaths, state_paths
 from remuda.base.settings import FROM_HERE, KNOWN, PREFIXES, setting, setting_with_origin, variable
 
 

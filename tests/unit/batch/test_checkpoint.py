@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from remuda.batch.answer import Answer
-from remuda.batch.checkpoint import Checkpoint, encode_answer, encode_error
-from remuda.batch.index import IdTable, digest_id
+from remuda.batch.output.checkpoint import Checkpoint, encode_answer, encode_error
+from remuda.batch.output.index import IdTable, digest_id
+from remuda.batch.pipeline.answer import Answer
 
 
 def write(checkpoint: Checkpoint, position: int, value: object, *, error: str = "", key: bytes = b"") -> None:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from remuda.base.errors import InputError
-from remuda.batch.expand import expand_input, expand_ranges, format_of, natural_key, would_find
+from remuda.batch.input.expand import expand_input, expand_ranges, format_of, natural_key, would_find
 
 if TYPE_CHECKING:
     from pathlib import Path

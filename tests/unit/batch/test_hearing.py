@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remuda.batch.hearing import Hearing, Silence, silence_of
-from remuda.batch.opening import FIRST, Opening
+from remuda.batch.pipeline.opening import FIRST, Opening
+from remuda.batch.pipeline.unheard import Hearing, Silence, silence_of
 
 
 def heard(answers: int, latency_s: float) -> Hearing:

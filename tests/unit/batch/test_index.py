@@ -6,7 +6,7 @@ import pytest  # noqa: TC002 - hypothesis reads the annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from remuda.batch.index import IdTable, OffsetIndex, digest_id
+from remuda.batch.output.index import IdTable, OffsetIndex, digest_id
 
 
 @settings(deadline=None)

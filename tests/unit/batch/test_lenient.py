@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remuda.batch.lenient import MOST_TOKENS, clean, count, excerpt, numbers, parse, settled, word
+from remuda.batch.pipeline.lenient import MOST_TOKENS, clean, count, excerpt, numbers, parse, settled, word
 
 ANY = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.sampled_from(["\ud800", "a\udfffb"]),

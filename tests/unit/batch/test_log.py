@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from remuda.base.errors import Conflict, RemudaError
-from remuda.batch.log import HEAD_BYTES, LogWriter, Scan, frame, read_many, salvage, scan
+from remuda.batch.output.log import HEAD_BYTES, LogWriter, Scan, frame, read_many, salvage, scan
 
 if TYPE_CHECKING:
     from pathlib import Path

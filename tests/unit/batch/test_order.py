@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remuda.batch.feed import Row
-from remuda.batch.order import RowOrder, common_length, cut, is_worth_ordering, key_of
+from remuda.batch.input.feed import Row
+from remuda.batch.pipeline.order import RowOrder, common_length, cut, is_worth_ordering, key_of
 
 WINDOW = 16
 texts = st.text(alphabet="ab", max_size=6)
@@ -100,7 +100,7 @@ def test_nothing_may_be_taken_before_a_window_is_whole_or_the_input_has_ended() 
 
 
 def test_many_characters_end_a_window(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("remuda.batch.order.WINDOW_CHARS", 100)
+    monkeypatch.setattr("remuda.batch.pipeline.order.WINDOW_CHARS", 100)
     ready = RowOrder("prefix", window=1000)
     ready.add(rows_of(["a" * 60, "b" * 60]))
     assert not ready.is_low

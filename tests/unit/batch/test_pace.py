@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remuda.batch.answer import RowError, Transient
-from remuda.batch.breaker import Breaker
-from remuda.batch.concurrency import Limiter
-from remuda.batch.queue_metrics import read_queue
-from remuda.batch.retry import RETRYABLE, delay_s, judge, retry_after_s
+from remuda.batch.pipeline.answer import RowError, Transient
+from remuda.batch.pipeline.breaker import Breaker
+from remuda.batch.pipeline.concurrency import Limiter
+from remuda.batch.pipeline.queue_metrics import read_queue
+from remuda.batch.pipeline.retry import RETRYABLE, delay_s, judge, retry_after_s
 
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 

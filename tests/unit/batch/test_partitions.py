@@ -10,8 +10,8 @@ import pyarrow.dataset as pads
 import pyarrow.parquet as pq
 import pytest
 
-from remuda.batch.partitions import Partitions
-from remuda.batch.source import Source, to_batch
+from remuda.batch.input.partitions import Partitions
+from remuda.batch.input.source import Source, to_batch
 
 FOLDER = Path("/data")
 

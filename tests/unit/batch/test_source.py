@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from remuda.base.errors import InputError
-from remuda.batch.infer import TypeUnion, to_array
-from remuda.batch.source import Source
+from remuda.batch.input.infer import TypeUnion, to_array
+from remuda.batch.input.source import Source
 
 if TYPE_CHECKING:
     from pathlib import Path

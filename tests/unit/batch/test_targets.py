@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from yarl import URL
 
-from remuda.batch.transport import safe_target, shown_location
+from remuda.batch.pipeline.transport import safe_target, shown_location
 
 ASKED = URL("http://herd.example:8000/v1/chat/completions")
 

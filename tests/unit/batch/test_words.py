@@ -10,8 +10,8 @@ import pytest
 
 from remuda.base.endpoint import base_url, default_key, redirected
 from remuda.base.errors import InputError
-from remuda.batch.ask import error_text
 from remuda.batch.fingerprint import differences
+from remuda.batch.pipeline.ask import error_text
 from remuda.batch.progress import Progress
 from remuda.batch.request import JobRequest, Summary
 from remuda.batch.show import ProgressView, progress_line, summary_lines

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from remuda.bench.cost import Price, cost_of
+from remuda.bench.judging.verdict import VALID, Check
 from remuda.bench.load import Load
 from remuda.bench.point import Hardware, Point
-from remuda.bench.verdict import VALID, Check
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -7,11 +7,11 @@ from dataclasses import replace
 from typing import Any
 
 from remuda.bench.counters import Counters
-from remuda.bench.crew import Client
+from remuda.bench.generator.load_workers import Client
+from remuda.bench.generator.reading import Row
+from remuda.bench.judging.measures import in_flight, window_of
+from remuda.bench.judging.rules import Evidence, judge
 from remuda.bench.load import Cache, Load
-from remuda.bench.measures import in_flight, window_of
-from remuda.bench.reading import Row
-from remuda.bench.rules import Evidence, judge
 
 MS = 1_000_000
 FIRST, EACH, TOKENS, INPUT = 50, 5, 16, 100

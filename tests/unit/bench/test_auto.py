@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from remuda.bench.crew import Live
+from remuda.bench.generator.load_workers import Live
+from remuda.bench.generator.reading import Row
+from remuda.bench.judging.verdict import read_thresholds
 from remuda.bench.load import Auto, Load, arrivals
 from remuda.bench.perform import Terms, _enough, auto_of
-from remuda.bench.reading import Row
-from remuda.bench.verdict import read_thresholds
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -12,8 +12,9 @@ import pytest
 
 from remuda.base.endpoint import pick_model
 from remuda.base.errors import InputError, Unavailable
-from remuda.bench import probe, tokenizer
-from remuda.bench.line import Place
+from remuda.bench import probe
+from remuda.bench.generator import tokenizer
+from remuda.bench.generator.http_stream import Place
 from remuda.bench.load import Load
 from remuda.client.bench import benchmarks
 

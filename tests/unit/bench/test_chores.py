@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from remuda.bench import chores
-from remuda.bench.chores import Chores
+from remuda.bench.generator import background
+from remuda.bench.generator.background import Chores
 
 
 async def test_all_is_done_in_order() -> None:
@@ -22,7 +22,7 @@ async def test_all_is_done_in_order() -> None:
 
 
 async def test_others_get_their_turn(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(chores, "_SLICE_NS", 1)
+    monkeypatch.setattr(background, "_SLICE_NS", 1)
     made, found = Chores(), []
     for n in range(3):
         made.add(lambda n=n: found.append(n))  # type: ignore[misc]

@@ -9,11 +9,21 @@ import pytest
 from tests.unit.bench.invented import keep, point
 
 from remuda.base.errors import InputError, NotFound
-from remuda.bench.compare import BETTER, SAME, UNKNOWN, WORSE, Difference, compare, difference, judge, read_floor
+from remuda.bench.generator.reading import Row
+from remuda.bench.judging.compare import (
+    BETTER,
+    SAME,
+    UNKNOWN,
+    WORSE,
+    Difference,
+    compare,
+    difference,
+    judge,
+    read_floor,
+)
+from remuda.bench.judging.measures import VERSION
+from remuda.bench.judging.verdict import INVALID, SUSPECT, Check
 from remuda.bench.load import Load
-from remuda.bench.measures import VERSION
-from remuda.bench.reading import Row
-from remuda.bench.verdict import INVALID, SUSPECT, Check
 from remuda.cli import main
 from remuda.client.bench.points import chosen
 
@@ -176,7 +186,7 @@ def test_no_floors(text: str) -> None:
 
 
 def test_what_comes_a_second_has_an_interval() -> None:
-    from remuda.bench.measures import measure
+    from remuda.bench.judging.measures import measure
 
     draw = random.Random(1)
     rows = []
@@ -197,7 +207,7 @@ def test_what_comes_a_second_has_an_interval() -> None:
 
 
 def test_a_short_window_has_no_interval() -> None:
-    from remuda.bench.measures import Window, rate_intervals
+    from remuda.bench.judging.measures import Window, rate_intervals
 
     assert rate_intervals([], Window(0, 4_000), 1_000, {}) == {}
 

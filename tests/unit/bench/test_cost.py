@@ -8,7 +8,7 @@ from tests.unit.bench.invented import keep, point
 from remuda.base.errors import InputError
 from remuda.bench import cost
 from remuda.bench.cost import Price, cost_of, find_price, read_prices
-from remuda.bench.line import Place
+from remuda.bench.generator.http_stream import Place
 from remuda.bench.perform import Session, Target, Terms
 from remuda.cli import main
 from remuda.client.bench.benchmarks import price_of, unpriced

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from remuda.bench.energy import Sampled, check, energy_of
-from remuda.bench.verdict import NOT_ASKED, OK
+from remuda.bench.judging.energy import Sampled, check, energy_of
+from remuda.bench.judging.verdict import NOT_ASKED, OK
 from remuda.client.bench.energy import _one
 from remuda.profile.columns import Track, no_looks
 from remuda.wire.recording import Gpu

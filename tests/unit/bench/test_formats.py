@@ -13,11 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from remuda.base.errors import InputError
-from remuda.bench import foreign, formats
+from remuda.bench.generator.reading import Row
+from remuda.bench.judging.verdict import NAMES, NOT_ASKED, Check
 from remuda.bench.load import Load
 from remuda.bench.point import Hardware, Point
-from remuda.bench.reading import Row
-from remuda.bench.verdict import NAMES, NOT_ASKED, Check
+from remuda.bench.reporting import foreign, formats
 
 CASES = Path(__file__).parents[2] / "cases" / "bench"
 IMPORTED = json.loads((CASES / "imported.json").read_text())

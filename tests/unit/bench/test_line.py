@@ -7,7 +7,7 @@ from time import monotonic_ns
 
 import pytest
 
-from remuda.bench.line import Answer, Line
+from remuda.bench.generator.http_stream import Answer, Line
 
 CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
 SIZED = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n"

@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from remuda.base.errors import InputError
+from remuda.bench.generator.trace import Trace
 from remuda.bench.load import AUTO_LIMIT_S, Cache, Load, arrivals, check, of_trace
-from remuda.bench.trace import Trace
 
 
 @pytest.mark.parametrize(

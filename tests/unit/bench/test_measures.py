@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.unit.bench.samples import EACH, FIRST, LOAD, MS, OPEN, TOKENS, arriving, closed, row_of
 
-from remuda.bench.measures import (
+from remuda.bench.generator.reading import Row
+from remuda.bench.judging.measures import (
     Window,
     delivered,
     e2e,
@@ -26,7 +27,6 @@ from remuda.bench.measures import (
     ttft,
     window_of,
 )  # fmt: skip
-from remuda.bench.reading import Row
 
 LONG = EACH * (TOKENS - 1)
 

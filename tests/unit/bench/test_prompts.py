@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from remuda.bench.generator.prompts import WORDS, Fit, Prompts
 from remuda.bench.load import Cache
-from remuda.bench.prompts import WORDS, Fit, Prompts
 
 
 @given(words=st.integers(1, 3000), index=st.integers(-100, 100), cache=st.sampled_from(["cold", "warm", "shared:0.4"]))

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remuda.bench.line import Answer
-from remuda.bench.reading import Row, hide, read
+from remuda.bench.generator.http_stream import Answer
+from remuda.bench.generator.reading import Row, hide, read
 
 SENT = 1_000_000
 ROLE = {"choices": [{"delta": {"role": "assistant", "content": ""}, "finish_reason": None}]}

@@ -10,16 +10,16 @@ import pytest
 from tests.unit.base.html import Page
 from tests.unit.bench.invented import keep, point
 
-from remuda.base.charts import COLOURS, Chart, Line, Mark, Scale, beside, draw, shape_of, show, spread, ticks
 from remuda.base.errors import InputError
+from remuda.base.pages.charts import COLOURS, Chart, Line, Mark, Scale, beside, draw, shape_of, show, spread, ticks
 from remuda.base.text import short
 from remuda.bench.cost import Price
-from remuda.bench.graphs import graphs_of
+from remuda.bench.judging.measures import DEFINITIONS
+from remuda.bench.judging.verdict import INVALID, SUSPECT, Check
 from remuda.bench.load import Load
-from remuda.bench.measures import DEFINITIONS
-from remuda.bench.report import MOST, page
-from remuda.bench.series import axis_of, middles, pareto, series_of
-from remuda.bench.verdict import INVALID, SUSPECT, Check
+from remuda.bench.reporting.graphs import graphs_of
+from remuda.bench.reporting.report import MOST, page
+from remuda.bench.reporting.series import axis_of, middles, pareto, series_of
 from remuda.cli import main
 
 if TYPE_CHECKING:

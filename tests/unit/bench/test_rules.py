@@ -10,13 +10,13 @@ import pytest
 from tests.unit.bench.samples import LOAD, MS, OPEN, TOKENS, arriving, changed, closed, evidence, row_of, states
 
 from remuda.bench.counters import Counters
-from remuda.bench.crew import Client
+from remuda.bench.generator.load_workers import Client
+from remuda.bench.judging.rules import judge
+from remuda.bench.judging.verdict import NAMES, THRESHOLDS, verdict_of
 from remuda.bench.load import Cache
-from remuda.bench.rules import judge
-from remuda.bench.verdict import NAMES, THRESHOLDS, verdict_of
 
 if TYPE_CHECKING:
-    from remuda.bench.reading import Row
+    from remuda.bench.generator.reading import Row
 
 
 def test_all_is_well() -> None:

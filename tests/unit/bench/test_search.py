@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from remuda.base.errors import InputError
+from remuda.bench.judging.verdict import NAMES, Check
 from remuda.bench.load import Auto, Load
 from remuda.bench.point import Point
 from remuda.bench.search import (
@@ -25,7 +26,6 @@ from remuda.bench.search import (
     points_for,
     search,
 )
-from remuda.bench.verdict import NAMES, Check
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

@@ -13,11 +13,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from remuda.base.errors import InputError, NotFound, Unwritable
+from remuda.bench.generator.reading import Row
+from remuda.bench.judging.verdict import Check
 from remuda.bench.load import Load
 from remuda.bench.point import Point, address
-from remuda.bench.reading import Row
 from remuda.bench.store import POINT, REQUESTS, Store
-from remuda.bench.verdict import Check
 
 if TYPE_CHECKING:
     from pathlib import Path

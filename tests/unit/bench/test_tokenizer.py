@@ -11,11 +11,11 @@ import pytest
 from tests.fakes import engine
 from tests.fakes.engine import TEMPLATE, Behaviour, Engine, pieces
 
-from remuda.bench.line import Place
+from remuda.bench.generator.http_stream import Place
+from remuda.bench.generator.prompts import CALIBRATED, NUMBERS, TOKENIZE, WORDS, Fit, Prompts
+from remuda.bench.generator.tokenizer import single
 from remuda.bench.load import Cache, Load
 from remuda.bench.probe import fit
-from remuda.bench.prompts import CALIBRATED, NUMBERS, TOKENIZE, WORDS, Fit, Prompts
-from remuda.bench.tokenizer import single
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from remuda.base.errors import InputError
-from remuda.bench.trace import Trace, read_trace
+from remuda.bench.generator.trace import Trace, read_trace
 from remuda.client.bench.benchmarks import located
 from remuda.specs.benchmark import BenchmarkSpec
 

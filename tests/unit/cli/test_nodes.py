@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from remuda.cli import gpus, main, nodes, show
+from remuda.cli import main, show
+from remuda.cli.look import gpus, nodes
 from remuda.client.upkeep.node_tests import SmokeView
 
 

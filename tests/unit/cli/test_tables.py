@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from remuda.cli import nodes, runs, show, status
+from remuda.cli import show
+from remuda.cli.look import nodes, status
+from remuda.cli.runs import runs
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

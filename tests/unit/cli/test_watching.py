@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from remuda.cli import status
+from remuda.cli.look import status
 from remuda.client import mirror
 
 
@@ -30,7 +30,7 @@ def host(monkeypatch: pytest.MonkeyPatch) -> Host:
     host = Host()
     times = iter([100.0, 101.0, 102.0, 103.0])
     monkeypatch.setattr("remuda.client.http.looking", lambda: host)
-    monkeypatch.setattr("remuda.cli.status.time.time", lambda: next(times))
+    monkeypatch.setattr("remuda.cli.look.status.time.time", lambda: next(times))
     monkeypatch.setattr(mirror, "ticks", lambda *_: iter([False, True, False, True]))
     return host
 

@@ -16,8 +16,8 @@ from tests.fakes.backend import FakeBackend
 from tests.unit.plan.test_gang import plan
 from tests.unit.supervise.bed import Bed
 
+from remuda.base.disk.paths import StatePaths
 from remuda.base.errors import Conflict, NotFound
-from remuda.base.paths import StatePaths
 from remuda.host.reconcilers.reaper import Reaper
 from remuda.host.service import Service, Start
 from remuda.look.allocate import devices_by_task

@@ -16,8 +16,8 @@ import pytest
 
 from remuda import __version__
 from remuda.base import errors
+from remuda.base.disk.paths import StatePaths
 from remuda.base.errors import HostUnreachable, InputError, NotFound, RemudaError
-from remuda.base.paths import StatePaths
 from remuda.client import http as module
 from remuda.client import reconnect
 from remuda.client.http import HostClient, connect

@@ -12,8 +12,8 @@ import pytest
 from remuda.backends.base import Cluster, Node, PoolInfo
 from remuda.backends.registry import slurm_backend
 from remuda.backends.slurm.arrays import batch_of
+from remuda.base.disk.paths import StatePaths
 from remuda.base.errors import BackendUnreachable, InputError
-from remuda.base.paths import StatePaths
 from remuda.client import submission
 from remuda.look import planning, rendering
 from remuda.look.facts import Looked
@@ -21,9 +21,9 @@ from remuda.look.kinds import run
 from remuda.look.kinds.run import read
 from remuda.plan.context import Context
 from remuda.plan.model import Kind, Role
-from remuda.specs.document import parse
-from remuda.specs.resolve import Override
-from remuda.specs.sbatch_options import learn
+from remuda.specs.reading.document import parse
+from remuda.specs.reading.resolve import Override
+from remuda.specs.reading.sbatch_options import learn
 
 if TYPE_CHECKING:
     from remuda.client.http import HostClient

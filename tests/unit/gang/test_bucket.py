@@ -13,12 +13,12 @@ from obstore.store import MemoryStore
 from tests.unit.gang.copies import new_url, store, together
 
 from remuda.base.errors import Conflict, InputError, NotFound, Rejected, Unavailable
-from remuda.gang import document
-from remuda.gang.bucket import TRIES, Bucket, Listed, open_store
 from remuda.gang.errors import AnotherRun, Damaged, RankMissing
-from remuda.gang.keys import read_listing
-from remuda.gang.layout import of_vector
 from remuda.gang.machine import Terms
+from remuda.gang.objects import document
+from remuda.gang.objects.bucket import TRIES, Bucket, Listed, open_store
+from remuda.gang.objects.keys import read_listing
+from remuda.gang.objects.layout import of_vector
 from remuda.gang.round import Round
 from remuda.gang.rounds import summary
 

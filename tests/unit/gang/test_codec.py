@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from remuda.base.errors import InputError
-from remuda.gang import codec
-from remuda.gang.layout import Layout, bounds, of_vector, refuse_non_finite
+from remuda.gang.objects import codec
+from remuda.gang.objects.layout import Layout, bounds, of_vector, refuse_non_finite
 
 
 def through(name: str, values: Any) -> Any:

@@ -10,7 +10,7 @@ from tests.unit.gang.copies import new_url, store, together
 
 from remuda.base.errors import InputError
 from remuda.gang.fragment import Fragments
-from remuda.gang.layout import of_vector
+from remuda.gang.objects.layout import of_vector
 from remuda.gang.outer import Momentum
 
 if TYPE_CHECKING:

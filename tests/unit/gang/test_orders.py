@@ -16,7 +16,7 @@ from tests.unit.gang.copies import new_url
 from tests.unit.gang.stage import Mishap, Stage, Staged
 
 from remuda.gang import ObjectStoreAllReduce
-from remuda.gang.layout import of_vector
+from remuda.gang.objects.layout import of_vector
 
 if TYPE_CHECKING:
     from tests.unit.gang.stage import Copy

@@ -15,7 +15,7 @@ from tests.unit.supervise.bed import store_at
 from remuda.backends.base import Cluster, Node, PoolInfo
 from remuda.base.errors import BackendUnreachable, InputError, NotFound
 from remuda.host.nodes import Nodes, check_ttl
-from remuda.plan.gpus import GPUS
+from remuda.plan.placing.gpus import GPUS
 from remuda.store import lease as leases
 from remuda.store.rows import EvidenceRow
 from remuda.supervise.records import StoreJournal

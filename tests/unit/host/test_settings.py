@@ -11,8 +11,8 @@ from tests.unit.supervise.build import group
 
 from remuda.backends.base import Cluster, Feature, Node, PoolInfo
 from remuda.base.asker import asking
+from remuda.base.disk.paths import StatePaths
 from remuda.base.errors import BackendUnreachable, InputError, NotFound
-from remuda.base.paths import StatePaths
 from remuda.host.service import Service, Start
 from remuda.host.settings import NOW, SETTABLE, SHEPHERDS, change_settings, settings_of
 from remuda.plan.compile import accept

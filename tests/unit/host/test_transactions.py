@@ -14,8 +14,8 @@ from tests.fakes.backend import FakeBackend
 from tests.unit.supervise.bed import Bed
 from tests.unit.supervise.build import RULE, group
 
+from remuda.base.disk.paths import StatePaths
 from remuda.base.errors import Conflict, RemudaError, Unavailable
-from remuda.base.paths import StatePaths
 from remuda.host.nodes import Nodes
 from remuda.host.service import Service, Start
 from remuda.plan.model import Endpoint, Kind, Role, Workload

@@ -10,8 +10,8 @@ import pytest
 from tests import plans
 
 from remuda.backends.base import Cluster, Node, PoolInfo
+from remuda.base.disk.paths import StatePaths
 from remuda.base.errors import InputError
-from remuda.base.paths import StatePaths
 from remuda.cli import main
 from remuda.client import documents
 from remuda.look import caller, deployment_checks, deployment_records, planning, recipes

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import pytest
 from tests import plans
 
+from remuda.base.disk.paths import StatePaths, state_paths
 from remuda.base.errors import InputError
-from remuda.base.paths import StatePaths, state_paths
 from remuda.cli import main
 from remuda.look import caller, recipes, run_dirs
 from remuda.look.allocate import is_same

@@ -15,7 +15,7 @@ from tests.unit.supervise.build import group, key, workload
 
 from remuda.base.errors import Conflict
 from remuda.look.ports import Reserved, choose_port
-from remuda.node.ports import PortClaim, UnsafeDirectory
+from remuda.node.child.ports import PortClaim, UnsafeDirectory
 from remuda.plan.model import Endpoint, Listen
 from remuda.supervise.model import Phase, Task, Want
 from remuda.supervise.reconciler import Moment

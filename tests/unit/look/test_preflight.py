@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from tests import plans
 
+from remuda.base.disk.paths import StatePaths
 from remuda.base.errors import InputError
-from remuda.base.paths import StatePaths
 from remuda.look import caller, preflight
-from remuda.specs.load import mapping_overrides
+from remuda.specs.reading.load import mapping_overrides
 
 if TYPE_CHECKING:
     from pathlib import Path

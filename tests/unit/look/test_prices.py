@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from remuda.backends.base import Cluster, Node, PoolInfo
+from remuda.base.disk.paths import StatePaths
 from remuda.base.errors import BackendUnreachable
-from remuda.base.paths import StatePaths
 from remuda.look import planning, prices
 from remuda.look.facts import Looked
 from remuda.look.kinds import run
 from remuda.plan.context import Context
 from remuda.plan.model import Command, Group, Pool, Resources, Role
-from remuda.specs.resolve import Override
+from remuda.specs.reading.resolve import Override
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -9,8 +9,8 @@ import pytest
 from tests.unit.supervise.bed import Bed
 from tests.unit.supervise.build import script
 
+from remuda.base.disk.paths import StatePaths
 from remuda.base.errors import Conflict, InputError
-from remuda.base.paths import StatePaths
 from remuda.host.accept import accept
 from remuda.host.service import Service, Start
 from remuda.look import run_dirs

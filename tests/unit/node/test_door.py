@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from tests.conftest import until
 
-from remuda.node import gang, member
-from remuda.node.door import Door
+from remuda.node.guard import member, member_line
+from remuda.node.guard.door import Door
 from remuda.wire.gate import PAUSE_S, Limits
 
 if TYPE_CHECKING:
@@ -113,7 +113,7 @@ def test_who_says_nothing_has_its_time(door: Door, call: Callable[..., socket.so
 
 def test_one_that_never_stops_talking_is_hung_up_on() -> None:
     one, other = socket.socketpair()
-    line = gang.Line(other)
+    line = member_line.Line(other)
     one.settimeout(0)
     said = 0
     deadline = time.monotonic() + 120
@@ -122,8 +122,8 @@ def test_one_that_never_stops_talking_is_hung_up_on() -> None:
         with contextlib.suppress(BlockingIOError, ConnectionError):
             said += one.send(b"x" * 65536)
         line.hear()
-    assert said < gang.MAX_BYTES * 2
-    assert line.heard <= gang.MAX_BYTES + gang.READS * 65536
+    assert said < member_line.MAX_BYTES * 2
+    assert line.heard <= member_line.MAX_BYTES + member_line.READS * 65536
     one.close()
     line.close()
 
@@ -147,13 +147,13 @@ def test_without_descriptors_it_waits_a_moment(door: Door, call: Callable[..., s
 
 def test_a_member_that_is_crowded_out_calls_again(door: Door, tmp_path: Path) -> None:
     """Whoever hangs up on it was not the end of its first node."""
-    taken: list[gang.Line] = []
+    taken: list[member_line.Line] = []
     with socket.create_server(("127.0.0.1", 0)) as crowded:
 
         def meeting(port: int) -> None:
             draft = tmp_path / "draft"
             draft.write_text(json.dumps({"port": port, "key": door.key, "hosts": ["127.0.0.1"]}))
-            draft.replace(tmp_path / gang.MEETING)
+            draft.replace(tmp_path / member_line.MEETING)
 
         meeting(crowded.getsockname()[1])
         with ThreadPoolExecutor(1) as pool:

@@ -8,20 +8,20 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from remuda.node import gang
-from remuda.node.spread import step_words
+from remuda.node.guard import member_line
+from remuda.node.guard.spread import step_words
 from remuda.wire.spread import HEAD_MARK, RANK_MARK, Spread
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-Pair = tuple[gang.Line, gang.Line]
+Pair = tuple[member_line.Line, member_line.Line]
 
 
 @pytest.fixture
 def pair() -> Iterator[Pair]:
     one, other = socket.socketpair()
-    lines = gang.Line(one), gang.Line(other)
+    lines = member_line.Line(one), member_line.Line(other)
     yield lines
     for line in lines:
         line.close()
@@ -30,7 +30,7 @@ def pair() -> Iterator[Pair]:
 def test_messages_come_whole_and_beats_are_none(pair: Pair) -> None:
     one, other = pair
     one.say({"rank": 1})
-    one.beat(time.monotonic() + gang.BEAT_S)
+    one.beat(time.monotonic() + member_line.BEAT_S)
     one.socket.sendall(b'{"argv": ["a')
     assert other.hear() == [{"rank": 1}]
     one.socket.sendall(b'"]}\nno message\n[1]\n')
@@ -49,10 +49,10 @@ def test_an_end_that_hangs_up_is_gone(pair: Pair) -> None:
 def test_an_end_that_is_silent_for_long_is_gone(pair: Pair) -> None:
     _, other = pair
     begun = other.heard_at = other._turned_at = 1000.0  # whole, so that sums with it are exact
-    for second in range(int(gang.SILENCE_S) + 1):
+    for second in range(int(member_line.SILENCE_S) + 1):
         other.beat(begun + second)
     assert other.is_open
-    other.beat(begun + gang.SILENCE_S + 1)
+    other.beat(begun + member_line.SILENCE_S + 1)
     assert not other.is_open
 
 
@@ -61,15 +61,15 @@ def test_an_end_that_stood_still_itself_listens_before_it_concludes(pair: Pair) 
     begun = other.heard_at = other._turned_at = 1000.0  # whole, so that sums with it are exact
     other.beat(begun + 7200)
     assert other.is_open
-    for second in range(int(gang.SILENCE_S) + 1):
+    for second in range(int(member_line.SILENCE_S) + 1):
         other.beat(begun + 7200 + second)
     assert other.is_open
-    other.beat(begun + 7200 + gang.SILENCE_S + 1)
+    other.beat(begun + 7200 + member_line.SILENCE_S + 1)
     assert not other.is_open
 
 
 def test_words() -> None:
-    words = gang.plain([f"--addr={HEAD_MARK}:1", RANK_MARK, "plain"], {HEAD_MARK: "10.0.0.1", RANK_MARK: "2"})
+    words = member_line.plain([f"--addr={HEAD_MARK}:1", RANK_MARK, "plain"], {HEAD_MARK: "10.0.0.1", RANK_MARK: "2"})
     assert words == ["--addr=10.0.0.1:1", "2", "plain"]
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from remuda.node import gpus
-from remuda.node.smoke import SmokeResult, judge
+from remuda.node.gpu import gpus
+from remuda.node.gpu.smoke import SmokeResult, judge
 
 
 @pytest.mark.parametrize(

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from remuda.node import gang
-from remuda.node.guard import GAP_S, WORRY_S, Watch
-from remuda.node.guarded import Unguarded
+from remuda.node.guard import member_line
+from remuda.node.guard.guard import GAP_S, WORRY_S, Watch
+from remuda.node.guard.guard_client import Unguarded
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -36,7 +36,7 @@ class Pair:
 
     def __init__(self) -> None:
         here, self.there = socket.socketpair()
-        self.line = gang.Line(here)
+        self.line = member_line.Line(here)
         self.lookout = Lookout()
         self.watch = Watch(self.line, self.lookout, 60.0)  # type: ignore[arg-type]
         # Whole, so that sums are exact: on the machine's own clock a limit may be passed by a rounding.

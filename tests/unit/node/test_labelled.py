@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from remuda.node.labelled import MAX_LINE, Labelled, named
+from remuda.node.guard.labelled import MAX_LINE, Labelled, named
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from remuda.node.launch import SecretMissing, own_address, prepare, probe_host, url
+from remuda.node.child.launch import SecretMissing, own_address, prepare, probe_host, url
 from remuda.wire.child import HOST_MARK, PORT_MARK, ChildSpec, HealthProbe
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remuda.node.loading import EVERY_S, MAX_CHARS, LastLine, last_line, words
+from remuda.node.child.loading import EVERY_S, MAX_CHARS, LastLine, last_line, words
 
 
 @pytest.mark.parametrize(

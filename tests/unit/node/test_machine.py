@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from remuda.node import machine as m
+from remuda.node.child import machine as m
 from remuda.policy.backoff import backoff_s
 from remuda.wire import exit as codes
 from remuda.wire.child import ChildSpec, HealthProbe, RestartRule

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from remuda.node import machine as m
+from remuda.node.child import machine as m
 from remuda.wire.child import ChildSpec, HealthProbe, RestartRule
 
 seconds = st.sampled_from([0.0, 0.5, 3.0, 50.0])

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from tests.unit.node.test_machine import RULE, SPEC, Story
 
-from remuda.node import machine as m
+from remuda.node.child import machine as m
 from remuda.wire import exit as codes
 from remuda.wire.child import RunWatch
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from remuda.node.capped import CappedFile
-from remuda.node.output import Blotter, Output
+from remuda.node.child.output import Blotter, Output
 
 SECRETS = ("abcabd", "abcabdefgh", "short")
 

@@ -12,9 +12,9 @@ import pytest
 from tests.conftest import until
 from tests.ports import free_port
 
-from remuda.node import owner
-from remuda.node.fetch import Fetch
-from remuda.node.owner import PortOwner, owner_of
+from remuda.node.child import owner
+from remuda.node.child.fetch import Fetch
+from remuda.node.child.owner import PortOwner, owner_of
 from remuda.wire import peer
 from remuda.wire.peer import Whose
 

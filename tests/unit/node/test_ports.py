@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from tests.ports import free_port
 
-from remuda.node.ports import ChildPorts, PortTaken, owner_file
+from remuda.node.child.ports import ChildPorts, PortTaken, owner_file
 from remuda.wire.child import PORT_MARK, ChildSpec, named_mark
 
 if TYPE_CHECKING:

@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from remuda.node.progress import MAX_METRICS, environment, install, parse, tools_beside
-from remuda.node.watch import stalled
+from remuda.node.script.progress import MAX_METRICS, environment, install, parse, tools_beside
+from remuda.node.script.watch import stalled
 from remuda.wire.report import Report
 
 

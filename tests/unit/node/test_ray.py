@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from remuda.node.ray import RayView, guard
+from remuda.node.guard.ray import RayView, guard
 from remuda.wire.spread import Spread
 
 if TYPE_CHECKING:

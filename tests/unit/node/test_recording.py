@@ -9,14 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remuda.node import decoding, gpufaults
-from remuda.node.decoding import DOUBLE, LONG_LONG, SHORT, SIGNED, SIGNED_LONG_LONG, UNSIGNED
-from remuda.node.nvml import LOST, RESET_REQUIRED
-from remuda.node.owners import Owner, Owners, owner_of
-from remuda.node.recorder import Recorder
-from remuda.node.spooling import MINUTES_A_FILE, Spooling, new_folder
-from remuda.node.thinning import kept_places, thinned
-from remuda.node.visible import chosen
+from remuda.node.gpu import decoding, faults
+from remuda.node.gpu.decoding import DOUBLE, LONG_LONG, SHORT, SIGNED, SIGNED_LONG_LONG, UNSIGNED
+from remuda.node.gpu.nvml import LOST, RESET_REQUIRED
+from remuda.node.gpu.owners import Owner, Owners, owner_of
+from remuda.node.gpu.visible import chosen
+from remuda.node.recorder.spooling import MINUTES_A_FILE, Spooling, new_folder
+from remuda.node.recorder.thinning import kept_places, thinned
+from remuda.node.recorder.writer import Recorder
 from remuda.wire.recording import VALUES, Batch, Gpu, Header, Note, Process
 from remuda.wire.spool import encode, joined, spools
 
@@ -139,19 +139,19 @@ def test_parts_of_a_gpu_stand_for_it() -> None:
     ],
 )  # fmt: skip
 def test_what_values_say_of_a_gpu(values: dict[str, int], expected: list[tuple[str, str]]) -> None:
-    found = gpufaults.of_values(ONE, values, 5.0)
+    found = faults.of_values(ONE, values, 5.0)
     assert [(fault.kind, fault.name) for fault in found] == expected
     assert {(fault.device, fault.at) for fault in found} <= {("0000:3b:00", 5.0)}
 
 
 def test_what_codes_and_events_say_of_a_gpu() -> None:
-    codes = {code: [fault.name for fault in gpufaults.of_code(ONE, code, 0)] for code in (0, 3, LOST, RESET_REQUIRED)}
+    codes = {code: [fault.name for fault in faults.of_code(ONE, code, 0)] for code in (0, 3, LOST, RESET_REQUIRED)}
     assert codes == {0: [], 3: [], LOST: ["gpu-lost"], RESET_REQUIRED: ["gpu-reset-required"]}
-    kinds = {number: gpufaults.of_xid(ONE, number, 0).kind for number in (13, 31, 43, 45, 63, 79, 94, 9999)}
+    kinds = {number: faults.of_xid(ONE, number, 0).kind for number in (13, 31, 43, 45, 63, 79, 94, 9999)}
     assert kinds == {
         **dict.fromkeys((13, 31, 43, 45), "application"), 63: "info", 79: "node", 94: "ambiguous", 9999: "info",
     }  # fmt: skip
-    assert gpufaults.of_silence(Gpu(4, ""), 0).device == "4"
+    assert faults.of_silence(Gpu(4, ""), 0).device == "4"
 
 
 # --- thinning, and the bound of a spool ------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from remuda.node import patterns, scan
+from remuda.node.script import patterns, scan
 from remuda.wire.fault import KINDS, MAX_LINE, Fault
 
 STEPD = "slurmstepd: error: *** JOB 41 ON n1 CANCELLED AT 2026-01-01T00:00:00"

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from remuda.node import scratch
-from remuda.node.ports import UnsafeDirectory
+from remuda.node.child import scratch
+from remuda.node.child.ports import UnsafeDirectory
 from remuda.wire.spread import SCRATCH_MARK
 
 if TYPE_CHECKING:

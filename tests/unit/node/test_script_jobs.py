@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.conftest import until
 
-from remuda.node.jobs import Script
-from remuda.node.process import Child
+from remuda.node.child.process import Child
+from remuda.node.script.job_processes import Script
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

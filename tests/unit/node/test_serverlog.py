@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from remuda.node.child.serverlog import GRACE_S, ServerLog
 from remuda.node.journal import Journal
-from remuda.node.serverlog import GRACE_S, ServerLog
 from remuda.wire.child import ChildSpec
 
 if TYPE_CHECKING:

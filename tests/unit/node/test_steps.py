@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from remuda.node import steps
+from remuda.node.script import steps
 from remuda.wire.child import DEVICES, DEVICES_MARK
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ def test_one_that_does_not_listen_is_killed(slurm: Path, monkeypatch: pytest.Mon
 
 def test_the_first_start_asks_nobody_and_the_next_one_does(slurm: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     became: list[list[str]] = []
-    monkeypatch.setattr("remuda.node.steps.os.execvp", lambda _, words: became.append(words))
+    monkeypatch.setattr("remuda.node.script.steps.os.execvp", lambda _, words: became.append(words))
     monkeypatch.setenv(DEVICES, "2,3")
     monkeypatch.setenv("SLURM_JOB_ID", "47")
     (slurm / "steps").touch()

@@ -14,8 +14,8 @@ from remuda.plan.context import Context
 from remuda.plan.derive import derive
 from remuda.plan.model import Workload
 from remuda.plan.swarm import plan_swarm
-from remuda.specs.document import parse
-from remuda.specs.load import build, mapping_overrides
+from remuda.specs.reading.document import parse
+from remuda.specs.reading.load import build, mapping_overrides
 from remuda.specs.swarm import SwarmSpec
 
 CASES = Path(__file__).parents[2] / "cases" / "plan"

@@ -9,14 +9,14 @@ import pytest
 
 from remuda.backends.base import Cluster, Node, PoolInfo
 from remuda.base.errors import BackendUnreachable
-from remuda.plan.cluster import replica_resources
 from remuda.plan.compile import Draft
 from remuda.plan.context import Context
 from remuda.plan.derive import derive
 from remuda.plan.notes import notes
+from remuda.plan.placing.cluster import replica_resources
 from remuda.plan.swarm import compile_swarm, plan_front
-from remuda.specs.load import build
-from remuda.specs.resolve import Override
+from remuda.specs.reading.load import build
+from remuda.specs.reading.resolve import Override
 from remuda.specs.swarm import SwarmSpec
 
 SLURM = {"type": "slurm", "partition": "p", "account": "a", "qos": "q"}

@@ -8,7 +8,7 @@ import pytest
 from tests.deploymentcases import CASES, FRONT, SITE, text_of_case
 
 from remuda.plan.deployment import plan_deployment
-from remuda.specs.document import parse
+from remuda.specs.reading.document import parse
 from remuda.specs.recipe.load import build
 
 if TYPE_CHECKING:

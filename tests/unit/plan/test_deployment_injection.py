@@ -15,9 +15,9 @@ from remuda.backends.base import Request, TaskKey, make_token
 from remuda.backends.slurm.render import SlurmSite, render
 from remuda.base.errors import InputError
 from remuda.plan.deployment import plan_deployment
-from remuda.specs.document import parse
+from remuda.specs.reading.document import parse
+from remuda.specs.reading.resolve import Override
 from remuda.specs.recipe.load import build
-from remuda.specs.resolve import Override
 
 WHERE = SlurmSite(Path("/run"), Path("/node.pyz"), Path("/host.json"), "python3")
 RECIPE: dict[str, Any] = {

@@ -8,8 +8,8 @@ from remuda.plan.context import Context
 from remuda.plan.derive import derive, name_base
 from remuda.plan.notes import notes
 from remuda.plan.swarm import plan_front, plan_swarm
-from remuda.specs.document import parse
-from remuda.specs.load import build
+from remuda.specs.reading.document import parse
+from remuda.specs.reading.load import build
 from remuda.specs.swarm import SwarmSpec
 
 FACTS = Context(cpus=4, cwd="/here")

@@ -10,8 +10,8 @@ from typing import Any, Literal
 import pytest
 from tests.deploymentcases import FRONT, SITE
 
+from remuda.base.disk.paths import StatePaths
 from remuda.base.errors import InputError
-from remuda.base.paths import StatePaths
 from remuda.look.engines import unknown_arguments
 from remuda.plan.context import Context
 from remuda.plan.deployment import plan_deployment

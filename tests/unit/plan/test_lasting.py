@@ -11,7 +11,7 @@ from remuda.plan.lasting import MOST_SLOTS
 from remuda.plan.model import Succession
 from remuda.plan.swarm import plan_swarm
 from remuda.specs.swarm import SwarmSpec
-from remuda.supervise.succession import HEIR
+from remuda.supervise.groups.handover import HEIR
 
 HOUR = 3600.0
 SLURM = {"type": "slurm", "partition": "p", "account": "a", "qos": "q", "time_limit": "36:00:00",

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from tests.unit.specs.test_examples import read
 
-from remuda.plan.cluster import of_nginx, router_resources, slurm_notes
 from remuda.plan.context import Context
 from remuda.plan.derive import derive
+from remuda.plan.placing.cluster import of_nginx, router_resources, slurm_notes
 from remuda.specs.backend import SlurmBackend
 
 HEAD = "model: m\nbackend: {type: slurm, partition: p, account: a, qos: q, endpoint: {%s}}\n"

@@ -6,7 +6,7 @@ import pytest
 
 from remuda.backends.base import Cluster, Node
 from remuda.base.errors import InputError
-from remuda.plan.nodelist import settle
+from remuda.plan.placing.nodelist import settle
 
 CLUSTER = Cluster(tuple(Node(f"n{number}", "idle", usable=True, pools=("p",)) for number in range(1, 6)), ())
 

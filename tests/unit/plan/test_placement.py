@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from remuda.base.errors import InputError
 from remuda.plan.context import Context
 from remuda.plan.derive import derive, layout
-from remuda.plan.placement import Asked, Layout, place_cluster, place_local
+from remuda.plan.placing.placement import Asked, Layout, place_cluster, place_local
 from remuda.specs.swarm import SwarmSpec
 
 SLURM = {"type": "slurm", "partition": "p", "account": "a", "qos": "q"}

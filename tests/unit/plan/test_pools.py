@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from remuda.backends.base import Cluster, Node, PoolInfo
 from remuda.base.errors import InputError
-from remuda.plan.gpus import GPUS, gpu_named, is_kind, vram_of_features
-from remuda.plan.pools import Found, find_pools
+from remuda.plan.placing.gpus import GPUS, gpu_named, is_kind, vram_of_features
+from remuda.plan.placing.pools import Found, find_pools
 from remuda.specs.run import RunSpec
 
 GB = 1024**3

@@ -16,9 +16,9 @@ from remuda.plan.context import Context
 from remuda.plan.model import Kind
 from remuda.plan.recording import FOLDER, Recording, compile_recording
 from remuda.plan.run import plan_run
-from remuda.specs.directives import read_directives
+from remuda.specs.reading.directives import read_directives
+from remuda.specs.reading.sbatch_options import BUILT_IN
 from remuda.specs.run import RunSpec
-from remuda.specs.sbatch_options import BUILT_IN
 
 if TYPE_CHECKING:
     from remuda.plan.compile import PlanFacts

@@ -18,7 +18,8 @@ from remuda.rehearsal.rates import LLAMA3, NONE, RSC, lemons, strikes
 from remuda.rehearsal.rules import Throws
 from remuda.rehearsal.simulate import POLICIES, compare, draw, simulate
 from remuda.supervise import decide as deciding
-from remuda.supervise import facts, ledger
+from remuda.supervise import facts
+from remuda.supervise.failures import ledger
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

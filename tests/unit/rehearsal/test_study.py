@@ -152,7 +152,7 @@ def test_the_view_is_complete_and_its_hours_add_up() -> None:
 
 
 def test_a_run_that_gives_up_is_told_what_to_change() -> None:
-    from remuda.specs.resolve import Override
+    from remuda.specs.reading.resolve import Override
     from remuda.specs.strict import Plain
 
     once = (Override("mode", Plain("run_once"), "--set"), Override("max_retries", Plain("1"), "--set"))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from remuda.serving.crowd import REST_S, TELL_S, Crowd
+from remuda.serving.relay.admission import REST_S, TELL_S, Crowd
 from remuda.wire.gate import Limits
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from remuda.serving.framing import (
+from remuda.serving.relay.http_framing import (
     Answer,
     Ends,
     Framing,
@@ -15,7 +15,7 @@ from remuda.serving.framing import (
     last_chunk,
     request_head,
 )
-from remuda.serving.relay_reading import AnswerReader, RequestReader
+from remuda.serving.relay.reading import AnswerReader, RequestReader
 
 
 def request(*lines: str, first: str = "POST /v1/x HTTP/1.1", host: str = "Host: h") -> bytes:

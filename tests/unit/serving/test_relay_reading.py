@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remuda.serving.framing import HEAD_LIMIT, QUIET_LIMIT, Malformed, Request
-from remuda.serving.relay_reading import END, AnswerReader, RequestReader
+from remuda.serving.relay.http_framing import HEAD_LIMIT, QUIET_LIMIT, Malformed, Request
+from remuda.serving.relay.reading import END, AnswerReader, RequestReader
 
 CHUNKED = b"POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n"
 NEXT = b"GET /next HTTP/1.1\r\nHost: h\r\n\r\n"

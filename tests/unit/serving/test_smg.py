@@ -12,7 +12,7 @@ import pytest
 
 from remuda.base.errors import InputError
 from remuda.base.prometheus import parse, quantile, total
-from remuda.node.machine import ENDING, UNHEALTHY, Life, Probed, Spawned, Start, Tick, step
+from remuda.node.child.machine import ENDING, UNHEALTHY, Life, Probed, Spawned, Start, Tick, step
 from remuda.plan.front import RouterSettings, router_group
 from remuda.plan.model import HOST_MARK, PORT_MARK, Endpoint, Group, Role, Secret
 from remuda.serving.router import NO_KEYS, Keys, router_named

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from remuda.base.errors import InputError
 from remuda.base.hostlist import compress_numbers
 from remuda.specs.arrays import HIGHEST, MOST, Array, parse_array
-from remuda.specs.load import build
-from remuda.specs.resolve import Override
+from remuda.specs.reading.load import build
+from remuda.specs.reading.resolve import Override
 
 HINT = "write 1-50, 1,3,7 or 0-30:3, with %4 behind it for four at a time"
 

@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from remuda.base.errors import InputError
-from remuda.specs.defaults import QUESTIONS, render_defaults
-from remuda.specs.document import parse
-from remuda.specs.load import build
+from remuda.specs.reading.defaults import QUESTIONS, render_defaults
+from remuda.specs.reading.document import parse
+from remuda.specs.reading.load import build
 
 ANSWERS = {
     "backend": "slurm",

@@ -9,13 +9,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from remuda.base.errors import InputError
-from remuda.specs.directives import read_directives
-from remuda.specs.document import parse
-from remuda.specs.load import build
-from remuda.specs.resolve import Override
+from remuda.specs.reading.directives import read_directives
+from remuda.specs.reading.document import parse
+from remuda.specs.reading.load import build
+from remuda.specs.reading.resolve import Override
+from remuda.specs.reading.sbatch import slurm_seconds
+from remuda.specs.reading.sbatch_options import options_of
 from remuda.specs.run import FLAGS, SWITCHES, RunSpec
-from remuda.specs.sbatch import slurm_seconds
-from remuda.specs.sbatch_options import options_of
 
 SEED = [
     "gpus", "min-vram", "max-vram", "prefer", "mode", "partitions", "max-retries", "keep-alive", "heartbeat-interval",

@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from remuda.base.errors import InputError
-from remuda.specs.document import Mark, parse
-from remuda.specs.load import build
+from remuda.specs.reading.document import Mark, parse
+from remuda.specs.reading.load import build
 from remuda.specs.strict import Plain, plain_value
 from remuda.specs.swarm import SwarmSpec
 
@@ -113,7 +113,7 @@ def test_json_with_tabs_and_surrogates() -> None:
 
 
 def test_byte_order_mark_is_no_text(tmp_path: Any) -> None:
-    from remuda.specs.load import read_document
+    from remuda.specs.reading.load import read_document
 
     (tmp_path / "s.yaml").write_bytes(b"\xef\xbb\xbfmodel: m\n")
     assert read_document(tmp_path / "s.yaml").data == {"model": "m"}

@@ -10,8 +10,8 @@ from remuda.plan.context import Context
 from remuda.plan.derive import derive
 from remuda.plan.swarm import replica_group
 from remuda.specs.backend import LeptonBackend, LocalBackend, SlurmBackend
-from remuda.specs.document import parse
-from remuda.specs.load import build
+from remuda.specs.reading.document import parse
+from remuda.specs.reading.load import build
 from remuda.specs.swarm import SwarmSpec
 
 EXAMPLES = Path(__file__).parents[3] / "examples"

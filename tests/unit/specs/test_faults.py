@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from remuda.base.errors import InputError
-from remuda.specs.document import parse
-from remuda.specs.load import build, read_document
-from remuda.specs.resolve import Override
+from remuda.specs.reading.document import parse
+from remuda.specs.reading.load import build, read_document
+from remuda.specs.reading.resolve import Override
 
 CASES = Path(__file__).parents[2] / "cases" / "specs"
 

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from remuda.base.errors import InputError
-from remuda.specs.document import parse
 from remuda.specs.gang import GangSpec
-from remuda.specs.load import build
+from remuda.specs.reading.document import parse
+from remuda.specs.reading.load import build
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from remuda.base.disk.paths import StatePaths
 from remuda.base.errors import InputError
-from remuda.base.paths import StatePaths
 from remuda.cli import main
 from remuda.client.jobs.pool import plan_pool
 from remuda.look import planning
-from remuda.specs.pooling import load_pool
+from remuda.specs.reading.pools import load_pool
 
 if TYPE_CHECKING:
     from pathlib import Path

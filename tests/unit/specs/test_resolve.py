@@ -10,9 +10,9 @@ import pytest
 from remuda.base import settings
 from remuda.base.errors import InputError
 from remuda.base.secrets import MASK
-from remuda.specs.document import parse
-from remuda.specs.load import Loaded, assignment, build, load, load_swarm
-from remuda.specs.resolve import Override
+from remuda.specs.reading.document import parse
+from remuda.specs.reading.load import Loaded, assignment, build, load, load_swarm
+from remuda.specs.reading.resolve import Override
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from remuda.base.errors import InputError
-from remuda.specs.directives import read_directives
-from remuda.specs.sbatch_options import BUILT_IN, SHORT, Takes, full_name, learn, options_of
+from remuda.specs.reading.directives import read_directives
+from remuda.specs.reading.sbatch_options import BUILT_IN, SHORT, Takes, full_name, learn, options_of
 
 HELP = (Path(__file__).parents[2] / "cases/slurm/sbatch-help-22.05.txt").read_text()
 

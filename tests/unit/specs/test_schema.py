@@ -10,9 +10,9 @@ import pytest
 
 from remuda.base.errors import InputError
 from remuda.specs.docs import render_docs
-from remuda.specs.fields import walk
 from remuda.specs.help import help_of
 from remuda.specs.kinds import KINDS
+from remuda.specs.reading.fields import walk
 from remuda.specs.schema import schema_of
 
 if TYPE_CHECKING:

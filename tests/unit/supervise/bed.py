@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from remuda.store.database import Store
-    from remuda.supervise.ledger import Evidence
+    from remuda.supervise.failures.ledger import Evidence
     from remuda.supervise.model import Allocation
     from remuda.supervise.reconciler import Reconciler
 

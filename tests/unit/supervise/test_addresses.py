@@ -9,7 +9,7 @@ import pytest
 from tests.unit.supervise.build import group, key, want, workload
 
 from remuda.plan.model import Group, Listen, Role, Spread, address_mark
-from remuda.supervise import addresses
+from remuda.supervise.groups import addresses
 from remuda.supervise.model import Cause, Phase, Task
 from remuda.supervise.summary import summarise
 

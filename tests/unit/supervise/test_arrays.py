@@ -13,9 +13,9 @@ from tests.unit.supervise.test_rules import EVENTS, NOW, World, by_key, deployed
 from remuda.host.grouping import begun_again
 from remuda.look.allocate import devices_by_task, taken_gpus, with_devices
 from remuda.plan.model import Kind, Resources
-from remuda.supervise import rules
 from remuda.supervise.decide import Note, decide, next_due
 from remuda.supervise.explain import explain
+from remuda.supervise.groups import rules
 from remuda.supervise.model import FINAL, LIVE, Phase, Task, Want
 from remuda.supervise.summary import summarise
 

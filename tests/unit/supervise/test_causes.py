@@ -9,8 +9,8 @@ from tests.unit.supervise.build import group, key
 
 from remuda.backends.base import CHILD_ENDED, Ending, Life, Observed
 from remuda.plan.model import Replace, Resources, Role
-from remuda.supervise.causes import classify
-from remuda.supervise.ends import evidence_of
+from remuda.supervise.failures.causes import classify
+from remuda.supervise.failures.ends import evidence_of
 from remuda.supervise.model import Cause, Phase, Task
 from remuda.wire import exit as node_exit
 from remuda.wire.fault import KINDS, Fault

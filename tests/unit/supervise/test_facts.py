@@ -10,7 +10,7 @@ from tests.unit.supervise.build import ENDED_0, ENDED_1, GONE, RUNS, group, key,
 from remuda.backends.base import CHILD_ENDED, Ending, Life, Observed
 from remuda.plan.model import Replace, Role
 from remuda.supervise import facts
-from remuda.supervise.causes import classify
+from remuda.supervise.failures.causes import classify
 from remuda.supervise.model import MOVES, Cause, Event, IllegalMove, Phase, Task, move
 from remuda.wire import exit as node_exit
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from remuda.backends.base import Node
 from remuda.plan.model import NodePolicy
-from remuda.supervise.ledger import BAN, Evidence, Exclusion, exclusions, judge, weigh
+from remuda.supervise.failures.ledger import BAN, Evidence, Exclusion, exclusions, judge, weigh
 
 NOW = 1000.0
 POLICY = NodePolicy()

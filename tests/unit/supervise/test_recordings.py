@@ -9,9 +9,9 @@ import pytest
 
 from remuda.backends.base import TaskKey
 from remuda.plan.model import Command, Group, Role
-from remuda.supervise.ledger import Evidence
+from remuda.supervise.failures.ledger import Evidence
+from remuda.supervise.failures.recordings import Findings, fresh
 from remuda.supervise.model import Phase, Task
-from remuda.supervise.recordings import Findings, fresh
 from remuda.wire.report import Report
 
 if TYPE_CHECKING:

@@ -12,9 +12,10 @@ from tests.unit.supervise.build import group, key, report
 
 from remuda.backends.base import Handle, Life, Observed, TaskKey
 from remuda.plan.model import Endpoint, Group, Kind, Replace, Role, Succession, Workload
-from remuda.supervise import facts, rules
+from remuda.supervise import facts
 from remuda.supervise.decide import Action, Cancel, Note, Submit, decide, next_due
 from remuda.supervise.explain import explain
+from remuda.supervise.groups import rules
 from remuda.supervise.model import FINAL, LIVE, RUNNING, Phase, Task, Want
 from remuda.supervise.summary import summarise
 

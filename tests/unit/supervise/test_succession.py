@@ -11,8 +11,8 @@ from tests.unit.supervise.build import group, key, want
 from remuda.plan.model import Endpoint, Role, Succession
 from remuda.supervise.decide import Cancel, Note, Submit, decide, next_due
 from remuda.supervise.explain import explain
+from remuda.supervise.groups.handover import HEIR, SETTLE_S, Part, is_drained, lead_s, next_change, parts, slot_of
 from remuda.supervise.model import Cause, Phase, Task, Want
-from remuda.supervise.succession import HEIR, SETTLE_S, Part, is_drained, lead_s, next_change, parts, slot_of
 from remuda.supervise.summary import current, summarise
 
 if TYPE_CHECKING:

@@ -15,8 +15,8 @@ from remuda.plan.lasting import LEAD_MAX_S, LEAD_SHARE
 from remuda.plan.model import Replace, Succession
 from remuda.supervise import facts
 from remuda.supervise.decide import Cancel, Submit, decide, next_due
+from remuda.supervise.groups.handover import HEIR, SETTLE_S
 from remuda.supervise.model import FINAL, LIVE, Phase, Task
-from remuda.supervise.succession import HEIR, SETTLE_S
 
 if TYPE_CHECKING:
     from remuda.backends.base import TaskKey

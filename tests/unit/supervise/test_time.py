@@ -18,9 +18,9 @@ from remuda.base.errors import RemudaError
 from remuda.plan.model import Watch
 from remuda.store.rows import EvidenceRow
 from remuda.supervise import facts
-from remuda.supervise.ends import after_end
+from remuda.supervise.failures.ends import after_end
 from remuda.supervise.model import Phase, Task
-from remuda.supervise.times import believed, shifted
+from remuda.supervise.shifted import believed, shifted
 from remuda.wire.report import Report
 
 if TYPE_CHECKING:

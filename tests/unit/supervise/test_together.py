@@ -12,8 +12,9 @@ from tests.unit.supervise.build import group, key, report, want
 
 from remuda.backends.base import CHILD_ENDED, Ending, Life, Observed, TaskKey
 from remuda.plan.model import Group, Replace, Role
-from remuda.supervise import facts, together
+from remuda.supervise import facts
 from remuda.supervise.decide import Action, Cancel, Note, Submit, decide, next_due
+from remuda.supervise.groups import together
 from remuda.supervise.model import LIVE, Cause, Phase, Task, Want
 
 if TYPE_CHECKING:

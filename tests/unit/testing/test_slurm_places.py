@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from remuda.base.disk.private import user_name
 from remuda.base.errors import NotFound, NotPrivate
-from remuda.base.private import user_name
 from remuda.testing.slurm import SlurmBed, network, registry, sweep
 from remuda.testing.slurm.config import Layout
 from remuda.testing.slurm.topology import DEFAULT

@@ -9,8 +9,8 @@ from tests.unit.supervise.build import group, key, want
 from tests.unit.supervise.test_succession import LEAVING, NEW, OLD, WANT
 
 from remuda.plan.model import Endpoint, Role
+from remuda.supervise.groups.handover import HEIR
 from remuda.supervise.model import Phase, Task
-from remuda.supervise.succession import HEIR
 from remuda.views.queries import main_task, with_router
 from remuda.views.workloads import RouterView, workload_view
 

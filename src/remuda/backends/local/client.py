@@ -11,9 +11,9 @@ from remuda.backends.local.processes import kill_token, signal_process, tokens_b
 from remuda.backends.reportkey import report_key
 from remuda.backends.rundir import allocation_dir
 from remuda.backends.tail import last_text
+from remuda.base.disk.files import write_atomic, write_new
+from remuda.base.disk.private import make_private
 from remuda.base.errors import BackendUnreachable, NotPrivate
-from remuda.base.files import write_atomic, write_new
-from remuda.base.private import make_private
 from remuda.wire.exit import MEANINGS, NO_ROOM, STOPPED, ExitRecord, meaning
 from remuda.wire.process import ProcessId, boot_id, is_alive
 from remuda.wire.report import KEY_FILE, Report

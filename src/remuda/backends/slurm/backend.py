@@ -26,7 +26,7 @@ from remuda.base.errors import BackendUnreachable, Impossible, Rejected, RemudaE
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from remuda.backends.slurm.parse import AccountLine, JobDetail, QueueLine
+    from remuda.backends.slurm.parsing.parse import AccountLine, JobDetail, QueueLine
     from remuda.wire.place import Place
 
 

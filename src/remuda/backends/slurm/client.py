@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 from remuda.backends.base import Cluster
 from remuda.backends.slurm.arrays import compress_ids
 from remuda.backends.slurm.commands import Answer, Commands, unreachable
-from remuda.backends.slurm.inventory import parse_array_size, parse_nodes, parse_partitions
-from remuda.backends.slurm.parse import (
+from remuda.backends.slurm.parsing.inventory import parse_array_size, parse_nodes, parse_partitions
+from remuda.backends.slurm.parsing.parse import (
     FIELD,
     SACCT_FIELDS,
     SQUEUE_FORMAT,
@@ -23,7 +23,7 @@ from remuda.backends.slurm.parse import (
     parse_squeue,
     parse_submitted,
 )
-from remuda.backends.slurm.reasons import is_permanent, is_silence, refusal, said_by
+from remuda.backends.slurm.parsing.reasons import is_permanent, is_silence, refusal, said_by
 from remuda.base.errors import BackendUnreachable, Impossible, Rejected, RemudaError
 
 if TYPE_CHECKING:

@@ -11,14 +11,14 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
-from remuda.backends.slurm.reasons import is_silence, said_by
+from remuda.backends.slurm.parsing.reasons import is_silence, said_by
 from remuda.base.errors import BackendUnreachable
-from remuda.specs.sbatch_options import learn
+from remuda.specs.reading.sbatch_options import learn
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from remuda.specs.sbatch_options import Table
+    from remuda.specs.reading.sbatch_options import Table
 
 _CLEANED = ("SLURM_", "SBATCH_", "SALLOC_", "SRUN_", "SQUEUE_", "SINFO_", "SACCT_", "SCANCEL_", "SCONTROL_", "SLURMD_")
 _SAID = 300

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from remuda.backends.base import Handle, Stray
     from remuda.backends.slurm.client import SlurmClient
     from remuda.backends.slurm.files import Files
-    from remuda.backends.slurm.parse import QueueLine
+    from remuda.backends.slurm.parsing.parse import QueueLine
 
 
 class Ender:

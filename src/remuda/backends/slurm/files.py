@@ -14,9 +14,9 @@ from remuda.backends.rundir import allocation_dir
 from remuda.backends.slurm.arrays import BATCHES, batch_of, files_of
 from remuda.backends.slurm.render import NODE_LOG, RESTARTS
 from remuda.backends.tail import last_text
+from remuda.base.disk.files import write_atomic, write_new
+from remuda.base.disk.private import make_private
 from remuda.base.errors import BackendUnreachable, NotPrivate
-from remuda.base.files import write_atomic, write_new
-from remuda.base.private import make_private
 from remuda.wire.exit import ExitRecord
 from remuda.wire.process import ProcessId
 from remuda.wire.report import KEY_FILE, Report

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 from remuda.backends.base import CHILD_ENDED, Ending, Life, Observed
 from remuda.backends.slurm.arrays import array_index, array_name
-from remuda.backends.slurm.reasons import HELD_BY_USER, explain
-from remuda.backends.slurm.states import STATES, read_state
+from remuda.backends.slurm.parsing.reasons import HELD_BY_USER, explain
+from remuda.backends.slurm.parsing.states import STATES, read_state
 from remuda.base.errors import InputError
 from remuda.base.hostlist import expand
 from remuda.wire.exit import NO_ROOM, STOPPED, meaning
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from remuda.backends.base import Cluster, Handle
     from remuda.backends.slurm.files import Files
-    from remuda.backends.slurm.parse import AccountLine, JobDetail, QueueLine
+    from remuda.backends.slurm.parsing.parse import AccountLine, JobDetail, QueueLine
     from remuda.wire.exit import ExitRecord
 
 _NO_OUTPUT_FILE = 53

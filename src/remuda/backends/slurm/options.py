@@ -6,12 +6,12 @@ import shlex
 from typing import TYPE_CHECKING, Final
 
 from remuda.base.errors import InputError
-from remuda.specs.sbatch_options import options_of
+from remuda.specs.reading.sbatch_options import options_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from remuda.plan.place import SlurmPlace
+    from remuda.plan.placing.place import SlurmPlace
 
 _COMPONENTS: Final = ("hetjob", "packjob")
 _REFUSED: Final[Mapping[str, str]] = {

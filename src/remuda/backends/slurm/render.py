@@ -20,7 +20,7 @@ from remuda.backends.slurm.options import check_directives, check_words, joined_
 from remuda.backends.slurm.script import INDEX, env_text, script_text
 from remuda.base.errors import InputError
 from remuda.base.hostlist import compress, expand
-from remuda.plan.place import SlurmPlace
+from remuda.plan.placing.place import SlurmPlace
 from remuda.wire.guard import Guard
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from remuda.plan.place import SlurmPlace
+    from remuda.plan.placing.place import SlurmPlace
 
 #: In words of a script that is shared by an array; no argument of any program can contain it.
 INDEX = "\0"

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final
 
-from remuda.backends.slurm.reasons import explain, is_silence
+from remuda.backends.slurm.parsing.reasons import explain, is_silence
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 from remuda.backends.base import Life, Stray, is_token
 from remuda.backends.rundir import home_of
 from remuda.backends.slurm.arrays import BATCHES, batch_uid
-from remuda.backends.slurm.parse import FIELD, RECORD, read_time
+from remuda.backends.slurm.parsing.parse import FIELD, RECORD, read_time
+from remuda.backends.slurm.parsing.states import STATES, read_state
 from remuda.backends.slurm.render import SCRIPT
-from remuda.backends.slurm.states import STATES, read_state
 from remuda.base.errors import BackendUnreachable
 
 if TYPE_CHECKING:

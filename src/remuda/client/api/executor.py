@@ -19,9 +19,9 @@ from remuda.client.http import connect
 from remuda.look import planning
 from remuda.look.kinds.gang import read as read_gang
 from remuda.plan.gang import RANK, RENDEZVOUS, RUN_ID
-from remuda.plan.gpus import GPUS, gpu_named, is_kind
+from remuda.plan.placing.gpus import GPUS, gpu_named, is_kind
 from remuda.specs.gang import OF_RANKS
-from remuda.specs.load import mapping_overrides
+from remuda.specs.reading.load import mapping_overrides
 from remuda.supervise.model import TIME_OVER
 
 if TYPE_CHECKING:

@@ -6,16 +6,16 @@ from collections import deque
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
+from remuda.base.disk.paths import state_paths
 from remuda.base.errors import Conflict, InputError, RemudaError
 from remuda.base.extras import need_batch
 from remuda.base.ids import api_path
-from remuda.base.paths import state_paths
 from remuda.client import ending, swarms
 from remuda.client.http import connect
 from remuda.client.jobs import batches, drivers, targets
 from remuda.look import planning
 from remuda.look.kinds.swarm import plan_loaded
-from remuda.specs.load import load_swarm, mapping_overrides
+from remuda.specs.reading.load import load_swarm, mapping_overrides
 from remuda.views.job_folders import JobFolder, new_id
 
 if TYPE_CHECKING:
@@ -164,7 +164,7 @@ class Swarm:
             RemudaError: what ended it; finished rows are kept.
         """
         need_batch("a batch job takes")
-        from remuda.batch.expand import absolute
+        from remuda.batch.input.expand import absolute
         from remuda.batch.prepare import check
         from remuda.batch.request import JobRequest
 

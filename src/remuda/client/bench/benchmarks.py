@@ -11,21 +11,21 @@ from typing import TYPE_CHECKING, Any, Final, cast
 import orjson
 
 from remuda.base.clock import SET_S
+from remuda.base.disk.files import read_whole
+from remuda.base.disk.paths import state_paths
 from remuda.base.errors import InputError
 from remuda.base.extras import need_batch
-from remuda.base.files import read_whole
 from remuda.base.ids import api_path
-from remuda.base.paths import state_paths
 from remuda.base.secrets import SecretRef
 from remuda.bench import load as loads
 from remuda.bench.cost import Price, find_price, nearest, read_prices
-from remuda.bench.line import Place, tls
+from remuda.bench.generator.http_stream import Place, tls
+from remuda.bench.generator.trace import read_trace
+from remuda.bench.judging.verdict import INVALID, read_thresholds
 from remuda.bench.load import Load
 from remuda.bench.perform import Session, Target, Terms, Watched
 from remuda.bench.point import Hardware
 from remuda.bench.store import Store
-from remuda.bench.trace import read_trace
-from remuda.bench.verdict import INVALID, read_thresholds
 from remuda.client.bench.energy import recorded_by
 from remuda.client.jobs import targets
 from remuda.look.prices import our_prices
@@ -33,12 +33,12 @@ from remuda.look.prices import our_prices
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from remuda.bench.crew import Live
+    from remuda.bench.generator.load_workers import Live
+    from remuda.bench.generator.trace import Trace
     from remuda.bench.point import Point
-    from remuda.bench.trace import Trace
     from remuda.specs.benchmark import BenchmarkSpec
-    from remuda.specs.load import Loaded
-    from remuda.specs.resolve import Override
+    from remuda.specs.reading.load import Loaded
+    from remuda.specs.reading.resolve import Override
 
 #: Of a trace, and of what else is named by a flag: a million requests have 80 MB.
 _MOST_BYTES: Final = 256 << 20
@@ -105,8 +105,8 @@ def read(file: Path | None, overrides: Sequence[Override]) -> Loaded[BenchmarkSp
         InputError: something is wrong; says where.
     """
     from remuda.specs.benchmark import BenchmarkSpec
-    from remuda.specs.load import load as load_document
-    from remuda.specs.resolve import Override
+    from remuda.specs.reading.load import load as load_document
+    from remuda.specs.reading.resolve import Override
 
     said = overrides if file is not None else [Override("kind", "benchmark", "remuda bench"), *overrides]
     loaded = load_document(file, said, expect="benchmark")

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
+from remuda.base.disk.files import write_atomic
 from remuda.base.errors import InputError, RemudaError, Unwritable
-from remuda.base.files import write_atomic
 from remuda.batch.address import ENDPOINT_FILE
 from remuda.client import mirror
 from remuda.plan.deployment.bench import BENCH, TOLD

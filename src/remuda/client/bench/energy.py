@@ -7,10 +7,10 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
+from remuda.base.disk.paths import state_paths
 from remuda.base.errors import RemudaError
 from remuda.base.ids import api_path
-from remuda.base.paths import state_paths
-from remuda.bench.energy import Sampled
+from remuda.bench.judging.energy import Sampled
 from remuda.client.recordings import profiler
 from remuda.plan.model import Role, Workload
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from remuda.bench.measures import Window
+    from remuda.bench.judging.measures import Window
     from remuda.profile import Recorded
 
 _LATE_S: Final = 4.0

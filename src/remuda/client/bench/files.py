@@ -5,18 +5,18 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
+from remuda.base.disk.files import read_whole
 from remuda.base.errors import InputError
-from remuda.base.files import read_whole
-from remuda.bench import foreign, formats
-from remuda.bench.measures import is_measured, window_of
+from remuda.bench.judging.measures import is_measured, window_of
+from remuda.bench.reporting import foreign, formats
 from remuda.client.bench.benchmarks import Measured
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
+    from remuda.bench.generator.reading import Row
     from remuda.bench.point import Point
-    from remuda.bench.reading import Row
     from remuda.bench.store import Store
 
 #: Larger than any result with the details of each request.

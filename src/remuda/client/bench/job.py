@@ -11,9 +11,9 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from remuda.base.disk.files import write_atomic
 from remuda.base.errors import InputError, NotFound, Rejected, RemudaError
-from remuda.base.files import write_atomic
-from remuda.bench.verdict import INVALID, VALID
+from remuda.bench.judging.verdict import INVALID, VALID
 from remuda.client.bench import benchmarks
 from remuda.client.jobs.batches import DONE, failure
 from remuda.client.jobs.drivers import PROGRESS_FILE, address_in, say
@@ -23,7 +23,7 @@ from remuda.views.job_folders import OUTCOME
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from remuda.bench.crew import Live
+    from remuda.bench.generator.load_workers import Live
     from remuda.bench.load import Load
     from remuda.bench.point import Point
     from remuda.bench.store import Store

@@ -5,20 +5,20 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
+from remuda.base.disk.files import write_atomic
 from remuda.base.errors import InputError, NotFound
-from remuda.base.files import write_atomic
-from remuda.base.plotting import check_plotting
-from remuda.bench import picture
-from remuda.bench.compare import compare, read_floor
-from remuda.bench.graphs import graphs_of
-from remuda.bench.report import page, title_of
+from remuda.base.pages.plotting import check_plotting
+from remuda.bench.judging.compare import compare, read_floor
+from remuda.bench.reporting import picture
+from remuda.bench.reporting.graphs import graphs_of
+from remuda.bench.reporting.report import page, title_of
 from remuda.bench.store import named
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from remuda.bench.compare import Comparison
+    from remuda.bench.judging.compare import Comparison
     from remuda.bench.point import Point
     from remuda.bench.store import Store
 

@@ -16,13 +16,13 @@ from remuda.client.bench.benchmarks import Measured
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from remuda.bench.crew import Live
+    from remuda.bench.generator.load_workers import Live
     from remuda.bench.load import Load
     from remuda.bench.perform import Session
     from remuda.bench.point import Point
     from remuda.bench.store import Store
     from remuda.specs.benchmark import BenchmarkSpec
-    from remuda.specs.load import Loaded
+    from remuda.specs.reading.load import Loaded
 
 CONCURRENCY, RATE = "concurrency", "rate"
 

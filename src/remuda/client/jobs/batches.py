@@ -30,7 +30,7 @@ from remuda.wire.process import identify, is_alive
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from remuda.base.paths import StatePaths
+    from remuda.base.disk.paths import StatePaths
     from remuda.batch.job import SwarmJob
     from remuda.batch.progress import Progress
     from remuda.batch.request import JobRequest, Summary

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from remuda import enter
+from remuda.base.disk.files import write_atomic
 from remuda.base.errors import Conflict, InputError, Interrupted, NotFound, Rejected, RemudaError
-from remuda.base.files import write_atomic
 from remuda.base.ids import api_path, new_suffix
 from remuda.base.waiting import until
 from remuda.batch.address import ENDPOINT_FILE
@@ -30,7 +30,7 @@ from remuda.views.job_folders import META, OUTCOME, JobFolder
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from remuda.base.paths import StatePaths
+    from remuda.base.disk.paths import StatePaths
     from remuda.batch.progress import Progress
     from remuda.batch.request import JobRequest
     from remuda.client.http import HostClient

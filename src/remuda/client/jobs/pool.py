@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from remuda.base.clock import LATE_S, SystemClock, steady
+from remuda.base.disk.files import write_atomic
 from remuda.base.errors import Conflict, HostUnreachable, InputError, NotFound, RemudaError, Unavailable
 from remuda.base.extras import need_batch
-from remuda.base.files import write_atomic
 from remuda.base.ids import api_path, slug
 from remuda.batch.request import JobRequest
 from remuda.client import mirror, swarms
@@ -30,20 +30,20 @@ from remuda.client.jobs.pool_plan import Action, Entry, Outcome, Seen, Step, Ver
 from remuda.look import planning
 from remuda.look.kinds.swarm import plan_loaded
 from remuda.plan.model import Role
-from remuda.specs.load import load_swarm
-from remuda.specs.pooling import Pool, build_inline
+from remuda.specs.reading.load import load_swarm
+from remuda.specs.reading.pools import Pool, build_inline
 from remuda.supervise.jobs import LOST, UNSEEN
 from remuda.views.job_folders import JobFolder
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from remuda.base.paths import StatePaths
+    from remuda.base.disk.paths import StatePaths
     from remuda.client.jobs.targets import Target
     from remuda.look.facts import Looked
     from remuda.plan.compile import Plan
-    from remuda.specs.load import Loaded
     from remuda.specs.pool import PoolJob, PoolSwarm
+    from remuda.specs.reading.load import Loaded
     from remuda.specs.swarm import SwarmSpec
 
 _TICK_S = 0.5

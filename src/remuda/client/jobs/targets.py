@@ -89,7 +89,7 @@ def _slots(view: Mapping[str, Any], key_env: str, key_file: str) -> int:
     from concurrent.futures import ThreadPoolExecutor
 
     from remuda.batch.endpoint import ask_slots
-    from remuda.batch.transport import AiohttpTransport
+    from remuda.batch.pipeline.transport import AiohttpTransport
     from remuda.plan.model import Role
 
     urls = [task["url"] for task in view["tasks"] if Role(task["role"]).answers and task["url"]]

@@ -5,9 +5,9 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Final
 
+from remuda.base.disk.paths import state_paths
 from remuda.base.errors import RemudaError
 from remuda.base.extras import BATCH
-from remuda.base.paths import state_paths
 from remuda.client.recordings import profiler
 
 if TYPE_CHECKING:

@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from remuda.backends.base import read_token
+from remuda.base.disk.files import remove_empty
+from remuda.base.disk.paths import state_paths
 from remuda.base.errors import Conflict, InputError, NotFound
 from remuda.base.extras import need_batch
-from remuda.base.files import remove_empty
 from remuda.base.ids import check_name
-from remuda.base.paths import state_paths
 from remuda.base.text import did_you_mean
 from remuda.base.waiting import until
 from remuda.client.http import connect
@@ -24,7 +24,7 @@ from remuda.wire.spool import BLOCKS, CLOSED, OPEN, STATUS, decode, records, spo
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from remuda.base.paths import StatePaths
+    from remuda.base.disk.paths import StatePaths
     from remuda.look.facts import Looked
     from remuda.plan.compile import Plan
     from remuda.profile import Attempt, Recorded

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from remuda.base.paths import state_paths
+from remuda.base.disk.paths import state_paths
 from remuda.base.settings import database_url
 from remuda.client.http import HostClient
 from remuda.store import ops

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from remuda import __version__
 from remuda.backends import registry
+from remuda.base.disk.paths import StatePaths
 from remuda.base.errors import HostUnreachable, InputError, NotPrivate, RemudaError
-from remuda.base.paths import StatePaths
 from remuda.base.settings import database_url
 from remuda.base.units import show_counted
 from remuda.client.http import HostClient

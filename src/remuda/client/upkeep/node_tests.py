@@ -26,9 +26,9 @@ from remuda.backends.slurm.smoke import (
     run_command,
     smoke_command,
 )
+from remuda.base.disk.paths import state_paths
 from remuda.base.errors import InputError, Interrupted
 from remuda.base.hostlist import expand
-from remuda.base.paths import state_paths
 from remuda.client.http import HostClient, connect
 from remuda.specs.places import is_here
 from remuda.views.nodes import NodeView, SmokeRecorded, unknown_node

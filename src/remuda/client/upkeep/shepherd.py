@@ -15,9 +15,9 @@ from remuda.client import submission
 from remuda.client.http import connect
 from remuda.look import planning
 from remuda.look.kinds.run import read as read_run
-from remuda.specs.resolve import Override
+from remuda.specs.reading.resolve import Override
+from remuda.specs.reading.sbatch import SbatchLine, take_options
 from remuda.specs.run import RunSpec
-from remuda.specs.sbatch import SbatchLine, take_options
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from remuda.base.files import write_atomic
+from remuda.base.disk.files import write_atomic
 from remuda.batch.address import DOWN, ENDPOINT_FILE
 from remuda.serving.membership import fronts, ready_fronts
 from remuda.supervise.model import TAKEN_DOWN, Phase

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from remuda.backends.base import TaskKey
     from remuda.base.clock import Clock
-    from remuda.base.paths import StatePaths
+    from remuda.base.disk.paths import StatePaths
     from remuda.store.rows import JobRow
     from remuda.supervise.loop import Supervisor
     from remuda.supervise.model import Task, Want

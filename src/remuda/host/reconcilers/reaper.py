@@ -9,9 +9,9 @@ from remuda.base.units import show_duration
 from remuda.plan.lasting import COUNTING
 from remuda.plan.model import Front
 from remuda.serving.usage import Reading, Use, by_replicas, by_router, taken_in, use_of
+from remuda.supervise.groups.rules import over
 from remuda.supervise.model import GIVEN_UP
 from remuda.supervise.reconciler import Due, Moment, Reconciler
-from remuda.supervise.rules import over
 from remuda.supervise.summary import UP, summarise
 
 if TYPE_CHECKING:

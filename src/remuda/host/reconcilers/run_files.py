@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 from remuda.backends.base import TaskKey
 from remuda.backends.rundir import allocation_dir
+from remuda.base.disk.files import write_atomic
 from remuda.base.errors import RemudaError
-from remuda.base.files import write_atomic
 from remuda.plan.run import KEEP, MODE, SOURCE
 from remuda.specs.places import is_here
 from remuda.supervise.model import Allocation, Cause, Phase, Task, Want

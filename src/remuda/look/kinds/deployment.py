@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from remuda.base.disk.paths import is_path
 from remuda.base.errors import InputError
 from remuda.base.extras import need_batch
 from remuda.base.ids import check_name, slug
-from remuda.base.paths import is_path
 from remuda.look import deployment_checks, deployment_records, planning, recipes
 from remuda.look.kinds import WorkKind
 from remuda.look.rendering import ask_backends
@@ -16,8 +16,8 @@ from remuda.plan.compile import Draft, Finding
 from remuda.plan.deployment.compile import PACKAGES, compile_deployment
 from remuda.plan.deployment.preflight import check_ports
 from remuda.specs.deployment import LOADS
-from remuda.specs.document import fail
-from remuda.specs.shapes import refuse_other
+from remuda.specs.reading.document import fail
+from remuda.specs.reading.shapes import refuse_other
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

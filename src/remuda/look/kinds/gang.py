@@ -14,15 +14,15 @@ from remuda.look.scripts import find_script, read_script
 from remuda.plan.compile import Draft, Finding
 from remuda.plan.gang import RUN_ID, compile_gang, gang_name, own_rendezvous
 from remuda.specs.gang import GangSpec
-from remuda.specs.load import assignment, load
-from remuda.specs.resolve import Override
+from remuda.specs.reading.load import assignment, load
+from remuda.specs.reading.resolve import Override
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from remuda.look.facts import Looked
     from remuda.plan.compile import Plan
-    from remuda.specs.load import Loaded
+    from remuda.specs.reading.load import Loaded
 
 _FLAGS: Final = {"kind": "gang run", "command": "--", "resources.gpus": "--gpus"}
 """Fields that are not called as their flag is."""

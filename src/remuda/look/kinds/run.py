@@ -15,14 +15,14 @@ from remuda.look.kinds import WorkKind
 from remuda.look.scripts import find_script, read_script
 from remuda.plan.compile import Draft, Finding
 from remuda.plan.run import compile_run, run_name
-from remuda.specs.directives import read_directives
-from remuda.specs.load import Loaded, assignment, build, read_document
 from remuda.specs.places import is_here
-from remuda.specs.resolve import Override, document_layer, override_layer, resolve
-from remuda.specs.resolve import Source as From
-from remuda.specs.sbatch import SbatchLine, take_options
-from remuda.specs.sbatch_options import BUILT_IN
-from remuda.specs.shapes import DOCUMENTS, refuse_other
+from remuda.specs.reading.directives import read_directives
+from remuda.specs.reading.load import Loaded, assignment, build, read_document
+from remuda.specs.reading.resolve import Override, document_layer, override_layer, resolve
+from remuda.specs.reading.resolve import Source as From
+from remuda.specs.reading.sbatch import SbatchLine, take_options
+from remuda.specs.reading.sbatch_options import BUILT_IN
+from remuda.specs.reading.shapes import DOCUMENTS, refuse_other
 from remuda.specs.strict import Plain
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from remuda.look.facts import Looked
     from remuda.plan.compile import Plan
-    from remuda.specs.document import Document
+    from remuda.specs.reading.document import Document
     from remuda.specs.run import RunSpec
 
 _OF_SBATCH: Final = frozenset({"time", "gres", "job_name"})

@@ -11,8 +11,8 @@ from remuda.base.text import did_you_mean
 from remuda.look import planning
 from remuda.look.kinds import SENT
 from remuda.look.kinds.swarm import plan_loaded
-from remuda.specs.load import assignment, load_swarm
-from remuda.specs.resolve import Override
+from remuda.specs.reading.load import assignment, load_swarm
+from remuda.specs.reading.resolve import Override
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -10,19 +10,19 @@ from remuda.look import planning, preflight, run_dirs
 from remuda.look.engines import unknown_arguments
 from remuda.look.kinds import WorkKind
 from remuda.look.rendering import ask_backends
-from remuda.plan.cluster import engine_python
 from remuda.plan.compile import Draft, Finding
 from remuda.plan.derive import name_base
+from remuda.plan.placing.cluster import engine_python
 from remuda.plan.swarm import compile_swarm
-from remuda.specs.load import assignment, load_swarm
-from remuda.specs.resolve import Override
+from remuda.specs.reading.load import assignment, load_swarm
+from remuda.specs.reading.resolve import Override
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from remuda.look.facts import Looked
     from remuda.plan.compile import Plan
-    from remuda.specs.load import Loaded
+    from remuda.specs.reading.load import Loaded
     from remuda.specs.swarm import SwarmSpec
 
 

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, Final
 from remuda import enter
 from remuda.base.errors import InputError
 from remuda.base.units import parse_size
-from remuda.plan.cluster import IN_IMAGE
 from remuda.plan.compile import Plan
 from remuda.plan.deployment import services, terms
 from remuda.plan.deployment.dynamo import environment
@@ -34,7 +33,8 @@ from remuda.plan.model import (
     Role,
     Workload,
 )
-from remuda.plan.place import SlurmPlace
+from remuda.plan.placing.cluster import IN_IMAGE
+from remuda.plan.placing.place import SlurmPlace
 from remuda.plan.relay import LOOPBACK, RELAY, relay_group
 from remuda.plan.watch import silence_s, watched
 from remuda.specs.backend import LocalBackend

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from remuda.base.disk.paths import from_here, in_registry
 from remuda.base.errors import InputError
-from remuda.base.paths import from_here, in_registry
 from remuda.plan.compile import AT, UID, Plan, secret_folder
 from remuda.plan.deployment import (
     BALANCER,
@@ -23,7 +23,7 @@ from remuda.plan.deployment.terms import asked_as
 from remuda.plan.front import CONTROL_KEY, RouterSettings, router_group
 from remuda.plan.identity import digest
 from remuda.plan.model import Secret
-from remuda.plan.nodelist import settle
+from remuda.plan.placing.nodelist import settle
 
 if TYPE_CHECKING:
     from remuda.plan.compile import Draft, PlanFacts

@@ -14,13 +14,13 @@ from remuda.plan.compile import Finding
 from remuda.plan.deployment.shape import shape_of
 from remuda.plan.engines import ENGINES, Serve
 from remuda.plan.engines.flags import DP, PP, TP, counted, dashed, known_flags, unknown_flags, words
-from remuda.specs.fields import lookup
+from remuda.specs.reading.fields import lookup
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from remuda.specs.deployment import DeployedRole, DeploymentSpec
-    from remuda.specs.document import Path
+    from remuda.specs.reading.document import Path
 
 _CPU_BLOCK: Final = 32
 _COUNT: Final = re.compile(r"[1-9][0-9]{0,8}")

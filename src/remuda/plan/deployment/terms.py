@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 from remuda.base.errors import InputError
 from remuda.base.units import show_duration
-from remuda.plan.cluster import seconds
 from remuda.plan.deployment.engines import asks_for_key
 from remuda.plan.deployment.preflight import said
 from remuda.plan.deployment.services import services
@@ -14,9 +13,10 @@ from remuda.plan.engines.base import secret
 from remuda.plan.engines.flags import dashed
 from remuda.plan.lasting import COUNTING
 from remuda.plan.model import Endpoint
+from remuda.plan.placing.cluster import seconds
 from remuda.plan.relay import EVERYWHERE, LOOPBACK
 from remuda.specs.deployment import SlurmDeployment
-from remuda.specs.fields import dotted
+from remuda.specs.reading.fields import dotted
 from remuda.specs.service import RayWatch
 
 if TYPE_CHECKING:

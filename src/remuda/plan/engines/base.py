@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from remuda.base.errors import InputError
 from remuda.plan.engines.flags import DP, PP, TP, counted, dashed, has, merged, words
 from remuda.plan.model import Secret, named_mark
-from remuda.plan.spanning import nodes_of
+from remuda.plan.placing.spanning import nodes_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

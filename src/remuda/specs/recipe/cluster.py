@@ -7,19 +7,19 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path as FilePath
 from typing import TYPE_CHECKING, Any, Final
 
+from remuda.base.disk.private import check_above, check_private, exposures, user_name
 from remuda.base.errors import NotPrivate
-from remuda.base.private import check_above, check_private, exposures, user_name
 from remuda.base.settings import variable
 from remuda.base.text import did_you_mean
-from remuda.specs.document import Problem, fail
-from remuda.specs.load import read_document
-from remuda.specs.resolve import Layer, Resolved, Source, document_layer
+from remuda.specs.reading.document import Problem, fail
+from remuda.specs.reading.load import read_document
+from remuda.specs.reading.resolve import Layer, Resolved, Source, document_layer
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from remuda.specs.document import Document, Path
-    from remuda.specs.resolve import Origin
+    from remuda.specs.reading.document import Document, Path
+    from remuda.specs.reading.resolve import Origin
 
 NAME: Final = "srtslurm.yaml"
 _PARENTS: Final = 2

@@ -10,19 +10,19 @@ from pydantic import ValidationError
 
 from remuda.base.errors import InputError
 from remuda.specs.deployment import DeploymentSpec
-from remuda.specs.document import fail
-from remuda.specs.faults import problems_of
-from remuda.specs.load import Loaded, read_document
+from remuda.specs.reading.document import fail
+from remuda.specs.reading.errors import problems_of
+from remuda.specs.reading.load import Loaded, read_document
+from remuda.specs.reading.resolve import Layer, Resolved, Source, document_layer, override_layer
 from remuda.specs.recipe import normal
 from remuda.specs.recipe.cluster import Cluster
 from remuda.specs.recipe.variants import Variant, lay, variants, without_null
-from remuda.specs.resolve import Layer, Resolved, Source, document_layer, override_layer
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from remuda.specs.document import Document
-    from remuda.specs.resolve import Override
+    from remuda.specs.reading.document import Document
+    from remuda.specs.reading.resolve import Override
 
 
 @dataclass(frozen=True)

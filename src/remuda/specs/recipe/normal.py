@@ -7,16 +7,16 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from remuda.base.text import did_you_mean
-from remuda.specs.document import Problem, fail
-from remuda.specs.fields import dotted, lookup
+from remuda.specs.reading.document import Problem, fail
+from remuda.specs.reading.fields import dotted, lookup
+from remuda.specs.reading.resolve import Layer
 from remuda.specs.recipe.words import Fate, Word, words_of
-from remuda.specs.resolve import Layer
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from remuda.specs.document import Path
-    from remuda.specs.resolve import Origin, Resolved
+    from remuda.specs.reading.document import Path
+    from remuda.specs.reading.resolve import Origin, Resolved
 
 _DYNAMO: Final = ("version", "hash", "top_of_tree", "wheel")
 """Keys by which version 1 says which Dynamo it means."""

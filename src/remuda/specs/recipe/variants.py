@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 from remuda.base.errors import InputError
 from remuda.base.text import did_you_mean
-from remuda.specs.document import Problem, fail
-from remuda.specs.resolve import Layer, Resolved
+from remuda.specs.reading.document import Problem, fail
+from remuda.specs.reading.resolve import Layer, Resolved
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from remuda.specs.document import Path
+    from remuda.specs.reading.document import Path
 
 BASE: Final = "base"
 OVERRIDE: Final = "override_"

@@ -10,8 +10,8 @@ import socket
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
+from remuda.base.disk.private import check_above, check_private, make_private
 from remuda.base.errors import InputError, NotFound
-from remuda.base.private import check_above, check_private, make_private
 from remuda.testing.slurm import accounting, drills, network, procs, pyxis, registry
 from remuda.testing.slurm.client import Client
 from remuda.testing.slurm.config import Layout, Preempt, device, files

@@ -14,8 +14,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from remuda.base.disk.private import check_private, make_private
 from remuda.base.errors import NotPrivate, Unavailable
-from remuda.base.private import check_private, make_private
 from remuda.testing.slurm.config import SLOTS, Layout
 
 if TYPE_CHECKING:

@@ -7,8 +7,8 @@ import random
 from typing import TYPE_CHECKING, Any
 
 from remuda import SwarmJob
-from remuda.batch.answer import Answer
 from remuda.batch.jobs import ChatCompletionJob
+from remuda.batch.pipeline.answer import Answer
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

@@ -23,8 +23,8 @@ from remuda.backends.slurm.arrays import (
     one_by_one,
 )
 from remuda.backends.slurm.files import Files, leave_batch
-from remuda.backends.slurm.inventory import parse_array_size
-from remuda.backends.slurm.parse import FIELD, RECORD, QueueLine
+from remuda.backends.slurm.parsing.inventory import parse_array_size
+from remuda.backends.slurm.parsing.parse import FIELD, RECORD, QueueLine
 from remuda.backends.slurm.render import SlurmSite, render
 from remuda.plan.model import Command, Group, Kind, Role, Workload
 

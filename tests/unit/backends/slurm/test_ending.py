@@ -15,7 +15,7 @@ from remuda.backends.slurm.client import SlurmClient
 from remuda.backends.slurm.commands import Answer
 from remuda.backends.slurm.ending import Ender
 from remuda.backends.slurm.files import Files
-from remuda.backends.slurm.parse import FIELD, RECORD
+from remuda.backends.slurm.parsing.parse import FIELD, RECORD
 from remuda.base.errors import BackendUnreachable
 
 if TYPE_CHECKING:

@@ -12,9 +12,9 @@ import pytest
 
 from remuda.backends.base import CHILD_ENDED, Cluster, Ending, Life, Node, Observed
 from remuda.backends.slurm import observing
-from remuda.backends.slurm.parse import AccountLine, JobDetail, QueueLine
-from remuda.backends.slurm.reasons import is_permanent
-from remuda.supervise.causes import classify
+from remuda.backends.slurm.parsing.parse import AccountLine, JobDetail, QueueLine
+from remuda.backends.slurm.parsing.reasons import is_permanent
+from remuda.supervise.failures.causes import classify
 from remuda.supervise.model import Cause
 from remuda.wire.exit import STOPPED, ExitRecord
 

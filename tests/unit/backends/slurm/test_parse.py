@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from remuda.backends.slurm.inventory import parse_nodes, parse_partitions, read_gpus, read_node_state
-from remuda.backends.slurm.parse import (
+from remuda.backends.slurm.parsing.inventory import parse_nodes, parse_partitions, read_gpus, read_node_state
+from remuda.backends.slurm.parsing.parse import (
     FIELD,
     RECORD,
     SACCT_FIELDS,

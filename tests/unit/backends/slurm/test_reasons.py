@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from remuda.backends.slurm.reasons import explain, is_silence, refusal
+from remuda.backends.slurm.parsing.reasons import explain, is_silence, refusal
 
 NEVER = """
 PartitionTimeLimit PartitionNodeLimit PartitionConfig BadConstraints AccountNotAllowed QOSNotAllowed

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from remuda.backends.base import Ending, Life
-from remuda.backends.slurm.states import STATES, read_state
+from remuda.backends.slurm.parsing.states import STATES, read_state
 from remuda.base.errors import Rejected
 
 

@@ -12,7 +12,7 @@ from remuda.backends.base import Life, Stray, TaskKey, is_token, make_token
 from remuda.backends.rundir import allocation_dir, home_of
 from remuda.backends.slurm.client import SlurmClient
 from remuda.backends.slurm.commands import Answer
-from remuda.backends.slurm.parse import FIELD, RECORD
+from remuda.backends.slurm.parsing.parse import FIELD, RECORD
 from remuda.backends.slurm.strays import parse
 from remuda.base.errors import BackendUnreachable, Rejected
 

@@ -15,8 +15,8 @@ import pytest
 from tests.fakes.clock import FakeClock
 from tests.unit.client.streams import lines_of
 
+from remuda.base.disk.paths import StatePaths
 from remuda.base.errors import Conflict, HostUnreachable, InputError, NotFound, Unavailable, Unwritable
-from remuda.base.paths import StatePaths
 from remuda.client.jobs import batches
 from remuda.host.feed import FeedFrame
 from remuda.host.reconcilers.job_rows import JobKeeper

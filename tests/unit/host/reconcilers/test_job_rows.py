@@ -13,8 +13,8 @@ import pytest
 from tests.unit.supervise.bed import Bed, Killed
 
 from remuda.backends.base import TaskKey
+from remuda.base.disk.paths import StatePaths
 from remuda.base.errors import Conflict, NotFound, Unwritable
-from remuda.base.paths import StatePaths
 from remuda.host.reconcilers.job_rows import JobKeeper, told_of
 from remuda.plan.model import Command, Group, Kind, Role, Workload
 from remuda.store.rows import JobRow

@@ -9,8 +9,8 @@ import pytest
 from tests.unit.supervise.bed import Bed
 from tests.unit.supervise.build import group, key, workload
 
+from remuda.base.disk.paths import StatePaths
 from remuda.base.errors import Conflict
-from remuda.base.paths import StatePaths
 from remuda.host.reconcilers.reaper import Reaper, over_for
 from remuda.host.service import Service
 from remuda.plan.model import Endpoint, Kind, Role, Workload

@@ -14,7 +14,7 @@ from remuda.plan.deployment.bench import TOLD, bench_group
 from remuda.plan.deployment.terms import asked_as, host_of
 from remuda.plan.model import NodeRestart, Probe, Replace, Secret, Succession
 from remuda.specs.deployment import DeploymentSpec
-from remuda.specs.document import parse
+from remuda.specs.reading.document import parse
 from remuda.specs.recipe.load import build
 from remuda.specs.schema import schema_of
 from remuda.specs.service import ServiceFields

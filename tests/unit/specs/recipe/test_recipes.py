@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from remuda.base.disk.private import user_name
 from remuda.base.errors import InputError
-from remuda.base.private import user_name
-from remuda.specs.document import parse
-from remuda.specs.load import assignment
+from remuda.specs.reading.document import parse
+from remuda.specs.reading.load import assignment
 from remuda.specs.recipe import cluster, normal
 from remuda.specs.recipe.load import Recipe, build, split_target
 from remuda.specs.recipe.words import Fate, words_of
@@ -298,7 +298,7 @@ def test_what_is_taken_out_must_be_there() -> None:
 @pytest.mark.parametrize("version", [1, 2])
 def test_every_word_leads_to_a_field_or_says_why_not(version: int) -> None:
     from remuda.specs.deployment import DeploymentSpec
-    from remuda.specs.fields import walk
+    from remuda.specs.reading.fields import walk
 
     known = {at for at, _, _ in walk(DeploymentSpec)}
     for word in words_of(version):
@@ -327,6 +327,6 @@ def test_file_and_selector(tmp_path: Path) -> None:
 
 def test_keys_are_named_as_the_user_wrote_them() -> None:
     read = normal.Normal(layer=one(FIRST).loaded.resolved.layers[0], theirs={("roles", "prefill"): ("resources", "p")})
-    from remuda.specs.document import Problem
+    from remuda.specs.reading.document import Problem
 
     assert read.in_their_words(Problem("", "`roles.prefill.nodes` is wrong")).message == "`resources.p.nodes` is wrong"

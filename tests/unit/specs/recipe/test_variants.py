@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from remuda.base.errors import InputError
-from remuda.specs.document import parse
+from remuda.specs.reading.document import parse
+from remuda.specs.reading.resolve import Source, document_layer
 from remuda.specs.recipe.variants import Variant, lay, variants, without_null
-from remuda.specs.resolve import Source, document_layer
 
 FILE = """\
 base:

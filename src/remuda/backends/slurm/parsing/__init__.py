@@ -1,0 +1,1 @@
+"""What Slurm's commands print, as typed records and plain sentences. Pure."""

@@ -1,0 +1,1 @@
+"""Rows in: files found, read as a stream, and told apart from what an earlier run has answered."""

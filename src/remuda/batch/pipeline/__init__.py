@@ -1,0 +1,1 @@
+"""From rows to answers: many requests in flight, bounded, paced, and repeated where it helps."""

@@ -1,0 +1,1 @@
+"""The load generator: requests made, sent on time, and stamped as their answers come."""

@@ -1,0 +1,1 @@
+"""What rows come to, and whether a point counts. Pure."""

@@ -1,0 +1,1 @@
+"""Points for people and for other tools. Pure."""

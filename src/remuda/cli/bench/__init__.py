@@ -1,0 +1,1 @@
+"""The commands of `remuda bench`."""

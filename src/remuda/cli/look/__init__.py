@@ -1,0 +1,1 @@
+"""The commands that look: `status`, `logs`, `explain`, `events`, `nodes`, `gpus`, `profiler`."""

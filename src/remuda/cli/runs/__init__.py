@@ -1,0 +1,1 @@
+"""The commands `run`, `gang`, `list`, `pause`, `unpause` and `set`."""

@@ -1,0 +1,92 @@
+"""`try slurm`: a real Slurm of several nodes on this machine, to see what remuda does when nodes fail."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import click
+
+from remuda.cli.lazy import NearGroup
+
+DRILLS = ("crash", "freeze", "thaw", "cut", "heal", "stop", "start", "drain", "resume")
+LONGEST_PATH = 70
+
+
+@click.group("try", cls=NearGroup)
+def try_() -> None:
+    """Start a practice cluster in a directory, to try things on a laptop and rehearse failures."""
+
+
+@try_.command()
+@click.option("--dir", "folder", type=click.Path(path_type=Path), help="Directory (default: in the state directory).")
+@click.option("--no-accounting", is_flag=True, help="Leave out slurmdbd and its database: lighter, but without sacct.")
+@click.option("--shared", is_flag=True, help="Let nodes share this machine's network even if isolation is possible.")
+@click.option("--install", is_flag=True, help="Install missing Debian packages (as root).")
+@click.option("--drill", nargs=2, type=(click.Choice(DRILLS), str), metavar="DRILL NAME",
+              help=f"Break or repair a node or a service: {', '.join(DRILLS)}.")  # fmt: skip
+@click.option("--status", "show", is_flag=True, help="Show the state of the cluster.")
+@click.option("--down", is_flag=True, help="Stop the cluster and remove its directory.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def slurm(
+    folder: Path | None,
+    no_accounting: bool,
+    shared: bool,
+    install: bool,
+    drill: tuple[str, str] | None,
+    show: bool,
+    down: bool,
+    as_json: bool,
+) -> int:
+    """Start a real Slurm of six nodes with fake GPUs in one directory, break it, remove it.
+
+    Needs Debian's Slurm packages, and lists missing ones. Changes nothing outside of the directory. As root every node
+    has a network of its own. `eval "$(remuda try slurm)"` makes this shell use the cluster. --down also deletes bans
+    and recorded failures of its nodes.
+    """
+    if sum([bool(drill), show, down]) > 1:
+        raise click.UsageError("--drill, --status and --down exclude each other")
+    words = ["remuda", "try", "slurm"] + (["--dir", str(folder)] if folder else [])
+    where = str(folder.absolute() if folder else default_folder())
+    flags = ["--json"] if as_json else []
+    if drill:
+        action = ["drill", where, *drill]
+    elif down:
+        action = ["down", where]
+    elif show:
+        action = ["status", where, *flags]
+    else:
+        chosen = {"--no-accounting": no_accounting, "--shared": shared, "--install": install}
+        action = ["up", where, *flags, *(flag for flag, given in chosen.items() if given)]
+    program = [sys.executable, "-P", "-m", "remuda.testing.slurm", "--called-as", shlex.join(words)]
+    done = subprocess.run([*program, *action], stdout=subprocess.PIPE if down else None, text=True, check=False)
+    if down and done.returncode == 0:
+        _forget(done.stdout.strip())
+    return done.returncode
+
+
+def _forget(nodes: str) -> None:
+    """The next cluster's nodes have the same names and never failed; a host that was not running ends again."""
+    from remuda.client.http import HostClient, connect
+
+    client = HostClient()
+    was_up = client.is_up()
+    if was_up or client.paths.database.exists():
+        connect().call("DELETE", f"/nodes/{nodes}/evidence", query={"backend": "slurm"})
+    if not was_up and client.is_up():
+        client.stop(15)
+
+
+def default_folder() -> Path:
+    """`try/slurm` in the state directory; under `/tmp` when that is too deep for the sockets in it."""
+    from remuda.base.disk.paths import state_paths
+
+    usual = state_paths().root / "try" / "slurm"
+    if len(str(usual.resolve())) <= LONGEST_PATH:
+        return usual
+    tag = hashlib.sha256(os.fsencode(usual)).hexdigest()[:12]
+    return Path("/tmp") / f"remuda-try-{os.getuid()}-{tag}"  # noqa: S108 - made by the program, never shared

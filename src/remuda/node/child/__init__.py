@@ -1,0 +1,1 @@
+"""One supervised child: started, probed, restarted in place, and reported. `machine` decides and `loop` acts."""

@@ -1,0 +1,1 @@
+"""Where a workload may run: GPUs, nodes and partitions that fit. Pure."""

@@ -1,0 +1,215 @@
+"""Layers of settings laid over each other, and where each value came from. Pure.
+
+Highest first: command line, spec file, directives of a script, environment, defaults file, built-in. Mappings are
+merged key by key; everything else is replaced. `null` says: as if nobody had said anything, the built-in default
+included.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any
+
+from remuda.base.secrets import MASK, looks_secret
+from remuda.specs.reading.fields import dotted, leaves, lookup
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from pydantic import BaseModel
+
+    from remuda.specs.reading.document import Document, Path
+
+
+class Source(StrEnum):
+    """Who said a value."""
+
+    CLI = "command line"
+    FILE = "file"
+    SCRIPT = "script"
+    ENVIRONMENT = "environment"
+    DEFAULTS = "defaults file"
+    BUILT_IN = "built-in"
+    DERIVED = "derived"
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Where a value came from."""
+
+    source: Source
+    text: str
+    """For people: `swarm.yaml:7`, `--replicas`, `environment REMUDA_HOME`, `built-in`, `derived from replicas`."""
+    column: int = 0
+    line: int = 0
+
+    @property
+    def where(self) -> str:
+        """For error messages: `file:line:column` where there is a column."""
+        return f"{self.text}:{self.column}" if self.column else self.text
+
+
+BUILT_IN = Origin(Source.BUILT_IN, "built-in")
+
+
+@dataclass(frozen=True)
+class Override:
+    """One value from the command line or a caller."""
+
+    path: str
+    """Dotted: `replicas`, `watchdog.max_restarts`."""
+    value: object
+    origin: str
+    """The flag, `--replicas`, or what else shall be shown."""
+
+
+@dataclass(frozen=True)
+class Layer:
+    """What one source says."""
+
+    data: dict[str, Any]
+    values: Mapping[Path, Origin] = field(default_factory=dict)
+    keys: Mapping[Path, Origin] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Resolved:
+    """All layers as one."""
+
+    data: dict[str, Any]
+    layers: tuple[Layer, ...] = ()
+    """Lowest first."""
+
+    def origin(self, path: Path) -> Origin:
+        """Where the value at `path` came from; of a path that nobody said, `BUILT_IN`."""
+        for layer in reversed(self.layers):
+            if path in layer.values:
+                return layer.values[path]
+        return BUILT_IN
+
+    def key(self, path: Path) -> Origin:
+        """Where the key at `path` stands, else its value, else the same of what encloses it."""
+        for end in range(len(path), -1, -1):
+            for layer in reversed(self.layers):
+                found = layer.keys.get(path[:end]) or layer.values.get(path[:end])
+                if found is not None:
+                    return found
+        return BUILT_IN
+
+    def says(self, path: Path) -> bool:
+        """Whether any source says a value at `path`."""
+        return self.origin(path) is not BUILT_IN
+
+
+@dataclass(frozen=True)
+class Shown:
+    """One line of `config show`."""
+
+    path: str
+    value: Any
+    origin: str
+
+
+def document_layer(document: Document, source: Source) -> Layer:
+    """The layer of a file."""
+
+    def origin(path: Path) -> Origin:
+        mark = document.values[path]
+        return Origin(source, f"{document.name}:{mark.line}", mark.column, mark.line)
+
+    values = {path: origin(path) for path in document.values}
+    keys = {
+        path: Origin(source, f"{document.name}:{mark.line}", mark.column, mark.line)
+        for path, mark in document.keys.items()
+    }
+    return Layer(document.data, values, keys)
+
+
+def override_layer(overrides: Sequence[Override]) -> Layer:
+    """The layer of the command line; of two for one path the later counts."""
+    data: dict[str, Any] = {}
+    values: dict[Path, Origin] = {}
+    for item in overrides:
+        origin = Origin(Source.CLI, item.origin)
+        *parents, last = item.path.split(".")
+        inner = data
+        for part in parents:
+            below = inner.get(part)
+            if not isinstance(below, dict):
+                below = inner[part] = {}
+            inner = below
+        inner[last] = item.value
+        start = (*parents, last)
+        values[start] = origin
+        values |= {(*start, *path): origin for path, _ in leaves(item.value)}
+    return Layer(data, values)
+
+
+def setting_layer(settings: Iterable[tuple[Path, str, str]]) -> Layer:
+    """The layer of the environment, from (path, value, origin)."""
+    data: dict[str, Any] = {}
+    values: dict[Path, Origin] = {}
+    for path, value, origin in settings:
+        inner = data
+        for part in path[:-1]:
+            inner = inner.setdefault(str(part), {})
+        inner[str(path[-1])] = value
+        values[path] = Origin(Source.ENVIRONMENT, origin)
+    return Layer(data, values)
+
+
+def resolve(layers: Sequence[Layer]) -> Resolved:
+    """Lay `layers` over each other, lowest first, and take out what is null."""
+    data: dict[str, Any] = {}
+    for layer in layers:
+        data = _over(data, layer.data)
+    return Resolved(_without_null(data), tuple(layers))
+
+
+def _over(low: Mapping[str, Any], high: Mapping[str, Any]) -> dict[str, Any]:
+    types = low.get("type"), high.get("type")
+    out = {} if None not in types and types[0] != types[1] else dict(low)
+    for key, value in high.items():
+        below = out.get(key)
+        out[key] = _over(below, value) if isinstance(value, dict) and isinstance(below, dict) else value
+    return out
+
+
+def _without_null(data: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        key: _without_null(value) if isinstance(value, dict) else value
+        for key, value in data.items()
+        if value is not None
+    }
+
+
+def show(spec: BaseModel, resolved: Resolved, derived: Mapping[str, str] | None = None) -> list[Shown]:
+    """Every value of `spec` with its origin, in the order of the fields, secrets masked.
+
+    Args:
+        spec: validated from `resolved`; where values were derived since, with them.
+        resolved: where each value came from.
+        derived: dotted path -> reason, for values that nobody said.
+    """
+    rows: list[Shown] = []
+    for path, value in leaves(spec.model_dump(mode="json")):
+        above = lookup(resolved.data, path[:-1])
+        said = isinstance(above, dict) and path[-1] in above
+        reason = (derived or {}).get(dotted(path), "")
+        origin = _said(resolved, path) if said else (reason or BUILT_IN.text)
+        rows.append(Shown(dotted(path), _masked(path, value), origin))
+    return rows
+
+
+def _said(resolved: Resolved, path: Path) -> str:
+    while path and resolved.origin(path) is BUILT_IN:
+        path = path[:-1]
+    return resolved.origin(path).text
+
+
+def _masked(path: Path, value: Any) -> Any:
+    """Values of secret-looking environment variables are hidden; references to secrets may be seen."""
+    if isinstance(value, str) and value and "env" in path[:-1] and looks_secret(str(path[-1])):
+        return MASK
+    return value

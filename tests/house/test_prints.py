@@ -30,5 +30,5 @@ def prints(file: Path) -> int:
 
 
 def test_nobody_prints_past_it() -> None:
-    found = {(file.name, count) for file in CLI.glob("*.py") if file.name != "show.py" and (count := prints(file))}
+    found = {(file.name, count) for file in CLI.rglob("*.py") if file.name != "show.py" and (count := prints(file))}
     assert found == RAW

@@ -230,7 +230,8 @@ def test_a_killed_client_leaves_no_process(home: Home, engine: str, tmp_path: Pa
 
 
 def _processes(parent: int) -> list[int]:
-    done = subprocess.run(["pgrep", "-P", str(parent), "-f", "remuda.bench.generator.process"], capture_output=True, text=True,
+    words = ["pgrep", "-P", str(parent), "-f", "remuda.bench.generator.process"]
+    done = subprocess.run(words, capture_output=True, text=True,
                           check=False)  # fmt: skip
     return [int(word) for word in done.stdout.split()]
 

@@ -80,7 +80,8 @@ def test_a_command_with_a_host_loads_nothing_that_plans(cold_home: Home) -> None
     for words in (WORDS["up"], WORDS["run"], WORDS["gang"], ("serve", "nowhere.gguf"), ("apply", "broken.yaml")):
         program = (
             "import sys; from remuda.cli import main; code = main(sys.argv[1:]);"
-            "print([name for name in sys.modules if name.startswith(('pydantic', 'remuda.plan', 'remuda.specs.reading.load'))])"
+            "heavy = ('pydantic', 'remuda.plan', 'remuda.specs.reading.load'); "
+            "print([name for name in sys.modules if name.startswith(heavy)])"
         )
         argv = [sys.executable, "-c", program, *_dry(words)]
         done = subprocess.run(argv, env=cold_home.env, cwd=cold_home.root, capture_output=True, text=True, check=True)

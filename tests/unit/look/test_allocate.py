@@ -196,7 +196,7 @@ def test_a_program_of_ours_is_the_same_whatever_an_earlier_version_called_it(
 ) -> None:
     old, new = (
         workload(group().model_copy(update={"command": Command(argv=("py", *called, "--port", "1"))}))
-        for called in (("-m", "remuda.serving.relay.program"), now)
+        for called in (("-m", "remuda.serving.relay"), now)
     )
     assert is_same(old, new) is expected
     assert is_same(new, old) is expected

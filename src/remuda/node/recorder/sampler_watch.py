@@ -31,7 +31,10 @@ STARVED_TIMES = 10
 LATE_US = 1_000_000
 """Between two looks; after a longer pause this process was held up itself, and the other has a new limit."""
 MAX_STUCK, MAX_DEATHS = 2, 10
-_WORKER = "import sys; sys.path.insert(0, sys.argv[1]); from remuda.node.recorder.sampler import main; sys.exit(main(sys.argv[2]))"
+_WORKER = (
+    "import sys; sys.path.insert(0, sys.argv[1]); "
+    "from remuda.node.recorder.sampler import main; sys.exit(main(sys.argv[2]))"
+)
 
 
 class Hello(NamedTuple):

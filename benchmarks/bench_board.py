@@ -18,7 +18,7 @@ from remuda.host.board import Board
 from remuda.host.feed import BoardFeed, Viewer
 from remuda.plan.model import Command, Group, Kind, Role, Workload
 from remuda.supervise.model import Phase, Task, Want
-from remuda.views.queries import Lookout
+from remuda.views.queries import Queries
 from remuda.views.workloads import WorkloadView
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ def median_ms(act: Callable[[], object], before: Callable[[], object], rounds: i
 
 async def measure(options: argparse.Namespace) -> list[Figure]:
     world: Any = World(options.swarms, options.replicas)
-    lookout = Lookout(world, world, world)
+    lookout = Queries(world, world, world)
     clock = iter(range(1, 1_000_000))
     feed = BoardFeed(Board(lookout), 1, lambda: float(next(clock)), lambda _: [])
 

@@ -25,7 +25,7 @@ import orjson
 from tests.fakes.truth import KEY, Record, Truth, build
 
 from remuda.bench.generator import asking
-from remuda.bench.generator.prompts import Fit, Prompts
+from remuda.bench.generator.prompts import PromptFit, Prompts
 from remuda.bench.load import Cache, Load
 from remuda.bench.probe import Fitted
 
@@ -57,15 +57,15 @@ SCENES = (
 def bodies(load: Load) -> list[bytes]:
     """What ours would send, made beforehand."""
     prompts = Prompts(str(load.seed), Cache())
-    words = Fit(TEMPLATE).words(ISL)
+    words = PromptFit(TEMPLATE).words(ISL)
     return [asking.body("chat", "truth", prompts.text(index, words), load.osl) for index in range(load.requests)]
 
 
 async def ours(url: str, load: Load) -> dict[str, Any]:
-    from remuda.bench.generator.http_stream import Place
+    from remuda.bench.generator.http_stream import RequestTarget
     from remuda.bench.generator.load_workers import Crew
 
-    async with Crew(load, Place(url), "truth", Fitted(Fit(TEMPLATE), forced=True)) as crew:
+    async with Crew(load, RequestTarget(url), "truth", Fitted(PromptFit(TEMPLATE), forced=True)) as crew:
         cpu = time.process_time()
         run = await crew.run(enough=lambda _: False, show=lambda _: None)
         cpu = time.process_time() - cpu
@@ -144,7 +144,7 @@ def errors(rows: list[list[int]], load: Load, records: list[Record]) -> dict[str
     known = {record.key: record for record in records}
     found: dict[str, list[float]] = {"ttft": [], "tpot": []}
     for index, first, last in rows:
-        record = known[prompts.text(index, Fit(TEMPLATE).words(ISL))[:KEY]]
+        record = known[prompts.text(index, PromptFit(TEMPLATE).words(ISL))[:KEY]]
         found["ttft"].append((first - record.first) / 1e6)
         if last > first:
             found["tpot"].append((last - first) / (record.last - record.first) - 1.0)

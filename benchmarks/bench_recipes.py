@@ -16,7 +16,7 @@ from pathlib import Path
 
 import yaml
 
-from remuda.plan.deployment import Site, plan_deployment
+from remuda.plan.deployment import DeploymentSite, plan_deployment
 from remuda.plan.model import Command, Group, Role
 from remuda.specs.reading.document import parse
 from remuda.specs.recipe.load import build
@@ -25,7 +25,7 @@ COUNT = 500
 LIMIT_S, DRY_RUN_LIMIT_S = 30.0, 0.5
 CASES = Path(__file__).parents[1] / "tests/cases/deployments"
 FRONT = Group(name="frontend", role=Role.ROUTER, count=1, command=Command(argv=("frontend",)))
-SITE = Site(name="d", uid="u", run_dir="/run/d", python="/env/bin/python")
+SITE = DeploymentSite(name="d", uid="u", run_dir="/run/d", python="/env/bin/python")
 
 
 def main() -> int:

@@ -12,7 +12,7 @@ from remuda.rehearsal.ours import live_ours
 from remuda.rehearsal.rates import PUBLISHED
 from remuda.rehearsal.rules import Throws
 from remuda.rehearsal.simulate import POLICIES, draw, simulate
-from remuda.rehearsal.study import Asked, plan, read_assumptions, read_run
+from remuda.rehearsal.study import StudyOptions, plan, read_assumptions, read_run
 
 BOUND_S = 120.0
 
@@ -26,7 +26,7 @@ def main() -> int:
     figures = []
     for name in ("llama3", "rsc"):
         rates = PUBLISHED[name]
-        asked = Asked(nodes=options.nodes, days=options.days, failures=name)
+        asked = StudyOptions(nodes=options.nodes, days=options.days, failures=name)
         scenario = plan(read_run(asked), asked, replace(read_assumptions([], rates), named_share=1.0))
         begin = time.process_time()
         strikes = draw(scenario, rates, 1)

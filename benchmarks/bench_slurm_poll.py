@@ -28,7 +28,7 @@ from remuda.base.disk.paths import StatePaths
 from remuda.host.reconcilers.every import every
 from remuda.host.reconcilers.job_rows import JobKeeper
 from remuda.host.reconcilers.run_files import RunFiles
-from remuda.host.service import Service, Start
+from remuda.host.service import NewWorkload, Service
 from remuda.plan.model import Command, Group, Kind, Replace, Role, Watch, Workload
 from remuda.store import lease
 from remuda.store.engine import open_store
@@ -111,7 +111,7 @@ class Host:
             name="script", role=Role.SCRIPT, count=1, command=Command(argv=("sleep",)), watch=watch, replace=rule
         )
         self.service.create_many([
-            Start(Workload(
+            NewWorkload(Workload(
                 name=f"run-{number:04}", kind=Kind.RUN, uid="bench123", backend="slurm", groups=(group,),
                 run_dir=str(self.workloads / f"run-{number:04}"), place={"partition": "cpu", "args": args},
             ))

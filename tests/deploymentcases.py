@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from remuda.base.errors import InputError
-from remuda.plan.deployment import Site, has_balancer, plan_deployment
+from remuda.plan.deployment import DeploymentSite, has_balancer, plan_deployment
 from remuda.plan.model import Command, Group, Role
 from remuda.specs.reading.document import parse
 from remuda.specs.recipe.load import build
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from remuda.plan.compile import Plan
 
 CASES = Path(__file__).parent / "cases" / "deployments"
-SITE = Site(name="d", uid="u", run_dir="/run/d", python="/env/bin/python", state="/state")
+SITE = DeploymentSite(name="d", uid="u", run_dir="/run/d", python="/env/bin/python", state="/state")
 FRONT = Group(name="frontend", role=Role.ROUTER, count=1, command=Command(argv=("frontend",)))
 
 BALANCER = FRONT.model_copy(update={"name": "balancer", "command": Command(argv=("balancer",))})

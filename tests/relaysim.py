@@ -9,11 +9,11 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from remuda.serving.relay.connection import Client
+from remuda.serving.relay.connection import ClientConnection
 from remuda.serving.relay.descriptors import Room
-from remuda.serving.relay.exchange import Counters
+from remuda.serving.relay.exchange import RelayCounters
 from remuda.serving.relay.replay import Budget
-from remuda.serving.relay.upstream import Pool, RouterAt, Routers, Upstream
+from remuda.serving.relay.upstream import RouterAt, RouterConnections, Routers, Upstream
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -200,7 +200,7 @@ class Wire:
         """Nothing waits."""
 
 
-class _Pool(Pool):
+class _Pool(RouterConnections):
     def __init__(self) -> None:
         super().__init__()
         self.opened_all: list[Upstream] = []
@@ -228,11 +228,11 @@ class Sim:
     """
 
     def __init__(self, answer: Callable[[int, Message], bytes] = say_ok) -> None:
-        self.pool, self.counters, self.budget = _Pool(), Counters(), Budget()
+        self.pool, self.counters, self.budget = _Pool(), RelayCounters(), Budget()
         router = RouterAt("http://127.0.0.1:1", "1")
         self.pool.take(Routers(router, frozenset({"1"})))
         self.room = Room(self.counters, self.pool, 1024)
-        self.client = Client(self.pool, self.counters, self.room, "here", self.budget)
+        self.client = ClientConnection(self.pool, self.counters, self.room, "here", self.budget)
         self.room.comes(self.client)
         self.wire = Wire()
         self.client.connection_made(self.wire)  # type: ignore[arg-type]

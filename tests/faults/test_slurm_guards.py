@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from tests.conftest import Home
 
     from remuda.testing.slurm import SlurmBed
-    from remuda.testing.slurm.nodes import Node
+    from remuda.testing.slurm.nodes import BedNode
 
 #: In the place of Slurm's: refuses the guards whose options are like a pattern, and passes everything else on.
 SRUN = """#!/bin/sh
@@ -46,7 +46,7 @@ def refusing(runs: Runs, pattern: str) -> tuple[str, str]:
     return "--preamble", f'export PATH="{folder}:$PATH"'
 
 
-def guard_on(node: Node) -> int:
+def guard_on(node: BedNode) -> int:
     """Pid of the guard there, as this machine counts; 0 for none."""
     for pid in node.processes():
         try:

@@ -58,7 +58,7 @@ class Logs:
             ended: waits until nothing more is written; called once for all who follow at the same time.
             after: only what comes behind this place, also where the file was rotated once since.
         """
-        reader = _Reader(tail, after)
+        reader = _LogReader(tail, after)
         blocks = self._follow(path, reader, ended) if ended is not None else self._once(path, reader)
         return Log(self._in_turn(blocks), lambda: reader.place)
 
@@ -70,7 +70,7 @@ class Logs:
                     await asyncio.sleep(0)
                 yield block
 
-    async def _once(self, path: Path, reader: _Reader) -> AsyncGenerator[bytes, None]:
+    async def _once(self, path: Path, reader: _LogReader) -> AsyncGenerator[bytes, None]:
         with self._shared(path) as shared:
             if block := await reader.begin(shared, count_rest=True):
                 yield block
@@ -81,7 +81,7 @@ class Logs:
                 yield block
 
     async def _follow(
-        self, path: Path, reader: _Reader, ended: Callable[[], Awaitable[None]]
+        self, path: Path, reader: _LogReader, ended: Callable[[], Awaitable[None]]
     ) -> AsyncGenerator[bytes, None]:
         with self._shared(path) as shared:
             block = await reader.begin(shared, count_rest=False)
@@ -232,7 +232,7 @@ class _Shared:
             _pool().submit(file.close)
 
 
-class _Reader:
+class _LogReader:
     """One who reads: its place in a file."""
 
     def __init__(self, tail: int, after: Place | None) -> None:

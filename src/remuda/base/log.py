@@ -43,7 +43,7 @@ class Thrift(logging.Filter):
         return count < PER_MINUTE
 
 
-class Plain(logging.Formatter):
+class PlainFormatter(logging.Formatter):
     """Records as text that does nothing to the terminal which shows it, whoever wrote a part of it."""
 
     def format(self, record: logging.LogRecord) -> str:
@@ -97,7 +97,7 @@ def setup(level: str = "", path: Path | None = None) -> None:
     said = level or setting("LOG_LEVEL") or "info"
     chosen = logging.getLevelNamesMapping().get(said.upper(), logging.INFO)
     handler = KeptSmall(path)
-    handler.setFormatter(Plain("%(asctime)s %(levelname)-7s %(name)s: %(message)s"))
+    handler.setFormatter(PlainFormatter("%(asctime)s %(levelname)-7s %(name)s: %(message)s"))
     logging.basicConfig(level=chosen, handlers=[handler], force=True)
     if said.upper() not in logging.getLevelNamesMapping():
         logging.getLogger("remuda").warning("%r is not a log level (debug, info, warning, error): taken as info", said)

@@ -14,7 +14,7 @@ _LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
 
 
 @dataclass(frozen=True)
-class Sample:
+class PrometheusSample:
     """One line."""
 
     name: str
@@ -22,7 +22,7 @@ class Sample:
     value: float
 
 
-Samples = tuple[Sample, ...]
+Samples = tuple[PrometheusSample, ...]
 
 
 def parse(text: str) -> Samples:
@@ -31,7 +31,7 @@ def parse(text: str) -> Samples:
     return tuple(sample for sample in found if sample is not None)
 
 
-def _sample(line: str) -> Sample | None:
+def _sample(line: str) -> PrometheusSample | None:
     """Cut at the braces: a pattern for the whole line goes back and forth in it, and there are hundreds of lines."""
     name, brace, rest = line.partition("{")
     labels, closed, tail = rest.rpartition("}")
@@ -44,10 +44,10 @@ def _sample(line: str) -> Sample | None:
         value = float(fields[0])
     except ValueError:
         return None
-    return Sample(name.strip(), dict(_LABEL.findall(labels)) if labels else {}, value)
+    return PrometheusSample(name.strip(), dict(_LABEL.findall(labels)) if labels else {}, value)
 
 
-def chosen(samples: Samples, name: str, **labels: frozenset[str]) -> list[Sample]:
+def chosen(samples: Samples, name: str, **labels: frozenset[str]) -> list[PrometheusSample]:
     """Samples of that name whose labels have one of the given values."""
     return [
         sample

@@ -39,7 +39,7 @@ class EndpointGone(Unavailable):
     """The endpoint was taken down; waiting for it would help nobody."""
 
 
-class Address:
+class EndpointAddress:
     """Where an endpoint is now.
 
     Args:
@@ -110,7 +110,9 @@ class FollowingTransport:
     finishing what it has begun. When it does not, they fail as lost connections and are sent again.
     """
 
-    def __init__(self, address: Address, *, make: Callable[[str], Transport], watch_s: float = _WATCH_S) -> None:
+    def __init__(
+        self, address: EndpointAddress, *, make: Callable[[str], Transport], watch_s: float = _WATCH_S
+    ) -> None:
         """Prepare; must be called inside the event loop. `make` makes the transport to one place."""
         self.on_move: Callable[[str], None] = lambda _: None
         """Called with the new base URL."""

@@ -25,10 +25,10 @@ from remuda.batch.pipeline.ask import Asker
 from remuda.batch.pipeline.breaker import Breaker
 from remuda.batch.pipeline.concurrency import START, Limiter
 from remuda.batch.pipeline.perform import performer_for
-from remuda.batch.pipeline.pipeline import Pipeline, Rules
+from remuda.batch.pipeline.pipeline import Pipeline, PipelineLimits
 from remuda.batch.pipeline.queue_metrics import read_queue
 from remuda.batch.prepare import Connection, Prepared, open_checkpoint, open_connection, prepare
-from remuda.batch.progress import Counters, Progress, Rates, write_progress
+from remuda.batch.progress import Progress, Rates, RowCounters, write_progress
 from remuda.batch.request import DEFAULT_BOUND, JobRequest, Summary
 from remuda.batch.threads import collecting_seldom, in_thread
 
@@ -226,7 +226,7 @@ class _Run:
         job, connection = ready.job, self._connection
         asker = Asker(connection.transport, api_key=connection.api_key) if connection is not None else None
         performer = performer_for(job, asker.ask if asker else None, batch=self._request.native_batch_size)
-        rules = Rules(job.retries, job.timeout, self._request.endpoint_wait_s, max(1, job.checkpoint_interval))
+        rules = PipelineLimits(job.retries, job.timeout, self._request.endpoint_wait_s, max(1, job.checkpoint_interval))
         limiter = await self._make_limiter(job, feed)
         pipeline = self._pipeline = Pipeline(feed, checkpoint, performer, rules, limiter, Breaker())
         pipeline.on_tick = self._tick
@@ -344,7 +344,7 @@ class _Run:
         return {"output": request.output, "files": request.num_threads, "options": str(request.write_kwargs)}
 
     def _summary(self, ready: Prepared, feed: Feed, done: int, failed: int, *, kept: bool) -> Summary:
-        counters = self._pipeline.counters if self._pipeline else Counters()
+        counters = self._pipeline.counters if self._pipeline else RowCounters()
         return Summary(
             rows=feed.seen,
             done=done,
@@ -401,7 +401,7 @@ class _Run:
 
     def _progress(self, state: str, note: str, now: float) -> Progress:
         pipeline, feed = self._pipeline, self._feed
-        counters = pipeline.counters if pipeline else Counters()
+        counters = pipeline.counters if pipeline else RowCounters()
         rows_per_s, tokens_per_s = self._rates.add(now, counters.finished, counters.completion_tokens)
         skipped = feed.skipped if feed else 0
         done = skipped + counters.finished

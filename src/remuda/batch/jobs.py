@@ -15,7 +15,7 @@ import orjson
 
 from remuda.base.errors import InputError
 from remuda.batch.job import SwarmJob
-from remuda.batch.pipeline.answer import Answer, RowError
+from remuda.batch.pipeline.answer import RowAnswer, RowError
 from remuda.batch.pipeline.conform import compile_schema, read_schema
 from remuda.batch.pipeline.lenient import count, excerpt, numbers, text, word
 
@@ -83,7 +83,7 @@ class RequestJob(SwarmJob):
         several = int(self.kwargs.get("n") or 1) > 1
         return {} if several else dict(zip(self.output_names, self.types, strict=False))
 
-    async def answer(self, item: Any, ask: Ask) -> Answer:
+    async def answer(self, item: Any, ask: Ask) -> RowAnswer:
         """Answer one row.
 
         Raises:
@@ -168,15 +168,15 @@ def continuation_of(choice: dict[str, Any], reply: dict[str, Any]) -> str:
     return text(found)
 
 
-def with_usage(outputs: list[Any], reply: dict[str, Any], choice: dict[str, Any]) -> Answer:
+def with_usage(outputs: list[Any], reply: dict[str, Any], choice: dict[str, Any]) -> RowAnswer:
     """An answer with what the reply says about tokens; what is no number of tokens counts as not said."""
     usage = reply.get("usage")
     finish = word(choice.get("finish_reason"))
     if not isinstance(usage, dict):
-        return Answer(outputs, 0, 0, finish)
+        return RowAnswer(outputs, 0, 0, finish)
     details = usage.get("prompt_tokens_details")
     cached = count(details.get("cached_tokens")) if isinstance(details, dict) else 0
-    return Answer(outputs, count(usage.get("prompt_tokens")), count(usage.get("completion_tokens")), finish, cached)
+    return RowAnswer(outputs, count(usage.get("prompt_tokens")), count(usage.get("completion_tokens")), finish, cached)
 
 
 def messages_of(item: Any) -> list[dict[str, Any]]:
@@ -233,7 +233,7 @@ class ChatCompletionJob(RequestJob):
     columns = ("messages", "prompt", "text")
     types = ("string",)
 
-    async def answer(self, item: Any, ask: Ask) -> Answer:
+    async def answer(self, item: Any, ask: Ask) -> RowAnswer:
         """See `RequestJob.answer`."""
         reply = await ask(_CHAT, self.body("messages", messages_of(item)))
         choice = first_choice(reply)
@@ -250,7 +250,7 @@ class CompletionJob(RequestJob):
     columns = ("prompt", "text", "messages")
     types = ("string",)
 
-    async def answer(self, item: Any, ask: Ask) -> Answer:
+    async def answer(self, item: Any, ask: Ask) -> RowAnswer:
         """See `RequestJob.answer`."""
         reply = await ask(_COMPLETION, self.body("prompt", text_of(item)))
         choice = first_choice(reply)
@@ -269,13 +269,13 @@ class MultiTurnChatJob(RequestJob):
 
     columns = ("messages", "turns", "prompt")
 
-    async def answer(self, item: Any, ask: Ask) -> Answer:
+    async def answer(self, item: Any, ask: Ask) -> RowAnswer:
         """See `RequestJob.answer`."""
         if isinstance(item, (list, tuple)) and item and all(isinstance(turn, str) for turn in item):
             item = [{"role": "user", "content": turn} for turn in item]
         turns = messages_of(item)
         talk: list[dict[str, Any]] = []
-        total = Answer([])
+        total = RowAnswer([])
         for index, turn in enumerate(turns):
             talk.append(turn)
             answered = index + 1 < len(turns) and turns[index + 1]["role"] != "user"
@@ -299,7 +299,7 @@ class EmbeddingJob(RequestJob):
     columns = ("text", "input", "prompt", "messages")
     likes_order = False
 
-    async def answer(self, item: Any, ask: Ask) -> Answer:
+    async def answer(self, item: Any, ask: Ask) -> RowAnswer:
         """See `RequestJob.answer`."""
         reply = await ask("/v1/embeddings", self.body("input", text_of(item)))
         data = reply.get("data")
@@ -332,7 +332,7 @@ class PerplexityJob(RequestJob):
         super().__init__(**options)
         self.of = of
 
-    async def answer(self, item: Any, ask: Ask) -> Answer:
+    async def answer(self, item: Any, ask: Ask) -> RowAnswer:
         """See `RequestJob.answer`."""
         if self.of == "text":
             return await self._of_text(text_of(item), ask)
@@ -348,7 +348,7 @@ class PerplexityJob(RequestJob):
             raise unreadable("logprobs", reply)
         return with_usage([content_of(choice, reply), perplexity(found), found], reply, choice)
 
-    async def _of_text(self, item: str, ask: Ask) -> Answer:
+    async def _of_text(self, item: str, ask: Ask) -> RowAnswer:
         # One token has to be generated; it comes after the echoed ones and is dropped.
         reply = await ask(_COMPLETION, self.body("prompt", item, echo=True, logprobs=1, max_tokens=1))
         choice = first_choice(reply)
@@ -403,7 +403,7 @@ class StructuredOutputJob(RequestJob):
         """The schema itself, wherever it was read from."""
         return {"schema": self.schema}
 
-    async def answer(self, item: Any, ask: Ask) -> Answer:
+    async def answer(self, item: Any, ask: Ask) -> RowAnswer:
         """See `RequestJob.answer`."""
         reply = await ask(_CHAT, self.body("messages", messages_of(item), response_format=self._format))
         choice = first_choice(reply)

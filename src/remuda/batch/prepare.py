@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from remuda.base.endpoint import base_url, pick_model, read_key
 from remuda.base.errors import Conflict, InputError, Interrupted
-from remuda.batch.address import DOWN, Address, EndpointGone, FollowingTransport
+from remuda.batch.address import DOWN, EndpointAddress, EndpointGone, FollowingTransport
 from remuda.batch.endpoint import START_WAIT_S, ask_models
 from remuda.batch.fingerprint import check_same, fingerprint
 from remuda.batch.input.changes import see_changes
@@ -19,9 +19,9 @@ from remuda.batch.output import checkpoint as store
 from remuda.batch.output.checkpoint import Checkpoint
 from remuda.batch.output.fit import check_fit
 from remuda.batch.output.index import IdTable, digest_id
-from remuda.batch.output.output import Layout, Target, plan_target, see_stranger
+from remuda.batch.output.output import ColumnLayout, OutputTarget, plan_target, see_stranger
 from remuda.batch.pipeline.transport import AiohttpTransport
-from remuda.batch.pipeline.unheard import Hearing
+from remuda.batch.pipeline.unheard import ReplyTimes
 from remuda.batch.threads import in_thread
 
 if TYPE_CHECKING:
@@ -46,13 +46,13 @@ class Connection:
     url: str
     transport: Transport
     api_key: str
-    address: Address | None = None
+    address: EndpointAddress | None = None
     """Where it is, if it may move."""
     answered: bool = False
     """Whether it has answered a question in this run."""
     wait_s: float = START_WAIT_S
     """How long it is waited for at the start."""
-    hearing: Hearing = field(default_factory=Hearing)
+    hearing: ReplyTimes = field(default_factory=ReplyTimes)
     """What is known of its answers."""
     is_patient: bool = False
     """Wait for as long as its supervisor does: nobody looks on, and who gives up would only be started again."""
@@ -98,8 +98,8 @@ class Prepared:
     job: SwarmJob
     column: str
     source: Source
-    target: Target
-    layout: Layout
+    target: OutputTarget
+    layout: ColumnLayout
 
 
 def open_connection(request: JobRequest) -> Connection | None:
@@ -109,22 +109,24 @@ def open_connection(request: JobRequest) -> Connection | None:
         InputError: the URL or the reference to the key is wrong.
     """
     if request.endpoint_file:
-        return _follow(request, Address(request.endpoint_file, request.endpoint), request.endpoint_wait_s)
+        return _follow(request, EndpointAddress(request.endpoint_file, request.endpoint), request.endpoint_wait_s)
     if not request.endpoint:
         return None
     if request.swarm_dir:
-        return _follow(request, Address(f"{request.swarm_dir}/{DOWN}", request.endpoint, moves=False), _SWARM_WAIT_S)
+        return _follow(
+            request, EndpointAddress(f"{request.swarm_dir}/{DOWN}", request.endpoint, moves=False), _SWARM_WAIT_S
+        )
     url = base_url(request.endpoint)
     key = read_key(url, env=request.api_key_env, file=request.api_key_file)
-    hearing = Hearing()
+    hearing = ReplyTimes()
     return Connection(url, AiohttpTransport(url, api_key=key, hearing=hearing), key, hearing=hearing)
 
 
-def _follow(request: JobRequest, address: Address, wait_s: float) -> Connection:
+def _follow(request: JobRequest, address: EndpointAddress, wait_s: float) -> Connection:
     """A connection to a swarm's endpoint, wherever that is, until it is taken down."""
     url = address.read()
     key = read_key(url, env=request.api_key_env, file=request.api_key_file)
-    hearing = Hearing()
+    hearing = ReplyTimes()
     transport = FollowingTransport(address, make=partial(AiohttpTransport, api_key=key, hearing=hearing, is_own=True))
     return Connection(
         url, transport, key, address, wait_s=wait_s, hearing=hearing, is_patient=bool(request.owner)
@@ -172,7 +174,7 @@ async def prepare(request: JobRequest, connection: Connection | None, given: Swa
     return Prepared(request, job, column, source, target, layout)
 
 
-def _target(request: JobRequest, source: Source) -> Target:
+def _target(request: JobRequest, source: Source) -> OutputTarget:
     target = plan_target(
         request.output, files=request.num_threads, options=request.write_kwargs, inputs=source.files,
         pattern=request.input,
@@ -211,10 +213,10 @@ def _choose_column(request: JobRequest, job: SwarmJob, source: Source) -> str:
     )
 
 
-def _layout(request: JobRequest, job: SwarmJob) -> Layout:
+def _layout(request: JobRequest, job: SwarmJob) -> ColumnLayout:
     if not isinstance(job, RequestJob):
-        return Layout(tuple(job.output_names), {}, usage=False)
-    return Layout(tuple(job.output_names), job.known_types(), usage=request.usage_columns and job.usage)
+        return ColumnLayout(tuple(job.output_names), {}, usage=False)
+    return ColumnLayout(tuple(job.output_names), job.known_types(), usage=request.usage_columns and job.usage)
 
 
 def open_checkpoint(

@@ -65,7 +65,7 @@ class Progress:
 
 
 @dataclass
-class Counters:
+class RowCounters:
     """What a run has done so far; changed in place by the pipeline."""
 
     answered: int = 0

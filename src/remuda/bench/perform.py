@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from remuda.bench import probe
 from remuda.bench.cost import Price, cost_of
-from remuda.bench.generator.load_workers import Crew, Live
+from remuda.bench.generator.load_workers import Crew, LoadProgress
 from remuda.bench.judging.energy import Sampled, energy_of
 from remuda.bench.judging.measures import is_measured, measure, window_of
-from remuda.bench.judging.rules import Evidence, judge
+from remuda.bench.judging.rules import RuleInputs, judge
 from remuda.bench.judging.verdict import THRESHOLDS, loosened, verdict_of
 from remuda.bench.load import NEEDED, Auto, Cache, Load
 from remuda.bench.point import Hardware, Point, address, split_bound
@@ -20,8 +20,8 @@ from remuda.bench.point import Hardware, Point, address, split_bound
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from remuda.bench.generator.http_stream import Place
-    from remuda.bench.generator.reading import Row
+    from remuda.bench.generator.http_stream import RequestTarget
+    from remuda.bench.generator.reading import RequestRow
     from remuda.bench.generator.trace import Trace
     from remuda.bench.judging.measures import Window
 
@@ -30,7 +30,7 @@ _LOOK_S: Final = 1.0
 
 
 @dataclass(frozen=True)
-class Watched:
+class SwarmWatch:
     """What its supervisor knows of a swarm.
 
     Attributes:
@@ -43,7 +43,7 @@ class Watched:
 
 
 @dataclass(frozen=True)
-class Target:
+class MeasuredEndpoint:
     """Who is measured.
 
     Attributes:
@@ -56,17 +56,17 @@ class Target:
         sampled: how many GPUs that should be.
     """
 
-    place: Place
+    place: RequestTarget
     model: str = ""
-    engines: tuple[Place, ...] = ()
+    engines: tuple[RequestTarget, ...] = ()
     hardware: Hardware = field(default_factory=Hardware)
-    watch: Callable[[float], Watched] | None = None
+    watch: Callable[[float], SwarmWatch] | None = None
     sample: Callable[[Window], Sequence[Sampled]] | None = None
     sampled: int = 0
 
 
 @dataclass(frozen=True)
-class Terms:
+class JudgingTerms:
     """How a point is judged.
 
     Attributes:
@@ -84,14 +84,14 @@ class Terms:
     price: Price | None = None
 
 
-class Session:
+class BenchSession:
     """Points on one endpoint, one after the other; what was found out about it is kept between them."""
 
-    def __init__(self, target: Target, terms: Terms, trace: Trace | None = None) -> None:
+    def __init__(self, target: MeasuredEndpoint, terms: JudgingTerms, trace: Trace | None = None) -> None:
         self.target = target
         self.trace = trace
         self.terms = terms
-        self._seen: probe.Seen | None = None
+        self._seen: probe.EndpointFacts | None = None
         self._fitted: dict[tuple[str, bool, str, int], probe.Fitted] = {}
         self.auto = auto_of(terms)
 
@@ -122,8 +122,8 @@ class Session:
         return replace(point, cost=cost) if cost else point
 
     async def measure(
-        self, load: Load, show: Callable[[Live], None] = lambda _: None, *, repeat: int = 0
-    ) -> tuple[Point, list[Row]]:
+        self, load: Load, show: Callable[[LoadProgress], None] = lambda _: None, *, repeat: int = 0
+    ) -> tuple[Point, list[RequestRow]]:
         """Run one load.
 
         Args:
@@ -153,7 +153,7 @@ class Session:
         self._learn(load, run.rows)
         window, metrics = measure(run.rows, load, self.terms.goodput)
         energy = energy_of(target.sample(window), target.sampled, metrics) if target.sample else None
-        evidence = Evidence(
+        evidence = RuleInputs(
             load=load, rows=run.rows, warm=run.warm, window=window, metrics=metrics, client=run.client,
             model=target.model, served=(before.models, after.models), forced=fitted.forced,
             cache=Cache.parse(load.cache), counters=(before.counters, after.counters), probed_out=spent,
@@ -188,14 +188,14 @@ class Session:
         )
         return fitted, fitted.out
 
-    def _learn(self, load: Load, rows: Sequence[Row]) -> None:
+    def _learn(self, load: Load, rows: Sequence[RequestRow]) -> None:
         """What was sent says better than two probes how many tokens a word has: the next point is nearer."""
         fitted = self._fitted[_key(load)]
         sent = [(fitted.fit.words(row.asked_in), row.n_in) for row in rows if row.n_in >= 0]
         if sent:
             self._fitted[_key(load)] = replace(fitted, fit=probe.refit(fitted.fit, sent))
 
-    async def _look_after(self, before: probe.Seen) -> probe.Seen:
+    async def _look_after(self, before: probe.EndpointFacts) -> probe.EndpointFacts:
         """What the endpoint says when the load has ended; an endpoint that is gone has changed."""
         from remuda.base.errors import RemudaError
 
@@ -209,20 +209,20 @@ def _key(load: Load) -> tuple[str, bool, str, int]:
     return load.api, load.stream, load.extra_body, load.isl
 
 
-def auto_of(terms: Terms) -> Auto:
+def auto_of(terms: JudgingTerms) -> Auto:
     """How much a point measures whose load says nothing of it: what rule V12 and the SLO's percentiles need."""
     needed = [NEEDED[statistic] for name in terms.slo if (statistic := split_bound(name)[1]) in NEEDED]
     limits = terms.thresholds
     return Auto(limits["V12.window"], limits["V12.e2e"], max(2, math.ceil(limits["V12.requests"]), *needed))
 
 
-def _enough(load: Load, auto: Auto) -> Callable[[Live], bool]:
+def _enough(load: Load, auto: Auto) -> Callable[[LoadProgress], bool]:
     """Whether a load without a bound of its own has measured what it has to."""
     if not load.is_auto or load.is_open:
         return lambda _: False
     looked: dict[str, float] = {"at": 0.0}
 
-    def enough(live: Live) -> bool:
+    def enough(live: LoadProgress) -> bool:
         if live.seconds > auto.limit_s:
             return True
         if live.seconds < auto.window_s or live.seconds - looked["at"] < _LOOK_S:
@@ -239,7 +239,7 @@ def _enough(load: Load, auto: Auto) -> Callable[[Live], bool]:
     return enough
 
 
-def progress(live: Live, recent: Sequence[Row]) -> dict[str, Any]:
+def progress(live: LoadProgress, recent: Sequence[RequestRow]) -> dict[str, Any]:
     """Numbers for a progress line: of the requests that ended last."""
     from remuda.bench.judging.measures import tpot, ttft
 

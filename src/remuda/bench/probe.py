@@ -16,15 +16,15 @@ from remuda.base.endpoint import pick_model, redirected, refused
 from remuda.base.errors import InputError, Rejected, Unavailable
 from remuda.bench.counters import Counters, read_counters
 from remuda.bench.generator import asking, tokenizer
-from remuda.bench.generator.http_stream import SMALL, Line, words_of
-from remuda.bench.generator.prompts import Fit, Prompts
-from remuda.bench.generator.reading import Row, hide, read
+from remuda.bench.generator.http_stream import SMALL, HttpStream, words_of
+from remuda.bench.generator.prompts import PromptFit, Prompts
+from remuda.bench.generator.reading import RequestRow, hide, read
 from remuda.bench.load import Cache
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Sequence
 
-    from remuda.bench.generator.http_stream import Answer, Place
+    from remuda.bench.generator.http_stream import RequestTarget, TimedAnswer
     from remuda.bench.load import Load
 
 T = TypeVar("T")
@@ -44,7 +44,7 @@ _MOST_OUT: Final = 32
 
 
 @dataclass(frozen=True)
-class Seen:
+class EndpointFacts:
     """What an endpoint says of itself at one moment.
 
     Attributes:
@@ -70,27 +70,27 @@ class Fitted:
         counted: a piece is several tokens, and the engine says how many where it is asked to.
     """
 
-    fit: Fit
+    fit: PromptFit
     forced: bool
     template: int = -1
     out: int = 0
     counted: bool = False
 
 
-async def fetch(place: Place, path: str, largest: int = SMALL) -> Answer:
+async def fetch(place: RequestTarget, path: str, largest: int = SMALL) -> TimedAnswer:
     """GET, once, of at most so many bytes.
 
     Raises:
         OSError: nobody listens.
     """
-    line = await Line.connect(place)
+    line = await HttpStream.connect(place)
     try:
         return await line.start(place.request(path), _ASK_S, largest=largest)
     finally:
         line.close()
 
 
-async def look(place: Place, engines: Sequence[Place] = ()) -> Seen:
+async def look(place: RequestTarget, engines: Sequence[RequestTarget] = ()) -> EndpointFacts:
     """What the endpoint says now. `engines` are asked for counters in its stead where they are known.
 
     Raises:
@@ -100,7 +100,7 @@ async def look(place: Place, engines: Sequence[Place] = ()) -> Seen:
     return await _in_time(_look(place, engines), place, 0.0)
 
 
-async def _in_time(asking: Awaitable[T], place: Place, request_s: float) -> T:
+async def _in_time(asking: Awaitable[T], place: RequestTarget, request_s: float) -> T:
     try:
         return await asyncio.wait_for(asking, request_s + _ALL_S)
     except TimeoutError:
@@ -108,7 +108,7 @@ async def _in_time(asking: Awaitable[T], place: Place, request_s: float) -> T:
         raise Unavailable(words, hint="see the server's log") from None
 
 
-async def _look(place: Place, engines: Sequence[Place]) -> Seen:
+async def _look(place: RequestTarget, engines: Sequence[RequestTarget]) -> EndpointFacts:
     answer = await _patient(place, "/v1/models")
     if answer.status in {401, 403}:
         raise refused(place.base, answer.status)
@@ -125,10 +125,10 @@ async def _look(place: Place, engines: Sequence[Place]) -> Seen:
     texts = [await _text(one, "/metrics", _METRICS) for one in engines or [place]]
     models = models and tuple(name[:_LETTERS] for name in models[:_MODELS])
     said = " ".join([*words, version]).strip()[:_LETTERS]
-    return Seen(models, said, read_counters(texts) if all(texts) else None)
+    return EndpointFacts(models, said, read_counters(texts) if all(texts) else None)
 
 
-async def _patient(place: Place, path: str) -> Answer:
+async def _patient(place: RequestTarget, path: str) -> TimedAnswer:
     until = monotonic_ns() + int(_WAIT_S * 1e9)
     while True:
         try:
@@ -149,7 +149,7 @@ async def _patient(place: Place, path: str) -> Answer:
         await asyncio.sleep(0.25)
 
 
-async def _text(place: Place, path: str, largest: int = SMALL) -> str:
+async def _text(place: RequestTarget, path: str, largest: int = SMALL) -> str:
     try:
         answer = await fetch(place, path, largest)
     except OSError:
@@ -157,7 +157,7 @@ async def _text(place: Place, path: str, largest: int = SMALL) -> str:
     return b"".join(answer.pieces).decode(errors="replace") if answer.status == 200 and not answer.error else ""
 
 
-async def _version(place: Place) -> str:
+async def _version(place: RequestTarget) -> str:
     """Of vLLM and SGLang (`/version`, `/get_server_info`), of llama.cpp (`/props`)."""
     for path, key in (("/version", "version"), ("/props", "build_info")):
         with contextlib.suppress(ValueError, AttributeError):
@@ -167,7 +167,7 @@ async def _version(place: Place) -> str:
     return ""
 
 
-def choose_model(asked: str, seen: Seen, endpoint: str) -> str:
+def choose_model(asked: str, seen: EndpointFacts, endpoint: str) -> str:
     """The model to ask for.
 
     Raises:
@@ -176,7 +176,7 @@ def choose_model(asked: str, seen: Seen, endpoint: str) -> str:
     return asked or pick_model(list(seen.models or ()), endpoint)
 
 
-async def fit(place: Place, load: Load, model: str, engines: Sequence[Place] = ()) -> Fitted:
+async def fit(place: RequestTarget, load: Load, model: str, engines: Sequence[RequestTarget] = ()) -> Fitted:
     """Find what prompts of a length are made of here, and whether output lengths are obeyed.
 
     Args:
@@ -193,7 +193,7 @@ async def fit(place: Place, load: Load, model: str, engines: Sequence[Place] = (
     return await _in_time(_fit(place, load, model, engines), place, load.timeout_s)
 
 
-async def _fit(place: Place, load: Load, model: str, engines: Sequence[Place]) -> Fitted:
+async def _fit(place: RequestTarget, load: Load, model: str, engines: Sequence[RequestTarget]) -> Fitted:
     probe = _Probe(place, load, model)
     forced = await probe.is_forced()
     await probe.try_counting()
@@ -208,16 +208,16 @@ async def _calibrated(probe: _Probe, load: Load, *, forced: bool) -> Fitted:
     wide = min(_LONG, max(_SHORT * 2, load.isl))
     short, long = await probe.input_of(_SHORT), await probe.input_of(wide)
     if short < 0 or long <= short:
-        return Fitted(Fit(), forced, -1, probe.out, probe.counted)  # Nobody says: words stand for tokens.
+        return Fitted(PromptFit(), forced, -1, probe.out, probe.counted)  # Nobody says: words stand for tokens.
     slope = (long - short) / (wide - _SHORT)
-    found = Fit(short - slope * _SHORT, slope)
+    found = PromptFit(short - slope * _SHORT, slope)
     _check_room(found, load)
     words = found.words(load.isl)
     found = refit(found, [(words, await probe.input_of(words)) for _ in range(2)])
     return probe.fitted(found, forced=forced)
 
 
-def _check_room(found: Fit, load: Load) -> None:
+def _check_room(found: PromptFit, load: Load) -> None:
     if load.isl < found.base:
         raise InputError(
             f"the chat template alone has {found.base:.0f} tokens, more than --isl {load.isl}",
@@ -225,7 +225,7 @@ def _check_room(found: Fit, load: Load) -> None:
         )  # fmt: skip
 
 
-def refit(known: Fit, seen: Sequence[tuple[int, int]]) -> Fit:
+def refit(known: PromptFit, seen: Sequence[tuple[int, int]]) -> PromptFit:
     """The same with a slope that fits prompts that were sent: (words, tokens). Pure."""
     words, tokens = sum(pair[0] for pair in seen), sum(pair[1] for pair in seen)
     if known.is_exact or words <= len(seen) or min(pair[1] for pair in seen) < 0:
@@ -236,7 +236,7 @@ def refit(known: Fit, seen: Sequence[tuple[int, int]]) -> Fit:
 class _Probe:
     """Asks, one request after the other; each prompt is new to every cache."""
 
-    def __init__(self, place: Place, load: Load, model: str) -> None:
+    def __init__(self, place: RequestTarget, load: Load, model: str) -> None:
         self._place, self._load, self._model = place, load, model
         self._length = min(load.osl, _MOST_OUT)
         # Nobody has ever sent these before: what a cache knows of them is known of any prompt.
@@ -266,7 +266,7 @@ class _Probe:
                 return
             self.counted = False
 
-    async def exact(self, made: Fit) -> Fit | None:
+    async def exact(self, made: PromptFit) -> PromptFit | None:
         """The same with its base, where three prompts have as many tokens as it says; None where they have not.
 
         Raises:
@@ -286,7 +286,7 @@ class _Probe:
         finally:
             self._prompts = before
 
-    def fitted(self, found: Fit, *, forced: bool) -> Fitted:
+    def fitted(self, found: PromptFit, *, forced: bool) -> Fitted:
         """What was found, with what it cost."""
         fitted = Fitted(found, forced, -1, self.out, self.counted)
         # A router may have shown the probes to replicas that had not seen the template yet.
@@ -299,7 +299,7 @@ class _Probe:
             self.cached = max(self.cached, row.cached)
         return row.n_in
 
-    async def _ask(self, words: int, osl: int) -> Row:
+    async def _ask(self, words: int, osl: int) -> RequestRow:
         self._count += 1
         prompt = self._prompts.of(-1_000_000 - self._count, words)
         extra: dict[str, Any] = orjson.loads(self._load.extra_body)
@@ -308,7 +308,7 @@ class _Probe:
             counted=self.counted, extra=extra,
         )  # fmt: skip
         try:
-            line = await Line.connect(self._place)
+            line = await HttpStream.connect(self._place)
         except OSError as error:
             raise Unavailable(f"endpoint {self._place.base} does not answer: {words_of(error)}") from error
         try:
@@ -316,7 +316,7 @@ class _Probe:
             answer = await line.start(request, self._load.timeout_s, osl)
         finally:
             line.close()
-        row = Row(-1)
+        row = RequestRow(-1)
         read(answer, row, stream=self._load.stream, key=self._place.key)
         if row.error:
             if row.status in {401, 403}:

@@ -25,7 +25,7 @@ RESOLUTION: Final = 0.03
 _DIGITS: Final = 4
 
 
-class Answer(StrEnum):
+class LoadResult(StrEnum):
     """What a point says of its load."""
 
     MET = "met"
@@ -36,10 +36,10 @@ class Answer(StrEnum):
     """The point does not count, so it says nothing."""
 
 
-_SILENT: Final = frozenset({Answer.UNKNOWN, Answer.INVALID})
+_SILENT: Final = frozenset({LoadResult.UNKNOWN, LoadResult.INVALID})
 
 
-class End(StrEnum):
+class SearchEnd(StrEnum):
     """How a search ended."""
 
     FOUND = "found"
@@ -107,7 +107,7 @@ class Try:
 
 
 @dataclass(frozen=True)
-class Found:
+class Largest:
     """What came of a search.
 
     Attributes:
@@ -118,7 +118,7 @@ class Found:
         contradictions: (smaller, larger): the smaller missed, also when it was measured once more, and the larger met.
     """
 
-    end: End
+    end: SearchEnd
     met: float | None = None
     missed: float | None = None
     at: float | None = None
@@ -128,24 +128,24 @@ class Found:
 class _Silent(Exception):
     """A load has no answer."""
 
-    def __init__(self, load: float, answer: Answer) -> None:
+    def __init__(self, load: float, answer: LoadResult) -> None:
         super().__init__(load, answer)
         self.load = load
-        self.end = End.INVALID if answer is Answer.INVALID else End.UNKNOWN
+        self.end = SearchEnd.INVALID if answer is LoadResult.INVALID else SearchEnd.UNKNOWN
 
 
 class _Search:
     """One search: what is known, and which contradictions stayed."""
 
-    def __init__(self, bounds: Bounds, known: Mapping[float, Answer]) -> None:
+    def __init__(self, bounds: Bounds, known: Mapping[float, LoadResult]) -> None:
         self.bounds = bounds
         self.seen = dict(known)
         self.met: float | None = None
         self.missed: float | None = None
         self.contradictions: list[tuple[float, float]] = []
 
-    def found(self, end: End, at: float | None = None) -> Found:
-        return Found(end, self.met, self.missed, at, tuple(self.contradictions))
+    def found(self, end: SearchEnd, at: float | None = None) -> Largest:
+        return Largest(end, self.met, self.missed, at, tuple(self.contradictions))
 
     def next(self, last: float) -> float | None:
         """Which load is tried after that one; None at the end."""
@@ -153,7 +153,7 @@ class _Search:
             return self.bounds.doubled(last) if last < self.bounds.high else None
         return None if self.met is None else self.bounds.between(self.met, self.missed)
 
-    def settle(self, load: float) -> Generator[Try, Answer, None]:
+    def settle(self, load: float) -> Generator[Try, LoadResult, None]:
         """Try a load, and what contradicts it.
 
         Raises:
@@ -161,16 +161,16 @@ class _Search:
         """
         answer = yield Try(load)
         if answer in _SILENT:
-            answer = yield Try(load, is_again=True, wants_more=answer is Answer.UNKNOWN)
+            answer = yield Try(load, is_again=True, wants_more=answer is LoadResult.UNKNOWN)
         self._note(load, answer)
-        if answer is Answer.MISSED:
-            larger = [other for other, said in self.seen.items() if other > load and said is Answer.MET]
+        if answer is LoadResult.MISSED:
+            larger = [other for other, said in self.seen.items() if other > load and said is LoadResult.MET]
             missed = not larger or (yield from self._missed_again(load, min(larger)))
             self.met, self.missed = (self.met, load) if missed else (load, self.missed)
             return
         smaller = sorted(
             other for other, said in self.seen.items()
-            if (self.met or self.bounds.low) < other < load and said is Answer.MISSED
+            if (self.met or self.bounds.low) < other < load and said is LoadResult.MISSED
         )  # fmt: skip
         for other in smaller:
             if (yield from self._missed_again(other, load)):
@@ -179,24 +179,24 @@ class _Search:
             self.met = other
         self.met = load
 
-    def _missed_again(self, smaller: float, larger: float) -> Generator[Try, Answer, bool]:
+    def _missed_again(self, smaller: float, larger: float) -> Generator[Try, LoadResult, bool]:
         """Whether a load misses also the second time.
 
         More load cannot be easier, so one of the two answers is wrong: most likely the smaller one was disturbed.
         """
         answer = yield Try(smaller, is_again=True)
         self._note(smaller, answer)
-        if answer is Answer.MISSED:
+        if answer is LoadResult.MISSED:
             self.contradictions.append((smaller, larger))
-        return answer is Answer.MISSED
+        return answer is LoadResult.MISSED
 
-    def _note(self, load: float, answer: Answer) -> None:
+    def _note(self, load: float, answer: LoadResult) -> None:
         if answer in _SILENT:
             raise _Silent(load, answer)
         self.seen[load] = answer
 
 
-def search(bounds: Bounds, known: Mapping[float, Answer] | None = None) -> Generator[Try, Answer, Found]:
+def search(bounds: Bounds, known: Mapping[float, LoadResult] | None = None) -> Generator[Try, LoadResult, Largest]:
     """Yield loads to try, and take the answer of each.
 
     Args:
@@ -216,11 +216,11 @@ def search(bounds: Bounds, known: Mapping[float, Answer] | None = None) -> Gener
     except _Silent as silent:
         return state.found(silent.end, silent.load)
     if state.met is None:
-        return state.found(End.NONE_MET)
-    return state.found(End.ALL_MET if state.missed is None else End.FOUND)
+        return state.found(SearchEnd.NONE_MET)
+    return state.found(SearchEnd.ALL_MET if state.missed is None else SearchEnd.FOUND)
 
 
-def drive(asking: Generator[Try, Answer, Found], answer: Callable[[Try], Answer]) -> Found:
+def drive(asking: Generator[Try, LoadResult, Largest], answer: Callable[[Try], LoadResult]) -> Largest:
     """Run a search to its end."""
     try:
         ask = next(asking)
@@ -234,24 +234,24 @@ def points_for(bounds: Bounds, answer: float) -> int:
     """How many points a search takes that has this answer."""
     count = 0
 
-    def reply(ask: Try) -> Answer:
+    def reply(ask: Try) -> LoadResult:
         nonlocal count
         count += 1
-        return Answer.MET if ask.load <= answer else Answer.MISSED
+        return LoadResult.MET if ask.load <= answer else LoadResult.MISSED
 
     drive(search(bounds), reply)
     return count
 
 
-def answer_of(point: Point) -> Answer:
+def answer_of(point: Point) -> LoadResult:
     """What a point says of its load."""
     met = point.slo_met()
     if point.verdict == INVALID:
         # Arrivals that are faster than the answers never become steady: such a point is no number, but it is a miss.
         broken = {check.code for check in point.checks if check.state == INVALID}
         is_overload = point.load.is_open and broken == {"V11"} and met is False
-        return Answer.MISSED if is_overload else Answer.INVALID
-    return Answer.UNKNOWN if met is None else Answer.MET if met else Answer.MISSED
+        return LoadResult.MISSED if is_overload else LoadResult.INVALID
+    return LoadResult.UNKNOWN if met is None else LoadResult.MET if met else LoadResult.MISSED
 
 
 def longer(load: Load, auto: Auto) -> Load:

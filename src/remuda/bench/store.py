@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from remuda.bench.generator.reading import Row
+    from remuda.bench.generator.reading import RequestRow
 
 POINT: Final = "point.json"
 REQUESTS: Final = "requests.parquet"
@@ -38,7 +38,7 @@ _LEFT_S: Final = 3600.0
 _BEGUN: Final = ".begun"
 
 
-class Store:
+class PointStore:
     """All points under one directory. Two benchmarks may write to it at the same time.
 
     Args:
@@ -100,24 +100,24 @@ class Store:
         """Where its files are."""
         return self.root / f"{point.id[:_DIGITS]}-{point.repeat}"
 
-    def rows(self, point: Point) -> list[Row]:
+    def rows(self, point: Point) -> list[RequestRow]:
         """The requests of a point; none where they were not kept, as of a point that was imported."""
         need_batch("to read the requests of a point takes")
         import pyarrow.parquet as pq
 
-        from remuda.bench.generator.reading import Row
+        from remuda.bench.generator.reading import RequestRow
 
         try:
             table = pq.read_table(self.folder(point) / REQUESTS)
         except (OSError, ValueError):  # Arrow's own errors are of these.
             return []
         names = [name for name in table.column_names if name != "chunks"]
-        found = [Row(first_out=values.pop("n_first"), **values) for values in table.select(names).to_pylist()]
+        found = [RequestRow(first_out=values.pop("n_first"), **values) for values in table.select(names).to_pylist()]
         for row, chunks in zip(found, table["chunks"].to_pylist(), strict=True):
             row.chunks.extend(chunks)
         return found
 
-    def write(self, point: Point, rows: Sequence[Row]) -> Point:
+    def write(self, point: Point, rows: Sequence[RequestRow]) -> Point:
         """Store it as the next repeat of its address; returns it with that number.
 
         Raises:
@@ -179,7 +179,7 @@ def named(points: Sequence[Point], name: str) -> list[Point]:
     return found
 
 
-def _write_rows(path: Path, rows: Sequence[Row]) -> None:
+def _write_rows(path: Path, rows: Sequence[RequestRow]) -> None:
     import pyarrow.parquet as pq
 
     with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
@@ -188,7 +188,7 @@ def _write_rows(path: Path, rows: Sequence[Row]) -> None:
         os.fsync(file.fileno())
 
 
-def table_of(rows: Sequence[Row]) -> pa.Table:
+def table_of(rows: Sequence[RequestRow]) -> pa.Table:
     """A row a request; times in ns of CLOCK_MONOTONIC, `chunks` in microseconds after `sent`."""
     import pyarrow as pa
 

@@ -13,7 +13,7 @@ from remuda.cli.show import echo, say
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from remuda.client.runs import Said
+    from remuda.client.runs import FollowedLine
 
 
 def _completed(args: Sequence[str], without: Mapping[str, str]) -> Iterator[str]:
@@ -48,7 +48,7 @@ class WithArguments(Headed):
         return [*super().collect_usage_pieces(ctx), f"-- {self.own}" if self.own else "[-- ARGS]"]
 
 
-def stay(name: str, follow: Callable[[str], Iterable[Said]]) -> int:
+def stay(name: str, follow: Callable[[str], Iterable[FollowedLine]]) -> int:
     """Show what it writes until it ends; Ctrl-C leaves it running. Returns the exit code."""
     from remuda.client import runs
 

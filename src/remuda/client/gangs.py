@@ -13,7 +13,7 @@ from remuda.client.http import HostClient, connect
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from remuda.client.runs import Said
+    from remuda.client.runs import FollowedLine
 
 INSTALL = "pip install 'remuda[gang]'"
 _LEFT_S = 120.0
@@ -30,7 +30,7 @@ def ended(name: str, client: HostClient | None = None) -> dict[str, Any]:
     return view
 
 
-def follow(name: str, client: HostClient | None = None) -> Iterator[Said]:
+def follow(name: str, client: HostClient | None = None) -> Iterator[FollowedLine]:
     """Output of all ranks over all of their attempts, each line with its rank, and what becomes of each of them.
 
     Ends when the gang has ended.

@@ -272,14 +272,14 @@ def looking(*, starts: bool = False) -> HostClient:
     Args:
         starts: what is asked takes a host, as soon as there is a workload.
     """
-    client = _Reader()
+    client = _RecordedReader()
     seen = client.seen()
     if seen is None or (seen.workloads and (starts or seen.lease_node or seen.revision != seen.newest_revision)):
         return connect()
     return client
 
 
-class _Reader(HostClient):
+class _RecordedReader(HostClient):
     """Answers from what is recorded until there is a host: as that of a state directory without workloads, too."""
 
     def seen(self) -> Peek | None:

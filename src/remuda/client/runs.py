@@ -55,7 +55,7 @@ def wait_ended(names: Sequence[str], client: HostClient | None = None) -> Iterat
 
 
 @dataclass(frozen=True)
-class Said:
+class FollowedLine:
     """One line of what a follower sees."""
 
     text: str
@@ -63,7 +63,7 @@ class Said:
     """False: about the run, not of it."""
 
 
-def follow(name: str, client: HostClient | None = None) -> Iterator[Said]:
+def follow(name: str, client: HostClient | None = None) -> Iterator[FollowedLine]:
     """Output of a run over all of its attempts, from now on until it has ended, with what happens in between."""
     host = client or connect()
     if look_up([name], host)[0]["run"] is None:
@@ -80,11 +80,11 @@ def follow(name: str, client: HostClient | None = None) -> Iterator[Said]:
         line += f": {task['reason']}" if task["reason"] else ""
         if line != told:
             told = line
-            yield Said(line, is_output=False)
+            yield FollowedLine(line, is_output=False)
         while shown < begun_of(task):
             shown += 1
             for text in output(host, name, shown):
-                yield Said(text)
+                yield FollowedLine(text)
 
 
 def begun_of(task: Mapping[str, Any]) -> int:
@@ -98,7 +98,7 @@ def output(host: HostClient, name: str, attempt: int, task: str = "") -> Iterato
         yield from reconnect.follow(host, api_path(name, "logs"), task=task, tail=0, attempt=attempt)
 
 
-def follow_all(name: str, host: HostClient) -> Iterator[Said]:
+def follow_all(name: str, host: HostClient) -> Iterator[FollowedLine]:
     """Output of all tasks over all of their attempts, each line with its task, and what becomes of each of them."""
     follower = _Follower(host, name)
     Thread(target=follower.watch, daemon=True).start()
@@ -114,7 +114,7 @@ class _Follower:
     def __init__(self, host: HostClient, name: str) -> None:
         self._host = host
         self._name = name
-        self.lines: SimpleQueue[Said | Exception | None] = SimpleQueue()
+        self.lines: SimpleQueue[FollowedLine | Exception | None] = SimpleQueue()
         """What there is to show; None at the end."""
         self._begun: dict[str, int] = {}
         """Attempts of each task that have begun."""
@@ -134,7 +134,7 @@ class _Follower:
                         self._news.notify_all()
                     if (news := _news(view)) != told.get(task):
                         told[task] = news
-                        self.lines.put(Said(news, is_output=False))
+                        self.lines.put(FollowedLine(news, is_output=False))
                     if self._begun[task] and task not in readers:
                         readers[task] = Thread(target=self._read, args=(task,), daemon=True)
                         readers[task].start()
@@ -158,7 +158,7 @@ class _Follower:
             while self._has_begun(task, shown):
                 shown += 1
                 for text in output(self._host, self._name, shown, task):
-                    self.lines.put(Said(f"{task}: {text}"))
+                    self.lines.put(FollowedLine(f"{task}: {text}"))
 
     def _has_begun(self, task: str, shown: int) -> bool:
         """Whether there is an attempt behind the one that was shown, which is waited for until all is over."""

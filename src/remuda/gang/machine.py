@@ -33,7 +33,7 @@ class Terms:
 
 
 @dataclass(frozen=True)
-class View:
+class RoundView:
     """What a rank knows of a round.
 
     Args:
@@ -128,7 +128,7 @@ class Behind:
 Step = Contribute | Propose | ReadManifest | Look | Reduce | Take | Commit | Wait | Done | Behind
 
 
-def decide(terms: Terms, view: View) -> Step:
+def decide(terms: Terms, view: RoundView) -> Step:
     """What to do next. Each step but `Wait` changes the view; `Done` and `Behind` end the round for this rank."""
     if view.behind:
         return Behind()
@@ -140,7 +140,7 @@ def decide(terms: Terms, view: View) -> Step:
     return _after_manifest(terms, view, view.manifest)
 
 
-def _before_manifest(terms: Terms, view: View) -> Step:
+def _before_manifest(terms: Terms, view: RoundView) -> Step:
     if view.manifest_there:
         return ReadManifest()
     if terms.rank not in view.here:
@@ -155,7 +155,7 @@ def _before_manifest(terms: Terms, view: View) -> Step:
     return Wait(tuple(sorted(missing)), "contributions")
 
 
-def _after_manifest(terms: Terms, view: View, manifest: tuple[int, ...]) -> Step:
+def _after_manifest(terms: Terms, view: RoundView, manifest: tuple[int, ...]) -> Step:
     absent = [shard for shard in range(terms.shards) if shard not in view.shards]
     own = [shard for shard in absent if owner(shard, manifest) == terms.rank]
     if own:

@@ -19,7 +19,7 @@ from remuda.gang.objects.layout import refuse_non_finite, refuse_overflow
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from remuda.gang.machine import Step, Terms, View
+    from remuda.gang.machine import RoundView, Step, Terms
     from remuda.gang.objects.codec import Floats, Octets
     from remuda.gang.objects.keys import RunSeen
     from remuda.gang.run import Run
@@ -97,11 +97,11 @@ class Round:
         self.look(seen)
         return seen
 
-    def view(self) -> View:
+    def view(self) -> RoundView:
         """What is known now."""
         now = self.clock()
         whole = {shard for shard, size in self.seen.shards.items() if size == self.run.shard_bytes(shard)}
-        return machine.View(
+        return machine.RoundView(
             here=self._here(),
             expected=self._expected,
             manifest=self.manifest,

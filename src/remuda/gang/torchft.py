@@ -71,7 +71,7 @@ class Manager:
             number = len(self._fragments.parts)
             if number == len(self._modules):
                 raise InputError(f"{key} is one fragment more than the {number} that the manager was given")
-            shared = _Shared(self._modules[number], self._optimizers[number], load_state_dict, state_dict)
+            shared = _SharedParameters(self._modules[number], self._optimizers[number], load_state_dict, state_dict)
             self._fragments.add(shared)
 
     def allow_state_dict_read(self) -> None:
@@ -169,7 +169,7 @@ class _Tensor:
             self._tensor.copy_(torch.from_numpy(values).view(self._tensor.shape))
 
 
-class _Shared:
+class _SharedParameters:
     """A fragment's shared parameters, which torchft keeps, and the optimizer that moves them."""
 
     def __init__(

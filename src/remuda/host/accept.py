@@ -16,12 +16,12 @@ from remuda.plan.front import CONTROL_KEY
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from remuda.host.service import Service, Start
+    from remuda.host.service import NewWorkload, Service
     from remuda.plan.model import Workload
     from remuda.views.workloads import WorkloadView
 
 
-async def accept(service: Service, starts: Sequence[Start], *, again: bool = False) -> list[WorkloadView]:
+async def accept(service: Service, starts: Sequence[NewWorkload], *, again: bool = False) -> list[WorkloadView]:
     """Write the files of new workloads beside the loop, and record them.
 
     Args:

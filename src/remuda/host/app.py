@@ -21,7 +21,7 @@ from remuda.backends.base import Log
 from remuda.base.errors import Conflict, InputError, NotFound, Rejected, RemudaError, TimedOut, Unavailable, to_json
 from remuda.host.accept import accept, with_secrets
 from remuda.host.board import Board
-from remuda.host.faults import Faults
+from remuda.host.faults import ErrorBoundary
 from remuda.host.feed import BoardFeed
 from remuda.host.nodes import Nodes
 from remuda.host.nodes_api import add_nodes
@@ -29,7 +29,7 @@ from remuda.host.orphan_scan import EndingView, StrayView
 from remuda.host.planner import Planner
 from remuda.host.reconcilers.job_rows import JobKeeper
 from remuda.host.reports import ReportServer
-from remuda.host.service import Service, Start, Verb
+from remuda.host.service import NewWorkload, Service, Verb
 from remuda.host.settings import SettingView, change_settings, settings_of
 from remuda.host.stream_api import add_stream
 from remuda.plan.model import Workload
@@ -169,7 +169,7 @@ class App:
         """The ASGI application."""
         app = FastAPI(title="remuda host", version=__version__, openapi_url="/api/v1/openapi.json",
                       docs_url=None, redoc_url=None, dependencies=[Depends(self._meant)])  # fmt: skip
-        app.add_middleware(Faults, log=self.service.paths.host_log)
+        app.add_middleware(ErrorBoundary, log=self.service.paths.host_log)
         app.add_exception_handler(RemudaError, _answer_error)
         app.add_exception_handler(RequestValidationError, _answer_invalid)
         router = app.router  # one that is included is built twice, which is most of what a host does when it starts
@@ -219,13 +219,13 @@ class App:
 
         @router.post("/workloads", summary="Bring a workload up", status_code=201)
         async def create(body: CreateBody) -> WorkloadView:
-            start = Start(with_secrets(body.workload, body.secrets), body.spec)
+            start = NewWorkload(with_secrets(body.workload, body.secrets), body.spec)
             return (await accept(service, [start], again=True))[0]
 
         @router.post("/workloads/batch", summary="Bring workloads up, all or none", status_code=201)
         async def create_many(body: BatchBody) -> list[WorkloadView]:
             starts = [
-                Start(with_secrets(item.workload, item.secrets), item.spec, item.running, item.paused, item.note)
+                NewWorkload(with_secrets(item.workload, item.secrets), item.spec, item.running, item.paused, item.note)
                 for item in body.workloads
             ]
             return await accept(service, starts)

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
     from remuda.backends.base import TaskKey
     from remuda.supervise.model import Task, Want
-    from remuda.supervise.summary import Summary
-    from remuda.views.queries import Lookout
+    from remuda.supervise.summary import WorkloadSummary
+    from remuda.views.queries import Queries
     from remuda.views.workloads import RouterView
 
 Cells = dict[str, Any]
@@ -43,7 +43,7 @@ _GPUS: Final = 32
 class Board:
     """Rows over one supervisor. Not thread-safe: the host calls it from its event loop."""
 
-    def __init__(self, lookout: Lookout) -> None:
+    def __init__(self, lookout: Queries) -> None:
         self._lookout = lookout
         self.rows: dict[str, Cells] = {}
         """As of the last look."""
@@ -118,7 +118,7 @@ class _Seen:
         self._silence = ""
         self._is_new = True
         self._roles: dict[str, str] = {}
-        self._summary: Summary | None = None
+        self._summary: WorkloadSummary | None = None
         self._ready = ""
 
     def is_as(self, want: Want, tasks: Mapping[TaskKey, Task], router: RouterView | None, silence: str) -> bool:

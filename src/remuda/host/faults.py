@@ -22,7 +22,7 @@ _LOG = logging.getLogger("remuda.host")
 _MOST = 200
 
 
-class Faults:
+class ErrorBoundary:
     """Stands around the whole application: no exception reaches a client as a bare status 500.
 
     Args:

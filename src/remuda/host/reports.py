@@ -33,7 +33,7 @@ _BREATH_S = 0.1
 
 
 @dataclass
-class Counts:
+class ReportCounts:
     """What came in since the host started."""
 
     connections: int = 0
@@ -66,7 +66,7 @@ class ReportServer:
     """
 
     def __init__(self, secret: str, take: Callable[[Report], None], *, limits: Limits = LIMITS, most: int = 0) -> None:
-        self.counts = Counts()
+        self.counts = ReportCounts()
         self._secret = secret
         self._take = take
         self._most = most or most_lines()

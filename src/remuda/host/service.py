@@ -31,11 +31,11 @@ from remuda.plan import order
 from remuda.store import ops
 from remuda.store.rows import WorkloadRow
 from remuda.supervise.loop import Supervisor, all_ended
-from remuda.supervise.model import TAKEN_DOWN, Line, Want
+from remuda.supervise.model import TAKEN_DOWN, StoryLine, Want
 from remuda.supervise.records import want_of
 from remuda.supervise.summary import summarise
 from remuda.views.actions import no_pause
-from remuda.views.queries import Lookout
+from remuda.views.queries import Queries
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -53,7 +53,7 @@ Verb = Literal["down", "restart", "pause", "unpause"]
 
 
 @dataclass(frozen=True)
-class Start:
+class NewWorkload:
     """A workload to record."""
 
     workload: Workload
@@ -66,7 +66,7 @@ class Start:
     """First line of its story."""
 
 
-class Service(Lookout):
+class Service(Queries):
     """Use cases over one supervisor. Not thread-safe: the host calls it from its event loop.
 
     Each is one transaction, and memory follows what was recorded: a use case that raises has changed nothing.
@@ -106,9 +106,9 @@ class Service(Lookout):
             Conflict: another workload of that name is up; a port or the GPUs are taken.
             InputError: the name cannot be one.
         """
-        return self.same(workload, spec) or self.create_many([Start(workload, spec)])[0]
+        return self.same(workload, spec) or self.create_many([NewWorkload(workload, spec)])[0]
 
-    def create_many(self, starts: Sequence[Start]) -> list[WorkloadView]:
+    def create_many(self, starts: Sequence[NewWorkload]) -> list[WorkloadView]:
         """Record new workloads, all or none, in one transaction.
 
         Raises:
@@ -153,12 +153,12 @@ class Service(Lookout):
             said = (self.journal.store.workload(workload.name).spec, spec)
             check_replaceable(old, self.supervisor.tasks(workload.name), workload.kind, said)
 
-    def _insert(self, wants: Sequence[Want], starts: Sequence[Start]) -> None:
+    def _insert(self, wants: Sequence[Want], starts: Sequence[NewWorkload]) -> None:
         now = self.clock.now()
         made = [want.workload for want in wants if run_dirs.make(want.workload, self.paths)]
         replaced = [want.workload.name for want in wants if want.workload.name in self.supervisor.wants]
         rows = [_new_row(want, start.spec, now) for want, start in zip(wants, starts, strict=True)]
-        lines = [Line(now, start.workload.name, "intent", start.note) for start in starts]
+        lines = [StoryLine(now, start.workload.name, "intent", start.note) for start in starts]
         try:
             with self.journal.transaction():
                 self.journal.begin(rows, lines, replaced)
@@ -262,7 +262,7 @@ class Service(Lookout):
         names, now = [want.workload.name for want in ending], self.clock.now()
         with self.journal.transaction():
             now_at = self.journal.store.end_workloads(self.journal.fence, names, changed_at=now, note=why)
-            self.journal.record(lines=[Line(now, name, "intent", why) for name in names])
+            self.journal.record(lines=[StoryLine(now, name, "intent", why) for name in names])
             for want in ending:
                 generation = now_at.get(want.workload.name, want.generation + 1)
                 self.journal.then(partial(self.supervisor.adopt, replace(want, generation=generation, note=why)))
@@ -346,7 +346,7 @@ class Service(Lookout):
             row = self.journal.store.workload(name)
             changed = replace(row, changed_at=now, note=note, **changes)
             self.journal.store.replace_workload(self.journal.fence, changed)
-            self.journal.record(lines=[Line(now, name, "intent", note)])
+            self.journal.record(lines=[StoryLine(now, name, "intent", note)])
             self.journal.then(partial(self.supervisor.adopt, replace(want, note=note)))
 
     def pause(self, name: str, *, paused: bool) -> WorkloadView:
@@ -419,7 +419,7 @@ class Service(Lookout):
                 self.journal.fence, name, running=want.running, counts=json.dumps(dict(want.counts)),
                 changed_at=now, note=why, paused=want.paused, restart_mark=want.restart_mark,
             )  # fmt: skip
-            self.journal.record(lines=[Line(now, name, "intent", note)])
+            self.journal.record(lines=[StoryLine(now, name, "intent", note)])
             self.journal.then(partial(self.supervisor.adopt, replace(want, generation=generation, note=why)))
 
     def announce(self, want: Want, *, announced: bool) -> None:
@@ -428,7 +428,7 @@ class Service(Lookout):
         with self.journal.transaction():
             self.journal.announce(name, announced=announced)
             if announced:
-                self.journal.record(lines=[Line(now, name, "endpoint", "the endpoint is announced")])
+                self.journal.record(lines=[StoryLine(now, name, "endpoint", "the endpoint is announced")])
             self.journal.then(partial(self.supervisor.adopt, replace(want, announced=announced)))
 
     async def sweep(self, name: str, *, force: bool = False) -> list[StrayView]:
@@ -477,7 +477,7 @@ class Service(Lookout):
         with self.journal.transaction():
             for want in gone:
                 if want.running:
-                    self.journal.record(lines=[Line(self.clock.now(), want.workload.name, "intent", "pruned")])
+                    self.journal.record(lines=[StoryLine(self.clock.now(), want.workload.name, "intent", "pruned")])
                 self._forget(want)
             pruned = ops.prune(self.journal.store, self.journal.fence, before)
         for want in gone:

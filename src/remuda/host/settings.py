@@ -20,7 +20,7 @@ from remuda.specs.reading.load import build
 from remuda.specs.reading.resolve import Override
 from remuda.specs.run import ALIASES, RunSpec
 from remuda.specs.strict import Plain
-from remuda.supervise.model import Line
+from remuda.supervise.model import StoryLine
 from remuda.views.workloads import View
 
 if TYPE_CHECKING:
@@ -184,7 +184,7 @@ def _write(service: Service, want: Want, change: _Change, pools: tuple[Pool, ...
         row = journal.store.workload(name)
         changed = replace(row, plan=workload.model_dump_json(), spec=spec, changed_at=now)
         journal.store.replace_workload(journal.fence, changed)
-        journal.record(lines=[Line(now, name, "intent", note)])
+        journal.record(lines=[StoryLine(now, name, "intent", note)])
         journal.then(partial(service.supervisor.adopt, replace(want, workload=workload)))
 
 

@@ -17,7 +17,7 @@ MAX_BYTES = 4 << 20
 LEVELS = ("debug", "info", "warning", "error")
 
 
-class Journal:
+class NodeLog:
     """Writes lines.
 
     Args:

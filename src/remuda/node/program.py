@@ -70,9 +70,9 @@ def run_child(document: Path) -> int:
     except OSError as error:
         code = codes.NO_ROOM if codes.is_full(error) else codes.CANNOT_START
         return _say(code, f"{spec.token}: cannot claim {spec.run_dir}: {error}")
-    from remuda.node.child.loop import Supervisor
+    from remuda.node.child.loop import ChildSupervisor
 
-    supervisor = Supervisor(spec, signals, start)
+    supervisor = ChildSupervisor(spec, signals, start)
     code = supervisor.run()
     return _say(code, f"{spec.token}: {supervisor.life.reason}")
 

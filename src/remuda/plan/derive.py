@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from remuda.base.ids import slug
 from remuda.plan.context import Context
 from remuda.plan.engines import engine_of
-from remuda.plan.placing.placement import Asked, Layout, place_cluster, place_local
+from remuda.plan.placing.placement import PlacementOptions, ReplicaLayout, place_cluster, place_local
 from remuda.plan.watch import replacing
 from remuda.specs.backend import LocalBackend, SlurmBackend
 
@@ -56,13 +56,13 @@ def derive(spec: SwarmSpec, facts: Context) -> Derived:
     return Derived(_filled(spec, "", fill, reasons).model_copy(update=whole), reasons)
 
 
-def layout(spec: SwarmSpec, facts: Context) -> Layout:
+def layout(spec: SwarmSpec, facts: Context) -> ReplicaLayout:
     """Where the replicas of `spec` go.
 
     Raises:
         InputError: what was said does not fit together.
     """
-    asked = Asked(
+    asked = PlacementOptions(
         replicas=spec.replicas,
         gpus_per_replica=spec.gpus_per_replica,
         gpus_per_node=spec.gpus_per_node,

@@ -61,7 +61,7 @@ class Driver:
 
 
 @dataclass(frozen=True)
-class Asked:
+class DriverOptions:
     """What the user said of the driver's job; empty where nothing was said."""
 
     cpus: int = 0
@@ -77,7 +77,7 @@ class Beside:
     swarm: Workload
     spec: SlurmJob
     """What its document says of drivers."""
-    asked: Asked
+    asked: DriverOptions
     """What the command line says; it wins."""
 
 
@@ -121,7 +121,7 @@ def _group(driver: Driver, context: Context) -> Group:
     )
 
 
-def _resources(swarm: Workload, spec: SlurmJob, asked: Asked) -> Resources:
+def _resources(swarm: Workload, spec: SlurmJob, asked: DriverOptions) -> Resources:
     limit = seconds(asked.time, "--time") if asked.time else 0.0
     if not limit and spec.wall_time:
         limit = seconds(spec.wall_time, "backend.job.wall_time")

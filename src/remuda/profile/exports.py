@@ -18,8 +18,8 @@ from remuda.profile import files
 from remuda.profile.chrome import trace
 from remuda.profile.columns import MISSING, SECOND_US
 from remuda.profile.gswarm import frames
-from remuda.profile.rows import VALUE_NAMES, Source, fitted, schema
-from remuda.wire.recording import Header, Note
+from remuda.profile.rows import VALUE_NAMES, SpoolSource, fitted, schema
+from remuda.wire.recording import Header, RecordingNote
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -76,7 +76,7 @@ def _write(path: Path, pieces: Callable[[], Iterator[bytes]]) -> None:
 
 
 def _csv(recorded: Recorded) -> Iterator[bytes]:
-    sources: list[Source] = []
+    sources: list[SpoolSource] = []
     names = {name for track in recorded.tracks for name in track.values}
     to = schema([name for name in VALUE_NAMES if name in names])
     first = True
@@ -101,7 +101,7 @@ def _spelt(table: pa.Table) -> pa.Table:
     return pa.table({name: column for name, column in columns.items() if name not in ("recording", "round")})
 
 
-def _rows(recorded: Recorded, sources: list[Source]) -> Iterator[pa.Table]:
+def _rows(recorded: Recorded, sources: list[SpoolSource]) -> Iterator[pa.Table]:
     """The rows of all tracks, a minute of a recording at a time; fills the list of sources."""
     groups: dict[tuple[str, str, str], list[Track]] = {}
     for track in recorded.tracks:
@@ -118,7 +118,7 @@ def _rows(recorded: Recorded, sources: list[Source]) -> Iterator[pa.Table]:
                 yield pa.concat_tables([fitted(table, schema(names)) for table in tables])
 
 
-def _source(recorded: Recorded, key: tuple[str, str, str], tracks: list[Track]) -> Source:
+def _source(recorded: Recorded, key: tuple[str, str, str], tracks: list[Track]) -> SpoolSource:
     node, boot, token = key
     begin = min(int(track.times[0]) for track in tracks)
     interval_us = round(max(track.interval_s for track in tracks) * SECOND_US)
@@ -126,8 +126,8 @@ def _source(recorded: Recorded, key: tuple[str, str, str], tracks: list[Track]) 
         boot, "", node, begin * 1000, 0, interval_us, tuple({one.gpu.uuid: one.gpu for one in tracks}.values()),
         token=token, name=recorded.name,
     )  # fmt: skip
-    notes = [Note(note.at_us - begin, note.kind, note.text) for note in recorded.notes if note.node == node]
-    return Source(header, notes)  # Each of a node has them all: who reads them takes each once.
+    notes = [RecordingNote(note.at_us - begin, note.kind, note.text) for note in recorded.notes if note.node == node]
+    return SpoolSource(header, notes)  # Each of a node has them all: who reads them takes each once.
 
 
 def _table(track: Track, number: int) -> pa.Table:

@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 
 from remuda.base.errors import Conflict, InputError, NotFound, Unwritable
 from remuda.profile.columns import COUNTERS, Recorded, alone, join
-from remuda.profile.rows import Source, fitted, minutes, schema, tracks
+from remuda.profile.rows import SpoolSource, fitted, minutes, schema, tracks
 from remuda.wire.spool import CLOSED, OPEN, block_files, spools
 
 if TYPE_CHECKING:
@@ -98,7 +98,7 @@ def _check_times(times: Sequence[int]) -> None:
         raise ValueError(f"times from {min(times)} to {max(times)} µs since 1970")
 
 
-def _read_file(path: Path, *, processes: bool = True) -> tuple[pa.Table, list[Source]]:
+def _read_file(path: Path, *, processes: bool = True) -> tuple[pa.Table, list[SpoolSource]]:
     try:
         with pq.ParquetFile(path) as file:
             sources = _sources(file.metadata.metadata, path)
@@ -110,25 +110,25 @@ def _read_file(path: Path, *, processes: bool = True) -> tuple[pa.Table, list[So
         raise InputError(f"it is not a recording: {error}", where=str(path)) from error
 
 
-def _read_words(path: Path) -> list[Source]:
+def _read_words(path: Path) -> list[SpoolSource]:
     try:
         return _sources(pq.read_metadata(path).metadata, path)
     except (OSError, pa.ArrowInvalid) as error:
         raise InputError(f"it is not a recording: {error}", where=str(path)) from error
 
 
-def _sources(words: Any, path: Path) -> list[Source]:
+def _sources(words: Any, path: Path) -> list[SpoolSource]:
     try:
         told = json.loads((words or {})[_WORDS])
         version = told["version"]
         if version == _VERSION:
-            return [Source.from_json(one) for one in told["recordings"]]
+            return [SpoolSource.from_json(one) for one in told["recordings"]]
     except (KeyError, TypeError, ValueError) as error:
         raise InputError(f"it is not a recording of remuda: {error}", where=str(path)) from error
     raise InputError(f"it is of version {version} of the format, which this remuda does not read", where=str(path))
 
 
-def _read_folder(folder: Path, last_s: float) -> tuple[pa.Table, list[Source]]:
+def _read_folder(folder: Path, last_s: float) -> tuple[pa.Table, list[SpoolSource]]:
     """Once more where somebody closed it meanwhile: what was a spool is in the file then."""
     while True:
         before = _stamp(folder / CLOSED)
@@ -145,15 +145,15 @@ def _stamp(path: Path) -> tuple[int, int]:
     return seen.st_ino, seen.st_mtime_ns
 
 
-def _read_parts(folder: Path, last_s: float) -> tuple[pa.Table, list[Source]]:
+def _read_parts(folder: Path, last_s: float) -> tuple[pa.Table, list[SpoolSource]]:
     closed = folder / CLOSED
     tables: list[pa.Table] = []
-    sources: list[Source] = []
+    sources: list[SpoolSource] = []
     if closed.exists():
         table, sources = _read_file(closed)
         tables.append(table)
     for spool in _open(folder, sources):
-        source = Source(spool.header)
+        source = SpoolSource(spool.header)
         tables += minutes(spool, source, len(sources), last_s)
         sources.append(source)
     names = {name for source in sources for name in source.names}
@@ -161,10 +161,10 @@ def _read_parts(folder: Path, last_s: float) -> tuple[pa.Table, list[Source]]:
     return pa.concat_tables([fitted(table, whole) for table in tables] or [whole.empty_table()]), sources
 
 
-def _open(folder: Path, closed: Sequence[Source]) -> list[Spool]:
+def _open(folder: Path, closed: Sequence[SpoolSource]) -> list[Spool]:
     """Spools of which the file has nothing."""
     known = {source.key for source in closed}
-    return [spool for spool in spools(folder) if Source(spool.header).key not in known]
+    return [spool for spool in spools(folder) if SpoolSource(spool.header).key not in known]
 
 
 def close(folder: Path) -> Path:
@@ -188,12 +188,12 @@ def close(folder: Path) -> Path:
     if not fresh and not closed:
         raise NotFound(f"nothing is recorded in {folder}", hint="see: remuda profiler sessions")
 
-    def tables(sources: list[Source]) -> Iterator[pa.Table]:
+    def tables(sources: list[SpoolSource]) -> Iterator[pa.Table]:
         sources += closed
         if closed:
             yield from _row_groups(path)
         for spool in fresh:
-            source = Source(spool.header)
+            source = SpoolSource(spool.header)
             sources.append(source)
             yield from minutes(spool, source, len(sources) - 1)
 
@@ -228,7 +228,7 @@ class _Wider(Exception):
 
 
 def write(
-    path: Path, tables: Callable[[list[Source]], Iterator[pa.Table]], check: Callable[[], None] = lambda: None
+    path: Path, tables: Callable[[list[SpoolSource]], Iterator[pa.Table]], check: Callable[[], None] = lambda: None
 ) -> None:
     """Write a file whole or not at all.
 
@@ -268,8 +268,8 @@ def _sweep(path: Path) -> None:
                 left.unlink()
 
 
-def _write(part: Path, tables: Callable[[list[Source]], Iterator[pa.Table]], names: set[str]) -> None:
-    sources: list[Source] = []
+def _write(part: Path, tables: Callable[[list[SpoolSource]], Iterator[pa.Table]], names: set[str]) -> None:
+    sources: list[SpoolSource] = []
     writer: pq.ParquetWriter | None = None
     try:
         for table in tables(sources):

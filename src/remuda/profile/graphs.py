@@ -54,7 +54,7 @@ class Heat:
 
 
 @dataclass(frozen=True)
-class Graphs:
+class RecordingGraphs:
     """All pictures of a recording.
 
     Attributes:
@@ -68,7 +68,7 @@ class Graphs:
     names: tuple[str, ...]
 
 
-def graphs_of(recorded: Recorded) -> Graphs:
+def graphs_of(recorded: Recorded) -> RecordingGraphs:
     """Means over at most 240 spans of time."""
     rows = _rows(recorded)
     count, width_us = _spans(recorded)
@@ -85,7 +85,7 @@ def graphs_of(recorded: Recorded) -> Graphs:
             charts.append((Chart(title, x, y, lines), f"{_WORDS.get(title, '')} {words}".strip()))
     levels = np.array([_row(tracks, "busy", recorded.begin_us, width_us, count) for tracks in rows])
     heat = Heat(names, levels, count * width_us / SECOND_US / unit_s, x) if np.isfinite(levels).any() else None
-    return Graphs(heat, tuple(charts), names if len(names) <= COLOURS else ())
+    return RecordingGraphs(heat, tuple(charts), names if len(names) <= COLOURS else ())
 
 
 def _rows(recorded: Recorded) -> list[list[Track]]:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from remuda.profile.analysis import Analysis
     from remuda.profile.columns import Recorded
-    from remuda.profile.graphs import Graphs, Heat
+    from remuda.profile.graphs import Heat, RecordingGraphs
     from remuda.profile.tables import Table
 
 _LEVELS: Final = 10
@@ -120,7 +120,7 @@ def _facts(analysis: Analysis) -> str:
 # Pictures
 
 
-def _map(graphs: Graphs) -> str:
+def _map(graphs: RecordingGraphs) -> str:
     if graphs.heat is None:
         return ""
     words = "A row a GPU; darker is busier, the lightest is idle, and where the paper shows nothing was sampled."
@@ -168,7 +168,7 @@ def _levels(heat: Heat, left: int, step: float, high: int) -> Iterator[tuple[int
         yield level, "".join(paths[level])
 
 
-def _charts(graphs: Graphs) -> str:
+def _charts(graphs: RecordingGraphs) -> str:
     if not graphs.charts:
         return ""
     items = "".join(f"<li>{swatch(number)}{said(name)}</li>" for number, name in enumerate(graphs.names))

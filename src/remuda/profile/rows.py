@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from remuda.profile.columns import COUNTERS, SECOND_US, Looks, Person, Said, Track, no_looks
 from remuda.wire.fault import AMBIGUOUS, NODE, NODE_BUSY, Fault
-from remuda.wire.recording import VALUES, Header, Note
+from remuda.wire.recording import VALUES, Header, RecordingNote
 from remuda.wire.spool import OPEN, block_files, decode, joined, records, unpack
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ _WHOLE: Final = frozenset({*COUNTERS, "limits"})
 
 
 @dataclass
-class Source:
+class SpoolSource:
     """What of a spool is no sample.
 
     Attributes:
@@ -58,7 +58,7 @@ class Source:
     """
 
     header: Header
-    notes: list[Note] = field(default_factory=list)
+    notes: list[RecordingNote] = field(default_factory=list)
     offsets: list[tuple[int, int]] = field(default_factory=list)
     names: set[str] = field(default_factory=set)
 
@@ -88,19 +88,19 @@ class Source:
         return {"header": header, "notes": self.notes, "offsets": self.offsets, "names": sorted(self.names)}
 
     @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Source:
+    def from_json(cls, data: Mapping[str, Any]) -> SpoolSource:
         """Read them again.
 
         Raises:
             ValueError: of another version.
             KeyError, TypeError: something is not there.
         """
-        notes = [Note(int(at), str(kind), str(text)) for at, kind, text in data["notes"]]
+        notes = [RecordingNote(int(at), str(kind), str(text)) for at, kind, text in data["notes"]]
         offsets = [(int(at), int(offset)) for at, offset in data["offsets"]]
         return cls(Header.from_json(json.dumps(data["header"])), notes, offsets, set(data["names"]))
 
 
-def _words(note: Note) -> tuple[str, str]:
+def _words(note: RecordingNote) -> tuple[str, str]:
     """Kind and text for people; a fault comes as JSON."""
     if note.kind != "fault":
         return note.kind, note.text
@@ -113,7 +113,7 @@ def _words(note: Note) -> tuple[str, str]:
     return kind, f"{fault.name}{where}: {fault.line}"
 
 
-def minutes(spool: Spool, source: Source, number: int, last_s: float = 0.0) -> Iterator[pa.Table]:
+def minutes(spool: Spool, source: SpoolSource, number: int, last_s: float = 0.0) -> Iterator[pa.Table]:
     """The samples of a spool, about a minute at a time; fills in `source` on the way.
 
     Args:
@@ -156,7 +156,7 @@ def _batches(spool: Spool, paths: Iterable[Path], *, backwards: bool = False) ->
                 yield decode(unpack(*record), spool.header.values)
 
 
-def _learn(source: Source, batch: Batch) -> None:
+def _learn(source: SpoolSource, batch: Batch) -> None:
     source.notes += batch.notes
     for at, offset in zip(batch.times, batch.clock, strict=True):
         if offset is not None and (not source.offsets or source.offsets[-1][1] != offset):
@@ -167,7 +167,7 @@ def _learn(source: Source, batch: Batch) -> None:
         source.names.add(PROCESSES)
 
 
-def _table(batch: Batch, source: Source, number: int) -> pa.Table:
+def _table(batch: Batch, source: SpoolSource, number: int) -> pa.Table:
     """The rows of a batch, by GPU, then by time; a GPU that told nothing in a round has none."""
     header, count = source.header, len(batch.times)
     places = [place for place, gpu in enumerate(batch.gpus) if gpu and place < len(header.gpus)]
@@ -241,7 +241,7 @@ def fitted(table: pa.Table, to: pa.Schema) -> pa.Table:
 # Taken apart
 
 
-def tracks(table: pa.Table, sources: Sequence[Source]) -> list[Track]:
+def tracks(table: pa.Table, sources: Sequence[SpoolSource]) -> list[Track]:
     """A track for each GPU of each recording."""
     if not len(table):
         return []

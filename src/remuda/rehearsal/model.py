@@ -17,7 +17,7 @@ HOUR_S = 3600.0
 DAY_S = 86400.0
 
 
-class Kind(StrEnum):
+class Hazard(StrEnum):
     """What interrupts a job."""
 
     CRASH = "crash"
@@ -38,9 +38,9 @@ class Kind(StrEnum):
     """The job's own; comes by itself and is in no trace."""
 
 
-BREAKS_NODE = frozenset({Kind.CRASH, Kind.GPU, Kind.HANG, Kind.MAINTENANCE})
+BREAKS_NODE = frozenset({Hazard.CRASH, Hazard.GPU, Hazard.HANG, Hazard.MAINTENANCE})
 """Kinds after which the node may need repair."""
-WARNED = frozenset({Kind.MAINTENANCE, Kind.PREEMPTION, Kind.TIME_LIMIT})
+WARNED = frozenset({Hazard.MAINTENANCE, Hazard.PREEMPTION, Hazard.TIME_LIMIT})
 """Kinds before which the program is told and saves its state."""
 
 
@@ -52,7 +52,7 @@ class Strike:
     """Seconds since the begin."""
     node: int
     """Index of the node; -1: the job itself, wherever it runs."""
-    kind: Kind
+    kind: Hazard
     repair_s: float = 0.0
     """How long the node is away. 0: it works again at once."""
     notice_s: float = 0.0
@@ -147,12 +147,12 @@ class Assumptions:
 
 
 @dataclass(frozen=True, slots=True)
-class Rates:
+class InterruptionRates:
     """How often what interrupts a job, as published."""
 
     name: str
     source: str
-    per_node_day: dict[Kind, float]
+    per_node_day: dict[Hazard, float]
     """Mean over all nodes, in interruptions per node and day of a job that uses them."""
     lemon_share: float = 0.0
     lemon_factor: float = 1.0
@@ -199,7 +199,7 @@ class Hours(StrEnum):
 
 
 @dataclass(slots=True)
-class Outcome:
+class PolicyOutcome:
     """What one policy made of one scenario. Spans follow each other without a gap from 0 to the end."""
 
     policy: str

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from remuda.backends.base import CHILD_ENDED, Ending, Life, Node, Observed, TaskKey
-from remuda.rehearsal.model import HOUR_S, Hours, Kind, Outcome
+from remuda.rehearsal.model import HOUR_S, Hazard, Hours, PolicyOutcome
 from remuda.rehearsal.rules import attempted, look_at
 from remuda.rehearsal.world import World, end_of
 from remuda.supervise import decide as deciding
@@ -25,13 +25,13 @@ if TYPE_CHECKING:
 
     from remuda.rehearsal.model import Scenario, Strike
     from remuda.rehearsal.rules import Throws
-    from remuda.rehearsal.world import End, Fate, Taken
+    from remuda.rehearsal.world import AllocationEnd, Interruption, Taken
 
 _SHORTEST_S = 0.01
 """Between two looks, as in the real loop."""
 
 
-def live_ours(scenario: Scenario, strikes: Sequence[Strike], throws: Throws, *, tick_s: float = 0.0) -> Outcome:
+def live_ours(scenario: Scenario, strikes: Sequence[Strike], throws: Throws, *, tick_s: float = 0.0) -> PolicyOutcome:
     """The whole time under the real supervisor.
 
     Args:
@@ -40,7 +40,7 @@ def live_ours(scenario: Scenario, strikes: Sequence[Strike], throws: Throws, *, 
         throws: waits in queues and for people.
         tick_s: look so often although nothing happens; 0: jump from one event to the next. The outcome is the same.
     """
-    run = _Run(scenario, strikes, throws)
+    run = _OurRun(scenario, strikes, throws)
     now = 0.0
     while now < scenario.wall_s:
         run.think(now)
@@ -53,13 +53,13 @@ def live_ours(scenario: Scenario, strikes: Sequence[Strike], throws: Throws, *, 
     return run.outcome
 
 
-class _Run:
+class _OurRun:
     """The run, what the supervisor knows of it, and what is to happen to it."""
 
     def __init__(self, scenario: Scenario, strikes: Sequence[Strike], throws: Throws) -> None:
         self.scenario, self.throws = scenario, throws
         self.world = World(scenario, strikes)
-        self.outcome = Outcome("remuda", scenario.wall_s)
+        self.outcome = PolicyOutcome("remuda", scenario.wall_s)
         self.want = Want(scenario.workload, running=True, generation=1)
         self.group = scenario.workload.groups[0]
         self.key = TaskKey(scenario.workload.name, self.group.name, 0)
@@ -182,18 +182,18 @@ class _Run:
         )  # fmt: skip
         return frozenset(int(one.node[1:]) for one in found)
 
-    def _running(self, taken: Taken, fate: Fate, now: float) -> None:
+    def _running(self, taken: Taken, fate: Interruption, now: float) -> None:
         task = self.tasks[self.key]
         node = f"n{taken.first}"
         task = facts.observed(task, self.group, Observed(Life.RUNNING, native=task.native, node=node), now)
         self.tasks[self.key] = facts.reported(task, _ready(task, node, now), now)
-        if fate.kind is Kind.CRASH and fate.node == taken.first:
+        if fate.kind is Hazard.CRASH and fate.node == taken.first:
             self._silent_from = max(now, fate.at)
             unheard = self._silent_from + self.scenario.job.heartbeat_s + _SHORTEST_S
             if self.scenario.job.heartbeat_s:
                 self._at(look_at(unheard, self.scenario.assumptions.poll_s), self.look)
 
-    def _ended(self, start: float, taken: Taken, fate: Fate, end: End, now: float) -> None:
+    def _ended(self, start: float, taken: Taken, fate: Interruption, end: AllocationEnd, now: float) -> None:
         self.outcome.spend(Hours.DETECTION, now)
         self.waits = Hours.BACKOFF
         task = self.tasks[self.key]
@@ -213,10 +213,10 @@ def _ready(task: Task, node: str, now: float) -> Report:
     )  # fmt: skip
 
 
-def _answer(task: Task, taken: Taken, fate: Fate, end: End, *, ran_s: float) -> Observed:
+def _answer(task: Task, taken: Taken, fate: Interruption, end: AllocationEnd, *, ran_s: float) -> Observed:
     """What the backend says of an allocation that has ended so."""
     # A node that is down can be seen; whose GPU failed is known only where the output or the only node says so.
-    is_known = fate.named or fate.kind is Kind.CRASH or taken.first == taken.last
+    is_known = fate.named or fate.kind is Hazard.CRASH or taken.first == taken.last
     node = f"n{fate.node if is_known and fate.node >= 0 else taken.first}"
     nodes = () if is_known else (f"n{taken.first}", f"n{taken.last}")
     said = Observed(
@@ -229,8 +229,8 @@ def _answer(task: Task, taken: Taken, fate: Fate, end: End, *, ran_s: float) -> 
     if end.stalled:
         return replace(said, exit_code=node_exit.STALLED)
     fault = {
-        Kind.GPU: Fault(NODE, "xid-79", "NVRM: Xid (PCI:0000:3b:00): 79, GPU has fallen off the bus", "0000:3b:00"),
-        Kind.HANG: Fault(TRANSIENT, "nccl-watchdog", "Watchdog caught collective operation timeout"),
-        Kind.NETWORK: Fault(TRANSIENT, "nccl-remote", "ncclRemoteError"),
+        Hazard.GPU: Fault(NODE, "xid-79", "NVRM: Xid (PCI:0000:3b:00): 79, GPU has fallen off the bus", "0000:3b:00"),
+        Hazard.HANG: Fault(TRANSIENT, "nccl-watchdog", "Watchdog caught collective operation timeout"),
+        Hazard.NETWORK: Fault(TRANSIENT, "nccl-remote", "ncclRemoteError"),
     }.get(fate.kind) if fate.kind is not None else None  # fmt: skip
     return replace(said, exit_code=1, native_state=CHILD_ENDED, faults=(fault,) if fault is not None else ())

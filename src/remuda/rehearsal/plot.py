@@ -17,7 +17,7 @@ from remuda.rehearsal.model import DAY_S, HOUR_S, Hours
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from remuda.rehearsal.model import Outcome
+    from remuda.rehearsal.model import PolicyOutcome
     from remuda.rehearsal.study import Rehearsed
 
 ENDINGS: Final = (".svg", ".png", ".html")
@@ -101,7 +101,7 @@ def _bars(axes: object, done: Rehearsed) -> None:
     axes.legend(ncols=8, loc="upper center", bbox_to_anchor=(0.5, -0.35), frameon=False, fontsize=7, columnspacing=0.9)
 
 
-def _whole(outcome: Outcome) -> list[tuple[float, float]]:
+def _whole(outcome: PolicyOutcome) -> list[tuple[float, float]]:
     """Its points up to the end: nothing was kept after the last one."""
     return [*outcome.points, (outcome.wall_s, outcome.points[-1][1])]
 
@@ -120,7 +120,7 @@ def _page(done: Rehearsed, drawn: str) -> bytes:
     return f'<!doctype html>\n<html lang="en"><head>{head}</head>\n<body>{body}</body></html>\n'.encode()
 
 
-def sparkline(outcome: Outcome, width: int = 60) -> str:
+def sparkline(outcome: PolicyOutcome, width: int = 60) -> str:
     """Share of useful time in each of `width` equal pieces of the whole, as bars of eight heights; blank: none."""
     points = _whole(outcome)
     edges = [outcome.wall_s * number / width for number in range(width + 1)]

@@ -7,23 +7,23 @@ import math
 from random import Random
 from typing import TYPE_CHECKING, Final
 
-from remuda.rehearsal.model import DAY_S, HOUR_S, Assumptions, Kind, Rates, Strike
+from remuda.rehearsal.model import DAY_S, HOUR_S, Assumptions, Hazard, InterruptionRates, Strike
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-LLAMA3_COUNTS: Final[Mapping[Kind, int]] = {
-    Kind.GPU: 148 + 72 + 19 + 17 + 6,
-    Kind.SOFTWARE: 54 + 2 + 6,
-    Kind.NETWORK: 35 + 7 + 7,
-    Kind.MAINTENANCE: 32 + 47,
-    Kind.CRASH: 3 + 3 + 2 + 2 + 2 + 2,
+LLAMA3_COUNTS: Final[Mapping[Hazard, int]] = {
+    Hazard.GPU: 148 + 72 + 19 + 17 + 6,
+    Hazard.SOFTWARE: 54 + 2 + 6,
+    Hazard.NETWORK: 35 + 7 + 7,
+    Hazard.MAINTENANCE: 32 + 47,
+    Hazard.CRASH: 3 + 3 + 2 + 2 + 2 + 2,
 }
 """Interruptions of 54 days on 2,048 nodes. GPU: faulty GPU, HBM3, SRAM, system processor, thermal and sensor. Software:
 bugs, dependencies, and silent data corruption, which shows in the numbers. Network: switches and cables, NICs, NCCL
 watchdog. Maintenance: unplanned and planned. Crash: SSD, power supply, chassis, IO board, CPU, system memory."""
 
-LLAMA3: Final = Rates(
+LLAMA3: Final = InterruptionRates(
     name="llama3",
     source="Llama 3 405B, 2,048 nodes of 8 H100, 54 days, 466 interruptions (arXiv:2407.21783, section 3.3.4)",
     per_node_day={kind: count / (2048 * 54) for kind, count in LLAMA3_COUNTS.items()},
@@ -32,12 +32,12 @@ LLAMA3: Final = Rates(
 
 _RSC_MTTF_H = 7.9
 _RSC_NODES = 128
-_RSC_SHARES: Final[Mapping[Kind, float]] = {
-    Kind.GPU: 0.50, Kind.NETWORK: 0.20, Kind.CRASH: 0.15, Kind.SOFTWARE: 0.05, Kind.MAINTENANCE: 0.10,
+_RSC_SHARES: Final[Mapping[Hazard, float]] = {
+    Hazard.GPU: 0.50, Hazard.NETWORK: 0.20, Hazard.CRASH: 0.15, Hazard.SOFTWARE: 0.05, Hazard.MAINTENANCE: 0.10,
 }  # fmt: skip
 """The paper draws causes and prints no table; these shares are read from its figure and are an assumption."""
 
-RSC: Final = Rates(
+RSC: Final = InterruptionRates(
     name="rsc",
     source="Meta RSC, mean time to failure 7.9 h at 1,024 A100; lemon nodes (arXiv:2410.21680)",
     per_node_day={kind: share * 24 / _RSC_MTTF_H / _RSC_NODES for kind, share in _RSC_SHARES.items()},
@@ -46,8 +46,8 @@ RSC: Final = Rates(
     lemon_factor=(10 / 14 / 0.012) / (4 / 14 / 0.988),
 )
 
-NONE: Final = Rates(name="none", source="no failures", per_node_day={})
-PUBLISHED: Final[Mapping[str, Rates]] = {rates.name: rates for rates in (LLAMA3, RSC, NONE)}
+NONE: Final = InterruptionRates(name="none", source="no failures", per_node_day={})
+PUBLISHED: Final[Mapping[str, InterruptionRates]] = {rates.name: rates for rates in (LLAMA3, RSC, NONE)}
 
 
 def lemons(nodes: int, assumptions: Assumptions, seed: int) -> frozenset[int]:
@@ -56,7 +56,7 @@ def lemons(nodes: int, assumptions: Assumptions, seed: int) -> frozenset[int]:
     return frozenset(Random(f"lemons {seed}").sample(range(nodes), count))
 
 
-def strikes(rates: Rates, nodes: int, days: float, assumptions: Assumptions, seed: int) -> list[Strike]:
+def strikes(rates: InterruptionRates, nodes: int, days: float, assumptions: Assumptions, seed: int) -> list[Strike]:
     """What comes over the cluster, by time; the same for the same arguments.
 
     Each node's interruptions are a Poisson process. Cost: one step per interruption, not per node and hour.
@@ -74,7 +74,7 @@ def strikes(rates: Rates, nodes: int, days: float, assumptions: Assumptions, see
 
 
 def _stream(
-    kind: Kind, nodes: range | list[int], rate: float, days: float, assumptions: Assumptions, dice: Random
+    kind: Hazard, nodes: range | list[int], rate: float, days: float, assumptions: Assumptions, dice: Random
 ) -> Iterator[Strike]:
     mean_s = DAY_S / (rate * len(nodes)) if rate > 0 else math.inf
     at = dice.expovariate(1 / mean_s) if math.isfinite(mean_s) else math.inf
@@ -83,18 +83,18 @@ def _stream(
         at += dice.expovariate(1 / mean_s)
 
 
-def _struck(at: float, node: int, kind: Kind, assumptions: Assumptions, dice: Random) -> Strike:
+def _struck(at: float, node: int, kind: Hazard, assumptions: Assumptions, dice: Random) -> Strike:
     # Always the same number of throws, so that changing one assumption changes nothing else.
     hangs, sticks = dice.random() < assumptions.hang_share, dice.random() < assumptions.sticky_share
     repair, notice = dice.expovariate(1.0), dice.expovariate(1.0)
     named = dice.random() < assumptions.named_share
-    if kind is Kind.GPU:
-        kind = Kind.HANG if hangs else Kind.GPU
+    if kind is Hazard.GPU:
+        kind = Hazard.HANG if hangs else Hazard.GPU
         repair_s = repair * assumptions.repair_h * HOUR_S if sticks else 0.0
         return Strike(at, node, kind, repair_s, notice * assumptions.notice_s if sticks else 0.0, named)
-    if kind is Kind.CRASH:
+    if kind is Hazard.CRASH:
         return Strike(at, node, kind, repair * assumptions.repair_h * HOUR_S, named=named)
-    if kind is Kind.MAINTENANCE:
+    if kind is Hazard.MAINTENANCE:
         return Strike(at, node, kind, repair * assumptions.maintenance_h * HOUR_S)
     return Strike(at, node, kind)
 
@@ -104,5 +104,5 @@ def _preemptions(days: float, assumptions: Assumptions, dice: Random) -> Iterato
         return
     at = dice.expovariate(assumptions.preemptions_per_day / DAY_S)
     while at < days * DAY_S:
-        yield Strike(at, -1, Kind.PREEMPTION)
+        yield Strike(at, -1, Hazard.PREEMPTION)
         at += dice.expovariate(assumptions.preemptions_per_day / DAY_S)

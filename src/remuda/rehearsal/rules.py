@@ -7,14 +7,14 @@ from random import Random
 from typing import TYPE_CHECKING, Protocol
 
 from remuda.policy.backoff import backoff_s
-from remuda.rehearsal.model import HOUR_S, Hours, Kind, Outcome
+from remuda.rehearsal.model import HOUR_S, Hazard, Hours, PolicyOutcome
 from remuda.rehearsal.world import World, end_of, is_saved
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from remuda.rehearsal.model import Scenario, Strike
-    from remuda.rehearsal.world import End, Fate, Taken
+    from remuda.rehearsal.world import AllocationEnd, Interruption, Taken
 
 FOREVER = float("inf")
 
@@ -42,7 +42,7 @@ class Rules(Protocol):
         """Nodes that an attempt submitted at `at` shall not get."""
         ...
 
-    def after(self, start: float, taken: Taken, fate: Fate, end: End) -> Next:
+    def after(self, start: float, taken: Taken, fate: Interruption, end: AllocationEnd) -> Next:
         """When it goes on."""
         ...
 
@@ -72,11 +72,11 @@ class Requeue:
         del at
         return frozenset()
 
-    def after(self, start: float, taken: Taken, fate: Fate, end: End) -> Next:
+    def after(self, start: float, taken: Taken, fate: Interruption, end: AllocationEnd) -> Next:
         """At once after a lost node and a preemption, else when a person comes."""
         del start, taken
         assumed = self.scenario.assumptions
-        if fate.kind in (Kind.CRASH, Kind.MAINTENANCE, Kind.PREEMPTION):
+        if fate.kind in (Hazard.CRASH, Hazard.MAINTENANCE, Hazard.PREEMPTION):
             return Next(end.at, end.at + assumed.requeue_delay_s, Hours.BACKOFF)
         people_s = self.throws.wait_s("people", assumed.people_h * HOUR_S)
         return Next(end.at, end.at + people_s, Hours.PEOPLE)
@@ -100,11 +100,11 @@ class Shepherd:
             return frozenset()
         return frozenset([node for node, until in self.banned.items() if until > at][-policy.limit :])
 
-    def after(self, start: float, taken: Taken, fate: Fate, end: End) -> Next:
+    def after(self, start: float, taken: Taken, fate: Interruption, end: AllocationEnd) -> Next:
         """After a backoff, whatever it was."""
         job, assumed = self.scenario.job, self.scenario.assumptions
         ended = end.at
-        if fate.kind is Kind.CRASH and fate.node == taken.first and job.heartbeat_s:
+        if fate.kind is Hazard.CRASH and fate.node == taken.first and job.heartbeat_s:
             ended = min(ended, fate.at + job.heartbeat_s)
         noticed = look_at(ended, assumed.poll_s)
         self._ban(taken, fate, noticed)
@@ -113,11 +113,11 @@ class Shepherd:
         wait = backoff_s(self.failures, rule.backoff_initial_s, rule.backoff_max_s, key="shepherd")
         return Next(noticed, noticed + wait, Hours.BACKOFF)
 
-    def _ban(self, taken: Taken, fate: Fate, at: float) -> None:
+    def _ban(self, taken: Taken, fate: Interruption, at: float) -> None:
         until = at + self.scenario.workload.groups[0].nodes.ttl_s
-        if fate.kind in (Kind.CRASH, Kind.GPU):
+        if fate.kind in (Hazard.CRASH, Hazard.GPU):
             self.banned[fate.blamed(taken)] = until
-        if fate.kind is Kind.TIME_LIMIT:
+        if fate.kind is Hazard.TIME_LIMIT:
             self.banned[taken.first] = FOREVER
 
 
@@ -126,9 +126,9 @@ def look_at(at: float, poll_s: float) -> float:
     return -(-at // poll_s) * poll_s if poll_s else at
 
 
-def live(scenario: Scenario, strikes: Sequence[Strike], rules: Rules, throws: Throws) -> Outcome:
+def live(scenario: Scenario, strikes: Sequence[Strike], rules: Rules, throws: Throws) -> PolicyOutcome:
     """The whole time under one of the rules above."""
-    world, outcome = World(scenario, strikes), Outcome(rules.name, scenario.wall_s)
+    world, outcome = World(scenario, strikes), PolicyOutcome(rules.name, scenario.wall_s)
     at, offenders = 0.0, set[int]()
     while at < scenario.wall_s:
         ready = at + throws.wait_s("queue", scenario.assumptions.queue_s)
@@ -150,7 +150,9 @@ def live(scenario: Scenario, strikes: Sequence[Strike], rules: Rules, throws: Th
     return outcome
 
 
-def attempted(outcome: Outcome, scenario: Scenario, start: float, fate: Fate, offenders: set[int]) -> None:
+def attempted(
+    outcome: PolicyOutcome, scenario: Scenario, start: float, fate: Interruption, offenders: set[int]
+) -> None:
     """Account for one attempt, from its start to what ended its work."""
     outcome.attempts += 1
     outcome.spend(Hours.STARTUP, min(start + scenario.job.restart_cost, fate.at))

@@ -11,7 +11,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from remuda.rehearsal.model import HOUR_S, Hours, Outcome, Rates, Scenario
+from remuda.rehearsal.model import HOUR_S, Hours, InterruptionRates, PolicyOutcome, Scenario
 from remuda.rehearsal.ours import live_ours
 from remuda.rehearsal.rates import strikes as strike
 from remuda.rehearsal.rules import Requeue, Shepherd, Throws, live
@@ -27,11 +27,11 @@ _T95: Final = {1: 12.71, 2: 4.303, 3: 3.182, 4: 2.776, 5: 2.571, 6: 2.447, 7: 2.
 
 
 @dataclass(frozen=True)
-class Summary:
+class PolicySummary:
     """What one policy made of all repetitions."""
 
     policy: str
-    outcomes: tuple[Outcome, ...]
+    outcomes: tuple[PolicyOutcome, ...]
 
     @property
     def effective(self) -> float:
@@ -62,7 +62,7 @@ class Summary:
         return {kind: count / len(self.outcomes) for kind, count in total.most_common()}
 
 
-def simulate(scenario: Scenario, strikes: Sequence[Strike], policy: str, seed: int) -> Outcome:
+def simulate(scenario: Scenario, strikes: Sequence[Strike], policy: str, seed: int) -> PolicyOutcome:
     """One policy through one sequence of interruptions. The same arguments, the same outcome.
 
     Args:
@@ -88,11 +88,11 @@ def simulate(scenario: Scenario, strikes: Sequence[Strike], policy: str, seed: i
 
 def compare(
     scenario: Scenario,
-    failures: Rates | Sequence[Strike],
+    failures: InterruptionRates | Sequence[Strike],
     policies: Sequence[str],
     seeds: Sequence[int],
     progress: Callable[[int, int], None] | None = None,
-) -> list[Summary]:
+) -> list[PolicySummary]:
     """Each policy through the same luck, once for each seed.
 
     Args:
@@ -105,7 +105,7 @@ def compare(
     Raises:
         ValueError: there is no such policy.
     """
-    made: dict[str, list[Outcome]] = {policy: [] for policy in policies}
+    made: dict[str, list[PolicyOutcome]] = {policy: [] for policy in policies}
     done = 0
     for seed in seeds:
         drawn = draw(scenario, failures, seed)
@@ -114,17 +114,17 @@ def compare(
             done += 1
             if progress is not None:
                 progress(done, len(seeds) * len(policies))
-    return [Summary(policy, tuple(outcomes)) for policy, outcomes in made.items()]
+    return [PolicySummary(policy, tuple(outcomes)) for policy, outcomes in made.items()]
 
 
-def draw(scenario: Scenario, failures: Rates | Sequence[Strike], seed: int) -> Sequence[Strike]:
+def draw(scenario: Scenario, failures: InterruptionRates | Sequence[Strike], seed: int) -> Sequence[Strike]:
     """The interruptions of one repetition."""
-    if isinstance(failures, Rates):
+    if isinstance(failures, InterruptionRates):
         return strike(failures, scenario.nodes, scenario.days, scenario.assumptions, seed)
     return failures
 
 
-def best_interval_s(scenario: Scenario, summary: Summary) -> float:
+def best_interval_s(scenario: Scenario, summary: PolicySummary) -> float:
     """Work between two checkpoints that would cost least: sqrt(2 x cost x mean time between interruptions).
 
     Source: Young, CACM 17(9), 1974. 0 where a checkpoint costs nothing or nothing was interrupted.

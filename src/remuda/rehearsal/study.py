@@ -20,9 +20,9 @@ from remuda.rehearsal.model import (
     DAY_S,
     HOUR_S,
     Assumptions,
+    Hazard,
     Hours,
-    Kind,
-    Rates,
+    InterruptionRates,
     Scenario,
     Strike,
     assumption_names,
@@ -63,7 +63,7 @@ RULES: Final[Mapping[str, str]] = {
 
 
 @dataclass(frozen=True)
-class Asked:
+class StudyOptions:
     """What a person asked for."""
 
     file: str = ""
@@ -87,20 +87,20 @@ class Asked:
 class Rehearsed:
     """A rehearsal that is over."""
 
-    asked: Asked
+    asked: StudyOptions
     scenario: Scenario
-    failures: Rates | tuple[Strike, ...]
-    summaries: tuple[simulate.Summary, ...]
+    failures: InterruptionRates | tuple[Strike, ...]
+    summaries: tuple[simulate.PolicySummary, ...]
 
     @property
     def source(self) -> str:
         """Where the failures are from."""
-        if isinstance(self.failures, Rates):
+        if isinstance(self.failures, InterruptionRates):
             return self.failures.source
         return f"{len(self.failures)} interruptions of {self.asked.failures}"
 
 
-def rehearse(asked: Asked, progress: Callable[[int, int], None] | None = None) -> Rehearsed:
+def rehearse(asked: StudyOptions, progress: Callable[[int, int], None] | None = None) -> Rehearsed:
     """Read what is to be read, and play it through.
 
     Raises:
@@ -108,9 +108,9 @@ def rehearse(asked: Asked, progress: Callable[[int, int], None] | None = None) -
     """
     spec = read_run(asked)
     failures = read_failures(asked.failures, asked.nodes)
-    assumptions = read_assumptions(asked.assume, failures if isinstance(failures, Rates) else None)
+    assumptions = read_assumptions(asked.assume, failures if isinstance(failures, InterruptionRates) else None)
     scenario = plan(spec, asked, assumptions)
-    if not isinstance(failures, Rates):
+    if not isinstance(failures, InterruptionRates):
         dice = Random(asked.seed)
         failures = tuple(_with(one, assumptions, dice) for one in failures)
     seeds = range(asked.seed, asked.seed + asked.repeat)
@@ -121,11 +121,11 @@ def rehearse(asked: Asked, progress: Callable[[int, int], None] | None = None) -
 
 def _with(strike: Strike, assumptions: Assumptions, dice: Random) -> Strike:
     """What a trace does not tell of an interruption."""
-    notice_s = assumptions.notice_s if strike.repair_s and strike.kind in (Kind.GPU, Kind.HANG) else 0.0
+    notice_s = assumptions.notice_s if strike.repair_s and strike.kind in (Hazard.GPU, Hazard.HANG) else 0.0
     return replace(strike, named=dice.random() < assumptions.named_share, notice_s=notice_s)
 
 
-def read_run(asked: Asked) -> RunSpec:
+def read_run(asked: StudyOptions) -> RunSpec:
     """The run that is to be rehearsed.
 
     Raises:
@@ -158,7 +158,7 @@ def _built(document: Any, said: Sequence[Override], text: str, name: str = "trai
     return cast("Loaded[RunSpec]", built)
 
 
-def plan(spec: RunSpec, asked: Asked, assumptions: Assumptions) -> Scenario:
+def plan(spec: RunSpec, asked: StudyOptions, assumptions: Assumptions) -> Scenario:
     """The run, planned for an invented cluster as it would be for a real one.
 
     Raises:
@@ -187,7 +187,7 @@ def plan(spec: RunSpec, asked: Asked, assumptions: Assumptions) -> Scenario:
     return Scenario(workload, job, asked.nodes, days, assumptions)
 
 
-def read_assumptions(words: Sequence[str], rates: Rates | None) -> Assumptions:
+def read_assumptions(words: Sequence[str], rates: InterruptionRates | None) -> Assumptions:
     """The assumptions, with what the failures say about lemons, and with what a person says.
 
     Raises:
@@ -219,7 +219,7 @@ def _number(text: str, where: str) -> float:
     return value
 
 
-def read_failures(name: str, nodes: int) -> Rates | tuple[Strike, ...]:
+def read_failures(name: str, nodes: int) -> InterruptionRates | tuple[Strike, ...]:
     """Published rates by name, or the interruptions of a file.
 
     Raises:
@@ -263,13 +263,13 @@ def _strike(row: Mapping[str, Any], where: str, nodes: int, names: dict[str, int
     at = _number(row["time_h"] or "", f"{where}: time_h") * HOUR_S
     repair_s = _number(row.get("repair_h") or "0", f"{where}: repair_h") * HOUR_S
     word = (row["kind"] or "").strip()
-    kinds = [kind.value for kind in Kind if kind is not Kind.TIME_LIMIT]
+    kinds = [kind.value for kind in Hazard if kind is not Hazard.TIME_LIMIT]
     if word not in kinds:
         hint = did_you_mean(word, kinds)
         raise InputError(f"kind must be one of {', '.join(kinds)}, not {word!r}", hint=hint, where=where)
-    kind = Kind(word)
+    kind = Hazard(word)
     text = (row["node"] or "").strip()
-    if kind is Kind.PREEMPTION and not text:
+    if kind is Hazard.PREEMPTION and not text:
         return Strike(at, -1, kind)
     if not text:
         raise InputError("node is empty", hint="only a preemption needs none", where=where)
@@ -284,7 +284,7 @@ def _strike(row: Mapping[str, Any], where: str, nodes: int, names: dict[str, int
 def view(done: Rehearsed) -> dict[str, Any]:
     """All of it as JSON data; hours are means over the repetitions."""
     scenario, asked = done.scenario, done.asked
-    published = done.failures.published if isinstance(done.failures, Rates) else 0.0
+    published = done.failures.published if isinstance(done.failures, InterruptionRates) else 0.0
     return {
         "nodes": scenario.nodes,
         "days": scenario.days,
@@ -299,7 +299,7 @@ def view(done: Rehearsed) -> dict[str, Any]:
     }
 
 
-def policy_view(summary: simulate.Summary, scenario: Scenario) -> dict[str, Any]:
+def policy_view(summary: simulate.PolicySummary, scenario: Scenario) -> dict[str, Any]:
     """One policy as JSON data."""
     gpus = scenario.job.nodes * scenario.job.gpus
     return {
@@ -328,7 +328,7 @@ def notes(done: Rehearsed) -> list[str]:
     """What a person should know of the result, one sentence each."""
     scenario, said = done.scenario, []
     job = scenario.job
-    if isinstance(done.failures, Rates) and done.failures.published:
+    if isinstance(done.failures, InterruptionRates) and done.failures.published:
         best = done.summaries[0]
         share, rates = done.failures.published, done.failures
         said.append(

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from remuda.backends.base import Ending
-from remuda.rehearsal.model import BREAKS_NODE, WARNED, Kind, Strike
+from remuda.rehearsal.model import BREAKS_NODE, WARNED, Hazard, Strike
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -32,11 +32,11 @@ class Taken:
 
 
 @dataclass(frozen=True, slots=True)
-class Fate:
+class Interruption:
     """What ends an attempt's work, and when."""
 
     at: float
-    kind: Kind | None
+    kind: Hazard | None
     """None: nothing does, the rehearsal is over."""
     node: int = -1
     named: bool = True
@@ -49,7 +49,7 @@ class Fate:
 
 
 @dataclass(frozen=True, slots=True)
-class End:
+class AllocationEnd:
     """How the allocation then ends if nobody ends it."""
 
     at: float
@@ -62,7 +62,7 @@ class End:
 class _Broken:
     seen_from: float
     until: float
-    kind: Kind
+    kind: Hazard
     named: bool
 
 
@@ -101,7 +101,7 @@ class World:
         """Nodes that the scheduler does not give out."""
         return [node for node, broken in self._broken.items() if broken.seen_from <= at < broken.until]
 
-    def run(self, start: float, taken: Taken, *, checks_gpu: bool) -> Fate:
+    def run(self, start: float, taken: Taken, *, checks_gpu: bool) -> Interruption:
         """What happens to an attempt on `taken` that starts now."""
         scenario = self.scenario
         limit_at = start + scenario.job.time_limit if scenario.job.time_limit else math.inf
@@ -113,17 +113,17 @@ class World:
             well = not self._is_broken(strike.node, strike.at)
             self._apply(strike)
             if strike.node < 0 or (strike.node in taken and well):
-                return Fate(strike.at, strike.kind, strike.node, strike.named)
+                return Interruption(strike.at, strike.kind, strike.node, strike.named)
         if limit_at < scenario.wall_s:
-            return Fate(limit_at, Kind.TIME_LIMIT)
-        return Fate(scenario.wall_s, None)
+            return Interruption(limit_at, Hazard.TIME_LIMIT)
+        return Interruption(scenario.wall_s, None)
 
-    def _meets(self, start: float, node: int, taken: Taken, *, checks_gpu: bool) -> Fate:
+    def _meets(self, start: float, node: int, taken: Taken, *, checks_gpu: bool) -> Interruption:
         """The attempt got a node that looks well and is not: it shows in the first step, or in the check."""
         if checks_gpu and node == taken.first:
-            return Fate(start + _CHECK_S, Kind.GPU, node, checked=True)
+            return Interruption(start + _CHECK_S, Hazard.GPU, node, checked=True)
         broken = self._broken[node]
-        return Fate(start + self.scenario.job.restart_cost, broken.kind, node, broken.named)
+        return Interruption(start + self.scenario.job.restart_cost, broken.kind, node, broken.named)
 
     def _coming(self) -> float:
         return self._strikes[self._next].at if self._next < len(self._strikes) else math.inf
@@ -142,7 +142,7 @@ class World:
         if strike.kind not in BREAKS_NODE or self._is_broken(strike.node, strike.at):
             return
         seen_from = strike.at + strike.notice_s
-        if strike.kind is Kind.CRASH:
+        if strike.kind is Hazard.CRASH:
             seen_from = strike.at + self.scenario.assumptions.slurmd_timeout_s
         until = seen_from + strike.repair_s
         if until > strike.at:
@@ -159,26 +159,26 @@ def _lowest(count: int, holes: frozenset[int]) -> Taken:
     return Taken(first, last, holes)
 
 
-def end_of(fate: Fate, job: Job, assumptions: Assumptions, *, watches: bool) -> End:
+def end_of(fate: Interruption, job: Job, assumptions: Assumptions, *, watches: bool) -> AllocationEnd:
     """When and how the allocation of an attempt ends by itself; `watches`: something sees a standstill."""
     match fate.kind:
-        case Kind.CRASH:
-            return End(fate.at + assumptions.slurmd_timeout_s, Ending.NODE_FAILED)
-        case Kind.HANG:
+        case Hazard.CRASH:
+            return AllocationEnd(fate.at + assumptions.slurmd_timeout_s, Ending.NODE_FAILED)
+        case Hazard.HANG:
             timeout = fate.at + assumptions.nccl_timeout_s + assumptions.exit_s
             stalled = fate.at + job.progress_stall + job.kill_grace
             if watches and job.progress_stall and stalled < timeout:
-                return End(stalled, stalled=True)
-            return End(timeout)
-        case Kind.MAINTENANCE | Kind.PREEMPTION:
-            return End(fate.at, Ending.PREEMPTED)
-        case Kind.TIME_LIMIT:
-            return End(fate.at, Ending.TIME_LIMIT)
+                return AllocationEnd(stalled, stalled=True)
+            return AllocationEnd(timeout)
+        case Hazard.MAINTENANCE | Hazard.PREEMPTION:
+            return AllocationEnd(fate.at, Ending.PREEMPTED)
+        case Hazard.TIME_LIMIT:
+            return AllocationEnd(fate.at, Ending.TIME_LIMIT)
         case _:
-            return End(fate.at if fate.checked else fate.at + assumptions.exit_s)
+            return AllocationEnd(fate.at if fate.checked else fate.at + assumptions.exit_s)
 
 
-def is_saved(fate: Fate, job: Job) -> bool:
+def is_saved(fate: Interruption, job: Job) -> bool:
     """Whether the work up to the end is kept: the program was told in time, or the rehearsal is over."""
     told = fate.kind in WARNED and job.warn_before > 0
     return fate.kind is None or (told and job.checkpoint_cost <= job.warn_before)

@@ -21,7 +21,7 @@ LIMIT: Final = 16 << 20
 
 
 @dataclass(frozen=True)
-class Answer:
+class HttpReply:
     """Status and body of one answer."""
 
     status: int
@@ -40,7 +40,7 @@ class Answer:
             raise Unavailable(f"a router answered {self.status} with invalid JSON: {text!r}") from error
 
 
-async def call(method: str, url: str, *, body: Any = None, key: str = "", timeout_s: float = TIMEOUT_S) -> Answer:
+async def call(method: str, url: str, *, body: Any = None, key: str = "", timeout_s: float = TIMEOUT_S) -> HttpReply:
     """One request.
 
     Raises:
@@ -53,7 +53,7 @@ async def call(method: str, url: str, *, body: Any = None, key: str = "", timeou
     return answer
 
 
-def _call(method: str, url: str, body: Any, key: str, timeout_s: float) -> Answer:
+def _call(method: str, url: str, body: Any, key: str, timeout_s: float) -> HttpReply:
     parts = urlsplit(url)
     if parts.scheme != "http" or not parts.hostname:
         raise InputError(f"{url!r} is not an http:// address")
@@ -68,7 +68,7 @@ def _call(method: str, url: str, body: Any, key: str, timeout_s: float) -> Answe
             raise Unavailable(f"{parts.netloc} is not a router: {why_not}")
         connection.request(method, parts.path + (f"?{parts.query}" if parts.query else ""), data, headers)
         response = connection.getresponse()
-        return Answer(response.status, response.read(LIMIT))
+        return HttpReply(response.status, response.read(LIMIT))
     except (OSError, http.client.HTTPException) as error:
         reason = str(error) or type(error).__name__
         raise Unavailable(f"{parts.netloc} does not answer: {reason}") from error

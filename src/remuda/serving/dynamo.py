@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from remuda.plan.model import Role
 from remuda.serving.client import call
-from remuda.serving.router import NO_KEYS, Changes, RouterStats, WorkerStats, check_roles
+from remuda.serving.router import NO_KEYS, MemberChanges, RouterStats, WorkerStats, check_roles
 
 if TYPE_CHECKING:
     from remuda.serving.router import Keys, Member
@@ -28,7 +28,7 @@ class DynamoRouter:
 
     async def sync(
         self, base_url: str, members: frozenset[Member], keys: Keys = NO_KEYS, *, wait_s: float = 0.0
-    ) -> Changes:
+    ) -> MemberChanges:
         """Compare the members with what it lists: those that it lacks are pending, whoever of their role they are.
 
         Raises:
@@ -42,7 +42,7 @@ class DynamoRouter:
         for role in {member.role for member in members}:
             mine = sorted(member.url for member in members if member.role is role)
             missing |= set(mine[listed[Role.DECODE if role is Role.REPLICA else role] :])
-        return Changes(pending=frozenset(missing))
+        return MemberChanges(pending=frozenset(missing))
 
     async def stats(self, base_url: str, keys: Keys = NO_KEYS) -> RouterStats:
         """What it lists; it counts no requests by worker.

@@ -14,7 +14,7 @@ from remuda.plan.model import Role
 from remuda.serving.client import call
 from remuda.serving.router import (
     NO_KEYS,
-    Changes,
+    MemberChanges,
     RouterStats,
     WorkerStats,
     check_roles,
@@ -170,13 +170,13 @@ class NginxRouter:
 
     async def sync(
         self, base_url: str, members: frozenset[Member], keys: Keys = NO_KEYS, *, wait_s: float = 2.0
-    ) -> Changes:
+    ) -> MemberChanges:
         """Make the members exactly `members`."""
         check_roles(self, (member.role for member in members))
         key, urls = keys.control or keys.api, frozenset(member.url for member in members)
         before, _ = await _members(base_url, key)
         if before == urls:
-            return Changes()
+            return MemberChanges()
         body = {"members": sorted(urls), "worker_key": keys.worker}
         answer = await call("PUT", f"{base_url}/remuda/members", body=body, key=key, timeout_s=SET_TIMEOUT_S)
         if answer.status != 200:
@@ -185,9 +185,9 @@ class NginxRouter:
         deadline = time.monotonic() + wait_s
         while (await call("GET", f"{base_url}/remuda/version", key=key)).body != version:
             if time.monotonic() >= deadline:
-                return Changes(removed=before - urls, pending=urls - before)
+                return MemberChanges(removed=before - urls, pending=urls - before)
             await asyncio.sleep(POLL_S)
-        return Changes(added=urls - before, removed=before - urls)
+        return MemberChanges(added=urls - before, removed=before - urls)
 
     async def stats(self, base_url: str, keys: Keys = NO_KEYS) -> RouterStats:
         """What nginx counts: all requests, ours included; neither errors nor times."""

@@ -26,7 +26,7 @@ from remuda.base.disk.files import write_atomic
 from remuda.base.errors import InputError
 from remuda.base.waiting import until
 from remuda.serving.nginx import POLICIES, Site, connections, render
-from remuda.serving.smg_launcher import Answering, Parser, end_with_parent, take
+from remuda.serving.smg_launcher import Answering, SmgParser, end_with_parent, take
 
 if TYPE_CHECKING:
     import argparse
@@ -38,9 +38,9 @@ RETIRE_S: Final = 20.0
 """Longest wait for the workers of the configuration before: they retire in milliseconds, later on a busy machine."""
 
 
-def parser() -> Parser:
+def parser() -> SmgParser:
     """All flags."""
-    made = Parser(prog="python -m remuda.enter nginx", allow_abbrev=False)
+    made = SmgParser(prog="python -m remuda.enter nginx", allow_abbrev=False)
     made.add_argument("--host", default="127.0.0.1", help="address to listen on")
     made.add_argument("--port", type=int, required=True, help="port to listen on")
     made.add_argument("--policy", choices=sorted(POLICIES), default="least_conn")

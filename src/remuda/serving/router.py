@@ -50,7 +50,7 @@ def replicas(urls: Iterable[str]) -> frozenset[Member]:
 
 
 @dataclass(frozen=True)
-class Changes:
+class MemberChanges:
     """What one `sync` did, by address of the member."""
 
     added: frozenset[str] = frozenset()
@@ -100,7 +100,7 @@ class Router(Protocol):
 
     async def sync(
         self, base_url: str, members: frozenset[Member], keys: Keys = ..., *, wait_s: float = ...
-    ) -> Changes:
+    ) -> MemberChanges:
         """Make the members exactly `members`. May be called again at any time; without a difference it changes nothing.
 
         Args:

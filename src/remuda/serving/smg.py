@@ -13,8 +13,8 @@ from remuda.plan.model import Role
 from remuda.serving.client import call
 from remuda.serving.router import (
     NO_KEYS,
-    Changes,
     Member,
+    MemberChanges,
     RouterStats,
     WorkerStats,
     check_roles,
@@ -43,7 +43,7 @@ class SmgRouter:
 
     async def sync(
         self, base_url: str, members: frozenset[Member], keys: Keys = NO_KEYS, *, wait_s: float = 2.0
-    ) -> Changes:
+    ) -> MemberChanges:
         """Make the members exactly `members`. One whose role or port changed leaves first, and is added next time."""
         check_roles(self, (member.role for member in members))
         key = keys.control or keys.api
@@ -56,9 +56,9 @@ class SmgRouter:
         await asyncio.gather(*(_add(base_url, one, keys, self._model) for one in missing if one.url in new))
         await asyncio.gather(*(_remove(base_url, has[member], key) for member in surplus))
         if not missing and not surplus:
-            return Changes()
+            return MemberChanges()
         pending = await _settle(base_url, new, gone, key, wait_s)
-        return Changes(new - pending, gone, pending | later)
+        return MemberChanges(new - pending, gone, pending | later)
 
     async def stats(self, base_url: str, keys: Keys = NO_KEYS) -> RouterStats:
         """What smg counted: its list of workers, and its metrics where the list says that they are."""

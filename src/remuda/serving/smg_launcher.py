@@ -47,7 +47,7 @@ _SILENT_S = 5.0
 """Whoever says nothing to the waiting room for so long is sent away."""
 
 
-class Parser(argparse.ArgumentParser):
+class SmgParser(argparse.ArgumentParser):
     """Says what is wrong in one sentence and ends with 2."""
 
     def error(self, message: str) -> NoReturn:
@@ -55,9 +55,9 @@ class Parser(argparse.ArgumentParser):
         self.exit(2, f"smg_launcher: {message}; see --help\n")
 
 
-def parser() -> Parser:
+def parser() -> SmgParser:
     """Own flags; what follows `--` is smg's."""
-    made = Parser(prog="python -m remuda.enter smg", allow_abbrev=False)
+    made = SmgParser(prog="python -m remuda.enter smg", allow_abbrev=False)
     made.add_argument("--model", default="", help="model name that requests carry")
     made.add_argument("--api-key-env", default="", help="environment variable with the key that clients send")
     made.add_argument("--control-key-env", default="", help="environment variable with the key that sets members")

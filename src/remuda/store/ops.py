@@ -33,7 +33,7 @@ _PG_DUMP: Final = "remuda copies SQLite files only; copy a PostgreSQL database w
 
 
 @dataclass(frozen=True, slots=True)
-class Status:
+class DatabaseStatus:
     """What there is to know about a database."""
 
     where: str
@@ -61,7 +61,7 @@ class Pruned:
     evidence: int
 
 
-def status(store: Store) -> Status:
+def status(store: Store) -> DatabaseStatus:
     """Revision, size and row counts. Cost: one pass over every table's smallest index."""
     address = store.address
     with store.reading() as connection:
@@ -71,7 +71,7 @@ def status(store: Store) -> Status:
             for name, table in METADATA.tables.items()
             if name not in {"lease", "meta"}
         }
-        return Status(
+        return DatabaseStatus(
             where=address.shown,
             dialect=dialect,
             revision=revision(connection),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
-from remuda.supervise.model import Line
+from remuda.supervise.model import StoryLine
 
 if TYPE_CHECKING:
     from remuda.backends.base import TaskKey
@@ -28,7 +28,7 @@ class Changes:
     def __init__(self) -> None:
         self.tasks: set[TaskKey] = set()
         self.allocations: list[Allocation] = []
-        self.lines: list[Line] = []
+        self.lines: list[StoryLine] = []
         self.evidence: list[Evidence] = []
 
     def is_empty(self) -> bool:
@@ -44,7 +44,7 @@ class Changes:
         if before is None or before.phase is not after.phase or before.attempt != after.attempt or not is_told:
             task = f"{after.key.group}/{after.key.index}"
             self.lines.append(
-                Line(now, after.key.workload, "move", after.reason, task, after.attempt, after.phase.value)
+                StoryLine(now, after.key.workload, "move", after.reason, task, after.attempt, after.phase.value)
             )
 
     def add(self, later: Changes) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from remuda.base.units import show_duration
 from remuda.supervise.groups import handover, rules
-from remuda.supervise.model import LIVE, RUNNING, Allocation, Line, Phase, Task, Want
+from remuda.supervise.model import LIVE, RUNNING, Allocation, Phase, StoryLine, Task, Want
 from remuda.supervise.summary import ENDED, PAUSED, current, summarise
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ _LAST_LINES = 12
 def explain(
     want: Want,
     tasks: Mapping[TaskKey, Task],
-    story: Sequence[Line],
+    story: Sequence[StoryLine],
     ends: Sequence[Allocation],
     unreachable: str,
     now: float,
@@ -122,7 +122,7 @@ def _why_pool(group: Group, task: Task) -> str:
     return f"{verb} {task.pool}; the preferred pool {group.pools[0].name} was left at {since}"
 
 
-def _about_nodes(want: Want, story: Sequence[Line], evidence: Sequence[Evidence], now: float) -> list[str]:
+def _about_nodes(want: Want, story: Sequence[StoryLine], evidence: Sequence[Evidence], now: float) -> list[str]:
     told = [line for line in story if line.kind == "nodes"]
     lines = [f"nodes, when it was last submitted: {told[-1].reason}"] if told else []
     mine = [item for item in evidence if item.workload == want.workload.name]

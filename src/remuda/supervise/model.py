@@ -312,7 +312,7 @@ class Allocation:
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class StoryLine:
     """One line of a workload's story."""
 
     at: float

@@ -16,7 +16,7 @@ from remuda.plan.model import Workload
 from remuda.store.rows import AllocationRow, EventRow, EvidenceRow, TaskRow, WorkloadRow
 from remuda.store.timeshift import move_times
 from remuda.supervise.failures.ledger import BAN, Evidence
-from remuda.supervise.model import Allocation, Cause, Line, Phase, Task, Want
+from remuda.supervise.model import Allocation, Cause, Phase, StoryLine, Task, Want
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -35,7 +35,7 @@ def _shared(one: type, other: type) -> tuple[str, ...]:
 
 _TASK = _shared(Task, TaskRow)
 _ALLOCATION = _shared(Allocation, AllocationRow)
-_LINE = tuple(name for name in _shared(Line, EventRow) if name != "id")
+_LINE = tuple(name for name in _shared(StoryLine, EventRow) if name != "id")
 _EVIDENCE = _shared(Evidence, EvidenceRow)
 
 
@@ -106,7 +106,7 @@ class StoreJournal:
         *,
         tasks: Sequence[Task] = (),
         allocations: Sequence[Allocation] = (),
-        lines: Sequence[Line] = (),
+        lines: Sequence[StoryLine] = (),
         evidence: Sequence[Evidence] = (),
     ) -> None:
         """Write all of it or nothing.
@@ -146,7 +146,7 @@ class StoreJournal:
         """
         return self.store.end_evidence(self.fence, node, cluster=cluster, kind=BAN, now=now)
 
-    def begin(self, rows: Sequence[WorkloadRow], lines: Sequence[Line], replaced: Sequence[str] = ()) -> None:
+    def begin(self, rows: Sequence[WorkloadRow], lines: Sequence[StoryLine], replaced: Sequence[str] = ()) -> None:
         """Record new workloads with the first lines of their stories in place of `replaced` ones, all or none.
 
         Raises:
@@ -166,13 +166,13 @@ class StoreJournal:
 
     def story(
         self, workload: str, *, limit: int = 100, after: int | None = None, begun_at: float | None = None
-    ) -> list[Line]:
+    ) -> list[StoryLine]:
         """Lines of a workload's story, oldest first: the last `limit`, or the first `limit` after id `after`.
 
         With `begun_at`, when it was brought up, only of that life.
         """
         rows = self.store.events(workload, limit=limit, after_id=after, begun_at=begun_at)
-        return [Line(**_copied(row, (*_LINE, "id"))) for row in rows]
+        return [StoryLine(**_copied(row, (*_LINE, "id"))) for row in rows]
 
     def allocations(self, workload: str) -> list[Allocation]:
         """Allocations of a workload, by the time they ended; those that live come last."""
@@ -223,7 +223,7 @@ def _allocation_of(row: AllocationRow) -> Allocation:
     return Allocation(key=TaskKey(row.workload, row.group_name, row.idx), **known)
 
 
-def _event_row(line: Line) -> EventRow:
+def _event_row(line: StoryLine) -> EventRow:
     row, who = EventRow(**_copied(line, _LINE)), asking.get()
     return replace(row, reason=f"{row.reason} by {who}") if who and row.kind == "intent" else row
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from remuda.base.errors import Fenced, RemudaError, Unwritable
 from remuda.supervise.changes import Changes
-from remuda.supervise.model import Line
+from remuda.supervise.model import StoryLine
 from remuda.supervise.shifted import believed, believed_want
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ class Journal(Protocol):
         *,
         tasks: Sequence[Task] = (),
         allocations: Sequence[Allocation] = (),
-        lines: Sequence[Line] = (),
+        lines: Sequence[StoryLine] = (),
         evidence: Sequence[Evidence] = (),
     ) -> None:
         """Write all of it or nothing.
@@ -111,7 +111,7 @@ class State:
         if self.bugs.get(workload) != text:
             self.bugs[workload] = text
             _LOG.error("bug in the supervision of %s", workload, exc_info=error)
-            changes.lines.append(Line(self.clock.now(), workload, "bug", text))
+            changes.lines.append(StoryLine(self.clock.now(), workload, "bug", text))
 
     def write(self, changes: Changes) -> bool:
         """Write down, with what could not be written before. False: the store refused, nothing may be done now."""

@@ -13,7 +13,7 @@ from remuda.supervise import facts
 from remuda.supervise.changes import Changes
 from remuda.supervise.failures.avoid import Advice
 from remuda.supervise.groups import addresses
-from remuda.supervise.model import AVOIDS_ALL, AVOIDS_BANS, AVOIDS_NOTHING, Line, Phase
+from remuda.supervise.model import AVOIDS_ALL, AVOIDS_BANS, AVOIDS_NOTHING, Phase, StoryLine
 from remuda.supervise.state import text_of
 
 if TYPE_CHECKING:
@@ -189,7 +189,7 @@ class Submitter:
             if text != self._told.get((workload, group), ""):
                 self._told[workload, group] = text
                 line = text or "no node is avoided any more"
-                changes.lines.append(Line(self._state.clock.now(), workload, "nodes", f"{group}: {line}"))
+                changes.lines.append(StoryLine(self._state.clock.now(), workload, "nodes", f"{group}: {line}"))
 
 
 Kind = tuple[str, str, str]

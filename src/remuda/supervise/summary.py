@@ -24,7 +24,7 @@ _OF_ITS_TASK = {Phase.UNHEALTHY: "UNHEALTHY", Phase.STOPPING: "RESTARTING"}
 
 
 @dataclass(frozen=True, slots=True)
-class Summary:
+class WorkloadSummary:
     """One workload in one line."""
 
     phase: str
@@ -42,7 +42,7 @@ class Summary:
         return self.phase in UP
 
 
-def summarise(want: Want, tasks: Mapping[TaskKey, Task]) -> Summary:
+def summarise(want: Want, tasks: Mapping[TaskKey, Task]) -> WorkloadSummary:
     """Say how the workload is."""
     if not want.running:
         return _unwanted(want, tasks)
@@ -58,11 +58,11 @@ def summarise(want: Want, tasks: Mapping[TaskKey, Task]) -> Summary:
     if over is not None:
         return over
     if want.paused and not any(task.phase in LIVE for task in tasks.values()):
-        return Summary("PAUSED", 0, wanted, _why(mine) or "nothing is started until it is unpaused")
+        return WorkloadSummary("PAUSED", 0, wanted, _why(mine) or "nothing is started until it is unpaused")
     fronts = _fronts(want, tasks)
     lost = _lost_service(want, tasks)
     if failure := _failure(want, mine, fronts, wanted) or _never_up(lost, ready):
-        return Summary("FAILED", ready, wanted, failure)
+        return WorkloadSummary("FAILED", ready, wanted, failure)
     if going := _by_itself(want, mine, ready, wanted):
         return going
     by_role = _counted(want, serving, tasks).values()
@@ -71,21 +71,21 @@ def summarise(want: Want, tasks: Mapping[TaskKey, Task]) -> Summary:
     if enough and unready is None and ready:
         missed = [*mine, lost] if lost is not None else mine
         is_whole = ready >= wanted and lost is None
-        return Summary("RUNNING" if is_whole else "DEGRADED", ready, wanted, "" if is_whole else _why(missed))
+        return WorkloadSummary("RUNNING" if is_whole else "DEGRADED", ready, wanted, "" if is_whole else _why(missed))
     if want.workload.is_its_task and mine and mine[0].phase in _OF_ITS_TASK:
-        return Summary(_OF_ITS_TASK[mine[0].phase], ready, wanted, _why(mine))
+        return WorkloadSummary(_OF_ITS_TASK[mine[0].phase], ready, wanted, _why(mine))
     if any(task.phase in (Phase.STARTING, Phase.READY, Phase.UNHEALTHY) for task in tasks.values()):
-        return Summary("STARTING", ready, wanted, _why(mine) or (unready.reason if unready else ""))
+        return WorkloadSummary("STARTING", ready, wanted, _why(mine) or (unready.reason if unready else ""))
     waits = len(mine) >= wanted > 0 and all(task.phase is Phase.WAITING and task.attempt for task in mine)
-    return Summary("WAITING" if waits else "PENDING", ready, wanted, _why(mine))
+    return WorkloadSummary("WAITING" if waits else "PENDING", ready, wanted, _why(mine))
 
 
-def _ended_with(want: Want, tasks: Mapping[TaskKey, Task], ender: Task, wanted: int) -> Summary:
+def _ended_with(want: Want, tasks: Mapping[TaskKey, Task], ender: Task, wanted: int) -> WorkloadSummary:
     """The summary of what ends, or has ended, with one of its groups."""
     if left := sum(task.phase in LIVE for task in tasks.values()):
-        return Summary("STOPPING", 0, wanted, f"{rules.over(want, tasks)}; {_still(left)}")
+        return WorkloadSummary("STOPPING", 0, wanted, f"{rules.over(want, tasks)}; {_still(left)}")
     phase = {Phase.DONE: "DONE", Phase.STOPPED: "STOPPED"}.get(ender.phase, "FAILED")
-    return Summary(phase, 0, wanted, "" if phase == "DONE" else _sentence(ender))
+    return WorkloadSummary(phase, 0, wanted, "" if phase == "DONE" else _sentence(ender))
 
 
 def _failure(want: Want, mine: list[Task], fronts: list[Task], wanted: int) -> str:
@@ -112,35 +112,35 @@ def _never_up(lost: Task | None, ready: int) -> str:
     return _sentence(lost) if lost is not None and lost.phase is Phase.FAILED and not ready else ""
 
 
-def _by_itself(want: Want, mine: list[Task], ready: int, wanted: int) -> Summary | None:
+def _by_itself(want: Want, mine: list[Task], ready: int, wanted: int) -> WorkloadSummary | None:
     """The summary of what goes on though not all of it is ready: who is done, or has no place yet, is not missed."""
     if want.workload.is_array and ready:
         failure = _why([task for task in mine if task.phase is Phase.FAILED])
-        return Summary("DEGRADED" if failure else "RUNNING", ready, wanted, failure)
+        return WorkloadSummary("DEGRADED" if failure else "RUNNING", ready, wanted, failure)
     is_gang = want.workload.kind.traits.needs_all
     return _training(want.workload.groups[0], mine, ready, wanted) if is_gang else None
 
 
-def _training(ranks: Group, mine: list[Task], ready: int, wanted: int) -> Summary | None:
+def _training(ranks: Group, mine: list[Task], ready: int, wanted: int) -> WorkloadSummary | None:
     """The summary of a gang that trains: who is done is not missed, and a quorum goes on without the others."""
     done = sum(task.phase is Phase.DONE for task in mine)
     missing = wanted - done - ready
     if not ready or ready + done < (ranks.quorum or wanted):
         return None
-    return Summary("DEGRADED" if missing else "RUNNING", ready, wanted, _why(mine) if missing else "")
+    return WorkloadSummary("DEGRADED" if missing else "RUNNING", ready, wanted, _why(mine) if missing else "")
 
 
-def _unwanted(want: Want, tasks: Mapping[TaskKey, Task]) -> Summary:
+def _unwanted(want: Want, tasks: Mapping[TaskKey, Task]) -> WorkloadSummary:
     """The summary of what was taken down, by a person or by the host."""
     left = sum(task.phase in LIVE for task in tasks.values())
     serving = _serving(want) if left else []
     ready = _count_ready(one for group in serving for one in _members(want, group, tasks))
     if want.has_failed:
         planned = sum(want.planned(group.name) for group in _serving(want))
-        return Summary("FAILED", ready, planned, want.note.removeprefix(GIVEN_UP))
+        return WorkloadSummary("FAILED", ready, planned, want.note.removeprefix(GIVEN_UP))
     why = "" if want.note == TAKEN_DOWN else want.note
     said = [why, _still(left) if left else ""]
-    return Summary("STOPPING" if left else "DOWN", ready, 0, "; ".join(filter(None, said)))
+    return WorkloadSummary("STOPPING" if left else "DOWN", ready, 0, "; ".join(filter(None, said)))
 
 
 def _still(left: int) -> str:
@@ -182,19 +182,19 @@ def is_first_enough(want: Want) -> bool:
     return endpoint is not None and (endpoint.ready == "first" or want.announced)
 
 
-def _over(want: Want, mine: list[Task], wanted: int) -> Summary | None:
+def _over(want: Want, mine: list[Task], wanted: int) -> WorkloadSummary | None:
     """The summary of what has ended by itself, by the clock or by a person's hand, though it is still wanted."""
     if not wanted or len(mine) < wanted:
         return None
     if all(task.phase is Phase.DONE for task in mine):
-        return Summary("DONE", 0, wanted)
+        return WorkloadSummary("DONE", 0, wanted)
     stopped = [task for task in mine if task.phase is Phase.STOPPED]
     if stopped and all(task.phase in (Phase.DONE, Phase.STOPPED) for task in mine):
         by_person = [task for task in stopped if task.cause is Cause.USER and not task.reason.startswith(TIME_OVER)]
         if by_person:
-            return Summary("STOPPED", 0, wanted, _sentence(by_person[0]))
+            return WorkloadSummary("STOPPED", 0, wanted, _sentence(by_person[0]))
         if all(task.reason.startswith(TIME_OVER) for task in stopped):
-            return Summary(want.workload.kind.traits.after_time, 0, wanted, _sentence(stopped[0]))
+            return WorkloadSummary(want.workload.kind.traits.after_time, 0, wanted, _sentence(stopped[0]))
     return None
 
 

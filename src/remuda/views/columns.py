@@ -19,7 +19,7 @@ WORKLOAD: Final = (
 """Cells of a workload."""
 
 
-class State(NamedTuple):
+class ShownState(NamedTuple):
     """A state in words."""
 
     word: str
@@ -36,7 +36,7 @@ _RANKS: Final = {
 }  # fmt: skip
 
 
-def state(phase: str, *, is_new: bool = False, is_never: bool = False, yields: bool = False) -> State:
+def state(phase: str, *, is_new: bool = False, is_never: bool = False, yields: bool = False) -> ShownState:
     """A phase of a workload or task in words.
 
     Args:
@@ -47,7 +47,7 @@ def state(phase: str, *, is_new: bool = False, is_never: bool = False, yields: b
     """
     word = phase.lower()
     rank = 0 if is_never else 3 if is_new and word == "waiting" else _RANKS.get(word, 5)
-    return State("yields" if yields and word == "ready" else word, _TONES[rank], rank)
+    return ShownState("yields" if yields and word == "ready" else word, _TONES[rank], rank)
 
 
 def is_news(cells: Mapping[str, object] | None) -> bool:

@@ -28,7 +28,7 @@ from remuda.supervise.groups.handover import holder
 from remuda.supervise.loop import Supervisor
 from remuda.supervise.model import FINAL, LIVE, Phase, Task, Want
 from remuda.supervise.records import StoreJournal
-from remuda.supervise.summary import Summary, is_first_enough
+from remuda.supervise.summary import WorkloadSummary, is_first_enough
 from remuda.views.unknown_allocs import forgotten, note
 from remuda.views.workloads import (
     ExplainView,
@@ -66,7 +66,7 @@ class _Part:
     after: Place | None
 
 
-class Lookout:
+class Queries:
     """Views over one supervisor. Not thread-safe: the host calls it from its event loop."""
 
     is_memory = False
@@ -302,7 +302,7 @@ class Lookout:
         return want
 
 
-class Remembered(Lookout):
+class Remembered(Queries):
     """What the last host recorded, for who looks while none runs. What only a host hears is left out of it."""
 
     is_memory = True
@@ -342,12 +342,14 @@ class Remembered(Lookout):
 
 def with_router(view: WorkloadView, want: Want, router: RouterView | None) -> WorkloadView:
     """The same with what is known of its router, see `routed`. Pure."""
-    summary = Summary(view.phase, view.ready, view.wanted, view.reason)
+    summary = WorkloadSummary(view.phase, view.ready, view.wanted, view.reason)
     summary = routed(summary, want, ((task.role, task.url) for task in view.tasks), router)
     return view.model_copy(update={"router": router, "phase": summary.phase, "reason": summary.reason})
 
 
-def routed(summary: Summary, want: Want, there: Iterable[tuple[str, str]], router: RouterView | None) -> Summary:
+def routed(
+    summary: WorkloadSummary, want: Want, there: Iterable[tuple[str, str]], router: RouterView | None
+) -> WorkloadSummary:
     """The endpoint is announced only once its router has members of each role: before that it answers nobody. Pure.
 
     Args:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from remuda.plan.model import Workload
     from remuda.store.rows import EventRow
-    from remuda.supervise.model import Allocation, Line, Want
+    from remuda.supervise.model import Allocation, StoryLine, Want
 
 
 class View(BaseModel):
@@ -334,7 +334,7 @@ def _progress(task: Task) -> dict[str, float]:
     return {**known, **own}
 
 
-def line_view(line: Line | EventRow) -> LineView:
+def line_view(line: StoryLine | EventRow) -> LineView:
     """The view of one line."""
     return LineView(**_copied(line, LineView))
 

@@ -64,7 +64,7 @@ VALUES: tuple[Value, ...] = (
     Value("fp16_active", "0.01 %", GAUGE, "16-bit arithmetic", "DCGM_FI_PROF_PIPE_FP16_ACTIVE", is_slow=True),
 )
 
-#: Of a process, in the order of a `Process`; once a second.
+#: Of a process, in the order of a `GpuProcess`; once a second.
 PROCESS_VALUES: tuple[Value, ...] = (
     Value("memory", "B", GAUGE, "memory that the process holds on the GPU", is_slow=True),
     Value("busy", "%", GAUGE, "share of the multiprocessors' time that was its own", is_slow=True),
@@ -151,7 +151,7 @@ class Header:
             raise ValueError(f"not the header of a recording: {error}") from error
 
 
-class Process(NamedTuple):
+class GpuProcess(NamedTuple):
     """One process on one GPU in one round."""
 
     round: int
@@ -167,7 +167,7 @@ class Process(NamedTuple):
     """`task:TOKEN`, `container:ID`, or empty: unknown."""
 
 
-class Note(NamedTuple):
+class RecordingNote(NamedTuple):
     """Something that happened while it was recorded."""
 
     at_us: int
@@ -191,8 +191,8 @@ class Batch:
     """Of each round: µs from the monotonic clock to the wall clock, where it was looked at; signed."""
     gpus: list[dict[str, Column]] = field(default_factory=list)
     """Of each GPU of the header: a column of each value; one that is missing throughout is not there."""
-    processes: list[Process] = field(default_factory=list)
-    notes: list[Note] = field(default_factory=list)
+    processes: list[GpuProcess] = field(default_factory=list)
+    notes: list[RecordingNote] = field(default_factory=list)
 
 
 class Status(NamedTuple):

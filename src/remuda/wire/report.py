@@ -128,13 +128,13 @@ class Key:
 
 
 @dataclass(frozen=True)
-class Malformed:
+class MalformedLine:
     """A line that is neither a report nor a key: to be counted, not to be believed."""
 
     reason: str
 
 
-Line = Union[Report, Key, Malformed]
+Line = Union[Report, Key, MalformedLine]
 
 
 def parse_line(line: bytes) -> Line:
@@ -143,16 +143,16 @@ def parse_line(line: bytes) -> Line:
     Oversized lines (over `MAX_LINE_BYTES`) are refused unread.
     """
     if len(line) > MAX_LINE_BYTES:
-        return Malformed(f"a line of {len(line)} bytes; at most {MAX_LINE_BYTES} are taken")
+        return MalformedLine(f"a line of {len(line)} bytes; at most {MAX_LINE_BYTES} are taken")
     try:
         data: Any = json.loads(line)
         if isinstance(data, dict) and set(data) == {"key", "token"} and all(map(_is_text, data.values())):
             return Key(data["key"], data["token"])
         return Report.from_json(line)
     except ValueError as error:
-        return Malformed(str(error)[:200])
+        return MalformedLine(str(error)[:200])
     except RecursionError:
-        return Malformed("nested too deeply")
+        return MalformedLine("nested too deeply")
 
 
 def _is_text(value: object) -> bool:

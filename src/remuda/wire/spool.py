@@ -51,7 +51,7 @@ from contextlib import suppress
 from itertools import accumulate, compress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from remuda.wire.recording import Batch, Header, Note, Process
+from remuda.wire.recording import Batch, GpuProcess, Header, RecordingNote
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -211,8 +211,8 @@ def decode(data: bytes, values: tuple[str, ...]) -> Batch:
         who = [(int(pid), str(name), str(owner)) for pid, name, owner in told["who"]]
         for at, place, person, memory, busy, memory_busy in zip(*columns[first_row:]):
             pid, name, owner = who[person or 0]
-            processes.append(Process(at or 0, place or 0, pid, memory, busy, memory_busy, name, owner))
-        notes = [Note(int(at), str(kind), str(text)) for at, kind, text in told["notes"]]
+            processes.append(GpuProcess(at or 0, place or 0, pid, memory, busy, memory_busy, name, owner))
+        notes = [RecordingNote(int(at), str(kind), str(text)) for at, kind, text in told["notes"]]
         times = [time for time in columns[0] if time is not None]
         clock = [None if value is None else _signed(value) for value in columns[1]]
         gpus = [{name: columns[place] for name, place in gpu.items()} for gpu in places]

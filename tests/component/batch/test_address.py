@@ -16,13 +16,13 @@ from tests.conftest import until
 from tests.fakes.stub_process import StubProcess
 
 from remuda.base.errors import Unavailable
-from remuda.batch.address import Address, EndpointGone, FollowingTransport
+from remuda.batch.address import EndpointAddress, EndpointGone, FollowingTransport
 from remuda.batch.driver import run_job
 from remuda.batch.endpoint import ask_models
 from remuda.batch.pipeline.answer import Transient
 from remuda.batch.pipeline.breaker import Breaker
 from remuda.batch.pipeline.concurrency import Limiter
-from remuda.batch.pipeline.pipeline import Pipeline, Rules
+from remuda.batch.pipeline.pipeline import Pipeline, PipelineLimits
 from remuda.batch.pipeline.transport import Reply
 from remuda.batch.prepare import open_connection
 from remuda.batch.request import JobRequest
@@ -53,15 +53,15 @@ def test_what_the_file_says(tmp_path: Path, text: str | None, expected: str) -> 
     file = tmp_path / "endpoint.json"
     if text is not None:
         file.write_text(text)
-    assert Address(str(file), "http://old:9/v1").read() == expected
-    assert Address(str(file)).read() == ("" if expected == "http://old:9" else expected)
+    assert EndpointAddress(str(file), "http://old:9/v1").read() == expected
+    assert EndpointAddress(str(file)).read() == ("" if expected == "http://old:9" else expected)
 
 
 def test_taken_down_is_told_from_away(tmp_path: Path) -> None:
     folder = tmp_path / "herd"
     folder.mkdir()
     request = JobRequest(endpoint="", model="m", input="i", output="o", endpoint_file=str(folder / "endpoint.json"))
-    address = Address(request.endpoint_file)
+    address = EndpointAddress(request.endpoint_file)
     assert address.gone() == ""
     (folder / "down.json").write_text('{"reason": "idle for 1h"}')
     assert address.gone() == "the swarm was taken down: idle for 1h"
@@ -111,7 +111,7 @@ class Places:
         self.file = file
         self.all: dict[str, Place] = {}
         self.moves: list[str] = []
-        self.transport = FollowingTransport(Address(str(file)), make=self._make, watch_s=0.05)
+        self.transport = FollowingTransport(EndpointAddress(str(file)), make=self._make, watch_s=0.05)
         self.transport.on_move = self.moves.append
 
     def _make(self, url: str) -> Place:
@@ -192,7 +192,7 @@ async def test_of_what_was_taken_down_nothing_more_is_asked(tmp_path: Path, *, m
     folder.mkdir()
     say(folder / "endpoint.json", url="http://a:1" if moves else "http://elsewhere:1")
     place = Place("http://a:1")
-    address = Address(str(folder / "endpoint.json"), "http://a:1", moves=moves)
+    address = EndpointAddress(str(folder / "endpoint.json"), "http://a:1", moves=moves)
     transport = FollowingTransport(address, make=lambda url: {place.url: place}[url])
     assert (await transport.post("/v1/x", b"row 1")).status == 200
     (folder / "down.json").write_text("{}")
@@ -252,7 +252,7 @@ def test_rows_wait_as_long_as_the_swarm_is_coming_back() -> None:
     checkpoint: Any = SimpleNamespace(flush=lambda: None)
     nobody: Any = None
     breaker = Breaker()
-    pipeline = Pipeline(nobody, checkpoint, nobody, Rules(1, 60.0, 600.0, 16), Limiter(1), breaker)
+    pipeline = Pipeline(nobody, checkpoint, nobody, PipelineLimits(1, 60.0, 600.0, 16), Limiter(1), breaker)
     breaker.on_failure(0.0, "gone", connected=False)
     coming = True
     pipeline.is_coming = lambda: coming

@@ -12,13 +12,13 @@ from tests.unit.bench.samples import closed, evidence, states
 
 from remuda.base.errors import Unavailable
 from remuda.bench.generator import load_workers
-from remuda.bench.generator.http_stream import Place
-from remuda.bench.generator.prompts import Fit
+from remuda.bench.generator.http_stream import RequestTarget
+from remuda.bench.generator.prompts import PromptFit
 from remuda.bench.load import Load
 from remuda.bench.probe import Fitted
 
 if TYPE_CHECKING:
-    from remuda.bench.generator.load_workers import Live
+    from remuda.bench.generator.load_workers import LoadProgress
 
 __all__ = ["engine"]
 
@@ -27,13 +27,13 @@ async def test_a_process_that_stands_still_is_not_waited_for(engine: str, monkey
     monkeypatch.setattr(load_workers, "_SILENT_TURNS", 8)
     stopped: list[int] = []
 
-    def stop(live: Live) -> None:
+    def stop(live: LoadProgress) -> None:
         if live.rows and not stopped:
             stopped.append(made._found[0].pid)
             os.kill(stopped[0], signal.SIGSTOP)
 
     async with load_workers.Crew(
-        Load(40, 8, requests=10**6), Place(engine), "tiny", Fitted(Fit(), forced=True)
+        Load(40, 8, requests=10**6), RequestTarget(engine), "tiny", Fitted(PromptFit(), forced=True)
     ) as made:
         with pytest.raises(Unavailable, match="a process of the load generator hangs"):
             await made.run(enough=lambda _: False, show=stop)
@@ -45,7 +45,7 @@ async def test_a_stop_of_one_process_ends_in_its_verdict(engine: str) -> None:
     """It is one lag among hundreds: no percentile shows it."""
     moments: list[float] = []
 
-    def stop(live: Live) -> None:
+    def stop(live: LoadProgress) -> None:
         if live.rows and not moments:
             moments.append(live.seconds)
             os.kill(made._found[0].pid, signal.SIGSTOP)
@@ -53,10 +53,10 @@ async def test_a_stop_of_one_process_ends_in_its_verdict(engine: str) -> None:
             moments.append(live.seconds)
             os.kill(made._found[0].pid, signal.SIGCONT)
 
-    def enough(live: Live) -> bool:
+    def enough(live: LoadProgress) -> bool:
         return len(moments) == 2 and live.seconds > moments[1] + 1.0
 
-    async with load_workers.Crew(Load(40, 8), Place(engine), "tiny", Fitted(Fit(), forced=True)) as made:
+    async with load_workers.Crew(Load(40, 8), RequestTarget(engine), "tiny", Fitted(PromptFit(), forced=True)) as made:
         run = await made.run(enough=enough, show=stop)
     assert run.client.lag_max_s > 0.7
     assert states(evidence(closed(), client=run.client))["V6"] == "invalid"

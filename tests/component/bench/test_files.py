@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from remuda.bench.generator.reading import Row
+from remuda.bench.generator.reading import RequestRow
 from remuda.bench.judging.measures import measure
 from remuda.bench.judging.verdict import NAMES, Check
 from remuda.bench.load import Load
 from remuda.bench.point import Hardware, Point
-from remuda.bench.store import Store
+from remuda.bench.store import PointStore
 from remuda.cli import main
 
 if TYPE_CHECKING:
@@ -25,10 +25,10 @@ MS = 1_000_000
 LOAD = Load(isl=100, osl=4, concurrency=2)
 
 
-def row(index: int, *, error: str = "") -> Row:
+def row(index: int, *, error: str = "") -> RequestRow:
     """Two streams, side by side, of requests that take 40 ms."""
     sent = (1_000 + index // 2 * 50) * MS
-    return Row(
+    return RequestRow(
         index, sched=sent, sent=sent, first=sent + 10 * MS, last=sent + 40 * MS, ended=sent + 41 * MS, asked_in=100,
         asked_out=4, n_in=100, n_out=4, status=200, finish="length", error=error, first_out=1,
         chunks=array("I", [10_000, 20_000, 30_000, 40_000]),
@@ -54,7 +54,7 @@ def point(tmp_path: Path) -> Point:
         load=LOAD, metrics=metrics, checks=tuple(Check(code, "ok") for code in NAMES), verdict="valid",
         hardware=Hardware(2, "h200", 1), started_at=1_790_000_000.0,
     )  # fmt: skip
-    return Store(tmp_path / "home" / "bench").write(made, ROWS)
+    return PointStore(tmp_path / "home" / "bench").write(made, ROWS)
 
 
 def listed(capsys: pytest.CaptureFixture[str]) -> list[dict[str, object]]:
@@ -66,7 +66,7 @@ def listed(capsys: pytest.CaptureFixture[str]) -> list[dict[str, object]]:
 
 
 def test_requests_are_read_as_they_were_kept(point: Point, tmp_path: Path) -> None:
-    assert Store(tmp_path / "home" / "bench").rows(point) == ROWS
+    assert PointStore(tmp_path / "home" / "bench").rows(point) == ROWS
 
 
 def test_a_point_goes_out_with_its_requests_and_comes_back(point: Point, capsys: pytest.CaptureFixture[str]) -> None:

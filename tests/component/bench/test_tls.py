@@ -18,8 +18,8 @@ from tests.fakes.engine import Behaviour, Engine
 
 from remuda.base.errors import Unavailable
 from remuda.bench.generator import load_workers
-from remuda.bench.generator.http_stream import Place
-from remuda.bench.generator.prompts import Fit
+from remuda.bench.generator.http_stream import RequestTarget
+from remuda.bench.generator.prompts import PromptFit
 from remuda.bench.load import Load
 from remuda.bench.probe import Fitted, look
 
@@ -62,7 +62,7 @@ async def serving(folder: Path) -> AsyncIterator[tuple[str, str]]:
 async def test_a_certificate_that_is_refused_reads_as_such(tmp_path: Path) -> None:
     async with serving(tmp_path) as (url, _):
         with pytest.raises(Unavailable) as caught:
-            await look(Place(url))
+            await look(RequestTarget(url))
     assert str(caught.value) == f"endpoint {url} does not answer: its certificate is refused: self-signed certificate"
     assert "--ca-file FILE" in caught.value.hint
 
@@ -75,15 +75,15 @@ async def test_a_server_without_tls_reads_as_such() -> None:
 
     server = await asyncio.start_server(refuse, "127.0.0.1", 0)
     with pytest.raises(Unavailable, match="there is no TLS with it: "):
-        await look(Place(f"https://127.0.0.1:{server.sockets[0].getsockname()[1]}"))
+        await look(RequestTarget(f"https://127.0.0.1:{server.sockets[0].getsockname()[1]}"))
     server.close()
 
 
 @pytest.mark.parametrize("is_checked", [True, False])
 async def test_it_is_measured_by_its_own_certificate_or_unchecked(tmp_path: Path, is_checked: bool) -> None:
     async with serving(tmp_path) as (url, cert):
-        place = Place(url, ca_file=cert) if is_checked else Place(url, verify=False)
+        place = RequestTarget(url, ca_file=cert) if is_checked else RequestTarget(url, verify=False)
         assert (await look(place)).models == ("tiny",)
-        async with load_workers.Crew(Load(40, 8, requests=6), place, "tiny", Fitted(Fit(), forced=True)) as made:
+        async with load_workers.Crew(Load(40, 8, requests=6), place, "tiny", Fitted(PromptFit(), forced=True)) as made:
             run = await made.run(enough=lambda _: False, show=lambda _: None)
     assert [row.error for row in run.rows] == [""] * 6

@@ -133,7 +133,7 @@ def test_the_file_holds_three_rooms_and_no_more(program: Path) -> None:
     names = {name for name in zipfile.ZipFile(program).namelist() if name.endswith(".py")}
     rooms = {name.split("/")[1] for name in names if name.count("/") > 1}
     assert rooms == {"node", "wire", "policy"}
-    assert {"__main__.py", "remuda/__init__.py", "remuda/node/child.py"} <= names
+    assert {"__main__.py", "remuda/__init__.py", "remuda/node/child/loop.py"} <= names
     assert "remuda/node/zipapp.py" not in names
 
 

@@ -15,7 +15,7 @@ import pytest
 from tests.component.node.conftest import until
 from tests.fakes.nvml import CLOCK, ENERGY, FIELD, FOR_EVER, GPM, LOST, MEMORY_TEMPERATURE, PCIE_RX, POWER, Driver
 
-from remuda.wire.recording import Note, Status
+from remuda.wire.recording import RecordingNote, Status
 from remuda.wire.spool import STATUS, Spool, spools
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ class Recording:
             if value is not None
         ]
 
-    def notes(self, kind: str) -> list[Note]:
+    def notes(self, kind: str) -> list[RecordingNote]:
         return [note for batch in self.spool().batches() for note in batch.notes if note.kind == kind]
 
 

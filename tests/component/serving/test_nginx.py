@@ -23,7 +23,7 @@ from remuda.base.errors import Rejected, Unavailable
 from remuda.enter import words
 from remuda.plan.front import POLICIES
 from remuda.serving.nginx import NginxRouter, Site, render
-from remuda.serving.router import NO_KEYS, Changes, Keys, replicas
+from remuda.serving.router import NO_KEYS, Keys, MemberChanges, replicas
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -38,7 +38,7 @@ nginx = NginxRouter()
 pytestmark = pytest.mark.real
 
 
-async def sync(url: str, members: frozenset[str], keys: Keys = NO_KEYS) -> Changes:
+async def sync(url: str, members: frozenset[str], keys: Keys = NO_KEYS) -> MemberChanges:
     """Make them the members, and wait until they are in force, however busy the machine is."""
     return await nginx.sync(url, replicas(members), keys, wait_s=60.0)
 
@@ -46,12 +46,12 @@ async def sync(url: str, members: frozenset[str], keys: Keys = NO_KEYS) -> Chang
 async def test_members_follow_and_a_second_sync_changes_nothing(router: Start, engine: Start) -> None:
     server, first, second = router("nginx"), engine(), engine()
     assert ask(server.url)[0] == 503
-    assert await sync(server.url, urls(first)) == Changes(added=urls(first))
+    assert await sync(server.url, urls(first)) == MemberChanges(added=urls(first))
     assert ask(server.url)[0] == 200
-    assert await sync(server.url, urls(first)) == Changes()
-    assert await sync(server.url, urls(second)) == Changes(added=urls(second), removed=urls(first))
+    assert await sync(server.url, urls(first)) == MemberChanges()
+    assert await sync(server.url, urls(second)) == MemberChanges(added=urls(second), removed=urls(first))
     assert ask(server.url)[1]["system_fingerprint"].endswith(second.url.rpartition(":")[2])
-    assert await sync(server.url, frozenset()) == Changes(removed=urls(second))
+    assert await sync(server.url, frozenset()) == MemberChanges(removed=urls(second))
     assert ask(server.url)[0] == 503
     server.restart()
     assert (await sync(server.url, urls(first, second))).added == urls(first, second)

@@ -23,7 +23,7 @@ from tests.ports import free_port
 from remuda.base.errors import Rejected, Unavailable
 from remuda.plan.model import Role
 from remuda.serving.client import call
-from remuda.serving.router import NO_KEYS, Changes, Keys, Member, replicas
+from remuda.serving.router import NO_KEYS, Keys, Member, MemberChanges, replicas
 from remuda.serving.smg import SmgRouter
 
 Start = Callable[..., Server]
@@ -76,7 +76,7 @@ async def until(check: Callable[[], bool], *, timeout_s: float) -> float:
     return time.monotonic() - start
 
 
-async def sync(url: str, members: frozenset[str], keys: Keys = NO_KEYS) -> Changes:
+async def sync(url: str, members: frozenset[str], keys: Keys = NO_KEYS) -> MemberChanges:
     """Make them the members, and wait until all of them serve, however busy the machine is."""
     changes = await smg.sync(url, replicas(members), keys, wait_s=60.0)
     assert not changes.pending
@@ -113,12 +113,12 @@ async def test_without_members_it_is_healthy_and_answers_503_at_once(router: Sta
 
 async def test_members_follow_and_a_second_sync_changes_nothing(router: Start, engine: Start) -> None:
     server, first, second = router(), engine(), engine()
-    assert await sync(server.url, urls(first)) == Changes(added=urls(first))
+    assert await sync(server.url, urls(first)) == MemberChanges(added=urls(first))
     assert ask(server.url)[0] == 200
-    assert await sync(server.url, urls(first)) == Changes()
-    assert await sync(server.url, urls(second)) == Changes(added=urls(second), removed=urls(first))
+    assert await sync(server.url, urls(first)) == MemberChanges()
+    assert await sync(server.url, urls(second)) == MemberChanges(added=urls(second), removed=urls(first))
     assert ask(server.url)[1]["system_fingerprint"].endswith(second.url.rpartition(":")[2])
-    assert await sync(server.url, frozenset()) == Changes(removed=urls(second))
+    assert await sync(server.url, frozenset()) == MemberChanges(removed=urls(second))
     assert ask(server.url)[0] == 503
     changes = await sync(server.url, urls(first, second))
     assert changes.added == urls(first, second)
@@ -211,9 +211,9 @@ async def test_prefill_and_decode_are_members_as_such(router: Start) -> None:
 async def test_a_member_that_never_answers_stays_pending_and_harms_nobody(router: Start, engine: Start) -> None:
     server, good, deaf = router(), engine(), engine("--deaf", wait=False)
     await sync(server.url, urls(good))
-    assert await smg.sync(server.url, replicas(urls(good, deaf)), wait_s=0.5) == Changes(pending=urls(deaf))
+    assert await smg.sync(server.url, replicas(urls(good, deaf)), wait_s=0.5) == MemberChanges(pending=urls(deaf))
     assert {ask(server.url)[0] for _ in range(4)} == {200}
-    assert await sync(server.url, urls(good)) == Changes()
+    assert await sync(server.url, urls(good)) == MemberChanges()
 
 
 async def test_a_replica_killed_under_load_fails_no_request(router: Start, engine: Start) -> None:

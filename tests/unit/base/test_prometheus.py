@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import pytest
 
-from remuda.base.prometheus import Sample, chosen, parse, quantile, total
+from remuda.base.prometheus import PrometheusSample, chosen, parse, quantile, total
 
 
 @pytest.mark.parametrize(
     ("line", "expected"),
     [
-        ("up 1", Sample("up", {}, 1.0)),
-        ("up   1.5e3  1700000000000 ", Sample("up", {}, 1500.0)),
-        ('a:b_total{x="1",y="two words"} 3', Sample("a:b_total", {"x": "1", "y": "two words"}, 3.0)),
-        ('odd{path="/v1/{id}",q="a\\"}b"} 4', Sample("odd", {"path": "/v1/{id}", "q": 'a\\"}b'}, 4.0)),
-        ("empty{} 5", Sample("empty", {}, 5.0)),
-        ('late{le="+Inf"} +Inf', Sample("late", {"le": "+Inf"}, float("inf"))),
+        ("up 1", PrometheusSample("up", {}, 1.0)),
+        ("up   1.5e3  1700000000000 ", PrometheusSample("up", {}, 1500.0)),
+        ('a:b_total{x="1",y="two words"} 3', PrometheusSample("a:b_total", {"x": "1", "y": "two words"}, 3.0)),
+        ('odd{path="/v1/{id}",q="a\\"}b"} 4', PrometheusSample("odd", {"path": "/v1/{id}", "q": 'a\\"}b'}, 4.0)),
+        ("empty{} 5", PrometheusSample("empty", {}, 5.0)),
+        ('late{le="+Inf"} +Inf', PrometheusSample("late", {"le": "+Inf"}, float("inf"))),
         ("# HELP up is it", None),
         ("# TYPE up gauge", None),
         ("", None),
@@ -27,7 +27,7 @@ from remuda.base.prometheus import Sample, chosen, parse, quantile, total
         ("shut} 3", None),
     ],
 )
-def test_one_line(line: str, expected: Sample | None) -> None:
+def test_one_line(line: str, expected: PrometheusSample | None) -> None:
     assert parse(line) == (() if expected is None else (expected,))
 
 

@@ -8,11 +8,11 @@ from hypothesis import strategies as st
 
 from remuda.batch.output.checkpoint import Checkpoint, encode_answer, encode_error
 from remuda.batch.output.index import IdTable, digest_id
-from remuda.batch.pipeline.answer import Answer
+from remuda.batch.pipeline.answer import RowAnswer
 
 
 def write(checkpoint: Checkpoint, position: int, value: object, *, error: str = "", key: bytes = b"") -> None:
-    body = encode_error(error) if error else encode_answer(Answer([value], 1, 2, "stop"))
+    body = encode_error(error) if error else encode_answer(RowAnswer([value], 1, 2, "stop"))
     checkpoint.write(position, key or position.to_bytes(8, "little") + bytes(8), body, failed=bool(error))
 
 
@@ -76,12 +76,12 @@ def test_records_of_ids_that_are_gone_are_passed_over(tmp_path_factory: pytest.T
 
 def test_what_is_no_data_is_refused() -> None:
     with pytest.raises(TypeError):
-        encode_answer(Answer([object()]))
+        encode_answer(RowAnswer([object()]))
 
 
 def test_an_empty_answer_is_no_error(tmp_path_factory: pytest.TempPathFactory) -> None:
     checkpoint = Checkpoint(tmp_path_factory.mktemp("checkpoint"), ids=None, keep=True)
-    checkpoint.write(0, bytes(16), encode_answer(Answer([])), failed=False)
+    checkpoint.write(0, bytes(16), encode_answer(RowAnswer([])), failed=False)
     checkpoint.flush()
     assert list(checkpoint.outputs()) == [[]]
     checkpoint.close()

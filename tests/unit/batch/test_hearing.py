@@ -11,12 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from remuda.batch.pipeline.opening import FIRST, Opening
-from remuda.batch.pipeline.unheard import Hearing, Silence, silence_of
+from remuda.batch.pipeline.unheard import ReplyTimes, Silence, silence_of
 
 
-def heard(answers: int, latency_s: float) -> Hearing:
+def heard(answers: int, latency_s: float) -> ReplyTimes:
     """After so many answers, each of which took so long."""
-    made = Hearing()
+    made = ReplyTimes()
     made.sent = answers
     for _ in range(answers):
         made.on_answer(latency_s)

@@ -8,18 +8,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remuda.batch.input.feed import Row
+from remuda.batch.input.feed import InputRow
 from remuda.batch.pipeline.order import RowOrder, common_length, cut, is_worth_ordering, key_of
 
 WINDOW = 16
 texts = st.text(alphabet="ab", max_size=6)
 
 
-def rows_of(items: list[Any]) -> list[Row]:
-    return [Row(position, item, b"") for position, item in enumerate(items)]
+def rows_of(items: list[Any]) -> list[InputRow]:
+    return [InputRow(position, item, b"") for position, item in enumerate(items)]
 
 
-def taken(order: RowOrder, workers: list[int], size: int = 1) -> list[list[Row]]:
+def taken(order: RowOrder, workers: list[int], size: int = 1) -> list[list[InputRow]]:
     """What workers get, in the turns that `workers` says again and again, until nothing is left."""
     found = []
     turn = 0
@@ -36,7 +36,7 @@ def taken(order: RowOrder, workers: list[int], size: int = 1) -> list[list[Row]]
 def test_every_row_once_whatever_the_order(
     items: list[str], order: str, lanes: int, workers: list[int], size: int, chunk: int
 ) -> None:
-    ready, left, found = RowOrder(order, window=WINDOW), rows_of(items), list[Row]()
+    ready, left, found = RowOrder(order, window=WINDOW), rows_of(items), list[InputRow]()
     ready.lanes = lanes
     held = 0
     while left or len(ready):

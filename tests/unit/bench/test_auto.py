@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from remuda.bench.generator.load_workers import Live
-from remuda.bench.generator.reading import Row
+from remuda.bench.generator.load_workers import LoadProgress
+from remuda.bench.generator.reading import RequestRow
 from remuda.bench.judging.verdict import read_thresholds
 from remuda.bench.load import Auto, Load, arrivals
-from remuda.bench.perform import Terms, _enough, auto_of
+from remuda.bench.perform import JudgingTerms, _enough, auto_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 def test_a_point_measures_what_its_terms_need(
     said: Mapping[str, object], slo: Mapping[str, float], expected: Auto
 ) -> None:  # fmt: skip
-    assert auto_of(Terms(read_thresholds(said), slo)) == expected
+    assert auto_of(JudgingTerms(read_thresholds(said), slo)) == expected
 
 
 def test_arrivals_of_an_open_loop_last_as_long_as_that_takes() -> None:
@@ -45,8 +45,8 @@ def test_arrivals_of_an_open_loop_last_as_long_as_that_takes() -> None:
 def test_a_load_whose_ramp_has_not_ended_is_not_enough() -> None:
     """As many as are in flight end together: there is no window yet, and all of the load stands in for one."""
     load, second = Load(concurrency=16), 10**9
-    rows = [Row(n, sched=1 + n // 16 * 10 * second, ended=(1 + n // 16) * 10 * second) for n in range(32)]
+    rows = [RequestRow(n, sched=1 + n // 16 * 10 * second, ended=(1 + n // 16) * 10 * second) for n in range(32)]
     enough = _enough(load, Auto(5.0, 1.0, 30))
-    assert not enough(Live(seconds=20.0, rows=rows))
-    rows += [Row(n, sched=1 + n // 16 * 10 * second, ended=(1 + n // 16) * 10 * second) for n in range(32, 96)]
-    assert enough(Live(seconds=60.0, rows=rows))
+    assert not enough(LoadProgress(seconds=20.0, rows=rows))
+    rows += [RequestRow(n, sched=1 + n // 16 * 10 * second, ended=(1 + n // 16) * 10 * second) for n in range(32, 96)]
+    assert enough(LoadProgress(seconds=60.0, rows=rows))

@@ -14,7 +14,7 @@ from remuda.base.endpoint import pick_model
 from remuda.base.errors import InputError, Unavailable
 from remuda.bench import probe
 from remuda.bench.generator import tokenizer
-from remuda.bench.generator.http_stream import Place
+from remuda.bench.generator.http_stream import RequestTarget
 from remuda.bench.load import Load
 from remuda.client.bench import benchmarks
 
@@ -26,7 +26,7 @@ ENDLESS, DRIPPING = b"endless", b"dripping"
 
 
 @asynccontextmanager
-async def serving(answers: Mapping[str, bytes]) -> AsyncIterator[Place]:
+async def serving(answers: Mapping[str, bytes]) -> AsyncIterator[RequestTarget]:
     """A server with these bodies by path; other paths are not found."""
 
     under_way: set[asyncio.Task[None]] = set()
@@ -59,7 +59,7 @@ async def serving(answers: Mapping[str, bytes]) -> AsyncIterator[Place]:
 
     server = await asyncio.start_server(answer, "127.0.0.1", 0)
     try:
-        yield Place(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}")
+        yield RequestTarget(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}")
     finally:
         server.close()
         for task in [*under_way]:

@@ -9,7 +9,7 @@ import pytest
 from tests.unit.bench.invented import keep, point
 
 from remuda.base.errors import InputError, NotFound
-from remuda.bench.generator.reading import Row
+from remuda.bench.generator.reading import RequestRow
 from remuda.bench.judging.compare import (
     BETTER,
     SAME,
@@ -193,7 +193,7 @@ def test_what_comes_a_second_has_an_interval() -> None:
     for index in range(400):
         begin = index * 50_000_000
         took = int(draw.uniform(0.3, 0.5) * 1e9)
-        row = Row(index, sched=begin, sent=begin, first=begin + 100_000_000, n_in=10, n_out=20)
+        row = RequestRow(index, sched=begin, sent=begin, first=begin + 100_000_000, n_in=10, n_out=20)
         row.last = row.ended = begin + took
         row.chunks.extend([100_000, took // 1000])
         rows.append(row)

@@ -8,8 +8,8 @@ from tests.unit.bench.invented import keep, point
 from remuda.base.errors import InputError
 from remuda.bench import cost
 from remuda.bench.cost import Price, cost_of, find_price, read_prices
-from remuda.bench.generator.http_stream import Place
-from remuda.bench.perform import Session, Target, Terms
+from remuda.bench.generator.http_stream import RequestTarget
+from remuda.bench.perform import BenchSession, JudgingTerms, MeasuredEndpoint
 from remuda.cli import main
 from remuda.client.bench.benchmarks import price_of, unpriced
 from remuda.specs.benchmark import BenchmarkSpec
@@ -118,10 +118,10 @@ def test_a_wrong_list_says_where(text: str, words: str) -> None:
 
 def test_a_point_is_priced_by_the_price_of_today() -> None:
     old = point(gpus=2, price=Price("L4", 0.7))
-    session = Session(Target(Place("http://host:8000")), Terms(price=Price("L4", 1.4)))
+    session = BenchSession(MeasuredEndpoint(RequestTarget("http://host:8000")), JudgingTerms(price=Price("L4", 1.4)))
     assert session.priced(old).per_million == pytest.approx(2 * (old.per_million or 0))
     assert session.priced(point()).cost is None
-    assert Session(Target(Place("http://host:8000")), Terms()).priced(old) == old
+    assert BenchSession(MeasuredEndpoint(RequestTarget("http://host:8000")), JudgingTerms()).priced(old) == old
 
 
 def test_whose_price_it_is(tmp_path: Path) -> None:

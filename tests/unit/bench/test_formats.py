@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from remuda.base.errors import InputError
-from remuda.bench.generator.reading import Row
+from remuda.bench.generator.reading import RequestRow
 from remuda.bench.judging.verdict import NAMES, NOT_ASKED, Check
 from remuda.bench.load import Load
 from remuda.bench.point import Hardware, Point
@@ -89,7 +89,7 @@ def test_whatever_is_exported_comes_back(rate: float, bound: int, middle: float,
 
 
 def test_vllms_names_are_exact() -> None:
-    rows = [Row(0, n_in=500, n_out=64), Row(1, n_in=500, n_out=-1, error="HTTP 500: no words")]
+    rows = [RequestRow(0, n_in=500, n_out=64), RequestRow(1, n_in=500, n_out=-1, error="HTTP 500: no words")]
     data = json.loads(formats.export([(POINT, rows)], "vllm", {}))
     times = {f"{word}_{name}_ms" for word in ("mean", "median", "std", "p90", "p95", "p99") for name in formats.METRICS}
     assert set(data) == times | {

@@ -7,7 +7,7 @@ from time import monotonic_ns
 
 import pytest
 
-from remuda.bench.generator.http_stream import Answer, Line
+from remuda.bench.generator.http_stream import HttpStream, TimedAnswer
 
 CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
 SIZED = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n"
@@ -31,13 +31,15 @@ class Wire(asyncio.Transport):
         self.is_ended = True
 
 
-def line() -> tuple[Line, Wire]:
-    made, wire = Line(), Wire()
+def line() -> tuple[HttpStream, Wire]:
+    made, wire = HttpStream(), Wire()
     made.connection_made(wire)
     return made, wire
 
 
-async def answer_of(reads: list[bytes], *, is_closed: bool = False, timeout_s: float = 60) -> tuple[Answer, Line]:
+async def answer_of(
+    reads: list[bytes], *, is_closed: bool = False, timeout_s: float = 60
+) -> tuple[TimedAnswer, HttpStream]:
     made, _ = line()
     done = made.start(b"GET / HTTP/1.1\r\n\r\n", timeout_s)
     for data in reads:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.unit.bench.samples import EACH, FIRST, LOAD, MS, OPEN, TOKENS, arriving, closed, row_of
 
-from remuda.bench.generator.reading import Row
+from remuda.bench.generator.reading import RequestRow
 from remuda.bench.judging.measures import (
     Window,
     delivered,
@@ -48,9 +48,9 @@ def test_tokens_that_come_together_count_as_so_many() -> None:
 
 
 @pytest.mark.parametrize(
-    "row", [row_of(0, MS, n_out=1), row_of(0, MS, n_out=0), Row(0, sched=1, sent=1, ended=9, n_out=3)]
+    "row", [row_of(0, MS, n_out=1), row_of(0, MS, n_out=0), RequestRow(0, sched=1, sent=1, ended=9, n_out=3)]
 )
-def test_what_cannot_be_known_is_none(row: Row) -> None:
+def test_what_cannot_be_known_is_none(row: RequestRow) -> None:
     assert tpot(row) is None
 
 
@@ -116,7 +116,7 @@ MOMENTS = st.integers(0, 4000).map(lambda ms: 900 * MS + ms * MS + MS // 3)
 
 
 @given(ROWS, st.lists(MOMENTS, min_size=3, max_size=3).map(sorted))
-def test_two_windows_hold_what_one_holds(rows: list[Row], at: list[int]) -> None:
+def test_two_windows_hold_what_one_holds(rows: list[RequestRow], at: list[int]) -> None:
     start, middle, end = at
     both, left, right = Window(start, end), Window(start, middle), Window(middle, end)
     assert delivered(rows, left) + delivered(rows, right) == pytest.approx(delivered(rows, both))
@@ -126,14 +126,14 @@ def test_two_windows_hold_what_one_holds(rows: list[Row], at: list[int]) -> None
 
 
 @given(ROWS)
-def test_all_time_holds_all(rows: list[Row]) -> None:
+def test_all_time_holds_all(rows: list[RequestRow]) -> None:
     always = Window(0, 1 << 60)
     assert delivered(rows, always) == sum(row.n_out for row in rows)
     assert all(is_measured(row, always) for row in rows)
 
 
 @given(ROWS, st.sampled_from([LOAD, OPEN]))
-def test_a_window_lies_within_its_load(rows: list[Row], load: object) -> None:
+def test_a_window_lies_within_its_load(rows: list[RequestRow], load: object) -> None:
     window = window_of(rows, load)  # type: ignore[arg-type]
     if rows:
         assert min(row.sched for row in rows) <= window.start <= window.end <= max(row.ended for row in rows)

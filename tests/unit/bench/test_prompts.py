@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remuda.bench.generator.prompts import WORDS, Fit, Prompts
+from remuda.bench.generator.prompts import WORDS, PromptFit, Prompts
 from remuda.bench.load import Cache
 
 
@@ -47,8 +47,10 @@ def test_the_warm_up_of_a_warm_cache_sends_every_prompt() -> None:
     assert {prompts.text(index, 50) for index in range(40)} == warm
 
 
-@pytest.mark.parametrize(("fit", "tokens", "words"), [(Fit(20, 1.25), 120, 80), (Fit(), 7, 7), (Fit(50, 1), 10, 1)])
-def test_a_fit_gives_words(fit: Fit, tokens: int, words: int) -> None:
+@pytest.mark.parametrize(
+    ("fit", "tokens", "words"), [(PromptFit(20, 1.25), 120, 80), (PromptFit(), 7, 7), (PromptFit(50, 1), 10, 1)]
+)
+def test_a_fit_gives_words(fit: PromptFit, tokens: int, words: int) -> None:
     assert fit.words(tokens) == words
 
 

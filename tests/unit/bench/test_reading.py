@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remuda.bench.generator.http_stream import Answer
-from remuda.bench.generator.reading import Row, hide, read
+from remuda.bench.generator.http_stream import TimedAnswer
+from remuda.bench.generator.reading import RequestRow, hide, read
 
 SENT = 1_000_000
 ROLE = {"choices": [{"delta": {"role": "assistant", "content": ""}, "finish_reason": None}]}
@@ -31,14 +31,14 @@ def events(*items: Any, end: str = "\n") -> list[bytes]:
     ]
 
 
-def answer_of(pieces: list[bytes], *, status: int = 200, error: str = "") -> Answer:
+def answer_of(pieces: list[bytes], *, status: int = 200, error: str = "") -> TimedAnswer:
     """One piece a millisecond, the first a millisecond after sending."""
     stamps = [SENT + (n + 1) * 1_000_000 for n in range(len(pieces))]
-    return Answer(SENT, stamps[-1] if stamps else SENT, status, error, stamps=stamps, pieces=pieces)
+    return TimedAnswer(SENT, stamps[-1] if stamps else SENT, status, error, stamps=stamps, pieces=pieces)
 
 
-def row_of(pieces: list[bytes], *, stream: bool = True, status: int = 200, error: str = "") -> Row:
-    row = Row(0)
+def row_of(pieces: list[bytes], *, stream: bool = True, status: int = 200, error: str = "") -> RequestRow:
+    row = RequestRow(0)
     read(answer_of(pieces, status=status, error=error), row, stream=stream, keep_text=True)
     return row
 
@@ -263,7 +263,7 @@ def test_a_key_is_taken_out(text: str, key: str, left: str) -> None:
 
 def test_no_row_holds_the_key() -> None:
     key = "sk-" + "x/" * 120
-    row = Row(0)
+    row = RequestRow(0)
     bodies = ({"choices": [{"text": f"it is {key}", "finish_reason": key}]}, {"error": {"message": f"no {key}"}})
     for body in bodies:
         raw = json.dumps(body).replace("/", "\\/").encode()

@@ -11,7 +11,7 @@ from tests.unit.base.html import Page
 from tests.unit.bench.invented import keep, point
 
 from remuda.base.errors import InputError
-from remuda.base.pages.charts import COLOURS, Chart, Line, Mark, Scale, beside, draw, shape_of, show, spread, ticks
+from remuda.base.pages.charts import COLOURS, Chart, ChartMark, Line, Scale, beside, draw, shape_of, show, spread, ticks
 from remuda.base.text import short
 from remuda.bench.cost import Price
 from remuda.bench.judging.measures import DEFINITIONS
@@ -260,7 +260,7 @@ def test_series_of_one_colour_have_different_shapes() -> None:
 
 @pytest.mark.parametrize("places", [[(1.0, 0.0)], [(0.0, 0.0)], [(1e-9, 1e12), (1e9, 1e-12)]])
 def test_strange_numbers_are_drawn(places: list[tuple[float, float]]) -> None:
-    line = Line("x", 0, places, [Mark(*place) for place in places])
+    line = Line("x", 0, places, [ChartMark(*place) for place in places])
     for is_log in (False, True):
         text = draw(Chart("t", "x", "y", [line], is_log_x=is_log, is_log_y=is_log), 360, 300)
         assert "nan" not in text

@@ -10,13 +10,13 @@ import pytest
 from tests.unit.bench.samples import LOAD, MS, OPEN, TOKENS, arriving, changed, closed, evidence, row_of, states
 
 from remuda.bench.counters import Counters
-from remuda.bench.generator.load_workers import Client
+from remuda.bench.generator.load_workers import Punctuality
 from remuda.bench.judging.rules import judge
 from remuda.bench.judging.verdict import NAMES, THRESHOLDS, verdict_of
 from remuda.bench.load import Cache
 
 if TYPE_CHECKING:
-    from remuda.bench.generator.reading import Row
+    from remuda.bench.generator.reading import RequestRow
 
 
 def test_all_is_well() -> None:
@@ -68,24 +68,24 @@ def test_rows(code: str, state: str, share: float, fields: dict[str, Any]) -> No
         pytest.param("V3", "not asked", {"forced": False}, id="lengths are not forced"),
         pytest.param("V5", "invalid", {"probed_out": 1000}, id="answers were lost"),
         pytest.param("V5", "not asked", {"counters": (None, None)}, id="no counters"),
-        pytest.param("V6", "invalid", {"client": Client(lag_p99_s=0.003)}, id="late"),
-        pytest.param("V6", "ok", {"client": Client(lag_p99_s=0.0015)}, id="not too late"),
-        pytest.param("V6", "suspect", {"client": Client(lag_p99_s=0.0022)}, id="late by 4 % of TTFT"),
-        pytest.param("V6", "invalid", {"client": Client(lag_max_s=0.4)}, id="one long stop"),
-        pytest.param("V6", "ok", {"client": Client(lag_max_s=0.2)}, id="one short stop"),
+        pytest.param("V6", "invalid", {"client": Punctuality(lag_p99_s=0.003)}, id="late"),
+        pytest.param("V6", "ok", {"client": Punctuality(lag_p99_s=0.0015)}, id="not too late"),
+        pytest.param("V6", "suspect", {"client": Punctuality(lag_p99_s=0.0022)}, id="late by 4 % of TTFT"),
+        pytest.param("V6", "invalid", {"client": Punctuality(lag_max_s=0.4)}, id="one long stop"),
+        pytest.param("V6", "ok", {"client": Punctuality(lag_max_s=0.2)}, id="one short stop"),
         pytest.param(
-            "V6", "invalid", {"client": Client(lag_p99_s=0.0022, lag_max_s=0.4)}, id="late by 4 %, and one long stop"
+            "V6", "invalid", {"client": Punctuality(lag_p99_s=0.0022, lag_max_s=0.4)}, id="late by 4 %, one long stop"
         ),
         pytest.param(
-            "V6", "ok", {"client": Client(lag_max_s=5.0), "thresholds": {**THRESHOLDS, "V6.lag": 10.0}},
+            "V6", "ok", {"client": Punctuality(lag_max_s=5.0), "thresholds": {**THRESHOLDS, "V6.lag": 10.0}},
             id="what is allowed of most is allowed of one",
         ),
-        pytest.param("V2", "suspect", {"client": Client(resent=1)}, id="one was sent again"),
-        pytest.param("V2", "ok", {"client": Client(resent=900, opened=1100)}, id="no connection is kept"),
-        pytest.param("V2", "invalid", {"client": Client(resent=24)}, id="2 % were sent again"),
-        pytest.param("V7", "invalid", {"client": Client(cpu_share=0.9)}, id="busy"),
-        pytest.param("V7", "invalid", {"client": Client(throttled_s=0.1)}, id="held back"),
-        pytest.param("V7", "suspect", {"client": Client(waiting_share=0.3)}, id="others wait"),
+        pytest.param("V2", "suspect", {"client": Punctuality(resent=1)}, id="one was sent again"),
+        pytest.param("V2", "ok", {"client": Punctuality(resent=900, opened=1100)}, id="no connection is kept"),
+        pytest.param("V2", "invalid", {"client": Punctuality(resent=24)}, id="2 % were sent again"),
+        pytest.param("V7", "invalid", {"client": Punctuality(cpu_share=0.9)}, id="busy"),
+        pytest.param("V7", "invalid", {"client": Punctuality(throttled_s=0.1)}, id="held back"),
+        pytest.param("V7", "suspect", {"client": Punctuality(waiting_share=0.3)}, id="others wait"),
         pytest.param("V9", "suspect", {"metrics": {"in_flight": 3.0}}, id="not saturated"),
         pytest.param("V10", "invalid", {"metrics": {"in_flight": 3.0}}, id="contradiction"),
         pytest.param("V13", "invalid", {"identity": ("v1", "v2")}, id="another version"),
@@ -140,7 +140,7 @@ def test_rubbish(text: str, state: str) -> None:
         ),
     ],
 )
-def test_unsteady(rows: list[Row], state: str) -> None:
+def test_unsteady(rows: list[RequestRow], state: str) -> None:
     assert states(evidence(rows, OPEN))["V11"] == state
 
 
@@ -162,7 +162,7 @@ def test_arrivals(late: float, state: str) -> None:
 )
 def test_how_late_a_client_may_be(first: float, lag: float, state: str, says: str) -> None:
     rows = [row_of(n, n * 50 * MS, first=first, n_out=400) for n in range(200)]
-    check = {one.code: one for one in judge(evidence(rows, OPEN, client=Client(lag_p99_s=lag)))}["V6"]
+    check = {one.code: one for one in judge(evidence(rows, OPEN, client=Punctuality(lag_p99_s=lag)))}["V6"]
     assert check.state == state
     assert says in check.text
 
@@ -170,7 +170,7 @@ def test_how_late_a_client_may_be(first: float, lag: float, state: str, says: st
 def test_the_time_between_tokens_is_asked_as_a_whole() -> None:
     """Lateness is in the first and the last piece only, not in each gap."""
     rows = [row_of(n, n * 50 * MS, first=1000) for n in range(800)]  # 75 ms for 15 tokens of 5 ms
-    found = {lag: judge(evidence(rows, OPEN, client=Client(lag_p99_s=lag))) for lag in (0.0021, 0.0036, 0.0039)}
+    found = {lag: judge(evidence(rows, OPEN, client=Punctuality(lag_p99_s=lag))) for lag in (0.0021, 0.0036, 0.0039)}
     texts = {lag: (checks[5].state, checks[5].text) for lag, checks in found.items()}
     assert texts[0.0036] == ("suspect", "the client was 3.6 ms late (p99): TPOT may be off by 4.8 %")
     assert [state for state, _ in texts.values()] == ["suspect", "suspect", "invalid"]

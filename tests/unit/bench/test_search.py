@@ -15,10 +15,10 @@ from remuda.bench.load import Auto, Load
 from remuda.bench.point import Point
 from remuda.bench.search import (
     RESOLUTION,
-    Answer,
     Bounds,
-    End,
-    Found,
+    Largest,
+    LoadResult,
+    SearchEnd,
     Try,
     answer_of,
     drive,
@@ -30,16 +30,16 @@ from remuda.bench.search import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-MET, MISSED, UNKNOWN, INVALID = Answer.MET, Answer.MISSED, Answer.UNKNOWN, Answer.INVALID
+MET, MISSED, UNKNOWN, INVALID = LoadResult.MET, LoadResult.MISSED, LoadResult.UNKNOWN, LoadResult.INVALID
 WHOLE = Bounds(1, 4096)
 
 
 def run(
-    bounds: Bounds, answer: Callable[[Try], Answer], known: Mapping[float, Answer] | None = None
-) -> tuple[Found, list[Try]]:
+    bounds: Bounds, answer: Callable[[Try], LoadResult], known: Mapping[float, LoadResult] | None = None
+) -> tuple[Largest, list[Try]]:
     tried: list[Try] = []
 
-    def reply(ask: Try) -> Answer:
+    def reply(ask: Try) -> LoadResult:
         tried.append(ask)
         assert len(tried) < 100
         return answer(ask)
@@ -47,14 +47,14 @@ def run(
     return drive(search(bounds, known), reply), tried
 
 
-def knee(at: float) -> Callable[[Try], Answer]:
+def knee(at: float) -> Callable[[Try], LoadResult]:
     return lambda ask: MET if ask.load <= at else MISSED
 
 
 def test_a_knee_is_found_by_doubling_and_halving() -> None:
     found, tried = run(WHOLE, knee(37))
     assert [ask.load for ask in tried] == [1, 2, 4, 8, 16, 32, 64, 48, 40, 36, 38, 37]
-    assert found == Found(End.FOUND, met=37, missed=38)
+    assert found == Largest(SearchEnd.FOUND, met=37, missed=38)
     assert points_for(WHOLE, 37) == len(tried) <= 14
 
 
@@ -62,11 +62,11 @@ def test_a_knee_is_found_by_doubling_and_halving() -> None:
 def test_whole_loads_are_found_exactly(at: int, low: int, high: int) -> None:
     found, tried = run(Bounds(low, high), knee(at))
     if at < low:
-        assert found == Found(End.NONE_MET, missed=low)
+        assert found == Largest(SearchEnd.NONE_MET, missed=low)
     elif at >= high:
-        assert found == Found(End.ALL_MET, met=high)
+        assert found == Largest(SearchEnd.ALL_MET, met=high)
     else:
-        assert found == Found(End.FOUND, met=at, missed=at + 1)
+        assert found == Largest(SearchEnd.FOUND, met=at, missed=at + 1)
     assert len(tried) <= math.log2(high / low) + math.log2(high) + 2
     assert len({ask.load for ask in tried}) == len(tried)
     assert all(low <= ask.load <= high for ask in tried)
@@ -81,7 +81,7 @@ def test_rates_are_found_within_the_resolution(at: float, low: float) -> None:
     assert len(tried) <= math.log2(at / low) + 9
 
 
-def answers_of(*said: Answer) -> Callable[[Try], Answer]:
+def answers_of(*said: LoadResult) -> Callable[[Try], LoadResult]:
     left = iter(said)
     return lambda _: next(left)
 
@@ -89,31 +89,31 @@ def answers_of(*said: Answer) -> Callable[[Try], Answer]:
 @pytest.mark.parametrize(
     ("said", "asked", "found"),
     [
-        pytest.param((MISSED,), [Try(1)], Found(End.NONE_MET, missed=1), id="not even the smallest"),
-        pytest.param((MET, MET, MET), [Try(1), Try(2), Try(4)], Found(End.ALL_MET, met=4), id="all"),
+        pytest.param((MISSED,), [Try(1)], Largest(SearchEnd.NONE_MET, missed=1), id="not even the smallest"),
+        pytest.param((MET, MET, MET), [Try(1), Try(2), Try(4)], Largest(SearchEnd.ALL_MET, met=4), id="all"),
         pytest.param(
             (MET, UNKNOWN, MET, MISSED, MISSED),
             [Try(1), Try(2), Try(2, is_again=True, wants_more=True), Try(4), Try(3)],
-            Found(End.FOUND, met=2, missed=3), id="too few samples once",
+            Largest(SearchEnd.FOUND, met=2, missed=3), id="too few samples once",
         ),
         pytest.param(
             (MET, UNKNOWN, UNKNOWN), [Try(1), Try(2), Try(2, is_again=True, wants_more=True)],
-            Found(End.UNKNOWN, met=1, at=2), id="too few samples twice",
+            Largest(SearchEnd.UNKNOWN, met=1, at=2), id="too few samples twice",
         ),
         pytest.param(
             (MET, INVALID, MISSED), [Try(1), Try(2), Try(2, is_again=True)],
-            Found(End.FOUND, met=1, missed=2), id="invalid once",
+            Largest(SearchEnd.FOUND, met=1, missed=2), id="invalid once",
         ),
         pytest.param(
             (MET, INVALID, INVALID), [Try(1), Try(2), Try(2, is_again=True)],
-            Found(End.INVALID, met=1, at=2), id="invalid twice",
+            Largest(SearchEnd.INVALID, met=1, at=2), id="invalid twice",
         ),
         pytest.param(
-            (INVALID, UNKNOWN), [Try(1), Try(1, is_again=True)], Found(End.UNKNOWN, at=1), id="invalid, then too few",
+            (INVALID, UNKNOWN), [Try(1), Try(1, is_again=True)], Largest(SearchEnd.UNKNOWN, at=1), id="then too few",
         ),
     ],
 )  # fmt: skip
-def test_answers(said: Sequence[Answer], asked: list[Try], found: Found) -> None:
+def test_answers(said: Sequence[LoadResult], asked: list[Try], found: Largest) -> None:
     assert run(Bounds(1, 4), answers_of(*said)) == (found, asked)
 
 
@@ -122,32 +122,32 @@ def test_answers(said: Sequence[Answer], asked: list[Try], found: Found) -> None
     [
         pytest.param(
             {8: MET}, (MET, MISSED, MET, MET), [Try(1), Try(2), Try(2, is_again=True), Try(4)],
-            Found(End.ALL_MET, met=4), id="the smaller one was disturbed",
+            Largest(SearchEnd.ALL_MET, met=4), id="the smaller one was disturbed",
         ),
         pytest.param(
             {8: MET}, (MET, MISSED, MISSED), [Try(1), Try(2), Try(2, is_again=True)],
-            Found(End.FOUND, met=1, missed=2, contradictions=((2, 8),)), id="the smaller one misses again",
+            Largest(SearchEnd.FOUND, met=1, missed=2, contradictions=((2, 8),)), id="the smaller one misses again",
         ),
         pytest.param(
             {8: MET}, (MET, MISSED, INVALID), [Try(1), Try(2), Try(2, is_again=True)],
-            Found(End.INVALID, met=1, at=2), id="the smaller one has no answer the second time",
+            Largest(SearchEnd.INVALID, met=1, at=2), id="the smaller one has no answer the second time",
         ),
         pytest.param(
             {3: MISSED}, (MET, MET, MET, MET), [Try(1), Try(2), Try(4), Try(3, is_again=True)],
-            Found(End.ALL_MET, met=4), id="one that was passed over was disturbed",
+            Largest(SearchEnd.ALL_MET, met=4), id="one that was passed over was disturbed",
         ),
         pytest.param(
             {3: MISSED}, (MET, MET, MET, MISSED), [Try(1), Try(2), Try(4), Try(3, is_again=True)],
-            Found(End.FOUND, met=2, missed=3, contradictions=((3, 4),)), id="one that was passed over misses again",
+            Largest(SearchEnd.FOUND, met=2, missed=3, contradictions=((3, 4),)), id="one passed over misses again",
         ),
         pytest.param(
             {0.5: MISSED, 9: MISSED}, (MET, MET, MET), [Try(1), Try(2), Try(4)],
-            Found(End.ALL_MET, met=4), id="no contradiction between the bounds",
+            Largest(SearchEnd.ALL_MET, met=4), id="no contradiction between the bounds",
         ),
     ],
 )  # fmt: skip
 def test_contradictions(
-    known: dict[float, Answer], said: Sequence[Answer], asked: list[Try], found: Found
+    known: dict[float, LoadResult], said: Sequence[LoadResult], asked: list[Try], found: Largest
 ) -> None:  # fmt: skip
     assert run(Bounds(1, 4), answers_of(*said), known) == (found, asked)
 
@@ -158,12 +158,12 @@ def test_contradictions(
     known=st.dictionaries(st.integers(1, 300), st.sampled_from([MET, MISSED]), max_size=8),
 )
 def test_whatever_is_answered_it_ends_and_the_answer_was_measured(
-    data: st.DataObject, is_whole: bool, known: dict[float, Answer]
+    data: st.DataObject, is_whole: bool, known: dict[float, LoadResult]
 ) -> None:
-    last: dict[float, Answer] = dict(known)
+    last: dict[float, LoadResult] = dict(known)
     count: dict[float, int] = {}
 
-    def reply(ask: Try) -> Answer:
+    def reply(ask: Try) -> LoadResult:
         assert 1 <= ask.load <= 256
         count[ask.load] = count.get(ask.load, 0) + 1
         last[ask.load] = data.draw(st.sampled_from([MET, MISSED, MET, MISSED, UNKNOWN, INVALID]))
@@ -174,7 +174,7 @@ def test_whatever_is_answered_it_ends_and_the_answer_was_measured(
     assert found.met is None or last[found.met] is MET
     assert found.missed is None or last[found.missed] is MISSED
     assert found.met is None or found.missed is None or found.met < found.missed
-    if found.end in (End.UNKNOWN, End.INVALID):
+    if found.end in (SearchEnd.UNKNOWN, SearchEnd.INVALID):
         assert found.at is not None
         assert last[found.at] in (UNKNOWN, INVALID)
 
@@ -218,7 +218,7 @@ CLOSED, OPEN = Load(concurrency=8), Load(rate=4.0, concurrency=0)
         (point(CLOSED, 0.6, "V11"), INVALID),
     ],
 )
-def test_what_a_point_answers(seen: Point, expected: Answer) -> None:
+def test_what_a_point_answers(seen: Point, expected: LoadResult) -> None:
     assert answer_of(seen) is expected
 
 

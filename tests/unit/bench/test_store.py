@@ -13,16 +13,19 @@ import pyarrow.parquet as pq
 import pytest
 
 from remuda.base.errors import InputError, NotFound, Unwritable
-from remuda.bench.generator.reading import Row
+from remuda.bench.generator.reading import RequestRow
 from remuda.bench.judging.verdict import Check
 from remuda.bench.load import Load
 from remuda.bench.point import Point, address
-from remuda.bench.store import POINT, REQUESTS, Store
+from remuda.bench.store import POINT, REQUESTS, PointStore
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-ROWS = [Row(0, sent=5, first=7, last=9, ended=10, n_out=3, chunks=array("I", [2, 3, 4])), Row(1, error="gone")]
+ROWS = [
+    RequestRow(0, sent=5, first=7, last=9, ended=10, n_out=3, chunks=array("I", [2, 3, 4])),
+    RequestRow(1, error="gone"),
+]
 
 
 def point(point_id: str = "ab" * 32, **changes: Any) -> Point:
@@ -35,7 +38,7 @@ def point(point_id: str = "ab" * 32, **changes: Any) -> Point:
 
 
 def test_a_point_is_written_whole_and_read_back(tmp_path: Path) -> None:
-    store = Store(tmp_path / "bench")
+    store = PointStore(tmp_path / "bench")
     written = store.write(point(), ROWS)
     assert store.points() == [written]
     assert written.name == "abababab-1"
@@ -46,7 +49,7 @@ def test_a_point_is_written_whole_and_read_back(tmp_path: Path) -> None:
 
 
 def test_what_a_killed_writer_left_is_removed_after_an_hour_and_files_are_the_user_s_alone(tmp_path: Path) -> None:
-    store = Store(tmp_path / "bench")
+    store = PointStore(tmp_path / "bench")
     before = os.umask(0)
     try:
         written = store.write(point(), ROWS)
@@ -64,21 +67,21 @@ def test_what_a_killed_writer_left_is_removed_after_an_hour_and_files_are_the_us
 
 
 def test_another_measurement_is_a_repeat(tmp_path: Path) -> None:
-    store = Store(tmp_path)
+    store = PointStore(tmp_path)
     assert [store.write(point(), []).repeat for _ in range(3)] == [1, 2, 3]
     assert [one.repeat for one in store.of("ab" * 32)] == [1, 2, 3]
 
 
 def test_two_benchmarks_write_at_once(tmp_path: Path) -> None:
     with ThreadPoolExecutor(8) as pool:
-        found = list(pool.map(lambda _: Store(tmp_path).write(point(), ROWS).repeat, range(24)))
+        found = list(pool.map(lambda _: PointStore(tmp_path).write(point(), ROWS).repeat, range(24)))
     assert sorted(found) == list(range(1, 25))
-    assert len(Store(tmp_path).points()) == 24
+    assert len(PointStore(tmp_path).points()) == 24
     assert not [path for path in tmp_path.iterdir() if path.name.startswith(".")]
 
 
 def test_a_load_that_was_begun_is_counted_whatever_became_of_it(tmp_path: Path) -> None:
-    store = Store(tmp_path / "bench")
+    store = PointStore(tmp_path / "bench")
     assert [store.begin("load", "http://h:1") for _ in range(3)] == [0, 1, 2]
     assert store.begin("load", "http://h:2") == store.begin("other", "http://h:1") == 0
     assert store.points() == []
@@ -86,11 +89,11 @@ def test_a_load_that_was_begun_is_counted_whatever_became_of_it(tmp_path: Path) 
         assert sorted(pool.map(lambda _: store.begin("both", "u"), range(24))) == list(range(24))
     (tmp_path / "file").write_text("x")
     with pytest.raises(Unwritable, match=r"file cannot be written: "):
-        Store(tmp_path / "file").begin("load", "u")
+        PointStore(tmp_path / "file").begin("load", "u")
 
 
 def test_other_points_are_not_read_for_the_repeats_of_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    store = Store(tmp_path)
+    store = PointStore(tmp_path)
     read: list[str] = []
     for one in ("ab" * 32, "ab" * 32, "cd" * 32):
         store.write(point(one), [])
@@ -106,7 +109,7 @@ def test_other_points_are_not_read_for_the_repeats_of_one(tmp_path: Path, monkey
 
 
 def test_finding(tmp_path: Path) -> None:
-    store = Store(tmp_path)
+    store = PointStore(tmp_path)
     for one in ("ab" * 32, "ac" * 32, "ab" * 32):
         store.write(point(one), [])
     assert store.find("ac").id == "ac" * 32
@@ -120,7 +123,7 @@ def test_finding(tmp_path: Path) -> None:
 
 
 def test_what_is_no_point_is_passed_over(tmp_path: Path) -> None:
-    store = Store(tmp_path)
+    store = PointStore(tmp_path)
     store.write(point(), [])
     for name, data in (("torn-1", b'{"id"'), ("empty-1", b""), ("list-1", b"[]"), ("old-1", b'{"id": "x"}')):
         (tmp_path / name).mkdir()
@@ -132,7 +135,7 @@ def test_what_is_no_point_is_passed_over(tmp_path: Path) -> None:
 def test_a_directory_that_cannot_be_written_is_one_sentence(tmp_path: Path) -> None:
     (tmp_path / "bench").write_text("a file")
     with pytest.raises(Unwritable, match=r"the point cannot be stored in .*bench"):
-        Store(tmp_path / "bench").write(point(), [])
+        PointStore(tmp_path / "bench").write(point(), [])
 
 
 def test_a_kill_in_the_middle_leaves_no_point(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -145,10 +148,10 @@ def test_a_kill_in_the_middle_leaves_no_point(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setattr(os, "fsync", killed)
     monkeypatch.setattr("remuda.bench.store.shutil.rmtree", lambda *_, **__: None)
     with pytest.raises(Killed):
-        Store(tmp_path).write(point(), ROWS)
+        PointStore(tmp_path).write(point(), ROWS)
     monkeypatch.undo()
-    assert Store(tmp_path).points() == []
-    assert Store(tmp_path).write(point(), ROWS).repeat == 1
+    assert PointStore(tmp_path).points() == []
+    assert PointStore(tmp_path).write(point(), ROWS).repeat == 1
 
 
 def test_the_address_says_what_was_measured() -> None:

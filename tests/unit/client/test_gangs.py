@@ -19,7 +19,7 @@ from tests.unit.supervise.bed import Bed
 from remuda.base.disk.paths import StatePaths
 from remuda.base.errors import Conflict, NotFound
 from remuda.host.reconcilers.reaper import Reaper
-from remuda.host.service import Service, Start
+from remuda.host.service import NewWorkload, Service
 from remuda.look.allocate import devices_by_task
 from remuda.supervise.model import LIVE
 from remuda.supervise.reconciler import Moment
@@ -45,7 +45,7 @@ class Site:
     def create(self, name: str, ranks: int, gpus: int = 1, **fields: Any) -> None:
         workload = plan(name, MACHINE, ranks=ranks, resources={"gpus": gpus}, max_retries=0, **fields)
         placed = workload.model_copy(update={"run_dir": str(self.paths.workload(name))})
-        self.service.create_many([Start(placed)])
+        self.service.create_many([NewWorkload(placed)])
 
     def end(self, name: str, code: int) -> None:
         """All ranks of a gang that run now end."""

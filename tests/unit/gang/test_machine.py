@@ -19,31 +19,31 @@ from remuda.gang.machine import (
     Propose,
     ReadManifest,
     Reduce,
+    RoundView,
     Step,
     Take,
     Terms,
-    View,
     Wait,
     decide,
 )
 
 ALL, FOUR = frozenset(range(4)), (0, 1, 2, 3)
 TERMS = Terms(rank=1, shards=4, quorum=3, grace_s=60, take_over_s=30)
-LATER = View(here=ALL, expected=ALL, manifest=FOUR, manifest_there=True, looked=True)
+LATER = RoundView(here=ALL, expected=ALL, manifest=FOUR, manifest_there=True, looked=True)
 
 
 @pytest.mark.parametrize(
     ("view", "expected"),
     [
-        pytest.param(View(frozenset(), ALL), Contribute(), id="nothing is there"),
-        pytest.param(View(frozenset({1}), ALL), Wait((0, 2, 3), "contributions"), id="alone"),
-        pytest.param(View(frozenset({0, 1, 2}), ALL, quorum_s=59), Wait((3,), "contributions"), id="grace"),
+        pytest.param(RoundView(frozenset(), ALL), Contribute(), id="nothing is there"),
+        pytest.param(RoundView(frozenset({1}), ALL), Wait((0, 2, 3), "contributions"), id="alone"),
+        pytest.param(RoundView(frozenset({0, 1, 2}), ALL, quorum_s=59), Wait((3,), "contributions"), id="grace"),
         pytest.param(
-            View(frozenset({0, 1, 2}), ALL, quorum_s=60),
+            RoundView(frozenset({0, 1, 2}), ALL, quorum_s=60),
             Propose((0, 1, 2), "a quorum of 3 and 60 s of grace"), id="grace is over",
         ),
-        pytest.param(View(ALL, ALL), Propose(FOUR, "all ranks are here"), id="everybody"),
-        pytest.param(View(frozenset({0}), ALL, manifest_there=True), ReadManifest(), id="too late to contribute"),
+        pytest.param(RoundView(ALL, ALL), Propose(FOUR, "all ranks are here"), id="everybody"),
+        pytest.param(RoundView(frozenset({0}), ALL, manifest_there=True), ReadManifest(), id="too late to contribute"),
         pytest.param(replace(LATER, looked=False), Look(), id="is it still there"),
         pytest.param(LATER, Reduce(1), id="its own shard"),
         pytest.param(replace(LATER, shards=frozenset({1, 2}), held=frozenset({1})), Take((2,)), id="take what is new"),
@@ -63,7 +63,7 @@ LATER = View(here=ALL, expected=ALL, manifest=FOUR, manifest_there=True, looked=
         pytest.param(replace(LATER, behind=True), Behind(), id="behind"),
     ],
 )  # fmt: skip
-def test_decide(view: View, expected: Step) -> None:
+def test_decide(view: RoundView, expected: Step) -> None:
     assert decide(TERMS, view) == expected
 
 
@@ -73,14 +73,14 @@ class Toy:
     def __init__(self, ranks: int, quorum: int | None) -> None:
         self.ranks, self.quorum = ranks, quorum
         self.there: dict[str, Any] = {}
-        self.views: dict[int, View] = {}
+        self.views: dict[int, RoundView] = {}
         self.results: dict[int, bool] = {}
 
     def look(self, rank: int, waited_s: float) -> None:
         def numbers(kind: str) -> frozenset[int]:
             return frozenset(int(name[1:]) for name in self.there if name[0] == kind and name[1:].isdigit())
 
-        fresh = View(numbers("c"), frozenset(range(self.ranks)))
+        fresh = RoundView(numbers("c"), frozenset(range(self.ranks)))
         self.views[rank] = replace(
             self.views.get(rank, fresh), here=numbers("c"), shards=numbers("m"),
             manifest_there="manifest" in self.there, committed="COMMIT" in self.there, quorum_s=waited_s,

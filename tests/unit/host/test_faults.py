@@ -17,7 +17,7 @@ from starlette.requests import ClientDisconnect
 from remuda.base.asker import asking
 from remuda.base.errors import HostFault, RemudaError
 from remuda.client.http import _error_of
-from remuda.host.faults import Faults
+from remuda.host.faults import ErrorBoundary
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
@@ -27,7 +27,7 @@ LOG = Path("/home/me/.remuda/host.log")
 
 def application() -> FastAPI:
     app = FastAPI()
-    app.add_middleware(Faults, log=LOG)
+    app.add_middleware(ErrorBoundary, log=LOG)
 
     @app.get("/broken")
     async def broken() -> None:

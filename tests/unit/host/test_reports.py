@@ -15,7 +15,7 @@ import pytest
 from tests.ports import free_port
 
 from remuda.host import reports
-from remuda.host.reports import Counts, ReportServer
+from remuda.host.reports import ReportCounts, ReportServer
 from remuda.wire.gate import Limits
 from remuda.wire.report import MAX_LINE_BYTES, Key, Report, key_for
 
@@ -48,7 +48,7 @@ class Desk:
             await line.say(first)
         return line
 
-    async def until(self, counts: Counts) -> None:
+    async def until(self, counts: ReportCounts) -> None:
         """Wait until the server has counted so much."""
         try:
             async with asyncio.timeout(90):
@@ -111,9 +111,9 @@ async def desk() -> AsyncIterator[Desk]:
 async def test_reports_are_taken_in_order(desk: Desk) -> None:
     line = await desk.connect()
     await line.say(text(1) + text(2)[:20])
-    await desk.until(Counts(connections=1, reports=1))
+    await desk.until(ReportCounts(connections=1, reports=1))
     await line.say(text(2)[20:] + text(3))
-    await desk.until(Counts(connections=1, reports=3))
+    await desk.until(ReportCounts(connections=1, reports=3))
     assert desk.taken == [report(1), report(2), report(3)]
 
 
@@ -150,7 +150,7 @@ async def test_without_the_key_nothing_is_taken(desk: Desk, first: bytes) -> Non
     line = await desk.connect(first)
     with contextlib.suppress(ConnectionError):  # it may be closed by now
         await line.say(text())
-    await desk.until(Counts(connections=1, refused=1))
+    await desk.until(ReportCounts(connections=1, refused=1))
     assert await line.is_closed()
     assert desk.taken == []
 
@@ -171,7 +171,7 @@ async def test_an_empty_key_of_the_server_lets_nobody_in(desk: Desk) -> None:
 async def test_what_is_no_report_is_counted_and_the_next_one_is_taken(desk: Desk, bad: bytes) -> None:
     line = await desk.connect()
     await line.say(bad + text(5))
-    await desk.until(Counts(connections=1, reports=1, malformed=1))
+    await desk.until(ReportCounts(connections=1, reports=1, malformed=1))
     assert desk.taken == [report(5)]
 
 
@@ -180,17 +180,17 @@ async def test_a_line_that_is_too_long_ends_the_connection(desk: Desk) -> None:
     await line.say(text(1))
     await line.say(b"x" * (3 * MAX_LINE_BYTES))
     assert await line.is_closed()
-    await desk.until(Counts(connections=1, reports=1, malformed=1))
+    await desk.until(ReportCounts(connections=1, reports=1, malformed=1))
     other = await desk.connect()
     await other.say(text(2))
-    await desk.until(Counts(connections=2, reports=2, malformed=1))
+    await desk.until(ReportCounts(connections=2, reports=2, malformed=1))
 
 
 async def test_many_at_once(desk: Desk) -> None:
     lines = await asyncio.gather(*(desk.connect(key(f"w.replica.{n}.1.u1")) for n in range(200)))
     for seq in range(5):
         await asyncio.gather(*(line.say(text(seq, f"w.replica.{n}.1.u1")) for n, line in enumerate(lines)))
-    await desk.until(Counts(connections=200, reports=1000))
+    await desk.until(ReportCounts(connections=200, reports=1000))
     for number in range(200):
         mine = [one.seq for one in desk.taken if one.token == f"w.replica.{number}.1.u1"]
         assert mine == [0, 1, 2, 3, 4]
@@ -205,7 +205,7 @@ async def test_many_at_once_with_garbage_between(desk: Desk) -> None:
             *(line.say(b"garbage\n" + text(seq, f"w.replica.{n}.1.u1")) for n, line in enumerate(lines))
         )
     await wrong
-    await desk.until(Counts(connections=200, reports=600, malformed=600, refused=50))
+    await desk.until(ReportCounts(connections=200, reports=600, malformed=600, refused=50))
     assert {(one.token, one.seq) for one in desk.taken} == {
         (f"w.replica.{n}.1.u1", seq) for n in range(150) for seq in range(4)
     }
@@ -219,7 +219,7 @@ async def test_who_says_nothing_is_sent_away() -> None:
             await slow.say(b'{"ke')
         assert await silent.is_closed()
         assert await slow.is_closed()
-        await desk.until(Counts(connections=2, refused=2))
+        await desk.until(ReportCounts(connections=2, refused=2))
 
 
 async def test_who_has_said_the_key_may_be_silent() -> None:
@@ -229,7 +229,7 @@ async def test_who_has_said_the_key_may_be_silent() -> None:
             other = await desk.connect(b"")
             assert await other.is_closed()
             node.sendall(text(1))
-            await desk.until(Counts(connections=2, reports=1, refused=1))
+            await desk.until(ReportCounts(connections=2, reports=1, refused=1))
 
 
 async def test_strangers_are_so_many_and_the_oldest_goes_for_the_newest() -> None:
@@ -237,11 +237,11 @@ async def test_strangers_are_so_many_and_the_oldest_goes_for_the_newest() -> Non
         strangers = []
         for count in range(1, 6):
             strangers.append(await desk.connect(b""))
-            await desk.until(Counts(connections=count, refused=max(0, count - 3)))
+            await desk.until(ReportCounts(connections=count, refused=max(0, count - 3)))
         assert await strangers[0].is_closed()
         assert await strangers[1].is_closed()
         await strangers[4].say(key() + text(1))
-        await desk.until(Counts(connections=5, refused=2, reports=1))
+        await desk.until(ReportCounts(connections=5, refused=2, reports=1))
 
 
 async def test_a_node_gets_in_through_a_flood_from_its_own_address() -> None:
@@ -251,7 +251,7 @@ async def test_a_node_gets_in_through_a_flood_from_its_own_address() -> None:
         node = socket.create_connection(("127.0.0.1", desk.port))
         node.sendall(key() + text(1))
         flood += [socket.create_connection(("127.0.0.1", desk.port)) for _ in range(40)]
-        await desk.until(Counts(connections=81, refused=78, reports=1))
+        await desk.until(ReportCounts(connections=81, refused=78, reports=1))
         for one in (*flood, node):
             one.close()
 
@@ -260,23 +260,23 @@ async def test_a_stranger_says_so_much_and_no_more() -> None:
     async with shop(Limits(seconds=600.0, bytes=100)) as desk:
         line = await desk.connect(b"x" * 101)
         assert await line.is_closed()
-        await desk.until(Counts(connections=1, refused=1))
+        await desk.until(ReportCounts(connections=1, refused=1))
 
 
 async def test_a_key_reports_for_its_own_allocation_only(desk: Desk) -> None:
     line = await desk.connect(key("w.replica.1.1.u1"))
     await line.say(text(1) + text(2, "w.replica.1.1.u1") + text(3, "w.replica.1.2.u1"))
-    await desk.until(Counts(connections=1, reports=1, foreign=2))
+    await desk.until(ReportCounts(connections=1, reports=1, foreign=2))
     assert desk.taken == [report(2, "w.replica.1.1.u1")]
 
 
 async def test_a_node_that_comes_back_takes_the_place_of_its_old_line(desk: Desk) -> None:
     before = await desk.connect(key() + text(1))
-    await desk.until(Counts(connections=1, reports=1))
+    await desk.until(ReportCounts(connections=1, reports=1))
     after = await desk.connect(key() + text(2))
     assert await before.is_closed()
     await after.say(text(3))
-    await desk.until(Counts(connections=2, reports=3))
+    await desk.until(ReportCounts(connections=2, reports=3))
 
 
 async def test_lines_with_a_key_are_so_many(caplog: pytest.LogCaptureFixture) -> None:
@@ -286,7 +286,7 @@ async def test_lines_with_a_key_are_so_many(caplog: pytest.LogCaptureFixture) ->
             token = f"w.replica.{number}.1.u1"
             lines.append(await desk.connect(key(token) + text(1, token)))
             taken = min(2, number + 1)  # one after the other
-            await desk.until(Counts(connections=number + 1, reports=taken, refused=number + 1 - taken))
+            await desk.until(ReportCounts(connections=number + 1, reports=taken, refused=number + 1 - taken))
         assert [await line.is_closed() for line in lines[2:]] == [True]
         assert "by files only" in caplog.text
         lines[0].writer.close()
@@ -301,7 +301,7 @@ async def test_without_descriptors_the_listener_waits_and_all_else_goes_on(
 ) -> None:
     monkeypatch.setattr(reports, "PAUSE_S", 0.05)
     line = await desk.connect(key() + text(1))
-    await desk.until(Counts(connections=1, reports=1))
+    await desk.until(ReportCounts(connections=1, reports=1))
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     gc.collect()  # nothing that other tests left gives a descriptor back meanwhile
     with socket.socket() as node:
@@ -315,10 +315,10 @@ async def test_without_descriptors_the_listener_waits_and_all_else_goes_on(
                 while "Too many open files" not in caplog.text:
                     await asyncio.sleep(0.001)
             await line.say(text(2))
-            await desk.until(Counts(connections=1, reports=2))
+            await desk.until(ReportCounts(connections=1, reports=2))
         finally:
             resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-        await desk.until(Counts(connections=2, reports=3))
+        await desk.until(ReportCounts(connections=2, reports=3))
 
 
 def test_the_rest_of_the_host_keeps_descriptors() -> None:
@@ -354,12 +354,12 @@ async def test_the_last_words_of_one_that_hangs_up_in_the_middle(desk: Desk) -> 
     line = await desk.connect()
     await line.say(text(1) + text(2)[:-30])
     line.writer.close()
-    await desk.until(Counts(connections=1, reports=1, malformed=1))
+    await desk.until(ReportCounts(connections=1, reports=1, malformed=1))
 
 
 async def test_a_stop_closes_all_connections(desk: Desk) -> None:
     lines = [await desk.connect(key(f"w.replica.{n}.1.u1")) for n in range(2)] + [await desk.connect(b"")]
-    await desk.until(Counts(connections=3))
+    await desk.until(ReportCounts(connections=3))
     async with asyncio.timeout(90):
         await desk.server.stop()
     assert [await line.is_closed() for line in lines] == [True, True, True]

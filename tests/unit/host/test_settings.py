@@ -13,7 +13,7 @@ from remuda.backends.base import Cluster, Feature, Node, PoolInfo
 from remuda.base.asker import asking
 from remuda.base.disk.paths import StatePaths
 from remuda.base.errors import BackendUnreachable, InputError, NotFound
-from remuda.host.service import Service, Start
+from remuda.host.service import NewWorkload, Service
 from remuda.host.settings import NOW, SETTABLE, SHEPHERDS, change_settings, settings_of
 from remuda.plan.compile import accept
 from remuda.plan.context import Context
@@ -53,7 +53,7 @@ class Site:
             pools=tuple(Pool(name=name, place={"partition": name}) for name in spec.partitions),
         )  # fmt: skip
         workload = accept(planned, "u1", self.bed.clock.now())
-        self.service.create_many([Start(workload, json.dumps(spec.model_dump(mode="json", exclude_none=True)))])
+        self.service.create_many([NewWorkload(workload, json.dumps(spec.model_dump(mode="json", exclude_none=True)))])
 
     async def set(self, by: str = "", **changes: str) -> list[SettingView]:
         mark = asking.set(by)

@@ -17,7 +17,7 @@ from tests.unit.supervise.build import RULE, group
 from remuda.base.disk.paths import StatePaths
 from remuda.base.errors import Conflict, RemudaError, Unavailable
 from remuda.host.nodes import Nodes
-from remuda.host.service import Service, Start
+from remuda.host.service import NewWorkload, Service
 from remuda.plan.model import Endpoint, Kind, Role, Workload
 from remuda.supervise.model import Phase
 from remuda.views.nodes import SmokeResult
@@ -98,8 +98,8 @@ class Site:
         return {**self.recorded(), "stories": stories, "evidence": evidence, "history": history}
 
 
-def _new(site: Site, *names: str) -> list[Start]:
-    return [Start(site.workload(name, "u2")) for name in names]
+def _new(site: Site, *names: str) -> list[NewWorkload]:
+    return [NewWorkload(site.workload(name, "u2")) for name in names]
 
 
 USES: dict[str, Callable[[Site], Any]] = {

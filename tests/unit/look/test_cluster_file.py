@@ -9,13 +9,13 @@ import pytest
 
 from remuda.backends.base import Cluster, Node, PoolInfo
 from remuda.backends.slurm.client import SlurmClient
-from remuda.backends.slurm.commands import Answer, Commands
+from remuda.backends.slurm.commands import CommandOutput, Commands
 from remuda.base.errors import BackendUnreachable, InputError, Unwritable
 from remuda.cli import main
 from remuda.look import cluster_file
-from remuda.look.cluster_file import Found
+from remuda.look.cluster_file import Known
 from remuda.specs.recipe import cluster
-from remuda.specs.recipe.draft import Line, render
+from remuda.specs.recipe.draft import DraftLine, render
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -39,15 +39,15 @@ class Recorded(Commands):
         super().__init__()
         self.said = {"node": NODES, "partition": PARTITIONS, "config": "MaxArraySize = 1001\n", **said}
 
-    async def run(self, argv: Sequence[str]) -> Answer:
+    async def run(self, argv: Sequence[str]) -> CommandOutput:
         """What was recorded; who is not there says so."""
         found = self.said.get(argv[2] if argv[0] == "scontrol" else argv[3])
         if found is None:
             raise BackendUnreachable(f"{argv[0]} is not on this machine, or not in PATH")
-        return Answer(0, found, "")
+        return CommandOutput(0, found, "")
 
 
-def gathered(tmp_path: Path, said: Mapping[str, str] | None = None, **answers: str) -> Found:
+def gathered(tmp_path: Path, said: Mapping[str, str] | None = None, **answers: str) -> Known:
     return cluster_file.gathered(said or {}, SlurmClient(Recorded(**answers)), tmp_path)
 
 
@@ -94,49 +94,49 @@ SLURM = Cluster((NODE_A, NODE_B), (GPU, BIG, CPU))
 @pytest.mark.parametrize(
     ("found", "said", "expected"),
     [
-        pytest.param(Found(SLURM, ("x", "y")), {}, Line(
+        pytest.param(Known(SLURM, ("x", "y")), {}, DraftLine(
             "default_account", None, "sacctmgr: you have x, y, and none is the default", is_open=True,
         ), id="several accounts"),
-        pytest.param(Found(SLURM, ("x",)), {}, Line("default_account", "x", "sacctmgr: your only account"),
+        pytest.param(Known(SLURM, ("x",)), {}, DraftLine("default_account", "x", "sacctmgr: your only account"),
                      id="one account"),
-        pytest.param(Found(SLURM), {}, Line("default_account", None, "sacctmgr names none", is_open=True),
+        pytest.param(Known(SLURM), {}, DraftLine("default_account", None, "sacctmgr names none", is_open=True),
                      id="no account"),
-        pytest.param(Found(SLURM), {"default_account": ""}, Line("default_account", None, "to be filled in"),
+        pytest.param(Known(SLURM), {"default_account": ""}, DraftLine("default_account", None, "to be filled in"),
                      id="left out"),
-        pytest.param(Found(SLURM), {}, Line(
+        pytest.param(Known(SLURM), {}, DraftLine(
             "default_partition", "big", "scontrol: it has most GPUs of big, gpu", is_open=True,
         ), id="several partitions with GPUs"),
-        pytest.param(Found(Cluster((NODE_A,), (GPU, CPU))), {}, Line(
+        pytest.param(Known(Cluster((NODE_A,), (GPU, CPU))), {}, DraftLine(
             "default_partition", "gpu", "scontrol: only gpu has GPUs",
         ), id="one partition with GPUs"),
-        pytest.param(Found(Cluster((), (CPU,))), {}, Line(
+        pytest.param(Known(Cluster((), (CPU,))), {}, DraftLine(
             "default_partition", "cpu", "scontrol: cpu is the default; none has GPUs",
         ), id="no GPU at all"),
-        pytest.param(Found(Cluster((), (CPU,))), {}, Line("gpus_per_node", 0, "scontrol: no node of cpu has GPUs"),
+        pytest.param(Known(Cluster((), (CPU,))), {}, DraftLine("gpus_per_node", 0, "scontrol: no node of cpu has GPUs"),
                      id="none on a node"),
-        pytest.param(Found(SLURM), {}, Line(
+        pytest.param(Known(SLURM), {}, DraftLine(
             "gpus_per_node", 4, "scontrol: on 1 node of big, 8 on 1 other",
         ), id="nodes that differ"),
-        pytest.param(Found(SLURM), {"gpus_per_node": "2"}, Line("gpus_per_node", 2, "you said so"), id="said"),
-        pytest.param(Found(SLURM), {"default_partition": "gpu"}, Line(
+        pytest.param(Known(SLURM), {"gpus_per_node": "2"}, DraftLine("gpus_per_node", 2, "you said so"), id="said"),
+        pytest.param(Known(SLURM), {"default_partition": "gpu"}, DraftLine(
             "default_time_limit", "01:00:00", "scontrol: gpu allows 01:00:00",
         ), id="a short limit"),
-        pytest.param(Found(), {}, Line("default_time_limit", "04:00:00", "remuda's own"), id="no Slurm"),
-        pytest.param(Found(), {}, Line("default_gpu_type", None, "Slurm gave no answer", is_open=True), id="no nodes"),
-        pytest.param(Found(), {}, Line("network_interface", None, "this machine has no ib* or hsn*", is_open=True),
+        pytest.param(Known(), {}, DraftLine("default_time_limit", "04:00:00", "remuda's own"), id="no Slurm"),
+        pytest.param(Known(), {}, DraftLine("default_gpu_type", None, "Slurm gave no answer", is_open=True), id="none"),
+        pytest.param(Known(), {}, DraftLine("network_interface", None, "this machine has no ib* or hsn*", is_open=True),
                      id="no fast network"),
     ],
 )  # fmt: skip
-def test_one_value(found: Found, said: dict[str, str], expected: Line) -> None:
+def test_one_value(found: Known, said: dict[str, str], expected: DraftLine) -> None:
     assert expected in cluster_file.lines(found, said)
 
 
 def test_what_is_said_must_be_there() -> None:
     with pytest.raises(InputError, match=r"--partition: there is no partition 'bib'") as error:
-        cluster_file.lines(Found(SLURM), {"default_partition": "bib"})
+        cluster_file.lines(Known(SLURM), {"default_partition": "bib"})
     assert error.value.hint == "did you mean 'big'?"
     with pytest.raises(InputError, match="'soon' is not a time as Slurm writes it"):
-        cluster_file.lines(Found(SLURM), {"default_time_limit": "soon"})
+        cluster_file.lines(Known(SLURM), {"default_time_limit": "soon"})
 
 
 def test_without_slurm_it_takes_a_word_of_the_user(tmp_path: Path) -> None:
@@ -144,11 +144,11 @@ def test_without_slurm_it_takes_a_word_of_the_user(tmp_path: Path) -> None:
     with pytest.raises(BackendUnreachable, match="scontrol is not on this machine") as error:
         cluster_file.gathered({}, silent, tmp_path)
     assert "or say what you know: --partition gpu" in error.value.hint
-    assert cluster_file.gathered({"default_partition": "gpu"}, silent, tmp_path) == Found()
+    assert cluster_file.gathered({"default_partition": "gpu"}, silent, tmp_path) == Known()
 
 
 def test_nothing_of_a_cluster_writes_out_of_its_line() -> None:
-    text = render([Line("default_account", "a\nevil: 1", "sacctmgr:\nevil: 2")])
+    text = render([DraftLine("default_account", "a\nevil: 1", "sacctmgr:\nevil: 2")])
     assert "\nevil" not in text
 
 
@@ -180,7 +180,7 @@ class Terminal(io.StringIO):
 
 def test_what_is_open_is_asked_on_a_terminal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(cluster_file, "gathered", lambda _: Found(SLURM, ("x", "y")))
+    monkeypatch.setattr(cluster_file, "gathered", lambda _: Known(SLURM, ("x", "y")))
     monkeypatch.setattr("sys.stdin", Terminal("y\ngpu\n\n"))
     assert main(["init", "cluster"]) == 0
     found = cluster.read(tmp_path / "srtslurm.yaml").layer.data

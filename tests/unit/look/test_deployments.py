@@ -16,7 +16,7 @@ from remuda.cli import main
 from remuda.look import caller, recipes, run_dirs
 from remuda.look.allocate import is_same
 from remuda.plan import order
-from remuda.plan.deployment import Site, plan_deployment
+from remuda.plan.deployment import DeploymentSite, plan_deployment
 from remuda.plan.model import Kind, Role, Secret
 
 if TYPE_CHECKING:
@@ -239,7 +239,7 @@ def test_on_slurm_a_service_is_a_job_beside_the_workers(tmp_path: Path) -> None:
     file.write_text(text)
     (recipe,) = recipes.resolve(str(file), backend="slurm")
     spec = recipe.loaded.spec
-    workload = plan_deployment(spec, None, Site("apart", "u1", "/run", "python")).workload
+    workload = plan_deployment(spec, None, DeploymentSite("apart", "u1", "/run", "python")).workload
     etcd, nats = workload.group("etcd"), workload.group("nats")
     seen = ("/models/tiny", "/models/tiny:/model", "/run", "/run:/logs")
     assert (etcd.command.image, etcd.command.mounts) == ("/c.sqsh", seen)

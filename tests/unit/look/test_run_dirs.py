@@ -12,7 +12,7 @@ from tests.unit.supervise.build import script
 from remuda.base.disk.paths import StatePaths
 from remuda.base.errors import Conflict, InputError
 from remuda.host.accept import accept
-from remuda.host.service import Service, Start
+from remuda.host.service import NewWorkload, Service
 from remuda.look import run_dirs
 from remuda.plan.model import Command, Kind, Workload
 from remuda.store.rows import WorkloadRow
@@ -169,7 +169,7 @@ def brought(site: Site, **changes: Any) -> Workload:
 
 
 async def test_what_a_workload_brings_along_is_written_before_it_is_recorded(site: Site) -> None:
-    await accept(site.service, [Start(brought(site))])
+    await accept(site.service, [NewWorkload(brought(site))])
     run_dir, said = site.paths.workload("w"), site.paths.root / "deployments" / "w_1A"
     script = run_dir / "scripts/u1/a.sh"
     assert (script.read_text(), script.stat().st_mode & 0o777) == ("#!/bin/sh\n", 0o700)
@@ -182,22 +182,22 @@ async def test_what_a_workload_brings_along_is_written_before_it_is_recorded(sit
 async def test_a_refused_workload_leaves_nothing(site: Site) -> None:
     before = {*site.paths.root.rglob("*")}
     with pytest.raises(InputError, match="has no backend"):
-        await accept(site.service, [Start(brought(site, backend="other"))])
+        await accept(site.service, [NewWorkload(brought(site, backend="other"))])
     with pytest.raises(Conflict, match="is given 2 times in one request"):
-        await accept(site.service, [Start(brought(site)), Start(site.workload())])
+        await accept(site.service, [NewWorkload(brought(site)), NewWorkload(site.workload())])
     assert {*site.paths.root.rglob("*")} == before
-    await accept(site.service, [Start(brought(site))])
+    await accept(site.service, [NewWorkload(brought(site))])
     there = {*site.paths.root.rglob("*")}
     with pytest.raises(Conflict, match="is up already"):
-        await accept(site.service, [Start(brought(site, uid="u2"))])
+        await accept(site.service, [NewWorkload(brought(site, uid="u2"))])
     assert {*site.paths.root.rglob("*")} == there
 
 
 async def test_the_same_asked_for_again_writes_nothing(site: Site) -> None:
-    first = await accept(site.service, [Start(brought(site, kind=Kind.DEPLOYMENT, digest="d"))], again=True)
+    first = await accept(site.service, [NewWorkload(brought(site, kind=Kind.DEPLOYMENT, digest="d"))], again=True)
     there = {*site.paths.root.rglob("*")}
     other = brought(site, kind=Kind.DEPLOYMENT, digest="d", uid="u2").model_copy(update={"folder": "/elsewhere"})
-    again = await accept(site.service, [Start(other)], again=True)
+    again = await accept(site.service, [NewWorkload(other)], again=True)
     assert again[0].uid == first[0].uid
     assert again[0].labels["directory"] == f"{site.paths.root}/deployments/w_1A", "the first one's"
     assert {*site.paths.root.rglob("*")} == there
@@ -205,14 +205,14 @@ async def test_the_same_asked_for_again_writes_nothing(site: Site) -> None:
 
 async def test_two_that_ask_for_the_same_at_once_get_the_same(site: Site) -> None:
     asked = [brought(site, kind=Kind.DEPLOYMENT, digest="d", uid=uid) for uid in ("u1", "u2")]
-    answers = await asyncio.gather(*(accept(site.service, [Start(one)], again=True) for one in asked))
+    answers = await asyncio.gather(*(accept(site.service, [NewWorkload(one)], again=True) for one in asked))
     assert {views[0].uid for views in answers} == {"u1"}
 
 
 async def test_what_cannot_be_written_is_one_sentence(site: Site) -> None:
     (site.paths.root / "deployments").write_text("a file, where a folder should be")
     with pytest.raises(InputError, match=r"resolved.yaml cannot be written: not a directory"):
-        await accept(site.service, [Start(brought(site))])
+        await accept(site.service, [NewWorkload(brought(site))])
     assert not site.paths.workload("w").exists()
     assert site.bed.host.wants == {}
 

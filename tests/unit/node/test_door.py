@@ -113,7 +113,7 @@ def test_who_says_nothing_has_its_time(door: Door, call: Callable[..., socket.so
 
 def test_one_that_never_stops_talking_is_hung_up_on() -> None:
     one, other = socket.socketpair()
-    line = member_line.Line(other)
+    line = member_line.MemberLine(other)
     one.settimeout(0)
     said = 0
     deadline = time.monotonic() + 120
@@ -147,7 +147,7 @@ def test_without_descriptors_it_waits_a_moment(door: Door, call: Callable[..., s
 
 def test_a_member_that_is_crowded_out_calls_again(door: Door, tmp_path: Path) -> None:
     """Whoever hangs up on it was not the end of its first node."""
-    taken: list[member_line.Line] = []
+    taken: list[member_line.MemberLine] = []
     with socket.create_server(("127.0.0.1", 0)) as crowded:
 
         def meeting(port: int) -> None:

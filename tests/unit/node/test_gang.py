@@ -15,13 +15,13 @@ from remuda.wire.spread import HEAD_MARK, RANK_MARK, Spread
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-Pair = tuple[member_line.Line, member_line.Line]
+Pair = tuple[member_line.MemberLine, member_line.MemberLine]
 
 
 @pytest.fixture
 def pair() -> Iterator[Pair]:
     one, other = socket.socketpair()
-    lines = member_line.Line(one), member_line.Line(other)
+    lines = member_line.MemberLine(one), member_line.MemberLine(other)
     yield lines
     for line in lines:
         line.close()

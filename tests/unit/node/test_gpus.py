@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from remuda.node.gpu import gpus
-from remuda.node.gpu.smoke import SmokeResult, judge
+from remuda.node.gpu.smoke import GpuSmokeResult, judge
 
 
 @pytest.mark.parametrize(
@@ -71,4 +71,4 @@ def test_no_gpu_at_all_is_no_failed_test() -> None:
     result = judge('{"step": "count", "count": 0, "driver": 1}\n{"step": "end"}\n', "", is_late=False)
     assert (result.outcome, result.devices) == ("ok", [])
     assert gpus.missing_in(1, result) == "1 GPU was asked for and CUDA sees 0"
-    assert gpus.missing_in(1, SmokeResult("broken")) == ""
+    assert gpus.missing_in(1, GpuSmokeResult("broken")) == ""

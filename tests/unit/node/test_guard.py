@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from remuda.node.guard import member_line
-from remuda.node.guard.guard import GAP_S, WORRY_S, Watch
+from remuda.node.guard.guard import GAP_S, WORRY_S, FirstNodeWatch
 from remuda.node.guard.guard_client import Unguarded
 
 if TYPE_CHECKING:
@@ -36,9 +36,9 @@ class Pair:
 
     def __init__(self) -> None:
         here, self.there = socket.socketpair()
-        self.line = member_line.Line(here)
+        self.line = member_line.MemberLine(here)
         self.lookout = Lookout()
-        self.watch = Watch(self.line, self.lookout, 60.0)  # type: ignore[arg-type]
+        self.watch = FirstNodeWatch(self.line, self.lookout, 60.0)  # type: ignore[arg-type]
         # Whole, so that sums are exact: on the machine's own clock a limit may be passed by a rounding.
         self.now = self.line.heard_at = self.watch._said_at = self.watch._turned_at = 1000.0
 

@@ -96,7 +96,7 @@ def test_probes_while_starting_get_slower_up_to_two_seconds() -> None:
     times = []
     while story.now < 15:
         story.until_due()
-        if m.Probe() in story.actions:
+        if m.AskHealth() in story.actions:
             times.append(story.now)
             story.then(m.Probed(0, "nothing listens on the port"))
         if m.Sample() in story.actions:
@@ -111,7 +111,7 @@ def test_probes_while_starting_get_slower_up_to_two_seconds() -> None:
 
 def ready(of: ChildSpec = SPEC) -> Story:
     story = Story(of).until_due()
-    assert story.actions == (m.Probe(),)
+    assert story.actions == (m.AskHealth(),)
     story.then(m.Probed(200))
     assert story.life.state == "ready"
     return story
@@ -120,7 +120,7 @@ def ready(of: ChildSpec = SPEC) -> Story:
 def test_a_ready_child_is_probed_every_interval_only() -> None:
     story = ready()
     assert m.due(SPEC, story.life) == story.now + 30
-    assert story.until_due().actions == (m.Probe(),)
+    assert story.until_due().actions == (m.AskHealth(),)
 
 
 def test_one_failed_probe_is_unhealthy_and_one_good_one_heals() -> None:
@@ -136,7 +136,7 @@ def test_unhealthy_for_too_long_is_restarted_with_grace_then_force() -> None:
     since = story.now
     while story.actions != (m.Terminate(),):
         story.until_due()
-        if m.Probe() in story.actions:
+        if m.AskHealth() in story.actions:
             story.then(m.Probed(0, "no answer in time"), after=2)
     assert since + 60 <= story.now <= since + 64
     assert story.life.state == "backoff"
@@ -152,7 +152,7 @@ def test_a_start_that_takes_too_long_is_restarted() -> None:
         story.until_due()
         if m.Sample() in story.actions:
             story.then(m.Activity(int(story.now), story.now))
-        elif m.Probe() in story.actions:
+        elif m.AskHealth() in story.actions:
             story.then(m.Probed(503, "answers with HTTP status 503"))
     assert story.now == pytest.approx(100)
     assert "not ready for 100 s: answers with HTTP status 503" in story.life.reason
@@ -188,10 +188,10 @@ def test_a_start_without_any_sign_of_life_is_restarted(logs: bool, cpu_share: fl
 def test_limits_of_zero_are_off() -> None:
     probe = replace(PROBE, startup_timeout_s=0, stall_s=0, unhealthy_restart_after_s=0)
     story = Story(replace(SPEC, probe=probe)).then(m.Tick(), after=10**6)
-    assert story.actions == (m.Probe(),)
+    assert story.actions == (m.AskHealth(),)
     story.then(m.Probed(200)).then(m.Probed(0, "gone")).then(m.Tick(), after=10**6)
     assert story.life.state == "unhealthy"
-    assert story.actions == (m.Probe(),)
+    assert story.actions == (m.AskHealth(),)
 
 
 def test_restarts_are_bounded_and_waits_grow() -> None:

@@ -41,7 +41,7 @@ specs = st.builds(
     kill_grace_s=seconds,
 )
 FATES = ("lives", "dies", "succeeds", "port taken", "cannot", "passing")
-OUTSIDE: tuple[m.Event, ...] = (m.Warned(), m.End(91, "no progress"), m.Fenced("another counts"), m.Stop("asked"))
+OUTSIDE: tuple[m.Event, ...] = (m.Warned(), m.End(91, "no progress"), m.FencedOff("another counts"), m.Stop("asked"))
 ANSWERS = ("ok", "500", "silence", "ends", "nothing")
 
 
@@ -77,7 +77,7 @@ class World:
             if self.alive and not self.immortal and (isinstance(action, m.Kill) or not self.ignores_term):
                 self.alive = False
                 return [m.Ended(None, 9)]
-        elif isinstance(action, m.Probe):
+        elif isinstance(action, m.AskHealth):
             return self.probe()
         elif isinstance(action, m.Sample):
             return [m.Activity(0, 0.0)]

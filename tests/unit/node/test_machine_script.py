@@ -69,29 +69,29 @@ def test_a_request_that_comes_in_two_ways_is_one(after: float, killed: bool) -> 
 
 
 def test_fenced_it_is_killed_without_grace() -> None:
-    story = Story(SCRIPT).then(m.Fenced("a2 counts"))
+    story = Story(SCRIPT).then(m.FencedOff("a2 counts"))
     assert story.actions == (m.Kill(),)
     assert not story.life.in_grace
-    for late in (m.Fenced("a2 counts"), m.Stop("asked"), END, m.Warned()):
+    for late in (m.FencedOff("a2 counts"), m.Stop("asked"), END, m.Warned()):
         assert story.then(late).actions == ()
     assert story.then(m.Ended(None, 9)).finished() == codes.FENCED
 
 
 def test_fenced_while_it_is_stopped_too() -> None:
-    story = Story(SCRIPT).then(m.Stop("asked")).then(m.Fenced("a2 counts"))
+    story = Story(SCRIPT).then(m.Stop("asked")).then(m.FencedOff("a2 counts"))
     assert story.actions == (m.Kill(),)
     assert story.then(m.Ended(0)).finished() == codes.FENCED
 
 
 def test_fenced_and_immortal_it_is_left_behind() -> None:
-    story = Story(SCRIPT).then(m.Fenced("a2 counts")).until_due()
+    story = Story(SCRIPT).then(m.FencedOff("a2 counts")).until_due()
     assert story.finished() == codes.FENCED
 
 
 @pytest.mark.parametrize(
     ("event", "code"),
     [
-        (m.Fenced("a2 counts"), codes.FENCED),
+        (m.FencedOff("a2 counts"), codes.FENCED),
         (m.CannotStart(codes.NO_GPU, "none"), codes.NO_GPU),
         (m.Warned(), codes.TIME_UP),
         (END, codes.STALLED),

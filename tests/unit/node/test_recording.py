@@ -17,7 +17,7 @@ from remuda.node.gpu.visible import chosen
 from remuda.node.recorder.spooling import MINUTES_A_FILE, Spooling, new_folder
 from remuda.node.recorder.thinning import kept_places, thinned
 from remuda.node.recorder.writer import Recorder
-from remuda.wire.recording import VALUES, Batch, Gpu, Header, Note, Process
+from remuda.wire.recording import VALUES, Batch, Gpu, GpuProcess, Header, RecordingNote
 from remuda.wire.spool import encode, joined, spools
 
 if TYPE_CHECKING:
@@ -168,8 +168,8 @@ def test_one_round_a_second_stays(times: list[int]) -> None:
 def test_what_is_told_once_a_second_stays_whatever_round_it_was_told_in() -> None:
     batch = Batch(10, 14, [1_000_000, 1_500_000, 2_000_000, 2_500_000], [None, -4, None, None])
     batch.gpus = [{"energy": [1, 2, 3, 4], "limits": [None, 8, None, None]}]
-    batch.processes = [Process(1, 0, 5), Process(3, 0, 6)]
-    batch.notes = [Note(1, "gap", "x")]
+    batch.processes = [GpuProcess(1, 0, 5), GpuProcess(3, 0, 6)]
+    batch.notes = [RecordingNote(1, "gap", "x")]
     small = thinned(batch)
     assert (small.first, small.end, small.times, small.clock) == (10, 14, [1_000_000, 2_000_000], [-4, None])
     assert small.gpus == [{"energy": [1, 3], "limits": [8, None]}]
@@ -220,16 +220,16 @@ def test_minutes_that_cannot_be_closed_are_given_up_before_they_fill_memory_and_
     assert spooling.lost == 36_000 - 10 * len(spooling._minute)
     assert spooling.late == "Is a directory"
     (spooling.folder / "blocks-000000").rmdir()
-    spooling.close(Note(2, "end", "over"))
+    spooling.close(RecordingNote(2, "end", "over"))
     assert spooling.late == ""
 
 
 def test_every_second_is_in_a_block_at_the_end_and_notes_have_numbers_of_their_own(tmp_path: Path) -> None:
     spooling = spooled(tmp_path, 1 << 40, 1)
-    spooling.note(Note(1, "gap", "x"))
+    spooling.note(RecordingNote(1, "gap", "x"))
     spooling.add(encode(Batch(0, 1, [60_100_000], [None], [{"busy": [3]}]), NAMES))
-    spooling.close(Note(2, "end", "over"))
-    spooling.close(Note(3, "end", "again"))
+    spooling.close(RecordingNote(2, "end", "over"))
+    spooling.close(RecordingNote(3, "end", "again"))
     (spool,) = spools(tmp_path)
     batches = list(spool.batches())
     assert [(batch.first, batch.end) for batch in batches] == [(0, 600), (600, 603)]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from remuda.node.child.serverlog import GRACE_S, ServerLog
-from remuda.node.journal import Journal
+from remuda.node.journal import NodeLog
 from remuda.wire.child import ChildSpec
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ def looked(folder: Path, *pieces: bytes, fatal: tuple[str, ...] = ()) -> ServerL
     spec = ChildSpec(
         token="t", workload="w", task="replica/0", attempt=1, argv=["x"], run_dir=str(folder), fatal_lines=list(fatal)
     )
-    log = ServerLog(spec, Journal(folder, spec.task, "warning", to_file=True))
+    log = ServerLog(spec, NodeLog(folder, spec.task, "warning", to_file=True))
     log.starts(0.0)
     for piece in pieces:
         log.took(0, piece)

@@ -9,7 +9,7 @@ import pytest
 
 from remuda.base.errors import InputError
 from remuda.plan.context import Context
-from remuda.plan.job import SWARM, Asked, Beside, Driver, compile_job
+from remuda.plan.job import SWARM, Beside, Driver, DriverOptions, compile_job
 from remuda.plan.model import Command, Group, Kind, Pool, Resources, Role, Workload
 from remuda.specs.backend import SlurmJob
 
@@ -42,12 +42,12 @@ def plan(driver: Driver) -> Workload:
     return compile_job(driver, CONTEXT, cast("PlanFacts", None)).workload
 
 
-def beside(swarm: Workload, spec: SlurmJob, asked: Asked) -> Workload:
+def beside(swarm: Workload, spec: SlurmJob, asked: DriverOptions) -> Workload:
     return plan(replace(DRIVER, beside=Beside(swarm, spec, asked)))
 
 
 def test_beside_a_swarm_it_has_its_account_but_not_its_gpus() -> None:
-    made = beside(swarm(), SlurmJob(), Asked())
+    made = beside(swarm(), SlurmJob(), DriverOptions())
     assert (made.kind, made.backend, made.labels) == (Kind.JOB, "slurm", {SWARM: "herd"})
     assert made.place == {
         "partition": "gpu", "account": "us", "qos": "normal", "modules": ["cuda"], "preamble": ["export A=1"],
@@ -67,13 +67,13 @@ def test_beside_a_swarm_it_has_its_account_but_not_its_gpus() -> None:
 @pytest.mark.parametrize(
     ("spec", "asked", "expected"),
     [
-        (SlurmJob(cpus_per_task=3, mem="1GB", wall_time="01:00:00"), Asked(), (3, 1024**3, 3600.0)),
-        (SlurmJob(wall_time="01:00:00"), Asked(1, "512MB", "90"), (1, 512 * 1024**2, 5400.0)),
-        (SlurmJob(), Asked(time="2-0"), (2, 4 * 1024**3, 172800.0)),
+        (SlurmJob(cpus_per_task=3, mem="1GB", wall_time="01:00:00"), DriverOptions(), (3, 1024**3, 3600.0)),
+        (SlurmJob(wall_time="01:00:00"), DriverOptions(1, "512MB", "90"), (1, 512 * 1024**2, 5400.0)),
+        (SlurmJob(), DriverOptions(time="2-0"), (2, 4 * 1024**3, 172800.0)),
     ],
 )
 def test_the_command_line_wins_over_the_document(
-    spec: SlurmJob, asked: Asked, expected: tuple[int, int, float]
+    spec: SlurmJob, asked: DriverOptions, expected: tuple[int, int, float]
 ) -> None:
     resources = beside(swarm(), spec, asked).groups[0].resources
     assert (resources.cpus, resources.mem_bytes, resources.time_limit_s) == expected
@@ -82,24 +82,24 @@ def test_the_command_line_wins_over_the_document(
 @pytest.mark.parametrize(
     ("spec", "asked", "where"),
     [
-        (SlurmJob(), Asked(mem="much"), "--mem"),
-        (SlurmJob(), Asked(time="soon"), "--time"),
-        (SlurmJob(wall_time="soon"), Asked(), "backend.job.wall_time"),
+        (SlurmJob(), DriverOptions(mem="much"), "--mem"),
+        (SlurmJob(), DriverOptions(time="soon"), "--time"),
+        (SlurmJob(wall_time="soon"), DriverOptions(), "backend.job.wall_time"),
     ],
 )
-def test_what_is_no_size_or_time_is_told(spec: SlurmJob, asked: Asked, where: str) -> None:
+def test_what_is_no_size_or_time_is_told(spec: SlurmJob, asked: DriverOptions, where: str) -> None:
     with pytest.raises(InputError) as caught:
         beside(swarm(), spec, asked)
     assert caught.value.where == where
 
 
 def test_pools_come_without_what_they_say_of_gpus() -> None:
-    pools = beside(swarm(pools=POOLS), SlurmJob(), Asked()).groups[0].pools
+    pools = beside(swarm(pools=POOLS), SlurmJob(), DriverOptions()).groups[0].pools
     assert pools == (Pool(name="a", place={"partition": "a", "qos": "low"}), Pool(name="b"))
 
 
 def test_mail_is_asked_for_by_the_command_line() -> None:
-    assert beside(swarm(), SlurmJob(), Asked(mail_user="me@x")).place["mail_user"] == "me@x"
+    assert beside(swarm(), SlurmJob(), DriverOptions(mail_user="me@x")).place["mail_user"] == "me@x"
 
 
 def test_here_it_is_a_process() -> None:

@@ -8,7 +8,7 @@ import numpy as np
 
 from remuda.profile.columns import MISSING, Looks, Person, Recorded, Track
 from remuda.wire import spool as wire
-from remuda.wire.recording import Batch, Gpu, Header, Note, Process
+from remuda.wire.recording import Batch, Gpu, GpuProcess, Header, RecordingNote
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -86,10 +86,12 @@ def batch(of: Header, first: int, count: int, *, seed: int = 0) -> Batch:
         columns["power"] = [None if value < 10 else 1000 * value for value in columns["power"]]
         made.gpus.append(columns)
     made.processes = [
-        Process(0, place, 40 + place, 1 << 30, int(chance.integers(0, 100)), None, "python", f"task:{of.token or 't'}")
+        GpuProcess(
+            0, place, 40 + place, 1 << 30, int(chance.integers(0, 100)), None, "python", f"task:{of.token or 't'}"
+        )
         for place in range(len(of.gpus))
     ]
-    made.notes = [Note(made.times[0], "start", "")] if first == 0 else []
+    made.notes = [RecordingNote(made.times[0], "start", "")] if first == 0 else []
     return made
 
 

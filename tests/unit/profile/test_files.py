@@ -18,7 +18,7 @@ from remuda.profile import CLOSED, FORMATS, close, export, files, read, rows
 from remuda.profile.columns import MISSING
 from remuda.wire import spool as wire
 from remuda.wire.fault import INFO, NODE, Fault
-from remuda.wire.recording import Note
+from remuda.wire.recording import RecordingNote
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -212,7 +212,7 @@ def test_gpus_without_a_sample_and_faults_are_told(tmp_path: Path) -> None:
     one.gpus[1] = {}
     fault = Fault(NODE, "xid-79", "it has fallen off the bus", "0000:3b:00")
     harmless = Fault(INFO, "ecc", "corrected")
-    one.notes = [Note(one.times[0], "fault", json.dumps(told.to_dict())) for told in (fault, harmless)]
+    one.notes = [RecordingNote(one.times[0], "fault", json.dumps(told.to_dict())) for told in (fault, harmless)]
     (folder / wire.OPEN).write_bytes(wire.frame(one, of.values))
     for path in (folder, close(folder)):
         whole = read(path)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.unit.rehearsal.rehearsals import PLAIN, scenario
 
 from remuda.policy.backoff import backoff_s
-from remuda.rehearsal.model import Assumptions, Hours, Kind, Outcome, Rates, Scenario, Strike
+from remuda.rehearsal.model import Assumptions, Hazard, Hours, InterruptionRates, PolicyOutcome, Scenario, Strike
 from remuda.rehearsal.ours import live_ours
 from remuda.rehearsal.rates import LLAMA3, NONE, RSC, lemons, strikes
 from remuda.rehearsal.rules import Throws
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 H = 3600.0
 
 
-def spent(outcome: Outcome) -> dict[str, float]:
+def spent(outcome: PolicyOutcome) -> dict[str, float]:
     """Seconds by what they were spent for, without what took none."""
     return {what.value: round(s, 6) for what, s in outcome.spent.items() if s}
 
@@ -43,7 +43,7 @@ def wait(attempt: int) -> float:
 
 # Worked out by hand
 
-TRACE = [Strike(2 * H, 0, Kind.CRASH, repair_s=H), Strike(5 * H, 1, Kind.SOFTWARE)]
+TRACE = [Strike(2 * H, 0, Hazard.CRASH, repair_s=H), Strike(5 * H, 1, Hazard.SOFTWARE)]
 """Node 0 of three, on which the program beside the script runs, crashes; later the script fails by itself."""
 
 
@@ -96,14 +96,14 @@ def test_a_warning_too_short_for_a_checkpoint_saves_nothing() -> None:
 
 @pytest.mark.parametrize(("stall", "expected"), [(600.0, 600 + 60), (0.0, 1800 + 30)])
 def test_a_silent_fault_is_noticed_by_the_standstill_or_by_the_program_itself(stall: float, expected: float) -> None:
-    hang = [Strike(3 * H, 2, Kind.HANG)]
+    hang = [Strike(3 * H, 2, Hazard.HANG)]
     outcome = simulate(scenario(8, 0.5, progress_stall=stall), hang, "remuda", 1)
     assert outcome.spent[Hours.DETECTION] == expected
     assert simulate(scenario(8, 0.5, progress_stall=stall), hang, "requeue", 1).spent[Hours.DETECTION] == 1830
 
 
 def test_a_run_that_is_given_up_waits_for_a_person() -> None:
-    some = [Strike(hour * H, 0, Kind.SOFTWARE) for hour in (1, 2, 3)]
+    some = [Strike(hour * H, 0, Hazard.SOFTWARE) for hour in (1, 2, 3)]
     night = scenario(8, 1.0, replace(PLAIN, people_h=4.0), mode="run_once", max_retries=1)
     outcome = simulate(night, some, "remuda", 1)
     assert outcome.given_up == 1
@@ -112,21 +112,21 @@ def test_a_run_that_is_given_up_waits_for_a_person() -> None:
 
 def test_a_broken_node_looks_well_until_the_site_notices() -> None:
     # The GPU of node 3 stays broken; its node is given out again at once, and fails again in the first step.
-    broken = [Strike(2 * H, 3, Kind.GPU, repair_s=4 * H, notice_s=H)]
+    broken = [Strike(2 * H, 3, Hazard.GPU, repair_s=4 * H, notice_s=H)]
     unknown = scenario(8, 0.5, replace(PLAIN, named_share=0.0), nodes=7)
     assert simulate(unknown, [replace(broken[0], named=False)], "remuda", 1).restarts["gpu"] > 2
     assert simulate(unknown, broken, "remuda", 1).restarts["gpu"] == 1
 
 
 def test_the_check_before_the_start_finds_a_broken_gpu_of_its_own_node() -> None:
-    broken = [Strike(2 * H, 0, Kind.GPU, repair_s=4 * H, notice_s=H, named=False)]
+    broken = [Strike(2 * H, 0, Hazard.GPU, repair_s=4 * H, notice_s=H, named=False)]
     checked = simulate(scenario(9, 0.5, no_blacklist=True), broken, "remuda", 1)
     unchecked = simulate(scenario(9, 0.5, no_blacklist=True, gpu_check=False), broken, "remuda", 1)
     assert checked.spent[Hours.STARTUP] < unchecked.spent[Hours.STARTUP]
 
 
 def test_a_job_waits_for_repaired_nodes() -> None:
-    outcome = simulate(scenario(8, 0.5), [Strike(2 * H, 5, Kind.MAINTENANCE, repair_s=3 * H)], "requeue", 1)
+    outcome = simulate(scenario(8, 0.5), [Strike(2 * H, 5, Hazard.MAINTENANCE, repair_s=3 * H)], "requeue", 1)
     assert outcome.spent[Hours.QUEUE] == 3 * H - 120
 
 
@@ -142,7 +142,7 @@ def test_a_run_that_begins_after_a_service_and_ends_with_its_script() -> None:
     assert simulate(plain, [], "remuda", 1).spent[Hours.BACKOFF] == 0
     waited_s = simulate(replace(plain, workload=workload), [], "remuda", 1).spent[Hours.BACKOFF]
     assert waited_s > 0, "it waits until the service is out of the queue"
-    fails = [Strike(6 * H, 0, Kind.SOFTWARE)]
+    fails = [Strike(6 * H, 0, Hazard.SOFTWARE)]
     again = simulate(replace(plain, workload=workload), fails, "remuda", 1)
     assert (again.attempts, again.given_up) == (2, 1)
     assert again.spent[Hours.PEOPLE] > 0, "a person begins all of it again, and in the same order"
@@ -150,7 +150,7 @@ def test_a_run_that_begins_after_a_service_and_ends_with_its_script() -> None:
 
 # Sums and luck
 
-KINDS = st.sampled_from([kind for kind in Kind if kind is not Kind.TIME_LIMIT])
+KINDS = st.sampled_from([kind for kind in Hazard if kind is not Hazard.TIME_LIMIT])
 STRIKES = st.lists(
     st.builds(
         Strike, st.floats(0, 3 * 86400), st.integers(0, 9), KINDS, st.floats(0, 86400), st.floats(0, 7200),
@@ -210,7 +210,8 @@ def test_without_failures_only_the_start_and_checkpoints_take_time(policy: str) 
 def test_more_failures_never_help_on_average(policy: str) -> None:
     month = scenario(500, 20, Assumptions(), nodes=450)
     rates = [
-        Rates("x", "", {kind: rate * times for kind, rate in LLAMA3.per_node_day.items()}) for times in (0.25, 1, 4, 16)
+        InterruptionRates("x", "", {kind: rate * times for kind, rate in LLAMA3.per_node_day.items()})
+        for times in (0.25, 1, 4, 16)
     ]
     shares = [compare(month, one, [policy], range(4))[0].effective for one in rates]
     assert shares == sorted(shares, reverse=True)
@@ -233,7 +234,7 @@ LEMONS = Assumptions(named_share=1.0, lemon_share=0.1, lemon_factor=100.0, stick
 
 
 def test_the_ledger_avoids_lemons() -> None:
-    gpus = Rates("gpus", "", {Kind.GPU: 0.2})
+    gpus = InterruptionRates("gpus", "", {Hazard.GPU: 0.2})
     values = {"nodes": 18, "blacklist_ttl": 5 * 86400.0}
     avoids, suffers = (
         compare(scenario(20, 30, LEMONS, no_blacklist=off, **values), gpus, ["remuda"], range(3))[0]

@@ -9,9 +9,9 @@ import pytest
 
 from remuda.base.errors import InputError
 from remuda.rehearsal import plot, study
-from remuda.rehearsal.model import Assumptions, Hours, Kind, Strike
+from remuda.rehearsal.model import Assumptions, Hazard, Hours, Strike
 from remuda.rehearsal.rates import LLAMA3, RSC
-from remuda.rehearsal.study import Asked
+from remuda.rehearsal.study import StudyOptions
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -28,9 +28,9 @@ def _own_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_trace_is_read_and_sorted() -> None:
     text = HEAD + "2.5, 7 ,gpu,24\n1,3,crash,\n4,,preemption,\n"
     assert study.read_trace(text, "t.csv", 10) == (
-        Strike(3600.0, 3, Kind.CRASH),
-        Strike(9000.0, 7, Kind.GPU, 86400.0),
-        Strike(14400.0, -1, Kind.PREEMPTION),
+        Strike(3600.0, 3, Hazard.CRASH),
+        Strike(9000.0, 7, Hazard.GPU, 86400.0),
+        Strike(14400.0, -1, Hazard.PREEMPTION),
     )
 
 
@@ -89,7 +89,7 @@ def test_a_document_is_planned_as_for_a_real_cluster(tmp_path: Path) -> None:
         "kind: run\nscript: train.sh\nnodes: 16\ngpus: 4\ncheckpoint_every: 20m\nrestart_cost: 5m\n"
         "time_limit: 1d\nprogress_stall: 7m\nmax_retries: 3\nblacklist_ttl: 1h\nsignal: USR1@300\n"
     )
-    done = study.rehearse(Asked(file="run.yaml", nodes=20, days=0.5, repeat=1, failures="none"))
+    done = study.rehearse(StudyOptions(file="run.yaml", nodes=20, days=0.5, repeat=1, failures="none"))
     job, group = done.scenario.job, done.scenario.workload.groups[0]
     assert (job.nodes, job.gpus, job.checkpoint_every, job.restart_cost) == (16, 4, 1200.0, 300.0)
     assert (job.time_limit, job.warn_before, job.progress_stall, job.heartbeat_s) == (86400.0, 300.0, 420.0, 120.0)
@@ -99,8 +99,8 @@ def test_a_document_is_planned_as_for_a_real_cluster(tmp_path: Path) -> None:
 def test_the_head_of_the_script_counts_where_it_is_there(tmp_path: Path) -> None:
     (tmp_path / "train.sh").write_text("#!/bin/bash\n#REMUDA --nodes 6 --gpus 2 --checkpoint-every 15m\necho\n")
     (tmp_path / "run.yaml").write_text("script: train.sh\ngpus: 3\n")
-    by_script = study.read_run(Asked(file="train.sh"))
-    by_document = study.read_run(Asked(file="run.yaml", run_nodes=7))
+    by_script = study.read_run(StudyOptions(file="train.sh"))
+    by_document = study.read_run(StudyOptions(file="run.yaml", run_nodes=7))
     assert (by_script.nodes, by_script.gpus, by_script.checkpoint_every) == (6, 2, 900.0)
     assert (by_document.nodes, by_document.gpus, by_document.checkpoint_every) == (7, 3, 900.0)
 
@@ -108,15 +108,15 @@ def test_the_head_of_the_script_counts_where_it_is_there(tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("asked", "sentence"),
     [
-        (Asked(nodes=0), "--nodes: must be 1 to 1,000,000, not 0"),
-        (Asked(days=0), "--days: must be more than 0 and at most 3650, not 0"),
-        (Asked(nodes=4, run_nodes=5), "--nodes: the run needs 5 nodes, and the cluster has 4"),
-        (Asked(failures="lama3"), "--failures: 'lama3' is neither a known trace nor a file"),
-        (Asked(file="gone.yaml"), "gone.yaml: there is no such file"),
-        (Asked(file="swarm.yaml"), "swarm.yaml: is a swarm, and a run is needed here"),
+        (StudyOptions(nodes=0), "--nodes: must be 1 to 1,000,000, not 0"),
+        (StudyOptions(days=0), "--days: must be more than 0 and at most 3650, not 0"),
+        (StudyOptions(nodes=4, run_nodes=5), "--nodes: the run needs 5 nodes, and the cluster has 4"),
+        (StudyOptions(failures="lama3"), "--failures: 'lama3' is neither a known trace nor a file"),
+        (StudyOptions(file="gone.yaml"), "gone.yaml: there is no such file"),
+        (StudyOptions(file="swarm.yaml"), "swarm.yaml: is a swarm, and a run is needed here"),
     ],
 )
-def test_what_cannot_be_rehearsed_is_said(tmp_path: Path, asked: Asked, sentence: str) -> None:
+def test_what_cannot_be_rehearsed_is_said(tmp_path: Path, asked: StudyOptions, sentence: str) -> None:
     (tmp_path / "swarm.yaml").write_text("model: m\n")
     with pytest.raises(InputError) as caught:
         study.rehearse(asked)
@@ -124,20 +124,20 @@ def test_what_cannot_be_rehearsed_is_said(tmp_path: Path, asked: Asked, sentence
 
 
 def test_without_a_document_it_is_a_training_job_on_nearly_all_nodes() -> None:
-    spec = study.read_run(Asked(nodes=1000))
+    spec = study.read_run(StudyOptions(nodes=1000))
     assert (spec.nodes, spec.gpus, spec.mode) == (950, 8, "indefinite")
-    assert study.read_run(Asked(nodes=1)).nodes == 1
+    assert study.read_run(StudyOptions(nodes=1)).nodes == 1
 
 
 def test_the_only_node_of_a_run_is_known_to_be_to_blame() -> None:
-    one = study.rehearse(Asked(nodes=3, run_nodes=1, days=1, repeat=1, failures="none"))
-    many = study.rehearse(Asked(nodes=3, run_nodes=2, days=1, repeat=1, failures="none"))
+    one = study.rehearse(StudyOptions(nodes=3, run_nodes=1, days=1, repeat=1, failures="none"))
+    many = study.rehearse(StudyOptions(nodes=3, run_nodes=2, days=1, repeat=1, failures="none"))
     assert (one.scenario.assumptions.named_share, many.scenario.assumptions.named_share) == (1.0, 0.0)
 
 
 def test_the_view_is_complete_and_its_hours_add_up() -> None:
     said: list[tuple[int, int]] = []
-    done = study.rehearse(Asked(nodes=100, days=5, repeat=2, seed=4), lambda ready, of: said.append((ready, of)))
+    done = study.rehearse(StudyOptions(nodes=100, days=5, repeat=2, seed=4), lambda ready, of: said.append((ready, of)))
     view: dict[str, Any] = study.view(done)
     assert said == [(number, 6) for number in range(1, 7)]
     assert view["seeds"] == [4, 5]
@@ -156,7 +156,7 @@ def test_a_run_that_gives_up_is_told_what_to_change() -> None:
     from remuda.specs.strict import Plain
 
     once = (Override("mode", Plain("run_once"), "--set"), Override("max_retries", Plain("1"), "--set"))
-    done = study.rehearse(Asked(nodes=500, days=10, repeat=1, policies=("remuda",), settings=once))
+    done = study.rehearse(StudyOptions(nodes=500, days=10, repeat=1, policies=("remuda",), settings=once))
     notes = [note for note in study.notes(done) if "gave the run up" in note]
     assert len(notes) == 1
     assert notes[0].endswith("times, and a person had to begin it again: raise max_retries, or lower heal_after")
@@ -165,7 +165,9 @@ def test_a_run_that_gives_up_is_told_what_to_change() -> None:
 def test_the_picture_of_a_terminal_shows_where_nothing_was_done(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text(HEAD + "12,0,maintenance,12\n")
     done = study.rehearse(
-        Asked(nodes=2, run_nodes=2, days=2, repeat=1, failures="t.csv", policies=("remuda",), assume=("queue_s=0",))
+        StudyOptions(
+            nodes=2, run_nodes=2, days=2, repeat=1, failures="t.csv", policies=("remuda",), assume=("queue_s=0",)
+        )
     )
     bars = plot.sparkline(done.summaries[0].outcomes[0], 4)
     assert bars[1] == " "

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from remuda.serving.relay.http_framing import (
-    Answer,
     Ends,
     Framing,
     Malformed,
-    Request,
+    RequestHead,
+    ResponseHead,
     answer_head,
     forwarded,
     last_chunk,
@@ -22,17 +22,17 @@ def request(*lines: str, first: str = "POST /v1/x HTTP/1.1", host: str = "Host: 
     return "\r\n".join([first, *([host] if host else []), *lines]).encode()
 
 
-def parse_request(head: bytes) -> Request:
+def parse_request(head: bytes) -> RequestHead:
     reader = RequestReader()
     reader.feed(head + b"\r\n\r\n")
     event = reader.events[0]
     if isinstance(event, Malformed):
         raise event
-    assert isinstance(event, Request)
+    assert isinstance(event, RequestHead)
     return event
 
 
-def parse_answer(head: bytes, method: bytes) -> Answer:
+def parse_answer(head: bytes, method: bytes) -> ResponseHead:
     reader = AnswerReader(method)
     reader.feed(head + b"\r\n\r\n")
     assert reader.answer is not None

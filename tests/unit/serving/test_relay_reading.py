@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remuda.serving.relay.http_framing import HEAD_LIMIT, QUIET_LIMIT, Malformed, Request
+from remuda.serving.relay.http_framing import HEAD_LIMIT, QUIET_LIMIT, Malformed, RequestHead
 from remuda.serving.relay.reading import END, AnswerReader, RequestReader
 
 CHUNKED = b"POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n"
@@ -34,7 +34,7 @@ def read(data: bytes, sizes: list[int]) -> RequestReader:
 
 
 def targets(reader: RequestReader) -> list[bytes]:
-    return [event.target for event in reader.events if isinstance(event, Request)]
+    return [event.target for event in reader.events if isinstance(event, RequestHead)]
 
 
 def body(reader: RequestReader) -> bytes:

@@ -22,7 +22,7 @@ from remuda.store import lease as leases
 from remuda.store.engine import open_store
 from remuda.store.rows import WorkloadRow
 from remuda.supervise.loop import Supervisor
-from remuda.supervise.model import Line, Phase, Task, Want
+from remuda.supervise.model import Phase, StoryLine, Task, Want
 from remuda.supervise.records import StoreJournal
 from remuda.wire.process import identify
 
@@ -49,7 +49,7 @@ class FlakyJournal(StoreJournal):
         *,
         tasks: Sequence[Task] = (),
         allocations: Sequence[Allocation] = (),
-        lines: Sequence[Line] = (),
+        lines: Sequence[StoryLine] = (),
         evidence: Sequence[Evidence] = (),
     ) -> None:
         self.hook("before record")
@@ -178,7 +178,7 @@ class Bed:
             task.phase for task in sorted(self.journal.tasks(), key=lambda one: one.key) if task.key.workload == name
         ]
 
-    def story(self, name: str = "w") -> list[Line]:
+    def story(self, name: str = "w") -> list[StoryLine]:
         return self.journal.story(name, limit=1000)
 
     def bugs(self, name: str = "w") -> list[str]:

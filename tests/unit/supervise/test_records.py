@@ -15,7 +15,7 @@ from tests.unit.supervise.build import key, workload
 from remuda.backends.base import TaskKey
 from remuda.store.rows import WorkloadRow
 from remuda.supervise.changes import Changes
-from remuda.supervise.model import Allocation, Cause, Line, Phase, Task, Want
+from remuda.supervise.model import Allocation, Cause, Phase, StoryLine, Task, Want
 from remuda.supervise.records import row_of, task_of, want_of
 
 if TYPE_CHECKING:
@@ -82,7 +82,8 @@ def _write_and_read(bed: Bed, drawn: list[Task], text: str) -> None:
         for number, task in enumerate(drawn)
     ]  # fmt: skip
     lines = [
-        Line(float(number), task.key.workload, "move", text, "g/0", 3, "ready") for number, task in enumerate(drawn)
+        StoryLine(float(number), task.key.workload, "move", text, "g/0", 3, "ready")
+        for number, task in enumerate(drawn)
     ]
     bed.journal.record(tasks=drawn, allocations=ends, lines=lines)
     assert sorted(bed.journal.tasks(), key=lambda task: task.key) == sorted(drawn, key=lambda task: task.key)

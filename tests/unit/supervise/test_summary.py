@@ -10,7 +10,7 @@ from tests.unit.supervise.build import group, key, want
 
 from remuda.plan.model import Endpoint, Kind, Role
 from remuda.supervise.explain import explain
-from remuda.supervise.model import TIME_OVER, Allocation, Cause, Line, Phase, Task
+from remuda.supervise.model import TIME_OVER, Allocation, Cause, Phase, StoryLine, Task
 from remuda.supervise.summary import by_role, current, summarise
 
 if TYPE_CHECKING:
@@ -156,7 +156,9 @@ def test_explain_tells_states_ends_and_story() -> None:
         "t", key(1), 2, "fake", NOW - 60, ended_at=NOW - 5, exit_code=9, cause=Cause.APPLICATION,
         reason="ended with exit code 9", evidence="\n".join(f"line {number}" for number in range(9)),
     )  # fmt: skip
-    story = [Line(NOW - 50 + number, "w", "move", f"step {number}", "replica/1", 2, "ready") for number in range(20)]
+    story = [
+        StoryLine(NOW - 50 + number, "w", "move", f"step {number}", "replica/1", 2, "ready") for number in range(20)
+    ]
     text = explain(SWARM, seen, story, [end], "", NOW)
     assert text[0] == "w is DEGRADED: 1 of 2 ready"
     assert text[1] == "  because replica/1: r1"

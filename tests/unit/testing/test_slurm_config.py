@@ -14,13 +14,13 @@ from hypothesis import strategies as st
 from remuda.base.errors import InputError, Unavailable
 from remuda.testing.slurm import packages
 from remuda.testing.slurm.accounting import associations
-from remuda.testing.slurm.config import FIRST_PORT, PORTS_EACH, SLOTS, Layout, files, gres_conf, hosts, slurm_conf
+from remuda.testing.slurm.config import FIRST_PORT, PORTS_EACH, SLOTS, BedLayout, files, gres_conf, hosts, slurm_conf
 from remuda.testing.slurm.topology import DEFAULT, MOST_NODES, NodeShape, Partition, Qos, Topology, cpu_farm
 
 ONE = Topology(
     (NodeShape("n1", "a100", 1, cpus=4, memory_mib=8000, features=("x", "y")),), (Partition("p", ("n1",), "MaxTime=5"),)
 )
-LAYOUT = Layout(Path("/tmp/bed"), 3, "login", "me", ONE, accounting=False)
+LAYOUT = BedLayout(Path("/tmp/bed"), 3, "login", "me", ONE, accounting=False)
 
 
 def test_one_node_shared_and_isolated() -> None:
@@ -71,7 +71,7 @@ def test_associations_in_stages() -> None:
 @pytest.mark.parametrize("topology", [DEFAULT, ONE, cpu_farm(MOST_NODES, 64)], ids=["default", "one", "farm"])
 def test_a_layout_survives_its_file(topology: Topology) -> None:
     layout = replace(LAYOUT, topology=topology, extra=("A=b",), owner="1 2", preempt="qos")
-    assert Layout.from_json(layout.root, json.loads(json.dumps(layout.to_json()))) == layout
+    assert BedLayout.from_json(layout.root, json.loads(json.dumps(layout.to_json()))) == layout
 
 
 @given(st.data())

@@ -15,7 +15,7 @@ import pytest
 from remuda.base.disk.private import user_name
 from remuda.base.errors import NotFound, NotPrivate
 from remuda.testing.slurm import SlurmBed, network, registry, sweep
-from remuda.testing.slurm.config import Layout
+from remuda.testing.slurm.config import BedLayout
 from remuda.testing.slurm.topology import DEFAULT
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ def temporary(common: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def document(root: Path) -> str:
     """Of a bed whose owner is dead, so that it is swept."""
-    layout = Layout(
+    layout = BedLayout(
         root=root, slot=3, host=socket.gethostname(), user="u", topology=DEFAULT, accounting=False, isolated=False,
         preempt="partition", extra=(), owner="1/1/gone",
     )  # fmt: skip

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remuda.wire.report import MAX_GPUS, MAX_LINE_BYTES, Key, Malformed, Report, key_for, parse_line
+from remuda.wire.report import MAX_GPUS, MAX_LINE_BYTES, Key, MalformedLine, Report, key_for, parse_line
 
 REPORT = Report(
     token="t",
@@ -71,7 +71,7 @@ def test_a_report_survives_the_wire() -> None:
 )
 def test_malformed_lines(raw: bytes) -> None:
     found = parse_line(raw)
-    assert isinstance(found, Malformed)
+    assert isinstance(found, MalformedLine)
     assert found.reason
 
 
@@ -87,7 +87,7 @@ def test_what_a_recorder_saw_travels_along_and_is_bounded() -> None:
 
 
 def test_oversized_lines_are_refused() -> None:
-    assert isinstance(parse_line(line(reason="x" * MAX_LINE_BYTES)), Malformed)
+    assert isinstance(parse_line(line(reason="x" * MAX_LINE_BYTES)), MalformedLine)
 
 
 @given(st.binary(max_size=200))

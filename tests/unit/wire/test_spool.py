@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from remuda.wire import spool
-from remuda.wire.recording import VALUES, Batch, Gpu, Header, Note, Process, Status
+from remuda.wire.recording import VALUES, Batch, Gpu, GpuProcess, Header, RecordingNote, Status
 from remuda.wire.spool import BLOCKS, HEADER, OPEN, block, decode, encode, frame, joined, records, spools, unpack
 
 if TYPE_CHECKING:
@@ -52,8 +52,8 @@ def second(number: int, per: int = 3) -> Batch:
     energy = [10**12 + 31_000 * round_ + round_ * round_ for round_ in rounds]
     busy = [None if round_ % 5 == 2 else round_ % 101 for round_ in rounds]
     batch.gpus = [{"energy": list(energy), "busy": list(busy)}, {}]
-    batch.processes = [Process(0, 0, 4000 + number, 1 << 30, None, 3, "python", "task:t")]
-    batch.notes = [Note(1_000_000, "gap", f"second {number}")]
+    batch.processes = [GpuProcess(0, 0, 4000 + number, 1 << 30, None, 3, "python", "task:t")]
+    batch.notes = [RecordingNote(1_000_000, "gap", f"second {number}")]
     return batch
 
 
@@ -67,10 +67,10 @@ def batches(draw: st.DrawFn) -> Batch:
     clock = draw(st.lists(st.none() | st.integers(-(2**63), 2**63 - 1), min_size=count, max_size=count))
     share = st.none() | NUMBERS
     people = st.builds(
-        Process, st.integers(0, 99), st.integers(0, 7), st.integers(1, 2**22), share, share, share,
+        GpuProcess, st.integers(0, 99), st.integers(0, 7), st.integers(1, 2**22), share, share, share,
         st.text(max_size=3), st.text(max_size=3),
     )  # fmt: skip
-    notes = st.builds(Note, st.integers(0, 2**60), st.text(max_size=3), st.text(max_size=5))
+    notes = st.builds(RecordingNote, st.integers(0, 2**60), st.text(max_size=3), st.text(max_size=5))
     few = draw(st.lists(people, max_size=4)), draw(st.lists(notes, max_size=2))
     return Batch(draw(NUMBERS), draw(NUMBERS), times, clock, kept, *few)
 

@@ -16,7 +16,7 @@ from remuda.backends.slurm.arrays import Call, array_name, in_calls, merge, one_
 from remuda.backends.slurm.check import check
 from remuda.backends.slurm.client import SlurmClient
 from remuda.backends.slurm.ending import Ender
-from remuda.backends.slurm.files import Files
+from remuda.backends.slurm.files import RunDirectories
 from remuda.backends.slurm.logs import find_log, until_ended, until_written
 from remuda.backends.slurm.observing import Queue, is_of
 from remuda.backends.slurm.render import SlurmSite, render
@@ -59,7 +59,7 @@ class SlurmBackend:
         self.client = client or SlurmClient()
         self.poll_s = poll_s
         self.hurry_s = hurry_s
-        self.files = Files(site.workloads)
+        self.files = RunDirectories(site.workloads)
         self._logs = Logs()
         self._ender = Ender(self.client, self.files)
         self._gone_after_s = gone_after_s

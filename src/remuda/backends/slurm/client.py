@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from remuda.backends.base import Cluster
 from remuda.backends.slurm.arrays import compress_ids
-from remuda.backends.slurm.commands import Answer, Commands, unreachable
+from remuda.backends.slurm.commands import CommandOutput, Commands, unreachable
 from remuda.backends.slurm.parsing.inventory import parse_array_size, parse_nodes, parse_partitions
 from remuda.backends.slurm.parsing.parse import (
     FIELD,
@@ -227,7 +227,7 @@ class SlurmClient:
         return cluster
 
     @staticmethod
-    def _check(answer: Answer, command: str) -> None:
+    def _check(answer: CommandOutput, command: str) -> None:
         """Let pass what a job that has gone, or is not in the state for it, is answered with."""
         if answer.code == 0 or (not is_silence(answer.err) and any(text in answer.err.lower() for text in _GONE)):
             return

@@ -24,7 +24,7 @@ _CLEANED = ("SLURM_", "SBATCH_", "SALLOC_", "SRUN_", "SQUEUE_", "SINFO_", "SACCT
 _SAID = 300
 
 
-class Answer(NamedTuple):
+class CommandOutput(NamedTuple):
     """What a command said when it ended by itself."""
 
     code: int
@@ -48,7 +48,7 @@ class Commands:
         self._pool = ThreadPoolExecutor(at_once, thread_name_prefix="slurm")
         self._environ = environ
 
-    async def run(self, argv: Sequence[str]) -> Answer:
+    async def run(self, argv: Sequence[str]) -> CommandOutput:
         """Run one command to its end.
 
         Raises:
@@ -63,7 +63,7 @@ class Commands:
             raise
         if code < 0:
             raise BackendUnreachable(f"{argv[0]} was killed by signal {-code} before it answered")
-        return Answer(code, out.decode(errors="replace"), err.decode(errors="replace"))
+        return CommandOutput(code, out.decode(errors="replace"), err.decode(errors="replace"))
 
     async def ask(self, argv: Sequence[str]) -> str:
         """Run a command that only asks; its output.
@@ -152,7 +152,7 @@ def clean_environment(environ: Mapping[str, str]) -> dict[str, str]:
     return kept | {"LC_ALL": "C", "TZ": "UTC"}
 
 
-def unreachable(command: str, answer: Answer) -> BackendUnreachable | None:
+def unreachable(command: str, answer: CommandOutput) -> BackendUnreachable | None:
     """The error of an answer that says only that nobody answered; None where it says more."""
     if answer.code != 0 and is_silence(answer.err):
         return BackendUnreachable(f"{command} gave no answer: {said_by(answer.err)[:_SAID]}")

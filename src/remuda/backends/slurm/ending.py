@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from remuda.backends.base import Handle, Stray
     from remuda.backends.slurm.client import SlurmClient
-    from remuda.backends.slurm.files import Files
+    from remuda.backends.slurm.files import RunDirectories
     from remuda.backends.slurm.parsing.parse import QueueLine
 
 
@@ -25,7 +25,7 @@ class Ender:
         files: of this state directory.
     """
 
-    def __init__(self, client: SlurmClient, files: Files) -> None:
+    def __init__(self, client: SlurmClient, files: RunDirectories) -> None:
         self._client = client
         self._files = files
         self._cancels: Gathered[tuple[Handle, bool]] = Gathered(self._cancel_all)

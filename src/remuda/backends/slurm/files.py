@@ -31,7 +31,7 @@ T = TypeVar("T")
 EVIDENCE = 4000
 
 
-class Files:
+class RunDirectories:
     """The run directories of one state directory."""
 
     def __init__(self, workloads: Path) -> None:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from remuda.backends.base import Cluster, Handle
-    from remuda.backends.slurm.files import Files
+    from remuda.backends.slurm.files import RunDirectories
     from remuda.backends.slurm.parsing.parse import AccountLine, JobDetail, QueueLine
     from remuda.wire.exit import ExitRecord
 
@@ -118,7 +118,7 @@ def is_of(token: str, name: str, job_id: str) -> bool:
     return name == array_name(token) and job_id.endswith(f"_{array_index(token)}")
 
 
-def live(line: QueueLine, token: str, files: Files, now: float) -> Observed | None:
+def live(line: QueueLine, token: str, files: RunDirectories, now: float) -> Observed | None:
     """A job that has not ended, as squeue lists it; None when it has ended.
 
     Raises:

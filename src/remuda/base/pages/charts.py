@@ -35,7 +35,7 @@ Box: TypeAlias = tuple[float, float, float, float]
 
 
 @dataclass(frozen=True)
-class Mark:
+class ChartMark:
     """One measurement.
 
     Attributes:
@@ -66,7 +66,7 @@ class Line:
     name: str
     number: int
     path: Sequence[tuple[float, float]]
-    marks: Sequence[Mark]
+    marks: Sequence[ChartMark]
     is_dashed: bool = False
 
     @property
@@ -247,7 +247,7 @@ def _path(places: Sequence[tuple[float, float]], x: Scale, y: Scale) -> str:
     return "M" + "L".join(f"{x.at(px):.1f} {y.at(py):.1f}" for px, py in places)
 
 
-def _mark(line: Line, mark: Mark, x: Scale, y: Scale, *, with_tip: bool) -> str:
+def _mark(line: Line, mark: ChartMark, x: Scale, y: Scale, *, with_tip: bool) -> str:
     kind = (
         f"mark c{line.number % COLOURS}" + (" hollow" if mark.is_hollow else "") + (" upper" if line.is_dashed else "")
     )

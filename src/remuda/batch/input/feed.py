@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(slots=True)
-class Row:
+class InputRow:
     """One row on its way.
 
     Attributes:
@@ -127,7 +127,7 @@ class Feed:
         rows = []
         for n in todo:
             name = (first + n).to_bytes(8, "little") if names is None else digest_id(names[n])
-            rows.append(Row(first + n, chunk.bad.get(n, items[n]), name + digests[n]))
+            rows.append(InputRow(first + n, chunk.bad.get(n, items[n]), name + digests[n]))
         self.ready.add(rows)
 
     def _items(self, chunk: Chunk) -> list[Any]:

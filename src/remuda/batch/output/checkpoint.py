@@ -32,7 +32,7 @@ from remuda.batch.pipeline.lenient import settled
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from remuda.batch.pipeline.answer import Answer
+    from remuda.batch.pipeline.answer import RowAnswer
 
 _log = logging.getLogger(__name__)
 _POSITION: Final = 16
@@ -43,7 +43,7 @@ _IDENTITY: Final = b"\xff" * 16
 _FAILED: Final = b'[[],"'
 
 
-def encode_answer(answer: Answer) -> bytes:
+def encode_answer(answer: RowAnswer) -> bytes:
     """The JSON part of a finished row's record.
 
     Raises:

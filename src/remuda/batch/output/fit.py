@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from remuda.batch.input.source import Source
-    from remuda.batch.output.output import Layout, Target
+    from remuda.batch.output.output import ColumnLayout, OutputTarget
 
 #: Types of columns that are always the same.
 KINDS = {
@@ -25,7 +25,7 @@ KINDS = {
 }
 
 
-def check_fit(source: Source, layout: Layout, target: Target) -> None:
+def check_fit(source: Source, layout: ColumnLayout, target: OutputTarget) -> None:
     """See that every column can be written, unchanged, and that none hides another.
 
     Raises:
@@ -49,7 +49,9 @@ def check_fit(source: Source, layout: Layout, target: Target) -> None:
     _try(output_schema(schema, layout, dict.fromkeys(layout.names, pa.string()), target), target)
 
 
-def output_schema(inputs: pa.Schema, layout: Layout, kinds: Mapping[str, pa.DataType], target: Target) -> pa.Schema:
+def output_schema(
+    inputs: pa.Schema, layout: ColumnLayout, kinds: Mapping[str, pa.DataType], target: OutputTarget
+) -> pa.Schema:
     """The output's columns: those of the input, with its metadata, and those that are added.
 
     Args:
@@ -65,12 +67,12 @@ def output_schema(inputs: pa.Schema, layout: Layout, kinds: Mapping[str, pa.Data
     return pa.schema(fields, metadata=inputs.metadata)
 
 
-def open_arrow(where: Any, schema: pa.Schema, target: Target) -> Any:
+def open_arrow(where: Any, schema: pa.Schema, target: OutputTarget) -> Any:
     """A writer of parquet or csv."""
     return pacsv.CSVWriter(where, schema) if target.kind == "csv" else pq.ParquetWriter(where, schema, **target.options)
 
 
-def _check_names(source: Source, layout: Layout) -> None:
+def _check_names(source: Source, layout: ColumnLayout) -> None:
     added = layout.added
     if double := [name for n, name in enumerate(added) if name in added[:n]]:
         raise InputError(f"the output would have two columns {double[0]!r}", where="--output-column")
@@ -89,7 +91,7 @@ def _check_names(source: Source, layout: Layout) -> None:
             )
 
 
-def _refuse_binary(schema: pa.Schema, target: Target) -> None:
+def _refuse_binary(schema: pa.Schema, target: OutputTarget) -> None:
     for item in schema:
         if _has_binary(item.type):
             raise InputError(
@@ -110,7 +112,7 @@ def _has_binary(kind: pa.DataType) -> bool:
     return any(test(kind) for test in binary)
 
 
-def _try(schema: pa.Schema, target: Target) -> None:
+def _try(schema: pa.Schema, target: OutputTarget) -> None:
     """Write one row of nothing to memory."""
     error = _refusal(schema, target, target.options)
     if error is None:
@@ -126,7 +128,7 @@ def _try(schema: pa.Schema, target: Target) -> None:
     raise InputError(f"{word} write option: {_first_line(error)}", where="--backend-write-kwargs") from error
 
 
-def _refusal(schema: pa.Schema, target: Target, options: Mapping[str, Any]) -> Exception | None:
+def _refusal(schema: pa.Schema, target: OutputTarget, options: Mapping[str, Any]) -> Exception | None:
     loose = pa.schema([item.with_nullable(True) for item in schema], metadata=schema.metadata)
     try:
         made = pa.BufferOutputStream()

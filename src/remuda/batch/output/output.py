@@ -40,7 +40,7 @@ _TYPE_NAMES: Final = {"string": pa.string(), "double": pa.float64()}
 
 
 @dataclass(frozen=True)
-class Target:
+class OutputTarget:
     """Where answers go.
 
     Attributes:
@@ -57,7 +57,7 @@ class Target:
 
 
 @dataclass(frozen=True)
-class Layout:
+class ColumnLayout:
     """Which columns the output gets.
 
     Attributes:
@@ -76,7 +76,9 @@ class Layout:
         return (*self.names, "error", *(USAGE_COLUMNS if self.usage else ()))
 
 
-def plan_target(output: str, *, files: int, options: dict[str, Any], inputs: Sequence[Path], pattern: str) -> Target:
+def plan_target(
+    output: str, *, files: int, options: dict[str, Any], inputs: Sequence[Path], pattern: str
+) -> OutputTarget:
     """Check `--output` before anything is spent.
 
     Args:
@@ -101,10 +103,10 @@ def plan_target(output: str, *, files: int, options: dict[str, Any], inputs: Seq
         (path if kind == "directory" else path.parent).mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise InputError(f"{output} cannot be made: {error.strerror}", where="--output") from error
-    return Target(path, kind, files, options)
+    return OutputTarget(path, kind, files, options)
 
 
-def see_stranger(target: Target) -> None:
+def see_stranger(target: OutputTarget) -> None:
     """See that no file is lost that no job has written.
 
     Raises:
@@ -157,7 +159,7 @@ class _Writer(Protocol):
 class _ArrowWriter:
     """Parquet and csv: input columns and answers as one batch."""
 
-    def __init__(self, target: Target, path: Path, schema: pa.Schema, inputs: pa.Schema) -> None:
+    def __init__(self, target: OutputTarget, path: Path, schema: pa.Schema, inputs: pa.Schema) -> None:
         self._schema, self._inputs = schema, inputs
         self._pending: list[pa.RecordBatch] = []
         self._bytes = self._rows = 0
@@ -217,7 +219,9 @@ class _LinesWriter:
 class OutputPass:
     """Writes one output. `run` may be called in a thread; `stop` ends it from another."""
 
-    def __init__(self, source: Source, checkpoint: Checkpoint, target: Target, layout: Layout, column: str) -> None:
+    def __init__(
+        self, source: Source, checkpoint: Checkpoint, target: OutputTarget, layout: ColumnLayout, column: str
+    ) -> None:
         """`column` is the input column; the answers must be those of its values."""
         self.rows = 0
         self.failed = 0

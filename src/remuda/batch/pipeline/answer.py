@@ -7,7 +7,7 @@ from typing import Any
 
 
 @dataclass(slots=True)
-class Answer:
+class RowAnswer:
     """The outputs of one row.
 
     Attributes:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from remuda.batch.pipeline.transport import Reply
-    from remuda.batch.pipeline.unheard import Hearing
+    from remuda.batch.pipeline.unheard import ReplyTimes
 
 _LOOK_S: Final = 0.25
 #: Answers before the answer (1xx), for one question. HTTP has no bound, and aiohttp reads on for ever.
@@ -67,7 +67,7 @@ class Flights:
         send: sends a question once.
     """
 
-    def __init__(self, hearing: Hearing, send: Callable[[str, bytes], Awaitable[Reply]]) -> None:
+    def __init__(self, hearing: ReplyTimes, send: Callable[[str, bytes], Awaitable[Reply]]) -> None:
         """Prepare; must be called inside the event loop."""
         self.under_way: dict[asyncio.Task[Any], Flight] = {}
         self._hearing = hearing

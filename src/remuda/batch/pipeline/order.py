@@ -18,7 +18,7 @@ import orjson
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from remuda.batch.input.feed import Row
+    from remuda.batch.input.feed import InputRow
 
 ORDERS: Final = ("auto", "input", "prefix")
 #: Rows that are sorted together; as many again wait for their turn.
@@ -95,7 +95,7 @@ def is_worth_ordering(keys: Sequence[str]) -> bool:
     return shared >= _WORTH * sum(map(len, ordered)) and shared >= _WORTH_CHARS * len(ordered)
 
 
-def cut(rows: Sequence[Row], lanes: int) -> list[deque[Row]]:
+def cut(rows: Sequence[InputRow], lanes: int) -> list[deque[InputRow]]:
     """`rows` in `lanes` pieces that follow each other; their sizes differ by one at most, and some may be empty."""
     ends = [len(rows) * number // lanes for number in range(lanes + 1)]
     return [deque(rows[begin:end]) for begin, end in itertools.pairwise(ends)]
@@ -117,10 +117,10 @@ class RowOrder:
         self.chosen = "" if order == "auto" else order
         self.lanes = 1
         self._window = window
-        self._line: deque[Row] = deque()
-        self._staged: list[tuple[str, Row]] = []
+        self._line: deque[InputRow] = deque()
+        self._staged: list[tuple[str, InputRow]] = []
         self._staged_chars = 0
-        self._open: list[deque[Row]] = []
+        self._open: list[deque[InputRow]] = []
         self._left = 0
         self._ended = False
 
@@ -134,7 +134,7 @@ class RowOrder:
         """Whether more rows should be fetched."""
         return len(self._line) < _LOW if self.chosen == "input" else not self._is_full()
 
-    def add(self, rows: Sequence[Row]) -> None:
+    def add(self, rows: Sequence[InputRow]) -> None:
         """Take more rows, in input order."""
         if self.chosen == "input":
             self._line.extend(rows)
@@ -156,7 +156,7 @@ class RowOrder:
         self._ended = True
         self._choose()
 
-    def take(self, worker: int, size: int) -> list[Row]:
+    def take(self, worker: int, size: int) -> list[InputRow]:
         """Up to `size` rows for the worker of this number; there must be some."""
         if self.chosen == "input":
             line = self._line
@@ -190,7 +190,7 @@ class RowOrder:
         self._left = len(self._staged)
         self._staged, self._staged_chars = [], 0
 
-    def _halve(self, number: int) -> deque[Row]:
+    def _halve(self, number: int) -> deque[InputRow]:
         """Give the lane of this number the later half of the longest one."""
         longest = max(self._open, key=len)
         mine = self._open[number]

@@ -7,18 +7,18 @@ from typing import TYPE_CHECKING, Any, Protocol
 from remuda.batch.input.lines import BadLine
 from remuda.batch.job import SwarmJob, split_result
 from remuda.batch.jobs import RequestJob
-from remuda.batch.pipeline.answer import Answer, RowError, Transient
+from remuda.batch.pipeline.answer import RowAnswer, RowError, Transient
 from remuda.batch.pipeline.lenient import excerpt
 from remuda.batch.pipeline.retry import judge
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from remuda.batch.input.feed import Row
+    from remuda.batch.input.feed import InputRow
     from remuda.batch.jobs import Ask
 
 #: What one try of one row came to.
-Outcome = Answer | RowError | Transient
+Outcome = RowAnswer | RowError | Transient
 
 
 class Performer(Protocol):
@@ -26,16 +26,16 @@ class Performer(Protocol):
 
     size: int
 
-    async def one(self, row: Row) -> Outcome:
+    async def one(self, row: InputRow) -> Outcome:
         """Try one row; raises nothing but cancellation."""
         ...
 
-    async def many(self, rows: Sequence[Row]) -> list[Outcome]:
+    async def many(self, rows: Sequence[InputRow]) -> list[Outcome]:
         """Try several rows at once; outcomes in their order."""
         ...
 
 
-def _refused(row: Row, column: str) -> RowError | None:
+def _refused(row: InputRow, column: str) -> RowError | None:
     """Why a row is not asked at all, None where it is."""
     if row.item is None:
         return RowError(f"the input column {column!r} is null")
@@ -74,7 +74,7 @@ class LeanPerformer:
         self._column = job.input_column_name
         self._ask = ask
 
-    async def one(self, row: Row) -> Outcome:
+    async def one(self, row: InputRow) -> Outcome:
         """See `Performer.one`."""
         if (refused := _refused(row, self._column)) is not None:
             return refused
@@ -86,7 +86,7 @@ class LeanPerformer:
         except Exception as error:  # noqa: BLE001 - a row must not end the job
             return heard.judge(error)
 
-    async def many(self, rows: Sequence[Row]) -> list[Outcome]:
+    async def many(self, rows: Sequence[InputRow]) -> list[Outcome]:
         """See `Performer.many`."""
         return [await self.one(row) for row in rows]
 
@@ -102,7 +102,7 @@ class ItemsPerformer:
         self._streams = type(job).transform_streaming is not SwarmJob.transform_streaming
         self.size = batch or (max(1, job.checkpoint_interval) if self._streams else 1)
 
-    async def one(self, row: Row) -> Outcome:
+    async def one(self, row: InputRow) -> Outcome:
         """See `Performer.one`."""
         if self._streams:
             return (await self.many([row]))[0]
@@ -114,7 +114,7 @@ class ItemsPerformer:
         except Exception as error:  # noqa: BLE001 - a row must not end the job
             return judge(error)
 
-    async def many(self, rows: Sequence[Row]) -> list[Outcome]:
+    async def many(self, rows: Sequence[InputRow]) -> list[Outcome]:
         """See `Performer.many`. One row's lasting error does not take the others with it: they are tried alone."""
         outcomes: list[Outcome | None] = [_refused(row, self._column) for row in rows]
         asked = [index for index, refused in enumerate(outcomes) if refused is None]
@@ -131,7 +131,7 @@ class ItemsPerformer:
             if not self._streams:
                 return self._answers(await self._job.transform_items(items), len(items))
             async for index, result in self._job.transform_streaming(items):
-                made[index] = Answer(split_result(result, self._names))
+                made[index] = RowAnswer(split_result(result, self._names))
             rest: Outcome = RowError("the job gave no result for this row")
         except Exception as error:  # noqa: BLE001 - a row must not end the job
             rest = judge(error)
@@ -141,7 +141,7 @@ class ItemsPerformer:
         if not isinstance(results, (list, tuple)) or len(results) != count:
             got = f"{len(results)} results" if isinstance(results, (list, tuple)) else type(results).__name__
             raise RowError(f"transform_items returned {got} for {count} items")
-        return [Answer(split_result(result, self._names)) for result in results]
+        return [RowAnswer(split_result(result, self._names)) for result in results]
 
 
 def performer_for(job: SwarmJob, ask: Ask | None, *, batch: int) -> Performer:

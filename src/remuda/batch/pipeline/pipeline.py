@@ -17,15 +17,15 @@ from typing import TYPE_CHECKING, Final
 from remuda.base.errors import RemudaError, Unavailable
 from remuda.base.units import show_duration
 from remuda.batch.output.checkpoint import encode_answer, encode_error
-from remuda.batch.pipeline.answer import Answer, RowError, Transient
+from remuda.batch.pipeline.answer import RowAnswer, RowError, Transient
 from remuda.batch.pipeline.lenient import clean, clean_text, count
 from remuda.batch.pipeline.retry import delay_s, retry_after_s
-from remuda.batch.progress import Counters
+from remuda.batch.progress import RowCounters
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
-    from remuda.batch.input.feed import Feed, Row
+    from remuda.batch.input.feed import Feed, InputRow
     from remuda.batch.output.checkpoint import Checkpoint
     from remuda.batch.pipeline.breaker import Breaker
     from remuda.batch.pipeline.concurrency import Limiter
@@ -48,7 +48,7 @@ _GATEWAY: Final = 504
 
 
 @dataclass(frozen=True)
-class Rules:
+class PipelineLimits:
     """What bounds a run.
 
     Attributes:
@@ -71,7 +71,7 @@ class _Flight:
     late: bool = False
 
 
-def storable(answer: Answer) -> bytes:
+def storable(answer: RowAnswer) -> bytes:
     """The record's body; texts that cannot be encoded are cleaned rather than generated again.
 
     Raises:
@@ -90,9 +90,15 @@ class Pipeline:
     """One run over a feed. `run` returns when every row has a record, or raises what stopped it."""
 
     def __init__(
-        self, feed: Feed, checkpoint: Checkpoint, performer: Performer, rules: Rules, limiter: Limiter, breaker: Breaker
+        self,
+        feed: Feed,
+        checkpoint: Checkpoint,
+        performer: Performer,
+        rules: PipelineLimits,
+        limiter: Limiter,
+        breaker: Breaker,
     ) -> None:
-        self.counters = Counters()
+        self.counters = RowCounters()
         self.in_flight = 0
         self.limiter = limiter
         self.breaker = breaker
@@ -109,7 +115,7 @@ class Pipeline:
         self._checkpoint = checkpoint
         self._performer = performer
         self._rules = rules
-        self._delayed: list[tuple[float, int, Row]] = []
+        self._delayed: list[tuple[float, int, InputRow]] = []
         self._last_failure = ""
         self._patient_until = 0.0
         self._flights: list[_Flight] = []
@@ -170,7 +176,7 @@ class Pipeline:
     def _is_finished(self) -> bool:
         return self.feed.exhausted and not self.feed.ready and not self._delayed and not self.in_flight
 
-    def _try_take(self, number: int) -> list[Row] | None:
+    def _try_take(self, number: int) -> list[InputRow] | None:
         if self.in_flight >= self.limiter.limit:
             return None
         ready, delayed = self.feed.ready, self._delayed
@@ -190,7 +196,7 @@ class Pipeline:
         self.in_flight += 1
         return self._as_probe(ready.take(number, self._performer.size))
 
-    def _as_probe(self, rows: list[Row]) -> list[Row]:
+    def _as_probe(self, rows: list[InputRow]) -> list[InputRow]:
         if self.breaker.open_since is not None:
             for row in rows:
                 row.is_probe = True
@@ -199,7 +205,7 @@ class Pipeline:
     def _may_send(self, now: float) -> bool:
         return self.breaker.may_send(now)
 
-    async def _take(self, number: int) -> list[Row] | None:
+    async def _take(self, number: int) -> list[InputRow] | None:
         while (rows := self._try_take(number)) is None:
             if self._is_finished():
                 self._wake(len(self._waiters))
@@ -240,7 +246,7 @@ class Pipeline:
             if turn % _TURN == 0:
                 await asyncio.sleep(0)
 
-    async def _attempt(self, flight: _Flight, rows: list[Row]) -> Sequence[Outcome]:
+    async def _attempt(self, flight: _Flight, rows: list[InputRow]) -> Sequence[Outcome]:
         try:
             if len(rows) == 1:
                 return (await self._performer.one(rows[0]),)
@@ -255,8 +261,8 @@ class Pipeline:
 
     # What came of it
 
-    def _settle(self, row: Row, outcome: Outcome, latency_s: float, now: float) -> None:
-        if isinstance(outcome, Answer):
+    def _settle(self, row: InputRow, outcome: Outcome, latency_s: float, now: float) -> None:
+        if isinstance(outcome, RowAnswer):
             self.breaker.on_success()
             self.limiter.on_answer(latency_s, now, in_flight=self.in_flight)
             if len(self._flights) < self.limiter.limit:
@@ -276,7 +282,7 @@ class Pipeline:
         else:
             self._again(row, outcome, now)
 
-    def _record(self, row: Row, answer: Answer) -> None:
+    def _record(self, row: InputRow, answer: RowAnswer) -> None:
         counters = self.counters
         try:
             body = storable(answer)
@@ -290,7 +296,7 @@ class Pipeline:
         self._checkpoint.write(row.position, row.key, body, failed=False)
         self._flush_some()
 
-    def _reject(self, row: Row, message: str) -> None:
+    def _reject(self, row: InputRow, message: str) -> None:
         self.counters.rejected += 1
         self._checkpoint.write(row.position, row.key, encode_error(self.clean(message)), failed=True)
         self._flush_some()
@@ -301,7 +307,7 @@ class Pipeline:
             self._unflushed = 0
             self._checkpoint.flush()
 
-    def _again(self, row: Row, error: Transient, now: float) -> None:
+    def _again(self, row: InputRow, error: Transient, now: float) -> None:
         if error.status in _OVERLOAD or (error.sent and not error.status):
             self.limiter.on_overload(now)
         if error.status == _GATEWAY:
@@ -319,7 +325,7 @@ class Pipeline:
             return
         self._pay(row, error, now)
 
-    def _gateway_waited(self, row: Row, error: Transient, now: float) -> None:
+    def _gateway_waited(self, row: InputRow, error: Transient, now: float) -> None:
         """A row pays where others were answered since it was last asked, or where a well endpoint was asked only it."""
         was_open, was_probe, seen = self.breaker.open_since is not None, row.is_probe, row.answered
         row.is_probe, row.answered = False, self.counters.answered
@@ -337,18 +343,18 @@ class Pipeline:
             return
         self._pay(row, error, now)
 
-    def _wait_for_endpoint(self, row: Row, now: float) -> None:
+    def _wait_for_endpoint(self, row: InputRow, now: float) -> None:
         """The endpoint is away: not this row's fault, and no reason to wait longer than it does."""
         heapq.heappush(self._delayed, (now, row.position, row))
 
-    def _pay(self, row: Row, error: Transient, now: float) -> None:
+    def _pay(self, row: InputRow, error: Transient, now: float) -> None:
         row.failures += 1
         if row.failures > self._rules.retries:
             self._reject(row, f"{error.message} (after {row.failures} tries)")
             return
         self._later(row, error, now)
 
-    def _later(self, row: Row, error: Transient, now: float) -> None:
+    def _later(self, row: InputRow, error: Transient, now: float) -> None:
         asked = retry_after_s(error.retry_after, time.time()) or 0.0
         if asked > (longest := self._rules.timeout_s):
             said = f"the server asks to wait {show_duration(asked)}, and a row waits {show_duration(longest)} at most"

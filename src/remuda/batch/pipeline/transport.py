@@ -17,7 +17,7 @@ from remuda.batch.pipeline.answer import Transient
 from remuda.batch.pipeline.flights import Connector, Flights, NotOurs
 from remuda.batch.pipeline.lenient import clean_text
 from remuda.batch.pipeline.opening import Opening
-from remuda.batch.pipeline.unheard import Hearing
+from remuda.batch.pipeline.unheard import ReplyTimes
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -87,14 +87,14 @@ class AiohttpTransport:
         *,
         api_key: str = "",
         headers: Mapping[str, str] | None = None,
-        hearing: Hearing | None = None,
+        hearing: ReplyTimes | None = None,
         is_own: bool = False,
     ) -> None:
         """Prepare; must be called inside the event loop."""
         self._base = base_url(endpoint)
         self._urls: dict[str, URL] = {}
         self._opening = Opening()
-        self._flights = Flights(hearing or Hearing(), self._post)
+        self._flights = Flights(hearing or ReplyTimes(), self._post)
         # Answers are small and the network is near: compressing them costs more than it saves. But a gateway that
         # compresses unasked takes what it likes best, and these two can be read here.
         fixed = {"Content-Type": "application/json", "Accept-Encoding": _ENCODINGS, **(headers or {})}

@@ -34,7 +34,7 @@ class Silence(Enum):
     HEARD = "its connection was answered on before, or nobody knows"
 
 
-class Hearing:
+class ReplyTimes:
     """How long answers of one endpoint take, and how many requests were asked a second time.
 
     Attributes:

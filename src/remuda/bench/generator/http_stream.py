@@ -55,7 +55,7 @@ def tls(*, verify: bool, ca_file: str) -> ssl.SSLContext:
 
 
 @dataclass(slots=True)
-class Answer:
+class TimedAnswer:
     """One exchange, all times in ns of CLOCK_MONOTONIC; 0 where that did not come."""
 
     sent: int = 0
@@ -71,7 +71,7 @@ class Answer:
 
 
 @dataclass(frozen=True)
-class Place:
+class RequestTarget:
     """Where requests go, and what stands in each of them.
 
     Attributes:
@@ -109,15 +109,15 @@ class Place:
         )  # fmt: skip
 
 
-class Line(asyncio.Protocol):
+class HttpStream(asyncio.Protocol):
     """A keep-alive connection; one request at a time."""
 
     def __init__(self) -> None:
         self.is_open = False
         self._transport: asyncio.Transport | None = None
         self._parser = httptools.HttpResponseParser(self)
-        self._answer: Answer | None = None
-        self._done: asyncio.Future[Answer] | None = None
+        self._answer: TimedAnswer | None = None
+        self._done: asyncio.Future[TimedAnswer] | None = None
         self._now = 0
         self._size = self._largest = self._pieces = 0
         self._hints = 0
@@ -127,7 +127,7 @@ class Line(asyncio.Protocol):
         self._timer: asyncio.TimerHandle | None = None
 
     @classmethod
-    async def connect(cls, place: Place) -> Line:
+    async def connect(cls, place: RequestTarget) -> HttpStream:
         """A new connection.
 
         Raises:
@@ -147,13 +147,15 @@ class Line(asyncio.Protocol):
             raise OSError(words)
         return line
 
-    def start(self, request: bytes, timeout_s: float, tokens: int = 0, largest: int = SMALL) -> asyncio.Future[Answer]:
+    def start(
+        self, request: bytes, timeout_s: float, tokens: int = 0, largest: int = SMALL
+    ) -> asyncio.Future[TimedAnswer]:
         """Send a whole request; the future holds the answer when it is whole, or why it is not. It never raises.
 
         Nothing is kept of an answer beyond `largest` bytes and what `tokens` that were asked for take.
         """
         loop = asyncio.get_running_loop()
-        answer = self._answer = Answer()
+        answer = self._answer = TimedAnswer()
         done = self._done = loop.create_future()
         self._size = self._hints = 0
         self._largest, self._pieces = largest + tokens * _A_TOKEN, _PIECES + tokens * _PIECES_A_TOKEN
@@ -281,7 +283,7 @@ class Line(asyncio.Protocol):
         answer.error, answer.ended = words, monotonic_ns()
         self._end(answer, done, keep=False)
 
-    def _end(self, answer: Answer, done: asyncio.Future[Answer], *, keep: bool) -> None:
+    def _end(self, answer: TimedAnswer, done: asyncio.Future[TimedAnswer], *, keep: bool) -> None:
         self._answer = None
         if self._timer is not None:
             self._timer.cancel()

@@ -22,8 +22,8 @@ from remuda.bench.generator.process import from_list
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from remuda.bench.generator.http_stream import Place
-    from remuda.bench.generator.reading import Row
+    from remuda.bench.generator.http_stream import RequestTarget
+    from remuda.bench.generator.reading import RequestRow
     from remuda.bench.generator.trace import Trace
     from remuda.bench.load import Auto, Load
     from remuda.bench.probe import Fitted
@@ -44,7 +44,7 @@ _SILENT_TURNS: Final = 80
 
 
 @dataclass(frozen=True)
-class Client:
+class Punctuality:
     """How the client itself did while a load ran.
 
     Attributes:
@@ -73,26 +73,26 @@ class Client:
 
 
 @dataclass
-class Live:
+class LoadProgress:
     """Where a load is, for a progress line."""
 
     seconds: float = 0.0
     issued: int = 0
     active: int = 0
-    rows: list[Row] = field(default_factory=list)
+    rows: list[RequestRow] = field(default_factory=list)
     """Measured ones that have ended."""
     is_warming: bool = True
 
 
 @dataclass(frozen=True)
-class Run:
+class LoadOutcome:
     """What a load gave."""
 
     start: int
     """In ns of CLOCK_MONOTONIC."""
-    rows: list[Row]
-    warm: list[Row]
-    client: Client
+    rows: list[RequestRow]
+    warm: list[RequestRow]
+    client: Punctuality
 
 
 def _search_path() -> str:
@@ -138,7 +138,7 @@ class Crew:
     """
 
     def __init__(
-        self, load: Load, place: Place, model: str, fitted: Fitted, *, prompts: str = "",
+        self, load: Load, place: RequestTarget, model: str, fitted: Fitted, *, prompts: str = "",
         auto: Auto = loads.DEFAULT_AUTO, trace: Trace | None = None,
     ) -> None:  # fmt: skip
         self._load = load
@@ -154,12 +154,12 @@ class Crew:
             "trace": trace.to_json() if trace else None,
         }  # fmt: skip
         self._found: list[asyncio.subprocess.Process] = []
-        self._warm: list[Row] = []
+        self._warm: list[RequestRow] = []
         self._done: list[dict[str, Any]] = []
         self._counts: dict[int, tuple[int, int]] = {}
         self._silent: dict[int, int] = {}
         self._ready = asyncio.Semaphore(0)
-        self.live = Live()
+        self.live = LoadProgress()
 
     async def __aenter__(self) -> Self:
         """Start them.
@@ -193,7 +193,7 @@ class Crew:
                 process.kill()
                 await process.wait()
 
-    async def run(self, *, enough: Callable[[Live], bool], show: Callable[[Live], None]) -> Run:
+    async def run(self, *, enough: Callable[[LoadProgress], bool], show: Callable[[LoadProgress], None]) -> LoadOutcome:
         """Warm up, run the load, and wait for what is under way at its end.
 
         Args:
@@ -220,7 +220,7 @@ class Crew:
                     self._say(b"stop\n")
                     is_stopped = True
             self._raise(readers)
-            return Run(start, self.live.rows, self._warm, self._client(pressure().since(before)))
+            return LoadOutcome(start, self.live.rows, self._warm, self._client(pressure().since(before)))
         finally:
             for task in readers:
                 task.cancel()
@@ -239,7 +239,7 @@ class Crew:
             if self._silent[number] > _SILENT_TURNS:
                 raise Unavailable("a process of the load generator hangs", hint="measure again; this point is not kept")
 
-    async def _all_ready(self, readers: list[asyncio.Task[None]], show: Callable[[Live], None]) -> None:
+    async def _all_ready(self, readers: list[asyncio.Task[None]], show: Callable[[LoadProgress], None]) -> None:
         ready = 0
         while ready < self._count:
             with contextlib.suppress(TimeoutError):
@@ -283,10 +283,10 @@ class Crew:
                 self._done.append(frame["done"])
                 return
 
-    def _client(self, added: Pressure) -> Client:
+    def _client(self, added: Pressure) -> Punctuality:
         wall = max(1e-9, *(item["wall_s"] for item in self._done))
         lags = [item["lag"] for item in self._done]
-        return Client(
+        return Punctuality(
             processes=self._count,
             cores=cores(),
             cpu_share=max(item["cpu_s"] for item in self._done) / wall,

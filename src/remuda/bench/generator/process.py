@@ -25,10 +25,10 @@ import orjson
 
 from remuda.bench.generator import asking
 from remuda.bench.generator.background import Chores
-from remuda.bench.generator.http_stream import Answer, Line, Place, words_of
+from remuda.bench.generator.http_stream import HttpStream, RequestTarget, TimedAnswer, words_of
 from remuda.bench.generator.machine import lags_of, timer
-from remuda.bench.generator.prompts import Fit, Prompts
-from remuda.bench.generator.reading import Row, read
+from remuda.bench.generator.prompts import PromptFit, Prompts
+from remuda.bench.generator.reading import RequestRow, read
 from remuda.bench.generator.trace import Trace
 from remuda.bench.load import Cache, Load
 
@@ -50,8 +50,8 @@ class Process:
         self.number, self.count = int(plan["process"]), int(plan["processes"])
         self._model, self._forced, self._counted = plan["model"], bool(plan["forced"]), bool(plan["counted"])
         place = plan["place"]
-        self._place = Place(**{**place, "headers": tuple((name, value) for name, value in place["headers"])})
-        self._fit = Fit.from_json(plan["fit"])
+        self._place = RequestTarget(**{**place, "headers": tuple((name, value) for name, value in place["headers"])})
+        self._fit = PromptFit.from_json(plan["fit"])
         self._prompts = Prompts(
             plan["prompts"], Cache.parse(self.load.cache), common=max(1, self.load.warmups), fit=self._fit
         )
@@ -60,12 +60,12 @@ class Process:
         self._extra = orjson.loads(self.load.extra_body)
         self._path = asking.PATHS[self.load.api]
         self._head = self._place.head("POST", self._path)
-        self._idle: list[Line] = []
+        self._idle: list[HttpStream] = []
         self._out = out
-        self._rows: list[Row] = []
+        self._rows: list[RequestRow] = []
         self._began = 0
         self._next = 0
-        self._made: deque[tuple[bytes, Row]] = deque()
+        self._made: deque[tuple[bytes, RequestRow]] = deque()
         self._chores = Chores()
         self._active = 0
         self._issued = 0
@@ -83,7 +83,7 @@ class Process:
     def _slots(self) -> int:
         return len(range(self.number, self.load.concurrency, self.count))
 
-    def _request(self, index: int) -> tuple[bytes, Row]:
+    def _request(self, index: int) -> tuple[bytes, RequestRow]:
         isl, osl = self.load.lengths(index, self._trace)
         prompt = self._prompts.of(index, self._fit.words(isl))
         body = asking.body(
@@ -91,18 +91,18 @@ class Process:
             counted=self._counted, extra=self._extra,
         )  # fmt: skip
         head = b"%sContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % (self._head, len(body))
-        return head + body, Row(index, self.number, asked_in=isl, asked_out=osl)
+        return head + body, RequestRow(index, self.number, asked_in=isl, asked_out=osl)
 
-    async def _line(self, *, fresh: bool = False) -> tuple[Line, bool]:
+    async def _line(self, *, fresh: bool = False) -> tuple[HttpStream, bool]:
         """A connection, and whether it has been kept."""
         while self._idle and not fresh:
             line = self._idle.pop()
             if line.is_open:
                 return line, True
         self._opened += 1
-        return await Line.connect(self._place), False
+        return await HttpStream.connect(self._place), False
 
-    async def _exchange(self, request: bytes, row: Row) -> Answer:
+    async def _exchange(self, request: bytes, row: RequestRow) -> TimedAnswer:
         line, is_kept = await self._line()
         answer = await line.start(request, self.load.timeout_s, row.asked_out)
         if is_kept and answer.is_unheard:
@@ -116,7 +116,7 @@ class Process:
             self._idle.append(line)
         return answer
 
-    async def _send(self, request: bytes, row: Row) -> bool:
+    async def _send(self, request: bytes, row: RequestRow) -> bool:
         """Send it and wait for its answer, which is read a little later; False where nobody answers."""
         self._issued += 1
         self._active += 1
@@ -134,7 +134,7 @@ class Process:
         self._chores.add(lambda: self._read(answer, row))
         return answer.status > 0
 
-    def _read(self, answer: Answer, row: Row) -> None:
+    def _read(self, answer: TimedAnswer, row: RequestRow) -> None:
         keep = not self._kept and not answer.error and answer.status == 200 and row.index >= 0
         read(answer, row, stream=self.load.stream, keep_text=keep, key=self._place.key)
         row.text = row.text[:_MOST_TEXT]
@@ -148,7 +148,7 @@ class Process:
         wanted = self._slots or (_OPENED if self.load.is_open else 0)
         with contextlib.suppress(OSError):
             for _ in range(wanted):
-                self._idle.append(await Line.connect(self._place))
+                self._idle.append(await HttpStream.connect(self._place))
         todo = list(range(self.number, self.load.warmups, self.count))
 
         until = monotonic_ns() + int(self.load.timeout_s * 1e9)  # Of one request: no load waits for all of them.
@@ -204,7 +204,7 @@ class Process:
         gate = asyncio.Semaphore(self._slots) if self._slots else None
         tasks: set[asyncio.Task[None]] = set()
 
-        async def one(request: bytes, row: Row) -> None:
+        async def one(request: bytes, row: RequestRow) -> None:
             async with gate or contextlib.nullcontext():
                 await self._send(request, row)
 
@@ -274,14 +274,14 @@ _FIELDS: Final = (
 )  # fmt: skip
 
 
-def to_list(row: Row) -> list[Any]:
+def to_list(row: RequestRow) -> list[Any]:
     """A row for a frame."""
     return [*(getattr(row, name) for name in _FIELDS), b2a_base64(row.chunks.tobytes(), newline=False).decode()]
 
 
-def from_list(values: list[Any]) -> Row:
+def from_list(values: list[Any]) -> RequestRow:
     """The row of a frame."""
-    row = Row(**dict(zip(_FIELDS, values[:-1], strict=True)))
+    row = RequestRow(**dict(zip(_FIELDS, values[:-1], strict=True)))
     row.chunks.frombytes(a2b_base64(values[-1]))
     return row
 

@@ -43,7 +43,7 @@ CALIBRATED: Final = "calibrated"
 
 
 @dataclass(frozen=True)
-class Fit:
+class PromptFit:
     """What prompts are made of, and how many tokens one of so many words has: `base + slope·words`.
 
     Attributes:
@@ -79,7 +79,7 @@ class Fit:
         return cls(**{one.name: data[one.name] for one in fields(cls)} | {"pool": tuple(data["pool"])})
 
 
-_PLAIN: Final = Fit()
+_PLAIN: Final = PromptFit()
 
 
 class Prompts:
@@ -92,7 +92,7 @@ class Prompts:
         fit: what they are made of.
     """
 
-    def __init__(self, seed: str, cache: Cache, *, common: int = 1, fit: Fit = _PLAIN) -> None:
+    def __init__(self, seed: str, cache: Cache, *, common: int = 1, fit: PromptFit = _PLAIN) -> None:
         self._seed = seed
         self._cache = cache
         self._common = max(1, common)

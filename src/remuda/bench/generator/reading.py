@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 import orjson
 
 if TYPE_CHECKING:
-    from remuda.bench.generator.http_stream import Answer
+    from remuda.bench.generator.http_stream import TimedAnswer
 
 _DONE: Final = b"[DONE]"
 _FAILED: Final = re.compile(rb"(?:^|\n)event: ?error")
@@ -24,7 +24,7 @@ _SHORTEST_KEY: Final = 6
 
 
 @dataclass(slots=True)
-class Row:
+class RequestRow:
     """One request. Times are ns of CLOCK_MONOTONIC, 0 where that did not happen; token counts are -1 where unknown."""
 
     index: int
@@ -82,7 +82,7 @@ def hide(text: str, key: str) -> str:
     return f"{text[:-cut]}[secret]" if cut else text
 
 
-def read(answer: Answer, row: Row, *, stream: bool, keep_text: bool = False, key: str = "") -> None:
+def read(answer: TimedAnswer, row: RequestRow, *, stream: bool, keep_text: bool = False, key: str = "") -> None:
     """Fill a row from its answer. The endpoint's `key` does not get into it."""
     row.sent, row.ended, row.status = answer.sent, answer.ended, answer.status
     row.sched = row.sched or answer.sent
@@ -111,7 +111,7 @@ def _words(data: dict[str, Any]) -> str:
     return " ".join(str(words or "").split())[:200]
 
 
-def _read_whole(answer: Answer, body: bytes, row: Row, *, keep_text: bool) -> None:
+def _read_whole(answer: TimedAnswer, body: bytes, row: RequestRow, *, keep_text: bool) -> None:
     data = _json(body)
     if data is None:
         row.error = "the answer is not a JSON object"
@@ -125,7 +125,7 @@ def _read_whole(answer: Answer, body: bytes, row: Row, *, keep_text: bool) -> No
         row.text = _content(data)
 
 
-def _read_stream(answer: Answer, body: bytes, row: Row, *, keep_text: bool) -> None:
+def _read_stream(answer: TimedAnswer, body: bytes, row: RequestRow, *, keep_text: bool) -> None:
     events = _events(answer, body)
     if not events:
         row.error = row.error or ("the answer is not an event stream" if body.strip() else "the stream is empty")
@@ -147,9 +147,9 @@ def _read_stream(answer: Answer, body: bytes, row: Row, *, keep_text: bool) -> N
         row.error = "the stream was cut short: neither finish_reason nor [DONE]"
 
 
-def _count_first(told: list[tuple[int, bytes]], row: Row) -> None:
+def _count_first(told: list[tuple[int, bytes]], row: RequestRow) -> None:
     """Tokens of the first read: as usage there tells, else by its share of the text where a piece is several tokens."""
-    first, so_far = [_json(_data(event)) or {} for stamp, event in told if stamp == row.first], Row(-1)
+    first, so_far = [_json(_data(event)) or {} for stamp, event in told if stamp == row.first], RequestRow(-1)
     _note(first[-1], so_far)
     is_shown = any(part.get(key) for part in _parts(first[0]) for key in ("reasoning_content", "reasoning"))
     hidden = 0 if is_shown else max(0, min(row.reasoning, row.n_out - 1))
@@ -164,7 +164,7 @@ def _count_first(told: list[tuple[int, bytes]], row: Row) -> None:
         row.first_out = hidden + max(1, round(seen * share))
 
 
-def _told(events: list[tuple[int, bytes]], row: Row) -> list[tuple[int, bytes]]:
+def _told(events: list[tuple[int, bytes]], row: RequestRow) -> list[tuple[int, bytes]]:
     """The events with content; what the others say goes into the row."""
     # Only the first events (the role) and the last ones (finish, usage) may have no content.
     first, last = 0, len(events) - 1
@@ -177,7 +177,7 @@ def _told(events: list[tuple[int, bytes]], row: Row) -> list[tuple[int, bytes]]:
     return events[first : last + 1]
 
 
-def _events(answer: Answer, body: bytes) -> list[tuple[int, bytes]]:
+def _events(answer: TimedAnswer, body: bytes) -> list[tuple[int, bytes]]:
     """(when its line was whole, from `data:` on) of each event."""
     if _is_one_each(answer.pieces, body):
         return list(zip(answer.stamps, answer.pieces, strict=True))
@@ -194,7 +194,7 @@ def _is_one_each(pieces: list[bytes], body: bytes) -> bool:
     )
 
 
-def _searched(answer: Answer, body: bytes) -> list[tuple[int, bytes]]:
+def _searched(answer: TimedAnswer, body: bytes) -> list[tuple[int, bytes]]:
     found: list[tuple[int, bytes]] = []
     stamps, sizes = answer.stamps, [len(piece) for piece in answer.pieces]
     piece, upto = 0, sizes[0] if sizes else 0
@@ -225,7 +225,7 @@ def _json(data: bytes) -> dict[str, Any] | None:
     return found if isinstance(found, dict) else None
 
 
-def _look(event: bytes, row: Row) -> dict[str, Any] | None:
+def _look(event: bytes, row: RequestRow) -> dict[str, Any] | None:
     """One event's JSON; what it says of usage, finish and errors goes into the row."""
     data = _data(event)
     if data.startswith(_DONE):
@@ -239,7 +239,7 @@ def _look(event: bytes, row: Row) -> dict[str, Any] | None:
     return found
 
 
-def _blame(data: dict[str, Any] | None, row: Row) -> None:
+def _blame(data: dict[str, Any] | None, row: RequestRow) -> None:
     if data and _is_error(data):
         row.error = row.error or f"error in the stream: {_words(data)}"
 
@@ -248,7 +248,7 @@ def _is_error(data: dict[str, Any]) -> bool:
     return bool(data.get("error")) or data.get("object") == "error"
 
 
-def _note(data: dict[str, Any], row: Row) -> None:
+def _note(data: dict[str, Any], row: RequestRow) -> None:
     usage = data.get("usage")
     if isinstance(usage, dict):
         row.n_in = _count(usage.get("prompt_tokens"), row.n_in)

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 import orjson
 
-from remuda.bench.generator.http_stream import Line
-from remuda.bench.generator.prompts import NUMBERS, TOKENIZE, WORDS, Fit
+from remuda.bench.generator.http_stream import HttpStream
+from remuda.bench.generator.prompts import NUMBERS, TOKENIZE, WORDS, PromptFit
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
-    from remuda.bench.generator.http_stream import Place
+    from remuda.bench.generator.http_stream import RequestTarget
 
 _PATH: Final = "/tokenize"
 _ASK_S: Final = 10.0
@@ -39,7 +39,7 @@ def _as_llama(model: str, text: str) -> dict[str, Any]:
     return {"content": text, "add_special": False}
 
 
-async def candidates(place: Place, api: str, model: str) -> list[Fit]:
+async def candidates(place: RequestTarget, api: str, model: str) -> list[PromptFit]:
     """What prompts of exact length could be made of here, the best first; their base is not known yet.
 
     Args:
@@ -50,13 +50,13 @@ async def candidates(place: Place, api: str, model: str) -> list[Fit]:
     found = []
     pool = await _one_token_words(place, model)
     if len(pool) >= _LEAST:
-        found.append(Fit(lengths=TOKENIZE, pool=tuple(pool), head=WORDS[0]))
+        found.append(PromptFit(lengths=TOKENIZE, pool=tuple(pool), head=WORDS[0]))
     if api == "completions":
-        found.append(Fit(lengths=NUMBERS, pool=tuple(map(str, _IDS))))
+        found.append(PromptFit(lengths=NUMBERS, pool=tuple(map(str, _IDS))))
     return found
 
 
-async def _one_token_words(place: Place, model: str) -> list[str]:
+async def _one_token_words(place: RequestTarget, model: str) -> list[str]:
     for form in (_as_vllm, _as_llama):
         asker = _Asker(place, partial(form, model))
         try:
@@ -72,9 +72,9 @@ async def _one_token_words(place: Place, model: str) -> list[str]:
 class _Asker:
     """Asks how many tokens a text has, on one connection for as long as the server keeps it."""
 
-    def __init__(self, place: Place, form: Callable[[str], dict[str, Any]]) -> None:
+    def __init__(self, place: RequestTarget, form: Callable[[str], dict[str, Any]]) -> None:
         self._place, self._form = place, form
-        self._line: Line | None = None
+        self._line: HttpStream | None = None
 
     async def size(self, text: str) -> int:
         """Tokens.
@@ -84,7 +84,7 @@ class _Asker:
             OSError: nobody listens.
         """
         if self._line is None or not self._line.is_open:
-            self._line = await Line.connect(self._place)
+            self._line = await HttpStream.connect(self._place)
         answer = await self._line.start(self._place.request(_PATH, orjson.dumps(self._form(text))), _ASK_S)
         told = orjson.loads(b"".join(answer.pieces)) if not answer.error and answer.status == 200 else None
         tokens = told.get("tokens") if isinstance(told, dict) else None

@@ -9,10 +9,10 @@ from remuda.bench.judging.measures import e2e, tpot, ttft
 from remuda.bench.judging.verdict import INVALID, OK, SUSPECT, Check, ms, percent
 
 if TYPE_CHECKING:
-    from remuda.bench.judging.rules import Evidence
+    from remuda.bench.judging.rules import RuleInputs
 
 
-def lag(seen: Evidence) -> Check:
+def lag(seen: RuleInputs) -> Check:
     """V6: how late it was, against the times that it measured: lateness is in the first and in the last piece."""
     spans = {"TTFT": [value for row in seen.mine if (value := ttft(row))],
              "TPOT": [(row.last - row.first) / 1e9 for row in seen.mine if tpot(row)],
@@ -30,7 +30,7 @@ def lag(seen: Evidence) -> Check:
     return Check("V6", OK)
 
 
-def cpu(seen: Evidence) -> Check:
+def cpu(seen: RuleInputs) -> Check:
     """V7: whether it had the CPU that it needed."""
     client, hint = seen.client, "give the client CPUs of its own"
     if client.cpu_share > seen.limit("V7.cpu"):

@@ -18,7 +18,7 @@ from remuda.bench.load import NEEDED
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from remuda.bench.generator.reading import Row
+    from remuda.bench.generator.reading import RequestRow
     from remuda.bench.load import Load
 
 #: Rises when a definition changes: points of different versions are not compared.
@@ -65,7 +65,7 @@ class Window:
         return self.start <= at <= self.end
 
 
-def window_of(rows: Sequence[Row], load: Load) -> Window:
+def window_of(rows: Sequence[RequestRow], load: Load) -> Window:
     """See `DEFINITIONS`."""
     due = sorted(row.sched for row in rows)
     ended = sorted(row.ended for row in rows if row.is_ok)
@@ -81,34 +81,34 @@ def window_of(rows: Sequence[Row], load: Load) -> Window:
     return found if sum(1 for row in rows if is_measured(row, found)) >= 2 else whole
 
 
-def is_measured(row: Row, window: Window) -> bool:
+def is_measured(row: RequestRow, window: Window) -> bool:
     """Whether it was due and ended inside the window."""
     return window.start <= row.sched and row.ended <= window.end
 
 
-def ttft(row: Row) -> float | None:
+def ttft(row: RequestRow) -> float | None:
     """Seconds; None where the answer was not streamed, or had no content."""
     return (row.first - row.sched) / 1e9 if row.first else None
 
 
-def tpot(row: Row) -> float | None:
+def tpot(row: RequestRow) -> float | None:
     """Seconds a token; None where all tokens came in one read."""
     rest = row.n_out - row.n_first
     return (row.last - row.first) / 1e9 / rest if row.first and rest > 0 and row.last > row.first else None
 
 
-def e2e(row: Row) -> float | None:
+def e2e(row: RequestRow) -> float | None:
     """Seconds; None where nothing came."""
     return ((row.last or row.ended) - row.sched) / 1e9 if row.is_ok else None
 
 
-def tok_s_user(row: Row) -> float | None:
+def tok_s_user(row: RequestRow) -> float | None:
     """Tokens a second that its user sees."""
     took = e2e(row)
     return row.n_out / took if took and row.n_out > 0 else None
 
 
-def gaps(row: Row) -> list[float]:
+def gaps(row: RequestRow) -> list[float]:
     """Seconds between reads that held content."""
     at = sorted(set(row.chunks))
     return [(after - before) / 1e6 for before, after in itertools.pairwise(at)]
@@ -173,7 +173,7 @@ def intervals(
     return {name: [rank(sorted(values), 0.025), rank(sorted(values), 0.975)] for name, values in found.items()}
 
 
-def delivered(rows: Sequence[Row], window: Window) -> float:
+def delivered(rows: Sequence[RequestRow], window: Window) -> float:
     """Output tokens that came inside the window, also of requests that began or ended outside."""
     total = 0.0
     for row in rows:
@@ -190,7 +190,7 @@ def delivered(rows: Sequence[Row], window: Window) -> float:
 
 
 def rate_intervals(
-    rows: Sequence[Row], window: Window, block_ns: int, goodput: Mapping[str, float]
+    rows: Sequence[RequestRow], window: Window, block_ns: int, goodput: Mapping[str, float]
 ) -> dict[str, list[float]]:
     """95 % intervals of what comes a second, by bootstrap over blocks of time.
 
@@ -230,7 +230,7 @@ def _interval_of_mean(sums: Sequence[float], seconds: float) -> list[float]:
     return [rank(means, 0.025), rank(means, 0.975)]
 
 
-def in_flight(rows: Sequence[Row], window: Window) -> float:
+def in_flight(rows: Sequence[RequestRow], window: Window) -> float:
     """Mean number of requests in flight inside the window, weighted by time."""
     if window.seconds <= 0:
         return 0.0
@@ -238,7 +238,7 @@ def in_flight(rows: Sequence[Row], window: Window) -> float:
     return busy / 1e9 / window.seconds
 
 
-def meets(row: Row, bounds: Mapping[str, float]) -> bool:
+def meets(row: RequestRow, bounds: Mapping[str, float]) -> bool:
     """Whether a request meets every bound (`ttft`, `tpot`, `e2e`; seconds)."""
     known = {"ttft": ttft, "tpot": tpot, "e2e": e2e}
     for name, bound in bounds.items():
@@ -250,7 +250,7 @@ def meets(row: Row, bounds: Mapping[str, float]) -> bool:
     return row.is_ok
 
 
-def measure(rows: Sequence[Row], load: Load, goodput: Mapping[str, float]) -> tuple[Window, dict[str, Any]]:
+def measure(rows: Sequence[RequestRow], load: Load, goodput: Mapping[str, float]) -> tuple[Window, dict[str, Any]]:
     """All numbers of a point: `metrics` of its document."""
     window = window_of(rows, load)
     mine = [row for row in rows if is_measured(row, window) and row.is_ok]

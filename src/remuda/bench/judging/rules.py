@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from remuda.bench.counters import Counters
-    from remuda.bench.generator.load_workers import Client
-    from remuda.bench.generator.reading import Row
+    from remuda.bench.generator.load_workers import Punctuality
+    from remuda.bench.generator.reading import RequestRow
     from remuda.bench.judging.measures import Window
     from remuda.bench.load import Cache, Load
 
@@ -31,7 +31,7 @@ _PILES_UP: Final = 1.0
 
 
 @dataclass(frozen=True)
-class Evidence:
+class RuleInputs:
     """All that rules look at.
 
     Attributes:
@@ -56,11 +56,11 @@ class Evidence:
     """
 
     load: Load
-    rows: Sequence[Row]
-    warm: Sequence[Row]
+    rows: Sequence[RequestRow]
+    warm: Sequence[RequestRow]
     window: Window
     metrics: Mapping[str, Any]
-    client: Client
+    client: Punctuality
     model: str
     served: tuple[Sequence[str] | None, Sequence[str] | None]
     forced: bool
@@ -77,12 +77,12 @@ class Evidence:
     thresholds: Mapping[str, float] = field(default_factory=lambda: THRESHOLDS)
 
     @property
-    def mine(self) -> list[Row]:
+    def mine(self) -> list[RequestRow]:
         """Measured rows that were answered."""
         return [row for row in self.rows if row.is_ok and is_measured(row, self.window)]
 
     @property
-    def answered(self) -> list[Row]:
+    def answered(self) -> list[RequestRow]:
         """Rows with a whole answer."""
         return [row for row in self.rows if row.is_ok]
 
@@ -91,7 +91,7 @@ class Evidence:
         return self.thresholds[name]
 
 
-def judge(seen: Evidence) -> list[Check]:
+def judge(seen: RuleInputs) -> list[Check]:
     """All rules, in the order of their numbers."""
     return [rule(seen) for rule in _RULES]
 
@@ -100,7 +100,7 @@ def _share(part: float, whole: float) -> float:
     return part / whole if whole else 0.0
 
 
-def _no_output(seen: Evidence) -> Check:
+def _no_output(seen: RuleInputs) -> Check:
     empty = sum(1 for row in seen.answered if row.n_out == 0 or (row.n_out < 0 and not row.chunks and seen.load.stream))
     total = sum(max(0, row.n_out) for row in seen.answered)
     if not seen.answered:
@@ -115,7 +115,7 @@ def _no_output(seen: Evidence) -> Check:
     return Check("V1", OK)
 
 
-def _errors(seen: Evidence) -> Check:
+def _errors(seen: RuleInputs) -> Check:
     failed = [row for row in seen.rows if not row.is_ok]
     # A server that closes each connection after its answer, as llama.cpp does, drops nothing: the next request crosses.
     resent = seen.client.resent if seen.client.opened < len(seen.rows) / 2 else 0
@@ -134,7 +134,7 @@ def _errors(seen: Evidence) -> Check:
     return Check("V2", state, text, "find out why: what is left is faster than the whole")
 
 
-def _wrong_length(seen: Evidence) -> Check:
+def _wrong_length(seen: RuleInputs) -> Check:
     rows = [row for row in seen.answered if row.n_out >= 0]
     longer = sum(1 for row in rows if row.n_out > row.asked_out)
     if _share(longer, len(rows)) > seen.limit("V3.share"):
@@ -155,7 +155,7 @@ def _wrong_length(seen: Evidence) -> Check:
     return Check("V3", OK)
 
 
-def _input_length(seen: Evidence) -> Check:
+def _input_length(seen: RuleInputs) -> Check:
     rows = [row for row in seen.answered if row.n_in >= 0]
     if not rows:
         return Check("V4", NOT_ASKED, "no answer says how long its input was")
@@ -165,7 +165,7 @@ def _input_length(seen: Evidence) -> Check:
     return Check("V4", OK)
 
 
-def _count_disagrees(seen: Evidence) -> Check:
+def _count_disagrees(seen: RuleInputs) -> Check:
     unsaid = sum(1 for row in seen.answered if row.n_out < 0)
     if unsaid:
         text = (
@@ -189,7 +189,7 @@ def _count_disagrees(seen: Evidence) -> Check:
     return Check("V5", OK)
 
 
-def _arrival_lag(seen: Evidence) -> Check:
+def _arrival_lag(seen: RuleInputs) -> Check:
     if not seen.load.is_open or math.isinf(seen.load.rate):
         return Check("V8", NOT_ASKED, "requests follow no schedule of arrivals")
     late = sorted((row.sent - row.sched) / 1e9 for row in seen.rows if row.sent)
@@ -206,7 +206,7 @@ def _arrival_lag(seen: Evidence) -> Check:
     return Check("V8", OK)
 
 
-def _not_saturated(seen: Evidence) -> Check:
+def _not_saturated(seen: RuleInputs) -> Check:
     if seen.load.is_open:
         return Check("V9", NOT_ASKED, "an open loop keeps no number of requests in flight")
     mean, wanted = float(seen.metrics["in_flight"]), seen.load.concurrency
@@ -215,7 +215,7 @@ def _not_saturated(seen: Evidence) -> Check:
     return Check("V9", OK)
 
 
-def _little(seen: Evidence) -> Check:
+def _little(seen: RuleInputs) -> Check:
     ended = [row for row in seen.rows if row.sent and seen.window.holds(row.ended)]
     mean, seconds = float(seen.metrics["in_flight"]), seen.window.seconds
     if len(ended) < 10 or not mean or not seconds:
@@ -231,7 +231,7 @@ def _little(seen: Evidence) -> Check:
     return Check("V10", OK)
 
 
-def _unsteady(seen: Evidence) -> Check:
+def _unsteady(seen: RuleInputs) -> Check:
     rows = _arrived(seen)
     parts = _fifths(rows)
     if parts is None:
@@ -254,7 +254,7 @@ def _unsteady(seen: Evidence) -> Check:
     return Check("V11", OK)
 
 
-def _arrived(seen: Evidence) -> list[Row]:
+def _arrived(seen: RuleInputs) -> list[RequestRow]:
     """Answered requests that were due in the window.
 
     Of an open loop also those that ended after it: the more pile up, the fewer of the late ones would be left.
@@ -267,13 +267,13 @@ def _arrived(seen: Evidence) -> list[Row]:
 _TIMES: Final = {"ttft": ttft, "e2e": e2e}
 
 
-def _fifths(rows: Sequence[Row]) -> dict[str, list[float]] | None:
+def _fifths(rows: Sequence[RequestRow]) -> dict[str, list[float]] | None:
     """Median times of five stretches of arrivals, of equal length."""
     if len(rows) < 50:
         return None
     start = min(row.sched for row in rows)
     width = (max(row.sched for row in rows) - start) / 5
-    parts: list[list[Row]] = [[] for _ in range(5)]
+    parts: list[list[RequestRow]] = [[] for _ in range(5)]
     for row in rows:
         parts[min(4, int((row.sched - start) / width)) if width else 0].append(row)
     if min(map(len, parts)) < 5:
@@ -285,7 +285,7 @@ def _fifths(rows: Sequence[Row]) -> dict[str, list[float]] | None:
     }
 
 
-def _beyond_noise(rows: Sequence[Row], name: str, share: float, middle: float) -> bool:
+def _beyond_noise(rows: Sequence[RequestRow], name: str, share: float, middle: float) -> bool:
     """Whether a change is larger than medians of so many samples differ by chance (about three standard errors)."""
     values = sorted(value for row in rows if (value := _TIMES[name](row)) is not None)
     width = values[int(len(values) * 0.75)] - values[int(len(values) * 0.25)]
@@ -294,7 +294,7 @@ def _beyond_noise(rows: Sequence[Row], name: str, share: float, middle: float) -
     return abs(share) * middle > 3 * error
 
 
-def _too_few(seen: Evidence) -> Check:
+def _too_few(seen: RuleInputs) -> Check:
     count, seconds = len(seen.mine), seen.window.seconds
     longest = [value for row in seen.mine if (value := e2e(row)) is not None]
     needed = max(seen.limit("V12.window"), seen.limit("V12.e2e") * (statistics.median(longest) if longest else 0.0))
@@ -308,7 +308,7 @@ def _too_few(seen: Evidence) -> Check:
     return Check("V12", OK)
 
 
-def _changed_engine(seen: Evidence) -> Check:
+def _changed_engine(seen: RuleInputs) -> Check:
     before, after = seen.counters
     if seen.identity[0] != seen.identity[1]:
         text = f"the engine changed from {seen.identity[0] or '-'} to {seen.identity[1] or '-'}"
@@ -327,7 +327,7 @@ def _changed_engine(seen: Evidence) -> Check:
     return Check("V13", OK)
 
 
-def _fewer_workers(seen: Evidence) -> Check:
+def _fewer_workers(seen: RuleInputs) -> Check:
     if seen.workers is None:
         return Check("V14", NOT_ASKED, "the number of replicas behind this URL is unknown")
     asked, start, end = seen.workers
@@ -337,7 +337,7 @@ def _fewer_workers(seen: Evidence) -> Check:
     return Check("V14", OK)
 
 
-def _cache_state(seen: Evidence) -> Check:
+def _cache_state(seen: RuleInputs) -> Check:
     hits = _hit_share(seen)
     if hits is None:
         return Check("V15", NOT_ASKED, "neither the engine nor the answers say what its cache knew")
@@ -357,7 +357,7 @@ def _cache_state(seen: Evidence) -> Check:
     return Check("V15", OK)
 
 
-def _hit_share(seen: Evidence) -> tuple[float, float] | None:
+def _hit_share(seen: RuleInputs) -> tuple[float, float] | None:
     """Share of input tokens that a prefix cache knew, without what the chat template alone gives: at least, at most."""
     told, counted = _told_hits(seen), _counted_hits(seen)
     if told is None or counted is None:
@@ -366,7 +366,7 @@ def _hit_share(seen: Evidence) -> tuple[float, float] | None:
     return max(told, counted[0]), max(told, counted[1])
 
 
-def _told_hits(seen: Evidence) -> float | None:
+def _told_hits(seen: RuleInputs) -> float | None:
     rows = [row for row in seen.answered if row.cached >= 0 and row.n_in > 0]
     if seen.template < 0 or not rows or len(rows) < len(seen.answered):
         return None
@@ -374,7 +374,7 @@ def _told_hits(seen: Evidence) -> float | None:
     return _share(known, sum(max(1, row.n_in - seen.template) for row in rows))
 
 
-def _counted_hits(seen: Evidence) -> tuple[float, float] | None:
+def _counted_hits(seen: RuleInputs) -> tuple[float, float] | None:
     """By the engine's counter, which does not tell the warm-up and the template from the rest."""
     before, after = seen.counters
     total = sum(max(0, row.n_in) for row in seen.answered)
@@ -385,7 +385,7 @@ def _counted_hits(seen: Evidence) -> tuple[float, float] | None:
     return max(0.0, hits - others) / total, min(1.0, hits / total)
 
 
-def _cold_engine(seen: Evidence) -> Check:
+def _cold_engine(seen: RuleInputs) -> Check:
     if not seen.warm:
         return Check("V16", SUSPECT, "there was no warm-up", "leave --warmup 0 away")
     mine = sorted(value for row in seen.mine if (value := ttft(row) or e2e(row)) is not None)
@@ -399,7 +399,7 @@ def _cold_engine(seen: Evidence) -> Check:
     return Check("V16", OK)
 
 
-def _clock(seen: Evidence) -> Check:
+def _clock(seen: RuleInputs) -> Check:
     wrong = sum(
         1 for row in seen.rows
         if (row.first and not row.sent <= row.first <= row.last <= row.ended) or (row.sent and row.ended < row.sent)
@@ -409,7 +409,7 @@ def _clock(seen: Evidence) -> Check:
     return Check("V17", OK)
 
 
-def _wrong_target(seen: Evidence) -> Check:
+def _wrong_target(seen: RuleInputs) -> Check:
     if seen.retries > 0:
         text = f"a router sent {show_counted(seen.retries, 'request')} again: their latency holds two tries"
         return Check("V18", SUSPECT, text, "see why a replica failed")
@@ -423,7 +423,7 @@ def _wrong_target(seen: Evidence) -> Check:
     return Check("V18", OK)
 
 
-def _output_junk(seen: Evidence) -> Check:
+def _output_junk(seen: RuleInputs) -> Check:
     sampled = [row for row in seen.mine if row.text or (row.n_out > 0 and not row.chunks)] or [
         r for r in seen.rows if r.text
     ]
@@ -444,11 +444,11 @@ def _output_junk(seen: Evidence) -> Check:
     return Check("V19", OK)
 
 
-def _energy(seen: Evidence) -> Check:
+def _energy(seen: RuleInputs) -> Check:
     return energy.check(seen.energy)
 
 
-def _token_times(seen: Evidence) -> Check:
+def _token_times(seen: RuleInputs) -> Check:
     if not seen.load.stream:
         return Check("V21", NOT_ASKED, "answers are not streamed")
     rows = [row for row in seen.answered if row.n_out > 0]
@@ -469,7 +469,7 @@ def _token_times(seen: Evidence) -> Check:
     return Check("V21", OK)
 
 
-_RULES: Final[tuple[Callable[[Evidence], Check], ...]] = (
+_RULES: Final[tuple[Callable[[RuleInputs], Check], ...]] = (
     _no_output, _errors, _wrong_length, _input_length, _count_disagrees, client_rules.lag, client_rules.cpu,
     _arrival_lag, _not_saturated, _little, _unsteady, _too_few, _changed_engine, _fewer_workers, _cache_state,
     _cold_engine, _clock, _wrong_target, _output_junk, _energy, _token_times,

@@ -19,7 +19,7 @@ from remuda.base.text import plain_cell
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from remuda.bench.generator.reading import Row
+    from remuda.bench.generator.reading import RequestRow
     from remuda.bench.point import Point
 
 FORMATS: Final = ("vllm", "inferencex", "csv")
@@ -39,7 +39,7 @@ _WORDS: Final = frozenset({*_ALWAYS, "infmax_model_prefix", "spec_decoding"})
 SETTABLE: Final = frozenset({*_WORDS, *_NUMBERS, *_FLAGS})
 
 
-def export(points: Sequence[tuple[Point, Sequence[Row]]], kind: str, said: Mapping[str, str]) -> str:
+def export(points: Sequence[tuple[Point, Sequence[RequestRow]]], kind: str, said: Mapping[str, str]) -> str:
     """The text of a file.
 
     Args:
@@ -101,7 +101,7 @@ def _missing(data: Mapping[str, Any]) -> list[str]:
     return [name for name, value in data.items() if value is None]
 
 
-def _vllm(point: Point, rows: Sequence[Row]) -> tuple[dict[str, Any], list[str]]:
+def _vllm(point: Point, rows: Sequence[RequestRow]) -> tuple[dict[str, Any], list[str]]:
     load, metrics = point.load, point.metrics
     failed = metrics.get("failed", 0)
     needed: dict[str, Any] = {

@@ -9,7 +9,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from remuda.base.pages.charts import Chart, Line, Mark
+from remuda.base.pages.charts import Chart, ChartMark, Line
 from remuda.bench.judging.verdict import INVALID, SUSPECT
 from remuda.bench.reporting.series import Axis, Series, axis_of, middles, pareto, series_of
 
@@ -110,7 +110,7 @@ def _times(metric: str, title: str, axis: Axis, series: Sequence[Series]) -> Gra
 def _scaled(line: Line, factor: float, *, is_dashed: bool) -> Line:
     """In the unit of the axis; of a pair only the median has a name."""
     path = [(x, y * factor) for x, y in line.path]
-    marks = [Mark(mark.x, mark.y * factor, mark.tip, mark.is_hollow) for mark in line.marks]
+    marks = [ChartMark(mark.x, mark.y * factor, mark.tip, mark.is_hollow) for mark in line.marks]
     return Line("" if is_dashed else line.name, line.number, path, marks, is_dashed)
 
 
@@ -156,7 +156,7 @@ def _lines(
         known = [(point, a, b) for point in one.points if (a := x(point)) is not None and (b := y(point)) is not None]
         if not known:
             continue
-        marks = [Mark(a, b, tip(point, one.name), point.verdict == SUSPECT) for point, a, b in known]
+        marks = [ChartMark(a, b, tip(point, one.name), point.verdict == SUSPECT) for point, a, b in known]
         path = _along(known) if by_load else middles((a, b) for _, a, b in known)
         found.append(Line(one.name, number, path, marks))
     return found

@@ -18,7 +18,7 @@ from remuda.cli.show import console, echo, is_terminal, pairs, print_json, say, 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from remuda.bench.generator.load_workers import Live
+    from remuda.bench.generator.load_workers import LoadProgress
     from remuda.bench.load import Load
     from remuda.bench.point import Point
     from remuda.client.bench.benchmarks import BenchPlan, Measured
@@ -201,7 +201,7 @@ def _overrides(options: dict[str, Any]) -> list[Override]:
 
 
 @contextlib.contextmanager
-def _progress() -> Iterator[Callable[[Load, Live], None]]:
+def _progress() -> Iterator[Callable[[Load, LoadProgress], None]]:
     """One live line on a terminal; nothing elsewhere."""
     if not is_terminal():
         yield lambda _load, _live: None
@@ -210,7 +210,7 @@ def _progress() -> Iterator[Callable[[Load, Live], None]]:
         yield lambda load, live: line.update(_live_line(load, live))
 
 
-def _live_line(load: Load, live: Live) -> str:
+def _live_line(load: Load, live: LoadProgress) -> str:
     from remuda.bench.perform import progress
 
     if live.is_warming:

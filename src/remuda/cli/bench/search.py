@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from remuda.bench.point import Point
     from remuda.client.bench.benchmarks import Measured
-    from remuda.client.bench.search import Hunt, Outcome
+    from remuda.client.bench.search import Hunt, SearchOutcome
 
 
 def command(load_options: Callable[[Any], Any], headings: Mapping[str, str]) -> click.Command:
@@ -82,18 +82,18 @@ def _run(file: Path | None, options: dict[str, Any], maximise: str, low: float, 
     return _exit_code(outcome, allow_suspect=options["allow_suspect"], allow_changed=options["allow_changed_rules"])
 
 
-def _exit_code(outcome: Outcome, *, allow_suspect: bool, allow_changed: bool) -> int:
-    from remuda.bench.search import End
+def _exit_code(outcome: SearchOutcome, *, allow_suspect: bool, allow_changed: bool) -> int:
+    from remuda.bench.search import SearchEnd
     from remuda.client.bench.job import IS_INVALID, IS_SUSPECT
 
-    if outcome.found.end is End.INVALID:
+    if outcome.found.end is SearchEnd.INVALID:
         return IS_INVALID
     suspect = any(point.verdict != "valid" for point in outcome.grounds) and not allow_suspect
     changed = any(point.changed for point in outcome.grounds) and not allow_changed
-    return IS_SUSPECT if outcome.found.end is End.UNKNOWN or suspect or changed else 0
+    return IS_SUSPECT if outcome.found.end is SearchEnd.UNKNOWN or suspect or changed else 0
 
 
-def _show(hunt: Hunt, outcome: Outcome, tried: list[Measured]) -> None:
+def _show(hunt: Hunt, outcome: SearchOutcome, tried: list[Measured]) -> None:
     from remuda.cli.bench.bench import _reasons, _rows
 
     echo(_result(hunt, outcome))
@@ -113,23 +113,23 @@ def _label(hunt: Hunt, value: float) -> str:
     return hunt.at(value).label
 
 
-def _result(hunt: Hunt, outcome: Outcome) -> str:
-    from remuda.bench.search import End
+def _result(hunt: Hunt, outcome: SearchOutcome) -> str:
+    from remuda.bench.search import SearchEnd
     from remuda.cli.bench.bench import _ms
 
     found = outcome.found
     slo = " and ".join(f"{name.replace('_', ' ')} ≤ {_ms(bound)}" for name, bound in hunt.session.terms.slo.items())
     met = _label(hunt, found.met) if found.met is not None else ""
-    if found.end is End.FOUND and found.missed is not None:
+    if found.end is SearchEnd.FOUND and found.missed is not None:
         return f"{met} is the largest load that meets {slo}; {_label(hunt, found.missed)} misses it"
-    if found.end is End.ALL_MET:
+    if found.end is SearchEnd.ALL_MET:
         return f"{met} meets {slo}, and no larger load was tried: raise --max"
-    if found.end is End.NONE_MET or found.at is None:
+    if found.end is SearchEnd.NONE_MET or found.at is None:
         return f"not even {_label(hunt, hunt.bounds.low)} meets {slo}"
     silent = _label(hunt, found.at)
     why = (
         "is not known: too few requests ended for a percentile"
-        if found.end is End.UNKNOWN
+        if found.end is SearchEnd.UNKNOWN
         else "cannot be said: its point is invalid"
     )
     known = f"{met} is the largest load that is known to meet it" if met else "none is known to meet it"

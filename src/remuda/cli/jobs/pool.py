@@ -13,7 +13,7 @@ from remuda.cli.show import age, console, echo, is_terminal, print_json, say, ta
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from remuda.client.jobs.pool import Member
+    from remuda.client.jobs.pool import PoolMember
     from remuda.look.facts import Looked
 
 _COLUMNS = ("swarm", "step", "phase", "job", "for", "reason")
@@ -60,7 +60,7 @@ def pool(file: Path, again: bool, dry_run: bool, as_json: bool) -> int:
     return 1 if any(one.entry.outcome == "failed" for one in members) else 0
 
 
-def _show_plan(members: Sequence[Member], bound: int, facts: Looked, *, as_json: bool) -> None:
+def _show_plan(members: Sequence[PoolMember], bound: int, facts: Looked, *, as_json: bool) -> None:
     from remuda.cli import plans
     from remuda.look import planning, rendering
 
@@ -88,14 +88,14 @@ def _show_plan(members: Sequence[Member], bound: int, facts: Looked, *, as_json:
         plans.tell(planning.answered([one.planned], facts, dry_run=True), dry_run=True)
 
 
-def _job(member: Member) -> str:
+def _job(member: PoolMember) -> str:
     job = member.said.job
     if job is None:
         return "-"
     return job.script or f"{job.job}: {job.input} -> {job.output}"
 
 
-def _follow(steps: Iterator[Sequence[Member]]) -> None:
+def _follow(steps: Iterator[Sequence[PoolMember]]) -> None:
     if is_terminal():
         _live(steps)
         return
@@ -109,11 +109,11 @@ def _follow(steps: Iterator[Sequence[Member]]) -> None:
                 say(line)
 
 
-def _step(one: Member) -> str:
+def _step(one: PoolMember) -> str:
     return one.entry.outcome.value if one.entry.step == "over" else one.entry.step.value
 
 
-def _live(steps: Iterator[Sequence[Member]]) -> None:
+def _live(steps: Iterator[Sequence[PoolMember]]) -> None:
     from rich.live import Live
 
     with Live(console=console(stderr=True), refresh_per_second=4, transient=True) as live:
@@ -121,7 +121,7 @@ def _live(steps: Iterator[Sequence[Member]]) -> None:
             live.update(_drawing(members))
 
 
-def _drawing(members: Sequence[Member]) -> Any:
+def _drawing(members: Sequence[PoolMember]) -> Any:
     from rich import box
     from rich.table import Table
 

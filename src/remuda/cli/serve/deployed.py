@@ -17,7 +17,7 @@ from remuda.specs.deployment import LOADS
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from remuda.client.bench.deployed import End
+    from remuda.client.bench.deployed import BenchmarkEnd
 
 
 def follow(words: Mapping[str, Any], *, as_json: bool) -> int:
@@ -57,7 +57,7 @@ def follow(words: Mapping[str, Any], *, as_json: bool) -> int:
     return end.exit_code
 
 
-def _show(end: End, *, as_json: bool) -> None:
+def _show(end: BenchmarkEnd, *, as_json: bool) -> None:
     points = end.points()
     if as_json:
         print_json({

@@ -14,7 +14,7 @@ from remuda.cli.show import echo, print_json, say, table, value_text
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from remuda.specs.recipe.draft import Line
+    from remuda.specs.recipe.draft import DraftLine
 
 
 @click.group(cls=NearGroup)
@@ -133,7 +133,7 @@ def cluster(output: Path | None, *, force: bool, yes: bool, **given: Any) -> Non
     say(f"wrote {path}{f'; not known: {empty}' if empty else ''}")
 
 
-def _answer(line: Line) -> str:
+def _answer(line: DraftLine) -> str:
     is_number = line.key == "gpus_per_node"
     kind = click.IntRange(min=0) if is_number else str
     shown = line.value if line.value is not None else 0 if is_number else ""

@@ -51,7 +51,7 @@ def rehearse(
 
     if plot is not None:
         check_plot(plot)
-    asked = rehearsing.Asked(
+    asked = rehearsing.StudyOptions(
         file=str(spec or ""),
         policies=_POLICIES[:-1] if policy == "all" else (policy,),
         settings=tuple(assignment(text) for text in settings),

@@ -19,13 +19,13 @@ from remuda.base.ids import api_path
 from remuda.base.secrets import SecretRef
 from remuda.bench import load as loads
 from remuda.bench.cost import Price, find_price, nearest, read_prices
-from remuda.bench.generator.http_stream import Place, tls
+from remuda.bench.generator.http_stream import RequestTarget, tls
 from remuda.bench.generator.trace import read_trace
 from remuda.bench.judging.verdict import INVALID, read_thresholds
 from remuda.bench.load import Load
-from remuda.bench.perform import Session, Target, Terms, Watched
+from remuda.bench.perform import BenchSession, JudgingTerms, MeasuredEndpoint, SwarmWatch
 from remuda.bench.point import Hardware
-from remuda.bench.store import Store
+from remuda.bench.store import PointStore
 from remuda.client.bench.energy import recorded_by
 from remuda.client.jobs import targets
 from remuda.look.prices import our_prices
@@ -33,7 +33,7 @@ from remuda.look.prices import our_prices
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from remuda.bench.generator.load_workers import Live
+    from remuda.bench.generator.load_workers import LoadProgress
     from remuda.bench.generator.trace import Trace
     from remuda.bench.point import Point
     from remuda.specs.benchmark import BenchmarkSpec
@@ -47,7 +47,7 @@ JOB: Final = "job"
 
 
 @dataclass(frozen=True)
-class Source:
+class EndpointSource:
     """Who is measured, without keys: a job's driver reads it elsewhere.
 
     Attributes:
@@ -76,8 +76,8 @@ class BenchPlan:
     """What a benchmark measures: every load on every target, `repeats` times."""
 
     spec: BenchmarkSpec
-    sources: list[Source]
-    sessions: list[Session]
+    sources: list[EndpointSource]
+    sessions: list[BenchSession]
     loads: list[Load]
     job: str = ""
     """Of which this is the driver."""
@@ -92,10 +92,10 @@ class Measured:
     """It was measured before, and counts."""
 
 
-def store() -> Store:
+def store() -> PointStore:
     """Where points are kept."""
     paths = state_paths()
-    return Store(paths.root / "bench")
+    return PointStore(paths.root / "bench")
 
 
 def read(file: Path | None, overrides: Sequence[Override]) -> Loaded[BenchmarkSpec]:
@@ -147,16 +147,16 @@ def plan(loaded: Loaded[BenchmarkSpec], say: Callable[[str], None]) -> BenchPlan
     )
 
 
-def plan_of(spec: BenchmarkSpec, sources: list[Source], *, job: str = "") -> BenchPlan:
+def plan_of(spec: BenchmarkSpec, sources: list[EndpointSource], *, job: str = "") -> BenchPlan:
     """The same for sources that are known.
 
     Raises:
         InputError: a key is missing, or a header is none.
     """
     meta = {**spec.meta, **({JOB: job} if job else {})}
-    terms = Terms(read_thresholds(spec.validity), spec.slo, spec.goodput, meta, price_of(spec))
+    terms = JudgingTerms(read_thresholds(spec.validity), spec.slo, spec.goodput, meta, price_of(spec))
     trace = trace_of(spec)
-    sessions = [Session(_target(spec, source), terms, trace) for source in sources]
+    sessions = [BenchSession(_target(spec, source), terms, trace) for source in sources]
     return BenchPlan(spec, sources, sessions, loads_of(spec, trace), job)
 
 
@@ -247,19 +247,19 @@ def _headers(spec: BenchmarkSpec) -> tuple[tuple[str, str], ...]:
     return tuple(spec.headers.items())
 
 
-def _target(spec: BenchmarkSpec, source: Source) -> Target:
+def _target(spec: BenchmarkSpec, source: EndpointSource) -> MeasuredEndpoint:
     key = SecretRef(file=source.key_file, env=source.key_env).read() if source.key_file or source.key_env else ""
-    engines = tuple(Place(base, key, is_own=True) for base in source.engines)
+    engines = tuple(RequestTarget(base, key, is_own=True) for base in source.engines)
 
-    def watch(since: float) -> Watched:
+    def watch(since: float) -> SwarmWatch:
         from remuda.client.http import connect
 
         return watched(connect().get(api_path(source.swarm), fresh="true"), since)
 
     recorded = recorded_by(source.swarm) if source.swarm else None
     sample, sampled = recorded or (None, 0)
-    return Target(
-        Place(
+    return MeasuredEndpoint(
+        RequestTarget(
             source.base, key, _headers(spec), is_own=source.is_own, verify=not spec.insecure,
             ca_file=str(Path(spec.ca_file).expanduser()) if spec.ca_file else "",
         ), source.model, engines,
@@ -267,21 +267,21 @@ def _target(spec: BenchmarkSpec, source: Source) -> Target:
     )  # fmt: skip
 
 
-def watched(view: Mapping[str, Any], since: float) -> Watched:
+def watched(view: Mapping[str, Any], since: float) -> SwarmWatch:
     """How a swarm is, as a view that was asked for after `since` says: its router may not have answered meanwhile."""
     router = view.get("router") or {}
     is_known = router.get("counted_at", 0.0) >= since - SET_S  # by the host's clock
-    return Watched(int(view["ready"]), int(router.get("stats", {}).get("retries", -1)) if is_known else -1)
+    return SwarmWatch(int(view["ready"]), int(router.get("stats", {}).get("retries", -1)) if is_known else -1)
 
 
-def _of_endpoint(spec: BenchmarkSpec, url: str) -> Source:
+def _of_endpoint(spec: BenchmarkSpec, url: str) -> EndpointSource:
     secret = spec.api_key
     target = targets.of_endpoint(url, spec.model, secret.env if secret else "")
     key_file = secret.file if secret else ""
-    return Source(target.endpoint, target.model, target.api_key_env if not key_file else "", key_file)
+    return EndpointSource(target.endpoint, target.model, target.api_key_env if not key_file else "", key_file)
 
 
-def source_of_swarm(spec: BenchmarkSpec, say: Callable[[str], None]) -> Source:
+def source_of_swarm(spec: BenchmarkSpec, say: Callable[[str], None]) -> EndpointSource:
     """A swarm or deployment of this user; waits until it is up.
 
     Raises:
@@ -297,13 +297,15 @@ def source_of_swarm(spec: BenchmarkSpec, say: Callable[[str], None]) -> Source:
         task["url"].rstrip("/").removesuffix("/v1")
         for task in view["tasks"] if Role(task["role"]).answers and task["url"]
     )  # fmt: skip
-    return Source(
+    return EndpointSource(
         target.endpoint, target.model, key_file=target.api_key_file, swarm=spec.name, is_own=True, engines=engines,
         replicas=int(view["wanted"]),
     )  # fmt: skip
 
 
-def run(plan: BenchPlan, kept: Store, show: Callable[[Load, Live], None], *, again: bool = False) -> Iterator[Measured]:
+def run(
+    plan: BenchPlan, kept: PointStore, show: Callable[[Load, LoadProgress], None], *, again: bool = False
+) -> Iterator[Measured]:
     """Measure all points, one after the other; yields each when it is stored.
 
     Points that were measured before and count are not measured again, unless `again`. A job counts its own points only,
@@ -329,7 +331,9 @@ def run(plan: BenchPlan, kept: Store, show: Callable[[Load, Live], None], *, aga
                 yield measure(session, load, kept, show)
 
 
-def measure(session: Session, load: Load, kept: Store, show: Callable[[Load, Live], None]) -> Measured:
+def measure(
+    session: BenchSession, load: Load, kept: PointStore, show: Callable[[Load, LoadProgress], None]
+) -> Measured:
     """Measure one load, and store the point.
 
     Its prompts are none that this endpoint was sent for the same load before, also where that was judged by other rules

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from remuda.bench.point import Point
-    from remuda.bench.store import Store
+    from remuda.bench.store import PointStore
     from remuda.client.bench.benchmarks import BenchPlan
     from remuda.client.http import HostClient
 
@@ -37,7 +37,7 @@ RESULT: Final = "vllm.json"
 
 
 @dataclass(frozen=True)
-class End:
+class BenchmarkEnd:
     """How a deployment with a benchmark has ended."""
 
     view: Mapping[str, Any]
@@ -55,7 +55,7 @@ class End:
         return [kept.find(name) for name in self.verdict.get("points", ())]
 
 
-def ended(client: HostClient, name: str) -> End:
+def ended(client: HostClient, name: str) -> BenchmarkEnd:
     """Wait until a deployment has ended with its benchmark.
 
     Raises:
@@ -73,7 +73,7 @@ def ended(client: HostClient, name: str) -> End:
         verdict = json.loads((folder / VERDICT).read_text())
     except (OSError, ValueError):
         verdict = {}
-    return End(view, int(code), folder, verdict)
+    return BenchmarkEnd(view, int(code), folder, verdict)
 
 
 # --- the driver ------------------------------------------------------------------------------------------------------
@@ -110,7 +110,7 @@ def _measure(told: Mapping[str, Any], folder: Path) -> int:
     source = (
         benchmarks.source_of_swarm(spec, drivers.say)
         if spec.name
-        else benchmarks.Source(_address(told), spec.model, key)
+        else benchmarks.EndpointSource(_address(told), spec.model, key)
     )
     plan = scaled(benchmarks.plan_of(spec, [source]), told["requests_each"], told["warmup_each"])
     kept = benchmarks.store()
@@ -149,7 +149,7 @@ def verdict_of(points: Sequence[Point], code: int, error: str) -> dict[str, Any]
     }  # fmt: skip
 
 
-def keep(kept: Store, point: Point, folder: Path) -> None:
+def keep(kept: PointStore, point: Point, folder: Path) -> None:
     """Put a point into the folder of the benchmark, too: its files, and the result as other tools read it.
 
     Raises:

@@ -15,15 +15,15 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    from remuda.bench.generator.reading import Row
+    from remuda.bench.generator.reading import RequestRow
     from remuda.bench.point import Point
-    from remuda.bench.store import Store
+    from remuda.bench.store import PointStore
 
 #: Larger than any result with the details of each request.
 _MOST_BYTES: Final = 1 << 30
 
 
-def export(kept: Store, points: Sequence[Point], kind: str, said: Mapping[str, str]) -> str:
+def export(kept: PointStore, points: Sequence[Point], kind: str, said: Mapping[str, str]) -> str:
     """The text of a file with these points.
 
     Raises:
@@ -33,14 +33,14 @@ def export(kept: Store, points: Sequence[Point], kind: str, said: Mapping[str, s
     return formats.export([(point, _rows(kept, point) if kind == "vllm" else []) for point in points], kind, said)
 
 
-def _rows(kept: Store, point: Point) -> list[Row]:
+def _rows(kept: PointStore, point: Point) -> list[RequestRow]:
     """Those that the numbers are of, and those that failed."""
     rows = kept.rows(point)
     window = window_of(rows, point.load)
     return [row for row in rows if not row.is_ok or is_measured(row, window)]
 
 
-def take_in(kept: Store, files: Sequence[Path]) -> list[Measured]:
+def take_in(kept: PointStore, files: Sequence[Path]) -> list[Measured]:
     """Store the results of files: all of them, or none where a file is bad. What is there is not stored again.
 
     Raises:

@@ -23,10 +23,10 @@ from remuda.views.job_folders import OUTCOME
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from remuda.bench.generator.load_workers import Live
+    from remuda.bench.generator.load_workers import LoadProgress
     from remuda.bench.load import Load
     from remuda.bench.point import Point
-    from remuda.bench.store import Store
+    from remuda.bench.store import PointStore
     from remuda.client.bench.benchmarks import BenchPlan
     from remuda.views.job_folders import JobFolder
 
@@ -90,7 +90,7 @@ def drive(folder: JobFolder) -> int:
 
 def _measure(folder: JobFolder, told: dict[str, Any]) -> list[Point]:
     spec = BenchmarkSpec.model_validate(told["spec"])
-    sources = [benchmarks.Source(**source) for source in told["sources"]]
+    sources = [benchmarks.EndpointSource(**source) for source in told["sources"]]
     if told["endpoint_file"]:
         # Beside its swarm: the host is on another machine, and the router is where the file says.
         sources = [replace(sources[0], base=address_in(told["endpoint_file"]), swarm="")]
@@ -99,7 +99,7 @@ def _measure(folder: JobFolder, told: dict[str, Any]) -> list[Point]:
     return found
 
 
-def measured(plan: BenchPlan, kept: Store, found: list[Point], *, again: bool = False) -> Iterator[Point]:
+def measured(plan: BenchPlan, kept: PointStore, found: list[Point], *, again: bool = False) -> Iterator[Point]:
     """Measure all points and say each with its reasons; they are added to `found`, too.
 
     Raises:
@@ -121,7 +121,7 @@ class _Teller:
         self._file = os.environ.get(PROGRESS_FILE, "")
         self._told = 0.0
 
-    def __call__(self, load: Load, live: Live) -> None:
+    def __call__(self, load: Load, live: LoadProgress) -> None:
         """A load is under way."""
         if not self._file or time.monotonic() - self._told < _TELL_S:
             return

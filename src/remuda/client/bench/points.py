@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from remuda.bench.judging.compare import Comparison
     from remuda.bench.point import Point
-    from remuda.bench.store import Store
+    from remuda.bench.store import PointStore
 
 
 def chosen(points: Sequence[Point], names: Sequence[str]) -> list[Point]:
@@ -37,7 +37,7 @@ def chosen(points: Sequence[Point], names: Sequence[str]) -> list[Point]:
     return list({(point.id, point.repeat): point for point in found}.values())
 
 
-def compared(kept: Store, a: str, b: str, floor: str, *, with_invalid: bool) -> Comparison:
+def compared(kept: PointStore, a: str, b: str, floor: str, *, with_invalid: bool) -> Comparison:
     """A against B.
 
     Raises:
@@ -50,7 +50,7 @@ def compared(kept: Store, a: str, b: str, floor: str, *, with_invalid: bool) -> 
 
 
 def write_report(
-    kept: Store, names: Sequence[str], out: Path, *, title: str = "", group: str = "", png: Path | None = None
+    kept: PointStore, names: Sequence[str], out: Path, *, title: str = "", group: str = "", png: Path | None = None
 ) -> list[Point]:
     """Write the page, and the picture where one is wanted; returns what is on it.
 

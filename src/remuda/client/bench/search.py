@@ -9,18 +9,18 @@ from typing import TYPE_CHECKING, Any
 from remuda.base.errors import InputError
 from remuda.base.units import show_counted
 from remuda.bench import search
-from remuda.bench.search import Answer, Bounds, Found, Try
+from remuda.bench.search import Bounds, Largest, LoadResult, Try
 from remuda.client.bench import benchmarks
 from remuda.client.bench.benchmarks import Measured
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from remuda.bench.generator.load_workers import Live
+    from remuda.bench.generator.load_workers import LoadProgress
     from remuda.bench.load import Load
-    from remuda.bench.perform import Session
+    from remuda.bench.perform import BenchSession
     from remuda.bench.point import Point
-    from remuda.bench.store import Store
+    from remuda.bench.store import PointStore
     from remuda.specs.benchmark import BenchmarkSpec
     from remuda.specs.reading.load import Loaded
 
@@ -37,7 +37,7 @@ class Hunt:
         bounds: of the search.
     """
 
-    session: Session
+    session: BenchSession
     load: Load
     bounds: Bounds
 
@@ -51,7 +51,7 @@ class Hunt:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class SearchOutcome:
     """What came of it.
 
     Attributes:
@@ -59,7 +59,7 @@ class Outcome:
         points: that answered, by concurrency or rate; of one that was measured again, the last.
     """
 
-    found: Found
+    found: Largest
     points: dict[float, Point] = field(default_factory=dict)
 
     @property
@@ -128,12 +128,12 @@ def forecast(hunt: Hunt) -> str:
 
 def run(
     hunt: Hunt,
-    kept: Store,
-    show: Callable[[Load, Live], None],
+    kept: PointStore,
+    show: Callable[[Load, LoadProgress], None],
     tell: Callable[[Measured], None],
     *,
     again: bool = False,
-) -> Outcome:
+) -> SearchOutcome:
     """Search. Points that were measured before are not measured again, unless `again`, or where they are no answer.
 
     Args:
@@ -149,7 +149,7 @@ def run(
     asyncio.run(hunt.session.open())
     points: dict[float, Point] = {}
 
-    def answer(ask: Try) -> Answer:
+    def answer(ask: Try) -> LoadResult:
         load = hunt.at(ask.load)
         if ask.wants_more:
             load = search.longer(load, hunt.session.auto)
@@ -160,27 +160,27 @@ def run(
         return search.answer_of(one.point)
 
     known = {} if again else _known(hunt, kept)
-    return Outcome(search.drive(search.search(hunt.bounds, known), answer), points)
+    return SearchOutcome(search.drive(search.search(hunt.bounds, known), answer), points)
 
 
-def _stored(hunt: Hunt, kept: Store, load: Load) -> Point | None:
+def _stored(hunt: Hunt, kept: PointStore, load: Load) -> Point | None:
     """The newest point of a load that says something."""
-    found = [p for p in kept.of(hunt.session.address(load)) if search.answer_of(p) is not Answer.INVALID]
+    found = [p for p in kept.of(hunt.session.address(load)) if search.answer_of(p) is not LoadResult.INVALID]
     return found[-1] if found else None
 
 
-def _known(hunt: Hunt, kept: Store) -> dict[float, Answer]:
+def _known(hunt: Hunt, kept: PointStore) -> dict[float, LoadResult]:
     """What stored points say of loads that differ in nothing but what is searched."""
     return {
         hunt.value(point.load): answer
         for point in kept.points()
         if hunt.at(hunt.value(point.load)) == point.load
         and hunt.session.address(point.load) == point.id
-        and (answer := search.answer_of(point)) in (Answer.MET, Answer.MISSED)
+        and (answer := search.answer_of(point)) in (LoadResult.MET, LoadResult.MISSED)
     }
 
 
-def to_json(hunt: Hunt, outcome: Outcome, tried: list[Measured]) -> dict[str, Any]:
+def to_json(hunt: Hunt, outcome: SearchOutcome, tried: list[Measured]) -> dict[str, Any]:
     """The outcome for programs."""
     found = outcome.found
     return {

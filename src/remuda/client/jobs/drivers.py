@@ -22,7 +22,7 @@ from remuda.client import submission
 from remuda.client.http import connect
 from remuda.client.jobs.batches import FAILED, run_here, wait_job
 from remuda.look import planning
-from remuda.plan.job import Asked, Beside, Driver
+from remuda.plan.job import Beside, Driver, DriverOptions
 from remuda.plan.model import Secret, Workload
 from remuda.specs.backend import SlurmJob
 from remuda.views.job_folders import META, OUTCOME, JobFolder
@@ -57,7 +57,7 @@ def beside(
     known = client.get(api_path(name, "spec"))
     document = json.loads(known["spec"] or "{}")
     spec = SlurmJob.model_validate(document.get("backend", {}).get("job", {}))
-    return Beside(Workload.model_validate(known["plan"]), spec, Asked(cpus, mem, time_limit, mail_user))
+    return Beside(Workload.model_validate(known["plan"]), spec, DriverOptions(cpus, mem, time_limit, mail_user))
 
 
 def place_of(client: HostClient, swarm: str, *, here: bool = False, **asked: Any) -> Beside | None:
@@ -279,9 +279,9 @@ def address_in(file: str) -> str:
         NotFound: it was taken down.
         RemudaError: the file says nothing for ten minutes.
     """
-    from remuda.batch.address import Address
+    from remuda.batch.address import EndpointAddress
 
-    address = Address(file)
+    address = EndpointAddress(file)
     deadline = time.monotonic() + _ENDPOINT_WAIT_S
 
     def base() -> str:

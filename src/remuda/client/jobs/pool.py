@@ -31,7 +31,7 @@ from remuda.look import planning
 from remuda.look.kinds.swarm import plan_loaded
 from remuda.plan.model import Role
 from remuda.specs.reading.load import load_swarm
-from remuda.specs.reading.pools import Pool, build_inline
+from remuda.specs.reading.pools import CheckedPool, build_inline
 from remuda.supervise.jobs import LOST, UNSEEN
 from remuda.views.job_folders import JobFolder
 
@@ -51,7 +51,7 @@ _TICK_S = 0.5
 
 
 @dataclass
-class Member:
+class PoolMember:
     """One swarm of the pool: what was asked, and what is recorded of it."""
 
     entry: Entry
@@ -88,13 +88,13 @@ class Member:
         self.entry = replace(self.entry, step=step, outcome=outcome, **same)
 
 
-def plan_pool(pool: Pool, facts: Looked) -> list[Member]:
+def plan_pool(pool: CheckedPool, facts: Looked) -> list[PoolMember]:
     """Plan every swarm of a pool. Nothing is started or written.
 
     Raises:
         InputError: something is wrong; says where, in the pool's document or in the swarm's own.
     """
-    members: list[Member] = []
+    members: list[PoolMember] = []
     names: dict[str, int] = {}
     for index, said in enumerate(pool.spec.swarms):
         planned = _planned(pool, index, facts)
@@ -107,7 +107,7 @@ def plan_pool(pool: Pool, facts: Looked) -> list[Member]:
     return members
 
 
-def _planned(pool: Pool, index: int, facts: Looked) -> Plan:
+def _planned(pool: CheckedPool, index: int, facts: Looked) -> Plan:
     said = pool.spec.swarms[index]
     _check_job(pool, index)
     fallback = f"{pool_name(pool)}-{index}"
@@ -126,7 +126,7 @@ def _planned(pool: Pool, index: int, facts: Looked) -> Plan:
     return planned if planned.spec.name else plan_as(fallback)
 
 
-def _check_job(pool: Pool, index: int) -> None:
+def _check_job(pool: CheckedPool, index: int) -> None:
     job = pool.spec.swarms[index].job
     if job is not None and job.script is None:
         need_batch("a batch job takes")
@@ -135,7 +135,7 @@ def _check_job(pool: Pool, index: int) -> None:
         raise InputError(f"there is no file {pool.path(job.script)}", where=where)
 
 
-def _member(pool: Pool, said: PoolSwarm, planned: Plan) -> Member:
+def _member(pool: CheckedPool, said: PoolSwarm, planned: Plan) -> PoolMember:
     address = planned.workload.endpoint
     entry = Entry(
         planned.workload.name, has_job=said.job is not None, keeps=said.stays, queue_timeout_s=said.queue_timeout,
@@ -147,10 +147,10 @@ def _member(pool: Pool, said: PoolSwarm, planned: Plan) -> Member:
     elif said.job is not None and said.job.script is not None:
         said = said.model_copy(update={"job": said.job.model_copy(update={"script": pool.path(said.job.script)})})
     asked = [planned.spec.model_dump_json(), said.model_dump_json()]
-    return Member(entry, said, planned, hashlib.sha256("\n".join(asked).encode()).hexdigest()[:16])
+    return PoolMember(entry, said, planned, hashlib.sha256("\n".join(asked).encode()).hexdigest()[:16])
 
 
-def pool_name(pool: Pool) -> str:
+def pool_name(pool: CheckedPool) -> str:
     """What the pool is called."""
     return pool.spec.name or slug(Path(pool.document.name).stem)
 
@@ -158,7 +158,7 @@ def pool_name(pool: Pool) -> str:
 class PoolRun:
     """One command that carries a pool out."""
 
-    def __init__(self, pool: Pool, members: Sequence[Member], paths: StatePaths) -> None:
+    def __init__(self, pool: CheckedPool, members: Sequence[PoolMember], paths: StatePaths) -> None:
         self.pool = pool
         self.members = list(members)
         self.paths = paths
@@ -203,7 +203,7 @@ class PoolRun:
                 latest = max(member.entry.since, member.entry.started_at)
                 member.entry = moved(member.entry, min(0.0, self.clock.now() - latest))
 
-    def run(self) -> Iterator[Sequence[Member]]:
+    def run(self) -> Iterator[Sequence[PoolMember]]:
         """Go on until nothing more is to be done; yields the members after each look.
 
         Raises:
@@ -244,7 +244,7 @@ class PoolRun:
         except HostUnreachable:
             self._look()  # the next host goes on with what is recorded
 
-    def _look_at(self, member: Member, views: Mapping[str, Mapping[str, Any]]) -> None:
+    def _look_at(self, member: PoolMember, views: Mapping[str, Mapping[str, Any]]) -> None:
         view = views.get(member.entry.name, {})
         mine = view if view and member.uid in ("", view["uid"]) else {}
         seen = Seen(mine.get("phase", ""), mine.get("reason", ""))
@@ -254,7 +254,7 @@ class PoolRun:
             seen = self._with_job(member, seen, is_known=member.job_id in views)
         member.seen = seen
 
-    def _with_job(self, member: Member, seen: Seen, *, is_known: bool) -> Seen:
+    def _with_job(self, member: PoolMember, seen: Seen, *, is_known: bool) -> Seen:
         """What there is to see, with its job; a job that was never sent is none."""
         try:
             job = batches.job_state(self.paths, self.host, member.job_id)
@@ -297,7 +297,7 @@ class PoolRun:
             if step is Step.ENDING:
                 self._take_down(member)
 
-    def _bring_up(self, member: Member) -> None:
+    def _bring_up(self, member: PoolMember) -> None:
         before, member.uid = member.uid, member.planned.workload.uid
         if before and member.seen.phase not in ("", "DOWN", "FAILED"):
             member.uid = before
@@ -308,12 +308,12 @@ class PoolRun:
         member.seen = Seen(view["phase"], view["reason"])
         self._put(member, is_ours=is_ours, is_sent=True)
 
-    def _forget_unsent(self, member: Member) -> None:
+    def _forget_unsent(self, member: PoolMember) -> None:
         """A command that was killed may have left the folder of a job that the host never heard of."""
         if member.entry.step is Step.WORKING and member.job_id:
             shutil.rmtree(JobFolder(self.paths, member.job_id).path, ignore_errors=True)
 
-    def _submit(self, member: Member) -> None:
+    def _submit(self, member: PoolMember) -> None:
         assert member.said.job is not None
         target = targets.of_swarm(member.entry.name, "", "", lambda _: None)
         place = drivers.place_of(self.host, member.entry.name)
@@ -329,7 +329,7 @@ class PoolRun:
             folder.begin("batch", request.job, member.entry.name, target.backend, request)
         drivers.send(self.host, folder, sent)
 
-    def _take_down(self, member: Member) -> None:
+    def _take_down(self, member: PoolMember) -> None:
         if member.job_id:
             with suppress(Conflict, NotFound):  # it may have ended
                 batches.cancel_job(self.paths, self.host, member.job_id)
@@ -337,7 +337,7 @@ class PoolRun:
             with suppress(NotFound):
                 self.host.post(api_path(member.entry.name, "down"))
 
-    def _put(self, member: Member, **changes: Any) -> None:
+    def _put(self, member: PoolMember, **changes: Any) -> None:
         """Change the record of one, on disk first of all."""
         if changes.get("step", member.entry.step) is not member.entry.step:
             changes["since"] = self.clock.now()
@@ -377,6 +377,6 @@ def _script(job: PoolJob, target: Target) -> drivers.Script:
     )  # fmt: skip
 
 
-def to_json(members: Sequence[Member]) -> list[dict[str, Any]]:
+def to_json(members: Sequence[PoolMember]) -> list[dict[str, Any]]:
     """What came of each, for programs."""
     return [{**member.to_json(), "phase": member.seen.phase, "job": asdict(member.seen)["job"]} for member in members]

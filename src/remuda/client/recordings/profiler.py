@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from remuda.look.facts import Looked
     from remuda.plan.compile import Plan
     from remuda.profile import Attempt, Recorded
-    from remuda.wire.recording import Process
+    from remuda.wire.recording import GpuProcess
     from remuda.wire.spool import Spool
 
 BESIDE: Final = "recording"
@@ -199,7 +199,7 @@ def users(folder: Path) -> dict[str, tuple[str, ...]]:
     return {uuid: tuple(names) for uuid, names in found.items()}
 
 
-def _last_second(spool: Spool) -> list[Process]:
+def _last_second(spool: Spool) -> list[GpuProcess]:
     with suppress(OSError, ValueError):
         told, _ = records((spool.folder / OPEN).read_bytes())
         if told:

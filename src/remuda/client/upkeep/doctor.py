@@ -20,7 +20,7 @@ from remuda.base.errors import HostUnreachable, InputError, NotPrivate, RemudaEr
 from remuda.base.settings import database_url
 from remuda.base.units import show_counted
 from remuda.client.http import HostClient
-from remuda.client.upkeep.owners import Finding, Home, Verdict, judge
+from remuda.client.upkeep.owners import Claimed, FoundAllocation, Home, judge
 from remuda.look import run_dirs
 from remuda.store.peek import Peek, peek
 from remuda.views import unknown_allocs
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from remuda.backends.base import Backend, Stray
 
 OK, NOTE, PROBLEM = "ok", "note", "problem"
-TO_END: Final = (Verdict.ORPHAN, Verdict.HOMELESS)
+TO_END: Final = (Claimed.ORPHAN, Claimed.HOMELESS)
 _OVER = frozenset({"waiting", "failed", "done", "stopped"})
 _GRACE_S, _KILL_S = 10.0, 60.0
 _LOOK_AGAIN_S = 0.5
@@ -46,7 +46,7 @@ _NEEDED = ("sbatch", "squeue", "scancel", "scontrol")
 
 
 @dataclass(frozen=True)
-class Check:
+class DoctorCheck:
     """One thing that was looked at."""
 
     name: str
@@ -60,8 +60,8 @@ class Check:
 class Examination:
     """All that was looked at."""
 
-    checks: tuple[Check, ...]
-    findings: tuple[Finding, ...]
+    checks: tuple[DoctorCheck, ...]
+    findings: tuple[FoundAllocation, ...]
     """Every allocation of this user that carries a token, wanted ones too."""
     stale_secrets: tuple[Path, ...] = ()
 
@@ -115,22 +115,24 @@ def examine(paths: StatePaths) -> Examination:
 # The parts
 
 
-def _state_directory(paths: StatePaths) -> Check:
+def _state_directory(paths: StatePaths) -> DoctorCheck:
     root = paths.root
     if not root.is_dir():
-        return Check("state directory", NOTE, f"{root} is not there yet; the first command that needs it makes it")
+        return DoctorCheck(
+            "state directory", NOTE, f"{root} is not there yet; the first command that needs it makes it"
+        )
     if not os.access(root, os.W_OK | os.X_OK):
-        return Check(
+        return DoctorCheck(
             "state directory", PROBLEM, f"{root} cannot be written", f"check its owner and mode: ls -ld {root}"
         )
     if root.stat().st_mode & 0o077:
-        return Check("state directory", PROBLEM, f"{root} is open to other users", f"chmod 700 {root}")
+        return DoctorCheck("state directory", PROBLEM, f"{root} is open to other users", f"chmod 700 {root}")
     if said := paths.told():
-        return Check("state directory", NOTE, f"{root}, but {said}")
-    return Check("state directory", OK, str(root))
+        return DoctorCheck("state directory", NOTE, f"{root}, but {said}")
+    return DoctorCheck("state directory", OK, str(root))
 
 
-def _disk(paths: StatePaths) -> list[Check]:
+def _disk(paths: StatePaths) -> list[DoctorCheck]:
     """Whether there is room for what has to be recorded: tried by writing, because of quotas."""
     if not paths.root.is_dir():
         return []
@@ -144,82 +146,85 @@ def _disk(paths: StatePaths) -> list[Check]:
         full = error.errno in (errno.ENOSPC, errno.EDQUOT)
         said = f"no room is left for {paths.root}" if full else f"{paths.root} cannot be written: {error.strerror}"
         todo = "make room: remuda db prune, remuda down NAME --remove, or a larger quota" if full else ""
-        return [Check("disk", PROBLEM, f"{said}; nothing new can be recorded", todo)]
+        return [DoctorCheck("disk", PROBLEM, f"{said}; nothing new can be recorded", todo)]
     said = f"{free / 1e9:.1f} GB free for {paths.root}"
-    return [Check("disk", NOTE if free < _FEW_BYTES else OK, said)]
+    return [DoctorCheck("disk", NOTE if free < _FEW_BYTES else OK, said)]
 
 
-def _slurm_conf() -> list[Check]:
+def _slurm_conf() -> list[DoctorCheck]:
     """A configuration that is named and is not there makes every command of Slurm fail."""
     path = os.environ.get("SLURM_CONF", "")
     if not path or os.path.isfile(path):  # noqa: PTH113 - as Slurm takes it, without expansion
         return []
     todo = "load the module of your site again, or unset SLURM_CONF"
-    return [Check("slurm", PROBLEM, f"SLURM_CONF is {path}, and there is no such file", todo)]
+    return [DoctorCheck("slurm", PROBLEM, f"SLURM_CONF is {path}, and there is no such file", todo)]
 
 
-def _host(paths: StatePaths) -> tuple[dict[str, Any], list[Check]]:
+def _host(paths: StatePaths) -> tuple[dict[str, Any], list[DoctorCheck]]:
     """What the host says of itself (empty: it says nothing), and how that is."""
     try:
         view: dict[str, Any] = HostClient(paths, timeout_s=10.0).get("/host")
     except HostUnreachable as error:
         if not paths.socket.exists():
-            return {}, [Check("host", OK, "none runs on this machine; commands that need one start it")]
+            return {}, [DoctorCheck("host", OK, "none runs on this machine; commands that need one start it")]
         said = f"none answers, and its socket lies there: {error.message}"
-        return {}, [Check("host", NOTE, said, "the next command that needs a host replaces it")]
+        return {}, [DoctorCheck("host", NOTE, said, "the next command that needs a host replaces it")]
     except RemudaError as error:
-        return {}, [Check("host", PROBLEM, f"it answers with an error: {error}", "remuda host logs")]
+        return {}, [DoctorCheck("host", PROBLEM, f"it answers with an error: {error}", "remuda host logs")]
     said = f"pid {view['pid']} on {view['node']}, version {view['version']}"
     if view["version"] != __version__:
         todo = "remuda host stop, then remuda host start; what runs keeps running"
-        return view, [Check("host", PROBLEM, f"{said}, but this command is version {__version__}", todo)]
-    return view, [Check("host", OK, said)]
+        return view, [DoctorCheck("host", PROBLEM, f"{said}, but this command is version {__version__}", todo)]
+    return view, [DoctorCheck("host", OK, said)]
 
 
-def _unwatched(wanted: int, here: Home) -> list[Check]:
+def _unwatched(wanted: int, here: Home) -> list[DoctorCheck]:
     if not wanted or here.host:
         return []
     said = f"{wanted} workloads are wanted, and no host looks after them"
-    return [Check("workloads", PROBLEM, said, "remuda host start")]
+    return [DoctorCheck("workloads", PROBLEM, said, "remuda host start")]
 
 
-def _backends(paths: StatePaths) -> tuple[Mapping[str, Backend], list[Check]]:
+def _backends(paths: StatePaths) -> tuple[Mapping[str, Backend], list[DoctorCheck]]:
     """The backends that can be asked here, and what they lack."""
     try:
         registry.install_node_program(paths)
         known = dict(registry.backends(paths))
         program = sorted(paths.node.glob("remuda-node-*.pyz"))
-        checks = [Check("node program", OK, f"{len(program)} in {paths.node}, that of this version among them")]
+        checks = [DoctorCheck("node program", OK, f"{len(program)} in {paths.node}, that of this version among them")]
     except NotPrivate as error:
-        return {}, [Check("node program", PROBLEM, error.message, error.hint)]
+        return {}, [DoctorCheck("node program", PROBLEM, error.message, error.hint)]
     except (OSError, InputError) as error:
-        return {}, [Check("node program", PROBLEM, f"it cannot be written: {error}", f"check {paths.node}")]
+        return {}, [DoctorCheck("node program", PROBLEM, f"it cannot be written: {error}", f"check {paths.node}")]
     missing = [name for name in _NEEDED if shutil.which(name) is None]
     if len(missing) == len(_NEEDED):
         known.pop("slurm", None)
-        return known, [*checks, Check("slurm", OK, "its commands are not on this machine; jobs were not looked for")]
+        return known, [
+            *checks,
+            DoctorCheck("slurm", OK, "its commands are not on this machine; jobs were not looked for"),
+        ]
     if missing:
         said = (
             f"{', '.join(missing)} {'is' if len(missing) == 1 else 'are'} not in PATH, though other commands of it are"
         )
-        return known, [*checks, Check("slurm", PROBLEM, said, "load the module of your site, or set PATH")]
+        return known, [*checks, DoctorCheck("slurm", PROBLEM, said, "load the module of your site, or set PATH")]
     if no_conf := _slurm_conf():
         known.pop("slurm", None)
         return known, [*checks, *no_conf]
     accounting = "" if shutil.which("sacct") else "; without sacct, how jobs ended is known from files only"
-    return known, [*checks, Check("slurm", OK, f"its commands are here{accounting}")]
+    return known, [*checks, DoctorCheck("slurm", OK, f"its commands are here{accounting}")]
 
 
-async def _list_all(backends: Mapping[str, Backend]) -> tuple[list[tuple[str, Stray]], list[Check]]:
+async def _list_all(backends: Mapping[str, Backend]) -> tuple[list[tuple[str, Stray]], list[DoctorCheck]]:
     """All allocations with the backend of each, and which backends gave no answer."""
     names = list(backends)
     answers = await asyncio.gather(*(backends[name].list_all() for name in names), return_exceptions=True)
     found: list[tuple[str, Stray]] = []
-    silent: list[Check] = []
+    silent: list[DoctorCheck] = []
     for name, answer in zip(names, answers, strict=True):
         if isinstance(answer, RemudaError):
             said = f"what it runs is unknown: {answer.message}"
-            silent.append(Check(name, PROBLEM, said, answer.hint or "try again when it answers"))
+            silent.append(DoctorCheck(name, PROBLEM, said, answer.hint or "try again when it answers"))
         elif isinstance(answer, BaseException):
             raise answer
         else:
@@ -227,44 +232,46 @@ async def _list_all(backends: Mapping[str, Backend]) -> tuple[list[tuple[str, St
     return sorted(found, key=lambda item: item[1].token), silent
 
 
-def _weighed(check: Check, seen: Peek | None) -> Check:
+def _weighed(check: DoctorCheck, seen: Peek | None) -> DoctorCheck:
     """That a backend is silent which nothing here uses is only worth a note."""
     is_used = seen is None or (seen.exists and (seen.workloads is None or check.name in seen.backends))
     return check if is_used else replace(check, state=NOTE)
 
 
-def _database(paths: StatePaths, host: Mapping[str, Any]) -> tuple[Peek | None, list[Check]]:
+def _database(paths: StatePaths, host: Mapping[str, Any]) -> tuple[Peek | None, list[DoctorCheck]]:
     """What the database says, None where nobody knows which one it is."""
     try:
         seen = peek(database_url(paths))
     except InputError as error:
-        return None, [Check("database", PROBLEM, error.message, error.hint)]
+        return None, [DoctorCheck("database", PROBLEM, error.message, error.hint)]
     if host and host["database"] != seen.where:
         said = f"the host uses {host['database']}, and this command {seen.where}"
-        return None, [Check("database", PROBLEM, said, "set REMUDA_DATABASE_URL as it was where the host was started")]
+        return None, [
+            DoctorCheck("database", PROBLEM, said, "set REMUDA_DATABASE_URL as it was where the host was started")
+        ]
     if not seen.exists:
         said = f"{seen.where} is not there yet"
         if not run_dirs.listed(paths):
-            return seen, [Check("database", OK, f"{said}; the first host makes it")]
+            return seen, [DoctorCheck("database", OK, f"{said}; the first host makes it")]
         todo = "if it is elsewhere, set REMUDA_DATABASE_URL; if it was lost, remuda db restore COPY"
-        return None, [Check("database", PROBLEM, f"{said}, though there are run directories", todo)]
+        return None, [DoctorCheck("database", PROBLEM, f"{said}, though there are run directories", todo)]
     if seen.problem:
-        return seen, [Check("database", PROBLEM, seen.problem, seen.hint)]
+        return seen, [DoctorCheck("database", PROBLEM, seen.problem, seen.hint)]
     return seen, list(_sound(seen))
 
 
-def _sound(seen: Peek) -> Iterator[Check]:
+def _sound(seen: Peek) -> Iterator[DoctorCheck]:
     said = f"{seen.where}, revision {seen.revision}"
     if seen.revision > seen.newest_revision:
         said += f", and this command knows {seen.newest_revision} at most"
-        yield Check("database", PROBLEM, said, "use the newer remuda that wrote it")
+        yield DoctorCheck("database", PROBLEM, said, "use the newer remuda that wrote it")
     elif seen.revision < seen.newest_revision:
-        yield Check("database", NOTE, f"{said}; the next host brings it to {seen.newest_revision}")
+        yield DoctorCheck("database", NOTE, f"{said}; the next host brings it to {seen.newest_revision}")
     else:
-        yield Check("database", OK, said)
+        yield DoctorCheck("database", OK, said)
     if seen.on_network and seen.journal_mode == "wal":
         said = f"it is in WAL mode on {seen.file_system}, where other machines may damage it"
-        yield Check("database", PROBLEM, said, "remuda host stop; remuda db upgrade")
+        yield DoctorCheck("database", PROBLEM, said, "remuda host stop; remuda db upgrade")
 
 
 def _here(paths: StatePaths, seen: Peek | None, host: Mapping[str, Any]) -> Home:
@@ -303,49 +310,49 @@ def _home(path: str) -> Home | None:
     return Home(path, host=_leader(seen))
 
 
-def _leftovers(paths: StatePaths, seen: Peek | None) -> list[Check]:
+def _leftovers(paths: StatePaths, seen: Peek | None) -> list[DoctorCheck]:
     if seen is None or seen.workloads is None:
         return []
     lost = unknown_allocs.forgotten(paths, seen.workloads)
-    checks = [Check("lost records", NOTE, unknown_allocs.sentence(lost), _LOST)] if lost else []
+    checks = [DoctorCheck("lost records", NOTE, unknown_allocs.sentence(lost), _LOST)] if lost else []
     left = [entry.name for entry in run_dirs.listed(paths) if entry.name not in {*seen.workloads, *lost}]
     if not left:
         return checks
     shown = ", ".join(left[:5]) + (f" and {len(left) - 5} more" if len(left) > 5 else "")
     said = f"{len(left)} run directories in {paths.workloads} are of no workload: {shown}"
-    return [*checks, Check("run directories", NOTE, said, "remove those that you do not need; nothing else does")]
+    return [*checks, DoctorCheck("run directories", NOTE, said, "remove those that you do not need; nothing else does")]
 
 
-def _secrets(stale: Sequence[Path]) -> list[Check]:
+def _secrets(stale: Sequence[Path]) -> list[DoctorCheck]:
     if not stale:
         return []
     said = f"{len(stale)} folders of secrets are of workloads that are gone, the first is {stale[0]}"
-    return [Check("secrets", NOTE, said, "remuda doctor --clean removes them")]
+    return [DoctorCheck("secrets", NOTE, said, "remuda doctor --clean removes them")]
 
 
-def _left(findings: Iterable[Finding]) -> list[Finding]:
+def _left(findings: Iterable[FoundAllocation]) -> list[FoundAllocation]:
     """What somebody has to end, or to look at."""
-    return [finding for finding in findings if finding.verdict in (*TO_END, Verdict.UNKNOWN)]
+    return [finding for finding in findings if finding.verdict in (*TO_END, Claimed.UNKNOWN)]
 
 
-def _of_others(findings: Iterable[Finding]) -> list[Check]:
+def _of_others(findings: Iterable[FoundAllocation]) -> list[DoctorCheck]:
     others = [finding for finding in _left(findings) if not finding.is_own]
     if not others:
         return []
     said = f"{show_counted(len(others), 'allocation')} of other state directories may be left over"
-    return [Check("allocations", NOTE, said, "the lines below say how each can be ended")]
+    return [DoctorCheck("allocations", NOTE, said, "the lines below say how each can be ended")]
 
 
 # Ending
 
 
-def to_clean(seen: Examination, *, gone_homes: bool) -> list[Finding]:
+def to_clean(seen: Examination, *, gone_homes: bool) -> list[FoundAllocation]:
     """What `clean` would end."""
-    verdicts = TO_END if gone_homes else (Verdict.ORPHAN,)
+    verdicts = TO_END if gone_homes else (Claimed.ORPHAN,)
     return [finding for finding in seen.findings if finding.verdict in verdicts]
 
 
-def clean(paths: StatePaths, findings: Sequence[Finding], tell: Callable[[str], None]) -> None:
+def clean(paths: StatePaths, findings: Sequence[FoundAllocation], tell: Callable[[str], None]) -> None:
     """Ask allocations to end, kill what does not, and wait until they are gone or a minute is over.
 
     Raises:
@@ -354,7 +361,9 @@ def clean(paths: StatePaths, findings: Sequence[Finding], tell: Callable[[str], 
     asyncio.run(_clean(dict(registry.backends(paths)), findings, tell))
 
 
-async def _clean(backends: Mapping[str, Backend], findings: Sequence[Finding], tell: Callable[[str], None]) -> None:
+async def _clean(
+    backends: Mapping[str, Backend], findings: Sequence[FoundAllocation], tell: Callable[[str], None]
+) -> None:
     left = {finding.stray.token: finding for finding in findings if not _is_back(finding)}
     begun = time.monotonic()
     forced = False
@@ -377,6 +386,6 @@ async def _clean(backends: Mapping[str, Backend], findings: Sequence[Finding], t
         await asyncio.sleep(_LOOK_AGAIN_S if left else 0)
 
 
-def _is_back(finding: Finding) -> bool:
+def _is_back(finding: FoundAllocation) -> bool:
     """Whether a state directory that was gone has appeared again: then what it started is its own."""
-    return finding.verdict is Verdict.HOMELESS and Path(finding.stray.home).exists()
+    return finding.verdict is Claimed.HOMELESS and Path(finding.stray.home).exists()

@@ -219,14 +219,14 @@ async def _test_node(view: NodeView, options: SmokeOptions, tester: Tester, prog
 
 
 @dataclass(frozen=True)
-class Round:
+class TestRound:
     """Tests to run."""
 
     backend: str
     targets: list[NodeView]
 
 
-def prepare(options: SmokeOptions, backend: str = "", client: HostClient | None = None) -> Round:
+def prepare(options: SmokeOptions, backend: str = "", client: HostClient | None = None) -> TestRound:
     """Ask the host which nodes there are, and choose.
 
     Raises:
@@ -238,11 +238,11 @@ def prepare(options: SmokeOptions, backend: str = "", client: HostClient | None 
     data = host.get("/nodes", backend=backend, pool=options.partition)
     views = [NodeView.model_validate(item) for item in data]
     cluster = views[0].cluster if views else backend
-    return Round(cluster, choose(views, options, cluster or "the cluster"))
+    return TestRound(cluster, choose(views, options, cluster or "the cluster"))
 
 
 def perform(
-    this: Round, options: SmokeOptions, tell: Callable[[SmokeView], None], tester: Tester | None = None
+    this: TestRound, options: SmokeOptions, tell: Callable[[SmokeView], None], tester: Tester | None = None
 ) -> list[SmokeView]:
     """Run the tests of a round with the node program of this state directory.
 
@@ -276,7 +276,7 @@ def _current() -> asyncio.Task[object]:
     return task
 
 
-def record(this: Round, results: Sequence[SmokeView], client: HostClient | None = None) -> SmokeRecorded:
+def record(this: TestRound, results: Sequence[SmokeView], client: HostClient | None = None) -> SmokeRecorded:
     """Tell the ledger what tests proved: a failure is held against the node, a success ends what earlier ones left."""
     proved = [
         {"node": item.node, "outcome": item.outcome, "detail": item.detail, "device": item.device}

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from remuda.backends.base import Stray, Token
 
 
-class Verdict(StrEnum):
+class Claimed(StrEnum):
     """Whose it is."""
 
     WANTED = "wanted"
@@ -48,12 +48,12 @@ class Home:
 
 
 @dataclass(frozen=True)
-class Finding:
+class FoundAllocation:
     """One allocation with its verdict."""
 
     stray: Stray
     backend: str
-    verdict: Verdict
+    verdict: Claimed
     sentence: str
     """Why."""
     todo: str = ""
@@ -62,7 +62,7 @@ class Finding:
     """Whether it was started from the state directory that is looked at."""
 
 
-def judge(stray: Stray, backend: str, here: Home, others: Mapping[str, Home]) -> Finding:
+def judge(stray: Stray, backend: str, here: Home, others: Mapping[str, Home]) -> FoundAllocation:
     """Say whose an allocation is.
 
     Args:
@@ -73,15 +73,15 @@ def judge(stray: Stray, backend: str, here: Home, others: Mapping[str, Home]) ->
     """
     if not stray.home:
         said = "nothing of it shows from which state directory it was started"
-        return Finding(stray, backend, Verdict.UNKNOWN, said, _by_hand(stray, backend))
+        return FoundAllocation(stray, backend, Claimed.UNKNOWN, said, _by_hand(stray, backend))
     if stray.home != here.path:
         return _foreign(stray, backend, others.get(stray.home))
     if here.workloads is None or here.tokens is None:
         said = "the database of this state directory cannot be read, so whether it is wanted is unknown"
-        return Finding(stray, backend, Verdict.UNKNOWN, said, "mend the database first, see above", is_own=True)
+        return FoundAllocation(stray, backend, Claimed.UNKNOWN, said, "mend the database first, see above", is_own=True)
     verdict, said = _own(stray, read_token(stray.token), here, here.workloads, here.tokens)
-    todo = f"remuda doctor --clean, or {_by_hand(stray, backend)}" if verdict is Verdict.ORPHAN else ""
-    return Finding(stray, backend, verdict, said, todo, is_own=True)
+    todo = f"remuda doctor --clean, or {_by_hand(stray, backend)}" if verdict is Claimed.ORPHAN else ""
+    return FoundAllocation(stray, backend, verdict, said, todo, is_own=True)
 
 
 def _own(
@@ -90,40 +90,40 @@ def _own(
     here: Home,
     workloads: Mapping[str, tuple[str, bool]],
     tokens: Mapping[str, bool],
-) -> tuple[Verdict, str]:
+) -> tuple[Claimed, str]:
     """The verdict on what was started from this state directory."""
     uid, is_wanted = workloads.get(token.workload, ("", False))
     if not uid:
-        return Verdict.ORPHAN, f"there is no workload {token.workload!r} any more"
+        return Claimed.ORPHAN, f"there is no workload {token.workload!r} any more"
     if uid != token.uid:
-        return Verdict.ORPHAN, f"it is of an earlier {token.workload!r}; the one of that name now is another"
+        return Claimed.ORPHAN, f"it is of an earlier {token.workload!r}; the one of that name now is another"
     may_live = tokens.get(stray.token)
     if may_live and is_wanted:
-        return Verdict.WANTED, f"{token.workload} is wanted"
+        return Claimed.WANTED, f"{token.workload} is wanted"
     if may_live and here.host:
-        return Verdict.ENDING, f"{token.workload} goes down, and the host ends it"
+        return Claimed.ENDING, f"{token.workload} goes down, and the host ends it"
     if not is_wanted:
-        return Verdict.ORPHAN, f"{token.workload} is down"
+        return Claimed.ORPHAN, f"{token.workload} is down"
     if may_live is None:
-        return Verdict.ORPHAN, f"it is an earlier attempt ({token.attempt}) of {token.group}/{token.index}"
-    return Verdict.ORPHAN, f"{token.group}/{token.index} of {token.workload} has ended, as far as the record goes"
+        return Claimed.ORPHAN, f"it is an earlier attempt ({token.attempt}) of {token.group}/{token.index}"
+    return Claimed.ORPHAN, f"{token.group}/{token.index} of {token.workload} has ended, as far as the record goes"
 
 
-def _foreign(stray: Stray, backend: str, home: Home | None) -> Finding:
+def _foreign(stray: Stray, backend: str, home: Home | None) -> FoundAllocation:
     """The verdict on what was started from another state directory."""
     ask = f"look from there: REMUDA_HOME={stray.home} remuda doctor"
     if home is None:
         said = f"its state directory {stray.home} could not be looked at"
-        return Finding(stray, backend, Verdict.UNKNOWN, said, ask)
+        return FoundAllocation(stray, backend, Claimed.UNKNOWN, said, ask)
     if not home.exists:
         said = f"its state directory {stray.home} is not there any more, at least not on this machine"
         todo = f"remuda doctor --clean --gone-homes, or {_by_hand(stray, backend)}"
-        return Finding(stray, backend, Verdict.HOMELESS, said, todo)
+        return FoundAllocation(stray, backend, Claimed.HOMELESS, said, todo)
     if home.host:
         said = f"it belongs to the state directory {stray.home}, whose host runs ({home.host})"
-        return Finding(stray, backend, Verdict.ELSEWHERE, said)
+        return FoundAllocation(stray, backend, Claimed.ELSEWHERE, said)
     said = f"it belongs to the state directory {stray.home}, of which no host runs"
-    return Finding(stray, backend, Verdict.ELSEWHERE, said, ask)
+    return FoundAllocation(stray, backend, Claimed.ELSEWHERE, said, ask)
 
 
 def _by_hand(stray: Stray, backend: str) -> str:

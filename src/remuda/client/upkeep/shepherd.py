@@ -64,7 +64,7 @@ class FoundRun:
 
 
 @dataclass
-class Found:
+class ShepherdState:
     """What a state directory holds."""
 
     runs: list[FoundRun] = field(default_factory=list)
@@ -73,7 +73,7 @@ class Found:
     """One sentence for each file that cannot be used."""
 
 
-def read(folder: Path, facts: Looked | None = None) -> Found:
+def read(folder: Path, facts: Looked | None = None) -> ShepherdState:
     """Read a state directory of Shepherd; a file that cannot be used becomes a problem, and the others go on.
 
     Raises:
@@ -83,7 +83,7 @@ def read(folder: Path, facts: Looked | None = None) -> Found:
     if not (folder / "runs").is_dir() and not (folder / "blacklist.json").is_file():
         hint = "the directory that holds `runs/` and `blacklist.json`, usually ~/.slurm_shepherd"
         raise InputError("is not a state directory of Shepherd", hint=hint, where=str(folder))
-    found = Found()
+    found = ShepherdState()
     facts, taken = facts or planning.facts_of(), set[str]()
     runs = folder / "runs"
     for entry in sorted(runs.iterdir()) if runs.is_dir() else ():
@@ -94,7 +94,7 @@ def read(folder: Path, facts: Looked | None = None) -> Found:
     return found
 
 
-def _take_run(entry: Path, facts: Looked, taken: set[str], found: Found) -> None:
+def _take_run(entry: Path, facts: Looked, taken: set[str], found: ShepherdState) -> None:
     path = entry / "meta.json"
     try:
         meta = _mapping(path)
@@ -187,7 +187,7 @@ def _sbatch(args: object, where: str) -> dict[str, object]:
     return {**taken.layer.data, **({"sbatch_args": list(taken.options)} if taken.options else {})}
 
 
-def _is_paused(path: Path, found: Found) -> bool:
+def _is_paused(path: Path, found: ShepherdState) -> bool:
     """Whether control.json says so: `{"paused": true}`, `{"action": "pause"}` and the like."""
     if not path.is_file():
         return False
@@ -200,7 +200,7 @@ def _is_paused(path: Path, found: Found) -> bool:
     return said.get("paused") is True or said.get("pause") is True or word in ("pause", "paused")
 
 
-def _take_bans(path: Path, found: Found, now: float) -> None:
+def _take_bans(path: Path, found: ShepherdState, now: float) -> None:
     try:
         for node, entry in _entries(json.loads(path.read_text(encoding="utf-8")), str(path)):
             ban = _ban(node, entry, now)
@@ -247,7 +247,7 @@ def _ban(node: str, entry: object, now: float) -> Ban | None:
     return Ban(node, left, reason) if left > 0 else None
 
 
-def take(found: Found, *, start: bool, client: HostClient | None = None) -> dict[str, Any]:
+def take(found: ShepherdState, *, start: bool, client: HostClient | None = None) -> dict[str, Any]:
     """Hand runs and bans to the host; one that is refused becomes a problem, and the others go on.
 
     Args:
@@ -280,7 +280,7 @@ def take(found: Found, *, start: bool, client: HostClient | None = None) -> dict
     return {"runs": views, "bans": banned, "problems": problems}
 
 
-def shown(found: Found) -> dict[str, Any]:
+def shown(found: ShepherdState) -> dict[str, Any]:
     """What would be imported, for a dry run."""
     return {
         "runs": [

@@ -15,7 +15,7 @@ from remuda.plan.compile import secret_folder
 from remuda.plan.front import CONTROL_KEY
 from remuda.plan.model import Front, Secret, Workload
 from remuda.serving.membership import members, ready_fronts
-from remuda.serving.router import Changes, Keys, Member, Router, router_named
+from remuda.serving.router import Keys, Member, MemberChanges, Router, router_named
 from remuda.supervise.reconciler import Due, Moment, Reconciler, Turns
 from remuda.views.workloads import RouterView
 
@@ -37,7 +37,7 @@ MUTE = frozenset({"transformers"})
 
 
 @dataclass(frozen=True)
-class Target:
+class RouterTarget:
     """What a router shall have. A restarted router is another target."""
 
     base_url: str
@@ -53,7 +53,7 @@ Name = tuple[str, str]
 """Workload, and one life of one of its routers."""
 
 
-class RouterMembers(Reconciler[str, tuple[Workload, dict[Name, Target]]]):
+class RouterMembers(Reconciler[str, tuple[Workload, dict[Name, RouterTarget]]]):
     """Keeps every router's members equal to its workload's ready replicas, beside the loop and never in its way.
 
     While a router is succeeded there are two. Both are kept: the new one is told before it is asked, and the old one
@@ -80,16 +80,16 @@ class RouterMembers(Reconciler[str, tuple[Workload, dict[Name, Target]]]):
         self._load = load
         self._now = now
         self._seen: dict[Name, RouterView] = {}
-        self._targets: dict[str, dict[Name, Target]] = {}
+        self._targets: dict[str, dict[Name, RouterTarget]] = {}
         self._turns: dict[Name, Turns] = {}
 
-    def due(self, at: Moment) -> Due[str, tuple[Workload, dict[Name, Target]]]:
+    def due(self, at: Moment) -> Due[str, tuple[Workload, dict[Name, RouterTarget]]]:
         """A workload whose routers are others, or shall have others than they were told."""
         workload, targets = at.want.workload, _targets(at.want, at.tasks)
         is_so = [*targets.items()] == [*self._targets.get(workload.name, {}).items()]
         return Due({} if is_so else {workload.name: (workload, targets)})
 
-    def act(self, actions: Mapping[str, tuple[Workload, dict[Name, Target]]]) -> None:
+    def act(self, actions: Mapping[str, tuple[Workload, dict[Name, RouterTarget]]]) -> None:
         """Note what the routers shall have; turns of each of them bring it there."""
         for workload, targets in actions.values():
             before = self._targets.get(workload.name, {})
@@ -132,7 +132,7 @@ class RouterMembers(Reconciler[str, tuple[Workload, dict[Name, Target]]]):
             return _AGAIN_S
         return _LEAVING_S if target.is_leaving else _CHECK_S
 
-    async def _look(self, name: Name, target: Target, router: Router, keys: Keys) -> None:
+    async def _look(self, name: Name, target: RouterTarget, router: Router, keys: Keys) -> None:
         """Keep what `status` shows of the router."""
         asked_at = self._now()
         try:
@@ -174,7 +174,7 @@ def _router(workload: Workload) -> Router:
     return router_named(front.router, model)
 
 
-async def _tell_members(router: Router, target: Target, keys: Keys, had: Sequence[str]) -> Changes:
+async def _tell_members(router: Router, target: RouterTarget, keys: Keys, had: Sequence[str]) -> MemberChanges:
     """Bring the router its members. Those that leave go last, so that it is never without one.
 
     Raises:
@@ -189,7 +189,7 @@ async def _tell_members(router: Router, target: Target, keys: Keys, had: Sequenc
     return await router.sync(target.base_url, target.members, keys)
 
 
-def _targets(want: Want, tasks: Mapping[TaskKey, Task]) -> dict[Name, Target]:
+def _targets(want: Want, tasks: Mapping[TaskKey, Task]) -> dict[Name, RouterTarget]:
     """The workload's routers that are ready, the one in front first."""
     workload = want.workload
     if workload.endpoint is None or not workload.endpoint.router:
@@ -197,7 +197,7 @@ def _targets(want: Want, tasks: Mapping[TaskKey, Task]) -> dict[Name, Target]:
     serving = members(workload, tasks.values())
     leaving = members(workload, (replace(task, yields_at=0.0) for task in tasks.values() if task.yields_at))
     return {
-        (workload.name, f"{router.token}/{router.restarts}/{router.pid}"): Target(
+        (workload.name, f"{router.token}/{router.restarts}/{router.pid}"): RouterTarget(
             router.url, serving, router.token, leaving - serving, is_leaving=router.yields_at > 0
         )
         for router in ready_fronts(workload, tasks.values())

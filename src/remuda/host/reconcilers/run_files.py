@@ -41,7 +41,7 @@ _MANY_WAIT_S = 2.0
 
 
 @dataclass(frozen=True)
-class Seen:
+class WrittenFrom:
     """What the files were written from."""
 
     want: Want
@@ -54,24 +54,24 @@ class Seen:
         return (want.workload.uid, want.running, want.paused, want.restart_mark, *known)
 
 
-class RunFiles(Reconciler[str, Seen]):
+class RunFiles(Reconciler[str, WrittenFrom]):
     """Keeps the files of all runs up to date, in a thread of its own."""
 
     def __init__(self, journal: StoreJournal) -> None:
         self._journal = journal
         self._marks: dict[str, tuple[object, ...]] = {}
-        self._pending: dict[str, Seen] = {}
+        self._pending: dict[str, WrittenFrom] = {}
         self.turns: Turns = Turns(self._turn, "run files", is_finished=True)
 
-    def due(self, at: Moment) -> Due[str, Seen]:
+    def due(self, at: Moment) -> Due[str, WrittenFrom]:
         """Runs whose files are out of date."""
         workload, name = at.want.workload, at.want.workload.name
         if not workload.is_its_task:
             return Due()
-        seen = Seen(at.want, at.tasks.get(TaskKey(name, workload.groups[0].name, 0)))
+        seen = WrittenFrom(at.want, at.tasks.get(TaskKey(name, workload.groups[0].name, 0)))
         return Due({} if self._marks.get(name) == seen.mark() else {name: seen})
 
-    def act(self, actions: Mapping[str, Seen]) -> None:
+    def act(self, actions: Mapping[str, WrittenFrom]) -> None:
         """Note what changed; the files follow soon."""
         self._marks |= {name: seen.mark() for name, seen in actions.items()}
         self._pending |= actions
@@ -83,7 +83,7 @@ class RunFiles(Reconciler[str, Seen]):
         batch, self._pending = list(self._pending.values()), {}
         await asyncio.to_thread(self._write_all, batch)
 
-    def _write_all(self, batch: Sequence[Seen]) -> None:
+    def _write_all(self, batch: Sequence[WrittenFrom]) -> None:
         for seen in batch:
             name = seen.want.workload.name
             try:
@@ -92,7 +92,7 @@ class RunFiles(Reconciler[str, Seen]):
                 _LOG.warning("the files of run %s cannot be written: %s", name, error)
 
 
-def write(seen: Seen, journal: StoreJournal) -> None:
+def write(seen: WrittenFrom, journal: StoreJournal) -> None:
     """Bring all files of one run up to date.
 
     Raises:

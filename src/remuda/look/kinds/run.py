@@ -19,7 +19,7 @@ from remuda.specs.places import is_here
 from remuda.specs.reading.directives import read_directives
 from remuda.specs.reading.load import Loaded, assignment, build, read_document
 from remuda.specs.reading.resolve import Override, document_layer, override_layer, resolve
-from remuda.specs.reading.resolve import Source as From
+from remuda.specs.reading.resolve import ValueOrigin as From
 from remuda.specs.reading.sbatch import SbatchLine, take_options
 from remuda.specs.reading.sbatch_options import BUILT_IN
 from remuda.specs.reading.shapes import DOCUMENTS, refuse_other

@@ -33,8 +33,8 @@ from remuda.node.child.serverlog import ServerLog
 from remuda.node.child.signals import ENDING, Signals
 from remuda.node.child.streams import Streams, to_all
 from remuda.node.child.uptime import LivedTime
-from remuda.node.journal import Journal
-from remuda.node.recorder.supervisor import Recorded
+from remuda.node.journal import NodeLog
+from remuda.node.recorder.supervisor import ChildRecorder
 from remuda.node.script import progress
 from remuda.node.script.job_processes import Script
 from remuda.node.script.start import as_file
@@ -55,7 +55,7 @@ MAX_REASON, TAIL_CHARS = 1000, 4000
 _PASSING = (errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.ETXTBSY, errno.EINTR)
 
 
-class Supervisor:
+class ChildSupervisor:
     """Runs the child of one claimed allocation to its end.
 
     Args:
@@ -71,7 +71,7 @@ class Supervisor:
         self._signals = signals
         self._dir = Path(spec.run_dir)
         self._records = records.Records(self._dir, start)
-        self._journal = Journal(self._dir, spec.task, spec.log_level, to_file=spec.watch is not None)
+        self._journal = NodeLog(self._dir, spec.task, spec.log_level, to_file=spec.watch is not None)
         self._time = LivedTime()
         self._now = self._time.now
         self._watch = Watcher(spec, spec.watch, self._journal, self._time) if spec.watch is not None else None
@@ -85,7 +85,7 @@ class Supervisor:
         self._uplink = Uplink(spec.host_file, self._dir / KEY_FILE, spec.token)
         self._ports = ChildPorts(spec)
         self._cleanup = adopt_orphans()
-        self._recorded = Recorded(spec, self._journal)
+        self._recorded = ChildRecorder(spec, self._journal)
         self._child: Child | None = None
         self._child_code: int | None = None
         """Of the child, as long as what it left behind may still end in peace."""
@@ -181,7 +181,7 @@ class Supervisor:
             return
         printed = self._output.total_bytes if self._output is not None else 0
         for event in self._watch.turn(self._now(), printed=printed, is_warned=self.life.warned):
-            if isinstance(event, machine.Fenced):
+            if isinstance(event, machine.FencedOff):
                 self._is_fenced = True
                 self._records.mute()
                 for log in self._logs:
@@ -218,7 +218,7 @@ class Supervisor:
     def _act(self, action: machine.Action) -> machine.Event | None:
         if isinstance(action, machine.Spawn):
             return self._spawn(action)
-        if isinstance(action, machine.Probe):
+        if isinstance(action, machine.AskHealth):
             return self._ask()
         if isinstance(action, machine.Sample):
             return self._sample()

@@ -119,7 +119,7 @@ class End:
 
 
 @dataclass(frozen=True)
-class Fenced:
+class FencedOff:
     """Another allocation counts instead of this one: whatever runs is killed at once."""
 
     reason: str
@@ -130,7 +130,7 @@ class Tick:
     """Time has passed."""
 
 
-Event = Union[Start, Spawned, CannotStart, SpawnFailed, Probed, Activity, Ended, Stop, Warned, End, Fenced, Tick]
+Event = Union[Start, Spawned, CannotStart, SpawnFailed, Probed, Activity, Ended, Stop, Warned, End, FencedOff, Tick]
 
 
 @dataclass(frozen=True)
@@ -141,7 +141,7 @@ class Spawn:
 
 
 @dataclass(frozen=True)
-class Probe:
+class AskHealth:
     """Ask the child for its health; exactly one `Probed` answers."""
 
 
@@ -167,7 +167,7 @@ class Finish:
     code: int
 
 
-Action = Union[Spawn, Probe, Sample, Terminate, Kill, Finish]
+Action = Union[Spawn, AskHealth, Sample, Terminate, Kill, Finish]
 
 
 @dataclass(frozen=True)
@@ -389,7 +389,7 @@ def _must_end(spec: ChildSpec, life: Life, event: End, now: float) -> tuple[Life
     return life, (Terminate(),)
 
 
-def _fenced(_spec: ChildSpec, life: Life, event: Fenced, now: float) -> tuple[Life, tuple[Action, ...]]:
+def _fenced(_spec: ChildSpec, life: Life, event: FencedOff, now: float) -> tuple[Life, tuple[Action, ...]]:
     if life.phase in (NEW, BACKOFF):
         return _finish(life, codes.FENCED, event.reason, now)
     if life.outcome == codes.FENCED:
@@ -414,7 +414,7 @@ def _tick(spec: ChildSpec, life: Life, _event: Tick, now: float) -> tuple[Life, 
     actions: list[Action] = []
     if now >= life.next_probe:
         life = replace(life, next_probe=now + spec.probe.timeout_s + PROBE_MARGIN_S)
-        actions.append(Probe())
+        actions.append(AskHealth())
     if now >= life.next_sample:
         life = replace(life, next_sample=now + _sample_gap(spec.probe))
         actions.append(Sample())
@@ -491,6 +491,6 @@ _HANDLERS: dict[type, Callable[[ChildSpec, Life, Any, float], tuple[Life, tuple[
     Stop: _stop,
     Warned: _warned,
     End: _must_end,
-    Fenced: _fenced,
+    FencedOff: _fenced,
     Tick: _tick,
 }

@@ -19,7 +19,7 @@ from remuda.node.script.watch import NEEDS_GPUS
 from remuda.wire.fault import INFO, MAX_LINE, NODE, Fault
 
 if TYPE_CHECKING:
-    from remuda.node.journal import Journal
+    from remuda.node.journal import NodeLog
     from remuda.wire.child import ChildSpec
 
 GRACE_S = 60.0
@@ -35,7 +35,7 @@ class ServerLog:
         now: the clock of all calls.
     """
 
-    def __init__(self, spec: ChildSpec, journal: Journal, now: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, spec: ChildSpec, journal: NodeLog, now: Callable[[], float] = time.monotonic) -> None:
         self._now = now
         self._has_gpus = gpus.are_given({**os.environ, **spec.env})
         self._journal = journal

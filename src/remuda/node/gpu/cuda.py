@@ -26,7 +26,7 @@ class _Failed(Exception):
         self.code = code
 
 
-class Driver:
+class CudaDriver:
     """The library, called with checks.
 
     Raises:
@@ -50,7 +50,7 @@ class Driver:
 def main() -> int:
     """Look, print what is found, and end with 0 whatever that is."""
     try:
-        driver = Driver()
+        driver = CudaDriver()
     except OSError as error:
         _tell({"step": "library", "missing": str(error)})
         return 0
@@ -66,7 +66,7 @@ def main() -> int:
     return 0
 
 
-def _count(driver: Driver) -> int:
+def _count(driver: CudaDriver) -> int:
     driver.call("cuInit", ctypes.c_uint(0))
     version, count = ctypes.c_int(), ctypes.c_int()
     driver.call("cuDriverGetVersion", ctypes.byref(version))
@@ -75,7 +75,7 @@ def _count(driver: Driver) -> int:
     return count.value
 
 
-def _device(driver: Driver, index: int) -> dict[str, Any]:
+def _device(driver: CudaDriver, index: int) -> dict[str, Any]:
     found: dict[str, Any] = {"index": index, "name": "", "address": "", "ok": False, "error": "", "code": 0}
     try:
         device = ctypes.c_int()
@@ -95,7 +95,7 @@ def _device(driver: Driver, index: int) -> dict[str, Any]:
     return found
 
 
-def _use(driver: Driver, device: ctypes.c_int) -> int:
+def _use(driver: CudaDriver, device: ctypes.c_int) -> int:
     """How many bytes came back from the GPU other than they were written."""
     context, block = ctypes.c_void_p(), ctypes.c_uint64()
     driver.call("cuCtxCreate_v2", ctypes.byref(context), ctypes.c_uint(0), device)

@@ -12,7 +12,7 @@ from remuda.wire.fault import MAX_LINE, NODE, Fault
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from remuda.node.gpu.smoke import SmokeResult
+    from remuda.node.gpu.smoke import GpuSmokeResult
 
 #: Lists of devices, most binding first: what a library obeys stands before what the scheduler says.
 LISTS = (
@@ -61,7 +61,7 @@ def missing(asked: int, seen: Visible) -> str:
     return f"{asked} {_were(asked)} asked for and {seen.number} {verb} visible ({seen.source})"
 
 
-def missing_in(asked: int, result: SmokeResult) -> str:
+def missing_in(asked: int, result: GpuSmokeResult) -> str:
     """The same for what CUDA itself sees."""
     if result.outcome != OK or len(result.devices) >= asked:
         return ""
@@ -73,7 +73,7 @@ def missing_fault(sentence: str, at: float) -> Fault:
     return Fault(kind=NODE, name="gpu-missing", line=sentence[:MAX_LINE], at=at)
 
 
-def broken_fault(result: SmokeResult, at: float) -> Fault:
+def broken_fault(result: GpuSmokeResult, at: float) -> Fault:
     """The evidence of a failed test."""
     kind = CUDA_CODES[result.code].kind if result.code in CUDA_CODES else NODE
     bad = next((device for device in result.devices if not device["ok"]), None)

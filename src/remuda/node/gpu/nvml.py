@@ -72,7 +72,7 @@ class _Field(ctypes.Structure):
     )
 
 
-class _Answers(ctypes.Structure):
+class _RoundAnswers(ctypes.Structure):
     """What one round of one GPU fills; `_ANSWERS` reads it."""
 
     _fields_ = (
@@ -240,12 +240,12 @@ class Device:
         self.code = OK
         """The last return code that says that the GPU is gone; it stays."""
         self._nvml = nvml
-        self._answers = _Answers(version=40 | _VERSION_2)
+        self._answers = _RoundAnswers(version=40 | _VERSION_2)
         for fields, asked in ((self._answers.fast, FAST), (self._answers.slow, SLOW)):
             for one, (_, number, scope) in zip(fields, asked):
                 one.id, one.scope = number, scope
         self._buffer = memoryview(self._answers).cast("B")
-        at = _Answers
+        at = _RoundAnswers
         self._at_fast, self._at_slow = at.fast.offset, at.slow.offset
         self._fast = self._bound(
             ("nvmlDeviceGetUtilizationRates", ("busy", "memory_busy"), (self._by(at.busy.offset),)),
@@ -286,8 +286,8 @@ class Device:
         row = self.look()
         results = row.fields[1::3]
         for name, function, offset in (
-            ("power", "nvmlDeviceGetPowerUsage", _Answers.power.offset),
-            ("energy", "nvmlDeviceGetTotalEnergyConsumption", _Answers.energy.offset),
+            ("power", "nvmlDeviceGetPowerUsage", _RoundAnswers.power.offset),
+            ("energy", "nvmlDeviceGetTotalEnergyConsumption", _RoundAnswers.energy.offset),
         ):
             place = next(place for place, field in enumerate(FAST) if field[0] == name)
             if results[place] != OK:

@@ -31,7 +31,7 @@ _WORKER = "import sys; sys.path.insert(0, sys.argv[1]); from remuda.node.gpu.cud
 
 
 @dataclass(frozen=True)
-class SmokeResult:
+class GpuSmokeResult:
     """What was found."""
 
     outcome: str
@@ -67,7 +67,7 @@ class Smoke:
     """
 
     def __init__(self, env: Mapping[str, str], timeout_s: float, now: float) -> None:
-        self.result: SmokeResult | None = None
+        self.result: GpuSmokeResult | None = None
         self.deadline = now + timeout_s
         self._timeout_s = timeout_s
         self._began = time.monotonic()
@@ -117,7 +117,7 @@ class Smoke:
         self.result = judge(text.decode("utf-8", "replace"), problem, is_late=is_late, seconds=seconds)
 
 
-def run(env: Mapping[str, str], gpus: int, timeout_s: float) -> SmokeResult:
+def run(env: Mapping[str, str], gpus: int, timeout_s: float) -> GpuSmokeResult:
     """Test and wait for the result, at most a moment longer than `timeout_s`.
 
     Args:
@@ -136,10 +136,10 @@ def run(env: Mapping[str, str], gpus: int, timeout_s: float) -> SmokeResult:
     else:
         smoke.expire()
         _wait_a_moment(smoke.process)
-    result = smoke.result or SmokeResult(BROKEN)
+    result = smoke.result or GpuSmokeResult(BROKEN)
     if result.outcome == OK and len(result.devices) < gpus:
         error = f"{gpus} GPUs were asked for and CUDA sees {len(result.devices)}"
-        return SmokeResult(BROKEN, error, 0, "gpu-missing", result.devices, result.driver, result.seconds)
+        return GpuSmokeResult(BROKEN, error, 0, "gpu-missing", result.devices, result.driver, result.seconds)
     return result
 
 
@@ -150,7 +150,7 @@ def _wait_a_moment(process: subprocess.Popen[bytes]) -> None:
         process.returncode = -signal.SIGKILL  # it hangs in the driver; nothing more can be done for it
 
 
-def judge(text: str, problem: str, *, is_late: bool, seconds: float = 0.0) -> SmokeResult:
+def judge(text: str, problem: str, *, is_late: bool, seconds: float = 0.0) -> GpuSmokeResult:
     """What the worker's lines mean. Pure.
 
     Args:
@@ -164,12 +164,12 @@ def judge(text: str, problem: str, *, is_late: bool, seconds: float = 0.0) -> Sm
     last: dict[str, Any] = steps[-1] if steps else {"step": "begin"}
     driver = next((int(step["driver"]) for step in steps if step["step"] == "count"), 0)
     if last["step"] == "library":
-        return SmokeResult(NO_CUDA, f"no CUDA driver library: {last['missing']}", seconds=seconds)
+        return GpuSmokeResult(NO_CUDA, f"no CUDA driver library: {last['missing']}", seconds=seconds)
     if last["step"] == "init":
         if last["code"] == CUDA_STUB:
-            return SmokeResult(NO_CUDA, "the CUDA driver library is a stub for building", CUDA_STUB, seconds=seconds)
+            return GpuSmokeResult(NO_CUDA, "the CUDA driver library is a stub for building", CUDA_STUB, seconds=seconds)
         error = f"{last['function']} returned {explained(last['code'])}"
-        return SmokeResult(BROKEN, error, last["code"], _name(last["code"]), seconds=seconds)
+        return GpuSmokeResult(BROKEN, error, last["code"], _name(last["code"]), seconds=seconds)
     if problem or last["step"] != "end":
         where = f" at GPU {last['index']}" if last["step"] == "device" else ""
         if last["step"] == "device":
@@ -178,15 +178,15 @@ def judge(text: str, problem: str, *, is_late: bool, seconds: float = 0.0) -> Sm
             )
         outcome, fault = (TIMEOUT, "cuda-hang") if is_late else (BROKEN, "cuda-crash")
         error = f"the test of the GPUs failed{where}: {problem or 'it ended too early'}"
-        return SmokeResult(outcome, error, 0, fault, devices, driver, seconds)
+        return GpuSmokeResult(outcome, error, 0, fault, devices, driver, seconds)
     bad = next((device for device in devices if not device["ok"]), None)
     if bad is not None:
         code = int(bad["code"])
         what = f"{bad['error']}{': ' + CUDA_CODES[code].meaning if code in CUDA_CODES else ''}"
         named = f"GPU {bad['index']}{' (' + bad['address'] + ')' if bad['address'] else ''}"
         fault = _name(code) if code else "cuda-wrong-result"
-        return SmokeResult(BROKEN, f"{named}: {what}", code, fault, devices, driver, seconds)
-    return SmokeResult(OK, "", 0, "", devices, driver, seconds)
+        return GpuSmokeResult(BROKEN, f"{named}: {what}", code, fault, devices, driver, seconds)
+    return GpuSmokeResult(OK, "", 0, "", devices, driver, seconds)
 
 
 def explained(code: int) -> str:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from remuda.node import private
 from remuda.node.child.launch import node_name, own_address
-from remuda.node.guard.member_line import Line
+from remuda.node.guard.member_line import MemberLine
 from remuda.wire.gate import ACCEPTS, OUT_OF_DESCRIPTORS, PAUSE_S, Gate, Limits
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ class Door:
         self.key = secrets.token_hex(16)
         self._listener = socket.create_server((host, 0), backlog=128)
         self._listener.setblocking(False)
-        self._gate: Gate[Line] = Gate(limits)
+        self._gate: Gate[MemberLine] = Gate(limits)
         self._closed_until = 0.0
         """Nothing is accepted before: there were no descriptors."""
 
@@ -67,7 +67,7 @@ class Door:
         own = [self._listener.fileno()] if now >= self._closed_until else []
         return own + [line.socket.fileno() for line in self._gate.everybody()]
 
-    def newcomers(self, now: float) -> list[tuple[Line, dict[str, Any]]]:
+    def newcomers(self, now: float) -> list[tuple[MemberLine, dict[str, Any]]]:
         """Those that have said the key since the last call, each with what it said with it. Never waits."""
         for line in self._gate.overdue(now):
             self._send_away(line)
@@ -79,7 +79,7 @@ class Door:
                 found.append((line, said))
         return found
 
-    def _comers(self, now: float) -> Iterator[Line]:
+    def _comers(self, now: float) -> Iterator[MemberLine]:
         """New strangers, one by one: who has said the key already must not be the one who goes for the next."""
         for _ in range(ACCEPTS if now >= self._closed_until else 0):
             try:
@@ -91,13 +91,13 @@ class Door:
                     self._closed_until = now + PAUSE_S
                     return
                 continue  # it hung up before it was accepted
-            line = Line(connection)
+            line = MemberLine(connection)
             victim = self._gate.admit(line, str(peer[0]), now)
             if victim is not None:
                 self._send_away(victim)
             yield line
 
-    def _greet(self, line: Line) -> dict[str, Any] | None:
+    def _greet(self, line: MemberLine) -> dict[str, Any] | None:
         """What a stranger says with the key; None as long as it has said nothing, and for good if it says else."""
         before = line.heard
         messages = line.hear()
@@ -109,7 +109,7 @@ class Door:
             self._send_away(line)
         return None
 
-    def _send_away(self, line: Line) -> None:
+    def _send_away(self, line: MemberLine) -> None:
         self._gate.leave(line)
         line.close()
 
@@ -120,7 +120,7 @@ class Door:
             self._send_away(line)
 
 
-def call(file: Path, **more: Any) -> tuple[Line, dict[str, Any]] | None:
+def call(file: Path, **more: Any) -> tuple[MemberLine, dict[str, Any]] | None:
     """The line to the first node that `announce` wrote of, and all that it wrote; None when it cannot be had.
 
     Args:
@@ -143,14 +143,14 @@ def call(file: Path, **more: Any) -> tuple[Line, dict[str, Any]] | None:
     return None
 
 
-def _dial(host: str, port: int) -> Line | None:
+def _dial(host: str, port: int) -> MemberLine | None:
     try:
-        return Line(socket.create_connection((host, port), timeout=5))
+        return MemberLine(socket.create_connection((host, port), timeout=5))
     except OSError:
         return None
 
 
-def _is_taken_in(line: Line, until: float) -> bool:
+def _is_taken_in(line: MemberLine, until: float) -> bool:
     """Whether the first node has said something; it may hang up instead, where strangers crowd its door."""
     poll = select.poll()
     poll.register(line.socket, select.POLLIN)

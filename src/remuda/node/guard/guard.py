@@ -20,7 +20,7 @@ from remuda.node.claim import CLAIM
 from remuda.node.fence import Fence
 from remuda.node.guard import member_line
 from remuda.node.guard.door import call
-from remuda.node.script.job_processes import Job
+from remuda.node.script.job_processes import NodeJob
 from remuda.wire.child import ChildSpec
 from remuda.wire.process import ProcessId
 
@@ -46,9 +46,9 @@ def main(arguments: list[str]) -> int:
         return 1
     line, own = found
     fence = Fence(Path(spec.fence_file) if spec.fence_file else None, spec.token, folder / CLAIM, own)
-    job, name = Job(os.environ), node_name(os.environ)
-    ended = Ended(folder / GUARDS / f"{name}.ended", job)
-    why = Watch(line, Lookout(fence), spec.guard.silence_s).until_it_ends(signals, ended)
+    job, name = NodeJob(os.environ), node_name(os.environ)
+    ended = EndNotice(folder / GUARDS / f"{name}.ended", job)
+    why = FirstNodeWatch(line, FenceWatch(fence), spec.guard.silence_s).until_it_ends(signals, ended)
     left = job.kill()
     if not left:
         ended.say(why)
@@ -60,14 +60,14 @@ def main(arguments: list[str]) -> int:
     return 1 if left else 0
 
 
-class Ended:
+class EndNotice:
     """Says in a file that nothing of the job is left on this node, for whoever comes after it.
 
     What the scheduler ends, it ends with this program; so once it has told that it will, this is said as soon as it is
     true, and taken back if it should not stay so.
     """
 
-    def __init__(self, path: Path, job: Job) -> None:
+    def __init__(self, path: Path, job: NodeJob) -> None:
         self._path, self._job = path, job
         self._is_said = False
 
@@ -88,7 +88,7 @@ class Ended:
                 self._path.unlink()
 
 
-class Lookout:
+class FenceWatch:
     """Looks at files beside the loop: where the cable is cut, a look may never come back."""
 
     def __init__(self, fence: Fence) -> None:
@@ -108,7 +108,7 @@ class Lookout:
             self.broken_by = self._fence.broken_by() or self.broken_by
 
 
-class Watch:
+class FirstNodeWatch:
     """Listens to the first node.
 
     Args:
@@ -117,11 +117,11 @@ class Watch:
         silence_s: longest silence that is borne.
     """
 
-    def __init__(self, line: member_line.Line, lookout: Lookout, silence_s: float) -> None:
+    def __init__(self, line: member_line.MemberLine, lookout: FenceWatch, silence_s: float) -> None:
         self._line, self._lookout, self._silence_s = line, lookout, silence_s
         self._said_at = self._turned_at = time.monotonic()
 
-    def until_it_ends(self, signals: Signals, ended: Ended) -> str:
+    def until_it_ends(self, signals: Signals, ended: EndNotice) -> str:
         """Why what runs on this node must end, in a sentence."""
         poll = select.poll()
         poll.register(self._line.socket, select.POLLIN)
@@ -160,7 +160,7 @@ class Watch:
         return ""
 
 
-def meet(folder: Path) -> tuple[member_line.Line, ProcessId] | None:
+def meet(folder: Path) -> tuple[member_line.MemberLine, ProcessId] | None:
     """The line to the first node and the process that counts there; None when it cannot be had."""
     met = call(folder / MEETING)
     return (met[0], ProcessId(**met[1]["process"])) if met is not None else None

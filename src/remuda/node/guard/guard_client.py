@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from remuda.node.journal import Journal
+    from remuda.node.journal import NodeLog
     from remuda.wire.guard import Guard
 
 DISMISS_S = 8.0
@@ -54,7 +54,7 @@ class Guarded:
         OSError: the guardroom cannot be started.
     """
 
-    def __init__(self, guard: Guard, folder: Path, nodes: int, journal: Journal, now: float, *, beat_s: float) -> None:
+    def __init__(self, guard: Guard, folder: Path, nodes: int, journal: NodeLog, now: float, *, beat_s: float) -> None:
         self._folder, self._journal = folder / GUARDS, journal
         # From the last sign of this node on; it may have lived for one more beat.
         self._within_s = guard.silence_s + ENDS_WITHIN_S + beat_s

@@ -67,7 +67,7 @@ class Guardroom:
         self._guard, self._host_file = spec.guard, spec.host_file
         self._signals, self._cleanup = Signals(), adopt_orphans()
         self._door = Door("0.0.0.0")  # noqa: S104 - the other nodes must reach it
-        self._lines: dict[str, member_line.Line] = {}
+        self._lines: dict[str, member_line.MemberLine] = {}
         self._steps: list[subprocess.Popen[bytes]] = []
         self._died: dict[str, int] = {}
         """How many guards of a node did."""

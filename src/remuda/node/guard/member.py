@@ -59,20 +59,20 @@ def main(arguments: list[str]) -> int:
     return _say("the first node has gone")
 
 
-def meet(folder: Path) -> member_line.Line | None:
+def meet(folder: Path) -> member_line.MemberLine | None:
     """The line to the first node; None when it cannot be had."""
     met = call(folder / member_line.MEETING, rank=int(os.environ.get("SLURM_PROCID", "0")) + 1)
     return met[0] if met is not None else None
 
 
-def _wait(fd: int, line: member_line.Line) -> None:
+def _wait(fd: int, line: member_line.MemberLine) -> None:
     poll = select.poll()
     poll.register(fd, select.POLLIN)
     poll.register(line.socket, select.POLLIN)
     poll.poll(500)
 
 
-def _run(message: dict[str, Any], line: member_line.Line, cleanup: Cleanup) -> subprocess.Popen[bytes]:
+def _run(message: dict[str, Any], line: member_line.MemberLine, cleanup: Cleanup) -> subprocess.Popen[bytes]:
     own = str(line.socket.getsockname()[0])
     marks = {OWN_MARK: own, SCRATCH_MARK: str(message.get("scratch", ""))}
     if any(PORT_MARK in word for word in message["argv"]):

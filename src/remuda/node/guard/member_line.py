@@ -36,7 +36,7 @@ MEETING = "spread.json"
 _PR_SET_PDEATHSIG = 1
 
 
-class Line:
+class MemberLine:
     """One end of the connection between the first node and a member; never waits."""
 
     def __init__(self, connection: socket.socket) -> None:

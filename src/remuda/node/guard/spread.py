@@ -78,7 +78,7 @@ class Gang:
         """Environment of everything that Ray is, or that asks it."""
         self._door = Door("0.0.0.0")  # noqa: S104 - the other nodes must reach it
         self._ports = [port_claim(spec, "0.0.0.0") for _ in range(2)]  # noqa: S104
-        self._members: dict[int, member_line.Line] = {}
+        self._members: dict[int, member_line.MemberLine] = {}
         self._nodes: dict[int, str] = {}
         self._beside: dict[str, subprocess.Popen[bytes]] = {}
         """Processes whose end is the replica's end, by what they are called."""

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from remuda.node.gpu import faults, nvml
 from remuda.node.gpu.owners import Owners
 from remuda.node.gpu.visible import chosen
-from remuda.wire.recording import VALUES, Batch, Gpu, Note, Process
+from remuda.wire.recording import VALUES, Batch, Gpu, GpuProcess, RecordingNote
 from remuda.wire.spool import frame, record
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ class Order(NamedTuple):
     """PCI addresses of the GPUs of the recording by their indices: one that is lost is called so still."""
 
 
-class Progress:
+class Heartbeat:
     """The sign of life, on both sides."""
 
     def __init__(self, descriptor: int) -> None:
@@ -73,7 +73,7 @@ class Progress:
         return int(at), int(index)
 
 
-class Round(NamedTuple):
+class SampleRound(NamedTuple):
     """What one round brought."""
 
     at: int
@@ -91,7 +91,7 @@ class Sampler:
         progress: see there.
     """
 
-    def __init__(self, order: Order, progress: Progress) -> None:
+    def __init__(self, order: Order, progress: Heartbeat) -> None:
         self._order, self._progress = order, progress
         self._owners = Owners()
         self._number = 0
@@ -156,7 +156,7 @@ class Sampler:
         """Ask, until `is_ended`."""
         step = self._order.interval_us / 1e6
         due = time.monotonic()
-        rounds: list[Round] = []
+        rounds: list[SampleRound] = []
         second = int(due)
         while not self.is_ended:
             rounds.append(self._round(is_slow=not rounds))
@@ -182,7 +182,7 @@ class Sampler:
             if step > 1.0:
                 self._progress.tell(NOBODY)
 
-    def _round(self, *, is_slow: bool) -> Round:
+    def _round(self, *, is_slow: bool) -> SampleRound:
         rows: list[nvml.Row | None] = []
         slow: list[dict[str, int]] = []
         at = time.monotonic_ns() // 1000
@@ -196,9 +196,9 @@ class Sampler:
             self._progress.tell(gpu.index)
             slow.append({} if device is None else device.look_slowly())
         self._progress.tell(NOBODY)
-        return Round(at, rows, slow if is_slow else None)
+        return SampleRound(at, rows, slow if is_slow else None)
 
-    def _send(self, rounds: list[Round]) -> None:
+    def _send(self, rounds: list[SampleRound]) -> None:
         if not rounds:
             return
         count = len(rounds)
@@ -211,7 +211,7 @@ class Sampler:
         self._number += count
         _put(frame(batch, NAMES))
 
-    def _columns(self, place: int, device: nvml.Device, rounds: list[Round]) -> dict[str, list[int | None]]:
+    def _columns(self, place: int, device: nvml.Device, rounds: list[SampleRound]) -> dict[str, list[int | None]]:
         fast: list[dict[str, int]] = []
         for one in rounds:
             row = one.rows[place]
@@ -222,7 +222,7 @@ class Sampler:
             columns.update((name, [slow[place].get(name), *[None] * (len(rounds) - 1)]) for name in _SLOW)
         return {name: column for name, column in columns.items() if column.count(None) < len(column)}
 
-    def _processes(self) -> list[Process]:
+    def _processes(self) -> list[GpuProcess]:
         found = []
         for place in self._asked:
             device = self._devices[place]
@@ -231,9 +231,9 @@ class Sampler:
                 found += [(place, pid, shares) for pid, shares in device.processes().items()]
         self._progress.tell(NOBODY)
         owners = self._owners.of({pid for _, pid, _ in found})
-        return [Process(0, place, pid, *shares, *owners[pid]) for place, pid, shares in found]
+        return [GpuProcess(0, place, pid, *shares, *owners[pid]) for place, pid, shares in found]
 
-    def _faults(self, rounds: list[Round]) -> list[Note]:
+    def _faults(self, rounds: list[SampleRound]) -> list[RecordingNote]:
         now = time.time()
         found, self._early = self._early, []
         slow = rounds[0].slow or []
@@ -251,7 +251,7 @@ class Sampler:
         for fault in found:  # each once, as it stays true until the end
             if (fault.name, fault.device) not in self._told:
                 self._told.add((fault.name, fault.device))
-                new.append(Note(time.monotonic_ns() // 1000, "fault", json.dumps(fault.to_dict())))
+                new.append(RecordingNote(time.monotonic_ns() // 1000, "fault", json.dumps(fault.to_dict())))
         return new
 
 
@@ -268,7 +268,7 @@ def main(text: str) -> int:
         ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG: not without its parent
     if os.getppid() != order.parent:
         return 1
-    sampler = Sampler(order, Progress(order.progress))
+    sampler = Sampler(order, Heartbeat(order.progress))
 
     def end(_number: int, _frame: Any) -> None:
         sampler.is_ended = True

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import remuda
-from remuda.node.recorder.sampler import HELLO, NOBODY, PROGRESS, Order, Progress
+from remuda.node.recorder.sampler import HELLO, NOBODY, PROGRESS, Heartbeat, Order
 from remuda.wire.spool import records
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ class Frame(NamedTuple):
     payload: bytes
 
 
-class Silent(NamedTuple):
+class SamplerSilent(NamedTuple):
     """It hung on the GPU of this index, and was killed; -1: on none."""
 
     gpu: int
@@ -81,7 +81,7 @@ class Sampling:
         self.skipped: list[int] = []
         self._shared = os.memfd_create("remuda-progress") if hasattr(os, "memfd_create") else _unlinked()
         os.ftruncate(self._shared, PROGRESS.size)
-        self._progress = Progress(self._shared)
+        self._progress = Heartbeat(self._shared)
         self._process: subprocess.Popen[bytes] | None = None
         self._stuck: list[subprocess.Popen[bytes]] = []
         """Kept: they may end some day."""
@@ -122,7 +122,7 @@ class Sampling:
         )
         os.set_blocking(self.pipe, False)
 
-    def events(self) -> list[Hello | Frame | Silent | Died]:
+    def events(self) -> list[Hello | Frame | SamplerSilent | Died]:
         """What has happened since the last time; after the last two, nothing runs until `start`."""
         process = self._process
         if process is None:
@@ -142,16 +142,16 @@ class Sampling:
         silent_s = (now - max(at, self._held_up)) / 1e6
         if silent_s <= limit_s or (silent_s <= limit_s * STARVED_TIMES and is_starved(process.pid)):
             return found
-        return [*found, Silent(index, is_stuck=not self._kill())]
+        return [*found, SamplerSilent(index, is_stuck=not self._kill())]
 
-    def end(self, within_s: float = 2.0) -> list[Hello | Frame | Silent | Died]:
+    def end(self, within_s: float = 2.0) -> list[Hello | Frame | SamplerSilent | Died]:
         """Tell it to end, and wait for its last second."""
         process = self._process
         if process is None:
             return []
         process.send_signal(signal.SIGTERM)
         until = time.monotonic() + within_s
-        found: list[Hello | Frame | Silent | Died] = []
+        found: list[Hello | Frame | SamplerSilent | Died] = []
         while time.monotonic() < until and process.poll() is None:
             poll = select.poll()
             poll.register(self.pipe, select.POLLIN)
@@ -161,7 +161,7 @@ class Sampling:
         self._kill()
         return found
 
-    def _take(self) -> list[Hello | Frame | Silent | Died]:
+    def _take(self) -> list[Hello | Frame | SamplerSilent | Died]:
         with suppress(BlockingIOError):
             while True:
                 piece = os.read(self.pipe, 1 << 20)
@@ -170,7 +170,7 @@ class Sampling:
                 self._buffer += piece
         whole, used = records(self._buffer)
         self._buffer = self._buffer[used:]
-        found: list[Hello | Frame | Silent | Died] = []
+        found: list[Hello | Frame | SamplerSilent | Died] = []
         for kind, payload in whole:
             self._is_begun = True
             found.append(Hello(json.loads(payload)) if kind == HELLO else Frame(payload))

@@ -7,7 +7,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from remuda.node.recorder.thinning import thin_file
-from remuda.wire.recording import Batch, Note
+from remuda.wire.recording import Batch, RecordingNote
 from remuda.wire.spool import (
     BLOCKS,
     FRAME,
@@ -117,7 +117,7 @@ class Spooling:
             self._empty_minute()
         return batch if is_written else None
 
-    def note(self, note: Note) -> None:
+    def note(self, note: RecordingNote) -> None:
         """Write that something happened. A note takes a number of its own, as a round does."""
         self.add(encode(Batch(0, 1, notes=[note]), self._values))
 
@@ -148,7 +148,7 @@ class Spooling:
         os.ftruncate(self._open, 0)
         os.lseek(self._open, 0, os.SEEK_SET)
 
-    def close(self, note: Note) -> None:
+    def close(self, note: RecordingNote) -> None:
         """Write the last word and close the files; a later call does nothing."""
         if self._open < 0:
             return

@@ -21,7 +21,7 @@ from remuda.wire.spool import STATUS
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from remuda.node.journal import Journal
+    from remuda.node.journal import NodeLog
     from remuda.wire.child import ChildSpec
 
 FOLDER = "recording"
@@ -35,7 +35,7 @@ _WORKER = (
 )
 
 
-class Recorded:
+class ChildRecorder:
     """The recorder of one allocation; without an interval in the document there is none, and nothing is done.
 
     Args:
@@ -43,7 +43,7 @@ class Recorded:
         journal: the node program's log.
     """
 
-    def __init__(self, spec: ChildSpec, journal: Journal) -> None:
+    def __init__(self, spec: ChildSpec, journal: NodeLog) -> None:
         self._spec, self._journal = spec, journal
         self._folder = Path(spec.run_dir) / FOLDER
         self._env: dict[str, str] = {}

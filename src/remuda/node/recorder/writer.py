@@ -20,12 +20,21 @@ from remuda.node import private
 from remuda.node.child.signals import ENDING, Signals
 from remuda.node.gpu import faults
 from remuda.node.gpu.visible import NAMES as VISIBLE
-from remuda.node.recorder.sampler_watch import BEGIN_S, MAX_DEATHS, MAX_STUCK, Died, Frame, Hello, Sampling, Silent
+from remuda.node.recorder.sampler_watch import (
+    BEGIN_S,
+    MAX_DEATHS,
+    MAX_STUCK,
+    Died,
+    Frame,
+    Hello,
+    SamplerSilent,
+    Sampling,
+)
 from remuda.node.recorder.spooling import LATE_MINUTES, MAX_BYTES, Spooling, new_folder
 from remuda.node.script.scan import Faults
 from remuda.wire.fault import Fault
 from remuda.wire.process import boot_id
-from remuda.wire.recording import Gpu, Header, Note, Status
+from remuda.wire.recording import Gpu, Header, RecordingNote, Status
 from remuda.wire.spool import STATUS
 
 if TYPE_CHECKING:
@@ -78,7 +87,7 @@ class Recorder:
         self.reason = ""
         """Why it is over; empty while it is not."""
         self._state = "starting"
-        self._pending: list[Note] = []
+        self._pending: list[RecordingNote] = []
         """Notes from before there was a spool, or room."""
         self._start_at = 0.0
 
@@ -110,13 +119,13 @@ class Recorder:
         except OSError as error:
             self._again(f"the sampler cannot be started: {error}")
 
-    def _take(self, events: list[Hello | Frame | Silent | Died]) -> None:
+    def _take(self, events: list[Hello | Frame | SamplerSilent | Died]) -> None:
         for event in events:
             if isinstance(event, Frame):
                 self._frame(event.payload)
             elif isinstance(event, Hello):
                 self._hello(event.told)
-            elif isinstance(event, Silent):
+            elif isinstance(event, SamplerSilent):
                 self._silent(event)
             else:
                 self._again(f"the sampler ended with code {event.code}")
@@ -200,7 +209,7 @@ class Recorder:
             for place, gpu in enumerate(batch.gpus)
         ]
 
-    def _silent(self, event: Silent) -> None:
+    def _silent(self, event: SamplerSilent) -> None:
         now = time.time()
         gpu = next((gpu for gpu in self._gpus if gpu.index == event.gpu), Gpu(event.gpu, ""))
         if event.gpu >= 0:
@@ -229,7 +238,7 @@ class Recorder:
         self._tell()
 
     def _note(self, kind: str, text: str, at_us: int = 0) -> None:
-        note = Note(at_us or time.monotonic_ns() // 1000, kind, text)
+        note = RecordingNote(at_us or time.monotonic_ns() // 1000, kind, text)
         self._pending = [*self._pending[-99:], note]
 
     def _finish(self) -> None:
@@ -242,7 +251,7 @@ class Recorder:
             self._state = "ended"
             for note in self._pending:
                 self._spool.note(note)
-            self._spool.close(Note(time.monotonic_ns() // 1000, "end", self.reason))
+            self._spool.close(RecordingNote(time.monotonic_ns() // 1000, "end", self.reason))
         self._tell()
 
     def _tell(self) -> None:

@@ -60,7 +60,7 @@ class Script:
                     os.kill(pid, number)
 
 
-class Job:
+class NodeJob:
     """One job on one node.
 
     Args:

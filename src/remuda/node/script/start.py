@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from remuda.node.child.launch import Launch
-    from remuda.node.journal import Journal
+    from remuda.node.journal import NodeLog
 
 SHELL = "/bin/sh"
 HEAD_BYTES = 4096
 
 
-class Start(NamedTuple):
+class ScriptStart(NamedTuple):
     """What is executed."""
 
     argv: list[str]
@@ -22,7 +22,7 @@ class Start(NamedTuple):
     """Why it is not the file itself, empty when it is."""
 
 
-def as_file(launch: Launch, cwd: str, journal: Journal) -> Launch:
+def as_file(launch: Launch, cwd: str, journal: NodeLog) -> Launch:
     """How a script is launched: with its interpreter, where the kernel would not start it by itself.
 
     Raises:
@@ -34,7 +34,7 @@ def as_file(launch: Launch, cwd: str, journal: Journal) -> Launch:
     return launch._replace(argv=start.argv)
 
 
-def start_of(argv: list[str], cwd: str) -> Start:
+def start_of(argv: list[str], cwd: str) -> ScriptStart:
     """How to start `argv`, whose first word is a script or a program.
 
     A word without a slash is a program on PATH and stays as it is, and so does what cannot be read.
@@ -43,20 +43,20 @@ def start_of(argv: list[str], cwd: str) -> Start:
         FileNotFoundError: the interpreter that the script names does not exist on this node.
     """
     if "/" not in argv[0]:
-        return Start(argv)
+        return ScriptStart(argv)
     path = Path(cwd or ".", argv[0])
     words, is_clean = _first_line(path)
     if words is None:
-        return Start(argv)
+        return ScriptStart(argv)
     executable = os.access(path, os.X_OK)
     if words and not Path(words[0]).exists():
         raise FileNotFoundError(f"its interpreter {words[0]} does not exist on this node")
     if executable and words and is_clean:
-        return Start(argv)
+        return ScriptStart(argv)
     why = "is not executable" if not executable else "has no usable interpreter line"
     by = words or [SHELL]
     named = "" if words else ", which is taken where the script names none"
-    return Start([*by, *argv], f"{argv[0]} {why}: started by {' '.join(by)}{named}")
+    return ScriptStart([*by, *argv], f"{argv[0]} {why}: started by {' '.join(by)}{named}")
 
 
 def _first_line(path: Path) -> tuple[list[str] | None, bool]:

@@ -20,7 +20,7 @@ from remuda.node.gpu.smoke import NO_CUDA, OK, Smoke
 from remuda.node.guard.guard_client import Guarded, Unguarded, node_count, not_guarded
 from remuda.node.records import ERRORS, LOG
 from remuda.node.script import progress
-from remuda.node.script.job_processes import Job
+from remuda.node.script.job_processes import NodeJob
 from remuda.node.script.scan import Faults, Scanner, faults_in, root_cause
 from remuda.policy.presence import Presence, silence_s
 from remuda.wire import exit as codes
@@ -29,8 +29,8 @@ from remuda.wire.process import identify
 
 if TYPE_CHECKING:
     from remuda.node.child.uptime import LivedTime
-    from remuda.node.gpu.smoke import SmokeResult
-    from remuda.node.journal import Journal
+    from remuda.node.gpu.smoke import GpuSmokeResult
+    from remuda.node.journal import NodeLog
     from remuda.wire.child import ChildSpec, RunWatch
 
 LOOK_S = 1.0
@@ -77,7 +77,7 @@ class Watcher:
         lived: its time, on which all calls are.
     """
 
-    def __init__(self, spec: ChildSpec, watch: RunWatch, journal: Journal, lived: LivedTime) -> None:
+    def __init__(self, spec: ChildSpec, watch: RunWatch, journal: NodeLog, lived: LivedTime) -> None:
         self._time = lived
         self.faults = Faults()
         self.reason = ""
@@ -240,7 +240,7 @@ class Watcher:
         self.reason = ""
         return self._judge_gpus(smoke.result)
 
-    def _judge_gpus(self, result: SmokeResult) -> machine.Event:
+    def _judge_gpus(self, result: GpuSmokeResult) -> machine.Event:
         if result.outcome == NO_CUDA:
             self._journal.say("info", f"the GPUs are not tested: {result.error}")
             return machine.Start()
@@ -278,11 +278,11 @@ class Watcher:
         if self._guards is not None:
             self._guards.leave()
 
-    def _fenced(self, by: str) -> machine.Fenced:
+    def _fenced(self, by: str) -> machine.FencedOff:
         """Another counts: what steps of the job have started here is no descendant of this program, and ends now."""
         if self._spec.guard is not None:
-            Job(os.environ).kill()
-        return machine.Fenced(by)
+            NodeJob(os.environ).kill()
+        return machine.FencedOff(by)
 
     # --- while it runs -----------------------------------------------------------------------------------------------
 

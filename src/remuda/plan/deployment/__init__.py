@@ -59,7 +59,7 @@ _OPTION: Final = re.compile(r"-{0,2}[A-Za-z][A-Za-z0-9_-]*")
 
 
 @dataclass(frozen=True)
-class Site:
+class DeploymentSite:
     """Where a deployment is planned.
 
     Args:
@@ -104,7 +104,9 @@ def has_balancer(spec: DeploymentSpec) -> bool:
     return spec.frontend.type == "dynamo" and (spec.frontend.replicas > 1 or spec.api_key is not None)
 
 
-def plan_deployment(spec: DeploymentSpec, front: Group | None, site: Site, balancer: Group | None = None) -> Plan:
+def plan_deployment(
+    spec: DeploymentSpec, front: Group | None, site: DeploymentSite, balancer: Group | None = None
+) -> Plan:
     """Plan a deployment: a group for each role, the frontend after them, and the gate that looks whether it serves.
 
     The services that they need come first.
@@ -180,7 +182,7 @@ def image_of(spec: DeploymentSpec, name: str) -> str:
     return (spec.by_name()[name].container or spec.container or "") if not spec.backend.is_here else ""
 
 
-def _shape(spec: DeploymentSpec, name: str, site: Site) -> Shape:
+def _shape(spec: DeploymentSpec, name: str, site: DeploymentSite) -> Shape:
     """Of a worker; on this machine it has the GPUs that its flags are for, else its share of those that may be used."""
     if not isinstance(spec.backend, LocalBackend):
         return shape_of(spec, name)
@@ -195,7 +197,7 @@ def _python(spec: DeploymentSpec, image: str | None, own: str) -> str:
     return spec.python or own
 
 
-def _workers(spec: DeploymentSpec, name: str, shape: Shape, site: Site, dynamo: Mapping[str, str]) -> Group:
+def _workers(spec: DeploymentSpec, name: str, shape: Shape, site: DeploymentSite, dynamo: Mapping[str, str]) -> Group:
     role, image = spec.by_name()[name], image_of(spec, name)
     server = render(spec, name, shape, _python(spec, image, site.python))
     command = command_of(spec, name, server, {**dynamo, **_network(spec)})
@@ -218,7 +220,7 @@ def _workers(spec: DeploymentSpec, name: str, shape: Shape, site: Site, dynamo: 
 
 
 def _front(
-    spec: DeploymentSpec, front: Group, dynamo: Mapping[str, str], site: Site, workers: tuple[str, ...]
+    spec: DeploymentSpec, front: Group, dynamo: Mapping[str, str], site: DeploymentSite, workers: tuple[str, ...]
 ) -> Group:
     """The frontend, as its router renders it, with what the recipe says of it."""
     env = {**front.command.env, **dynamo, **spec.env, **spec.frontend.env}
@@ -248,7 +250,7 @@ def _several(spec: DeploymentSpec, own: Group, balancer: Group) -> tuple[Group, 
     return own.model_copy(update=changes), first
 
 
-def _services(spec: DeploymentSpec, site: Site, front: str) -> tuple[Group, ...]:
+def _services(spec: DeploymentSpec, site: DeploymentSite, front: str) -> tuple[Group, ...]:
     """What must run beside workers and frontend; on Slurm each is a job without GPUs."""
     groups = services.service_groups(spec, site.run_dir, site.uid, frontend=front)
     if not isinstance(spec.backend, SlurmDeployment):
@@ -269,7 +271,7 @@ def _beside(spec: DeploymentSpec) -> tuple[Pool, ...]:
     return (Pool(name=name, place={"partition": name}),) if name else ()
 
 
-def _gate(site: Site, after: str) -> Group:
+def _gate(site: DeploymentSite, after: str) -> Group:
     """What asks once, as a client does, on the machine of the host; it ends well when it was answered."""
     return Group(
         name=GATE,
@@ -284,7 +286,7 @@ def _gate(site: Site, after: str) -> Group:
 
 
 def _inside(
-    spec: DeploymentSpec, command: Command, image: str, site: Site, role: DeployedRole | None = None
+    spec: DeploymentSpec, command: Command, image: str, site: DeploymentSite, role: DeployedRole | None = None
 ) -> Command:
     """The command in its image, with the folders that it sees there."""
     if not image:

@@ -12,7 +12,7 @@ from remuda.plan.deployment import (
     BALANCER,
     FRONTEND,
     ROUTERS,
-    Site,
+    DeploymentSite,
     frontend_args,
     frontend_python,
     has_balancer,
@@ -47,7 +47,7 @@ def compile_deployment(draft: Draft[DeploymentSpec], context: Context, facts: Pl
         BackendUnreachable: its nodes are to be checked, and the cluster does not answer.
     """
     spec = absolute(draft.spec, context.cwd)
-    site = Site(
+    site = DeploymentSite(
         draft.name, UID, context.run_dir(draft.name), context.python, context.gpus, context.state,
         draft.loaded.file,
     )  # fmt: skip

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Gpu:
+class GpuType:
     """One kind of GPU."""
 
     name: str
@@ -27,17 +27,17 @@ class Gpu:
     """Memory sizes in GB that it is sold with, where there are several."""
 
 
-def _table(*rows: tuple[str, tuple[float, ...], float, int]) -> dict[str, Gpu]:
-    table: dict[str, Gpu] = {}
+def _table(*rows: tuple[str, tuple[float, ...], float, int]) -> dict[str, GpuType]:
+    table: dict[str, GpuType] = {}
     for name, sizes, bandwidth, year in rows:
         several = sizes if len(sizes) > 1 else ()
-        table[name] = Gpu(name, 0.0 if several else sizes[0], bandwidth, year, several)
-        table |= {f"{name}-{size:g}": Gpu(name, size, bandwidth, year) for size in sizes}
+        table[name] = GpuType(name, 0.0 if several else sizes[0], bandwidth, year, several)
+        table |= {f"{name}-{size:g}": GpuType(name, size, bandwidth, year) for size in sizes}
     return table
 
 
 #: Names in their plain form, see `plain_name`; those with a size name one variant.
-GPUS: Final[dict[str, Gpu]] = _table(
+GPUS: Final[dict[str, GpuType]] = _table(
     ("gb300", (288,), 8000, 2025),
     ("b300", (288,), 8000, 2025),
     ("gb200", (192,), 8000, 2024),
@@ -123,7 +123,7 @@ _SLICE = re.compile(r"(?:.*[_-])?([1-7]g\.([0-9]{1,3})gb)(?:\+me)?")
 _FEATURE = re.compile(r"(?:gpu|vram|gpu[_-]?mem|gmem|gpu[_-]?vram)[_:=-]?([0-9]{1,3})(?:gb?|gib)?", re.IGNORECASE)
 
 
-def gpu_named(name: str) -> Gpu | None:
+def gpu_named(name: str) -> GpuType | None:
     """The kind of GPU that a scheduler or user calls `name`, None for one that is not known.
 
     `NVIDIA_A100-SXM4-80GB`, `a100_80` and `a100-80gb` are the 80 GB one; `a100` alone may be either; `3g.20gb` is a
@@ -131,7 +131,7 @@ def gpu_named(name: str) -> Gpu | None:
     """
     slice_of = _SLICE.fullmatch(name.lower())
     if slice_of is not None:
-        return Gpu(slice_of[1], float(slice_of[2]), 0.0, 0)
+        return GpuType(slice_of[1], float(slice_of[2]), 0.0, 0)
     words = [word for word in re.split(r"[\s_:./-]+", name.lower()) if word and word not in _MAKERS]
     sizes = [size for word in words[1:] if (size := _size_of(word))]
     forms = [word for word in words[1:] if word in _FORMS]
@@ -155,7 +155,7 @@ def _joined(words: list[str]) -> list[str] | None:
     return None
 
 
-def _with_size(base: str, forms: list[str], sizes: list[str]) -> Gpu | None:
+def _with_size(base: str, forms: list[str], sizes: list[str]) -> GpuType | None:
     if base in ("rtx6000", "rtx5000") and "ada" in forms:
         base = f"{base}ada"
     if "ti" in forms and f"{base}ti" in GPUS:
@@ -195,6 +195,6 @@ def is_kind(asked: str, name: str) -> bool:
     return not has_form and (not wanted.vram_gb or bool(wanted.variants) or _same_size(asked, wanted, there))
 
 
-def _same_size(asked: str, wanted: Gpu, there: Gpu) -> bool:
+def _same_size(asked: str, wanted: GpuType, there: GpuType) -> bool:
     said_size = any(_size_of(word) for word in re.split(r"[\s_:./-]+", asked.lower())[1:])
     return not said_size or wanted.vram_gb == there.vram_gb

@@ -19,7 +19,7 @@ NODE_CPUS: Final = 32
 
 
 @dataclass(frozen=True)
-class Asked:
+class PlacementOptions:
     """What the user said about placement; None: nothing."""
 
     replicas: int
@@ -31,7 +31,7 @@ class Asked:
 
 
 @dataclass(frozen=True)
-class Layout:
+class ReplicaLayout:
     """Where the replicas go."""
 
     gpus_per_replica: int
@@ -43,7 +43,7 @@ class Layout:
     """For each node the replicas that it holds, whole or in part."""
 
 
-def place_cluster(asked: Asked) -> Layout:
+def place_cluster(asked: PlacementOptions) -> ReplicaLayout:
     """Lay replicas out over a cluster's nodes.
 
     Raises:
@@ -66,10 +66,10 @@ def place_cluster(asked: Asked) -> Layout:
         sentence = f"`nodes` is {nodes}, but there are only {asked.replicas} replicas to put on them"
         raise InputError(sentence, hint="leave `nodes` out: it is derived", where="nodes")
     cpus = asked.cpus_per_task or max(1, NODE_CPUS // per_node)
-    return Layout(gpus, nodes, per_node, cpus, _spread(asked.replicas, nodes))
+    return ReplicaLayout(gpus, nodes, per_node, cpus, _spread(asked.replicas, nodes))
 
 
-def _spanning(asked: Asked, gpus: int) -> Layout:
+def _spanning(asked: PlacementOptions, gpus: int) -> ReplicaLayout:
     if gpus % asked.gpus_per_node:
         raise InputError(
             f"`gpus_per_replica` is {gpus}: more than the {asked.gpus_per_node} of a node, and not a multiple of it",
@@ -91,7 +91,7 @@ def _spanning(asked: Asked, gpus: int) -> Layout:
         sentence = f"{asked.replicas} replicas over {each} nodes each are {nodes} nodes: {MOST} at most"
         raise InputError(sentence, hint="ask for fewer GPUs", where="gpus_per_replica")
     holds = tuple((replica,) for replica in range(asked.replicas) for _ in range(each))
-    return Layout(gpus, nodes, None, asked.cpus_per_task or NODE_CPUS, holds)
+    return ReplicaLayout(gpus, nodes, None, asked.cpus_per_task or NODE_CPUS, holds)
 
 
 def _spread(replicas: int, nodes: int) -> tuple[tuple[int, ...], ...]:
@@ -102,7 +102,7 @@ def _spread(replicas: int, nodes: int) -> tuple[tuple[int, ...], ...]:
     return tuple(tuple(range(start, start + size)) for start, size in zip(starts, sizes, strict=True))
 
 
-def place_local(asked: Asked, facts: Context) -> Layout:
+def place_local(asked: PlacementOptions, facts: Context) -> ReplicaLayout:
     """Lay replicas out on this machine, which is the only node.
 
     GPUs that nobody said are 4, 2 or 1 for each replica, as many as there are, and 0 where the machine has none.
@@ -126,7 +126,7 @@ def place_local(asked: Asked, facts: Context) -> Layout:
         hint = "set `gpus_per_replica: 0` to run on CPUs" if there == 0 else "lower `replicas` or `gpus_per_replica`"
         raise InputError(f"{need}, and there are {there} on this machine", hint=hint, where="gpus_per_replica")
     cpus = asked.cpus_per_task or max(1, facts.cpus // asked.replicas)
-    return Layout(gpus, 1, asked.replicas, cpus, (tuple(range(asked.replicas)),))
+    return ReplicaLayout(gpus, 1, asked.replicas, cpus, (tuple(range(asked.replicas)),))
 
 
 def _share(there: int, replicas: int) -> int:

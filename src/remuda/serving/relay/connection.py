@@ -7,8 +7,8 @@ import json
 import socket
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from remuda.serving.relay.exchange import HOLD_S, Counters, Exchange
-from remuda.serving.relay.http_framing import Ends, Malformed, Request
+from remuda.serving.relay.exchange import HOLD_S, Exchange, RelayCounters
+from remuda.serving.relay.http_framing import Ends, Malformed, RequestHead
 from remuda.serving.relay.reading import Event, RequestReader
 from remuda.serving.relay.upstream import watch_line
 from remuda.wire import peer
@@ -16,7 +16,7 @@ from remuda.wire import peer
 if TYPE_CHECKING:
     from remuda.serving.relay.descriptors import Room
     from remuda.serving.relay.replay import Budget
-    from remuda.serving.relay.upstream import Pool
+    from remuda.serving.relay.upstream import RouterConnections
 
 LINGER_S: Final = 2.0
 """For the client to read its answer: closing on what is not read of it would take that away."""
@@ -31,7 +31,7 @@ REASONS: Final = {
 }  # fmt: skip
 
 
-class Client(asyncio.Protocol):
+class ClientConnection(asyncio.Protocol):
     """A connection from a client.
 
     Args:
@@ -44,7 +44,13 @@ class Client(asyncio.Protocol):
     """
 
     def __init__(
-        self, pool: Pool, counters: Counters, room: Room, address: str, budget: Budget, hold_s: float = HOLD_S
+        self,
+        pool: RouterConnections,
+        counters: RelayCounters,
+        room: Room,
+        address: str,
+        budget: Budget,
+        hold_s: float = HOLD_S,
     ) -> None:
         self.pool = pool
         self.counters = counters
@@ -181,7 +187,7 @@ class Client(asyncio.Protocol):
         if isinstance(event, Malformed):
             self.refuse(event.status, str(event), head_only=self._reader.method == b"HEAD")
             return
-        assert isinstance(event, Request)
+        assert isinstance(event, RequestHead)
         if event.path.startswith(OWN):
             self._answer_own(event)
             return
@@ -208,7 +214,7 @@ class Client(asyncio.Protocol):
             else:
                 self.refuse(event.status, str(event), head_only=exchange.request.method == b"HEAD")
 
-    def _answer_own(self, request: Request) -> None:
+    def _answer_own(self, request: RequestHead) -> None:
         """The relay's own paths."""
         keep = request.keep_alive and request.framing.ends is Ends.AT_ONCE and not self._has_more()
         bare = request.method == b"HEAD"

@@ -11,9 +11,9 @@ from remuda.serving.relay.admission import Crowd
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from remuda.serving.relay.connection import Client
-    from remuda.serving.relay.exchange import Counters
-    from remuda.serving.relay.upstream import Pool
+    from remuda.serving.relay.connection import ClientConnection
+    from remuda.serving.relay.exchange import RelayCounters
+    from remuda.serving.relay.upstream import RouterConnections
 
 RESERVE: Final = 64
 """Descriptors of the program itself, and of connections that are accepted or closed at this moment."""
@@ -37,17 +37,21 @@ class Room:
     """
 
     def __init__(
-        self, counters: Counters, pool: Pool, descriptors: int, clock: Callable[[], float] = time.monotonic
+        self,
+        counters: RelayCounters,
+        pool: RouterConnections,
+        descriptors: int,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.clients: set[Client] = set()
+        self.clients: set[ClientConnection] = set()
         self.most = max(FOR_LOOKS * 2, min(MOST, descriptors - RESERVE))
         self._counters = counters
         self._pool = pool
         self._clock = clock
-        self._crowd: Crowd[Client] = Crowd()
+        self._crowd: Crowd[ClientConnection] = Crowd()
         self._told_at = -TELL_EVERY_S
 
-    def comes(self, client: Client) -> bool:
+    def comes(self, client: ClientConnection) -> bool:
         """Take a new connection in; False: all others are busy, and it cannot stay."""
         if not self._make(self.most - FOR_COMERS, clients=1):
             return False
@@ -55,22 +59,22 @@ class Room:
         self._wait(client)
         return True
 
-    def asks(self, client: Client, *, looks: bool, first: bool) -> bool:
+    def asks(self, client: ClientConnection, *, looks: bool, first: bool) -> bool:
         """It has sent a whole head, maybe its `first`; whether there is room for its request."""
         if first:
             self._crowd.leaves(client)
         return self._make(self.most if looks else self.most - FOR_LOOKS, requests=1)
 
-    def tells(self, client: Client, *, anew: bool) -> None:
+    def tells(self, client: ClientConnection, *, anew: bool) -> None:
         """It has sent some of a request; `anew`: time begins again."""
         if anew or not self._crowd.is_telling(client):
             self._crowd.tells(client, self._clock())
 
-    def waits(self, client: Client) -> None:
+    def waits(self, client: ClientConnection) -> None:
         """Nothing is expected of it for now."""
         self._crowd.leaves(client)
 
-    def rests(self, client: Client) -> None:
+    def rests(self, client: ClientConnection) -> None:
         """Its request is over, or was refused."""
         if client not in self.clients:
             return
@@ -79,7 +83,7 @@ class Room:
         else:
             self._wait(client)
 
-    def gone(self, client: Client) -> None:
+    def gone(self, client: ClientConnection) -> None:
         """It is closed."""
         self.clients.discard(client)
         self._crowd.leaves(client)
@@ -89,7 +93,7 @@ class Room:
         for client in self._crowd.overdue(self._clock()):
             client.send_away()
 
-    def _wait(self, client: Client) -> None:
+    def _wait(self, client: ClientConnection) -> None:
         victim = self._crowd.comes(client, client.address, self._clock())
         if victim is not None:
             self._tell()

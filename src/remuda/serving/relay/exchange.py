@@ -7,12 +7,12 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from remuda.serving.relay.http_framing import Answer, Ends, Malformed, Request, answer_head, request_head
+from remuda.serving.relay.http_framing import Ends, Malformed, RequestHead, ResponseHead, answer_head, request_head
 from remuda.serving.relay.reading import AnswerReader
 from remuda.serving.relay.replay import Replay
 
 if TYPE_CHECKING:
-    from remuda.serving.relay.connection import Client
+    from remuda.serving.relay.connection import ClientConnection
     from remuda.serving.relay.upstream import RouterAt, Upstream
 
 HOLD_S: Final = 30.0
@@ -32,7 +32,7 @@ ANSWERS_ONLY: Final = frozenset({
 
 
 @dataclass
-class Counters:
+class RelayCounters:
     """What the relay counts, since it started."""
 
     requests: int = 0
@@ -50,14 +50,14 @@ class Counters:
 class Exchange:
     """One request and its answer."""
 
-    def __init__(self, client: Client, request: Request) -> None:
+    def __init__(self, client: ClientConnection, request: RequestHead) -> None:
         self.client = client
         self.request = request
         self.request_done = request.framing.ends is Ends.AT_ONCE
         """Whether all of the request has come."""
         self._replay = Replay(client.budget)
         self._upstream: Upstream | None = None
-        self._answer: Answer | None = None
+        self._answer: ResponseHead | None = None
         self._reader: AnswerReader | None = None
         self._head_limit: asyncio.TimerHandle | None = None
         self._sends = 0
@@ -194,7 +194,7 @@ class Exchange:
         if self._reader.is_done:
             self._finish(clean=self._reader.is_clean)
 
-    def _begin_answer(self, answer: Answer) -> bytes:
+    def _begin_answer(self, answer: ResponseHead) -> bytes:
         """Its head, as the client gets it."""
         if answer.framing.ends is Ends.CHUNKED and not self.request.minor:
             raise Malformed("it is chunked, and the client speaks HTTP/1.0")

@@ -67,7 +67,7 @@ NO_BODY: Final = Framing(Ends.AT_ONCE)
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class RequestHead:
     """Head of a request."""
 
     method: bytes
@@ -87,7 +87,7 @@ class Request:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class ResponseHead:
     """Head of an answer."""
 
     status: int
@@ -98,7 +98,7 @@ class Answer:
     keep_alive: bool
 
 
-def make_request(method: bytes, target: bytes, version: str, headers: Sequence[Header]) -> Request:
+def make_request(method: bytes, target: bytes, version: str, headers: Sequence[Header]) -> RequestHead:
     """Read a request's head, which the parser has taken apart.
 
     Raises:
@@ -118,10 +118,10 @@ def make_request(method: bytes, target: bytes, version: str, headers: Sequence[H
     framing = _framing(found, minor) or NO_BODY
     waits = minor > 0 and b"expect" in found and framing.ends is not Ends.AT_ONCE
     expects = waits and b"100-continue" in _words(found[b"expect"])
-    return Request(method, target, minor, tuple(headers), framing, _keeps_alive(found, minor), expects)
+    return RequestHead(method, target, minor, tuple(headers), framing, _keeps_alive(found, minor), expects)
 
 
-def make_answer(status: int, reason: bytes, version: str, headers: Sequence[Header], method: bytes) -> Answer:
+def make_answer(status: int, reason: bytes, version: str, headers: Sequence[Header], method: bytes) -> ResponseHead:
     """Read an answer's head, which the parser has taken apart; `method` is that of the request.
 
     Raises:
@@ -137,7 +137,7 @@ def make_answer(status: int, reason: bytes, version: str, headers: Sequence[Head
         raise Malformed("an answer before the answer has no body")
     keep = _keeps_alive(found, VERSIONS[version]) and framing is not None
     line = b"%d %s" % (status, reason)
-    return Answer(status, line, tuple(headers), framing or Framing(Ends.CLOSE), keep)
+    return ResponseHead(status, line, tuple(headers), framing or Framing(Ends.CLOSE), keep)
 
 
 def _by_name(headers: Sequence[Header]) -> dict[bytes, list[bytes]]:
@@ -195,14 +195,14 @@ def forwarded(headers: Sequence[Header], framing: Framing, *without: bytes) -> b
     return b"".join([line for name, line in lines if name not in named]) + chunked
 
 
-def request_head(request: Request) -> bytes:
+def request_head(request: RequestHead) -> bytes:
     """A request's head for the router. One of HTTP/1.0 stays one: its answer must not be chunked."""
     lines = forwarded(request.headers, request.framing, b"expect")
     closes = b"" if request.minor else b"Connection: close\r\n"
     return b"%s %s HTTP/1.%d\r\n%s%s\r\n" % (request.method, request.target, request.minor, lines, closes)
 
 
-def answer_head(answer: Answer, *, minor: int, close: bool) -> bytes:
+def answer_head(answer: ResponseHead, *, minor: int, close: bool) -> bytes:
     """An answer's head for a client that speaks HTTP/1.`minor`."""
     said = b"Connection: close\r\n" if close else b"" if minor else b"Connection: keep-alive\r\n"
     return b"HTTP/1.1 %s\r\n%s%s\r\n" % (answer.line, forwarded(answer.headers, answer.framing), said)

@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from remuda.base import descriptors
-from remuda.serving.relay.connection import Client
+from remuda.serving.relay.connection import ClientConnection
 from remuda.serving.relay.descriptors import Room
-from remuda.serving.relay.exchange import HOLD_S, Counters
+from remuda.serving.relay.exchange import HOLD_S, RelayCounters
 from remuda.serving.relay.replay import Budget
-from remuda.serving.relay.upstream import Pool, Routers, read_routers
+from remuda.serving.relay.upstream import RouterConnections, Routers, read_routers
 from remuda.wire.accepting import Acceptor
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ GOODBYE_S: Final = 2.0
 """For requests under way when it is asked to end."""
 
 
-class Watched:
+class WatchedFile:
     """A file that is replaced now and then."""
 
     def __init__(self, path: Path) -> None:
@@ -74,9 +74,9 @@ class Relay:
         room: of how many clients at once; None: what this process may open.
     """
 
-    def __init__(self, pool: Pool, hold_s: float, room: int = 0) -> None:
+    def __init__(self, pool: RouterConnections, hold_s: float, room: int = 0) -> None:
         self.pool = pool
-        self.counters = Counters()
+        self.counters = RelayCounters()
         self.room = Room(self.counters, pool, room or descriptors.limit())
         self._hold_s = hold_s
         self._budget = Budget()
@@ -100,7 +100,7 @@ class Relay:
 
     def _take(self, connection: socket.socket, address: str) -> None:
         """A new client."""
-        client = Client(self.pool, self.counters, self.room, address, self._budget, self._hold_s)
+        client = ClientConnection(self.pool, self.counters, self.room, address, self._budget, self._hold_s)
         if not self.room.comes(client):
             connection.close()
             return
@@ -139,8 +139,8 @@ class FollowingRelay(Relay):
     """Passes requests on to the router that a file names at that moment."""
 
     def __init__(self, file: Path, hold_s: float, room: int = 0) -> None:
-        super().__init__(Pool(), hold_s, room)
-        self._file = Watched(file)
+        super().__init__(RouterConnections(), hold_s, room)
+        self._file = WatchedFile(file)
 
     def look(self) -> None:
         """Read the file again if it was replaced."""

@@ -15,12 +15,12 @@ from remuda.serving.relay.http_framing import (
     HEAD_LIMIT,
     QUIET_LIMIT,
     VERSIONS,
-    Answer,
     Ends,
     Framing,
     Header,
     Malformed,
-    Request,
+    RequestHead,
+    ResponseHead,
     chunk,
     last_chunk,
     make_answer,
@@ -35,16 +35,16 @@ STEP: Final = 4 << 10
 _LINE_END: Final = len(b" HTTP/1.1\r\n")
 
 
-class End:
+class BodyEnd:
     """Of a request that has a body."""
 
 
-END: Final = End()
-Event = Request | bytes | End | Malformed
+END: Final = BodyEnd()
+Event = RequestHead | bytes | BodyEnd | Malformed
 """What a connection says: a head, a piece of a body as it is passed on, its end; last of all that it is no HTTP."""
 
 
-class _Reader:
+class _ChunkReader:
     """Heads, chunks and trailers; and how much came that was none of the content."""
 
     def __init__(self) -> None:
@@ -112,7 +112,7 @@ def _too_quiet() -> Malformed:
     return Malformed("a line or the trailer of a chunked body is too long")
 
 
-class RequestReader(_Reader):
+class RequestReader(_ChunkReader):
     """Requests of one connection, one after the other."""
 
     def __init__(self) -> None:
@@ -123,7 +123,7 @@ class RequestReader(_Reader):
         self._target = b""
         self._line = b""
         """The last bytes of the request line, up to its end."""
-        self._request: Request | None = None
+        self._request: RequestHead | None = None
         """Whose body is under way."""
         self._is_over = self._is_again = False
         self._parser = httptools.HttpRequestParser(self)
@@ -246,7 +246,7 @@ class RequestReader(_Reader):
         self.events.append(END)
 
 
-class AnswerReader(_Reader):
+class AnswerReader(_ChunkReader):
     """The answer to one request, and what is said before it.
 
     Args:
@@ -255,7 +255,7 @@ class AnswerReader(_Reader):
 
     def __init__(self, method: bytes) -> None:
         super().__init__()
-        self.answer: Answer | None = None
+        self.answer: ResponseHead | None = None
         """Its head, when that is whole."""
         self.is_done = False
         self.is_clean = True

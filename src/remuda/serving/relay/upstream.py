@@ -94,7 +94,7 @@ class Waiter(Protocol):
 class Upstream(asyncio.Protocol):
     """One connection to a router, for one request at a time."""
 
-    def __init__(self, pool: Pool, router: RouterAt) -> None:
+    def __init__(self, pool: RouterConnections, router: RouterAt) -> None:
         self.router = router
         self.waiter: Waiter | None = None
         self.transport: asyncio.Transport | None = None
@@ -200,7 +200,7 @@ def _refuse_strangers(upstream: Upstream) -> None:
         raise OSError(f"{upstream.router.url}: {why_not}")
 
 
-class Pool:
+class RouterConnections:
     """All connections to all routers."""
 
     def __init__(self) -> None:

@@ -10,7 +10,7 @@ from remuda.base.text import did_you_mean
 from remuda.specs.backend import LeptonBackend, LocalBackend, SlurmBackend
 from remuda.specs.reading.document import Problem, fail
 from remuda.specs.reading.fields import model_at
-from remuda.specs.reading.resolve import Layer, Source, document_layer
+from remuda.specs.reading.resolve import Layer, ValueOrigin, document_layer
 from remuda.specs.run import RunSpec
 from remuda.specs.swarm import EngineName, SwarmSpec
 
@@ -113,7 +113,7 @@ def sections(document: Document) -> tuple[Layer, dict[str, Layer]]:
         where = f"{document.name}:{mark.line}:{mark.column}"
         marks.append((path, Problem(where, "", "", (mark.line, mark.column))))
     _refuse_unknown(marks)
-    whole = document_layer(document, Source.DEFAULTS)
+    whole = document_layer(document, ValueOrigin.DEFAULTS)
     top = Layer(
         {key: value for key, value in document.data.items() if key not in (*SECTIONS, RUN, "kind")},
         {path: origin for path, origin in whole.values.items() if path[:1] not in _heads()},
@@ -133,7 +133,7 @@ def run_section(document: Document) -> Layer:
         InputError: unknown keys; all are named.
     """
     sections(document)
-    whole = document_layer(document, Source.DEFAULTS)
+    whole = document_layer(document, ValueOrigin.DEFAULTS)
     slurm, own = (document.data.get(name) for name in ("slurm", RUN))
     data = {key: value for key, value in slurm.items() if key in OF_RUNS} if isinstance(slurm, dict) else {}
     values = _below(whole.values, "slurm", data)

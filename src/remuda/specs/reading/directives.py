@@ -11,7 +11,7 @@ from remuda.base.errors import InputError
 from remuda.base.units import is_interval
 from remuda.specs.reading.document import Problem, fail
 from remuda.specs.reading.errors import nearest_key
-from remuda.specs.reading.resolve import Layer, Origin, Source
+from remuda.specs.reading.resolve import Layer, Origin, ValueOrigin
 from remuda.specs.reading.sbatch import SbatchLine, take_options
 from remuda.specs.reading.sbatch_options import BUILT_IN
 from remuda.specs.run import ALIASES, FLAGS, SWITCHES, WITHOUT
@@ -164,7 +164,7 @@ def _put_value(found: _Found, key: str, value: str, where: str) -> tuple[str, st
         if not equals:
             return f"'--env {value}' is not NAME=VALUE", ""
         found.data.setdefault(key, {})[name] = text
-        found.values[key, name] = Origin(Source.SCRIPT, where)
+        found.values[key, name] = Origin(ValueOrigin.SCRIPT, where)
         return None
     if key == "secret_env":
         return "secrets cannot be named by a directive", "use --env NAME on the command line, or a document"
@@ -179,4 +179,4 @@ def _put_value(found: _Found, key: str, value: str, where: str) -> tuple[str, st
 
 def _put(found: _Found, key: str, value: object, where: str) -> None:
     found.data[key] = value
-    found.values[(key,)] = Origin(Source.SCRIPT, where)
+    found.values[(key,)] = Origin(ValueOrigin.SCRIPT, where)

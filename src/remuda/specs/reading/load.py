@@ -22,7 +22,7 @@ from remuda.specs.reading.resolve import (
     Override,
     Resolved,
     Shown,
-    Source,
+    ValueOrigin,
     document_layer,
     override_layer,
     resolve,
@@ -68,7 +68,7 @@ class Loaded(Generic[SpecT_co]):
             part = path[:end]
             if resolved.says(part):
                 said = resolved.origin(part)
-                found = said if said.source is Source.CLI else resolved.key(part)
+                found = said if said.source is ValueOrigin.CLI else resolved.key(part)
                 return Problem(found.where, message, hint, (found.line, found.column))
             below = [mark for layer in resolved.layers for at, mark in layer.keys.items() if at[:end] == part]
             if below:
@@ -135,7 +135,7 @@ def build(
     Raises:
         InputError: as for `load`.
     """
-    said = [document_layer(document, Source.FILE)] if document else []
+    said = [document_layer(document, ValueOrigin.FILE)] if document else []
     said.append(override_layer(overrides))
     kind = kind_of(resolve(said), expect)
     if kind.name == "swarm":

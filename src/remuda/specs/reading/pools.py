@@ -13,7 +13,7 @@ from remuda.specs.reading.document import Document, fail
 from remuda.specs.reading.errors import problems_of
 from remuda.specs.reading.fields import dotted
 from remuda.specs.reading.load import build, read_defaults, read_document, read_settings
-from remuda.specs.reading.resolve import Override, Resolved, Source, document_layer, resolve
+from remuda.specs.reading.resolve import Override, Resolved, ValueOrigin, document_layer, resolve
 from remuda.specs.swarm import SwarmSpec
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Pool:
+class CheckedPool:
     """A checked pool, and where everything in it stands."""
 
     spec: PoolSpec
@@ -59,22 +59,22 @@ class Pool:
         return Document(self.document.name, data, below(self.document.values), below(self.document.keys))
 
 
-def load_pool(path: FilePath | str) -> Pool:
+def load_pool(path: FilePath | str) -> CheckedPool:
     """Read a pool's document.
 
     Raises:
         InputError: something is wrong; says where.
     """
     document = read_document(path)
-    resolved = resolve([document_layer(document, Source.FILE)])
+    resolved = resolve([document_layer(document, ValueOrigin.FILE)])
     try:
         spec = PoolSpec.model_validate(resolved.data)
     except ValidationError as error:
         raise fail(problems_of(error, PoolSpec, resolved)) from error
-    return Pool(spec, document, resolved, FilePath(path).expanduser().absolute().parent)
+    return CheckedPool(spec, document, resolved, FilePath(path).expanduser().absolute().parent)
 
 
-def build_inline(pool: Pool, index: int) -> Loaded[Strict]:
+def build_inline(pool: CheckedPool, index: int) -> Loaded[Strict]:
     """The swarm that is written inside the pool.
 
     Raises:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from remuda.specs.reading.document import Document, Path
 
 
-class Source(StrEnum):
+class ValueOrigin(StrEnum):
     """Who said a value."""
 
     CLI = "command line"
@@ -38,7 +38,7 @@ class Source(StrEnum):
 class Origin:
     """Where a value came from."""
 
-    source: Source
+    source: ValueOrigin
     text: str
     """For people: `swarm.yaml:7`, `--replicas`, `environment REMUDA_HOME`, `built-in`, `derived from replicas`."""
     column: int = 0
@@ -50,7 +50,7 @@ class Origin:
         return f"{self.text}:{self.column}" if self.column else self.text
 
 
-BUILT_IN = Origin(Source.BUILT_IN, "built-in")
+BUILT_IN = Origin(ValueOrigin.BUILT_IN, "built-in")
 
 
 @dataclass(frozen=True)
@@ -111,7 +111,7 @@ class Shown:
     origin: str
 
 
-def document_layer(document: Document, source: Source) -> Layer:
+def document_layer(document: Document, source: ValueOrigin) -> Layer:
     """The layer of a file."""
 
     def origin(path: Path) -> Origin:
@@ -131,7 +131,7 @@ def override_layer(overrides: Sequence[Override]) -> Layer:
     data: dict[str, Any] = {}
     values: dict[Path, Origin] = {}
     for item in overrides:
-        origin = Origin(Source.CLI, item.origin)
+        origin = Origin(ValueOrigin.CLI, item.origin)
         *parents, last = item.path.split(".")
         inner = data
         for part in parents:
@@ -155,7 +155,7 @@ def setting_layer(settings: Iterable[tuple[Path, str, str]]) -> Layer:
         for part in path[:-1]:
             inner = inner.setdefault(str(part), {})
         inner[str(path[-1])] = value
-        values[path] = Origin(Source.ENVIRONMENT, origin)
+        values[path] = Origin(ValueOrigin.ENVIRONMENT, origin)
     return Layer(data, values)
 
 

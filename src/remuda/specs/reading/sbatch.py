@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from remuda.base.errors import InputError
-from remuda.specs.reading.resolve import Layer, Origin, Source
+from remuda.specs.reading.resolve import Layer, Origin, ValueOrigin
 from remuda.specs.reading.sbatch_options import BUILT_IN, options_of
 from remuda.specs.strict import Plain
 
@@ -131,7 +131,7 @@ def take_options(lines: Sequence[SbatchLine], name: str, table: Mapping[str, Tak
             continue
         fields, rest = _fields_and_rest(option, value, data, where)
         data |= fields
-        values |= {(key,): Origin(Source.SCRIPT, where) for key in fields}
+        values |= {(key,): Origin(ValueOrigin.SCRIPT, where) for key in fields}
         if not fields or rest:
             passed[option] = f"--{option}" if value is None else f"--{option}={rest or value}"
     return Options(Layer(data, values, dict(values)), tuple(passed.values()), tuple(notes))

@@ -13,7 +13,7 @@ from remuda.base.settings import variable
 from remuda.base.text import did_you_mean
 from remuda.specs.reading.document import Problem, fail
 from remuda.specs.reading.load import read_document
-from remuda.specs.reading.resolve import Layer, Resolved, Source, document_layer
+from remuda.specs.reading.resolve import Layer, Resolved, ValueOrigin, document_layer
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -152,7 +152,7 @@ def of_document(document: Document) -> Cluster:
     Raises:
         InputError: a key is not known, or has no mapping; names all of them.
     """
-    source = document_layer(document, Source.DEFAULTS)
+    source = document_layer(document, ValueOrigin.DEFAULTS)
     reading = _Reading(Resolved(document.data, (source,)))
     for key, value in document.data.items():
         reading.take(key, value)

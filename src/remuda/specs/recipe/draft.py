@@ -22,7 +22,7 @@ _ALIASES: Final = """
 
 
 @dataclass(frozen=True)
-class Line:
+class DraftLine:
     """One key of a cluster file."""
 
     key: str
@@ -34,7 +34,7 @@ class Line:
     """Whether the user may know better."""
 
 
-def render(lines: Sequence[Line]) -> str:
+def render(lines: Sequence[DraftLine]) -> str:
     """A cluster file that `cluster.read` reads: each value, and behind it where it came from."""
     said = [f"{line.key}: {json.dumps(line.value)}" if line.value is not None else f"# {line.key}:" for line in lines]
     width = max(map(len, said), default=0)

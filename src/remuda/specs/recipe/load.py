@@ -13,7 +13,7 @@ from remuda.specs.deployment import DeploymentSpec
 from remuda.specs.reading.document import fail
 from remuda.specs.reading.errors import problems_of
 from remuda.specs.reading.load import Loaded, read_document
-from remuda.specs.reading.resolve import Layer, Resolved, Source, document_layer, override_layer
+from remuda.specs.reading.resolve import Layer, Resolved, ValueOrigin, document_layer, override_layer
 from remuda.specs.recipe import normal
 from remuda.specs.recipe.cluster import Cluster
 from remuda.specs.recipe.variants import Variant, lay, variants, without_null
@@ -89,7 +89,7 @@ def build(
     Raises:
         InputError: as for `load_recipes`.
     """
-    said = document_layer(document, Source.FILE)
+    said = document_layer(document, ValueOrigin.FILE)
     try:
         chosen = variants(said, selector)
     except InputError as error:

@@ -16,7 +16,7 @@ from remuda.testing.slurm.packages import find
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from remuda.testing.slurm.config import Layout
+    from remuda.testing.slurm.config import BedLayout
     from remuda.testing.slurm.topology import Topology
 
 _SQL = [Path("/usr/share/mysql"), Path("/usr/share/mariadb")]
@@ -32,7 +32,7 @@ def listens(path: Path) -> bool:
     return True
 
 
-def make_database(layout: Layout) -> None:
+def make_database(layout: BedLayout) -> None:
     """Make the system tables, unless they are there; the bed's user logs in through the socket, nobody else can.
 
     Raises:
@@ -87,7 +87,7 @@ def associations(topology: Topology, user: str) -> list[list[str]]:
     return [stage for stage in stages if stage]
 
 
-def fill(layout: Layout, run: Callable[[Sequence[str]], subprocess.CompletedProcess[str]]) -> None:
+def fill(layout: BedLayout, run: Callable[[Sequence[str]], subprocess.CompletedProcess[str]]) -> None:
     """Add cluster, qualities of service, accounts and the user, once.
 
     Raises:

@@ -14,8 +14,8 @@ from remuda.base.disk.private import check_above, check_private, make_private
 from remuda.base.errors import InputError, NotFound
 from remuda.testing.slurm import accounting, drills, network, procs, pyxis, registry
 from remuda.testing.slurm.client import Client
-from remuda.testing.slurm.config import Layout, Preempt, device, files
-from remuda.testing.slurm.nodes import Node
+from remuda.testing.slurm.config import BedLayout, Preempt, device, files
+from remuda.testing.slurm.nodes import BedNode
 from remuda.testing.slurm.packages import find, require
 from remuda.testing.slurm.procs import Daemons, wait_until
 from remuda.testing.slurm.topology import DEFAULT, Topology
@@ -61,7 +61,7 @@ class SlurmBed(Client):
         self._wanted = (topology, accounting, isolated, preempt, tuple(extra), owned)
         self.daemons = Daemons(self.root)
         self._layout = registry.layout_in(self.root)
-        self._nodes: dict[str, Node] = {}
+        self._nodes: dict[str, BedNode] = {}
 
     @classmethod
     def open(cls, directory: Path | str) -> Self:
@@ -76,7 +76,7 @@ class SlurmBed(Client):
         return bed
 
     @property
-    def layout(self) -> Layout:
+    def layout(self) -> BedLayout:
         """Names, ports and addresses, chosen by the first `up`."""
         if self._layout is None:
             raise NotFound(f"there is no Slurm test bed in {self.root}", hint="start it with up()")
@@ -121,7 +121,7 @@ class SlurmBed(Client):
         for node in self.nodes.values():
             node.plug_in()
 
-    def _make(self) -> Layout:
+    def _make(self) -> BedLayout:
         topology, with_accounting, isolated, preempt, extra, owned = self._wanted
         if len(str(self.root)) > LONGEST_PATH:
             raise InputError(f"{self.root}: the path of a bed has at most {LONGEST_PATH} characters")
@@ -131,7 +131,7 @@ class SlurmBed(Client):
         make_private(self.root, instead=_ELSEWHERE)
         self.root.chmod(0o755)  # jobs of other users run here, too
         layout = registry.take(
-            lambda slot: Layout(
+            lambda slot: BedLayout(
                 root=self.root,
                 slot=slot,
                 host=socket.gethostname().split(".")[0],
@@ -147,7 +147,7 @@ class SlurmBed(Client):
         self._furnish(layout)
         return layout
 
-    def _furnish(self, layout: Layout) -> None:
+    def _furnish(self, layout: BedLayout) -> None:
         for folder in ("run", "log", "state", "spool", "dev"):
             (self.root / folder).mkdir(exist_ok=True)
         key = self.root / "munge.key"
@@ -185,11 +185,11 @@ class SlurmBed(Client):
             self._layout, self._nodes = None, {}
 
     @property
-    def nodes(self) -> Mapping[str, Node]:
+    def nodes(self) -> Mapping[str, BedNode]:
         """All nodes by name."""
         if not self._nodes:
             env = self.env()
-            made = [Node(self.layout, index, self.daemons, env) for index in range(len(self.layout.topology.nodes))]
+            made = [BedNode(self.layout, index, self.daemons, env) for index in range(len(self.layout.topology.nodes))]
             self._nodes = {node.name: node for node in made}
         return self._nodes
 
@@ -238,7 +238,7 @@ class SlurmBed(Client):
             self.thaw(name)
             self.daemons.stop(name)
 
-    def node_or_service(self, name: str) -> Node | None:
+    def node_or_service(self, name: str) -> BedNode | None:
         """The node of this name; None for a service.
 
         Raises:
@@ -250,7 +250,7 @@ class SlurmBed(Client):
             )
         return self.nodes.get(name)
 
-    def _node(self, name: str, drill: str) -> Node:
+    def _node(self, name: str, drill: str) -> BedNode:
         node = self.node_or_service(name)
         if node is None:
             raise InputError(f"{drill} is for nodes, and {name} is not a node", hint=f"nodes: {', '.join(self.nodes)}")

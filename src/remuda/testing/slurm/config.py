@@ -26,7 +26,7 @@ class File(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Layout:
+class BedLayout:
     """What is chosen once for a bed, and kept in its `bed.json`."""
 
     root: Path
@@ -95,7 +95,7 @@ class Layout:
         }  # fmt: skip
 
     @classmethod
-    def from_json(cls, root: Path, data: dict[str, Any]) -> Layout:
+    def from_json(cls, root: Path, data: dict[str, Any]) -> BedLayout:
         """Read it back."""
         return cls(
             root=root,
@@ -103,7 +103,7 @@ class Layout:
         )
 
 
-def files(layout: Layout) -> dict[str, File]:
+def files(layout: BedLayout) -> dict[str, File]:
     """All configuration files, by their names in the bed's directory."""
     rendered = {
         "slurm.conf": File(slurm_conf(layout)),
@@ -121,7 +121,7 @@ def files(layout: Layout) -> dict[str, File]:
     return rendered
 
 
-def slurm_conf(layout: Layout) -> str:
+def slurm_conf(layout: BedLayout) -> str:
     """`slurm.conf`; `layout.extra` wins over what stands here."""
     settings = {**_names(layout), **_hardware(), **_speed(), **_policy(layout), **_accounting(layout)}
     for line in layout.extra:
@@ -135,7 +135,7 @@ def slurm_conf(layout: Layout) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _names(layout: Layout) -> dict[str, str]:
+def _names(layout: BedLayout) -> dict[str, str]:
     root = layout.root
     return {
         "ClusterName": CLUSTER,
@@ -207,7 +207,7 @@ def _speed() -> dict[str, str]:
     }
 
 
-def _policy(layout: Layout) -> dict[str, str]:
+def _policy(layout: BedLayout) -> dict[str, str]:
     return {
         "PreemptType": "preempt/qos" if layout.preempt == "qos" else "preempt/partition_prio",
         "PreemptMode": "REQUEUE",
@@ -219,7 +219,7 @@ def _policy(layout: Layout) -> dict[str, str]:
     }
 
 
-def _accounting(layout: Layout) -> dict[str, str]:
+def _accounting(layout: BedLayout) -> dict[str, str]:
     if not layout.accounting:
         return {"AccountingStorageType": "accounting_storage/none"}
     types = sorted({node.gpu for node in layout.topology.nodes if node.gpu})
@@ -238,7 +238,7 @@ def _accounting(layout: Layout) -> dict[str, str]:
     }
 
 
-def _node(layout: Layout, index: int, node: NodeShape) -> str:
+def _node(layout: BedLayout, index: int, node: NodeShape) -> str:
     words = [
         f"NodeName={node.name}",
         f"NodeHostname={node.name if layout.isolated else layout.host}",
@@ -253,12 +253,12 @@ def _node(layout: Layout, index: int, node: NodeShape) -> str:
     return " ".join(words)
 
 
-def device(layout: Layout, node: str) -> Path:
+def device(layout: BedLayout, node: str) -> Path:
     """Folder of the fake GPU devices `nvidia0`, `nvidia1`, … of one node."""
     return layout.root / "dev" / node
 
 
-def gres_conf(layout: Layout) -> str:
+def gres_conf(layout: BedLayout) -> str:
     """`gres.conf`: a GPU without a file would be dropped, and CUDA_VISIBLE_DEVICES not set."""
     lines = ["AutoDetect=off"]
     for node in layout.topology.nodes:
@@ -269,14 +269,14 @@ def gres_conf(layout: Layout) -> str:
     return "\n".join(lines) + "\n"
 
 
-def hosts(layout: Layout) -> str:
+def hosts(layout: BedLayout) -> str:
     """The hosts file of isolated nodes: they find the head and each other by name."""
     lines = ["127.0.0.1 localhost", f"{layout.head} {layout.host}"]
     lines += [f"{layout.address(index)} {name}" for index, name in enumerate(layout.topology.names)]
     return "\n".join(lines) + "\n"
 
 
-def env_script(layout: Layout) -> str:
+def env_script(layout: BedLayout) -> str:
     """What a shell sources to talk to this bed."""
     return (
         f"export SLURM_CONF={layout.root}/slurm.conf\n"
@@ -284,7 +284,7 @@ def env_script(layout: Layout) -> str:
     )
 
 
-def slurmdbd_conf(layout: Layout) -> str:
+def slurmdbd_conf(layout: BedLayout) -> str:
     """`slurmdbd.conf`; it lies beside slurm.conf, where slurmdbd looks."""
     settings = {
         "AuthType": "auth/munge",
@@ -304,7 +304,7 @@ def slurmdbd_conf(layout: Layout) -> str:
     return "\n".join(f"{key}={value}" for key, value in settings.items()) + "\n"
 
 
-def my_cnf(layout: Layout) -> str:
+def my_cnf(layout: BedLayout) -> str:
     """A small MariaDB on a unix socket that does not mind losing its data with the machine."""
     root = layout.root
     settings = {

@@ -14,7 +14,7 @@ from remuda.base.errors import RemudaError
 from remuda.testing.slurm.procs import wait_until
 
 if TYPE_CHECKING:
-    from remuda.testing.slurm.config import Layout
+    from remuda.testing.slurm.config import BedLayout
 
 NAMESPACES = ["unshare", "--net", "--uts", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]
 _NET_ADMIN, _SYS_ADMIN = 12, 21
@@ -49,7 +49,7 @@ def _exists(name: str) -> bool:
     return Path(f"/sys/class/net/{name}").exists()
 
 
-def make_bridge(layout: Layout) -> None:
+def make_bridge(layout: BedLayout) -> None:
     """Give the head an address in the bed's network."""
     if not _exists(layout.bridge):
         _ip(
@@ -59,7 +59,7 @@ def make_bridge(layout: Layout) -> None:
         )
 
 
-def connect(layout: Layout, index: int, pid: int) -> None:
+def connect(layout: BedLayout, index: int, pid: int) -> None:
     """Plug a node in: `pid` is a process that is about to enter, or is in, the node's namespaces."""
     ours = str(Path("/proc/self/ns/net").readlink())
     wait_until(lambda: _netns(pid) not in {"", ours}, f"node {index} has a network of its own", 20, step_s=0.005)
@@ -80,23 +80,23 @@ def _netns(pid: int) -> str:
         return ""
 
 
-def disconnect(layout: Layout, index: int) -> None:
+def disconnect(layout: BedLayout, index: int) -> None:
     """Take a node's cable away for good: nothing that its processes send while they die gets out."""
     if _exists(layout.cable(index)):
         subprocess.run(["ip", "link", "del", layout.cable(index)], capture_output=True, check=False)
 
 
-def cut(layout: Layout, index: int) -> None:
+def cut(layout: BedLayout, index: int) -> None:
     """Pull a node's cable."""
     _ip(f"link set {layout.cable(index)} down")
 
 
-def heal(layout: Layout, index: int) -> None:
+def heal(layout: BedLayout, index: int) -> None:
     """Put a node's cable back in."""
     _ip(f"link set {layout.cable(index)} up")
 
 
-def is_cut(layout: Layout, index: int) -> bool:
+def is_cut(layout: BedLayout, index: int) -> bool:
     """Whether a node's cable is pulled; a node without one is not cut but gone."""
     try:
         flags = int(Path(f"/sys/class/net/{layout.cable(index)}/flags").read_text(), 16)

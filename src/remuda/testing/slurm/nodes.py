@@ -14,7 +14,7 @@ from remuda.testing.slurm.packages import find
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from remuda.testing.slurm.config import Layout
+    from remuda.testing.slurm.config import BedLayout
     from remuda.testing.slurm.procs import Daemons
 
 #: File names of the programs, with Debian's alternatives.
@@ -23,10 +23,10 @@ _STEPD = {"slurmstepd", "slurmstepd-wlm"}
 _INIT = Path(__file__).with_name("nodeinit.py")
 
 
-class Node:
+class BedNode:
     """One node. Isolated, it is a process tree below its own init; else slurmd, its step daemons, and their tasks."""
 
-    def __init__(self, layout: Layout, index: int, daemons: Daemons, env: Mapping[str, str]) -> None:
+    def __init__(self, layout: BedLayout, index: int, daemons: Daemons, env: Mapping[str, str]) -> None:
         self._layout = layout
         self._index = index
         self._daemons = daemons

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from remuda.base.disk.private import check_private, make_private
 from remuda.base.errors import NotPrivate, Unavailable
-from remuda.testing.slurm.config import SLOTS, Layout
+from remuda.testing.slurm.config import SLOTS, BedLayout
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -51,16 +51,16 @@ def taken() -> dict[int, Path]:
     return found
 
 
-def layout_in(root: Path) -> Layout | None:
+def layout_in(root: Path) -> BedLayout | None:
     """The layout of the bed in a directory; None where there is no bed, or one that others could have written."""
     try:
         check_private(root)
-        return Layout.from_json(root, json.loads((root / BED_FILE).read_text()))
+        return BedLayout.from_json(root, json.loads((root / BED_FILE).read_text()))
     except (OSError, ValueError, NotPrivate):
         return None
 
 
-def take(make: Callable[[int], Layout]) -> Layout:
+def take(make: Callable[[int], BedLayout]) -> BedLayout:
     """Take the first free slot and write the bed file of the layout that `make` builds for it.
 
     Raises:
@@ -91,7 +91,7 @@ def _is_held(slot: int, root: Path) -> bool:
     return layout is not None and layout.slot == slot
 
 
-def _is_free(layout: Layout) -> bool:
+def _is_free(layout: BedLayout) -> bool:
     if Path(f"/sys/class/net/{layout.bridge}").exists():
         return False
     return all(_can_bind(port) for port in layout.ports)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from remuda import SwarmJob
 from remuda.batch.jobs import ChatCompletionJob
-from remuda.batch.pipeline.answer import Answer
+from remuda.batch.pipeline.answer import RowAnswer
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -149,9 +149,9 @@ def deep() -> list[Any]:
 class Counting(ChatCompletionJob):
     """Says about tokens whatever it likes, and stumbles over some answers."""
 
-    async def answer(self, item: Any, ask: Ask) -> Answer:
+    async def answer(self, item: Any, ask: Ask) -> RowAnswer:
         reply = await ask("/v1/chat/completions", self.body("messages", [{"role": "user", "content": item}]))
-        return Answer([reply["choices"][0]["message"]["content"]], reply["id"], 5.5, "stop")  # type: ignore[arg-type]
+        return RowAnswer([reply["choices"][0]["message"]["content"]], reply["id"], 5.5, "stop")  # type: ignore[arg-type]
 
 
 class Forgetful(ChatCompletionJob):

@@ -22,7 +22,7 @@ from remuda.backends.slurm.arrays import (
     merge,
     one_by_one,
 )
-from remuda.backends.slurm.files import Files, leave_batch
+from remuda.backends.slurm.files import RunDirectories, leave_batch
 from remuda.backends.slurm.parsing.inventory import parse_array_size
 from remuda.backends.slurm.parsing.parse import FIELD, RECORD, QueueLine
 from remuda.backends.slurm.render import SlurmSite, render
@@ -67,7 +67,7 @@ def test_one_call_one_script_and_a_link_to_what_is_each_ones_own(tmp_path: Path)
     assert "--array=1-2,4" in call.argv
     assert "--job-name=runs.script.b.1.abc" in call.argv
     assert f"--output={root}/.batch/abc-1/%a/node.log" in call.argv
-    files = Files(root)
+    files = RunDirectories(root)
     files.prepare(items, call)
     script = Path(call.argv[-1])
     shown = subprocess.run(
@@ -156,7 +156,7 @@ def test_every_allocation_is_in_one_call_and_found_by_its_name(
 def test_the_last_run_that_is_forgotten_takes_with_it_what_they_shared(tmp_path: Path) -> None:
     items = [rendered(tmp_path, f"run-{at}", f"abc-{at}") for at in (1, 2)]
     (call,) = merge(items)
-    Files(tmp_path).prepare(items, call)
+    RunDirectories(tmp_path).prepare(items, call)
     (tmp_path / ".batch" / "other-1").mkdir()
     leave_batch(tmp_path, "plain")
     leave_batch(tmp_path, "abc-1")
@@ -181,7 +181,7 @@ def test_jobs_of_an_array_are_named_by_their_links(tmp_path: Path) -> None:
     root = tmp_path / "workloads"
     items = [rendered(root, f"run-{at}", f"abcdefgh-{at}") for at in (1, 2)]
     (call,) = merge(items)
-    Files(root).prepare(items, call)
+    RunDirectories(root).prepare(items, call)
     fields = ("99_2", "2", "PENDING", "", "2026-11-22T01:00:00", "runs.script.b.1.abcdefgh", call.argv[-1])
     (stray,) = strays.parse(RECORD + FIELD.join(fields) + "\n")
     assert (stray.token, stray.native, stray.home) == (items[1].token, "99_2", str(tmp_path))

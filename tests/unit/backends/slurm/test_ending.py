@@ -12,9 +12,9 @@ from remuda.backends.base import Handle, Life, Stray, TaskKey, make_token
 from remuda.backends.rundir import allocation_dir
 from remuda.backends.slurm import client as module
 from remuda.backends.slurm.client import SlurmClient
-from remuda.backends.slurm.commands import Answer
+from remuda.backends.slurm.commands import CommandOutput
 from remuda.backends.slurm.ending import Ender
-from remuda.backends.slurm.files import Files
+from remuda.backends.slurm.files import RunDirectories
 from remuda.backends.slurm.parsing.parse import FIELD, RECORD
 from remuda.base.errors import BackendUnreachable
 
@@ -33,12 +33,12 @@ class Slurm:
     silent: str = ""
     """An argument of a scancel that gets no answer."""
 
-    async def run(self, argv: Sequence[str]) -> Answer:
+    async def run(self, argv: Sequence[str]) -> CommandOutput:
         self.calls.append(argv)
         await asyncio.sleep(0)
         if argv[0] == "scancel" and self.silent and any(self.silent in word for word in argv):
-            return Answer(1, "", "scancel: error: Unable to contact slurm controller (connect failure)")
-        return Answer(0, "", "")
+            return CommandOutput(1, "", "scancel: error: Unable to contact slurm controller (connect failure)")
+        return CommandOutput(0, "", "")
 
     async def ask(self, argv: Sequence[str]) -> str:
         self.calls.append(argv)
@@ -58,7 +58,7 @@ class Bed:
     def __init__(self, tmp_path: Path) -> None:
         self.slurm = Slurm()
         self.workloads = tmp_path
-        self.files = Files(tmp_path)
+        self.files = RunDirectories(tmp_path)
         self.ender = Ender(SlurmClient(self.slurm, gap_s=0.0), self.files)  # type: ignore[arg-type]
 
     def put(self, number: int, state: str = "PENDING") -> Handle:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from remuda.backends.base import Life, Stray, TaskKey, is_token, make_token
 from remuda.backends.rundir import allocation_dir, home_of
 from remuda.backends.slurm.client import SlurmClient
-from remuda.backends.slurm.commands import Answer
+from remuda.backends.slurm.commands import CommandOutput
 from remuda.backends.slurm.parsing.parse import FIELD, RECORD
 from remuda.backends.slurm.strays import parse
 from remuda.base.errors import BackendUnreachable, Rejected
@@ -99,17 +99,17 @@ def test_every_token_is_one_and_leads_home(name: str, group: str, index: int, at
 @pytest.mark.parametrize(
     ("answer", "passes"),
     [
-        (Answer(0, "", ""), True),
-        (Answer(229, "", ""), True),
-        (Answer(225, "", ""), True),
-        (Answer(1, "", "scancel: error: Kill job error on job id 4: Invalid job id specified"), True),
-        (Answer(229, "", "scancel: error: Socket timed out on send/recv operation"), False),
-        (Answer(1, "", ""), False),
+        (CommandOutput(0, "", ""), True),
+        (CommandOutput(229, "", ""), True),
+        (CommandOutput(225, "", ""), True),
+        (CommandOutput(1, "", "scancel: error: Kill job error on job id 4: Invalid job id specified"), True),
+        (CommandOutput(229, "", "scancel: error: Socket timed out on send/recv operation"), False),
+        (CommandOutput(1, "", ""), False),
     ],
 )
-async def test_what_has_gone_may_be_cancelled(answer: Answer, passes: bool) -> None:
+async def test_what_has_gone_may_be_cancelled(answer: CommandOutput, passes: bool) -> None:
     class Said:
-        async def run(self, _: object) -> Answer:
+        async def run(self, _: object) -> CommandOutput:
             return answer
 
     client = SlurmClient(Said())  # type: ignore[arg-type]

@@ -15,7 +15,7 @@ from remuda.client.jobs.pool_plan import Entry, Seen, Step, plan
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from remuda.client.jobs.pool import Member
+    from remuda.client.jobs.pool import PoolMember
 
 HOUR, DAY = 3600.0, 86400.0
 
@@ -25,7 +25,7 @@ class Command(PoolRun):
 
     def __init__(self, entry: Entry) -> None:
         self.clock = FakeClock()  # type: ignore[assignment]
-        self.members = [cast("Member", SimpleNamespace(entry=entry))]
+        self.members = [cast("PoolMember", SimpleNamespace(entry=entry))]
         self.late_s = 0.0
         self.ticks = self._ticks()
 

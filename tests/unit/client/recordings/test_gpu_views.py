@@ -12,7 +12,7 @@ from tests.unit.profile.invented import batch, gpu, header
 from remuda.backends.base import TaskKey, make_token
 from remuda.client.recordings.gpu_views import energy, sentences
 from remuda.wire import spool
-from remuda.wire.recording import Process, Status
+from remuda.wire.recording import GpuProcess, Status
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -37,7 +37,7 @@ def record(folder: Path, owners: list[str], state: str) -> None:
     frames = []
     for second in range(2):
         one = batch(of, 10 * second, 10)
-        one.processes = [Process(0, 0, 40 + place, 1 << 30, 20, None, "python", owner)
+        one.processes = [GpuProcess(0, 0, 40 + place, 1 << 30, 20, None, "python", owner)
                          for place, owner in enumerate([f"task:{TRAIN}", *owners])]  # fmt: skip
         frames.append(spool.frame(one, of.values))
     (folder / "000" / spool.HEADER).write_text(of.to_json())

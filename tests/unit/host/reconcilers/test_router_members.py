@@ -12,7 +12,7 @@ from remuda.base.errors import RemudaError
 from remuda.host.reconcilers import router_members
 from remuda.host.reconcilers.router_members import RouterMembers
 from remuda.plan.model import Endpoint, Front, Role
-from remuda.serving.router import Changes
+from remuda.serving.router import MemberChanges
 from remuda.supervise.model import Phase, Task, Want
 from remuda.supervise.reconciler import Moment
 from remuda.views.workloads import RouterView
@@ -37,9 +37,9 @@ class Told:
     def __init__(self) -> None:
         self.members = asyncio.Queue[list[str]]()
 
-    async def sync(self, _: str, members: Iterable[Member], __: object) -> Changes:
+    async def sync(self, _: str, members: Iterable[Member], __: object) -> MemberChanges:
         self.members.put_nowait(sorted(member.url for member in members))
-        return Changes(added=frozenset(), removed=frozenset(), pending=frozenset())
+        return MemberChanges(added=frozenset(), removed=frozenset(), pending=frozenset())
 
     async def stats(self, *_: object) -> None:
         raise RemudaError("it does not count")

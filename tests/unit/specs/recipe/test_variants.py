@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from remuda.base.errors import InputError
 from remuda.specs.reading.document import parse
-from remuda.specs.reading.resolve import Source, document_layer
+from remuda.specs.reading.resolve import ValueOrigin, document_layer
 from remuda.specs.recipe.variants import Variant, lay, variants, without_null
 
 FILE = """\
@@ -28,7 +28,7 @@ zip_override_tp:
 
 
 def of(text: str, selector: str = "") -> list[Variant]:
-    return variants(document_layer(parse(text, "r.yaml"), Source.FILE), selector)
+    return variants(document_layer(parse(text, "r.yaml"), ValueOrigin.FILE), selector)
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import pytest
 from tests.component.serving.load import load
 from tests.conftest import until
 
-from remuda.supervise.groups.handover import HEIR
+from remuda.supervise.groups.handover import SUCCESSOR
 
 if TYPE_CHECKING:
     from tests.conftest import Home
@@ -50,8 +50,8 @@ def summary(site: Home) -> tuple[str, int, int]:
     return view["phase"], view["ready"], view["wanted"]
 
 
-def heirs(site: Home) -> set[str]:
-    return {name for name in tasks(site) if int(name.partition("/")[2]) >= HEIR}
+def successors(site: Home) -> set[str]:
+    return {name for name in tasks(site) if int(name.partition("/")[2]) >= SUCCESSOR}
 
 
 @pytest.mark.timeout(1800)
@@ -68,7 +68,7 @@ def test_hand_over_under_load_with_the_host_killed_meanwhile(home: Home, slurm: 
     def hand_over() -> None:
         for native in first.values():
             slurm.run("scontrol", "update", f"JobId={native}", f"TimeLimit={SHORTENED}")
-        until(lambda: len(heirs(home)) == len(MEMBERS), "all successors are begun", LONG_S)
+        until(lambda: len(successors(home)) == len(MEMBERS), "all successors are begun", LONG_S)
         home.kill_host()
         home.run("status")
         until(lambda: taken_over(home) == set(MEMBERS), "all have taken over", LONG_S)
@@ -79,7 +79,7 @@ def test_hand_over_under_load_with_the_host_killed_meanwhile(home: Home, slurm: 
         assert set(outcome.answers) == {"ok"}, outcome.answers
         until(lambda: summary(home) == ("RUNNING", 2, 2), "the successors serve", LONG_S)
         assert home.view("herd")["endpoint"] == address
-        assert heirs(home) == {"replica/500", "replica/501", "router/500"}
+        assert successors(home) == {"replica/500", "replica/501", "router/500"}
         until(lambda: len(queue(slurm)) == len(MEMBERS), "one job of each slot is left")
     except AssertionError as error:
         raise AssertionError(f"{error}\n{home.run('explain', 'herd').stdout}\n{home.log()}") from None

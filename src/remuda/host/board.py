@@ -43,8 +43,8 @@ _GPUS: Final = 32
 class Board:
     """Rows over one supervisor. Not thread-safe: the host calls it from its event loop."""
 
-    def __init__(self, lookout: Queries) -> None:
-        self._lookout = lookout
+    def __init__(self, queries: Queries) -> None:
+        self._queries = queries
         self.rows: dict[str, Cells] = {}
         """As of the last look."""
         self._seen: dict[str, _Seen] = {}
@@ -56,7 +56,7 @@ class Board:
             numbers: also where nothing but numbers and the last line of an output are others.
         """
         changed: Delta = {}
-        supervisor, routers = self._lookout.supervisor, self._lookout.routers
+        supervisor, routers = self._queries.supervisor, self._queries.routers
         for name in [name for name in self._seen if name not in supervisor.wants]:
             self._drop([f"w/{name}", *self._seen.pop(name).keys.values()], changed)
         for name, want in supervisor.wants.items():
@@ -86,7 +86,7 @@ class Board:
                 self._put(key, seen.task_row(task), changed)
         levels = [self.rows[key]["gpus"] for key in seen.keys.values()]
         seen.count(tasks)
-        self._put(f"w/{seen.name}", seen.row(tasks, levels, self._lookout.created.get(seen.name, 0.0)), changed)
+        self._put(f"w/{seen.name}", seen.row(tasks, levels, self._queries.created.get(seen.name, 0.0)), changed)
 
     def _put(self, key: str, row: Cells, changed: Delta) -> None:
         old = self.rows.get(key)

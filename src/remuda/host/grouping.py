@@ -9,7 +9,7 @@ from remuda.base.errors import Conflict, InputError, NotFound
 from remuda.base.hostlist import compress_numbers
 from remuda.look.allocate import check_count
 from remuda.specs.arrays import parse_array
-from remuda.supervise.groups.handover import HEIR, takes_turns
+from remuda.supervise.groups.handover import SUCCESSOR, takes_turns
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -101,8 +101,8 @@ def _check(workload: Workload, group: Group, count: int) -> None:
     if count < 1:
         raise InputError(f"{name!r} needs at least 1 {word}, not {count}", hint=f"to end it: remuda down {name}")
     check_count(workload, group.name, count)
-    if takes_turns(workload, group) and count > HEIR:
-        raise InputError(f"{name!r} has a lifetime, and cannot have more than {HEIR} {word} tasks")
+    if takes_turns(workload, group) and count > SUCCESSOR:
+        raise InputError(f"{name!r} has a lifetime, and cannot have more than {SUCCESSOR} {word} tasks")
     endpoint = workload.endpoint
     if count > 1 and endpoint is not None and not endpoint.router:
         raise InputError(f"{name!r} was brought up without a router", hint="bring it up again with --reverse-proxy")

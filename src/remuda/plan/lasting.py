@@ -16,7 +16,7 @@ COUNTING: Final = frozenset({"smg"})
 LEAD_MAX_S: Final = 7200.0
 LEAD_SHARE: Final = 0.25
 MOST_SLOTS: Final = 500
-"""As `supervise.groups.handover.HEIR`: the other index of a member is so much higher."""
+"""As `supervise.groups.handover.SUCCESSOR`: the other index of a member is so much higher."""
 
 
 def with_succession(spec: ServiceFields, groups: tuple[Group, ...]) -> tuple[Group, ...]:

@@ -47,8 +47,8 @@ class World:
         tasks[key(index)] = replace(tasks[key(index)], **changes)
 
     def board(self) -> Board:
-        lookout: Any = self
-        return Board(lookout)
+        queries: Any = self
+        return Board(queries)
 
 
 def replicas(count: int = 2, phase: Phase = Phase.READY, **fields: Any) -> list[Task]:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-class Lookout:
+class Fence:
     """Answers at once, when it is asked."""
 
     def __init__(self) -> None:
@@ -37,8 +37,8 @@ class Pair:
     def __init__(self) -> None:
         here, self.there = socket.socketpair()
         self.line = member_line.MemberLine(here)
-        self.lookout = Lookout()
-        self.watch = FirstNodeWatch(self.line, self.lookout, 60.0)  # type: ignore[arg-type]
+        self.fence = Fence()
+        self.watch = FirstNodeWatch(self.line, self.fence, 60.0)  # type: ignore[arg-type]
         # Whole, so that sums are exact: on the machine's own clock a limit may be passed by a rounding.
         self.now = self.line.heard_at = self.watch._said_at = self.watch._turned_at = 1000.0
 
@@ -66,7 +66,7 @@ def test_while_the_first_node_is_heard_the_file_system_is_left_alone(pair: Pair)
     for _ in range(50):
         pair.line.heard_at = pair.now  # a beat came
         assert pair.after(WORRY_S - 1) == ""
-    assert pair.lookout.asked == 0
+    assert pair.fence.asked == 0
 
 
 def test_a_silent_first_node_is_borne_for_a_while_and_no_longer(pair: Pair) -> None:
@@ -75,9 +75,9 @@ def test_a_silent_first_node_is_borne_for_a_while_and_no_longer(pair: Pair) -> N
 
 
 def test_in_a_silence_another_attempt_is_seen_at_once(pair: Pair) -> None:
-    pair.lookout.next = "w.script.0.2.u counts now, not w.script.0.1.u"
+    pair.fence.next = "w.script.0.2.u counts now, not w.script.0.1.u"
     assert pair.after(WORRY_S) == ""
-    assert pair.after(2) == pair.lookout.next
+    assert pair.after(2) == pair.fence.next
 
 
 def test_a_line_that_ends_and_a_word_that_it_must(pair: Pair) -> None:

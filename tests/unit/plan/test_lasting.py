@@ -11,7 +11,7 @@ from remuda.plan.lasting import MOST_SLOTS
 from remuda.plan.model import Succession
 from remuda.plan.swarm import plan_swarm
 from remuda.specs.swarm import SwarmSpec
-from remuda.supervise.groups.handover import HEIR
+from remuda.supervise.groups.handover import SUCCESSOR
 
 HOUR = 3600.0
 SLURM = {"type": "slurm", "partition": "p", "account": "a", "qos": "q", "time_limit": "36:00:00",
@@ -73,4 +73,4 @@ def test_what_cannot_be_is_refused(values: dict[str, object], where: str, senten
 
 
 def test_plan_and_supervisor_mean_the_same_number() -> None:
-    assert MOST_SLOTS == HEIR
+    assert MOST_SLOTS == SUCCESSOR

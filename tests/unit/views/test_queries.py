@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 from tests.unit.supervise.build import group, key, want
-from tests.unit.supervise.test_succession import LEAVING, NEW, OLD, WANT
+from tests.unit.supervise.test_handover import LEAVING, NEW, OLD, WANT
 
 from remuda.plan.model import Endpoint, Role
-from remuda.supervise.groups.handover import HEIR
+from remuda.supervise.groups.handover import SUCCESSOR
 from remuda.supervise.model import Phase, Task
 from remuda.views.queries import main_task, with_router
 from remuda.views.workloads import RouterView, workload_view
@@ -19,9 +19,9 @@ from remuda.views.workloads import RouterView, workload_view
     ("tasks", "expected"),
     [
         pytest.param([], 0, id="nothing was begun"),
-        pytest.param([OLD], 0, id="no heir"),
-        pytest.param([OLD, replace(NEW, phase=Phase.PENDING)], 0, id="the heir waits"),
-        pytest.param([LEAVING, NEW], HEIR, id="the heir has taken over"),
+        pytest.param([OLD], 0, id="no successor"),
+        pytest.param([OLD, replace(NEW, phase=Phase.PENDING)], 0, id="the successor waits"),
+        pytest.param([LEAVING, NEW], SUCCESSOR, id="the successor has taken over"),
     ],
 )
 def test_the_task_that_serves(tasks: list[Task], expected: int) -> None:

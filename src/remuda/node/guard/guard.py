@@ -113,12 +113,12 @@ class FirstNodeWatch:
 
     Args:
         line: to it.
-        lookout: at the fence.
+        fence: at the fence.
         silence_s: longest silence that is borne.
     """
 
-    def __init__(self, line: member_line.MemberLine, lookout: FenceWatch, silence_s: float) -> None:
-        self._line, self._lookout, self._silence_s = line, lookout, silence_s
+    def __init__(self, line: member_line.MemberLine, fence: FenceWatch, silence_s: float) -> None:
+        self._line, self._fence, self._silence_s = line, fence, silence_s
         self._said_at = self._turned_at = time.monotonic()
 
     def until_it_ends(self, signals: Signals, ended: EndNotice) -> str:
@@ -149,9 +149,9 @@ class FirstNodeWatch:
         self._turned_at = now
         silent_s = now - line.heard_at
         if silent_s > WORRY_S:
-            self._lookout.ask()
-            if self._lookout.broken_by:
-                return self._lookout.broken_by
+            self._fence.ask()
+            if self._fence.broken_by:
+                return self._fence.broken_by
         if silent_s > self._silence_s:
             return f"nothing was heard of the first node for {silent_s:.0f} s"
         if now - self._said_at >= member_line.BEAT_S:

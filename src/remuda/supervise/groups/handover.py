@@ -1,8 +1,8 @@
 """Which tasks of a group are wanted when they take turns, because time limits end them and the workload goes on. Pure.
 
-A member of such a group is a *slot* of two tasks: the index `i` and its heir `i + HEIR`. One of them serves. Before its
-time limit ends it the other one is begun, and when that has been ready for a moment the older one *yields*: it is sent
-nothing new, finishes what it has begun, and is ended. Next time it is the other's heir.
+A member of such a group is a *slot* of two tasks: the index `i` and its successor `i + SUCCESSOR`. One of them serves.
+Before its time limit ends it the other one is started, and when that has been ready for a moment the older one
+*yields*: it is sent nothing new, finishes its requests, and is ended. Next time it is the other's successor.
 
 All that is remembered is in the tasks: when each was submitted, when its limit comes, and since when it yields.
 """
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
 
     from remuda.plan.model import Group, Workload
 
-HEIR: Final = 500
+SUCCESSOR: Final = 500
 """Between the indices of a slot's two tasks. Slurm's arrays end at 1,000 where a site has not changed that."""
 SETTLE_S: Final = 5.0
 """A task has been ready for so long before another one leaves for it, and has yielded for so long before it is believed
 that nothing is under way to it any more: whoever sends requests must have heard of it."""
 WAITS: Final = 1.5
-"""An heir is asked for so many times the longest wait before it is needed, and half of the usual lead for its start."""
+"""A successor is submitted this many longest waits before it is needed, and half of the usual lead for its start."""
 LEAD_SHARE_MAX: Final = 0.75
 """Of the time that an allocation has: one that would have to be asked for earlier is not, because its slot's other task
 must have ended."""
@@ -43,7 +43,7 @@ class Part(Enum):
     KEEP = "keep"
     """It is wanted, like any task."""
     BEGIN = "begin"
-    """It is wanted although it may have ended: another one needs an heir."""
+    """It is wanted although it may have ended: another one needs a successor."""
     YIELD = "yield"
     """It leaves the membership now."""
     RETURN = "return"
@@ -71,7 +71,7 @@ KEPT: Final = Cast(Part.KEEP)
 
 @dataclass(frozen=True, slots=True)
 class _Turns:
-    """A group whose members take turns, and how early an heir is asked for."""
+    """A group whose members take turns, and how early a successor is asked for."""
 
     want: Want
     group: Group
@@ -90,7 +90,7 @@ def takes_turns(workload: Workload, group: Group) -> bool:
 def slot_of(workload: Workload, key: TaskKey) -> int:
     """Number of the member that a task stands for."""
     is_slot = any(group.name == key.group and takes_turns(workload, group) for group in workload.groups)
-    return key.index % HEIR if is_slot else key.index
+    return key.index % SUCCESSOR if is_slot else key.index
 
 
 def holder(workload: Workload, group: Group, slot: int, tasks: Mapping[TaskKey, Task]) -> Task | None:
@@ -129,7 +129,7 @@ def parts(want: Want, group: Group, tasks: Mapping[TaskKey, Task], now: float) -
 
 
 def lead_s(group: Group, tasks: Mapping[TaskKey, Task]) -> float:
-    """How long before a limit its heir is asked for, in seconds, as the waits of the group's tasks in the queue say.
+    """Seconds before a limit at which the successor is submitted, from the waits of the group's tasks in the queue.
 
     Only what runs counts: the queue of today, not that of the day on which the workload was brought up.
     """
@@ -170,7 +170,7 @@ def tell(want: Want, task: Task, tasks: Mapping[TaskKey, Task], now: float) -> l
     group = want.workload.group(task.key.group)
     if not takes_turns(want.workload, group):
         return []
-    first, second = _ordered(*_pair(want.workload.name, group, task.key.index % HEIR, tasks))
+    first, second = _ordered(*_pair(want.workload.name, group, task.key.index % SUCCESSOR, tasks))
     turns = _Turns.of(want, group, tasks)
     if first is not None and second is not None and task.yields_at and task.key == second.key:
         left = show_duration(max(0.0, _drain_until(turns, first, second) - now))
@@ -191,7 +191,7 @@ def is_drained(task: Task) -> bool:
 
 
 def _pair(workload: str, group: Group, slot: int, tasks: Mapping[TaskKey, Task]) -> Slot:
-    return tasks.get(TaskKey(workload, group.name, slot)), tasks.get(TaskKey(workload, group.name, slot + HEIR))
+    return tasks.get(TaskKey(workload, group.name, slot)), tasks.get(TaskKey(workload, group.name, slot + SUCCESSOR))
 
 
 def _ordered(first: Task | None, second: Task | None) -> Slot:
@@ -226,10 +226,10 @@ def _turn(turns: _Turns, slot: int, tasks: Mapping[TaskKey, Task], now: float) -
     if first is None:
         return {slot: KEPT}
     index = first.key.index
-    other = slot + HEIR if index == slot else slot
+    other = slot + SUCCESSOR if index == slot else slot
     if second is None or second.phase is Phase.WAITING or second.phase in FINAL:
-        heir = _heir(turns, first, second, now)
-        return {index: KEPT} | ({other: heir} if heir is not None else {})
+        successor = _successor(turns, first, second, now)
+        return {index: KEPT} | ({other: successor} if successor is not None else {})
     if second.phase is Phase.STOPPING and second.ending is Cause.NONE:
         return {index: KEPT, other: Cast(Part.END)}
     if second.yields_at:
@@ -241,8 +241,8 @@ def _turn(turns: _Turns, slot: int, tasks: Mapping[TaskKey, Task], now: float) -
     return {index: KEPT, other: Cast(Part.END, f"{_name(first)} is there")}
 
 
-def _heir(turns: _Turns, first: Task, second: Task | None, now: float) -> Cast | None:
-    """What becomes of an heir that has no allocation; None: there is none, and none is needed."""
+def _successor(turns: _Turns, first: Task, second: Task | None, now: float) -> Cast | None:
+    """What becomes of a successor that has no allocation; None: there is none, and none is needed."""
     if turns.want.paused:
         return None if second is None else KEPT
     due = _due_at(turns, first)
@@ -280,7 +280,7 @@ def _others_drain(group: Group, tasks: Mapping[TaskKey, Task]) -> bool:
 
 
 def _due_at(turns: _Turns, first: Task) -> float | None:
-    """When an heir of a task is to be begun; None: it needs none."""
+    """When a successor of a task is to be begun; None: it needs none."""
     if turns.group.succession is None or first.phase not in RUNNING or not first.limit_at or first.yields_at:
         return None
     if turns.want.ends_at and turns.want.ends_at <= first.limit_at:
@@ -289,7 +289,7 @@ def _due_at(turns: _Turns, first: Task) -> float | None:
 
 
 def _drain_until(turns: _Turns, first: Task, second: Task) -> float:
-    """When a task that yields is ended, whatever it still does: its index is needed when `first` needs an heir."""
+    """When a task that yields is ended, whatever it still does: its index is needed when `first` needs a successor."""
     succession = turns.group.succession
     drain_s = succession.drain_s if succession is not None else 0.0
     due = _due_at(turns, first)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 from remuda.backends.base import TaskKey
 from remuda.plan.model import Role
 from remuda.supervise.groups import handover, together
-from remuda.supervise.groups.handover import HEIR, Cast, Part
+from remuda.supervise.groups.handover import SUCCESSOR, Cast, Part
 from remuda.supervise.model import FINAL, LIVE, Phase, Task, Want
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ def held(want: Want, tasks: Mapping[TaskKey, Task]) -> dict[TaskKey, str]:
         if not names:
             fresh = _without_place(want, group, fresh, tasks)
             why = f"its turn has not come: {group.at_most} at a time"
-        turns = (0, HEIR) if handover.takes_turns(want.workload, group) else (0,)
+        turns = (0, SUCCESSOR) if handover.takes_turns(want.workload, group) else (0,)
         found |= {TaskKey(want.workload.name, group.name, slot + more): why for slot in fresh for more in turns}
     return found
 
@@ -101,7 +101,7 @@ def _missing(want: Want, name: str, tasks: Mapping[TaskKey, Task]) -> int:
         {key.index for key, one in tasks.items() if one.phase in phases and key.group == name},
     )
     if handover.takes_turns(want.workload, group):
-        up = {index % HEIR for index in up}
+        up = {index % SUCCESSOR for index in up}
     return max(0, _needed(want, group) - sum(slot < count for slot in up))
 
 

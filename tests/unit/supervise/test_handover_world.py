@@ -15,7 +15,7 @@ from remuda.plan.lasting import LEAD_MAX_S, LEAD_SHARE
 from remuda.plan.model import Replace, Succession
 from remuda.supervise import facts
 from remuda.supervise.decide import Cancel, Submit, decide, next_due
-from remuda.supervise.groups.handover import HEIR, SETTLE_S
+from remuda.supervise.groups.handover import SETTLE_S, SUCCESSOR
 from remuda.supervise.model import FINAL, LIVE, Phase, Task
 
 if TYPE_CHECKING:
@@ -124,7 +124,7 @@ class World:
         lives: dict[int, int] = defaultdict(int)
         serves: set[int] = set()
         for task in self.tasks.values():
-            slot = task.key.index % HEIR
+            slot = task.key.index % SUCCESSOR
             job = self.jobs.get(task.token)
             lives[slot] += job is not None and not job.over
             if task.phase is Phase.READY and not task.yields_at and job is not None and self.now < job.dies_at:
@@ -152,7 +152,7 @@ def test_with_enough_lead_a_member_is_always_there(
     late = [at for at, _ in world.gaps if at > begun + queue_s + start_s + 2 * TICK_S]
     assert late == []
     assert world.most <= 2
-    used = {task.key.index // HEIR for task in world.tasks.values()}
+    used = {task.key.index // SUCCESSOR for task in world.tasks.values()}
     assert used == {0, 1}, "both of a slot had their turn"
     assert all(task.attempt >= 2 for task in world.tasks.values())
 
@@ -176,7 +176,7 @@ def test_whatever_dies_it_comes_back_and_ends(
     assert not world.deaths, "all that was to die has died"
     given_up = [task for task in world.tasks.values() if task.phase is Phase.FAILED]
     for slot in range(2):
-        mine = [task for task in world.tasks.values() if task.key.index % HEIR == slot]
+        mine = [task for task in world.tasks.values() if task.key.index % SUCCESSOR == slot]
         assert any(task.phase in LIVE or task.phase is Phase.WAITING for task in mine) or given_up, mine
     world.want = replace(world.want, running=False)
     world.run(120)
@@ -195,11 +195,11 @@ def test_a_successor_that_comes_too_late_takes_the_place() -> None:
     """The old one ends by its limit; nothing is submitted twice for its slot."""
     world = World(Site(2 * HOUR, 1.5 * HOUR, 60), HOUR, 60, count=1)
     world.run(3.2 * HOUR)
-    assert len(world.jobs) == 2, "the first, and its heir that still waits"
+    assert len(world.jobs) == 2, "the first, and its successor that still waits"
     world.run(HOUR)
     assert len(world.jobs) == 2
     (serves,) = [task for task in world.tasks.values() if task.phase is Phase.READY]
-    assert serves.key.index == HEIR
+    assert serves.key.index == SUCCESSOR
 
 
 def test_scaled_while_one_is_succeeded() -> None:
@@ -208,11 +208,11 @@ def test_scaled_while_one_is_succeeded() -> None:
     assert any(task.yields_at for task in world.tasks.values())
     world.want = replace(world.want, counts={"replica": 1}, generation=2)
     world.run(300)
-    living = {task.key.index % HEIR for task in world.tasks.values() if task.phase in LIVE}
+    living = {task.key.index % SUCCESSOR for task in world.tasks.values() if task.phase in LIVE}
     assert living == {0}
     world.want = replace(world.want, counts={"replica": 2}, generation=3)
     world.run(1800)
-    serving = [task.key.index % HEIR for task in world.tasks.values() if task.phase is Phase.READY]
+    serving = [task.key.index % SUCCESSOR for task in world.tasks.values() if task.phase is Phase.READY]
     assert sorted(set(serving)) == [0, 1]
     assert world.most <= 2
 

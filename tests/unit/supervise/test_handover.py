@@ -11,7 +11,7 @@ from tests.unit.supervise.build import group, key, want
 from remuda.plan.model import Endpoint, Role, Succession
 from remuda.supervise.decide import Cancel, Note, Submit, decide, next_due
 from remuda.supervise.explain import explain
-from remuda.supervise.groups.handover import HEIR, SETTLE_S, Part, is_drained, lead_s, next_change, parts, slot_of
+from remuda.supervise.groups.handover import SETTLE_S, SUCCESSOR, Part, is_drained, lead_s, next_change, parts, slot_of
 from remuda.supervise.model import Cause, Phase, Task, Want
 from remuda.supervise.summary import current, summarise
 
@@ -35,7 +35,7 @@ WANT = lasting()
 OLD = Task(key(0), "fake", Phase.READY, attempt=1, generation=1, token="t0", submitted_at=1000, ready_since=1100,
            limit_at=NOW + 5000)  # fmt: skip
 DUE = replace(OLD, limit_at=NOW + LEAD)
-NEW = Task(key(HEIR), "fake", Phase.READY, attempt=1, generation=1, token="t1", submitted_at=9000,
+NEW = Task(key(SUCCESSOR), "fake", Phase.READY, attempt=1, generation=1, token="t1", submitted_at=9000,
            ready_since=NOW - SETTLE_S, limit_at=NOW + 9000)  # fmt: skip
 LEAVING = replace(DUE, yields_at=NOW - 60)
 IDLE = {"running": 0.0, "waiting": 0.0}
@@ -55,16 +55,16 @@ def said(wanted: Want, tasks: Iterable[Task], now: float = NOW) -> dict[int, str
         pytest.param([], {0: "keep"}, id="nothing was begun"),
         pytest.param([OLD], {0: "keep"}, id="its limit is far"),
         pytest.param([replace(OLD, limit_at=0.0)], {0: "keep"}, id="it has no limit"),
-        pytest.param([DUE], {0: "keep", 500: "begin"}, id="an heir is due"),
-        pytest.param([replace(DUE, phase=Phase.PENDING)], {0: "keep"}, id="what does not run needs no heir"),
+        pytest.param([DUE], {0: "keep", 500: "begin"}, id="a successor is due"),
+        pytest.param([replace(DUE, phase=Phase.PENDING)], {0: "keep"}, id="what does not run needs no successor"),
         pytest.param([replace(DUE, phase=Phase.STARTING)], {0: "keep", 500: "begin"}, id="late, and starting"),
-        pytest.param([DUE, replace(NEW, phase=Phase.PENDING)], {0: "keep", 500: "keep"}, id="the heir is in the queue"),
+        pytest.param([DUE, replace(NEW, phase=Phase.PENDING)], {0: "keep", 500: "keep"}, id="its successor waits"),
         pytest.param([OLD, replace(NEW, phase=Phase.PENDING)], {0: "keep", 500: "keep"},
                      id="asked for too early is kept all the same"),
-        pytest.param([DUE, replace(NEW, phase=Phase.WAITING)], {0: "keep", 500: "keep"}, id="the heir is tried again"),
+        pytest.param([DUE, replace(NEW, phase=Phase.WAITING)], {0: "keep", 500: "keep"}, id="and is retried"),
         pytest.param([OLD, replace(NEW, phase=Phase.WAITING)], {0: "keep", 500: "end"}, id="the limit was moved"),
         pytest.param([DUE, replace(NEW, ready_since=NOW - 1)], {0: "keep", 500: "keep"}, id="ready since a moment"),
-        pytest.param([DUE, NEW], {0: "yield", 500: "keep"}, id="the heir serves"),
+        pytest.param([DUE, NEW], {0: "yield", 500: "keep"}, id="the successor serves"),
         pytest.param([OLD, NEW], {0: "yield", 500: "keep"}, id="two that serve are one too many"),
         pytest.param([LEAVING, NEW], {0: "drain", 500: "keep"}, id="it finishes"),
         pytest.param([replace(LEAVING, metrics=IDLE, loaded_at=NOW - 1), NEW], {0: "end", 500: "keep"}, id="finished"),
@@ -75,15 +75,15 @@ def said(wanted: Want, tasks: Iterable[Task], now: float = NOW) -> dict[int, str
         pytest.param([replace(LEAVING, yields_at=NOW - DRAIN), NEW], {0: "end", 500: "keep"}, id="long enough"),
         pytest.param([LEAVING, replace(NEW, limit_at=NOW + LEAD - 1)], {0: "end", 500: "keep"},
                      id="its index is needed"),
-        pytest.param([LEAVING, replace(NEW, phase=Phase.WAITING)], {0: "return", 500: "keep"}, id="the heir is lost"),
-        pytest.param([LEAVING, replace(NEW, phase=Phase.UNHEALTHY)], {0: "return", 500: "keep"}, id="the heir is ill"),
+        pytest.param([LEAVING, replace(NEW, phase=Phase.WAITING)], {0: "return", 500: "keep"}, id="successor lost"),
+        pytest.param([LEAVING, replace(NEW, phase=Phase.UNHEALTHY)], {0: "return", 500: "keep"}, id="successor ill"),
         pytest.param([replace(LEAVING, phase=Phase.STOPPING, yields_at=0.0), NEW], {0: "end", 500: "keep"},
                      id="it is ending"),
-        pytest.param([replace(OLD, phase=Phase.STOPPED), NEW], {500: "keep"}, id="the heir is the one"),
+        pytest.param([replace(OLD, phase=Phase.STOPPED), NEW], {500: "keep"}, id="the successor is the one"),
         pytest.param([replace(OLD, phase=Phase.WAITING), replace(NEW, phase=Phase.PENDING)], {500: "keep", 0: "end"},
-                     id="the old one was lost: its heir is first in the queue"),
+                     id="the old one was lost: its successor is first in the queue"),
         pytest.param([replace(OLD, phase=Phase.WAITING), replace(NEW, phase=Phase.FAILED)], {0: "keep"},
-                     id="the heir was given up and the limit came"),
+                     id="the successor was given up and the limit came"),
         pytest.param([replace(DUE, limit_at=NOW + 1), replace(NEW, phase=Phase.FAILED, since=NOW - 1)],
                      {0: "keep", 500: "keep"}, id="given up in this hand-over"),
         pytest.param([replace(DUE, limit_at=NOW + 1), replace(NEW, phase=Phase.FAILED, since=NOW - LEAD)],
@@ -166,8 +166,8 @@ def test_scaled_down_ends_both_of_a_slot() -> None:
 @pytest.mark.parametrize(
     ("tasks", "at"),
     [
-        pytest.param([OLD], OLD.limit_at - LEAD, id="an heir is due"),
-        pytest.param([DUE, replace(NEW, ready_since=NOW - 1)], NOW - 1 + SETTLE_S, id="the heir is ready"),
+        pytest.param([OLD], OLD.limit_at - LEAD, id="a successor is due"),
+        pytest.param([DUE, replace(NEW, ready_since=NOW - 1)], NOW - 1 + SETTLE_S, id="the successor is ready"),
         pytest.param([replace(LEAVING, yields_at=NOW), NEW], NOW + SETTLE_S, id="may be drained"),
         pytest.param([LEAVING, NEW], NOW - 60 + DRAIN, id="drained long enough"),
         pytest.param([replace(OLD, limit_at=0.0)], None, id="nothing"),
@@ -212,7 +212,7 @@ def test_the_front_is_the_router_that_serves() -> None:
     plain = want(GROUP, router, endpoint=Endpoint(router="router"))
     lasts = replace(plain, workload=plain.workload.model_copy(update={"lifetime_s": 1e6}))
     old = replace(DUE, key=key(0, "router"), phase=Phase.STOPPED)
-    new = replace(NEW, key=key(HEIR, "router"))
+    new = replace(NEW, key=key(SUCCESSOR, "router"))
     assert summarise(lasts, by_key(OLD, old, new)).phase == "RUNNING"
     assert summarise(lasts, by_key(OLD, old)).phase == "STARTING"
 
@@ -243,7 +243,7 @@ def test_a_router_waits_for_the_replicas_that_finish() -> None:
     plain = want(GROUP, router, endpoint=Endpoint(router="router"))
     lasts = replace(plain, workload=plain.workload.model_copy(update={"lifetime_s": 1e6}))
     old = replace(LEAVING, key=key(0, "router"), metrics=IDLE, loaded_at=NOW)
-    new = replace(NEW, key=key(HEIR, "router"))
+    new = replace(NEW, key=key(SUCCESSOR, "router"))
     for replica, expected in ((LEAVING, "drain"), (OLD, "end"), (replace(LEAVING, phase=Phase.STOPPING), "end")):
         tasks = by_key(old, new, replica)
         assert parts(lasts, router, tasks, NOW)[0].part.value == expected

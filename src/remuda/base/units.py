@@ -1,4 +1,4 @@
-"""Durations and sizes as people write them, parsed at the edge into seconds and bytes."""
+"""Durations, sizes and numbers as people write them: parsed at the edge into seconds and bytes, shown with units."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ _DURATION_PART = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|min|s|m|h|d|w)")
 _CLOCK = re.compile(r"(?:(\d+)-)?(\d+):(\d{1,2})(?::(\d{1,2}))?")
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgtp]?)(i?)b?", re.IGNORECASE)
 _SIZE_POWER = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4, "p": 5}
+UNKNOWN = "–"
+"""Where a number is not known."""
 
 
 def parse_duration(text: str | float) -> float:
@@ -121,3 +123,67 @@ def show_duration(seconds: float) -> str:
 def show_count(number: float) -> str:
     """Write a count with thousands separated: `12,345`."""
     return f"{number:,.0f}"
+
+
+def show_number(value: float | None, factor: float = 1.0) -> str:
+    """Three figures, whole ones from 100 on: `0.5`, `12.3`, `1,234`."""
+    if value is None:
+        return UNKNOWN
+    value *= factor
+    return show_count(value) if abs(value) >= 100 else f"{value:.3g}"
+
+
+def show_ms(seconds: float | None) -> str:
+    """`3.6 ms`, `1,234 ms`."""
+    return UNKNOWN if seconds is None else f"{show_number(seconds, 1000)} ms"
+
+
+def show_figures(number: float) -> str:
+    """A number in three figures: `912`, `12.5k`, `3.07M`."""
+    for unit, size in (("G", 1e9), ("M", 1e6), ("k", 1e3)):
+        if abs(number) >= 0.9995 * size:
+            return f"{number / size:#.3g}".rstrip(".") + unit
+    return f"{number:.3g}"
+
+
+def show_tenths(value: float) -> str:
+    """`1,234`, `45.2`, `7`; never 0 where there is some."""
+    shown = show_count(value) if abs(value) >= 100 else f"{value:.1f}".removesuffix(".0")
+    return "<0.1" if shown == "0" and value > 0 else shown
+
+
+def show_percent(share: float) -> str:
+    """`4.8 %`, `12 %`."""
+    return f"{share * 100:.{1 if share < 0.1 else 0}f} %"
+
+
+def show_share(share: float | None) -> str:
+    """`94 %`; never 100 where some is missing, never 0 where there is some."""
+    if share is None:
+        return UNKNOWN
+    percent = 100 * share
+    if 0 < percent < 0.5:
+        return "<1 %"
+    return ">99 %" if 99.5 <= percent < 100 else f"{percent:.0f} %"
+
+
+def show_energy(joules: float | None) -> str:
+    """`812 J`, `45 kJ`, `1.82 kWh`: from 0.1 kWh on as a bill has it."""
+    if joules is None:
+        return UNKNOWN
+    if joules >= 360_000:
+        return f"{joules / 3.6e6:.2f} kWh" if joules < 3.6e8 else f"{joules / 3.6e6:,.0f} kWh"
+    return f"{joules / 1000:.1f} kJ" if joules >= 1000 else f"{joules:.0f} J"
+
+
+def show_money(value: float | None, currency: str) -> str:
+    """`0.034 USD`, `1,234.50 EUR`."""
+    return UNKNOWN if value is None else f"{value:{',.2f' if value >= 1 else '.2g'}} {currency}"
+
+
+def show_size(count: int) -> str:
+    """`512 B`, `3.2 MB`; units are powers of 1024, as `parse_size` reads them."""
+    for unit, size in (("GB", 1 << 30), ("MB", 1 << 20), ("kB", 1 << 10)):
+        if count >= size:
+            return f"{count / size:.1f} {unit}"
+    return f"{count} B"

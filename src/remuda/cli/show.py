@@ -186,9 +186,9 @@ def pairs(items: Sequence[tuple[str, str]]) -> None:
             echo(f"{name.ljust(width)}  {clean(value, one_line=True)}")
 
 
-def age(at: float) -> str:
+def age(at: float, now: float = 0.0) -> str:
     """How long ago, in words; `-` for never."""
-    return show_duration(max(0.0, time.time() - at)) if at else "-"
+    return show_duration(max(0.0, (now or time.time()) - at)) if at else "-"
 
 
 def say(text: str) -> None:

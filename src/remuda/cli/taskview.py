@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from remuda.base.units import show_count, show_duration
+from remuda.cli.show import age
 from remuda.specs.places import is_here
 
 if TYPE_CHECKING:
@@ -69,9 +70,9 @@ def cell(task: Mapping[str, Any], column: str, now: float) -> str:
         case "http":
             return str(task["http_status"] or "-")
         case "for":
-            return _ago(task["since"], now)
+            return age(task["since"], now)
         case "seen":
-            return _ago(task["last_seen"], now)
+            return age(task["last_seen"], now)
         case "queue" | "tok/s":
             show = queue if column == "queue" else rate
             return show(task["metrics"]) if task["phase"] == "ready" else ""
@@ -136,7 +137,7 @@ def load(numbers: Mapping[str, float]) -> str:
 
 def lines(task: Mapping[str, Any], now: float, width: int) -> list[str]:
     """A task in words, the first line of what it is and the others indented, none longer than `width`."""
-    head = f"{task['task']}  {task['phase']} for {_ago(task['since'], now)}"
+    head = f"{task['task']}  {task['phase']} for {age(task['since'], now)}"
     facts = [f"on {task['node']}" if task["node"] else ""]
     if task["phase"] == "ready":
         facts += [f"{queue(task['metrics'])} requests" if queue(task["metrics"]) else ""]
@@ -153,7 +154,7 @@ def progress(task: Mapping[str, Any], now: float, width: int) -> str:
     facts += [f"attempt {task['attempt']}"] if task["attempt"] > 1 else []
     what = f" {', '.join(facts)}" if facts else ""
     said = f"  {task['reason']}" if task["reason"] and task["phase"] != "ready" else ""
-    since = f" {_ago(task['since'], now):>6}" if width else ""
+    since = f" {age(task['since'], now):>6}" if width else ""
     return cut(f"{task['task']:<12} {task['phase']:<10}{since}{what}{said}".rstrip(), width)
 
 
@@ -172,7 +173,3 @@ def chosen(tasks: Sequence[Mapping[str, Any]], room: int) -> tuple[list[Mapping[
 def cut(text: str, width: int) -> str:
     """`text` in at most `width` characters; 0: as it is."""
     return text if not width or len(text) <= width else f"{text[: max(0, width - 1)]}…"
-
-
-def _ago(at: float, now: float) -> str:
-    return show_duration(max(0.0, now - at)) if at else "-"

@@ -10,10 +10,10 @@ from collections import Counter
 from operator import attrgetter, is_
 from typing import TYPE_CHECKING, Any, Final
 
-from remuda.base.units import show_counted
+from remuda.base.units import show_counted, show_figures
 from remuda.supervise.model import RUNNING, Phase
 from remuda.supervise.summary import ENDED, PAUSED, by_role, current, summarise
-from remuda.views.columns import figures, state
+from remuda.views.columns import state
 from remuda.views.queries import routed
 from remuda.wire.report import without_log
 
@@ -230,11 +230,11 @@ def _rate(task: Task) -> str:
     if "progress_step" not in metrics:
         return ""
     total = metrics.get("progress_total")
-    return figures(metrics["progress_step"]) + (f"/{figures(total)}" if total else "")
+    return show_figures(metrics["progress_step"]) + (f"/{show_figures(total)}" if total else "")
 
 
 def _tokens(number: float) -> str:
-    return f"{figures(number)} tok/s"
+    return f"{show_figures(number)} tok/s"
 
 
 def _head(seen: Iterable[_Seen], rows: Mapping[str, Cells]) -> Cells:
@@ -250,5 +250,5 @@ def _head(seen: Iterable[_Seen], rows: Mapping[str, Cells]) -> Cells:
     return {
         "head": f"{show_counted(count, 'item')}{': ' if told else ''}{told}",
         "rate": _tokens(tokens) if tokens else "",
-        "gpus": f"{show_counted(round(gpus), 'GPU')}, {figures(watts)} W" if gpus else "",
+        "gpus": f"{show_counted(round(gpus), 'GPU')}, {show_figures(watts)} W" if gpus else "",
     }

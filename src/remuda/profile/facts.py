@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from remuda.base.units import show_counted, show_duration
+from remuda.base.units import show_counted, show_duration, show_energy, show_share
 from remuda.profile.analysis import UNKNOWN
 from remuda.profile.counters import POWER
-from remuda.profile.tables import show_energy, show_share
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -96,7 +95,7 @@ def _idle(row: GpuRow, span: str) -> _Measure | None:
 def _limit(row: GpuRow, seconds: float | None, why: str) -> _Measure | None:
     if seconds is None or seconds < min(_LIMITED_S, _LIMITED * row.use.seconds) or seconds <= 0:
         return None
-    return _Measure(f"clocks of {{0}} were lowered by {why} for {{1}}", seconds, _minutes(seconds))
+    return _Measure(f"clocks of {{0}} were lowered by {why} for {{1}}", seconds, show_duration(seconds))
 
 
 def _seen(row: GpuRow) -> _Measure | None:
@@ -104,14 +103,6 @@ def _seen(row: GpuRow) -> _Measure | None:
         return None
     words = f"{{0}} {{was}} not sampled for {{1}} of the time, in {show_counted(row.gaps, 'gap')}"
     return _Measure(words, 1 - row.share, show_share(1 - row.share))
-
-
-def _minutes(seconds: float) -> str:
-    if seconds < 60:
-        return show_counted(max(1, round(seconds)), "second")
-    if seconds < 7200:
-        return show_counted(round(seconds / 60), "minute")
-    return f"{seconds / 3600:.1f} hours"
 
 
 def _told(analysis: Analysis) -> list[str]:

@@ -14,11 +14,11 @@ import numpy as np
 from remuda.base.pages import page as html
 from remuda.base.pages.charts import Scale, escape, show, swatch, ticks
 from remuda.base.pages.page import said
-from remuda.base.units import show_counted, show_duration
+from remuda.base.units import show_counted, show_duration, show_energy, show_share, show_tenths
 from remuda.profile.analysis import METRICS, analyse
 from remuda.profile.facts import facts
 from remuda.profile.graphs import graphs_of
-from remuda.profile.tables import show_energy, show_share, tables
+from remuda.profile.tables import tables
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -102,7 +102,7 @@ def _tiles(analysis: Analysis) -> str:
         if known := [(row.use.stats[name].max, row) for row in rows if name in row.use.stats]:
             most, row = max(known, key=lambda pair: pair[0])
             unit = next(metric.unit for metric in METRICS if metric.name == name)
-            items.append(html.tile(what, f"{most:.1f}".removesuffix(".0"), unit, f"GPU {row.index} of {row.node}"))
+            items.append(html.tile(what, show_tenths(most), unit, f"GPU {row.index} of {row.node}"))
     return html.tiles(items)
 
 

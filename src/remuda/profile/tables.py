@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from remuda.base.text import plain_cell
-from remuda.base.units import show_count, show_duration
+from remuda.base.units import UNKNOWN, show_duration, show_energy, show_share, show_tenths
 from remuda.profile.analysis import METRICS
 from remuda.profile.counters import POWER
 
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from remuda.profile.analysis import Analysis, GpuRow, ProcessRow, TaskRow, Use
     from remuda.profile.stats import Stat
 
-_NOTHING: Final = "–"
 #: Of GPUs in a table; all others are in JSON and CSV.
 _SHOWN: Final = ("busy", "sm_active", "memory", "memory_percent", "watts", "temperature", "sm_clock")
 _HEADINGS: Final = {metric.name: f"{metric.name.replace('_', ' ')}, {metric.unit}" for metric in METRICS}
@@ -55,7 +54,7 @@ def tables(analysis: Analysis) -> list[Table]:
 
 def _known(table: Table) -> Table:
     """Without columns of which nothing is known."""
-    kept = [at for at in range(len(table.columns)) if any(row[at] != _NOTHING for row in table.rows)]
+    kept = [at for at in range(len(table.columns)) if any(row[at] != UNKNOWN for row in table.rows)]
     rows = tuple(tuple(row[at] for at in kept) for row in table.rows)
     words = frozenset(number for number, at in enumerate(kept) if at in table.words)
     return table._replace(columns=tuple(table.columns[at] for at in kept), rows=rows, words=words)
@@ -67,7 +66,7 @@ def _gpus(rows: Sequence[GpuRow]) -> Table:
 
     def cells(row: GpuRow) -> tuple[str, ...]:
         name = f"{row.node} {row.index}" if len(nodes) > 1 else str(row.index)
-        limits = (show_duration(one) if one else "0s" if one == 0 else _NOTHING for one in (row.heat_s, row.power_s))
+        limits = (show_duration(one) if one else "0s" if one == 0 else UNKNOWN for one in (row.heat_s, row.power_s))
         return (
             name + (" (shared)" if row.use.is_shared else ""), show_share(row.use.idle), show_joules(row.use),
             *(show_stat(row.use.stats.get(one)) for one in shown), *limits, f"{row.use.samples:,}",
@@ -81,7 +80,7 @@ def _gpus(rows: Sequence[GpuRow]) -> Table:
 
 def _tasks(rows: Sequence[TaskRow]) -> Table:
     def cells(row: TaskRow) -> tuple[str, ...]:
-        attempts = ", ".join(map(str, row.attempts)) or _NOTHING
+        attempts = ", ".join(map(str, row.attempts)) or UNKNOWN
         shared = " (shared)" if row.use.is_shared else ""
         return (
             (row.task or "nobody") + shared, attempts, ", ".join(row.nodes), str(row.gpus),
@@ -98,7 +97,7 @@ def _tasks(rows: Sequence[TaskRow]) -> Table:
 def _processes(rows: Sequence[ProcessRow]) -> Table:
     def cells(row: ProcessRow) -> tuple[str, ...]:
         return (
-            row.node, str(row.pid), row.name, row.task or _NOTHING, ", ".join(map(str, row.gpus)),
+            row.node, str(row.pid), row.name, row.task or UNKNOWN, ", ".join(map(str, row.gpus)),
             show_duration(row.seconds), show_stat(row.busy), show_stat(row.memory), show_energy(row.joules),
         )  # fmt: skip
 
@@ -110,35 +109,9 @@ def _processes(rows: Sequence[ProcessRow]) -> Table:
 def show_stat(stat: Stat | None) -> str:
     """`mean · p50 · p95 · max`, or one number where all four are that."""
     if stat is None:
-        return _NOTHING
-    shown = [_number(value) for value in stat]
+        return UNKNOWN
+    shown = [show_tenths(value) for value in stat]
     return shown[0] if len(set(shown)) == 1 else " · ".join(shown)
-
-
-def _number(value: float) -> str:
-    if abs(value) >= 100:
-        return show_count(value)
-    shown = f"{value:.1f}".removesuffix(".0")
-    return "<0.1" if shown == "0" and value > 0 else shown
-
-
-def show_share(share: float | None) -> str:
-    """`94 %`; never 100 where some is missing, never 0 where there is some."""
-    if share is None:
-        return _NOTHING
-    percent = 100 * share
-    if 0 < percent < 0.5:
-        return "<1 %"
-    return ">99 %" if 99.5 <= percent < 100 else f"{percent:.0f} %"
-
-
-def show_energy(joules: float | None) -> str:
-    """`812 J`, `45 kJ`, `1.82 kWh`: from 0.1 kWh on as a bill has it."""
-    if joules is None:
-        return _NOTHING
-    if joules >= 360_000:
-        return f"{joules / 3.6e6:.2f} kWh" if joules < 3.6e8 else f"{joules / 3.6e6:,.0f} kWh"
-    return f"{joules / 1000:.1f} kJ" if joules >= 1000 else f"{joules:.0f} J"
 
 
 def show_joules(use: Use) -> str:

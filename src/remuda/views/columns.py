@@ -53,11 +53,3 @@ def state(phase: str, *, is_new: bool = False, is_never: bool = False, yields: b
 def is_news(cells: Mapping[str, object] | None) -> bool:
     """Whether more of a row has changed than its numbers; None: it is gone."""
     return cells is None or not NUMBERS.issuperset(cells)
-
-
-def figures(number: float) -> str:
-    """A number in three figures: `912`, `12.5k`, `3.07M`."""
-    for unit, size in (("G", 1e9), ("M", 1e6), ("k", 1e3)):
-        if abs(number) >= 0.9995 * size:
-            return f"{number / size:#.3g}".rstrip(".") + unit
-    return f"{number:.3g}"

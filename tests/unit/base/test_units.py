@@ -7,7 +7,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from remuda.base.errors import InputError
-from remuda.base.units import parse_duration, parse_size, show_count, show_counted, show_duration
+from remuda.base.units import (
+    parse_duration,
+    parse_size,
+    show_count,
+    show_counted,
+    show_duration,
+    show_energy,
+    show_figures,
+    show_money,
+    show_ms,
+    show_number,
+    show_percent,
+    show_share,
+    show_size,
+    show_tenths,
+)
 
 
 @pytest.mark.parametrize(
@@ -112,3 +127,51 @@ def test_counts_have_separators() -> None:
 def test_counts_have_their_words() -> None:
     assert [show_counted(count, "row") for count in (0, 1, 2000)] == ["0 rows", "1 row", "2,000 rows"]
     assert [show_counted(count, "task", "goes", "go") for count in (1, 2)] == ["1 task goes", "2 tasks go"]
+
+
+@pytest.mark.parametrize(
+    ("number", "text"),
+    [(0, "0"), (7.25, "7.25"), (912, "912"), (999.6, "1.00k"), (12_534, "12.5k"), (100_000, "100k"), (3.07e6, "3.07M")],
+)
+def test_three_figures(number: float, text: str) -> None:
+    assert show_figures(number) == text
+
+
+@pytest.mark.parametrize(
+    ("joules", "text"),
+    [(None, "–"), (812, "812 J"), (45_000, "45.0 kJ"), (6_552_000, "1.82 kWh"), (3.6e9, "1,000 kWh")],
+)
+def test_joules_as_people_pay_for_them(joules: float | None, text: str) -> None:
+    assert show_energy(joules) == text
+
+
+@pytest.mark.parametrize(("share", "text"), [(None, "–"), (0, "0 %"), (0.001, "<1 %"), (0.999, ">99 %"), (1, "100 %")])
+def test_some_is_not_nothing(share: float | None, text: str) -> None:
+    assert show_share(share) == text
+
+
+@pytest.mark.parametrize(
+    ("shown", "text"),
+    [
+        (show_number(None), "–"),
+        (show_number(0.0), "0"),
+        (show_number(12.345), "12.3"),
+        (show_number(0.5, 1000), "500"),
+        (show_number(1234.4), "1,234"),
+        (show_ms(None), "–"),
+        (show_ms(0.0036), "3.6 ms"),
+        (show_ms(1.234), "1,234 ms"),
+        (show_percent(0.048), "4.8 %"),
+        (show_percent(0.5), "50 %"),
+        (show_tenths(0.04), "<0.1"),
+        (show_tenths(7.0), "7"),
+        (show_tenths(1234.5), "1,234"),
+        (show_money(None, "USD"), "–"),
+        (show_money(0.0341, "USD"), "0.034 USD"),
+        (show_money(1234.5, "EUR"), "1,234.50 EUR"),
+        (show_size(512), "512 B"),
+        (show_size(3 << 20), "3.0 MB"),
+    ],
+)
+def test_numbers_with_their_units(shown: str, text: str) -> None:
+    assert shown == text

@@ -18,7 +18,7 @@ GPU = {"index": 0, "uuid": "GPU-1", "busy": 50, "memory": 20 << 30, "memory_byte
 def test_a_line_has_bars_memory_watts_and_what_runs() -> None:
     live = Live("exp1", Status("recording", 100.0, rounds=12, gpus=(GPU, {"index": 1, "gone": "it is lost"})), {})
     assert lines(live, 101.0) == [
-        "exp1: recording, 12 samples, 0.0 MB",
+        "exp1: recording, 12 samples, 0 B",
         "  GPU 0  ▕█████     ▏ 50%  ▕██▌       ▏ 20.0 of 80 GiB   300 W   61 °C  2 processes",
         "  GPU 1  it is lost",
     ]

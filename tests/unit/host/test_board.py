@@ -15,7 +15,7 @@ from remuda.host.board import Board
 from remuda.plan.model import Endpoint, Role
 from remuda.supervise.model import Cause, Phase, Task, Want
 from remuda.supervise.summary import ENDED
-from remuda.views.columns import TASK, WORKLOAD, figures, state
+from remuda.views.columns import TASK, WORKLOAD, state
 from remuda.views.queries import with_router
 from remuda.views.workloads import RouterView, workload_view
 
@@ -185,14 +185,6 @@ def test_every_phase_has_a_rank_of_its_own() -> None:
     ranks = {phase: state(phase).rank for phase in [*phases, *ENDED, *Phase]}
     ill, over = ({phase.lower() for phase in ranks if ranks[phase] == rank} for rank in (0, 6))
     assert (ill, over) == ({"failed", "unhealthy"}, {"done", "stopped", "down"})
-
-
-@pytest.mark.parametrize(
-    ("number", "text"),
-    [(0, "0"), (7.25, "7.25"), (912, "912"), (999.6, "1.00k"), (12_534, "12.5k"), (100_000, "100k"), (3.07e6, "3.07M")],
-)
-def test_three_figures(number: float, text: str) -> None:
-    assert figures(number) == text
 
 
 CHANGES = st.fixed_dictionaries(

@@ -12,7 +12,7 @@ from remuda.profile import Attempt, analyse, as_csv, as_json, tables
 from remuda.profile.analysis import NOBODY, UNKNOWN
 from remuda.profile.columns import join
 from remuda.profile.stats import Stat, counts, describe
-from remuda.profile.tables import show_energy, show_share, show_stat
+from remuda.profile.tables import show_stat
 
 WATT = [1_000 * at for at in range(11)]
 
@@ -193,14 +193,6 @@ def test_tables_and_files_say_the_same() -> None:
 
 
 @pytest.mark.parametrize(
-    ("joules", "text"),
-    [(None, "–"), (812, "812 J"), (45_000, "45.0 kJ"), (6_552_000, "1.82 kWh"), (3.6e9, "1,000 kWh")],
-)
-def test_joules_as_people_pay_for_them(joules: float | None, text: str) -> None:
-    assert show_energy(joules) == text
-
-
-@pytest.mark.parametrize(
     ("stat", "text"),
     [
         ((50.24, 51, 96, 1234.5), "50.2 · 51 · 96 · 1,234"),
@@ -211,8 +203,3 @@ def test_joules_as_people_pay_for_them(joules: float | None, text: str) -> None:
 )
 def test_four_numbers_or_one(stat: tuple[float, float, float, float] | None, text: str) -> None:
     assert show_stat(None if stat is None else Stat(*stat)) == text
-
-
-@pytest.mark.parametrize(("share", "text"), [(None, "–"), (0, "0 %"), (0.001, "<1 %"), (0.999, ">99 %"), (1, "100 %")])
-def test_some_is_not_nothing(share: float | None, text: str) -> None:
-    assert show_share(share) == text

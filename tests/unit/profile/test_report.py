@@ -117,8 +117,8 @@ def test_facts_the_gravest_first() -> None:
     assert facts(analyse(exp1()), "the last minute") == [
         "GPU 1 does not answer",
         "GPU 2 was idle for 100 % of the last minute",
-        "clocks of GPUs 0 and 2 were lowered by heat for 30 seconds",
-        "clocks of GPU 1 were lowered by heat for 20 seconds",
+        "clocks of GPUs 0 and 2 were lowered by heat for 30s",
+        "clocks of GPU 1 were lowered by heat for 20s",
         "GPU 1 was not sampled for 33 % of the time, in 1 gap",
         "3 GPUs used 53.1 kJ in the last minute",
     ]

@@ -12,6 +12,8 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeAlias
 
+from remuda.base.units import show_number
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -219,7 +221,7 @@ def show(value: float) -> str:
         return f"{value / 1e6:g}M"
     if value >= 10_000:
         return f"{value / 1e3:g}k"
-    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+    return show_number(value)
 
 
 def _axes(chart: Chart, x: Scale, y: Scale, width: int) -> list[str]:

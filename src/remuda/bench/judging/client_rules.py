@@ -5,8 +5,10 @@ from __future__ import annotations
 import statistics
 from typing import TYPE_CHECKING
 
+from remuda.base.units import show_ms as ms
+from remuda.base.units import show_percent as percent
 from remuda.bench.judging.measures import e2e, tpot, ttft
-from remuda.bench.judging.verdict import INVALID, OK, SUSPECT, Check, ms, percent
+from remuda.bench.judging.verdict import INVALID, OK, SUSPECT, Check
 
 if TYPE_CHECKING:
     from remuda.bench.judging.rules import RuleInputs

@@ -13,9 +13,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from remuda.base.units import show_counted
+from remuda.base.units import show_ms as ms
+from remuda.base.units import show_percent as percent
 from remuda.bench.judging import client_rules, energy
 from remuda.bench.judging.measures import e2e, is_measured, ttft
-from remuda.bench.judging.verdict import INVALID, NOT_ASKED, OK, SUSPECT, THRESHOLDS, Check, ms, percent
+from remuda.bench.judging.verdict import INVALID, NOT_ASKED, OK, SUSPECT, THRESHOLDS, Check
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

@@ -96,13 +96,3 @@ def verdict_of(checks: Sequence[Check]) -> str:
     """The worst of them."""
     states = {check.state for check in checks}
     return next((state for state in (INVALID, SUSPECT) if state in states), VALID)
-
-
-def percent(share: float) -> str:
-    """As a sentence says it."""
-    return f"{share * 100:.{1 if share < 0.1 else 0}f} %"
-
-
-def ms(seconds: float) -> str:
-    """As a sentence says it."""
-    return f"{seconds * 1000:.3g} ms"

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from remuda.base.pages.charts import Chart, ChartMark, Line
+from remuda.base.units import show_number
 from remuda.bench.judging.verdict import INVALID, SUSPECT
 from remuda.bench.reporting.series import Axis, Series, axis_of, middles, pareto, series_of
 
@@ -180,16 +181,14 @@ def _is_log(lines: Sequence[Line]) -> bool:
 
 def tip(point: Point, name: str) -> str:
     """What a mark says."""
-
-    def ms(metric: str, statistic: str) -> str:
-        value = point.of(metric, statistic)
-        return "–" if value is None else f"{value * 1000:,.0f}" if value >= 0.1 else f"{value * 1000:.1f}"
-
+    ttft, tpot = (
+        " / ".join(show_number(point.of(name, one), 1000) for one in ("p50", "p99")) for name in ("ttft", "tpot")
+    )
     rate = point.of("output_tok_s")
     return "\n".join([
         f"{name}, {point.load.label}",
         f"{rate:,.1f} tok/s" if rate is not None else "",
-        f"TTFT {ms('ttft', 'p50')} / {ms('ttft', 'p99')} ms",
-        f"TPOT {ms('tpot', 'p50')} / {ms('tpot', 'p99')} ms",
+        f"TTFT {ttft} ms",
+        f"TPOT {tpot} ms",
         f"{point.name}, {point.verdict}",
     ]).replace("\n\n", "\n")  # fmt: skip

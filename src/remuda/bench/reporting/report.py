@@ -14,6 +14,7 @@ from remuda.base.pages import page as html
 from remuda.base.pages.charts import escape, swatch
 from remuda.base.pages.page import day, said
 from remuda.base.text import short
+from remuda.base.units import show_money, show_number
 from remuda.bench.judging.measures import DEFINITIONS
 from remuda.bench.judging.verdict import INVALID, SUSPECT, VALID
 from remuda.bench.reporting.graphs import graphs_of
@@ -127,15 +128,8 @@ def _tiles(graphs: Graphs) -> str:
             number = abs(value) * 1000 if unit_ == "ms" else abs(value)
             words = point.load.label if len(graphs.series) == 1 else f"{graphs.names[point.name]}, {point.load.label}"
             mark = "" if point.verdict == VALID else ", suspect"
-            tiles.append(html.tile(what, _figure(number), unit_, words + mark))
+            tiles.append(html.tile(what, show_number(number), unit_, words + mark))
     return html.tiles(tiles)
-
-
-def _figure(value: float | None, factor: float = 1.0) -> str:
-    if value is None:
-        return "–"
-    value *= factor
-    return f"{value:,.0f}" if value >= 100 else f"{value:.1f}" if value >= 10 else f"{value:.2f}"
 
 
 # Charts
@@ -177,7 +171,7 @@ def _columns(points: Sequence[Point], names: Mapping[str, str]) -> list[tuple[st
     """Heading, class and cell; a column that no point knows is left out."""
 
     def ms(metric: str, statistic: str) -> Callable[[Point], str]:
-        return lambda point: _figure(point.of(metric, statistic), 1000)
+        return lambda point: show_number(point.of(metric, statistic), 1000)
 
     every: list[tuple[str, str, Callable[[Point], str]]] = [
         ("point", "l code", lambda point: escape(point.name)),
@@ -187,23 +181,18 @@ def _columns(points: Sequence[Point], names: Mapping[str, str]) -> list[tuple[st
         ("requests", "", lambda point: f"{int(point.of('measured') or 0):,}"),
         ("TTFT<br>p50, ms", "", ms("ttft", "p50")), ("TTFT<br>p99, ms", "", ms("ttft", "p99")),
         ("TPOT<br>p50, ms", "", ms("tpot", "p50")), ("TPOT<br>p99, ms", "", ms("tpot", "p99")),
-        ("tok/s<br>user", "", lambda point: _figure(point.of("tok_s_user"))),
-        ("out<br>tok/s", "", lambda point: _figure(point.of("output_tok_s"))),
-        ("out tok/s<br>per GPU", "", lambda point: _figure(point.output_per_gpu)),
-        ("req/s", "", lambda point: _figure(point.of("req_s"))),
-        ("good<br>req/s", "", lambda point: _figure(point.of("goodput_req_s"))),
-        ("cost of 1M<br>out", "", _money),
+        ("tok/s<br>user", "", lambda point: show_number(point.of("tok_s_user"))),
+        ("out<br>tok/s", "", lambda point: show_number(point.of("output_tok_s"))),
+        ("out tok/s<br>per GPU", "", lambda point: show_number(point.output_per_gpu)),
+        ("req/s", "", lambda point: show_number(point.of("req_s"))),
+        ("good<br>req/s", "", lambda point: show_number(point.of("goodput_req_s"))),
+        ("cost of 1M<br>out", "", lambda point: show_money(point.per_million, said(point.currency, 8))),
         ("SLO", "l", lambda point: {True: "met", False: "missed", None: "–"}[point.slo_met()]),
     ]  # fmt: skip
     if len({(point.load.isl, point.load.osl) for point in points}) == 1:  # The top of the page says them.
         every = [column for column in every if column[0] != "in / out"]
     kept = [column for column in every if any(column[2](point) != "–" for point in points)]
     return [*kept, ("verdict", "l", _verdict)]
-
-
-def _money(point: Point) -> str:
-    value = point.per_million
-    return "–" if value is None else f"{value:{',.2f' if value >= 1 else '.2g'}} {said(point.currency, 8)}"
 
 
 def _verdict(point: Point) -> str:

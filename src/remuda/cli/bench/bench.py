@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from remuda.base.units import show_money, show_ms, show_number
 from remuda.cli.bench import files as bench_files
 from remuda.cli.bench import search
 from remuda.cli.bench.points import compare, report
@@ -219,58 +220,32 @@ def _live_line(load: Load, live: LoadProgress) -> str:
     words = [
         f"{load.label}: {live.seconds:.0f} s, {len(live.rows)} requests",
         f"{numbers['rate']:.1f}/s" if numbers["rate"] else "",
-        f"ttft {_ms(numbers['ttft'])}" if numbers["ttft"] else "",
-        f"tpot {_ms(numbers['tpot'])}" if numbers["tpot"] else "",
+        f"ttft {show_ms(numbers['ttft'])}" if numbers["ttft"] else "",
+        f"tpot {show_ms(numbers['tpot'])}" if numbers["tpot"] else "",
         f"{numbers['failed']} failed" if numbers["failed"] else "",
     ]
     return " · ".join(word for word in words if word)
-
-
-def _ms(seconds: float | None) -> str:
-    if seconds is None:
-        return "–"
-    value = seconds * 1000
-    return f"{value:,.0f} ms" if value >= 100 else f"{value:.1f} ms"
-
-
-def _number(value: float | None) -> str:
-    if value is None:
-        return "–"
-    return f"{value:,.0f}" if value >= 100 else f"{value:.2f}"
-
-
-def _count(value: float | None) -> str:
-    return "–" if value is None else f"{value:,.0f}"
 
 
 def _rows(points: Sequence[Point]) -> tuple[tuple[str, ...], list[list[str]]]:
     """Columns and rows of a table of points; GPUs and money only where a point knows them."""
     shown: dict[str, Callable[[Point], str]] = {}
     if any(point.output_per_gpu is not None for point in points):
-        shown["out tok/s/GPU"] = lambda point: _number(point.output_per_gpu)
+        shown["out tok/s/GPU"] = lambda point: show_number(point.output_per_gpu)
     if any(point.per_million is not None for point in points):
-        shown["cost/1M out"] = _money
+        shown["cost/1M out"] = lambda point: show_money(point.per_million, point.currency)
     if any(point.joules_per_token is not None for point in points):
-        shown["J/token out"] = _joules
+        shown["J/token out"] = lambda point: show_number(point.joules_per_token)
     shown["verdict"] = _verdict
+    times = [(metric, statistic) for metric in ("ttft", "tpot") for statistic in ("p50", "p99")]
     rows = [
         [
-            point.name, point.load.label, _count(point.metrics.get("measured")), _ms(point.of("ttft")),
-            _ms(point.of("ttft", "p99")), _ms(point.of("tpot")), _ms(point.of("tpot", "p99")),
-            _number(point.of("output_tok_s")), _number(point.of("req_s")), *(of(point) for of in shown.values()),
+            point.name, point.load.label, show_number(point.metrics.get("measured")),
+            *(show_ms(point.of(*one)) for one in times), show_number(point.of("output_tok_s")),
+            show_number(point.of("req_s")), *(of(point) for of in shown.values()),
         ] for point in points
     ]  # fmt: skip
     return (*_COLUMNS, *shown), rows
-
-
-def _money(point: Point) -> str:
-    value = point.per_million
-    return "–" if value is None else f"{value:{',.2f' if value >= 1 else '.2g'}} {point.currency}"
-
-
-def _joules(point: Point) -> str:
-    value = point.joules_per_token
-    return "–" if value is None else f"{value:.3g}"
 
 
 def _energy(point: Point) -> str:
@@ -281,7 +256,7 @@ def _energy(point: Point) -> str:
     words = f"{energy['joules']:,.0f} J, {energy['watts']:,.0f} W of {energy['gpus']} GPUs"
     if energy["invalid"]:
         return f"{words}; they do not count: {'; '.join(energy['invalid'])}"
-    return f"{words}; {_joules(point)} J an output token"
+    return f"{words}; {show_number(point.joules_per_token)} J an output token"
 
 
 def _verdict(point: Point) -> str:
@@ -324,7 +299,9 @@ def _cost(point: Point) -> str:
         return ""
     said = ", ".join(word for word in (cost["source"], f"as of {cost['as_of']}" if cost["as_of"] else "") if word)
     price = f"{cost['gpus']} GPUs at {cost['per_gpu_hour']:g} {point.currency} an hour"
-    return f"{_money(point)} for 1M output tokens: {price}" + (f" ({said})" if said else "")
+    return f"{show_money(point.per_million, point.currency)} for 1M output tokens: {price}" + (
+        f" ({said})" if said else ""
+    )
 
 
 def _reasons(point: Point) -> list[str]:
@@ -381,7 +358,7 @@ def show(point: str, as_json: bool) -> None:
     echo()
     names = ("mean", "p50", "p90", "p95", "p99", "max")
     timed = [name for name in ("ttft", "tpot", "icl", "e2e") if isinstance(found.metrics.get(name), dict)]
-    table(("", *names), [[name, *(_ms(found.of(name, one)) for one in names)] for name in timed])
+    table(("", *names), [[name, *(show_ms(found.of(name, one)) for one in names)] for name in timed])
     echo()
     rows = [
         [check.code, check.name, check.state, check.text or ("" if check.state in (OK, NOT_ASKED) else check.hint)]

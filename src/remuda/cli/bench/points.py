@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from remuda.base.units import show_counted, show_ms, show_number
 from remuda.cli.lazy import examples
 from remuda.cli.show import echo, print_json, say, table
 
@@ -52,8 +53,6 @@ def compare(a: str, b: str, floor: str, allow_invalid: bool, fail_on_regression:
 
 
 def _show(pair: Pair) -> None:
-    from remuda.base.units import show_counted
-
     for letter, points in (("A", pair.a), ("B", pair.b)):
         names = ", ".join(point.name for point in points)
         echo(f"{letter}: {show_counted(len(points), 'repeat')} of {points[0].load.label} ({names})")
@@ -68,11 +67,7 @@ def _show(pair: Pair) -> None:
 
 
 def _value(one: Difference, value: float | None) -> str:
-    if value is None:
-        return "–"
-    if one.metric.startswith(("ttft", "tpot", "e2e")):
-        return f"{value * 1000:,.0f} ms" if value >= 0.1 else f"{value * 1000:.2f} ms"
-    return f"{value:,.0f}" if value >= 100 else f"{value:.2f}"
+    return (show_ms if one.metric.startswith(("ttft", "tpot", "e2e")) else show_number)(value)
 
 
 def _change(one: Difference) -> list[str]:
@@ -96,7 +91,6 @@ def report(points: tuple[str, ...], output: Path, group: str, title: str, png: P
     POINTS are names or the beginnings of ids; default: all stored points. The page lists invalid points with the
     reasons instead of drawing them.
     """
-    from remuda.base.units import show_counted
     from remuda.client.bench import benchmarks as control
     from remuda.client.bench import points as kept
 

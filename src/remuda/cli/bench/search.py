@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from remuda.base.units import show_ms, show_number
 from remuda.cli import typed
 from remuda.cli.lazy import Headed, examples
 from remuda.cli.show import echo, print_json, say, table
@@ -115,10 +116,9 @@ def _label(hunt: Hunt, value: float) -> str:
 
 def _result(hunt: Hunt, outcome: SearchOutcome) -> str:
     from remuda.bench.search import SearchEnd
-    from remuda.cli.bench.bench import _ms
 
     found = outcome.found
-    slo = " and ".join(f"{name.replace('_', ' ')} ≤ {_ms(bound)}" for name, bound in hunt.session.terms.slo.items())
+    slo = " and ".join(f"{name.replace('_', ' ')} ≤ {show_ms(bound)}" for name, bound in hunt.session.terms.slo.items())
     met = _label(hunt, found.met) if found.met is not None else ""
     if found.end is SearchEnd.FOUND and found.missed is not None:
         return f"{met} is the largest load that meets {slo}; {_label(hunt, found.missed)} misses it"
@@ -137,12 +137,12 @@ def _result(hunt: Hunt, outcome: SearchOutcome) -> str:
 
 
 def _numbers(point: Point) -> str:
-    from remuda.cli.bench.bench import _ms, _number, _verdict
+    from remuda.cli.bench.bench import _verdict
 
     times = [
-        f"{name} p50 {_ms(point.of(name))}, p99 {_ms(point.of(name, 'p99'))}"
+        f"{name} p50 {show_ms(point.of(name))}, p99 {show_ms(point.of(name, 'p99'))}"
         for name in ("ttft", "tpot", "e2e")
         if point.of(name) is not None
     ]
-    words = [*times, f"{_number(point.of('output_tok_s'))} output tok/s", f"{_number(point.of('req_s'))} req/s"]
+    words = [*times, f"{show_number(point.of('output_tok_s'))} output tok/s", f"{show_number(point.of('req_s'))} req/s"]
     return f"{point.name}: {'; '.join(words)}; {_verdict(point)}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from remuda.base.units import show_count, show_counted, show_duration
+from remuda.base.units import show_count, show_counted, show_duration, show_size
 from remuda.client.recordings.profiler import FRESH_S
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ def lines(live: Live, now: float) -> list[str]:
     status = live.status
     late = now - status.at
     state = status.state if late < FRESH_S else f"silent for {show_duration(late)}"
-    facts = [state, show_counted(status.rounds, "sample"), f"{status.size_bytes / (1 << 20):.1f} MB"]
+    facts = [state, show_counted(status.rounds, "sample"), show_size(status.size_bytes)]
     facts += [f"{show_count(status.missed)} missed"] if status.missed else []
     facts += [f"{show_count(status.lost)} not written"] if status.lost else []
     facts += [f"thinned to 1 Hz: {show_counted(status.thinned, 'minute')}"] if status.thinned else []

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from remuda.base.extras import need_batch
-from remuda.base.units import parse_interval, show_counted, show_duration, show_interval
+from remuda.base.units import parse_interval, show_counted, show_duration, show_interval, show_size
 from remuda.cli.lazy import NearGroup, dry, examples
 from remuda.cli.look import gpuview
 from remuda.cli.show import age, console, echo, is_terminal, print_json, say, table, words
@@ -137,7 +137,7 @@ def stop(name: str, as_json: bool) -> None:
     if as_json:
         print_json(vars(session))
         return
-    say(f"{session.name} is complete: {show_counted(session.gpus, 'GPU')}, {_size(session.size_bytes)}")
+    say(f"{session.name} is complete: {show_counted(session.gpus, 'GPU')}, {show_size(session.size_bytes)}")
     say(f"  {session.folder}")
     echo(session.name)
 
@@ -159,14 +159,7 @@ def sessions(as_json: bool) -> None:
 def _row(one: Session) -> list[str]:
     began = f"{age(one.began)} ago" if one.began else "-"
     every = show_duration(one.interval_s) if one.interval_s >= 1 else f"{one.interval_s * 1000:g}ms"
-    return [one.name, one.state, began, str(one.gpus), every, _size(one.size_bytes), one.folder]
-
-
-def _size(count: int) -> str:
-    for unit, size in (("GB", 1 << 30), ("MB", 1 << 20), ("kB", 1 << 10)):
-        if count >= size:
-            return f"{count / size:.1f} {unit}"
-    return f"{count} B"
+    return [one.name, one.state, began, str(one.gpus), every, show_size(one.size_bytes), one.folder]
 
 
 @profiler.command()
@@ -180,7 +173,7 @@ def recover(as_json: bool) -> None:
         print_json([vars(session) for session in found])
         return
     for session in found:
-        echo(f"{session.name}: {show_counted(session.gpus, 'GPU')}, {_size(session.size_bytes)}: {session.folder}")
+        echo(f"{session.name}: {show_counted(session.gpus, 'GPU')}, {show_size(session.size_bytes)}: {session.folder}")
     if not found:
         ago = f"{recordings.FRESH_S:.0f} s ago"
         say(f"nothing to recover: every recording is complete, or was under way less than {ago}")
@@ -276,5 +269,6 @@ def export(target: str, kind: str, output: str | None, as_json: bool) -> None:
     if as_json:
         print_json({"file": str(path), "format": kind, "size_bytes": path.stat().st_size})
         return
-    say(f"{path}: {_size(path.stat().st_size)}" + (", opens in https://ui.perfetto.dev" if kind == "chrome" else ""))
+    opens = ", opens in https://ui.perfetto.dev" if kind == "chrome" else ""
+    say(f"{path}: {show_size(path.stat().st_size)}{opens}")
     echo(str(path))

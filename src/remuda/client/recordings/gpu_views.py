@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 from remuda.base.disk.paths import state_paths
 from remuda.base.errors import RemudaError
 from remuda.base.extras import BATCH
+from remuda.base.units import show_energy
 from remuda.client.recordings import profiler
 
 if TYPE_CHECKING:
@@ -90,4 +91,4 @@ def energy(name: str) -> str:
         joules = profile.analyse(profile.read(*found, processes=False)).joules
     except (ImportError, RemudaError):
         return ""
-    return "" if joules is None else f"{joules / 3.6e6:.3g} kWh"
+    return "" if joules is None else show_energy(joules)

@@ -58,7 +58,7 @@ def _group(group: Group) -> Iterator[str]:
         yield f"  ports {group.ports}"
     yield f"  {shlex.join(command.argv)}"
     if group.spread is not None:
-        member = "the same" if group.spread.member == command.argv else shlex.join(group.spread.member)
+        member = "the same" if group.spread.member == [*command.argv] else shlex.join(group.spread.member)
         port = f", which meet at port {group.spread.head_port}" if group.spread.head_port else ""
         yield f"  on each of {group.spread.nodes - 1} more nodes{port}: {member}"
     if command.ranks:

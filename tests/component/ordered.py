@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from tests.conftest import until
 
 from remuda.base.ids import new_suffix
-from remuda.plan.model import INDEX_MARK, Command, Group, Kind, NodeRestart, Replace, Role, Workload
+from remuda.plan.model import INDEX_MARK, Command, Group, Kind, Replace, RestartRule, Role, Workload
 
 if TYPE_CHECKING:
     from tests.conftest import Home
@@ -31,7 +31,7 @@ def ordered(home: Home, backend: str, place: dict[str, object]) -> Workload:
         command = Command(argv=("/bin/sh", "-c", text), cwd=str(home.root), env={"INDEX": INDEX_MARK})
         return Group(
             name=name, role=Role.SCRIPT, count=count, command=command, after=after, kill_grace_s=60.0,
-            restart=NodeRestart(policy="never"), replace=Replace(policy=policy, backoff_initial_s=0.1),
+            restart=RestartRule(policy="never"), replace=Replace(policy=policy, backoff_initial_s=0.1),
         )  # fmt: skip
 
     groups = (

@@ -20,7 +20,7 @@ from remuda.backends.slurm.client import SlurmClient
 from remuda.backends.slurm.commands import Commands
 from remuda.backends.slurm.render import SlurmSite
 from remuda.base.ids import new_suffix
-from remuda.plan.model import Command, Group, Kind, NodeRestart, Resources, Role, Workload
+from remuda.plan.model import Command, Group, Kind, Resources, RestartRule, Role, Workload
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
@@ -79,7 +79,7 @@ class LocalBed:
             role=Role.SCRIPT,
             count=1,
             command=Command(argv=argv, env={"GREETING": "$(touch /tmp/x) `id` \"quoted\" 'it'"}),
-            restart=NodeRestart(policy="never"),
+            restart=RestartRule(policy="never"),
             resources=Resources(),
             kill_grace_s=60.0,
         )
@@ -131,7 +131,7 @@ class SlurmContractBed:
             role=Role.SCRIPT,
             count=1,
             command=Command(argv=argv, env={"GREETING": "$(touch /tmp/x) `id` \"quoted\" 'it'"}),
-            restart=NodeRestart(policy="never"),
+            restart=RestartRule(policy="never"),
             resources=Resources(),
             kill_grace_s=60.0,
         )

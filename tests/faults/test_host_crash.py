@@ -13,7 +13,7 @@ from tests.faults.dying_hosts import LIMIT_S, DyingHosts
 
 from remuda.base.errors import Conflict, HostUnreachable, RemudaError
 from remuda.base.ids import new_suffix
-from remuda.plan.model import Command, Group, Kind, NodeRestart, Replace, Role, Workload
+from remuda.plan.model import Command, Group, Kind, Replace, RestartRule, Role, Workload
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -37,7 +37,7 @@ def workload(home: Home, name: str) -> dict[str, Any]:
     """Two tasks that run for long, without a router: what is tested is the supervisor's bookkeeping."""
     group = Group(
         name="script", role=Role.SCRIPT, count=2, command=Command(argv=("sleep", "600")),
-        restart=NodeRestart(policy="never"), replace=Replace(backoff_initial_s=0.1), kill_grace_s=2.0,
+        restart=RestartRule(policy="never"), replace=Replace(backoff_initial_s=0.1), kill_grace_s=2.0,
     )  # fmt: skip
     made = Workload(
         name=name, kind=Kind.RUN, uid=new_suffix(8), backend="local", groups=(group,),

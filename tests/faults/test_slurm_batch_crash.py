@@ -15,7 +15,7 @@ from tests.faults.dying_hosts import LIMIT_S, DyingHosts, several
 
 from remuda.base.errors import RemudaError
 from remuda.base.ids import new_suffix
-from remuda.plan.model import Command, Group, Kind, NodeRestart, Replace, Role, Watch, Workload
+from remuda.plan.model import Command, Group, Kind, Replace, RestartRule, Role, Watch, Workload
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -48,7 +48,7 @@ class Batch:
 
     def body(self) -> dict[str, Any]:
         group = Group(
-            name="script", count=1, role=Role.SCRIPT, kill_grace_s=5.0, restart=NodeRestart(policy="never"),
+            name="script", count=1, role=Role.SCRIPT, kill_grace_s=5.0, restart=RestartRule(policy="never"),
             command=Command(argv=(str(self.runs.script(SCRIPT)),), env={"OUT": str(self.runs.out)}),
             replace=Replace(policy="on-failure", backoff_initial_s=0.1, user_cancel="stop"),
             watch=Watch(gpu_check=False, heartbeat_interval_s=1.0, heartbeat_grace_s=120.0, warn_before_s=0.0),

@@ -16,7 +16,7 @@ from tests.faults.dying_hosts import LIMIT_S, DyingHosts, several
 
 from remuda.base.errors import Conflict, RemudaError
 from remuda.base.ids import new_suffix
-from remuda.plan.model import Command, Group, Kind, NodeRestart, Replace, Role, Watch, Workload
+from remuda.plan.model import Command, Group, Kind, Replace, RestartRule, Role, Watch, Workload
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -42,7 +42,7 @@ exec sleep 600
 def workload(runs: Runs, name: str) -> dict[str, Any]:
     """What a client would send: one job, and an array of two. A command line for each life would take minutes."""
     common = {
-        "role": Role.SCRIPT, "kill_grace_s": 5.0, "restart": NodeRestart(policy="never"),
+        "role": Role.SCRIPT, "kill_grace_s": 5.0, "restart": RestartRule(policy="never"),
         "command": Command(argv=(str(runs.script(SCRIPT)),), env={"OUT": str(runs.out)}),
         "replace": Replace(policy="on-failure", backoff_initial_s=0.1, user_cancel="stop"),
         "watch": Watch(gpu_check=False, heartbeat_interval_s=1.0, heartbeat_grace_s=120.0, warn_before_s=0.0),

@@ -13,7 +13,7 @@ import pytest
 from tests.faults.slurm_herds import BACKEND, Herd
 
 from remuda.base.ids import new_suffix
-from remuda.plan.model import Command, Group, Kind, NodeRestart, Role, Workload
+from remuda.plan.model import Command, Group, Kind, RestartRule, Role, Workload
 from remuda.testing.slurm import SlurmBed
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ def test_many_replicas_are_one_call_and_one_question_a_poll(herd: Herd) -> None:
     home.run("host", "start")
     group = Group(
         name="replica", count=MANY, role=Role.REPLICA, command=Command(argv=("sleep", "600")), kill_grace_s=2.0,
-        restart=NodeRestart(policy="never"),
+        restart=RestartRule(policy="never"),
     )  # fmt: skip
     workload = Workload(
         name="herd", kind=Kind.SWARM, uid=new_suffix(8), backend="slurm", groups=(group,),

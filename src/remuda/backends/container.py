@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import re
 import shlex
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, TypeVar
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from remuda.base.disk.paths import in_registry
 from remuda.base.errors import InputError
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from remuda.plan.model import Command, Group, Spread
+    from remuda.plan.model import Command, Group, NodeSpan
 
 T = TypeVar("T")
 INHERITED: Final = {"PYTHONPATH": "", "VIRTUAL_ENV": ""}
@@ -96,11 +96,12 @@ def _prefixed(values: Mapping[str, T]) -> dict[str, T]:
     return {f"{prefix}{name}": value for prefix in PREFIXES for name, value in values.items()}
 
 
-def _spread(spread: Spread | None, prefix: tuple[str, ...]) -> Spread | None:
+def _spread(spread: NodeSpan | None, prefix: tuple[str, ...]) -> NodeSpan | None:
     if spread is None:
         return None
-    words = {name: getattr(spread, name) for name in ("member", "head", "ask")}
-    return spread.model_copy(update={name: (*prefix, *argv) for name, argv in words.items() if argv})
+    asked = {name: getattr(spread, name) for name in ("member", "head", "ask")}
+    words: dict[str, Any] = {name: [*prefix, *argv] for name, argv in asked.items() if argv}
+    return replace(spread, **words)
 
 
 def _singularity(group: Group, program: str) -> tuple[str, ...]:

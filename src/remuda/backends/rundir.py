@@ -8,16 +8,7 @@ from zlib import crc32
 
 from remuda.backends.base import TaskKey, make_token, read_token
 from remuda.enter import renamed
-from remuda.wire.child import (
-    BEAT_S,
-    INDEX_MARK,
-    MEETING_PORT_MARK,
-    REPORT_EVERY_S,
-    ChildSpec,
-    HealthProbe,
-    RestartRule,
-    RunWatch,
-)
+from remuda.wire.child import BEAT_S, INDEX_MARK, MEETING_PORT_MARK, REPORT_EVERY_S, ChildSpec, RunWatch
 from remuda.wire.spread import Spread
 
 if TYPE_CHECKING:
@@ -25,7 +16,6 @@ if TYPE_CHECKING:
 
     from remuda.backends.base import Request
     from remuda.plan.model import Command, Group, Watch
-    from remuda.plan.model import Spread as PlannedSpread
 
 CURRENT = "current.json"
 """Beside the attempts of a task: names the allocation that counts, see `ChildSpec.fence_file`."""
@@ -91,7 +81,7 @@ def child_spec(
         cwd=group.command.cwd,
         needs=dict(group.command.needs),
         outside=group.command.outside,
-        spread=Spread(**{**group.spread.model_dump(), **_lists(group.spread)}) if group.spread else None,
+        spread=Spread(**vars(group.spread)) if group.spread else None,
         port=(listen.port or 20000) if listen else 0,
         port_fixed=bool(listen and listen.fixed),
         ports=dict(group.ports),
@@ -100,8 +90,8 @@ def child_spec(
         port_locks_own=port_locks_own,
         bind_host=bind_host,
         advertise_host=advertise_host,
-        probe=HealthProbe(**group.probe.model_dump()) if group.probe else None,
-        restart=RestartRule(**group.restart.model_dump()),
+        probe=group.probe,
+        restart=group.restart,
         kill_grace_s=group.kill_grace_s,
         host_file=host_file,
         log_level=group.log_level,
@@ -126,11 +116,6 @@ def _told(text: str, request: Request) -> str:
 def _secrets(command: Command) -> dict[str, dict[str, str]]:
     """Where the node reads each secret."""
     return {name: {"file": ref.file} if ref.file else {"env": ref.env} for name, ref in command.secret_env.items()}
-
-
-def _lists(spread: PlannedSpread) -> dict[str, list[str]]:
-    """Words as JSON has them, so that a document is read back as it was written."""
-    return {"member": list(spread.member), "head": list(spread.head), "ask": list(spread.ask)}
 
 
 def run_watch(watch: Watch, group: Group) -> RunWatch:

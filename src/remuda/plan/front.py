@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Final
 
 from remuda import enter
 from remuda.base.errors import InputError
-from remuda.plan.model import HOST_MARK, PORT_MARK, Command, Group, Listen, NodeRestart, Probe, Replace, Role, Secret
+from remuda.plan.model import HOST_MARK, PORT_MARK, Command, Group, Listen, Replace, Role, Secret
+from remuda.wire.child import HealthProbe, RestartRule
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -22,10 +23,10 @@ CONTROL_KEY: Final = "router-control.key"
 #: A router starts in 0.3 s and is the one part that must be back at once, for ever. One that was well for ten seconds
 #: is in no crash loop.
 #: One that is busy answers late: a restart would cut all that it works on.
-PROBE: Final = Probe(
+PROBE: Final = HealthProbe(
     interval_s=2.0, timeout_s=10.0, startup_timeout_s=60.0, stall_s=0.0, unhealthy_restart_after_s=60.0
 )
-RESTART: Final = NodeRestart(
+RESTART: Final = RestartRule(
     policy="always", max_restarts=20, backoff_initial_s=0.2, backoff_max_s=5.0, heal_after_s=60.0
 )
 REPLACE: Final = Replace(max_failures=20, backoff_initial_s=0.5, backoff_max_s=30.0, heal_after_s=10.0)

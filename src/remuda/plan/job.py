@@ -12,10 +12,10 @@ from remuda.plan.model import (
     Command,
     Group,
     Kind,
-    NodeRestart,
     Pool,
     Replace,
     Resources,
+    RestartRule,
     Role,
     Secret,
     Watch,
@@ -113,7 +113,7 @@ def _group(driver: Driver, context: Context) -> Group:
         role=Role.DRIVER,
         count=1,
         command=Command(argv=driver.argv, env=dict(driver.env), secret_env=dict(driver.secret_env), cwd=context.cwd),
-        restart=NodeRestart(policy="never"),
+        restart=RestartRule(policy="never"),
         replace=Replace(
             policy="on-failure", max_failures=driver.max_failures, backoff_initial_s=2.0, backoff_max_s=60.0
         ),

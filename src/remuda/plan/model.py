@@ -22,9 +22,12 @@ from remuda.wire.child import (
     MEETING_PORT_MARK,
     NODE_MARK,
     PORT_MARK,
+    HealthProbe,
+    RestartRule,
     address_mark,
     named_mark,
 )
+from remuda.wire.spread import NodeSpan
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -32,8 +35,9 @@ if TYPE_CHECKING:
 __all__ = [
     "ADDRESS", "BOOTSTRAP", "CONTAINER_MARK", "FILES_MARK", "HOST_MARK", "INDEX_MARK", "MEETING_PORT_MARK",
     "NODE_MARK", "PORT_MARK",
-    "Command", "Endpoint", "Failover", "Front", "Group", "Kind", "Listen", "NodePolicy", "NodeRestart", "Pool", "Probe",
-    "Replace", "Resources", "Role", "Secret", "Spread", "Succession", "Watch", "Workload", "address_mark", "named_mark",
+    "Command", "Endpoint", "Failover", "Front", "Group", "HealthProbe", "Kind", "Listen", "NodePolicy", "NodeSpan",
+    "Pool", "Replace", "Resources", "RestartRule", "Role", "Secret", "Succession", "Watch", "Workload", "address_mark",
+    "named_mark",
 ]  # fmt: skip
 
 
@@ -141,30 +145,6 @@ class Listen(Frozen):
     """Listen on all addresses of the node instead of loopback."""
 
 
-class Probe(Frozen):
-    """Health over HTTP, durations in seconds. Fields as `remuda.wire.child.HealthProbe`."""
-
-    path: str = "/health"
-    """Empty: whether its port takes connections."""
-    interval_s: float = 30.0
-    timeout_s: float = 2.0
-    startup_timeout_s: float = 600.0
-    stall_s: float = 120.0
-    unhealthy_restart_after_s: float = 120.0
-    bearer: str = ""
-    """Name in the command's `secret_env` whose value opens the health and metrics paths."""
-
-
-class NodeRestart(Frozen):
-    """Restarts in place, by the node program. Fields as `remuda.wire.child.RestartRule`."""
-
-    policy: Literal["always", "on-failure", "never"] = "on-failure"
-    max_restarts: int = 3
-    backoff_initial_s: float = 5.0
-    backoff_max_s: float = 60.0
-    heal_after_s: float = 600.0
-
-
 class Replace(Frozen):
     """New allocations by the supervisor, after one has ended."""
 
@@ -257,24 +237,6 @@ class Succession(Frozen):
     """Ask earlier than `lead_s` where the queue was seen to be long, see `supervise.groups.handover.lead_s`."""
 
 
-class Spread(Frozen):
-    """How one task spans nodes, durations in seconds. Fields as `remuda.wire.spread.Spread`."""
-
-    nodes: int
-    member: tuple[str, ...]
-    head: tuple[str, ...] = ()
-    ask: tuple[str, ...] = ()
-    gpus: int = 0
-    env: dict[str, str] = Field(default_factory=dict)
-    head_port: int = 0
-    dashboard_port: int = 0
-    cpus: int = 0
-    watch: bool = False
-    probe_timeout_s: float = 120.0
-    status_grace_s: float = 10.0
-    probe_interval_s: float = 30.0
-
-
 class Resources(Frozen):
     """What one task needs."""
 
@@ -306,9 +268,9 @@ class Group(Frozen):
     listen: Listen | None = None
     ports: dict[PortName, PortNumber] = Field(default_factory=dict)
     """Of the ports that its command names, those that a document fixes: taken on the node, or it fails there."""
-    probe: Probe | None = None
+    probe: HealthProbe | None = None
     """None: a task is ready as soon as it runs."""
-    restart: NodeRestart = NodeRestart()
+    restart: RestartRule = RestartRule()
     replace: Replace = Replace()
     kill_grace_s: float = 10.0
     log_level: Literal["debug", "info", "warning", "error"] = "info"
@@ -331,7 +293,7 @@ class Group(Frozen):
     not listened for."""
     together: bool = False
     """Its tasks share one fate, with those of all groups that say so: they begin, fail and begin again together."""
-    spread: Spread | None = None
+    spread: NodeSpan | None = None
     """None: a task is on one node, or starts its own processes on the others."""
     succession: Succession | None = None
     """None: an allocation that its time limit ends is replaced after its end."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from remuda import enter
 from remuda.plan.compile import UID, Plan
-from remuda.plan.model import Command, Group, Kind, NodeRestart, Replace, Role, Workload
+from remuda.plan.model import Command, Group, Kind, Replace, RestartRule, Role, Workload
 
 if TYPE_CHECKING:
     from remuda.plan.compile import PlanFacts
@@ -17,7 +17,7 @@ RECORDER: Final = "recorder"
 FOLDER, INTERVAL = "folder", "interval"
 """Labels of a recording: where its spools lie, and seconds between two samples."""
 #: It keeps nothing but files: begun again at once. Ending with code 0 means that there is nothing to record.
-_RESTART: Final = NodeRestart(policy="on-failure", max_restarts=20, backoff_initial_s=0.1, backoff_max_s=5.0)
+_RESTART: Final = RestartRule(policy="on-failure", max_restarts=20, backoff_initial_s=0.1, backoff_max_s=5.0)
 _REPLACE: Final = Replace(policy="on-failure", max_failures=20, backoff_initial_s=0.2, backoff_max_s=30.0)
 
 

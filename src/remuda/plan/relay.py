@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from remuda import enter
-from remuda.plan.model import HOST_MARK, PORT_MARK, Command, Group, NodeRestart, Probe, Replace, Role
+from remuda.plan.model import HOST_MARK, PORT_MARK, Command, Group, HealthProbe, Replace, RestartRule, Role
 
 if TYPE_CHECKING:
     from remuda.plan.model import Listen
@@ -14,12 +14,12 @@ RELAY: Final = "relay"
 EVERYWHERE: Final = "0.0.0.0"  # noqa: S104 - only with an API key, which the router behind it asks for
 LOOPBACK: Final = ("127.0.0.1", "localhost", "::1")
 """Addresses of this machine that nobody else reaches."""
-PROBE: Final = Probe(
+PROBE: Final = HealthProbe(
     path="/-/relay/health", interval_s=2.0, timeout_s=10.0, startup_timeout_s=60.0, stall_s=0.0,
     unhealthy_restart_after_s=60.0,
 )  # fmt: skip
 #: It keeps nothing, and everybody waits for it: begun again at once, for ever.
-RESTART: Final = NodeRestart(
+RESTART: Final = RestartRule(
     policy="always", max_restarts=20, backoff_initial_s=0.1, backoff_max_s=2.0, heal_after_s=60.0
 )
 REPLACE: Final = Replace(max_failures=20, backoff_initial_s=0.2, backoff_max_s=10.0, heal_after_s=10.0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from remuda.base.units import parse_interval
-from remuda.plan.model import NodeRestart, Probe, Replace
+from remuda.plan.model import HealthProbe, Replace, RestartRule
 from remuda.wire.spread import EXTRA_GRACE_S
 
 if TYPE_CHECKING:
@@ -23,12 +23,12 @@ def watched(
     `start_s` is how long the start may take where the watchdog does not say it.
     """
     dog = spec.watchdog
-    probe = Probe(
+    probe = HealthProbe(
         path=dog.http_path or path, interval_s=dog.probe_interval, timeout_s=dog.http_timeout, bearer=bearer,
         startup_timeout_s=start_s if dog.readiness_timeout is None else dog.readiness_timeout,
         stall_s=dog.stall_after, unhealthy_restart_after_s=dog.unhealthy_restart_after,
     )  # fmt: skip
-    restart = NodeRestart(
+    restart = RestartRule(
         policy=dog.restart_policy if dog.enabled else "never", max_restarts=dog.max_restarts,
         backoff_initial_s=dog.restart_backoff_initial,
         backoff_max_s=max(dog.restart_backoff_max, dog.restart_backoff_initial), heal_after_s=dog.heal_after,

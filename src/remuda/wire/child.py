@@ -9,7 +9,7 @@ import json
 import re
 import signal
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from remuda.wire.guard import Guard
 from remuda.wire.spread import Spread
@@ -76,8 +76,7 @@ class HealthProbe:
 class RestartRule:
     """When the child is started again in place, before the allocation is given up."""
 
-    policy: str = "on-failure"
-    """`always`, `on-failure` or `never`."""
+    policy: Literal["always", "on-failure", "never"] = "on-failure"
     max_restarts: int = 3
     backoff_initial_s: float = 5.0
     backoff_max_s: float = 60.0
@@ -115,7 +114,7 @@ class RunWatch:
         return int(found) if isinstance(found, signal.Signals) else 0
 
 
-_PARTS = (HealthProbe, RestartRule, RunWatch, Spread, Guard)
+_PARTS = {"probe": HealthProbe, "restart": RestartRule, "watch": RunWatch, "spread": Spread, "guard": Guard}
 
 
 @dataclass(frozen=True)
@@ -201,7 +200,7 @@ class ChildSpec:
 
     def to_json(self) -> str:
         """The document as the node reads it."""
-        parts = {name: vars(part) for name, part in vars(self).items() if isinstance(part, _PARTS)}
+        parts = {name: part and vars(part) for name, part in vars(self).items() if name in _PARTS}
         return json.dumps({"version": VERSION, **vars(self), **parts})
 
     def listens(self) -> bool:
@@ -256,20 +255,10 @@ class ChildSpec:
         if not isinstance(data, dict) or data.pop("version", None) != VERSION:
             raise ValueError(f"not a child document of version {VERSION}")
         try:
-            if data.get("probe") is not None:
-                data["probe"] = HealthProbe(**data["probe"])
-            if data.get("watch") is not None:
-                data["watch"] = RunWatch(**data["watch"])
-            if data.get("spread") is not None:
-                data["spread"] = Spread(**data["spread"])
-            if data.get("guard") is not None:
-                data["guard"] = Guard(**data["guard"])
-            if "restart" in data:
-                data["restart"] = RestartRule(**data["restart"])
-            spec = cls(**data)
-        except TypeError as error:
+            parts = {name: kind(**data[name]) for name, kind in _PARTS.items() if data.get(name) is not None}
+            wrong = (spec := cls(**{**data, **parts})).problem()
+        except (TypeError, AttributeError) as error:
             raise ValueError(str(error)) from error
-        wrong = spec.problem()
         if wrong:
             raise ValueError(wrong)
         return spec

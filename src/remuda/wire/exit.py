@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import errno
 import json
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from remuda.wire.numbers import floats
+from remuda.wire.numbers import floats, read
 
 #: Exit codes of the node program itself. When the child's rule does not restart it, the child's own code is passed on
 #: unchanged, and 128 + n when signal n ended it; `ExitRecord` tells the two apart.
@@ -111,12 +111,5 @@ class ExitRecord:
         Raises:
             ValueError: not an exit record.
         """
-        data: Any = json.loads(text)
-        if not isinstance(data, dict):
-            raise ValueError("an exit record is a JSON object")  # noqa: TRY004 - callers catch ValueError
-        known = {item.name for item in fields(cls)}
-        try:
-            record = cls(**{name: value for name, value in data.items() if name in known})
-        except TypeError as error:
-            raise ValueError(str(error)) from error
+        record = read(cls, text, "an exit record")
         return replace(record, metrics=floats(record.metrics))

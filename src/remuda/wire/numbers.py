@@ -1,9 +1,13 @@
-"""Numbers that programs tell of themselves. Here they are floats, however JSON has them."""
+"""What programs tell of themselves, as JSON. Its numbers are floats here, however they were written."""
 
 from __future__ import annotations
 
+import json
 import math
+from dataclasses import fields
+from typing import Any, Callable, TypeVar
 
+T = TypeVar("T")
 _INT64 = 2**63
 
 
@@ -22,3 +26,24 @@ def floats(told: object) -> dict[str, float]:
     if not isinstance(told, dict):
         return {}
     return {str(name): float(value) for name, value in told.items() if is_number(value)}
+
+
+def known(kind: Any, data: dict[str, Any]) -> dict[str, Any]:
+    """The values that a dataclass or named tuple has fields for; those of newer programs are left out."""
+    names = getattr(kind, "_fields", ()) or [item.name for item in fields(kind)]
+    return {name: data[name] for name in names if name in data}
+
+
+def read(kind: Callable[..., T], text: str | bytes, what: str) -> T:
+    """Read a dataclass or named tuple.
+
+    Raises:
+        ValueError: not JSON, not an object, or a field is missing.
+    """
+    data: Any = json.loads(text)
+    if not isinstance(data, dict):
+        raise ValueError(f"{what} is a JSON object")  # noqa: TRY004 - callers catch ValueError
+    try:
+        return kind(**known(kind, data))
+    except TypeError as error:
+        raise ValueError(str(error)) from error

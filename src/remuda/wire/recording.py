@@ -6,8 +6,10 @@ Python 3.9, standard library only.
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field
 from typing import Any, NamedTuple, Optional
+
+from remuda.wire.numbers import known, read
 
 VERSION = 1
 HEADER, OPEN, BLOCKS, STATUS = "header.json", "open", "blocks-", "status.json"
@@ -140,14 +142,10 @@ class Header:
         data: Any = json.loads(text)
         if not isinstance(data, dict) or data.get("version") != VERSION:
             raise ValueError(f"not the header of a recording of version {VERSION}")
-        known = {item.name for item in fields(cls)}
         try:
-            of_gpu = {item.name for item in fields(Gpu)}
-            gpus = tuple(Gpu(**{key: value for key, value in gpu.items() if key in of_gpu}) for gpu in data["gpus"])
-            data = {name: value for name, value in data.items() if name in known}
-            data.update(gpus=gpus, values=tuple(data["values"]))
-            return cls(**data)
-        except (TypeError, KeyError, AttributeError) as error:
+            gpus = tuple(Gpu(**known(Gpu, gpu)) for gpu in data["gpus"])
+            return cls(**{**known(cls, data), "gpus": gpus, "values": tuple(data["values"])})
+        except (TypeError, KeyError) as error:
             raise ValueError(f"not the header of a recording: {error}") from error
 
 
@@ -232,10 +230,7 @@ class Status(NamedTuple):
         Raises:
             ValueError: not a status.
         """
-        data: Any = json.loads(text)
-        if not isinstance(data, dict) or not isinstance(data.get("state"), str):
+        status = read(cls, text, "the status of a recorder")
+        if not isinstance(status.state, str):
             raise ValueError("not the status of a recorder")  # noqa: TRY004 - callers catch ValueError
-        try:
-            return cls(**{name: value for name, value in data.items() if name in cls._fields})
-        except TypeError as error:
-            raise ValueError(str(error)) from error
+        return status

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, Union
 
 from remuda.wire.fault import Fault
-from remuda.wire.numbers import floats, is_int, is_number
+from remuda.wire.numbers import floats, is_int, is_number, read
 
 STATES = ("starting", "ready", "unhealthy", "backoff", "stopping", "exited")
 MAX_LINE_BYTES = 65536
@@ -77,14 +77,7 @@ class Report:
         Raises:
             ValueError: not a report.
         """
-        data: Any = json.loads(text)
-        if not isinstance(data, dict):
-            raise ValueError("a report is a JSON object")  # noqa: TRY004 - callers catch ValueError
-        known = {item.name for item in fields(cls)}
-        try:
-            report = cls(**{name: value for name, value in data.items() if name in known})
-        except TypeError as error:
-            raise ValueError(str(error)) from error
+        report = read(cls, text, "a report")
         wrong = _wrong_field(report)
         if wrong:
             raise ValueError(f"field {wrong!r} of the report has a wrong type or value")

@@ -24,8 +24,8 @@ EXTRA_GRACE_S = 10.0
 
 
 @dataclass(frozen=True)
-class Spread:
-    """One replica over several nodes. Durations in seconds."""
+class NodeSpan:
+    """One replica over several nodes, as a plan has it. Durations in seconds."""
 
     nodes: int
     member: list[str]
@@ -48,5 +48,11 @@ class Spread:
     probe_timeout_s: float = 120.0
     status_grace_s: float = 10.0
     probe_interval_s: float = 30.0
+
+
+@dataclass(frozen=True)
+class Spread(NodeSpan):
+    """The same for the node."""
+
     launcher: list[str] = field(default_factory=list)
     """How the node program is started on any of the nodes."""

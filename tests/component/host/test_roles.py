@@ -21,11 +21,11 @@ from remuda.plan.model import (
     Command,
     Endpoint,
     Group,
+    HealthProbe,
     Kind,
     Listen,
-    NodeRestart,
-    Probe,
     Replace,
+    RestartRule,
     Role,
     Workload,
     named_mark,
@@ -43,8 +43,8 @@ def servers(role: Role, count: int, env: Mapping[str, str]) -> Group:
     return Group(
         name=role.value, role=role, count=count, command=Command(argv=argv, env=dict(env)), listen=Listen(),
         # An engine that stands still for a moment stays what it is.
-        probe=Probe(interval_s=1.0, timeout_s=60.0, unhealthy_restart_after_s=600.0),
-        restart=NodeRestart(policy="never"), replace=Replace(backoff_initial_s=0.1), kill_grace_s=2.0,
+        probe=HealthProbe(interval_s=1.0, timeout_s=60.0, unhealthy_restart_after_s=600.0),
+        restart=RestartRule(policy="never"), replace=Replace(backoff_initial_s=0.1), kill_grace_s=2.0,
     )  # fmt: skip
 
 

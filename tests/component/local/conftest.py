@@ -17,7 +17,7 @@ from remuda.backends.local.backend import LocalBackend
 from remuda.backends.local.processes import tokens_by_pid
 from remuda.backends.local.render import LocalSite
 from remuda.base.ids import new_suffix
-from remuda.plan.model import Command, Group, Kind, NodeRestart, Role, Workload
+from remuda.plan.model import Command, Group, Kind, RestartRule, Role, Workload
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -45,7 +45,7 @@ class LocalBed:
     def request(self, *argv: str, index: int = 0, env: dict[str, str] | None = None) -> Request:
         group = Group(
             name="script", role=Role.SCRIPT, count=1, command=Command(argv=argv, env=env or {}),
-            restart=NodeRestart(policy="never"), kill_grace_s=2.0,
+            restart=RestartRule(policy="never"), kill_grace_s=2.0,
         )  # fmt: skip
         plan = Workload(
             name="w", kind=Kind.RUN, uid=self.uid, backend="local", groups=(group,), run_dir=str(self.workloads / "w")

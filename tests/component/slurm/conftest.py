@@ -20,7 +20,7 @@ from remuda.backends.slurm.commands import Commands
 from remuda.backends.slurm.render import SlurmSite
 from remuda.base.errors import BackendUnreachable
 from remuda.base.ids import new_suffix
-from remuda.plan.model import Command, Group, Kind, NodeRestart, Resources, Role, Workload
+from remuda.plan.model import Command, Group, Kind, Resources, RestartRule, Role, Workload
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -76,7 +76,7 @@ class Bench:
         """Ask for a task that runs `argv` on the nodes without GPUs, if `place` says nothing else."""
         group = Group(
             name="script", role=Role.SCRIPT, count=count, command=Command(argv=argv or ("sleep", "3600")),
-            restart=NodeRestart(policy="never"), resources=resources or Resources(), kill_grace_s=60.0,
+            restart=RestartRule(policy="never"), resources=resources or Resources(), kill_grace_s=60.0,
         )  # fmt: skip
         workload = Workload(
             name=name, kind=Kind.RUN, uid=self.uid, backend="slurm", groups=(group,),

@@ -14,11 +14,11 @@ from remuda.plan.model import (
     PORT_MARK,
     Command,
     Group,
+    HealthProbe,
     Kind,
     Listen,
-    NodeRestart,
-    Probe,
     Replace,
+    RestartRule,
     Role,
     Workload,
     address_mark,
@@ -40,10 +40,11 @@ def test_a_deployment_of_four_groups(home: Home, slurm: SlurmBed) -> None:
 
 def test_who_was_told_where_a_service_is_follows_it_to_another_node(home: Home, slurm: SlurmBed) -> None:
     home.env |= {**slurm.env(), "REMUDA_SLURM_POLL_S": "0.5"}
-    once, soon = NodeRestart(policy="never"), Replace(backoff_initial_s=0.1)
+    once, soon = RestartRule(policy="never"), Replace(backoff_initial_s=0.1)
     service = Group(
-        name="service", role=Role.SERVICE, count=1, listen=Listen(port=2379), probe=Probe(path="", interval_s=1.0),
-        command=Command(argv=(sys.executable, "-I", "-S", SERVER, PORT_MARK)), restart=once, replace=soon,
+        name="service", role=Role.SERVICE, count=1, listen=Listen(port=2379),
+        probe=HealthProbe(path="", interval_s=1.0), restart=once, replace=soon,
+        command=Command(argv=(sys.executable, "-I", "-S", SERVER, PORT_MARK)),
     )  # fmt: skip
     worker = Group(
         name="worker", role=Role.DECODE, count=1, after=("service",), restart=once, replace=soon,

@@ -10,7 +10,7 @@ from tests.unit.supervise.build import group
 
 from remuda.backends.container import RC, Steps, enroot_name, in_image
 from remuda.base.errors import InputError
-from remuda.plan.model import CONTAINER_MARK, Command, Group, Resources, Secret, Spread
+from remuda.plan.model import CONTAINER_MARK, Command, Group, NodeSpan, Resources, Secret
 
 FOLDER = Path("/run/w/a 1")
 KEY = Secret(file="/keys/hf")
@@ -137,12 +137,12 @@ def test_ranks_of_mpi_are_one_step_over_all_nodes() -> None:
 
 
 def test_what_other_nodes_run_is_in_the_image_too() -> None:
-    spread = Spread(nodes=2, member=("member",), head=("head",))
+    spread = NodeSpan(nodes=2, member=["member"], head=["head"])
     wide = planned("/i/e.sif").model_copy(update={"spread": spread})
     made = in_image(wide, FOLDER, "apptainer")[0]
     prefix = made.command.argv[:-2]
     assert made.spread is not None
-    assert (made.spread.member, made.spread.head, made.spread.ask) == ((*prefix, "member"), (*prefix, "head"), ())
+    assert (made.spread.member, made.spread.head, made.spread.ask) == ([*prefix, "member"], [*prefix, "head"], [])
 
 
 def test_without_an_image_nothing_changes() -> None:

@@ -15,7 +15,7 @@ from remuda.backends.local.render import LocalSite, render
 from remuda.backends.rundir import allocation_dir
 from remuda.base.errors import InputError
 from remuda.enter import words
-from remuda.plan.model import Command, Listen, Probe, Resources, Secret
+from remuda.plan.model import Command, HealthProbe, Listen, Resources, Secret
 from remuda.wire.child import ChildSpec
 
 SITE = LocalSite(
@@ -118,7 +118,7 @@ def test_secrets_go_by_reference() -> None:
 
 
 def test_probe_and_restart_arrive_whole() -> None:
-    child, _ = rendered(probe=Probe(path="/up", interval_s=3.0), metrics_path="/metrics")
+    child, _ = rendered(probe=HealthProbe(path="/up", interval_s=3.0), metrics_path="/metrics")
     assert child.probe is not None
     assert (child.probe.path, child.probe.interval_s, child.metrics_path) == ("/up", 3.0, "/metrics")
     assert child.restart.policy == "on-failure"

@@ -14,7 +14,7 @@ from tests.fakes.clock import FakeClock
 from remuda.backends.base import Life, Observed, TaskKey, make_token
 from remuda.base.errors import BackendUnreachable
 from remuda.host.orphan_scan import endings, sweep
-from remuda.plan.model import Command, Group, Kind, NodeRestart, Role, Workload
+from remuda.plan.model import Command, Group, Kind, RestartRule, Role, Workload
 from remuda.supervise.model import Phase, Task, Want
 
 UID = "k3f9a1xq"
@@ -23,7 +23,7 @@ UID = "k3f9a1xq"
 def bed(*, running: bool = False, phase: Phase = Phase.STOPPED) -> tuple[Any, FakeBackend]:
     backend = FakeBackend(FakeClock())
     group = Group(name="script", role=Role.SCRIPT, count=1, command=Command(argv=("x",)),
-                  restart=NodeRestart(policy="never"))  # fmt: skip
+                  restart=RestartRule(policy="never"))  # fmt: skip
     workload = Workload(name="train", kind=Kind.RUN, uid=UID, backend="fake", groups=(group,), run_dir="/r")
     key = TaskKey("train", "script", 0)
     tasks = {key: Task(key, "fake", phase)}

@@ -29,7 +29,7 @@ SPEC = ChildSpec(
 PLAIN = replace(SPEC, probe=None)
 
 
-def spec(base: ChildSpec = SPEC, *, policy: str = "on-failure", restarts: int = 2, **fields: Any) -> ChildSpec:
+def spec(base: ChildSpec = SPEC, *, policy: Any = "on-failure", restarts: int = 2, **fields: Any) -> ChildSpec:
     return replace(base, restart=replace(RULE, policy=policy, max_restarts=restarts), **fields)
 
 

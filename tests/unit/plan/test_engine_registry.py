@@ -132,7 +132,7 @@ def test_a_new_engine_of_a_swarm_needs_one_registration(monkeypatch: pytest.Monk
     assert replica.probe is not None
     assert (replica.probe.path, replica.probe.bearer, replica.metrics_path) == ("/up", "NEW_KEY", "/counts")
     assert replica.spread is not None
-    assert (replica.spread.nodes, replica.spread.member) == (2, replica.command.argv)
+    assert (replica.spread.nodes, replica.spread.member) == (2, [*replica.command.argv])
     assert not any("no API key" in note for note in notes(full))
     server = tmp_path / "server"
     server.write_text("#!/bin/sh\n[ \"$*\" = 'run --flags' ] && echo '  --bee  a flag'\n")

@@ -6,6 +6,7 @@ import http.client
 import socket
 import threading
 from contextlib import closing
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -18,7 +19,7 @@ from remuda.plan.model import HOST_MARK, PORT_MARK, Endpoint, Group, Role, Secre
 from remuda.serving.router import NO_KEYS, Keys, router_named
 from remuda.serving.smg import beside, summarize
 from remuda.serving.smg_launcher import LABEL, LOOPBACK, WaitingRoom, WaitingRoomServer, parser
-from remuda.wire.child import ChildSpec, HealthProbe
+from remuda.wire.child import ChildSpec
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -74,10 +75,8 @@ def probed(seconds: int, *, answers_at: int = 0) -> Life:
     """A router that was ready, and answered once after so many seconds if at all."""
     made = group()
     assert made.probe is not None
-    said = {name: value for name, value in made.probe.model_dump().items() if name != "bearer"}
-    spec = ChildSpec(
-        token="t", workload="w", task="router/0", attempt=1, argv=["smg"], run_dir="/r", probe=HealthProbe(**said)
-    )
+    probe = replace(made.probe, bearer="")
+    spec = ChildSpec(token="t", workload="w", task="router/0", attempt=1, argv=["smg"], run_dir="/r", probe=probe)
     life, _ = step(spec, Life(), Start(), 0.0)
     for event in (Spawned(), Probed(200)):
         life, _ = step(spec, life, event, 0.0)

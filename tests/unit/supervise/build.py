@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from remuda.backends.base import Life, Observed, TaskKey
-from remuda.plan.model import Command, Endpoint, Group, Kind, Listen, Pool, Probe, Replace, Role, Workload
+from remuda.plan.model import Command, Endpoint, Group, HealthProbe, Kind, Listen, Pool, Replace, Role, Workload
 from remuda.supervise.model import Want
 from remuda.wire.report import Report
 
@@ -18,7 +18,7 @@ def group(name: str = "replica", count: int = 2, *, replace: Replace | None = No
         count=count,
         command=Command(argv=("server",)),
         listen=Listen(port=8000),
-        probe=Probe(),
+        probe=HealthProbe(),
         replace=replace or Replace(max_failures=3, backoff_initial_s=10, backoff_max_s=60, heal_after_s=600),
     )
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.unit.supervise.build import group, key, want, workload
 
-from remuda.plan.model import Group, Listen, Role, Spread, address_mark
+from remuda.plan.model import Group, Listen, NodeSpan, Role, address_mark
 from remuda.supervise.groups import addresses
 from remuda.supervise.model import Cause, Phase, Task
 from remuda.supervise.summary import summarise
@@ -32,11 +32,11 @@ def service(phase: Phase = Phase.READY, url: str = HERE, **changes: object) -> T
 
 
 def test_an_address_is_told_wherever_it_stands() -> None:
-    spread = Spread(nodes=2, member=("m", address_mark("etcd")))
+    spread = NodeSpan(nodes=2, member=["m", address_mark("etcd")])
     made = addresses.told(worker(spread=spread), {key(0, "etcd"): service(url="http://n1:2379/")})
     assert made.command.env == {"ETCD_ENDPOINTS": "http://n1:2379"}
     assert made.spread is not None
-    assert made.spread.member == ("m", "n1:2379")
+    assert made.spread.member == ["m", "n1:2379"]
     assert addresses.told(SERVICE, {}) is SERVICE
     odd = addresses.told(worker(), {key(0, "etcd"): service(url='http://a","b":"c')})
     assert odd.command.env == {"ETCD_ENDPOINTS": 'http://a","b":"c'}, "whatever a node says is one word"

@@ -10,7 +10,7 @@ from remuda import enter
 from remuda.base.errors import InputError
 from remuda.plan.engines.base import secret, secrets_of
 from remuda.plan.job import WATCH
-from remuda.plan.model import FILES_MARK, Command, Endpoint, Group, NodeRestart, Replace, Resources, Role, Workload
+from remuda.plan.model import FILES_MARK, Command, Endpoint, Group, Replace, Resources, RestartRule, Role, Workload
 from remuda.specs.deployment import LOADS
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ def bench_group(workload: Workload, spec: DeploymentSpec, *, python: str, home: 
             cwd=cwd,
             files={TOLD: json.dumps(told(workload, spec), indent=1)},
         ),
-        restart=NodeRestart(policy="never"),
+        restart=RestartRule(policy="never"),
         replace=Replace(policy="never"),
         kill_grace_s=30.0,
         after=(last,) if last else tuple(group.name for group in workload.groups if group.role.serves),

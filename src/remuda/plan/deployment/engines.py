@@ -12,7 +12,7 @@ from remuda.base.errors import InputError
 from remuda.plan.deployment import services
 from remuda.plan.engines import ENGINES, EngineCommand, Serve
 from remuda.plan.engines.base import secret
-from remuda.plan.model import HOST_MARK, PORT_MARK, Command, Spread
+from remuda.plan.model import HOST_MARK, PORT_MARK, Command, NodeSpan
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -83,11 +83,11 @@ def command_of(spec: DeploymentSpec, name: str, server: EngineCommand, env: Mapp
     return Command(argv=server.argv, env=env, files=server.files, ranks=server.ranks)
 
 
-def spread_of(shape: Shape, server: EngineCommand) -> Spread | None:
+def spread_of(shape: Shape, server: EngineCommand) -> NodeSpan | None:
     """How it spans nodes, by the engine's own ranks; None: it is on one, or the scheduler starts all ranks."""
     if shape.nodes == 1 or server.ranks:
         return None
-    return Spread(nodes=shape.nodes, member=server.member, head_port=server.head_port)
+    return NodeSpan(nodes=shape.nodes, member=list(server.member), head_port=server.head_port)
 
 
 def _events(spec: DeploymentSpec, name: str) -> dict[str, Any] | None:

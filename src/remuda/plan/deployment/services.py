@@ -19,10 +19,10 @@ from remuda.plan.model import (
     PORT_MARK,
     Command,
     Group,
+    HealthProbe,
     Listen,
-    NodeRestart,
-    Probe,
     Replace,
+    RestartRule,
     Role,
     address_mark,
     named_mark,
@@ -40,7 +40,7 @@ PORTS: Final = {"etcd": 2379, "nats": 4222, "mooncake-master": 50051, "generic":
 """Where the search for a free port begins."""
 _PATHS: Final = {"etcd": "/health", "nats": "", "mooncake-master": ""}
 """What is asked of those that are known: etcd says whether it has a leader, of the others the port must answer."""
-_AGAIN: Final = NodeRestart(
+_AGAIN: Final = RestartRule(
     policy="always", max_restarts=20, backoff_initial_s=0.2, backoff_max_s=5.0, heal_after_s=60.0
 )
 _REPLACED: Final = Replace(max_failures=20, backoff_initial_s=0.5, backoff_max_s=30.0, heal_after_s=60.0)
@@ -150,11 +150,11 @@ def _group(spec: DeploymentSpec, service: Service, run_dir: str, uid: str, after
     listens = fixed > 0 or path is not None or any(PORT_MARK in text for text in texts)
     listen = Listen(port=fixed or PORTS.get(service.type, PORTS["generic"]), fixed=fixed > 0) if listens else None
     ready = service.readiness
-    probe = None if path is None else Probe(
+    probe = None if path is None else HealthProbe(
         path=path, interval_s=ready.interval_seconds if ready else 2.0, timeout_s=5.0, stall_s=0.0,
         startup_timeout_s=ready.timeout_seconds if ready else 120.0, unhealthy_restart_after_s=60.0,
     )  # fmt: skip
-    once = NodeRestart(policy="never"), Replace(policy="never")
+    once = RestartRule(policy="never"), Replace(policy="never")
     restart, replace = once if service.terminal else (_AGAIN, _REPLACED)
     return Group(
         name=name, role=Role.SERVICE, count=1, command=command, listen=listen, probe=probe, restart=restart,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from remuda.plan.model import Spread
+from remuda.plan.model import NodeSpan
 from remuda.specs.backend import SlurmBackend
 from remuda.wire.spread import DASHBOARD_MARK, HEAD_MARK, HEAD_PORT_MARK, OWN_MARK, SCRATCH_MARK
 
@@ -32,7 +32,7 @@ def nodes_of(spec: SwarmSpec) -> int:
     return max(1, -(-(spec.gpus_per_replica or 0) // spec.gpus_per_node))
 
 
-def spread_of(spec: SwarmSpec, member: tuple[str, ...], python: str) -> Spread | None:
+def spread_of(spec: SwarmSpec, member: tuple[str, ...], python: str) -> NodeSpan | None:
     """How a replica spans nodes; None when it is on one.
 
     Args:
@@ -44,18 +44,17 @@ def spread_of(spec: SwarmSpec, member: tuple[str, ...], python: str) -> Spread |
     if count == 1 or not isinstance(backend, SlurmBackend):
         return None
     if spec.spanning != "ray":
-        return Spread(nodes=count, member=member, cpus=spec.cpus_per_task or 0)
+        return NodeSpan(nodes=count, member=list(member), cpus=spec.cpus_per_task or 0)
     watch = spec.watchdog.ray
     gpus = watch.expected_tp if watch.expected_tp is not None else count * spec.gpus_per_node
     each = (f"--num-gpus={spec.gpus_per_node}", f"--num-cpus={spec.cpus_per_task or 1}")
-    head = (python, *RAY, "--head", f"--node-ip-address={HEAD_MARK}", f"--port={HEAD_PORT_MARK}",
+    head = [python, *RAY, "--head", f"--node-ip-address={HEAD_MARK}", f"--port={HEAD_PORT_MARK}",
             "--dashboard-host=127.0.0.1", f"--dashboard-port={DASHBOARD_MARK}", f"--temp-dir={SCRATCH_MARK}",
-            *each)  # fmt: skip
-    member = (python, *RAY, f"--address={ADDRESS}", f"--node-ip-address={OWN_MARK}", *each)
-    ask = (python, "-c", ASK, ADDRESS, str(count), str(gpus), str(watch.probe_interval_s))
-    return Spread(
+            *each]  # fmt: skip
+    ask = [python, "-c", ASK, ADDRESS, str(count), str(gpus), str(watch.probe_interval_s)]
+    return NodeSpan(
         nodes=count,
-        member=member,
+        member=[python, *RAY, f"--address={ADDRESS}", f"--node-ip-address={OWN_MARK}", *each],
         head=head,
         ask=ask,
         gpus=gpus,

@@ -12,7 +12,7 @@ from remuda.base.errors import InputError
 from remuda.plan.deployment import has_balancer, plan_deployment
 from remuda.plan.deployment.bench import TOLD, bench_group
 from remuda.plan.deployment.terms import asked_as, host_of
-from remuda.plan.model import NodeRestart, Probe, Replace, Secret, Succession
+from remuda.plan.model import HealthProbe, Replace, RestartRule, Secret, Succession
 from remuda.specs.deployment import DeploymentSpec
 from remuda.specs.reading.document import parse
 from remuda.specs.recipe.load import build
@@ -192,8 +192,8 @@ def test_what_nobody_says_is_as_it_was() -> None:
     for front in FRONTS:
         for group in (group for group in planned(spec_of(front, "slurm")).workload.groups if group.role.serves):
             assert group.probe is not None
-            usual = Probe(path=group.probe.path, interval_s=5.0, timeout_s=5.0, startup_timeout_s=1800.0)
-            assert (group.probe, group.restart, group.replace) == (usual, NodeRestart(), Replace())
+            usual = HealthProbe(path=group.probe.path, interval_s=5.0, timeout_s=5.0, startup_timeout_s=1800.0)
+            assert (group.probe, group.restart, group.replace) == (usual, RestartRule(), Replace())
             assert (group.kill_grace_s, group.silence_s, group.log_level) == (20.0, 60.0, "info")
             assert (group.record_interval_s, group.scan_log) == (0.0, True)
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from remuda.base.disk.files import write_atomic
+from remuda.wire.numbers import known
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -60,8 +61,7 @@ class Progress:
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Progress:
         """What `to_json` gave; fields of other versions are passed over."""
-        known = {item.name for item in dataclasses.fields(cls)}
-        return cls(**{name: value for name, value in data.items() if name in known})
+        return cls(**known(cls, data))
 
 
 @dataclass

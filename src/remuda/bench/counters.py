@@ -6,7 +6,7 @@ Names are those of vLLM 0.32, SGLang 0.5, llama.cpp, and Dynamo 1.6.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from remuda.base.prometheus import parse, total
 
@@ -63,13 +63,6 @@ class Counters:
     preempted: float = 0.0
     hits: float = -1.0
     instances: tuple[str, ...] = ()
-
-    def to_json(self) -> dict[str, Any]:
-        """As a point stores it."""
-        return {
-            "engine": self.engine, "output": self.output, "input": self.input, "preempted": self.preempted,
-            "hits": self.hits, "instances": list(self.instances),
-        }  # fmt: skip
 
 
 def read_counters(texts: Sequence[str]) -> Counters | None:

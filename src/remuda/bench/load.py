@@ -6,12 +6,13 @@ import hashlib
 import math
 import random
 import statistics
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, Self
 
 import orjson
 
 from remuda.base.errors import InputError
+from remuda.wire.numbers import known
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -171,9 +172,7 @@ class Load:
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Self:
         """Read what `to_json` wrote; keys of later versions are passed over."""
-        known = {field.name for field in fields(cls)}
-        kept = {key: value for key, value in data.items() if key in known}
-        return cls(**{**kept, "rate": float(kept.get("rate", 0.0))})
+        return cls(**{**known(cls, data), "rate": float(data.get("rate", 0.0))})
 
     def lengths(self, index: int, trace: Trace | None = None) -> tuple[int, int]:
         """Input and output tokens of the request with that index; requests of the warm-up are in no trace."""

@@ -172,8 +172,8 @@ class BenchSession:
             energy=energy, client=asdict(run.client), lengths=fitted.fit.lengths, meta=dict(self.terms.meta),
             started_at=began,
             counters={
-                "before": before.counters.to_json() if before.counters else None,
-                "after": after.counters.to_json() if after.counters else None,
+                "before": asdict(before.counters) if before.counters else None,
+                "after": asdict(after.counters) if after.counters else None,
             },
         )  # fmt: skip
         return self.priced(point), run.rows

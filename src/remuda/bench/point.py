@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, Final, Self
 
 import orjson
@@ -14,7 +14,7 @@ from remuda.bench.judging.verdict import INVALID, NAMES, NOT_ASKED, OK, SUSPECT,
 from remuda.bench.load import Load
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
 SCHEMA: Final = 1
 
@@ -146,24 +146,11 @@ class Point:
 
     def to_json(self) -> dict[str, Any]:
         """Its document."""
-        return {
-            "schema": SCHEMA, "id": self.id, "repeat": self.repeat, "name": self.name, "source": self.source,
-            "verdict": self.verdict, "slo_met": self.slo_met(), "endpoint": self.endpoint, "model": self.model,
-            "engine": self.engine, "load": self.load.to_json(), "metrics": dict(self.metrics),
-            "checks": [
-                {"code": one.code, "name": one.name, "state": one.state, "text": one.text, "hint": one.hint}
-                for one in self.checks
-            ],
-            "thresholds": dict(self.thresholds), "changed": list(self.changed), "slo": dict(self.slo),
-            "goodput": dict(self.goodput),
-            "hardware": {
-                "gpus": self.hardware.gpus, "gpu_type": self.hardware.gpu_type, "replicas": self.hardware.replicas,
-            },
-            "client": dict(self.client), "lengths": self.lengths, "counters": dict(self.counters),
-            "energy": self.energy, "cost": self.cost,
-            "meta": dict(self.meta), "started_at": self.started_at, "version": self.version,
-            "definitions": self.definitions,
-        }  # fmt: skip
+        known = {**vars(self), "schema": SCHEMA, "name": self.name, "slo_met": self.slo_met()}
+        known |= {"load": self.load.to_json(), "hardware": dict(vars(self.hardware))}
+        known["checks"] = [{"code": one.code, "name": one.name, **vars(one)} for one in self.checks]
+        plain = {name: list(value) if isinstance(value, tuple) else value for name, value in known.items()}
+        return {name: plain[name] for name in _ORDER}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Self:
@@ -173,23 +160,32 @@ class Point:
             ValueError: it is none.
         """
         try:
-            return cls(
-                id=str(data["id"]), repeat=int(data["repeat"]), source=str(data["source"]),
-                endpoint=str(data["endpoint"]), model=str(data["model"]), engine=str(data["engine"]),
-                load=Load.from_json(data["load"]), metrics=dict(data["metrics"]),
-                checks=tuple(
-                    Check(one["code"], one["state"], one["text"], one["hint"]) for one in data["checks"]
-                    if one["code"] in NAMES and one["state"] in (OK, SUSPECT, INVALID, NOT_ASKED)
-                ),
-                verdict=str(data["verdict"]), thresholds=dict(data["thresholds"]), changed=tuple(data["changed"]),
-                slo=dict(data["slo"]), goodput=dict(data["goodput"]), hardware=Hardware(**data["hardware"]),
-                client=dict(data["client"]), lengths=str(data.get("lengths", "")), counters=dict(data["counters"]),
-                energy=data["energy"], cost=data["cost"],
-                meta=dict(data["meta"]), started_at=float(data["started_at"]), version=str(data["version"]),
-                definitions=int(data["definitions"]),
-            )  # fmt: skip
+            said = {"lengths": "", **data}
+            return cls(**{one.name: _READ.get(str(one.type), dict)(said[one.name]) for one in fields(cls)})
         except (KeyError, TypeError, AttributeError) as error:
             raise ValueError(f"no point of a benchmark: {error}") from error
+
+
+_ORDER: Final = (
+    "schema", "id", "repeat", "name", "source", "verdict", "slo_met",
+    *(one.name for one in fields(Point) if one.name not in ("id", "repeat", "source", "verdict")),
+)  # fmt: skip
+"""Of what a point's document says."""
+
+
+def _checks(said: list[dict[str, str]]) -> tuple[Check, ...]:
+    """Those of rules that are known here."""
+    return tuple(
+        Check(one["code"], one["state"], one["text"], one["hint"]) for one in said
+        if one["code"] in NAMES and one["state"] in (OK, SUSPECT, INVALID, NOT_ASKED)
+    )  # fmt: skip
+
+
+_READ: Final[Mapping[str, Callable[[Any], Any]]] = {
+    "str": str, "int": int, "float": float, "Load": Load.from_json, "Hardware": lambda said: Hardware(**said),
+    "tuple[Check, ...]": _checks, "tuple[str, ...]": tuple, "Mapping[str, Any] | None": lambda said: said,
+}  # fmt: skip
+"""By the type of a field, where it is not a mapping."""
 
 
 def split_bound(name: str) -> tuple[str, str]:

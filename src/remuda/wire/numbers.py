@@ -28,7 +28,7 @@ def floats(told: object) -> dict[str, float]:
     return {str(name): float(value) for name, value in told.items() if is_number(value)}
 
 
-def known(kind: Any, data: dict[str, Any]) -> dict[str, Any]:
+def known(kind: Any, data: Any) -> dict[str, Any]:
     """The values that a dataclass or named tuple has fields for; those of newer programs are left out."""
     names = getattr(kind, "_fields", ()) or [item.name for item in fields(kind)]
     return {name: data[name] for name in names if name in data}

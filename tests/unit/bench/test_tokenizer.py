@@ -12,7 +12,7 @@ from tests.fakes import engine
 from tests.fakes.engine import TEMPLATE, Behaviour, Engine, pieces
 
 from remuda.bench.generator.http_stream import RequestTarget
-from remuda.bench.generator.prompts import CALIBRATED, NUMBERS, TOKENIZE, WORDS, PromptFit, Prompts
+from remuda.bench.generator.prompts import CALIBRATED, NUMBERS, TOKENIZE, WORDS, Prompts
 from remuda.bench.generator.tokenizer import single
 from remuda.bench.load import Cache, Load
 from remuda.bench.probe import fit
@@ -67,7 +67,7 @@ async def test_lengths_are_exact_where_there_is_a_tokenizer(form: str, api: str)
         found = (await fit(place, Load(isl=100, osl=4, api=api), "tiny")).fit
     assert (found.lengths, found.slope, found.base) == (TOKENIZE, 1.0, TEMPLATE + 1)
     assert all(len(word) <= 5 for word in found.pool)
-    prompts = Prompts("0", Cache.parse("shared:0.3"), fit=PromptFit.from_json(found.to_json()))
+    prompts = Prompts("0", Cache.parse("shared:0.3"), fit=found)
     for tokens in (9, 40, 100, 3000):
         text = prompts.of(tokens, found.words(tokens))
         assert isinstance(text, str)

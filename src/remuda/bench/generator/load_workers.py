@@ -7,7 +7,7 @@ import contextlib
 import os
 import struct
 import sys
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from time import monotonic_ns
 from typing import TYPE_CHECKING, Any, Final, Self
@@ -148,10 +148,10 @@ class Crew:
             "load": load.to_json(), "model": model, "forced": fitted.forced, "counted": fitted.counted,
             "processes": self._count,
             "prompts": prompts or str(load.seed),
-            "fit": fitted.fit.to_json(),
-            "place": asdict(place),
+            "fit": fitted.fit,
+            "place": place,
             "arrivals": times,
-            "trace": trace.to_json() if trace else None,
+            "trace": trace,
         }  # fmt: skip
         self._found: list[asyncio.subprocess.Process] = []
         self._warm: list[RequestRow] = []

@@ -18,6 +18,7 @@ import sys
 import time
 from binascii import a2b_base64, b2a_base64
 from collections import deque
+from dataclasses import fields
 from time import monotonic_ns
 from typing import Any, Final
 
@@ -51,12 +52,12 @@ class Process:
         self._model, self._forced, self._counted = plan["model"], bool(plan["forced"]), bool(plan["counted"])
         place = plan["place"]
         self._place = RequestTarget(**{**place, "headers": tuple((name, value) for name, value in place["headers"])})
-        self._fit = PromptFit.from_json(plan["fit"])
+        self._fit = PromptFit(**{**plan["fit"], "pool": tuple(plan["fit"]["pool"])})
         self._prompts = Prompts(
             plan["prompts"], Cache.parse(self.load.cache), common=max(1, self.load.warmups), fit=self._fit
         )
         self._arrivals: list[float] = plan["arrivals"]
-        self._trace = Trace.from_json(plan["trace"]) if plan["trace"] else None
+        self._trace = Trace(*map(tuple, plan["trace"].values())) if plan["trace"] else None
         self._extra = orjson.loads(self.load.extra_body)
         self._path = asking.PATHS[self.load.api]
         self._head = self._place.head("POST", self._path)
@@ -268,10 +269,7 @@ class Process:
         return {"opened": self._opened, "resent": self._resent}
 
 
-_FIELDS: Final = (
-    "index", "process", "sched", "sent", "first", "last", "ended", "asked_in", "asked_out", "n_in", "n_out", "cached",
-    "status", "finish", "error", "text", "first_out", "is_sure",
-)  # fmt: skip
+_FIELDS: Final = tuple(one.name for one in fields(RequestRow) if one.name not in ("chunks", "reasoning"))
 
 
 def to_list(row: RequestRow) -> list[Any]:

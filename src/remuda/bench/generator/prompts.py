@@ -7,12 +7,10 @@ finds nothing in common but what is meant to be.
 from __future__ import annotations
 
 import random
-from dataclasses import asdict, dataclass, fields
-from typing import TYPE_CHECKING, Any, Final, Self
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from remuda.bench.load import Cache
 
 #: Most tokenizers have each of these, with the space before it, as one token.
@@ -68,15 +66,6 @@ class PromptFit:
     def words(self, tokens: int) -> int:
         """Words of a prompt with that many input tokens; at least one."""
         return max(1, round((tokens - self.base) / self.slope))
-
-    def to_json(self) -> dict[str, Any]:
-        """For another process."""
-        return asdict(self)
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Self:
-        """Read what `to_json` wrote."""
-        return cls(**{one.name: data[one.name] for one in fields(cls)} | {"pool": tuple(data["pool"])})
 
 
 _PLAIN: Final = PromptFit()

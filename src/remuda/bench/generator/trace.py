@@ -6,7 +6,7 @@ import csv
 import hashlib
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final
 
 import orjson
 
@@ -43,22 +43,13 @@ class Trace:
     @property
     def digest(self) -> str:
         """Of all that it says."""
-        return hashlib.sha256(orjson.dumps(self.to_json())).hexdigest()[:16]
+        return hashlib.sha256(orjson.dumps(self)).hexdigest()[:16]
 
     def head(self, requests: int, duration_s: float) -> Trace:
         """Its first so many requests, or those of its first seconds; 0: all."""
         count = sum(1 for at in self.times if at < duration_s) if duration_s else len(self.times)
         count = min(count, requests or count)
         return Trace(self.times[:count], self.inputs[:count], self.outputs[:count])
-
-    def to_json(self) -> dict[str, Any]:
-        """For another process."""
-        return {"times": self.times, "inputs": self.inputs, "outputs": self.outputs}
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Self:
-        """Read what `to_json` wrote."""
-        return cls(tuple(data["times"]), tuple(data["inputs"]), tuple(data["outputs"]))
 
 
 def read_trace(text: str, name: str, unit: str = "ms") -> Trace:

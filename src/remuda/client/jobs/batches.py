@@ -13,7 +13,6 @@ import signal
 import time
 from collections import deque
 from contextlib import suppress
-from dataclasses import fields
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +24,7 @@ from remuda.store.rows import WHOLE, JobRow
 from remuda.supervise import jobs as states
 from remuda.supervise.jobs import DONE, ENDED, FAILED, RUNNING, STOPPED, due, taken_in
 from remuda.views.job_folders import OUTCOME, OWNER, JobFolder, find, folders
+from remuda.wire.numbers import known
 from remuda.wire.process import identify, is_alive
 
 if TYPE_CHECKING:
@@ -97,8 +97,7 @@ def summary_of(state: JobRow) -> Summary | None:
     from remuda.batch.request import Summary
 
     if state.state == DONE:
-        known = {item.name for item in fields(Summary)}
-        numbers = {name: value for name, value in state.summary.items() if name in known}
+        numbers = known(Summary, state.summary)
         return Summary(**numbers) if numbers else None
     told = state.to_json()
     kind: Any = getattr(errors, told["error"] or "RemudaError", RemudaError)

@@ -1,4 +1,4 @@
-"""What is drawn from the code, pages of `docs/` and the options of `run`: `python -m tests.house.pages` writes it."""
+"""What is drawn from the code, pages of `docs/` and options of commands: `python -m tests.house.pages` writes it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
-from tests.house import runoptions
+from tests.house import benchoptions, runoptions
 
 from remuda.base.settings import KNOWN
 from remuda.cli import cli
@@ -199,7 +199,8 @@ def _place(word: Word) -> str:
 
 
 PAGES: dict[str, Callable[[], str]] = {
-    "../src/remuda/cli/runs/run_options.json": runoptions.drawn,  # first: the command line is made of it
+    "../src/remuda/cli/runs/run_options.json": runoptions.drawn,  # first: the command line is made of them
+    "../src/remuda/cli/bench/bench_options.json": benchoptions.drawn,
     "states.md": render_states, "cli.md": render_cli, "srtctl.md": render_recipes,
 }  # fmt: skip
 

@@ -93,25 +93,15 @@ class Load:
     Closed loop: `concurrency` requests are in flight at any time. Open loop: requests arrive at `rate` a second,
     whatever happens to the ones before; `concurrency` then bounds how many are in flight (0: no bound).
 
+    Fields as `specs.benchmark.BenchmarkSpec` has them; durations in seconds.
+
     Attributes:
-        isl: input tokens a request, chat template included.
-        osl: output tokens a request.
-        range_ratio: lengths are uniform in [ratio·length, length]; 1 for fixed lengths.
         concurrency: requests in flight.
         rate: requests a second; `inf` for all at once; 0 for a closed loop.
-        arrival: `poisson`, `constant`, `burst:N` (N at once, at the same mean rate), or `trace:DIGEST` of a record.
-        requests: how many are issued; 0 where time decides.
-        duration_s: how long requests are issued, seconds; 0 where their number decides. Both 0: until the window is
-            long enough and holds enough requests (`Auto`).
-        warmup: requests before the measured ones; -1 for as many as are in flight.
-        timeout_s: bound of one request.
-        cache: see `Cache`.
-        stream: answers come token by token.
-        api: `chat` or `completions`.
-        seed: of prompts, lengths and arrivals.
-        extra_body: JSON text of an object that is merged into each request.
-        burstiness: shape of the gamma distribution that gaps of `poisson` arrivals follow; 1 is Poisson, less is
-            burstier, more is steadier (as vLLM's flag of that name).
+        arrival: as there, or `trace:DIGEST` of a record.
+        requests: how many are issued; 0 where time decides. With a `duration_s` of 0, too: until the window is long
+            enough and holds enough requests (`Auto`).
+        extra_body: JSON text.
     """
 
     isl: int = 1024
@@ -223,47 +213,20 @@ def of_trace(load: Load, trace: Trace) -> Load:
 
 
 def check(load: Load) -> None:
-    """Refuse what cannot be asked.
+    """Refuse what cannot be asked, of what the fields of a benchmark let through.
 
     Raises:
         InputError: a value is out of its range; names the flag.
     """
-    bad: list[tuple[bool, str, str, str]] = [
-        (load.isl < 1, "--isl", f"must be at least 1, but is {load.isl}", ""),
-        (load.osl < 1, "--osl", f"must be at least 1, but is {load.osl}", ""),
-        (not 0 < load.range_ratio <= 1, "--range-ratio", f"must be above 0 and at most 1, but is {load.range_ratio}",
-         "0.8 draws lengths between 80 % and all of --isl and --osl"),
-        (load.rate < 0 or math.isnan(load.rate), "--rate", f"must be positive or inf, but is {load.rate}", ""),
-        (load.concurrency < (0 if load.is_open else 1), "--concurrency",
-         f"must be at least 1, but is {load.concurrency}", ""),
-        (load.api not in ("chat", "completions"), "--api", f"{load.api!r} is not an API", "write chat or completions"),
-        (load.timeout_s <= 0, "--timeout", f"must be positive, but is {load.timeout_s:g}", ""),
-        (load.requests < 0 or load.duration_s < 0, "--requests", "must not be negative", ""),
-        (bool(load.requests and load.duration_s), "--duration", "and --requests are two bounds of one point",
-         "give one of them, or neither"),
-    ]  # fmt: skip
     kind, _, size = load.arrival.partition(":")
     known = kind in ("poisson", "constant") if not size else kind == "burst" and size.isdigit() and int(size) > 0
-    known = known or (kind == "trace" and bool(size))
-    bad.append(
-        (not known, "--arrival", f"{load.arrival!r} is not an arrival process", "write poisson, constant or burst:8")
-    )
-    bad.append(
-        (
-            not 0 < load.burstiness < math.inf,
-            "--burstiness",
-            f"must be positive, but is {load.burstiness}",
-            "1 is Poisson, 0.5 comes in bursts, 4 is steadier",
-        )
-    )
-    bad.append(
-        (
-            load.burstiness != 1 and not (load.is_open and load.arrival == "poisson"),
-            "--burstiness",
-            "is of poisson arrivals at a rate",
-            "say the rate: --rate 10",
-        )
-    )
+    bad: list[tuple[bool, str, str, str]] = [
+        (load.timeout_s <= 0, "--timeout", f"must be positive, but is {load.timeout_s:g}", ""),
+        (not known and not (kind == "trace" and size), "--arrival", f"{load.arrival!r} is not an arrival process",
+         "write poisson, constant or burst:8"),
+        (load.burstiness != 1 and not (load.is_open and load.arrival == "poisson"), "--burstiness",
+         "is of poisson arrivals at a rate", "say the rate: --rate 10"),
+    ]  # fmt: skip
     for is_bad, where, message, hint in bad:
         if is_bad:
             raise InputError(message, where=where, hint=hint)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import json
 import re
 from functools import reduce
 from pathlib import Path
@@ -30,6 +31,15 @@ def examples(*commands: str) -> str:
 def together(*options: Callable[[Any], Any]) -> Callable[[Any], Any]:
     """Several options as one decorator, in the order in which help shows them."""
     return lambda command: reduce(lambda made, option: option(made), reversed(options), command)
+
+
+def drawn(file: Path) -> Callable[[Any], Any]:
+    """The options in a file that is drawn from the fields of a document, whose models are not loaded here."""
+    found = [
+        click.option(*names, **{**more, "type": click.Choice(more["type"]) if "type" in more else None})
+        for names, more in json.loads(file.read_text()).values()
+    ]
+    return together(*found)
 
 
 def dry(text: str = "Show exactly what would be started, and start nothing.") -> Callable[[Any], Any]:

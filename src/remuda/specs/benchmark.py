@@ -84,24 +84,24 @@ class BenchmarkSpec(Strict):
     rate: Rates = ()
     """Requests per second, one point each, without waiting for earlier answers; `inf`: all at once."""
     arrival: Text = "poisson"
-    """Arrival process: `poisson`, `constant` or `burst:N` (N at once, at the same mean rate)."""
+    """Arrival process: `poisson` (default), `constant` or `burst:N` (N at once, at the same mean rate)."""
     burstiness: float = Field(default=1.0, gt=0, allow_inf_nan=False)
     """Burstiness of `poisson` arrivals: shape of the gamma distribution of gaps; 1 is Poisson, less is bursty."""
     trace: Text = ""
-    """File of recorded arrivals, JSON lines or CSV, in place of `rate`: `timestamp` and, if the lengths count too,
-    `input_length` and `output_length`."""
+    """File of recorded arrivals (JSON lines or CSV) in place of `rate`: `timestamp`, and `input_length` and
+    `output_length` if the lengths count too."""
     trace_unit: Literal["s", "ms", "us"] = "ms"
     """Unit of the trace's timestamps."""
     requests: int = Field(default=0, ge=0)
-    """Requests per point; 0: as many as fit into `duration`, or as a p99 needs."""
+    """Requests per point; default: as many as fit into `duration`, or as a p99 needs."""
     duration: Seconds = 0.0
-    """Time for which a point issues requests; 0: until it has enough for a p99."""
+    """Length of a point, e.g. 60s; default: until a p99 is known."""
     warmup: int = Field(default=-1, ge=-1)
-    """Warm-up requests before the measured ones; -1: as many as are in flight."""
+    """Warm-up requests before the measured ones; default: as many as are in flight."""
     timeout: Seconds = 600.0
     """Time limit of one request."""
     cache: Text = "cold"
-    """Prefix cache: `cold` shares nothing, `warm` sends known prompts, `shared:0.3` shares the first 30 %."""
+    """Prefix cache: `cold` (default) shares nothing, `warm` sends known prompts, `shared:0.3` shares the first 30 %."""
     stream: bool = True
     """Stream answers token by token; whole answers have no TTFT."""
     seed: int = 0
@@ -121,13 +121,13 @@ class BenchmarkSpec(Strict):
     gpu_type: Text = ""
     """Type of these GPUs, as in the price list: `H100 SXM`."""
     price: float = Field(default=0.0, ge=0, allow_inf_nan=False)
-    """Price of one GPU per hour, in USD; 0: the list price of the type."""
+    """Price of one GPU per hour, in USD; default: the list price of the type."""
     prices: Text = ""
     """Price list of your own, YAML: `[{type: H100 SXM, currency: EUR, per_gpu_hour: 2.50, source: contract}]`."""
     slo: Bounds = Field(default_factory=dict)
-    """Latency targets for each point: `ttft_p99: 500ms`, `tpot_p99: 30ms`, `e2e_p95: 10s`."""
+    """Latency targets for each point: `ttft_p99=500ms,tpot_p99=30ms,e2e_p95=10s`."""
     goodput: Bounds = Field(default_factory=dict)
-    """Per-request targets; goodput counts requests that meet them: `ttft: 500ms`, `tpot: 30ms`."""
+    """Per-request targets; goodput counts requests that meet them: `ttft=500ms,tpot=30ms`."""
     validity: dict[str, Json] = Field(default_factory=dict)
     """Thresholds of validity rules: `V12.window: 5s`."""
     repeats: int = Field(default=1, ge=1, le=100)

@@ -12,10 +12,12 @@ import orjson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import ValidationError
 
 from remuda.base.errors import InputError
 from remuda.bench.generator.trace import Trace
 from remuda.bench.load import AUTO_LIMIT_S, Cache, Load, arrivals, check, of_trace
+from remuda.specs.benchmark import BenchmarkSpec
 
 
 @pytest.mark.parametrize(
@@ -35,17 +37,9 @@ def test_what_is_no_cache(text: str) -> None:
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"isl": 0}, "--isl: must be at least 1, but is 0"),
-        ({"osl": -1}, "--osl: must be at least 1, but is -1"),
-        ({"range_ratio": 0.0}, "--range-ratio: must be above 0 and at most 1, but is 0.0"),
-        ({"rate": math.nan}, "--rate: must be positive or inf, but is nan"),
-        ({"concurrency": 0}, "--concurrency: must be at least 1, but is 0"),
-        ({"api": "embeddings"}, "--api: 'embeddings' is not an API"),
         ({"timeout_s": 0.0}, "--timeout: must be positive, but is 0"),
-        ({"requests": 3, "duration_s": 2.0}, "--duration: and --requests are two bounds of one point"),
         ({"arrival": "burst"}, "--arrival: 'burst' is not an arrival process"),
         ({"arrival": "poisson:3"}, "--arrival: 'poisson:3' is not an arrival process"),
-        ({"burstiness": 0.0, "rate": 4.0}, "--burstiness: must be positive, but is 0.0"),
         ({"burstiness": 2.0}, "--burstiness: is of poisson arrivals at a rate"),
         ({"burstiness": 2.0, "rate": 4.0, "arrival": "constant"}, "--burstiness: is of poisson arrivals at a rate"),
         ({"cache": "luke"}, "--cache: 'luke' is not a cache state"),
@@ -55,6 +49,25 @@ def test_what_cannot_be_asked_is_one_sentence(change: dict[str, Any], words: str
     with pytest.raises(InputError) as caught:
         check(replace(Load(), **change))
     assert str(caught.value) == words
+
+
+@pytest.mark.parametrize(
+    ("said", "words"),
+    [
+        ({"isl": 0}, "greater than or equal to 1"),
+        ({"osl": -1}, "greater than or equal to 1"),
+        ({"range_ratio": 0.0}, "greater than 0"),
+        ({"rate": math.nan}, "greater than 0"),
+        ({"concurrency": 0}, "greater than or equal to 1"),
+        ({"api": "embeddings"}, "'chat' or 'completions'"),
+        ({"requests": 3, "duration": 2.0}, "said_at"),
+        ({"requests": -1}, "greater than or equal to 0"),
+        ({"burstiness": 0.0}, "greater than 0"),
+    ],
+)
+def test_what_the_fields_of_a_benchmark_refuse(said: dict[str, Any], words: str) -> None:
+    with pytest.raises(ValidationError, match=words):
+        BenchmarkSpec.model_validate({"endpoint": ["http://h:1"], **said})
 
 
 @given(

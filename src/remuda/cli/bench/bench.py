@@ -13,7 +13,7 @@ from remuda.base.units import show_money, show_ms, show_number
 from remuda.cli.bench import files as bench_files
 from remuda.cli.bench import search
 from remuda.cli.bench.points import compare, report
-from remuda.cli.lazy import Headed, NearGroup, dry, examples, together
+from remuda.cli.lazy import Headed, NearGroup, drawn, dry, examples, together
 from remuda.cli.show import console, echo, is_terminal, pairs, print_json, say, table
 
 if TYPE_CHECKING:
@@ -33,40 +33,7 @@ _PAIRS: Final = frozenset({"headers", "meta", "validity"})
 
 
 _load_options = together(
-    click.option("-n", "--name", help="Swarm to measure."),
-    click.option("--endpoint", "--base-url", multiple=True, help="URL of an OpenAI-compatible server (repeatable)."),
-    click.option("-m", "--model", help="Model name; default: the only one served."),
-    click.option("--api", metavar="chat|completions", help="API to call (default: chat)."),
-    click.option("--isl", help="Input tokens per request (default: 1024)."),
-    click.option("--osl", help="Output tokens per request (default: 128)."),
-    click.option("--range-ratio", help="Shortest length as a share of --isl and --osl (default: 1)."),
-    click.option("-C", "--concurrency", help="Requests in flight, e.g. 1,8,64: one point each."),
-    click.option("--rate", help="Requests per second, e.g. 5,10,inf: one point each."),
-    click.option("--arrival", help="Arrival process: poisson (default), constant or burst:8."),
-    click.option("--burstiness", help="Burstiness of arrivals (gamma shape): <1 bursty, >1 smoother (default: 1)."),
-    click.option("--trace", metavar="FILE", help="Trace of arrivals and lengths: JSON Lines or CSV."),
-    click.option("--trace-unit", metavar="s|ms|us", help="Unit of the trace's timestamps (default: ms)."),
-    click.option("--requests", help="Requests per point."),
-    click.option("--duration", help="Length of a point, e.g. 60s; default: until a p99 is known."),
-    click.option("--warmup", help="Warm-up requests before the measured ones."),
-    click.option("--timeout", help="Time limit of one request (default: 10m)."),
-    click.option("--cache", help="Prefix cache: cold (default), warm, or shared:0.3 (30 % common prefix)."),
-    click.option("--no-stream", is_flag=True, help="Request whole answers, which have no TTFT."),
-    click.option("--seed", help="Random seed for prompts, lengths and arrivals (default: 0)."),
-    click.option("--slo", help="Latency targets for each point: ttft_p99=500ms,tpot_p99=30ms."),
-    click.option("--goodput", help="Per-request targets; goodput counts requests that meet them: ttft=500ms."),
-    click.option("--header", "headers", multiple=True, metavar="NAME=VALUE", help="HTTP header of each request."),
-    click.option("--extra-body", metavar="JSON", help="JSON to merge into each request."),
-    click.option("--api-key-env", metavar="VARIABLE", help="Environment variable with the endpoint's API key."),
-    click.option("--insecure", is_flag=True, help="Do not verify the endpoint's certificate."),
-    click.option("--ca-file", metavar="FILE", help="CA certificates (PEM) to verify the endpoint with."),
-    click.option("--gpus", help="Number of GPUs behind an endpoint given by URL."),
-    click.option("--gpu-type", help="Type of these GPUs, e.g. 'H100 SXM'."),
-    click.option("--price", help="Price of one GPU per hour, in USD (default: list price of the type)."),
-    click.option("--prices", metavar="FILE", help="Price list of your own (YAML)."),
-    click.option("--meta", multiple=True, metavar="KEY=VALUE", help="Metadata to store with the points."),
-    click.option("--validity", multiple=True, metavar="RULE=VALUE", help="Threshold of a rule, e.g. V12.window=5s."),
-    click.option("--repeats", help="Repetitions per point."),
+    drawn(Path(__file__).with_name("bench_options.json")),
     click.option("--again", is_flag=True, help="Re-run points that already have results."),
     click.option("--detach", is_flag=True, help="Return at once and run as a job; follow it with remuda job wait."),
     dry("Show what --detach would start, and start nothing."),

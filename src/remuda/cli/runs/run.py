@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from remuda.cli.lazy import dry, examples
+from remuda.cli.lazy import drawn, dry, examples
 from remuda.cli.show import echo, print_json, say
 from remuda.cli.staying import WithArguments, stay
 from remuda.specs.places import is_here
@@ -18,8 +17,6 @@ if TYPE_CHECKING:
 
 
 _EMPTY: tuple[str, ...] = ()
-_OPTIONS: Final = json.loads(Path(__file__).with_name("run_options.json").read_text())
-"""Field -> names and settings of its option. Drawn from the fields of a run, whose models are not loaded here."""
 _HEADINGS = {
     "Common": "name gpus min-vram partitions time array follow wait dry-run verbose json set",
     "Resource": "gpu-type max-vram gres nodes cpus-per-task mem time-limit",
@@ -32,21 +29,13 @@ _HEADINGS = {
 }
 
 
-def _options(command: Any) -> Any:
-    """One option for each field of a run: what the script's head can say, the command line can, too."""
-    for words, settings in reversed(_OPTIONS.values()):
-        given = {**settings, "type": click.Choice(settings["type"])} if "type" in settings else settings
-        command = click.option(*words, **given)(command)
-    return command
-
-
 @click.command(
     cls=WithArguments,
     headings=_HEADINGS,
     epilog=examples("remuda run train.sh --gpus 4 --min-vram 40", "remuda run train.sh --follow -- --lr 0.1"),
 )
 @click.argument("scripts", nargs=-1, required=True, metavar="SCRIPT...")
-@_options
+@drawn(Path(__file__).with_name("run_options.json"))
 @click.option("-t", "--time", metavar="TIME", help="Time limit in sbatch's format: 90 (minutes), 1:30:00, 2-12.")
 @click.option("--gres", metavar="gpu[:TYPE]:N", help="GPUs in sbatch's format.")
 @click.option("-J", "--job-name", metavar="TEXT", help="Name of the run; characters that --name refuses are replaced.")

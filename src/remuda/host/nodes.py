@@ -12,10 +12,9 @@ from remuda.base.hostlist import expand
 from remuda.base.text import did_you_mean
 from remuda.look.allocate import devices_by_task
 from remuda.specs.places import is_here
-from remuda.store.rows import EvidenceRow
-from remuda.supervise.failures.ledger import BAN, Evidence
+from remuda.store.rows import Evidence
+from remuda.supervise.failures.ledger import BAN
 from remuda.supervise.model import LIVE
-from remuda.supervise.records import evidence_of
 from remuda.views.nodes import (
     BY,
     BanView,
@@ -162,7 +161,7 @@ class Nodes:
     def ledger(self, backend: str = "") -> list[Evidence]:
         """All evidence that counts now; of one backend's nodes, or of all."""
         rows = self.store.evidence(self.clock.now())
-        return [evidence_of(row) for row in rows if not backend or row.cluster == backend]
+        return [row for row in rows if not backend or row.cluster == backend]
 
     def ban(self, node: str, ttl_s: float, reason: str = "", cluster: str = "slurm", *, by: str = "") -> BanView:
         """Keep tasks of all workloads away from a node; a ban that there is already is replaced.
@@ -181,7 +180,7 @@ class Nodes:
         """
         check_ttl(ttl_s)
         now = self.clock.now()
-        row = EvidenceRow(
+        row = Evidence(
             node=node, at=now, kind=BAN, weight=1.0, token=f"{BY}{by}" if by else "",
             detail=reason.strip() or DEFAULT_REASON, expires_at=now + ttl_s, cluster=cluster,
         )  # fmt: skip
@@ -256,7 +255,7 @@ class Nodes:
         """A line of the nodes' histories that weighs nothing and counts for nothing."""
         now = self.clock.now()
         rows = [
-            EvidenceRow(node=name, at=now, kind=kind, weight=0.0, token=token, detail=detail, expires_at=now,
+            Evidence(node=name, at=now, kind=kind, weight=0.0, token=token, detail=detail, expires_at=now,
                         cluster=cluster)
             for name in names
         ]  # fmt: skip
@@ -284,7 +283,7 @@ class Nodes:
         """Hold failed tests against their nodes; a passed one ends what earlier tests left, and never a ban."""
         cluster, now = self.backend_name(backend), self.clock.now()
         rows = [
-            EvidenceRow(node=result.node, at=now, kind=SMOKE_TEST, weight=1.0, device=result.device,
+            Evidence(node=result.node, at=now, kind=SMOKE_TEST, weight=1.0, device=result.device,
                         token=f"{BY}{by}" if by else "", detail=result.detail, expires_at=now + BAN_TTL_S,
                         cluster=cluster)
             for result in results

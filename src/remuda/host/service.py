@@ -29,9 +29,9 @@ from remuda.look.allocate import (
 from remuda.look.ports import Reserved, keeps
 from remuda.plan import order
 from remuda.store import ops
-from remuda.store.rows import WorkloadRow
+from remuda.store.rows import StoryLine, WorkloadRow
 from remuda.supervise.loop import Supervisor, all_ended
-from remuda.supervise.model import TAKEN_DOWN, StoryLine, Want
+from remuda.supervise.model import TAKEN_DOWN, Want
 from remuda.supervise.records import want_of
 from remuda.supervise.summary import summarise
 from remuda.views.actions import no_pause

@@ -20,7 +20,7 @@ from remuda.specs.reading.load import build
 from remuda.specs.reading.resolve import Override
 from remuda.specs.run import ALIASES, RunSpec
 from remuda.specs.strict import Plain
-from remuda.supervise.model import StoryLine
+from remuda.store.rows import StoryLine
 from remuda.views.workloads import View
 
 if TYPE_CHECKING:

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from remuda.rehearsal.model import Scenario, Strike
     from remuda.rehearsal.rules import Throws
     from remuda.rehearsal.world import AllocationEnd, Interruption, Taken
+    from remuda.store.rows import Evidence
 
 _SHORTEST_S = 0.01
 """Between two looks, as in the real loop."""
@@ -64,7 +65,7 @@ class _OurRun:
         self.group = scenario.workload.groups[0]
         self.key = TaskKey(scenario.workload.name, self.group.name, 0)
         self.tasks: dict[TaskKey, Task] = {}
-        self.evidence: list[ledger.Evidence] = []
+        self.evidence: list[Evidence] = []
         self.waits = Hours.BACKOFF
         self._nodes = [Node(f"n{index}", "idle", usable=True) for index in range(scenario.nodes)]
         self._offenders: set[int] = set()

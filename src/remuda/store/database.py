@@ -14,7 +14,7 @@ from remuda.base.errors import Conflict, Fenced, NotFound
 from remuda.store.bulk import insert_rows, upsert_rows
 from remuda.store.faults import translated
 from remuda.store.migrate import WRITE
-from remuda.store.rows import AllocationRow, EventRow, EvidenceRow, JobRow, LeaseRow, TaskRow, WorkloadRow
+from remuda.store.rows import AllocationRow, Evidence, JobRow, LeaseRow, StoryLine, TaskRow, WorkloadRow
 from remuda.store.tables import ALLOCATION, EVENT, JOB, LEASE, META, NODE_EVIDENCE, TASK, WORKLOAD
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ __all__ = ["EVIDENCE_KEPT_S", "Store"]
 EVIDENCE_KEPT_S: Final = 90 * 86400.0
 """Evidence against nodes stays so long after it has expired, for their history."""
 
-Row = TypeVar("Row", WorkloadRow, TaskRow, AllocationRow, EventRow, EvidenceRow, LeaseRow, JobRow)
+Row = TypeVar("Row", WorkloadRow, TaskRow, AllocationRow, StoryLine, Evidence, LeaseRow, JobRow)
 
 
 class TaskId(Protocol):
@@ -159,7 +159,7 @@ class Store:
         return found[0]
 
     def add_workloads(
-        self, fence: int, rows: Sequence[WorkloadRow], events: Sequence[EventRow] = (), replaced: Sequence[str] = ()
+        self, fence: int, rows: Sequence[WorkloadRow], events: Sequence[StoryLine] = (), replaced: Sequence[str] = ()
     ) -> None:
         """Insert workloads with the first lines of their stories, all or none.
 
@@ -279,8 +279,8 @@ class Store:
         tasks: Sequence[TaskRow] = (),
         removed: Sequence[TaskId] = (),
         allocations: Sequence[AllocationRow] = (),
-        events: Sequence[EventRow] = (),
-        evidence: Sequence[EvidenceRow] = (),
+        events: Sequence[StoryLine] = (),
+        evidence: Sequence[Evidence] = (),
     ) -> None:
         """Write facts and decisions, all or none.
 
@@ -307,7 +307,7 @@ class Store:
     def events(
         self, workload: str, *, limit: int = 100, after_id: int | None = None, task: str | None = None,
         begun_at: float | None = None,
-    ) -> list[EventRow]:  # fmt: skip
+    ) -> list[StoryLine]:  # fmt: skip
         """Events of a workload, oldest first.
 
         Args:
@@ -317,7 +317,7 @@ class Store:
             task: only of this `group/index`.
             begun_at: only from the line on that has this time: clocks may be set, and ids only rise.
         """
-        query = rows_of(EVENT, EventRow).where(EVENT.c.workload == workload).limit(limit)
+        query = rows_of(EVENT, StoryLine).where(EVENT.c.workload == workload).limit(limit)
         if begun_at is not None:
             first = select(func.min(EVENT.c.id)).where(EVENT.c.workload == workload, EVENT.c.at == begun_at)
             query = query.where(EVENT.c.id >= func.coalesce(first.scalar_subquery(), 0))
@@ -328,7 +328,7 @@ class Store:
         else:
             query = query.order_by(EVENT.c.id.desc())
         with self.reading() as connection:
-            found = read_rows(connection, EventRow, query)
+            found = read_rows(connection, StoryLine, query)
         return found if after_id is not None else found[::-1]
 
     def allocations(self, workload: str) -> list[AllocationRow]:
@@ -341,25 +341,25 @@ class Store:
 
     # The rest ---------------------------------------------------------------------------------------------------
 
-    def add_evidence(self, fence: int, evidence: Sequence[EvidenceRow]) -> None:
+    def add_evidence(self, fence: int, evidence: Sequence[Evidence]) -> None:
         """Remember evidence against nodes."""
         with self.writing(fence) as connection:
             _add_evidence(connection, evidence)
 
-    def evidence(self, now: float) -> list[EvidenceRow]:
+    def evidence(self, now: float) -> list[Evidence]:
         """Evidence that has not expired, oldest first."""
-        query = rows_of(NODE_EVIDENCE, EvidenceRow).where(NODE_EVIDENCE.c.expires_at > now)
+        query = rows_of(NODE_EVIDENCE, Evidence).where(NODE_EVIDENCE.c.expires_at > now)
         with self.reading() as connection:
-            return read_rows(connection, EvidenceRow, query.order_by(NODE_EVIDENCE.c.at, NODE_EVIDENCE.c.id))
+            return read_rows(connection, Evidence, query.order_by(NODE_EVIDENCE.c.at, NODE_EVIDENCE.c.id))
 
-    def node_history(self, node: str, *, cluster: str | None = None, limit: int = 1000) -> list[EvidenceRow]:
+    def node_history(self, node: str, *, cluster: str | None = None, limit: int = 1000) -> list[Evidence]:
         """The last `limit` pieces of evidence against one node, oldest first, expired ones included."""
         columns = NODE_EVIDENCE.c
-        query = rows_of(NODE_EVIDENCE, EvidenceRow).where(columns.node == node).limit(limit)
+        query = rows_of(NODE_EVIDENCE, Evidence).where(columns.node == node).limit(limit)
         if cluster is not None:
             query = query.where(columns.cluster == cluster)
         with self.reading() as connection:
-            return read_rows(connection, EvidenceRow, query.order_by(columns.at.desc(), columns.id.desc()))[::-1]
+            return read_rows(connection, Evidence, query.order_by(columns.at.desc(), columns.id.desc()))[::-1]
 
     def end_evidence(self, fence: int, node: str, *, cluster: str, kind: str, now: float) -> int:
         """Let evidence of one kind against a node expire now; it stays in the history. Returns how many there were."""
@@ -439,7 +439,7 @@ def _names(row: Row) -> list[str]:
     return [item.name for item in fields(row)]
 
 
-def _add_evidence(connection: Connection, evidence: Sequence[EvidenceRow]) -> None:
+def _add_evidence(connection: Connection, evidence: Sequence[Evidence]) -> None:
     if not evidence:
         return
     _append(connection, NODE_EVIDENCE, evidence)

@@ -18,7 +18,7 @@ from remuda.store.address import read_address
 from remuda.store.database import read_rows, rows_of
 from remuda.store.faults import RESTORE_HINT, translated
 from remuda.store.migrate import file_lock, journal_mode, revision
-from remuda.store.rows import EventRow
+from remuda.store.rows import StoryLine
 from remuda.store.tables import ALLOCATION, EVENT, METADATA, NODE_EVIDENCE, REVISION, TASK, VERSION_TABLE, WORKLOAD
 
 if TYPE_CHECKING:
@@ -84,11 +84,11 @@ def status(store: Store) -> DatabaseStatus:
         )
 
 
-def lines(store: Store, after: int | None, limit: int) -> list[EventRow]:
+def lines(store: Store, after: int | None, limit: int) -> list[StoryLine]:
     """Lines of all stories behind an id, the newest ones, oldest first; None: the newest line alone."""
-    query = rows_of(EVENT, EventRow).order_by(EVENT.c.id.desc()).limit(1 if after is None else limit)
+    query = rows_of(EVENT, StoryLine).order_by(EVENT.c.id.desc()).limit(1 if after is None else limit)
     with store.reading() as connection:
-        return read_rows(connection, EventRow, query if after is None else query.where(EVENT.c.id > after))[::-1]
+        return read_rows(connection, StoryLine, query if after is None else query.where(EVENT.c.id > after))[::-1]
 
 
 def _size(connection: Connection, path: Path | None) -> int:

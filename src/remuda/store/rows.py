@@ -6,7 +6,7 @@ Times are seconds since the epoch, 0 for never. JSON documents are text here: wh
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 
@@ -126,17 +126,18 @@ class AllocationRow:
 
 
 @dataclass(frozen=True, slots=True)
-class EventRow:
-    """One thing that happened or was decided, with its reason. Never changed."""
+class StoryLine:
+    """One line of a workload's story: what happened or was decided, with its reason. Never changed."""
 
     at: float
     workload: str
+    kind: str = ""
+    """`move`, `intent`, `backend`, `endpoint` or `bug`."""
+    reason: str = ""
     task: str = ""
     """`group/index`, empty for the workload as a whole."""
     attempt: int = 0
-    kind: str = ""
     phase: str = ""
-    reason: str = ""
     data: str = "{}"
     """JSON object."""
     id: int = 0
@@ -144,23 +145,23 @@ class EventRow:
 
 
 @dataclass(frozen=True, slots=True)
-class EvidenceRow:
+class Evidence:
     """One observation that speaks against a node or one of its devices, until it expires."""
 
     node: str
     at: float
     kind: str
     weight: float = 1.0
+    cluster: str = ""
+    """Name of the backend whose node it is."""
     device: str = ""
     workload: str = ""
     token: str = ""
     detail: str = ""
     expires_at: float = 0.0
-    cluster: str = ""
-    """Name of the backend whose node it is."""
     boot: str = ""
     """Id of the node's boot in which it was seen; empty where that is not known."""
-    id: int = 0
+    id: int = field(default=0, compare=False)
     """Given by the database; ignored when written."""
 
 

@@ -109,14 +109,14 @@ ALLOCATION: Final = Table(
 EVENT: Final = Table(
     "event",
     METADATA,
-    *_columns(rows.EventRow, words="reason"),
+    *_columns(rows.StoryLine, words="reason"),
     Index(None, "workload", "id"),
     sqlite_autoincrement=True,
 )
 NODE_EVIDENCE: Final = Table(
     "node_evidence",
     METADATA,
-    *_columns(rows.EvidenceRow, words="node detail cluster"),
+    *_columns(rows.Evidence, words="node detail cluster"),
     Index(None, "node", "at"),
     sqlite_autoincrement=True,
 )

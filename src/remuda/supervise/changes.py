@@ -5,11 +5,11 @@ from __future__ import annotations
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
-from remuda.supervise.model import StoryLine
+from remuda.store.rows import StoryLine
 
 if TYPE_CHECKING:
     from remuda.backends.base import TaskKey
-    from remuda.supervise.failures.ledger import Evidence
+    from remuda.store.rows import Evidence
     from remuda.supervise.model import Allocation, Task
 
 #: Fields whose change is worth a write; the others are seen again with the next report, and when something is to be

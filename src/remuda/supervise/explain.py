@@ -6,8 +6,13 @@ import time
 from typing import TYPE_CHECKING
 
 from remuda.base.units import show_duration
+<<<<<<< HEAD
 from remuda.supervise.groups import handover, rules
 from remuda.supervise.model import LIVE, RUNNING, Allocation, Phase, StoryLine, Task, Want
+=======
+from remuda.supervise import handover, rules
+from remuda.supervise.model import LIVE, RUNNING, Allocation, Phase, Task, Want
+>>>>>>> 1b36a2a (Story lines and evidence are one noun in the supervisor and in the database)
 from remuda.supervise.summary import ENDED, PAUSED, current, summarise
 
 if TYPE_CHECKING:
@@ -15,7 +20,7 @@ if TYPE_CHECKING:
 
     from remuda.backends.base import TaskKey
     from remuda.plan.model import Group
-    from remuda.supervise.failures.ledger import Evidence
+    from remuda.store.rows import Evidence, StoryLine
 
 _LAST_ENDS = 3
 _LAST_LINES = 12

@@ -309,20 +309,3 @@ class Allocation:
     started_at: float = 0.0
     """When it was first seen running, 0 if never."""
     pool: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class StoryLine:
-    """One line of a workload's story."""
-
-    at: float
-    workload: str
-    kind: str
-    """`move`, `intent`, `backend`, `endpoint` or `bug`."""
-    reason: str
-    task: str = ""
-    """`group/index`, empty when it is about the whole workload."""
-    attempt: int = 0
-    phase: str = ""
-    id: int = 0
-    """Given by the store; rises."""

@@ -13,10 +13,10 @@ from remuda.backends.base import TaskKey
 from remuda.base.asker import asking
 from remuda.base.errors import Unavailable, Unwritable
 from remuda.plan.model import Workload
-from remuda.store.rows import AllocationRow, EventRow, EvidenceRow, TaskRow, WorkloadRow
+from remuda.store.rows import AllocationRow, Evidence, StoryLine, TaskRow, WorkloadRow
 from remuda.store.timeshift import move_times
-from remuda.supervise.failures.ledger import BAN, Evidence
-from remuda.supervise.model import Allocation, Cause, Phase, StoryLine, Task, Want
+from remuda.supervise.failures.ledger import BAN
+from remuda.supervise.model import Allocation, Cause, Phase, Task, Want
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -35,8 +35,6 @@ def _shared(one: type, other: type) -> tuple[str, ...]:
 
 _TASK = _shared(Task, TaskRow)
 _ALLOCATION = _shared(Allocation, AllocationRow)
-_LINE = tuple(name for name in _shared(StoryLine, EventRow) if name != "id")
-_EVIDENCE = _shared(Evidence, EvidenceRow)
 
 
 _getter = cache(lambda names: attrgetter(*names))
@@ -118,8 +116,8 @@ class StoreJournal:
             self.fence,
             tasks=[row_of(task) for task in tasks],
             allocations=[_allocation_row(item) for item in allocations],
-            events=[_event_row(line) for line in lines],
-            evidence=[evidence_row(item) for item in evidence],
+            events=[_told_by(line) for line in lines],
+            evidence=evidence,
         )
 
     def move_times(self, by: float, now: float, offset: float) -> None:
@@ -132,11 +130,11 @@ class StoreJournal:
 
     def evidence(self, now: float) -> list[Evidence]:
         """Evidence against nodes that has not expired, oldest first."""
-        return [evidence_of(row) for row in self.store.evidence(now)]
+        return self.store.evidence(now)
 
     def history(self, node: str, *, cluster: str | None = None) -> list[Evidence]:
         """What was ever held against a node and is still remembered, oldest first."""
-        return [evidence_of(row) for row in self.store.node_history(node, cluster=cluster)]
+        return self.store.node_history(node, cluster=cluster)
 
     def unban(self, node: str, *, cluster: str, now: float) -> int:
         """End all bans of a node; they stay in its history. Returns how many there were.
@@ -153,7 +151,7 @@ class StoreJournal:
             Conflict: a name is taken.
             Fenced: another host holds the lease.
         """
-        self.store.add_workloads(self.fence, rows, [_event_row(line) for line in lines], replaced)
+        self.store.add_workloads(self.fence, rows, [_told_by(line) for line in lines], replaced)
 
     def announce(self, workload: str, *, announced: bool) -> None:
         """Remember that its endpoint was announced, or forget it.
@@ -171,8 +169,7 @@ class StoreJournal:
 
         With `begun_at`, when it was brought up, only of that life.
         """
-        rows = self.store.events(workload, limit=limit, after_id=after, begun_at=begun_at)
-        return [StoryLine(**_copied(row, (*_LINE, "id"))) for row in rows]
+        return self.store.events(workload, limit=limit, after_id=after, begun_at=begun_at)
 
     def allocations(self, workload: str) -> list[Allocation]:
         """Allocations of a workload, by the time they ended; those that live come last."""
@@ -223,16 +220,7 @@ def _allocation_of(row: AllocationRow) -> Allocation:
     return Allocation(key=TaskKey(row.workload, row.group_name, row.idx), **known)
 
 
-def _event_row(line: StoryLine) -> EventRow:
-    row, who = EventRow(**_copied(line, _LINE)), asking.get()
-    return replace(row, reason=f"{row.reason} by {who}") if who and row.kind == "intent" else row
-
-
-def evidence_row(item: Evidence) -> EvidenceRow:
-    """The row of a piece of evidence."""
-    return EvidenceRow(**_copied(item, _EVIDENCE))
-
-
-def evidence_of(row: EvidenceRow) -> Evidence:
-    """The evidence in a row."""
-    return Evidence(**_copied(row, _EVIDENCE))
+def _told_by(line: StoryLine) -> StoryLine:
+    """The line of an intent, with who asked for it."""
+    who = asking.get()
+    return replace(line, reason=f"{line.reason} by {who}") if who and line.kind == "intent" else line

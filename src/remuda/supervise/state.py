@@ -7,8 +7,8 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, Protocol
 
 from remuda.base.errors import Fenced, RemudaError, Unwritable
+from remuda.store.rows import StoryLine
 from remuda.supervise.changes import Changes
-from remuda.supervise.model import StoryLine
 from remuda.supervise.shifted import believed, believed_want
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from remuda.backends.base import Backend, TaskKey
     from remuda.base.clock import Clock
     from remuda.plan.model import Group
-    from remuda.supervise.failures.ledger import Evidence
+    from remuda.store.rows import Evidence
     from remuda.supervise.model import Allocation, Task, Want
 
 _LOG = logging.getLogger("remuda.supervise")

@@ -9,14 +9,13 @@ from remuda.base.errors import NotFound
 from remuda.base.text import did_you_mean
 from remuda.plan.placing.gpus import gpu_named, vram_of_features
 from remuda.supervise.failures.ledger import BAN, weigh
-from remuda.supervise.records import evidence_of
 from remuda.views.workloads import View
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from remuda.backends.base import Cluster, Node
-    from remuda.store.rows import EvidenceRow
+    from remuda.store.rows import Evidence
 
 BY: Final = "user:"
 """In the token's place: a ban comes from a person, not from an allocation."""
@@ -179,7 +178,7 @@ def _vram(gpu: str, nodes: Sequence[Node]) -> tuple[float | None, list[float]]:
 
 
 def node_views(
-    cluster: Cluster, evidence: Iterable[EvidenceRow], now: float, *, name: str, pool: str = ""
+    cluster: Cluster, evidence: Iterable[Evidence], now: float, *, name: str, pool: str = ""
 ) -> list[NodeView]:
     """One view per node in the scheduler's order, then banned nodes that the cluster does not know.
 
@@ -190,7 +189,7 @@ def node_views(
         name: of the backend.
         pool: only nodes of this one; empty: all.
     """
-    against: dict[str, list[EvidenceRow]] = defaultdict(list)
+    against: dict[str, list[Evidence]] = defaultdict(list)
     for row in evidence:
         if row.cluster == name and row.expires_at > now:
             against[row.node].append(row)
@@ -204,12 +203,12 @@ def node_views(
     return views + [_unknown_node(row, name) for row in bans if row is not None]
 
 
-def _ban_in(rows: Sequence[EvidenceRow]) -> EvidenceRow | None:
+def _ban_in(rows: Sequence[Evidence]) -> Evidence | None:
     return max((row for row in rows if row.kind == BAN), key=lambda row: row.expires_at, default=None)
 
 
-def _node_view(node: Node, rows: Sequence[EvidenceRow], cluster: str) -> NodeView:
-    weight = weigh([evidence_of(row) for row in rows])
+def _node_view(node: Node, rows: Sequence[Evidence], cluster: str) -> NodeView:
+    weight = weigh(rows)
     ban = _ban_in(rows)
     return NodeView(
         name=node.name,
@@ -233,7 +232,7 @@ def _node_view(node: Node, rows: Sequence[EvidenceRow], cluster: str) -> NodeVie
     )
 
 
-def _unknown_node(row: EvidenceRow, cluster: str) -> NodeView:
+def _unknown_node(row: Evidence, cluster: str) -> NodeView:
     return NodeView(
         name=row.node, cluster=cluster, is_known=False, state="unknown", usable=False,
         reason="the cluster does not know this node", pools=[], cpus=0, cpus_free=0, mem_bytes=0, gpus=0, gpus_free=0,
@@ -241,12 +240,12 @@ def _unknown_node(row: EvidenceRow, cluster: str) -> NodeView:
     )  # fmt: skip
 
 
-def ban_view(row: EvidenceRow) -> BanView:
+def ban_view(row: Evidence) -> BanView:
     """The view of a ban."""
     return BanView(node=row.node, cluster=row.cluster, by=_by(row), at=row.at, until=row.expires_at, reason=row.detail)
 
 
-def evidence_view(row: EvidenceRow, now: float) -> EvidenceView:
+def evidence_view(row: Evidence, now: float) -> EvidenceView:
     """The view of one line of a node's history."""
     by = _by(row)
     return EvidenceView(
@@ -256,7 +255,7 @@ def evidence_view(row: EvidenceRow, now: float) -> EvidenceView:
     )  # fmt: skip
 
 
-def _by(row: EvidenceRow) -> str:
+def _by(row: Evidence) -> str:
     """Whoever banned has no allocation, so the token's place is free for the name."""
     return row.token.removeprefix(BY) if row.token.startswith(BY) else ""
 

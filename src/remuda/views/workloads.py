@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from remuda.plan.model import Workload
-    from remuda.store.rows import EventRow
-    from remuda.supervise.model import Allocation, StoryLine, Want
+    from remuda.store.rows import StoryLine
+    from remuda.supervise.model import Allocation, Want
 
 
 class View(BaseModel):
@@ -334,7 +334,7 @@ def _progress(task: Task) -> dict[str, float]:
     return {**known, **own}
 
 
-def line_view(line: StoryLine | EventRow) -> LineView:
+def line_view(line: StoryLine) -> LineView:
     """The view of one line."""
     return LineView(**_copied(line, LineView))
 

@@ -12,7 +12,7 @@ import pytest
 from remuda.base.errors import Conflict, Fenced, InputError, NotFound, RemudaError
 from remuda.store import ops
 from remuda.store.engine import open_store
-from remuda.store.rows import AllocationRow, EventRow, EvidenceRow, TaskRow, WorkloadRow
+from remuda.store.rows import AllocationRow, Evidence, StoryLine, TaskRow, WorkloadRow
 from remuda.store.tables import REVISION
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ TASK = TaskRow("w", "replica", 0, "local", "ready", token="t3")
 @pytest.fixture
 def filled(store: Store, fence: int) -> Store:
     store.add_workloads(fence, [WORKLOAD])
-    events = [EventRow(at=float(n), workload=name, reason="x" * 500) for n in range(100) for name in ("w", "gone")]
+    events = [StoryLine(at=float(n), workload=name, reason="x" * 500) for n in range(100) for name in ("w", "gone")]
     ends = (("t1", 10.0), ("t2", 60.0), ("t3", 0.0), ("t4", 0.0))
     allocations = [
         AllocationRow(f"{token}{suffix}", name, "replica", 0, 1, "local", submitted_at=5.0, ended_at=end)
@@ -36,7 +36,7 @@ def filled(store: Store, fence: int) -> Store:
         for name, suffix in (("w", ""), ("gone", "-gone"))
     ]
     store.record(fence, tasks=[TASK], events=events, allocations=allocations)
-    store.add_evidence(fence, [EvidenceRow("n", 1.0, "xid", expires_at=at) for at in (10.0, 90.0)])
+    store.add_evidence(fence, [Evidence("n", 1.0, "xid", expires_at=at) for at in (10.0, 90.0)])
     return store
 
 

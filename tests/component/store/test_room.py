@@ -14,7 +14,7 @@ from remuda.store import lease as leases
 from remuda.store import ops
 from remuda.store.engine import open_store
 from remuda.store.room import keep, let_go, log_kept
-from remuda.store.rows import EventRow, WorkloadRow
+from remuda.store.rows import StoryLine, WorkloadRow
 from remuda.wire.process import identify
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def end_many(store: Store, fence: int, count: int) -> None:
         connection.exec_driver_sql(f"PRAGMA max_page_count = {pages}")
     with file_size_limit(max(path.stat().st_size, beside(path, "-wal").stat().st_size, 4096)):
         for number in range(count):
-            store.record(fence, events=[EventRow(float(number), "w", reason="it has ended " * 20)])
+            store.record(fence, events=[StoryLine(float(number), "w", reason="it has ended " * 20)])
             if number % 20 == 0:
                 keep(store)
 
@@ -54,7 +54,7 @@ def test_with_room_ends_are_recorded_on_a_full_disk(tmp_path: Path, has_room: bo
     with open_store(tmp_path / "remuda.db") as store:
         fence = held(store)
         if not has_room:
-            store.record(fence, events=[EventRow(0.0, "w")])
+            store.record(fence, events=[StoryLine(0.0, "w")])
             with pytest.raises(Unwritable):
                 end_many(store, fence, 1000)
             return
@@ -72,7 +72,7 @@ def test_room_is_made_once_and_again_when_it_is_used(tmp_path: Path) -> None:
         assert size > 512 * 1024
         keep(store)
         assert path.stat().st_size == size
-        store.record(fence, events=[EventRow(1.0, "w", reason="x" * 400_000)])
+        store.record(fence, events=[StoryLine(1.0, "w", reason="x" * 400_000)])
         keep(store)
         assert path.stat().st_size > size
         with store.reading() as connection:
@@ -102,7 +102,7 @@ def test_the_next_process_begins_with_the_log_of_the_one_before(tmp_path: Path) 
     with open_store(path) as store, open_store(path) as other, log_kept(store):
         assert (store.workload("w"), other.workload("w")) == (WORKLOAD, WORKLOAD)
         assert beside(path, "-wal").stat().st_ino == inode
-        other.record(held(store), events=[EventRow(1.0, "w")])
+        other.record(held(store), events=[StoryLine(1.0, "w")])
     assert not beside(path, "-spare").exists(), "it was in use by another"
     with open_store(path) as store:
         assert len(store.events("w")) == 1
@@ -148,13 +148,13 @@ def test_files_that_are_gone_are_noticed_before_something_is_lost_in_them(tmp_pa
             file.write_bytes(b"another's")
         for _ in range(2):
             with pytest.raises(Unwritable, match="was removed or replaced while it was in use") as caught:
-                store.record(fence, events=[EventRow(1.0, "w")])
+                store.record(fence, events=[StoryLine(1.0, "w")])
             assert "remuda db backup FILE" in caught.value.hint
         with pytest.raises(Unwritable):
             keep(store)
         assert store.workload("w") == WORKLOAD, "what it knows can be read"
         ops.backup(store, tmp_path / "saved.db")
         aside.replace(file)
-        store.record(fence, events=[EventRow(1.0, "w")])
+        store.record(fence, events=[StoryLine(1.0, "w")])
     with open_store(tmp_path / "saved.db") as saved:
         assert saved.workload("w") == WORKLOAD

@@ -14,7 +14,7 @@ from sqlalchemy import event
 from remuda.backends.base import TaskKey
 from remuda.base.errors import Conflict, Fenced, NotFound
 from remuda.store.database import EVIDENCE_KEPT_S
-from remuda.store.rows import AllocationRow, EventRow, EvidenceRow, JobRow, TaskRow, WorkloadRow
+from remuda.store.rows import AllocationRow, Evidence, JobRow, StoryLine, TaskRow, WorkloadRow
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -140,7 +140,7 @@ def test_the_phase_is_kept(swarm: Store, fence: int) -> None:
 
 
 def test_removing_takes_the_tasks_and_leaves_the_story(swarm: Store, fence: int) -> None:
-    swarm.record(fence, tasks=[TASK], allocations=[ALLOCATION], events=[EventRow(at=1.0, workload="llama")])
+    swarm.record(fence, tasks=[TASK], allocations=[ALLOCATION], events=[StoryLine(at=1.0, workload="llama")])
     swarm.remove_workload(fence, "llama")
     assert swarm.workloads() == []
     assert swarm.tasks() == []
@@ -169,7 +169,7 @@ def test_removed_tasks_are_gone_and_absent_ones_are_fine(swarm: Store, fence: in
 def test_a_record_is_all_or_nothing(swarm: Store, fence: int) -> None:
     orphan = replace(TASK, workload="gone")
     with pytest.raises(Conflict):
-        swarm.record(fence, tasks=[TASK, orphan], events=[EventRow(at=1.0, workload="llama")])
+        swarm.record(fence, tasks=[TASK, orphan], events=[StoryLine(at=1.0, workload="llama")])
     assert swarm.tasks() == []
     assert swarm.events("llama") == []
 
@@ -182,8 +182,8 @@ def test_allocations_are_overwritten_by_token(swarm: Store, fence: int) -> None:
 
 
 def test_events_are_read_forwards_and_from_the_end(swarm: Store, fence: int) -> None:
-    lines = [EventRow(at=float(n), workload="llama", task=f"replica/{n % 2}", reason=str(n)) for n in range(10)]
-    swarm.record(fence, events=[*lines, EventRow(at=0.0, workload="other")])
+    lines = [StoryLine(at=float(n), workload="llama", task=f"replica/{n % 2}", reason=str(n)) for n in range(10)]
+    swarm.record(fence, events=[*lines, StoryLine(at=0.0, workload="other")])
     found = swarm.events("llama")
     assert [replace(event, id=0) for event in found] == lines
     assert swarm.events("llama", limit=3) == found[-3:]
@@ -193,14 +193,14 @@ def test_events_are_read_forwards_and_from_the_end(swarm: Store, fence: int) -> 
 
 
 def test_evidence_expires(store: Store, fence: int) -> None:
-    weak = EvidenceRow(node="n1", at=1.0, kind="xid", weight=0.5, device="0", expires_at=10.0)
+    weak = Evidence(node="n1", at=1.0, kind="xid", weight=0.5, device="0", expires_at=10.0)
     store.add_evidence(fence, [weak, replace(weak, node="n2", expires_at=20.0)])
     assert [item.node for item in store.evidence(now=5.0)] == ["n1", "n2"]
     assert [item.node for item in store.evidence(now=10.0)] == ["n2"]
 
 
 def test_evidence_is_written_with_the_facts_or_not_at_all(swarm: Store, fence: int) -> None:
-    seen = EvidenceRow(node="n1", at=1.0, kind="xid", cluster="slurm", workload="llama", expires_at=10.0)
+    seen = Evidence(node="n1", at=1.0, kind="xid", cluster="slurm", workload="llama", expires_at=10.0)
     swarm.record(fence, tasks=[TASK], evidence=[seen])
     assert [replace(item, id=0) for item in swarm.evidence(now=5.0)] == [seen]
     with pytest.raises(Conflict):
@@ -209,7 +209,7 @@ def test_evidence_is_written_with_the_facts_or_not_at_all(swarm: Store, fence: i
 
 
 def test_the_history_of_a_node_keeps_what_has_expired(store: Store, fence: int) -> None:
-    one = EvidenceRow(node="n1", at=1.0, kind="xid", cluster="a", expires_at=2.0)
+    one = Evidence(node="n1", at=1.0, kind="xid", cluster="a", expires_at=2.0)
     store.add_evidence(fence, [one, replace(one, node="n2"), replace(one, at=3.0), replace(one, at=4.0, cluster="b")])
     assert [(item.at, item.cluster) for item in store.node_history("n1")] == [(1.0, "a"), (3.0, "a"), (4.0, "b")]
     assert [item.at for item in store.node_history("n1", cluster="a")] == [1.0, 3.0]
@@ -222,7 +222,7 @@ def test_the_history_of_a_node_keeps_what_has_expired(store: Store, fence: int) 
 
 
 def test_a_ban_is_taken_back_and_remembered(store: Store, fence: int) -> None:
-    ban = EvidenceRow(node="n1", at=1.0, kind="ban", cluster="a", expires_at=100.0)
+    ban = Evidence(node="n1", at=1.0, kind="ban", cluster="a", expires_at=100.0)
     fault = replace(ban, kind="xid")
     store.add_evidence(fence, [ban, ban, fault, replace(ban, node="n2"), replace(ban, cluster="b")])
     assert store.end_evidence(fence, "n1", cluster="a", kind="ban", now=5.0) == 2
@@ -250,7 +250,7 @@ def test_every_write_checks_the_fence(swarm: Store, fence: int) -> None:
         lambda old: swarm.remove_workload(old, "llama"),
         lambda old: swarm.record(old, tasks=[replace(TASK, phase="no")]),
         swarm.record,
-        lambda old: swarm.add_evidence(old, [EvidenceRow(node="n", at=1.0, kind="k", expires_at=9.0)]),
+        lambda old: swarm.add_evidence(old, [Evidence(node="n", at=1.0, kind="k", expires_at=9.0)]),
         lambda old: swarm.end_evidence(old, "n", cluster="", kind="ban", now=1.0),
         lambda old: swarm.set_meta(old, "k", "no"),
     ]

@@ -9,7 +9,7 @@ import pytest
 
 from remuda.base.errors import Fenced
 from remuda.store.lease import Lease, acquire
-from remuda.store.rows import EvidenceRow, TaskRow, WorkloadRow
+from remuda.store.rows import Evidence, TaskRow, WorkloadRow
 from remuda.store.timeshift import TASK_TIMES, believe, keep_offset, kept_offset, move_times
 from remuda.supervise.shifted import TIMES
 from remuda.wire.process import identify
@@ -27,8 +27,8 @@ def fence(store: Store) -> int:
     return lease.fence
 
 
-def ban(node: str, at: float, for_s: float) -> EvidenceRow:
-    return EvidenceRow(node=node, at=at, kind="ban", expires_at=at + for_s)
+def ban(node: str, at: float, for_s: float) -> Evidence:
+    return Evidence(node=node, at=at, kind="ban", expires_at=at + for_s)
 
 
 @pytest.mark.parametrize("by", [DAY, -DAY])

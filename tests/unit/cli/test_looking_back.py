@@ -22,7 +22,7 @@ from remuda.client.http import looking
 from remuda.plan.model import Endpoint, Kind, Role, Workload
 from remuda.store.engine import open_beside
 from remuda.store.lease import Lease, acquire, release
-from remuda.store.rows import AllocationRow, EventRow, TaskRow, WorkloadRow
+from remuda.store.rows import AllocationRow, StoryLine, TaskRow, WorkloadRow
 from remuda.wire.process import ProcessId, identify
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def record(path: Path, *, owner: ProcessId | None = None) -> None:
         assert isinstance(lease, Lease)
         chat = row("chat", Kind.SWARM, endpoint=Endpoint(host="127.0.0.1", port=9, model="m", router="router"))
         rows = [chat, row("old", Kind.SWARM, up=False), row("train", Kind.RUN)]
-        store.add_workloads(lease.fence, rows, [EventRow(900.0, "train", kind="intent", reason="brought up")])
+        store.add_workloads(lease.fence, rows, [StoryLine(900.0, "train", kind="intent", reason="brought up")])
         tasks = [TaskRow("chat", "replica", index, "local", "ready", **LIVE) for index in (0, 1)]  # type: ignore[arg-type]
         tasks += [TaskRow("chat", "router", 0, "local", "ready", **LIVE)]  # type: ignore[arg-type]
         tasks += [TaskRow("train", "script", 0, "local", "starting", token="train.script.0.1.u1", **LIVE)]  # type: ignore[arg-type]

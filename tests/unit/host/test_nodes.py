@@ -17,7 +17,7 @@ from remuda.base.errors import BackendUnreachable, InputError, NotFound
 from remuda.host.nodes import Nodes, check_ttl
 from remuda.plan.placing.gpus import GPUS
 from remuda.store import lease as leases
-from remuda.store.rows import EvidenceRow
+from remuda.store.rows import Evidence
 from remuda.supervise.records import StoreJournal
 from remuda.views.nodes import SmokeResult, gpu_views, node_views
 from remuda.wire.process import identify
@@ -140,9 +140,9 @@ def test_numbers_of_gpus_agree_with_each_other(nodes: list[Node], down: set[str]
 # Nodes
 
 
-def against(name: str, kind: str = "ban", **more: object) -> EvidenceRow:
+def against(name: str, kind: str = "ban", **more: object) -> Evidence:
     values = {"at": 100.0, "expires_at": 200.0, "cluster": "slurm", **more}
-    return EvidenceRow(node=name, kind=kind, **values)  # type: ignore[arg-type]
+    return Evidence(node=name, kind=kind, **values)  # type: ignore[arg-type]
 
 
 def test_a_node_with_its_ban() -> None:
@@ -169,7 +169,7 @@ def test_a_node_with_its_ban() -> None:
         ([against("n1", "hang", weight=0.5, workload="a"), against("n1", "hang", weight=0.5, workload="b")], 1.0, True),
     ],
 )
-def test_weight_of_a_node(rows: list[EvidenceRow], weight: float, avoided: bool) -> None:
+def test_weight_of_a_node(rows: list[Evidence], weight: float, avoided: bool) -> None:
     (view,) = node_views(cluster(node("n1")), rows, 150.0, name="slurm")
     assert (view.weight, view.is_avoided, view.ban) == (weight, avoided, None)
 

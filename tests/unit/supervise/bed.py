@@ -20,9 +20,9 @@ from remuda.backends.base import TaskKey
 from remuda.plan.model import Group, Kind, Workload
 from remuda.store import lease as leases
 from remuda.store.engine import open_store
-from remuda.store.rows import WorkloadRow
+from remuda.store.rows import StoryLine, WorkloadRow
 from remuda.supervise.loop import Supervisor
-from remuda.supervise.model import Phase, StoryLine, Task, Want
+from remuda.supervise.model import Phase, Task, Want
 from remuda.supervise.records import StoreJournal
 from remuda.wire.process import identify
 
@@ -30,7 +30,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from remuda.store.database import Store
+<<<<<<< HEAD
     from remuda.supervise.failures.ledger import Evidence
+=======
+    from remuda.store.rows import Evidence
+    from remuda.supervise.loop import After
+>>>>>>> 1b36a2a (Story lines and evidence are one noun in the supervisor and in the database)
     from remuda.supervise.model import Allocation
     from remuda.supervise.reconciler import Reconciler
 

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from remuda.backends.base import Node
 from remuda.plan.model import NodePolicy
-from remuda.supervise.failures.ledger import BAN, Evidence, Exclusion, exclusions, judge, weigh
+from remuda.store.rows import Evidence
+from remuda.supervise.failures.ledger import BAN, Exclusion, exclusions, judge, weigh
 
 NOW = 1000.0
 POLICY = NodePolicy()

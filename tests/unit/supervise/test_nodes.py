@@ -15,8 +15,9 @@ from tests.unit.supervise.build import pools, script
 
 from remuda.backends.base import Cluster, Feature, Life, Node, PoolInfo
 from remuda.plan.model import Failover
+from remuda.store.rows import Evidence
 from remuda.supervise.explain import explain
-from remuda.supervise.failures.ledger import BAN, Evidence
+from remuda.supervise.failures.ledger import BAN
 from remuda.supervise.model import AVOIDS_ALL, Phase
 from remuda.wire.fault import Fault
 

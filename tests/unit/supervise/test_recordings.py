@@ -9,7 +9,7 @@ import pytest
 
 from remuda.backends.base import TaskKey
 from remuda.plan.model import Command, Group, Role
-from remuda.supervise.failures.ledger import Evidence
+from remuda.store.rows import Evidence
 from remuda.supervise.failures.recordings import Findings, fresh
 from remuda.supervise.model import Phase, Task
 from remuda.wire.report import Report

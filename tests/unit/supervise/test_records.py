@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from tests.unit.supervise.build import key, workload
 
 from remuda.backends.base import TaskKey
-from remuda.store.rows import WorkloadRow
+from remuda.store.rows import StoryLine, WorkloadRow
 from remuda.supervise.changes import Changes
-from remuda.supervise.model import Allocation, Cause, Phase, StoryLine, Task, Want
+from remuda.supervise.model import Allocation, Cause, Phase, Task, Want
 from remuda.supervise.records import row_of, task_of, want_of
 
 if TYPE_CHECKING:

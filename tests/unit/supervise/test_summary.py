@@ -9,8 +9,9 @@ import pytest
 from tests.unit.supervise.build import group, key, want
 
 from remuda.plan.model import Endpoint, Kind, Role
+from remuda.store.rows import StoryLine
 from remuda.supervise.explain import explain
-from remuda.supervise.model import TIME_OVER, Allocation, Cause, Phase, StoryLine, Task
+from remuda.supervise.model import TIME_OVER, Allocation, Cause, Phase, Task
 from remuda.supervise.summary import by_role, current, summarise
 
 if TYPE_CHECKING:

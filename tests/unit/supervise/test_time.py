@@ -16,7 +16,7 @@ from tests.unit.supervise.test_hearing import herd, on, speak
 from remuda.backends.base import Feature, Life
 from remuda.base.errors import RemudaError
 from remuda.plan.model import Watch
-from remuda.store.rows import EvidenceRow
+from remuda.store.rows import Evidence
 from remuda.supervise import facts
 from remuda.supervise.failures.ends import after_end
 from remuda.supervise.model import Phase, Task
@@ -165,7 +165,7 @@ async def test_what_is_recorded_moves_with_the_clock(bed: Bed, by: float) -> Non
     bed.up(group(count=1))
     await bed.all_ready()
     now = bed.clock.now()
-    bed.store.add_evidence(bed.journal.fence, [EvidenceRow(node="n", at=now, kind="ban", expires_at=now + 600)])
+    bed.store.add_evidence(bed.journal.fence, [Evidence(node="n", at=now, kind="ban", expires_at=now + 600)])
     since = bed.task().since
     bed.clock.set_by(by)
     await bed.go(300)

@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING
 from remuda.backends.base import Backend, Cluster, Feature, Node
 from remuda.base.errors import RemudaError
 from remuda.plan.placing.place import asked_partitions, settled_nodes
-from remuda.supervise.failures.ledger import Evidence, Judgement, judge
+from remuda.supervise.failures.ledger import Judgement, judge
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from remuda.plan.model import Group, Pool, Workload
+    from remuda.store.rows import Evidence
     from remuda.supervise.model import Task
     from remuda.supervise.state import State
 

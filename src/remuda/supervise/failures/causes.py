@@ -10,7 +10,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from remuda.backends.base import CHILD_ENDED, Ending, Life, Observed
-from remuda.supervise.failures.ledger import AMBIGUOUS_WEIGHT, Evidence
+from remuda.store.rows import Evidence
+from remuda.supervise.failures.ledger import AMBIGUOUS_WEIGHT
 from remuda.supervise.model import Cause
 from remuda.wire import exit as node_exit
 from remuda.wire import fault as faults

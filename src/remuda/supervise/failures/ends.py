@@ -10,8 +10,8 @@ from remuda.backends.base import CHILD_ENDED, Ending, Life, Observed
 from remuda.base.units import show_duration
 from remuda.plan.model import Role
 from remuda.policy.backoff import backoff_s
+from remuda.store.rows import Evidence
 from remuda.supervise.failures.causes import Verdict, classify
-from remuda.supervise.failures.ledger import Evidence
 from remuda.supervise.model import AVOIDS_ALL, AVOIDS_NOTHING, RUNNING, Allocation, Cause, Event, Phase, Task, move
 
 if TYPE_CHECKING:

@@ -25,30 +25,12 @@ if TYPE_CHECKING:
 
     from remuda.backends.base import Node
     from remuda.plan.model import NodePolicy
+    from remuda.store.rows import Evidence
 
 BAN = "ban"
 """Kind of the evidence that is a person's word."""
 AMBIGUOUS_WEIGHT = 0.5
 _ENOUGH = 1.0 - 1e-9
-
-
-@dataclass(frozen=True, slots=True)
-class Evidence:
-    """One observation that speaks against a node or one of its devices, until it expires."""
-
-    node: str
-    at: float
-    kind: str
-    weight: float = 1.0
-    cluster: str = ""
-    """Name of the backend whose node it is."""
-    device: str = ""
-    workload: str = ""
-    token: str = ""
-    detail: str = ""
-    expires_at: float = 0.0
-    boot: str = ""
-    """Id of the node's boot in which it was seen; empty where that is not known."""
 
 
 @dataclass(frozen=True, slots=True)

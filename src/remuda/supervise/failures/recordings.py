@@ -6,7 +6,8 @@ import logging
 from typing import TYPE_CHECKING
 
 from remuda.base.errors import RemudaError
-from remuda.supervise.failures.ledger import AMBIGUOUS_WEIGHT, Evidence
+from remuda.store.rows import Evidence
+from remuda.supervise.failures.ledger import AMBIGUOUS_WEIGHT
 from remuda.wire import fault as faults
 from remuda.wire.fault import Fault
 

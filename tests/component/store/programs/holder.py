@@ -12,7 +12,7 @@ from itertools import count
 
 from remuda.store import lease as leases
 from remuda.store.engine import open_store
-from remuda.store.rows import EventRow, TaskRow, WorkloadRow
+from remuda.store.rows import StoryLine, TaskRow, WorkloadRow
 from remuda.wire.process import identify
 
 TASKS = 20
@@ -28,7 +28,7 @@ def main() -> None:
         begin = max((task.attempt for task in store.tasks()), default=0)
         for number in count(begin + 1):
             tasks = [TaskRow("w", "replica", idx, "local", "ready", attempt=number) for idx in range(TASKS)]
-            events = [EventRow(at=0.0, workload="w", attempt=number) for _ in range(TASKS)]
+            events = [StoryLine(at=0.0, workload="w", attempt=number) for _ in range(TASKS)]
             store.record(taken.fence, tasks=tasks, events=events)
             print(number, flush=True)
 

@@ -9,6 +9,7 @@ from zlib import crc32
 from remuda.backends.base import TaskKey, make_token, read_token
 from remuda.enter import renamed
 from remuda.wire.child import BEAT_S, INDEX_MARK, MEETING_PORT_MARK, REPORT_EVERY_S, ChildSpec, RunWatch
+from remuda.wire.numbers import alike
 from remuda.wire.spread import Spread
 
 if TYPE_CHECKING:
@@ -69,42 +70,28 @@ def child_spec(
     """
     group, listen = request.group, request.group.listen
     previous = previous_dir(folder.parent.parent.parent, request.token)
-    return ChildSpec(
-        token=request.token,
-        workload=request.workload.name,
-        task=f"{request.key.group}/{request.key.index}",
-        attempt=request.attempt,
-        argv=list(renamed(group.command.argv, sys.executable)),
-        run_dir=str(folder),
-        env={name: _told(text, request) for name, text in env.items()},
-        secret_env=_secrets(group.command),
-        cwd=group.command.cwd,
-        needs=dict(group.command.needs),
-        outside=group.command.outside,
-        spread=Spread(**vars(group.spread)) if group.spread else None,
-        port=(listen.port or 20000) if listen else 0,
-        port_fixed=bool(listen and listen.fixed),
-        ports=dict(group.ports),
-        files=dict(group.command.files),
-        port_locks=port_locks,
-        port_locks_own=port_locks_own,
-        bind_host=bind_host,
-        advertise_host=advertise_host,
-        probe=group.probe,
-        restart=group.restart,
-        kill_grace_s=group.kill_grace_s,
-        host_file=host_file,
-        log_level=group.log_level,
-        metrics_path=group.metrics_path,
-        watch=run_watch(group.watch, group) if group.watch else None,
-        fence_file=str(folder.parent / CURRENT) if group.watch else "",
-        previous_dir=str(previous) if previous and group.watch else "",
-        report_every_s=min(15.0, group.watch.heartbeat_interval_s) if group.watch else REPORT_EVERY_S,
-        scan_log=group.scan_log,
-        fatal_lines=list(group.fatal_lines),
-        beat_s=BEAT_S if group.silence_s > 0 else 0.0,
-        record_interval_s=group.record_interval_s,
-    )
+    return ChildSpec(**alike(ChildSpec, request, group.command, group) | {
+        "workload": request.workload.name,
+        "task": f"{request.key.group}/{request.key.index}",
+        "argv": list(renamed(group.command.argv, sys.executable)),
+        "run_dir": str(folder),
+        "env": {name: _told(text, request) for name, text in env.items()},
+        "secret_env": _secrets(group.command),
+        "spread": Spread(**vars(group.spread)) if group.spread else None,
+        "port": (listen.port or 20000) if listen else 0,
+        "port_fixed": bool(listen and listen.fixed),
+        "port_locks": port_locks,
+        "port_locks_own": port_locks_own,
+        "bind_host": bind_host,
+        "advertise_host": advertise_host,
+        "host_file": host_file,
+        "watch": run_watch(group.watch, group) if group.watch else None,
+        "fence_file": str(folder.parent / CURRENT) if group.watch else "",
+        "previous_dir": str(previous) if previous and group.watch else "",
+        "report_every_s": min(15.0, group.watch.heartbeat_interval_s) if group.watch else REPORT_EVERY_S,
+        "fatal_lines": list(group.fatal_lines),
+        "beat_s": BEAT_S if group.silence_s > 0 else 0.0,
+    })  # fmt: skip
 
 
 def _told(text: str, request: Request) -> str:

@@ -12,6 +12,7 @@ from remuda.plan.engines import engine_of
 from remuda.plan.placing.placement import PlacementOptions, ReplicaLayout, place_cluster, place_local
 from remuda.plan.watch import replacing
 from remuda.specs.backend import LocalBackend, SlurmBackend
+from remuda.wire.numbers import alike
 
 if TYPE_CHECKING:
     from remuda.specs.swarm import SwarmSpec
@@ -62,14 +63,7 @@ def layout(spec: SwarmSpec, facts: Context) -> ReplicaLayout:
     Raises:
         InputError: what was said does not fit together.
     """
-    asked = PlacementOptions(
-        replicas=spec.replicas,
-        gpus_per_replica=spec.gpus_per_replica,
-        gpus_per_node=spec.gpus_per_node,
-        replicas_per_node=spec.replicas_per_node,
-        nodes=spec.nodes,
-        cpus_per_task=spec.cpus_per_task,
-    )
+    asked = PlacementOptions(**alike(PlacementOptions, spec))
     if not isinstance(spec.backend, LocalBackend):
         return place_cluster(asked)
     allowed = spec.backend.gpus

@@ -6,13 +6,8 @@ import time
 from typing import TYPE_CHECKING
 
 from remuda.base.units import show_duration
-<<<<<<< HEAD
 from remuda.supervise.groups import handover, rules
-from remuda.supervise.model import LIVE, RUNNING, Allocation, Phase, StoryLine, Task, Want
-=======
-from remuda.supervise import handover, rules
 from remuda.supervise.model import LIVE, RUNNING, Allocation, Phase, Task, Want
->>>>>>> 1b36a2a (Story lines and evidence are one noun in the supervisor and in the database)
 from remuda.supervise.summary import ENDED, PAUSED, current, summarise
 
 if TYPE_CHECKING:

@@ -9,19 +9,12 @@ from typing import TYPE_CHECKING
 
 from remuda.backends.base import Backend, Handle, Rendered, Request
 from remuda.base.errors import BackendUnreachable, Impossible, RemudaError
-<<<<<<< HEAD
+from remuda.store.rows import StoryLine
 from remuda.supervise import facts
 from remuda.supervise.changes import Changes
 from remuda.supervise.failures.avoid import Advice
 from remuda.supervise.groups import addresses
-from remuda.supervise.model import AVOIDS_ALL, AVOIDS_BANS, AVOIDS_NOTHING, Phase, StoryLine
-=======
-from remuda.store.rows import StoryLine
-from remuda.supervise import addresses, facts
-from remuda.supervise.changes import Changes
-from remuda.supervise.failures.avoid import Advice
 from remuda.supervise.model import AVOIDS_ALL, AVOIDS_BANS, AVOIDS_NOTHING, Phase
->>>>>>> 1b36a2a (Story lines and evidence are one noun in the supervisor and in the database)
 from remuda.supervise.state import text_of
 
 if TYPE_CHECKING:

@@ -10,6 +10,7 @@ from remuda.base.text import did_you_mean
 from remuda.plan.placing.gpus import gpu_named, vram_of_features
 from remuda.supervise.failures.ledger import BAN, weigh
 from remuda.views.workloads import View
+from remuda.wire.numbers import alike
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -210,26 +211,15 @@ def _ban_in(rows: Sequence[Evidence]) -> Evidence | None:
 def _node_view(node: Node, rows: Sequence[Evidence], cluster: str) -> NodeView:
     weight = weigh(rows)
     ban = _ban_in(rows)
-    return NodeView(
-        name=node.name,
-        cluster=cluster,
-        is_known=True,
-        state=node.state,
-        usable=node.usable,
-        reason=node.reason,
-        pools=list(node.pools),
-        cpus=node.cpus,
-        cpus_free=node.cpus_free,
-        mem_bytes=node.mem_bytes,
-        gpus=node.gpus,
-        gpus_free=node.gpus_free if node.usable else 0,
-        gpu_type=node.gpu_type,
-        features=list(node.features),
-        weight=round(weight, 3),
-        evidence=len(rows),
-        is_avoided=ban is not None or weight >= 1.0 - 1e-9,
-        ban=ban_view(ban) if ban is not None else None,
-    )
+    return NodeView(**alike(NodeView, node) | {
+        "cluster": cluster,
+        "is_known": True,
+        "gpus_free": node.gpus_free if node.usable else 0,
+        "weight": round(weight, 3),
+        "evidence": len(rows),
+        "is_avoided": ban is not None or weight >= 1.0 - 1e-9,
+        "ban": ban_view(ban) if ban is not None else None,
+    })  # fmt: skip
 
 
 def _unknown_node(row: Evidence, cluster: str) -> NodeView:
@@ -248,11 +238,8 @@ def ban_view(row: Evidence) -> BanView:
 def evidence_view(row: Evidence, now: float) -> EvidenceView:
     """The view of one line of a node's history."""
     by = _by(row)
-    return EvidenceView(
-        at=row.at, kind=row.kind, weight=row.weight, counts=row.expires_at > now and row.weight > 0,
-        device=row.device, workload=row.workload, token="" if by else row.token, by=by, detail=row.detail,
-        expires_at=row.expires_at, cluster=row.cluster,
-    )  # fmt: skip
+    more = {"counts": row.expires_at > now and row.weight > 0, "token": "" if by else row.token, "by": by}
+    return EvidenceView(**alike(EvidenceView, row) | more)
 
 
 def _by(row: Evidence) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pydantic import BaseModel, ConfigDict
 
@@ -12,6 +12,7 @@ from remuda.supervise.facts import GPU
 from remuda.supervise.groups.handover import holder
 from remuda.supervise.model import LIVE, Phase, Task
 from remuda.supervise.summary import PAUSED, by_role, current, front_group, summarise
+from remuda.wire.numbers import alike
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -236,33 +237,21 @@ def workload_view(want: Want, tasks: Mapping[TaskKey, Task], *, created_at: floa
     summary = summarise(want, tasks)
     workload = want.workload
     endpoint = workload.endpoint
-    return WorkloadView(
-        name=workload.name,
-        uid=workload.uid,
-        kind=workload.kind.value,
-        backend=workload.backend,
-        phase=summary.phase,
-        ready=summary.ready,
-        wanted=summary.wanted,
-        reason=summary.reason or (PAUSED if want.paused and want.running else ""),
-        endpoint=endpoint_url(workload, tasks),
-        model=endpoint.model if endpoint else "",
-        api_key_file=endpoint.api_key.file if endpoint and endpoint.api_key else "",
-        created_at=created_at,
-        run_dir=workload.run_dir,
-        unreachable=unreachable,
-        labels=workload.facts,
-        tasks=[task_view(want, tasks[key]) for key in sorted(current(want, tasks))],
-        ends_at=want.ends_at,
-        paused=want.paused,
-        announced=want.announced,
-        load=load_of(want, tasks.values()),
-        roles=[
-            RoleView(role=role.value, ready=ready, wanted=wanted)
-            for role, (ready, wanted) in by_role(want, tasks).items()
-        ],
-        run=run_view(want, tasks, summary.phase),
-    )
+    roles = by_role(want, tasks).items()
+    return WorkloadView(**alike(WorkloadView, want, summary, workload) | {
+        "kind": workload.kind.value,
+        "reason": summary.reason or (PAUSED if want.paused and want.running else ""),
+        "endpoint": endpoint_url(workload, tasks),
+        "model": endpoint.model if endpoint else "",
+        "api_key_file": endpoint.api_key.file if endpoint and endpoint.api_key else "",
+        "created_at": created_at,
+        "unreachable": unreachable,
+        "labels": workload.facts,
+        "tasks": [task_view(want, tasks[key]) for key in sorted(current(want, tasks))],
+        "load": load_of(want, tasks.values()),
+        "roles": [RoleView(role=role.value, ready=ready, wanted=wanted) for role, (ready, wanted) in roles],
+        "run": run_view(want, tasks, summary.phase),
+    })  # fmt: skip
 
 
 def load_of(want: Want, tasks: Iterable[Task]) -> dict[str, float]:
@@ -290,14 +279,9 @@ def endpoint_url(workload: Workload, tasks: Mapping[TaskKey, Task]) -> str:
 
 def task_view(want: Want, task: Task) -> TaskView:
     """The view of one task."""
-    known = _copied(task, TaskView) | {"phase": task.phase.value, "cause": task.cause.value}
+    known = alike(TaskView, task) | {"phase": task.phase.value, "cause": task.cause.value}
     role = want.workload.group(task.key.group).role.value
     return TaskView(task=f"{task.key.group}/{task.key.index}", role=role, **known)
-
-
-def _copied(record: object, view: type[View]) -> dict[str, Any]:
-    """The fields of a view that the record has under the same name."""
-    return {name: getattr(record, name) for name in view.model_fields if hasattr(record, name)}
 
 
 def run_view(want: Want, tasks: Mapping[TaskKey, Task], phase: str) -> RunView | None:
@@ -307,24 +291,18 @@ def run_view(want: Want, tasks: Mapping[TaskKey, Task], phase: str) -> RunView |
         return None
     group = workload.groups[0]
     task = tasks.get(TaskKey(workload.name, group.name, 0)) or Task(TaskKey(workload.name, group.name, 0), "")
-    return RunView(
-        mode=workload.labels.get(MODE, "run_once"),
-        script=workload.labels.get(SOURCE, ""),
-        job_id=task.native if not workload.is_here else "",
-        state=phase,
-        pool=task.pool,
-        pools=[pool.name for pool in group.pools],
-        node=task.node,
-        attempt=task.attempt,
-        restarts=max(0, task.attempt - 1) + task.requeues,
-        heartbeat_at=task.last_seen if task.phase in LIVE else 0.0,
-        started_at=task.started_at,
-        limit_at=task.limit_at,
-        keep_until=group.replace.until,
-        progress=_progress(task),
-        cause=task.cause.value,
-        never=task.never,
-    )
+    return RunView(**alike(RunView, task) | {
+        "mode": workload.labels.get(MODE, "run_once"),
+        "script": workload.labels.get(SOURCE, ""),
+        "job_id": task.native if not workload.is_here else "",
+        "state": phase,
+        "pools": [pool.name for pool in group.pools],
+        "restarts": max(0, task.attempt - 1) + task.requeues,
+        "heartbeat_at": task.last_seen if task.phase in LIVE else 0.0,
+        "keep_until": group.replace.until,
+        "progress": _progress(task),
+        "cause": task.cause.value,
+    })  # fmt: skip
 
 
 def _progress(task: Task) -> dict[str, float]:
@@ -336,10 +314,10 @@ def _progress(task: Task) -> dict[str, float]:
 
 def line_view(line: StoryLine) -> LineView:
     """The view of one line."""
-    return LineView(**_copied(line, LineView))
+    return LineView(**alike(LineView, line))
 
 
 def allocation_view(item: Allocation) -> AllocationView:
     """The view of one allocation."""
-    known = _copied(item, AllocationView) | {"cause": item.cause.value}
+    known = alike(AllocationView, item) | {"cause": item.cause.value}
     return AllocationView(task=f"{item.key.group}/{item.key.index}", **known)

@@ -28,10 +28,19 @@ def floats(told: object) -> dict[str, float]:
     return {str(name): float(value) for name, value in told.items() if is_number(value)}
 
 
+def names_of(kind: Any) -> Any:
+    """The fields of a dataclass, a named tuple or a model."""
+    return getattr(kind, "_fields", None) or getattr(kind, "model_fields", None) or [item.name for item in fields(kind)]
+
+
 def known(kind: Any, data: Any) -> dict[str, Any]:
-    """The values that a dataclass or named tuple has fields for; those of newer programs are left out."""
-    names = getattr(kind, "_fields", ()) or [item.name for item in fields(kind)]
-    return {name: data[name] for name in names if name in data}
+    """The values that it has fields for; those of newer programs are left out."""
+    return {name: data[name] for name in names_of(kind) if name in data}
+
+
+def alike(kind: Any, *records: object) -> dict[str, Any]:
+    """The values that records have under the names of its fields; of several the last one's."""
+    return {name: getattr(one, name) for one in records for name in names_of(kind) if hasattr(one, name)}
 
 
 def read(kind: Callable[..., T], text: str | bytes, what: str) -> T:

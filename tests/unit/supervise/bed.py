@@ -30,12 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from remuda.store.database import Store
-<<<<<<< HEAD
-    from remuda.supervise.failures.ledger import Evidence
-=======
     from remuda.store.rows import Evidence
-    from remuda.supervise.loop import After
->>>>>>> 1b36a2a (Story lines and evidence are one noun in the supervisor and in the database)
     from remuda.supervise.model import Allocation
     from remuda.supervise.reconciler import Reconciler
 

@@ -24,6 +24,7 @@ from remuda.client.http import connect
 from remuda.client.jobs import batches, drivers, targets
 from remuda.look import planning
 from remuda.views.job_folders import JobFolder, new_id
+from remuda.wire.numbers import alike, known
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -114,38 +115,20 @@ def _check_backend(options: dict[str, Any]) -> None:
 
 
 def _request(job_class: str, options: dict[str, Any], target: Target) -> JobRequest:
-    return JobRequest(
-        endpoint=target.endpoint,
-        swarm_dir=target.swarm_dir,
-        model=target.model,
-        input=absolute(options["input_"]),
-        output=absolute(options["output"]),
-        job=job_class,
-        job_kwargs=options["job_kwargs"],
-        api_key_env=target.api_key_env,
-        api_key_file=target.api_key_file,
-        checkpoint_dir=absolute(options["checkpoint_dir"]) if options["checkpoint_dir"] else "",
-        checkpoint_tag=options["checkpoint_tag"],
-        resume=not options["no_resume"],
-        checkpointing=not options["no_checkpointing"],
-        retry_errors=options["retry_errors"],
-        max_concurrency=options["max_concurrency"],
-        retries=options["retries"],
-        timeout_s=typed.duration(options["timeout"], "--timeout"),
-        order=options["order"],
-        slots=target.slots,
-        num_threads=options["num_threads"],
-        limit=options["limit"] or 0,
-        input_column=options["input_column"],
-        output_columns=options["output_columns"],
-        id_column=options["id_column"],
-        data_backend=options["data_backend"],
-        native_batch_size=options["native_batch_size"],
-        read_kwargs=options["backend_read_kwargs"],
-        write_kwargs=options["backend_write_kwargs"],
-        shard_output=options["shard_output"],
-        checkpoint_interval=options["checkpoint_interval"],
-    )
+    return JobRequest(**known(JobRequest, options) | alike(JobRequest, target) | {
+        "input": absolute(options["input_"]),
+        "output": absolute(options["output"]),
+        "job": job_class,
+        "endpoint_file": "",
+        "checkpoint_dir": absolute(options["checkpoint_dir"]) if options["checkpoint_dir"] else "",
+        "resume": not options["no_resume"],
+        "checkpointing": not options["no_checkpointing"],
+        "timeout_s": typed.duration(options["timeout"], "--timeout"),
+        "limit": options["limit"] or 0,
+        "read_kwargs": options["backend_read_kwargs"],
+        "write_kwargs": options["backend_write_kwargs"],
+        "name": "",
+    })  # fmt: skip
 
 
 @contextmanager

@@ -13,6 +13,7 @@ from remuda.policy.backoff import backoff_s
 from remuda.store.rows import Evidence
 from remuda.supervise.failures.causes import Verdict, classify
 from remuda.supervise.model import AVOIDS_ALL, AVOIDS_NOTHING, RUNNING, Allocation, Cause, Event, Phase, Task, move
+from remuda.wire.numbers import alike
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -230,13 +231,8 @@ def short_wait_s(task: Task, group: Group) -> float:
 
 def end_of(task: Task, after: Task, seen: Observed, now: float) -> Allocation:
     """What is kept of an allocation that ended: `task` before, `after` it was taken in."""
-    return Allocation(
-        token=task.token,
-        key=task.key,
-        attempt=task.attempt,
-        backend=task.backend,
-        submitted_at=task.submitted_at,
-        native=task.native,
+    return replace(
+        Allocation(**alike(Allocation, task)),
         node=seen.node or task.node,
         ended_at=seen.ended_at or now,
         exit_code=seen.exit_code,
@@ -245,7 +241,6 @@ def end_of(task: Task, after: Task, seen: Observed, now: float) -> Allocation:
         reason=seen.reason or after.reason,
         evidence=seen.evidence,
         started_at=seen.started_at or task.started_at,
-        pool=task.pool,
     )
 
 

@@ -21,10 +21,11 @@ The numbers are the exit codes of the command line (`docs/exit-codes.md`).
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, ClassVar
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
 
 class RemudaError(Exception):
@@ -127,6 +128,17 @@ class Interrupted(RemudaError):
     """The user stopped it; the message says how to go on."""
 
     exit_code: ClassVar[int] = 130
+
+
+@contextmanager
+def located(where: str) -> Iterator[None]:
+    """Name the place of what is wrong within, where the error does not."""
+    try:
+        yield
+    except InputError as error:
+        if error.where:
+            raise
+        raise InputError(error.message, hint=error.hint, where=where) from error
 
 
 def to_json(error: RemudaError) -> dict[str, str]:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import os
-import secrets
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -12,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv
 
-from remuda.base.errors import InputError, Unwritable
+from remuda.base.errors import InputError
 from remuda.base.text import did_you_mean
 from remuda.profile import files
 from remuda.profile.chrome import trace
@@ -58,21 +56,12 @@ def export(recorded: Recorded, kind: str, path: Path) -> None:
 
 
 def _write(path: Path, pieces: Callable[[], Iterator[bytes]]) -> None:
-    part = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
-    try:
-        with part.open("xb") as raw:
-            if path.suffix == ".gz":
-                with gzip.GzipFile(path.stem, "wb", 6, raw, mtime=0) as packed:
-                    packed.writelines(pieces())
-            else:
-                raw.writelines(pieces())
-            raw.flush()
-            os.fsync(raw.fileno())
-        part.replace(path)
-    except OSError as error:
-        raise Unwritable(f"{path} cannot be written: {error.strerror or error}", hint="make room there") from error
-    finally:
-        part.unlink(missing_ok=True)
+    with files.whole(path) as part, part.open("xb") as raw:
+        if path.suffix == ".gz":
+            with gzip.GzipFile(path.stem, "wb", 6, raw, mtime=0) as packed:
+                packed.writelines(pieces())
+        else:
+            raw.writelines(pieces())
 
 
 def _csv(recorded: Recorded) -> Iterator[bytes]:

@@ -10,7 +10,7 @@ import json
 import os
 import secrets
 import time
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
@@ -240,9 +240,8 @@ def write(
     Raises:
         Unwritable: the disk is full, or the folder cannot be written.
     """
-    part = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     names: set[str] = set()
-    try:
+    with whole(path) as part:
         _sweep(path)
         if path.name == CLOSED:
             part.touch(mode=0o600)
@@ -251,6 +250,18 @@ def write(
                 _write(part, tables, names)
                 break
         check()
+
+
+@contextmanager
+def whole(path: Path) -> Iterator[Path]:
+    """Where to write a file that takes its place at the end.
+
+    Raises:
+        Unwritable: the disk is full, or the folder cannot be written.
+    """
+    part = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+    try:
+        yield part
         with part.open("rb") as file:
             os.fsync(file.fileno())
         part.replace(path)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import io
 from typing import TYPE_CHECKING, Any, Final
 
 from remuda.base.errors import InputError
 from remuda.base.pages.charts import COLOURS
-from remuda.base.pages.plotting import COLOURS_OF_PRINT, STYLE, check_plotting, draw
+from remuda.base.pages.plotting import COLOURS_OF_PRINT, check_plotting, draw, slide
 from remuda.profile.graphs import graphs_of
 
 if TYPE_CHECKING:
@@ -44,33 +43,23 @@ def picture(recorded: Recorded, ending: str, title: str = "") -> bytes:
         InputError: matplotlib is not installed.
     """
     check_picture(ending)
-    import matplotlib as mpl
-    from matplotlib.figure import Figure
-    from matplotlib.layout_engine import ConstrainedLayoutEngine
-
     graphs = graphs_of(recorded)
-    heading = title or recorded.name or "What the GPUs did"
-    with mpl.rc_context(STYLE):
-        figure = Figure(figsize=(13.33, 7.5), layout=ConstrainedLayoutEngine(w_pad=0.12, h_pad=0.1))
-        figure.suptitle(
-            heading if len(heading) <= 90 else f"{heading[:89]}…", fontsize=17, fontweight="bold", x=0.012, ha="left"
-        )
-        parts: Any = figure.subfigures(2, 1, height_ratios=[1, 1.8])
+
+    def paint(figure: Any) -> None:
+        above, below = figure.subfigures(2, 1, height_ratios=[1, 1.8])
         if graphs.heat is not None:
-            _heat(parts[0].subplots(), graphs.heat)
+            _heat(above.subplots(), graphs.heat)
         charts = [chart for chart, _ in graphs.charts[:_CHARTS]]
         if charts:
             columns = min(3, len(charts))
-            grid = parts[1].subplots(-(-len(charts) // columns), columns, squeeze=False).flatten()
+            grid = below.subplots(-(-len(charts) // columns), columns, squeeze=False).flatten()
             for axes in grid[len(charts) :]:
                 axes.set_visible(False)
             for axes, chart in zip(grid, charts, strict=False):
                 draw(axes, chart, is_small=True)
             _key(figure, charts[0])
-        out = io.BytesIO()
-        metadata: Any = {"CreationDate": None} if ending == ".pdf" else None
-        figure.savefig(out, format=ending[1:], dpi=144, facecolor="white", metadata=metadata)
-    return out.getvalue()
+
+    return slide(title or recorded.name or "What the GPUs did", ending, paint)
 
 
 def _key(figure: Any, chart: Chart) -> None:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import bisect
 import html
-import io
 import itertools
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from remuda.base.disk.files import write_atomic
+from remuda.base.disk.files import write_named
 from remuda.base.errors import InputError
-from remuda.base.pages.plotting import check_plotting
+from remuda.base.pages.charts import spark
+from remuda.base.pages.plotting import check_plotting, saved
 from remuda.rehearsal.model import DAY_S, HOUR_S, Hours
 
 if TYPE_CHECKING:
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from remuda.rehearsal.study import Rehearsed
 
 ENDINGS: Final = (".svg", ".png", ".html")
-_BARS: Final = "▁▂▃▄▅▆▇█"
 _COLOURS: Final = {"remuda": "#0072b2", "shepherd": "#e69f00", "requeue": "#8c8c8c"}
 _PARTS: Final = {
     Hours.USEFUL: "#0072b2", Hours.CHECKPOINT: "#56b4e9", Hours.STARTUP: "#f0e442", Hours.LOST: "#d55e00",
@@ -50,16 +49,13 @@ def write_plot(done: Rehearsed, path: str | Path) -> None:
     """
     check_plot(path)
     ending = Path(path).suffix.lower()
-    drawn = _drawn(done, "svg" if ending == ".html" else ending[1:])
+    drawn = _drawn(done, ".svg" if ending == ".html" else ending)
     if ending == ".html":
         drawn = _page(done, drawn.decode())
-    try:
-        write_atomic(Path(path), drawn)
-    except OSError as error:
-        raise InputError(f"cannot be written: {(error.strerror or '').lower()}", where=str(path)) from error
+    write_named(Path(path), drawn)
 
 
-def _drawn(done: Rehearsed, kind: str) -> bytes:
+def _drawn(done: Rehearsed, ending: str) -> bytes:
     import matplotlib as mpl
     from matplotlib.figure import Figure
 
@@ -81,9 +77,7 @@ def _drawn(done: Rehearsed, kind: str) -> bytes:
         progress.set_title(f"{scenario.job.nodes} of {scenario.nodes} nodes, failures: {done.asked.failures}")
         progress.legend(loc="upper left", frameon=False)
         _bars(hours, done)
-        out = io.BytesIO()
-        figure.savefig(out, format=kind, dpi=150, metadata={"Date": None} if kind == "svg" else None)
-    return out.getvalue()
+        return saved(figure, ending, dpi=150)
 
 
 def _bars(axes: object, done: Rehearsed) -> None:
@@ -125,8 +119,7 @@ def sparkline(outcome: PolicyOutcome, width: int = 60) -> str:
     points = _whole(outcome)
     edges = [outcome.wall_s * number / width for number in range(width + 1)]
     useful = [_at(points, edge) for edge in edges]
-    shares = [(after - before) * width / outcome.wall_s for before, after in itertools.pairwise(useful)]
-    return "".join(" " if share < 0.01 else _BARS[min(7, int(share * 8))] for share in shares)
+    return spark((after - before) * width / outcome.wall_s for before, after in itertools.pairwise(useful))
 
 
 def _at(points: Sequence[tuple[float, float]], when: float) -> float:

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from remuda.base.disk.files import file_system_type, is_network_file_system, read_whole, write_atomic
+from remuda.base.disk.files import file_system_type, is_network_file_system, read_whole, write_atomic, write_named
+from remuda.base.errors import InputError
 
 
 def test_a_file_is_replaced_whole(tmp_path: Path) -> None:
@@ -116,3 +117,10 @@ def test_what_a_shell_passes_is_read() -> None:
         sink.write(b"model: m")
         sink.close()
         assert read_whole(Path(f"/dev/fd/{ours}"), 100) == b"model: m"
+
+
+def test_a_file_that_was_named_and_cannot_be_written(tmp_path: Path) -> None:
+    write_named(tmp_path / "out.html", "page")
+    assert (tmp_path / "out.html").read_text() == "page"
+    with pytest.raises(InputError, match=r"none/out\.html: cannot be written: no such file or directory"):
+        write_named(tmp_path / "none/out.html", "page")

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from remuda.base.pages.charts import bar
 from remuda.cli import taskview
-from remuda.cli.look.gpuview import bar, lines
+from remuda.cli.look.gpuview import lines
 from remuda.cli.staying import _completed
 from remuda.client.recordings.profiler import Live
 from remuda.supervise.facts import of_gpus

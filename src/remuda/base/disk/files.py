@@ -10,6 +10,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO
 
+from remuda.base.errors import InputError
+
 
 def write_atomic(path: Path, data: bytes | str, *, mode: int = 0o644, sync: bool = True) -> None:
     """Replace `path` by `data`: write beside it, fsync, rename. A reader sees the old or the new file."""
@@ -26,6 +28,18 @@ def write_atomic(path: Path, data: bytes | str, *, mode: int = 0o644, sync: bool
     except BaseException:
         Path(temporary).unlink(missing_ok=True)
         raise
+
+
+def write_named(path: Path, data: bytes | str) -> None:
+    """The same for a file that the user named.
+
+    Raises:
+        InputError: it cannot be written.
+    """
+    try:
+        write_atomic(path, data)
+    except OSError as error:
+        raise InputError(f"cannot be written: {(error.strerror or str(error)).lower()}", where=str(path)) from error
 
 
 def create(path: Path, mode: int = 0o666) -> BinaryIO:
@@ -76,34 +90,10 @@ def write_new(path: Path, text: str) -> None:
         file.write(text)
 
 
-_NETWORK_TYPES = frozenset(
-    {
-        "nfs",
-        "nfs4",
-        "cifs",
-        "smb",
-        "smb2",
-        "smb3",
-        "lustre",
-        "gpfs",
-        "beegfs",
-        "ceph",
-        "glusterfs",
-        "afs",
-        "panfs",
-    }
-    | {
-        "fuse.sshfs",
-        "fuse.glusterfs",
-        "fuse.ceph",
-        "fuse.juicefs",
-        "fuse.s3fs",
-        "9p",
-        "wekafs",
-        "vastnfs",
-        "pvfs2",
-    }
-)
+_NETWORK_TYPES = frozenset({
+    "nfs", "nfs4", "cifs", "smb", "smb2", "smb3", "lustre", "gpfs", "beegfs", "ceph", "glusterfs", "afs", "panfs",
+    "fuse.sshfs", "fuse.glusterfs", "fuse.ceph", "fuse.juicefs", "fuse.s3fs", "9p", "wekafs", "vastnfs", "pvfs2",
+})  # fmt: skip
 
 
 def file_system_type(path: Path, *, mounts: Path = Path("/proc/self/mounts")) -> str:

@@ -1,4 +1,4 @@
-"""Charts as SVG: lines with marks, axes with round numbers, names at the ends of lines. Pure; no library.
+"""Charts as SVG: lines with marks, axes with round numbers, names at the ends of lines; bars in a terminal. Pure.
 
 Colours, fonts and dashes are classes of the page's style, so that one picture serves light and dark. Lines differ in
 lightness and in the shape of their marks too, for those who do not see the colours.
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 from remuda.base.units import show_number
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
 COLOURS: Final = 8
 _TOP: Final = 14
@@ -152,6 +152,17 @@ def draw(chart: Chart, width: int, height: int, *, with_tips: bool = True, kind:
         parts += [_mark(line, mark, x, y, with_tip=with_tips) for mark in line.marks]
     parts += _beside(named, x, y) if chart.is_named_inside else _ends(named, x, y, room)
     return "".join([*parts, "</svg>"])
+
+
+def bar(share: float, width: int = 10) -> str:
+    """A share from 0 to 1 as so many characters of a terminal, filled to an eighth of one."""
+    full, rest = divmod(round(min(1.0, max(0.0, share)) * width * 8), 8)
+    return ("█" * full + ("▏▎▍▌▋▊▉"[rest - 1] if rest else "")).ljust(width)
+
+
+def spark(shares: Iterable[float]) -> str:
+    """Shares from 0 to 1 as bars of eight heights, a character each; blank: none."""
+    return "".join(" " if share < 0.01 else "▁▂▃▄▅▆▇█"[min(7, int(share * 8))] for share in shares)
 
 
 def escape(text: str) -> str:

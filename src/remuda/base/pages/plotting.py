@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import io
 from typing import TYPE_CHECKING, Any, Final
 
 from remuda.base.errors import InputError
 from remuda.base.pages.charts import COLOURS, NAMES, beside, shape_of, show
+from remuda.base.text import short
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from remuda.base.pages.charts import Chart
 
 COLOURS_OF_PRINT: Final = ("#1f4e9e", "#e07a00", "#007a68", "#b3378a", "#4aa3df", "#6e5200", "#7d858f", "#7a1f35")
@@ -38,6 +42,33 @@ def check_plotting(where: str) -> None:
         raise InputError(
             "a picture needs matplotlib, which is not installed", hint="pip install 'remuda[plot]'", where=where
         ) from error
+
+
+def slide(title: str, ending: str, paint: Callable[[Any], None]) -> bytes:
+    """One picture, 16:9 and light.
+
+    Args:
+        title: above it.
+        ending: `.png` or `.pdf`.
+        paint: puts all else on matplotlib's figure.
+    """
+    import matplotlib as mpl
+    from matplotlib.figure import Figure
+    from matplotlib.layout_engine import ConstrainedLayoutEngine
+
+    with mpl.rc_context(STYLE):
+        figure = Figure(figsize=(13.33, 7.5), layout=ConstrainedLayoutEngine(w_pad=0.12, h_pad=0.12))
+        figure.suptitle(short(title, 90), fontsize=17, fontweight="bold", x=0.012, ha="left")
+        paint(figure)
+        return saved(figure, ending, dpi=144, facecolor="white")
+
+
+def saved(figure: Any, ending: str, **how: Any) -> bytes:
+    """A figure as a file; the same figure makes the same one."""
+    undated = {".pdf": {"CreationDate": None}, ".svg": {"Date": None}}
+    out = io.BytesIO()
+    figure.savefig(out, format=ending[1:], metadata=undated.get(ending), **how)
+    return out.getvalue()
 
 
 def draw(axes: Any, chart: Chart, *, is_small: bool = False) -> None:

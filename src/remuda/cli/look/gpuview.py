@@ -4,22 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from remuda.base.pages.charts import bar
 from remuda.base.units import show_count, show_counted, show_duration, show_size
 from remuda.client.recordings.profiler import FRESH_S
 
 if TYPE_CHECKING:
     from remuda.client.recordings.profiler import Live
 
-_BAR: Final = 10
-_BLOCKS: Final = " ▏▎▍▌▋▊▉█"
 _GIB: Final = 1 << 30
-
-
-def bar(share: float, width: int = _BAR) -> str:
-    """A share from 0 to 1 as so many characters, filled to an eighth of one."""
-    eighths = round(min(1.0, max(0.0, share)) * width * 8)
-    full, rest = divmod(eighths, 8)
-    return ("█" * full + (_BLOCKS[rest] if rest else "")).ljust(width)
 
 
 def lines(live: Live, now: float) -> list[str]:

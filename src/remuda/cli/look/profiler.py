@@ -43,15 +43,13 @@ def profiler() -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def start(name: str, freq: str, gpus: str, dry_run: bool, as_json: bool) -> None:
     """Start recording the GPUs of this machine, until `profiler stop`; it survives this command."""
-    from remuda.base.errors import InputError
+    from remuda.base.errors import InputError, located
     from remuda.cli import plans
     from remuda.client.recordings import profiler as recordings
     from remuda.look import planning
 
-    try:
+    with located("--freq"):
         interval = parse_interval(freq)
-    except InputError as error:
-        raise InputError(error.message, hint=error.hint, where="--freq") from error
     if not interval:
         raise InputError("0 is not a sampling rate", hint="write 10Hz, 100ms or 1000", where="--freq")
     facts = planning.facts_of()
@@ -219,15 +217,11 @@ def _one(target: str | None, data: str) -> str:
 
 def _plot(path: Path, recorded: Any, analysis: Any) -> None:
     from remuda import profile
-    from remuda.base.disk.files import write_atomic
-    from remuda.base.errors import InputError
+    from remuda.base.disk.files import write_named
 
     is_page = path.suffix == ".html"
     drawn = profile.page(recorded, analysis, now=time.time()) if is_page else profile.picture(recorded, path.suffix)
-    try:
-        write_atomic(path, drawn)
-    except OSError as error:
-        raise InputError(f"cannot be written: {(error.strerror or str(error)).lower()}", where=str(path)) from error
+    write_named(path, drawn)
     say(f"{path} is drawn")
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from remuda.base.disk.files import write_atomic
+from remuda.base.disk.files import write_named
 from remuda.base.errors import InputError, NotFound
 from remuda.base.pages.plotting import check_plotting
 from remuda.bench.judging.compare import compare, read_floor
@@ -66,14 +66,7 @@ def write_report(
     if not points:
         raise NotFound("there are no points yet", hint="measure: remuda bench --endpoint URL")
     now = time.time()
-    _write(out, page(points, title=title, group=group, now=now).encode(errors="replace"))
+    write_named(out, page(points, title=title, group=group, now=now).encode(errors="replace"))
     if png is not None:
-        _write(png, picture.picture(graphs_of(points, group), title or title_of(points)))
+        write_named(png, picture.picture(graphs_of(points, group), title or title_of(points)))
     return points
-
-
-def _write(path: Path, data: bytes) -> None:
-    try:
-        write_atomic(path, data)
-    except OSError as error:
-        raise InputError(f"cannot be written: {(error.strerror or str(error)).lower()}", where=str(path)) from error

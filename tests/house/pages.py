@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
-from tests.house import benchoptions, runoptions
+from tests.house import benchoptions, joboptions, runoptions
 
 from remuda.base.settings import KNOWN
 from remuda.cli import cli
@@ -201,6 +201,7 @@ def _place(word: Word) -> str:
 PAGES: dict[str, Callable[[], str]] = {
     "../src/remuda/cli/runs/run_options.json": runoptions.drawn,  # first: the command line is made of them
     "../src/remuda/cli/bench/bench_options.json": benchoptions.drawn,
+    "../src/remuda/cli/jobs/job_options.json": joboptions.drawn,
     "states.md": render_states, "cli.md": render_cli, "srtctl.md": render_recipes,
 }  # fmt: skip
 

@@ -31,9 +31,9 @@ class JobRequest:
     model: str
     """Model name; empty takes the only one that the endpoint serves."""
     input: str
-    """File, directory, glob or brace range."""
+    """Input file, folder, glob or a{01..20}.parquet (or jsonl, csv)."""
     output: str
-    """File (.parquet, .jsonl, .csv), or a directory for a parquet dataset."""
+    """Output file (.parquet, .jsonl, .csv) or folder."""
     job: str = "chat"
     """Short name of a built-in job, or `module:Class`."""
     job_kwargs: dict[str, Any] = field(default_factory=dict)
@@ -46,42 +46,46 @@ class JobRequest:
     api_key_env: str = ""
     api_key_file: str = ""
     checkpoint_dir: str = ""
-    """Default: `<output>.checkpoint` beside the output."""
+    """Checkpoint folder; default: OUTPUT.checkpoint, beside the output."""
     checkpoint_tag: str = ""
-    """Subdirectory of the checkpoint directory, for several variants over one output."""
+    """Tag that separates several checkpoints of one output."""
     resume: bool = True
     checkpointing: bool = True
     retry_errors: bool = False
-    """Do rows again that ended with an error."""
+    """Retry rows that ended with an error."""
     max_concurrency: int = 0
-    """Bound of requests in flight; 0 adapts up to `DEFAULT_BOUND`."""
+    """Limit of requests in flight; 0 adapts."""
     retries: int = 5
-    """Tries of a row after its first."""
+    """Retries per row."""
     timeout_s: float = 600.0
-    """Bound of one try of one row."""
+    """Time limit of one try: seconds, or 10m."""
     endpoint_wait_s: float = 600.0
     """How long rows wait for an endpoint that went away before the job stops."""
     order: str = "auto"
-    """`input`, `prefix` (rows that begin alike are asked one after the other), or `auto`: prefix where that pays."""
+    """Order of requests; prefix groups rows with a common beginning. The output keeps the input's order."""
     slots: int | None = None
     """Requests that all engines behind the endpoint work on at once, each with a prompt cache of its own; 0 where they
     share one; None: ask the endpoint, -1: nobody knows."""
     num_threads: int = 1
-    """Number of files of a directory output."""
+    """Number of files of a folder output."""
     limit: int = 0
-    """Rows to take from the input; 0 takes all."""
+    """Number of rows to process, from the first."""
     input_column: str = ""
+    """Column with the prompts (default: the job's own)."""
     output_columns: tuple[str, ...] = ()
+    """Column for the answers (repeatable)."""
     id_column: str = ""
+    """Column that identifies rows (default: their position)."""
     data_backend: str = "arrow"
-    """`arrow`, or `pandas`: jobs get their items as pandas would give them."""
+    """Library: arrow, or pandas for user jobs."""
     native_batch_size: int = 0
-    """Items per call of a user job's `transform_items`; 0 means one."""
+    """Rows per call of a user's job."""
     read_kwargs: dict[str, Any] = field(default_factory=dict)
     write_kwargs: dict[str, Any] = field(default_factory=dict)
     shard_output: bool = False
+    """Write a folder output as one file per shard of --num-threads."""
     checkpoint_interval: int = 0
-    """Rows per write of the checkpoint; 0 takes the job's own (16)."""
+    """Rows per write to the checkpoint."""
     usage_columns: bool = True
     """Whether chat-like jobs add prompt_tokens, completion_tokens and finish_reason."""
     name: str = ""

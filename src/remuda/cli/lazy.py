@@ -34,12 +34,16 @@ def together(*options: Callable[[Any], Any]) -> Callable[[Any], Any]:
 
 
 def drawn(file: Path) -> Callable[[Any], Any]:
-    """The options in a file that is drawn from the fields of a document, whose models are not loaded here."""
-    found = [
-        click.option(*names, **{**more, "type": click.Choice(more["type"]) if "type" in more else None})
-        for names, more in json.loads(file.read_text()).values()
-    ]
-    return together(*found)
+    """The options in a file that is drawn from the fields of a document, whose models are not loaded here.
+
+    `type` is a list of choices, or the bounds of a whole number.
+    """
+
+    def kind(said: Any) -> Any:
+        return click.Choice(said) if isinstance(said, list) else click.IntRange(**said) if said else None
+
+    found = json.loads(file.read_text()).values()
+    return together(*(click.option(*names, **more | {"type": kind(more.get("type"))}) for names, more in found))
 
 
 def dry(text: str = "Show exactly what would be started, and start nothing.") -> Callable[[Any], Any]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from remuda.base.ids import api_path
-from remuda.cli.lazy import Headed, NearGroup, dry, examples, together
+from remuda.cli.lazy import Headed, NearGroup, drawn, dry, examples, together
 from remuda.cli.show import age, echo, pairs, print_json, say, table
 from remuda.specs.places import is_here
 
@@ -88,41 +88,14 @@ _HEADINGS = {
 )
 @click.argument("job_class", default="chat", metavar="[JOB]")
 @_target_options
-@click.option(
-    "-i", "--input", "input_", required=True, help="Input file, folder, glob or a{01..20}.parquet (or jsonl, csv)."
-)
-@click.option("-o", "--output", required=True, help="Output file (.parquet, .jsonl, .csv) or folder.")
+@drawn(Path(__file__).with_name("job_options.json"))
 @click.option("--job-kwargs", type=JSON, default="{}", help="Arguments of the job, e.g. '{\"temperature\": 0.2}'.")
-@click.option("--input-column", default="", help="Column with the prompts (default: the job's own).")
-@click.option("--output-column", "output_columns", multiple=True, help="Column for the answers (repeatable).")
-@click.option("--checkpoint-dir", default="", help="Checkpoint folder; default: OUTPUT.checkpoint, beside the output.")
-@click.option("--checkpoint-tag", default="", help="Tag that separates several checkpoints of one output.")
-@click.option("--checkpoint-interval", default=0, type=click.IntRange(min=0), help="Rows per write to the checkpoint.")
-@click.option("--no-resume", is_flag=True, help="Discard the checkpoint and start over.")
-@click.option("--no-checkpointing", is_flag=True, help="Write no checkpoint.")
-@click.option("--retry-errors", is_flag=True, help="Retry rows that ended with an error.")
-@click.option("--max-concurrency", default=0, type=click.IntRange(min=0), help="Limit of requests in flight; 0 adapts.")
-@click.option("--retries", default=5, show_default=True, type=click.IntRange(min=0), help="Retries per row.")
-@click.option("--timeout", default="600", show_default=True, help="Time limit of one try: seconds, or 10m.")
-@click.option(
-    "--order",
-    default="auto",
-    show_default=True,
-    type=click.Choice(["auto", "input", "prefix"]),
-    help="Order of requests; prefix groups rows with a common beginning. The output keeps the input's order.",
-)
-@click.option("--num-threads", default=1, type=click.IntRange(min=1), help="Number of files of a folder output.")
-@click.option("-l", "--limit", type=click.IntRange(min=1), help="Number of rows to process, from the first.")
 @click.option("--detach", is_flag=True, help="Return at once; the job survives this terminal.")
 @click.option("--local", is_flag=True, help="Run in this process, even if the swarm is on a cluster.")
-@click.option("--data-backend", default="arrow", show_default=True, help="Library: arrow, or pandas for user jobs.")
 @click.option("--runner", type=click.Choice(["arrow", "pandas"]), help="Synonym of --data-backend.")
-@click.option("--shard-output", is_flag=True, help="Write a folder output as one file per shard of --num-threads.")
 @click.option("--native-backend/--no-native-backend", default=None, help="Synonym of --data-backend arrow.")
-@click.option("--native-batch-size", default=0, type=click.IntRange(min=0), help="Rows per call of a user's job.")
 @click.option("--backend-read-kwargs", type=JSON, default="{}", help="Arguments of the reader, as JSON.")
 @click.option("--backend-write-kwargs", type=JSON, default="{}", help="Arguments of the writer, as JSON.")
-@click.option("--id-column", "--id-col", default="", help="Column that identifies rows (default: their position).")
 @click.option("--ray-address", default="", help="Ray cluster, with --data-backend ray.")
 @click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON.")
 def submit(job_class: str, **options: Any) -> int:

@@ -9,7 +9,7 @@ from remuda.backends.local.backend import LocalBackend
 from remuda.backends.local.render import LocalSite
 from remuda.backends.slurm.backend import SlurmBackend
 from remuda.backends.slurm.render import SlurmSite
-from remuda.base.errors import InputError
+from remuda.base.errors import located
 from remuda.base.settings import setting_with_origin
 from remuda.base.units import parse_duration
 from remuda.node.zipapp import build_zipapp, program_path
@@ -62,9 +62,7 @@ def slurm_backend(paths: StatePaths, clock: Clock | None = None) -> SlurmBackend
         InputError: `REMUDA_SLURM_POLL_S` is no duration.
     """
     said, origin = setting_with_origin("SLURM_POLL_S")
-    try:
+    with located(origin):
         poll_s = max(0.2, parse_duration(said)) if said else SLURM_POLL_S
-    except InputError as error:
-        raise InputError(error.message, hint=error.hint, where=origin) from error
     site = SlurmSite(workloads=paths.workloads, node_program=program_path(paths.node), host_file=paths.host_file)
     return SlurmBackend(site, poll_s=poll_s, hurry_s=min(poll_s, SLURM_HURRY_S), clock=clock)

@@ -9,7 +9,7 @@ from zlib import crc32
 from remuda.backends.base import TaskKey, make_token, read_token
 from remuda.enter import renamed
 from remuda.wire.child import BEAT_S, INDEX_MARK, MEETING_PORT_MARK, REPORT_EVERY_S, ChildSpec, RunWatch
-from remuda.wire.numbers import alike
+from remuda.wire.fields import alike
 from remuda.wire.spread import Spread
 
 if TYPE_CHECKING:
@@ -107,14 +107,7 @@ def _secrets(command: Command) -> dict[str, dict[str, str]]:
 
 def run_watch(watch: Watch, group: Group) -> RunWatch:
     """What the node does for a script."""
-    return RunWatch(
-        heartbeat_interval_s=watch.heartbeat_interval_s,
-        progress_stall_s=watch.progress_stall_s,
-        gpus=group.resources.gpus,
-        gpu_check=watch.gpu_check,
-        scan_log=watch.scan_log,
-        warn_signal=watch.warn_signal,
-    )
+    return RunWatch(**alike(RunWatch, watch), gpus=group.resources.gpus)
 
 
 def text_map(value: object) -> dict[str, str]:

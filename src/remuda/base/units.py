@@ -181,6 +181,15 @@ def show_money(value: float | None, currency: str) -> str:
     return UNKNOWN if value is None else f"{value:{',.2f' if value >= 1 else '.2g'}} {currency}"
 
 
+def show_value(value: object, *, none: str = "-", empty: str = "-") -> str:
+    """A value of a document, with words for no value and for an empty list."""
+    if isinstance(value, (list, tuple)):
+        return ",".join(map(str, value)) or empty
+    if isinstance(value, bool):
+        return str(value).lower()
+    return none if value is None else f"{value:g}" if isinstance(value, float) else str(value)
+
+
 def show_size(count: int) -> str:
     """`512 B`, `3.2 MB`; units are powers of 1024, as `parse_size` reads them."""
     for unit, size in (("GB", 1 << 30), ("MB", 1 << 20), ("kB", 1 << 10)):

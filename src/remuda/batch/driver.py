@@ -31,6 +31,7 @@ from remuda.batch.prepare import Connection, Prepared, open_checkpoint, open_con
 from remuda.batch.progress import Progress, Rates, RowCounters, write_progress
 from remuda.batch.request import DEFAULT_BOUND, JobRequest, Summary
 from remuda.batch.threads import collecting_seldom, in_thread
+from remuda.wire.fields import alike
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
@@ -346,17 +347,15 @@ class _Run:
     def _summary(self, ready: Prepared, feed: Feed, done: int, failed: int, *, kept: bool) -> Summary:
         counters = self._pipeline.counters if self._pipeline else RowCounters()
         return Summary(
+            **alike(Summary, counters),
             rows=feed.seen,
             done=done,
             skipped=feed.skipped,
             failed=failed,
-            prompt_tokens=counters.prompt_tokens,
-            completion_tokens=counters.completion_tokens,
             seconds=time.monotonic() - self._began,
             output=str(ready.target.path),
             checkpoint=str(self._lock.folder) if self._lock is not None else "",
             output_kept=kept,
-            cached_tokens=counters.cached_tokens,
             order=feed.ready.chosen or "input",
             lanes=feed.ready.lanes if feed.ready.chosen == "prefix" else 0,
             notes=tuple(self._checkpoint.notes) if self._checkpoint is not None else (),
@@ -407,6 +406,7 @@ class _Run:
         done = skipped + counters.finished
         left = None if self._total is None else self._total - done
         return Progress(
+            **alike(Progress, counters),
             name=self._request.name,
             state=state,
             done=done,
@@ -415,11 +415,8 @@ class _Run:
             failed=counters.rejected,
             rows_per_s=rows_per_s,
             tokens_per_s=tokens_per_s,
-            prompt_tokens=counters.prompt_tokens,
-            completion_tokens=counters.completion_tokens,
             in_flight=pipeline.in_flight if pipeline else 0,
             concurrency=pipeline.limiter.limit if pipeline else 0,
-            retries=counters.retries,
             eta_s=left / rows_per_s if left is not None and rows_per_s > 0 else None,
             elapsed_s=now - self._began,
             note=note,

@@ -7,12 +7,11 @@ import os
 import time
 from collections import deque
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import orjson
 
 from remuda.base.disk.files import write_atomic
-from remuda.wire.numbers import known
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -54,15 +53,6 @@ class Progress:
     """Seconds since the epoch."""
     pid: int = 0
 
-    def to_json(self) -> dict[str, Any]:
-        """A JSON-able dict."""
-        return dataclasses.asdict(self)
-
-    @classmethod
-    def from_json(cls, data: dict[str, Any]) -> Progress:
-        """What `to_json` gave; fields of other versions are passed over."""
-        return cls(**known(cls, data))
-
 
 @dataclass
 class RowCounters:
@@ -101,6 +91,6 @@ def write_progress(folder: Path, progress: Progress) -> None:
     """Write `progress.json`, whole or not at all; a full disk is not this file's to report."""
     stamped = dataclasses.replace(progress, updated=time.time(), pid=os.getpid())
     try:
-        write_atomic(folder / "progress.json", orjson.dumps(stamped.to_json()), sync=False)
+        write_atomic(folder / "progress.json", orjson.dumps(stamped), sync=False)
     except OSError:
         return

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 import orjson
 
 from remuda.base.errors import InputError
-from remuda.wire.numbers import known
+from remuda.wire.fields import known
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

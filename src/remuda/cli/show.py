@@ -186,6 +186,13 @@ def pairs(items: Sequence[tuple[str, str]]) -> None:
             echo(f"{name.ljust(width)}  {clean(value, one_line=True)}")
 
 
+def cell(value: object) -> str:
+    """A value of a document in a table; `-` for none."""
+    if value is None:
+        return "-"
+    return " ".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
+
+
 def age(at: float, now: float = 0.0) -> str:
     """How long ago, in words; `-` for never."""
     return show_duration(max(0.0, (now or time.time()) - at)) if at else "-"

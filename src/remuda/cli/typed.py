@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from remuda.base.errors import InputError
+from remuda.base.errors import InputError, located
 from remuda.base.text import brief, did_you_mean
 from remuda.base.units import parse_duration
 
@@ -36,10 +36,8 @@ def duration(text: str, flag: str) -> float:
     Raises:
         InputError: it is no duration.
     """
-    try:
+    with located(flag):
         return parse_duration(text)
-    except InputError as error:
-        raise InputError(error.message, hint=error.hint, where=flag) from error
 
 
 def one_of(text: str, words: Sequence[str], flag: str) -> str:

@@ -36,6 +36,7 @@ from remuda.plan.model import Workload
 from remuda.store import ops
 from remuda.views.unknown_allocs import note
 from remuda.views.workloads import ExplainView, HostView, LineView, WorkloadView
+from remuda.wire.fields import alike
 from remuda.wire.place import PLACE, Place, marked
 
 _STATUS: dict[type[RemudaError], int] = {
@@ -225,7 +226,7 @@ class App:
         @router.post("/workloads/batch", summary="Bring workloads up, all or none", status_code=201)
         async def create_many(body: BatchBody) -> list[WorkloadView]:
             starts = [
-                NewWorkload(with_secrets(item.workload, item.secrets), item.spec, item.running, item.paused, item.note)
+                NewWorkload(**alike(NewWorkload, item) | {"workload": with_secrets(item.workload, item.secrets)})
                 for item in body.workloads
             ]
             return await accept(service, starts)

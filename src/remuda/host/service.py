@@ -493,8 +493,8 @@ class Service(Queries):
 
 def _new_row(want: Want, spec: str, now: float) -> WorkloadRow:
     workload = want.workload
+    known = {name: getattr(want, name) for name in ("running", "generation", "paused", "ends_at", "note")}
     return WorkloadRow(
-        name=workload.name, uid=workload.uid, kind=workload.kind.value, backend=workload.backend,
-        plan=workload.model_dump_json(), spec=spec, running=want.running, generation=want.generation,
-        created_at=now, changed_at=now, paused=want.paused, ends_at=want.ends_at, note=want.note,
+        workload.name, workload.uid, workload.kind.value, workload.backend, workload.model_dump_json(), spec,
+        created_at=now, changed_at=now, **known,
     )  # fmt: skip

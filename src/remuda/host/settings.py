@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 from remuda.base.errors import BackendUnreachable, Conflict, InputError
 from remuda.base.text import did_you_mean
+from remuda.base.units import show_value
 from remuda.plan.model import Pool
 from remuda.plan.placing.pools import find_pools
 from remuda.plan.run import retries_of, with_settings
@@ -189,16 +190,9 @@ def _write(service: Service, want: Want, change: _Change, pools: tuple[Pool, ...
 
 
 def _told(change: _Change, key: str) -> str:
-    before, after = (_shown(getattr(spec, key)) for spec in (change.before, change.after))
+    known = [getattr(spec, key) for spec in (change.before, change.after)]
+    before, after = (show_value(one, none="what is built in", empty="what fits") for one in known)
     return f"{key} from {before} to {after}"
-
-
-def _shown(value: object) -> str:
-    if isinstance(value, tuple):
-        return ",".join(str(item) for item in value) or "what fits"
-    if isinstance(value, float):
-        return f"{value:g}"
-    return "what is built in" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _meaning(key: str) -> str:

@@ -7,17 +7,15 @@ waits for its workload while nothing of it runs.
 
 from __future__ import annotations
 
-import errno
 import fcntl
 import logging
 import os
-import socket
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 from remuda.base.disk.files import write_atomic
 from remuda.base.errors import Conflict
-from remuda.node.child.ports import UnsafeDirectory, lock_folder, owner_file, promised_to
+from remuda.node.child.ports import UnsafeDirectory, is_free, lock_folder, owner_file, promised_to
 from remuda.supervise.groups import rules
 from remuda.supervise.loop import all_ended
 from remuda.supervise.reconciler import Due, Moment, Reconciler
@@ -154,7 +152,7 @@ def choose_port(listen: Listen, used: Mapping[int, str], host: str, reserved: Re
 
 
 def _is_free(port: int, host: str, locks: Path) -> bool:
-    return not _is_locked(locks / f"{port}.lock") and _can_bind(port, host)
+    return not _is_locked(locks / f"{port}.lock") and is_free(host, port, reuse=True)
 
 
 def _is_locked(lock: Path) -> bool:
@@ -169,15 +167,3 @@ def _is_locked(lock: Path) -> bool:
     finally:
         os.close(descriptor)
     return False
-
-
-def _can_bind(port: int, host: str) -> bool:
-    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((host, port))
-        except OSError as error:
-            if error.errno in (errno.EADDRINUSE, errno.EACCES):
-                return False
-            raise
-    return True

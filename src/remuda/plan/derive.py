@@ -12,7 +12,7 @@ from remuda.plan.engines import engine_of
 from remuda.plan.placing.placement import PlacementOptions, ReplicaLayout, place_cluster, place_local
 from remuda.plan.watch import replacing
 from remuda.specs.backend import LocalBackend, SlurmBackend
-from remuda.wire.numbers import alike
+from remuda.wire.fields import alike
 
 if TYPE_CHECKING:
     from remuda.specs.swarm import SwarmSpec

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from remuda.base.errors import InputError
+from remuda.base.errors import located
 from remuda.base.units import parse_size
 from remuda.plan.compile import UID, Plan
 from remuda.plan.model import (
@@ -135,10 +135,8 @@ def _resources(swarm: Workload, spec: SlurmJob, asked: DriverOptions) -> Resourc
 
 
 def _bytes(text: str) -> int:
-    try:
+    with located("--mem"):
         return parse_size(text)
-    except InputError as error:
-        raise InputError(error.message, hint=error.hint, where="--mem") from error
 
 
 def _pools(swarm: Workload) -> tuple[Pool, ...]:

@@ -30,6 +30,7 @@ from remuda.specs.arrays import parse_array
 from remuda.specs.places import is_here
 from remuda.specs.reading.sbatch import refuse
 from remuda.specs.reading.sbatch_options import BUILT_IN, options_of
+from remuda.wire.fields import alike
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -278,25 +279,11 @@ def _replace(spec: RunSpec) -> Replace:
 
 def _slurm_place(spec: RunSpec, context: Context, directives: tuple[str, ...], cwd: str) -> dict[str, object]:
     """The settings that only Slurm understands; what is empty is left out."""
-    place = SlurmPlace(
-        account=spec.account or "",
-        qos=spec.qos or "",
-        constraint=spec.constraint or "",
-        reservation=spec.reservation or "",
-        node_list=spec.node_list or "",
-        exclude_nodes=spec.exclude_nodes or "",
-        modules=spec.modules,
-        preamble=spec.preamble,
-        directives=directives,
-        args=spec.sbatch_args,
-        mail_user=spec.mail_user or "",
-        requeue=spec.requeue,
-        output=spec.output or "",
-        error=spec.error or "",
-        workdir=cwd,
-        python=spec.python or context.nodes_python,
-        env=dict(context.env),
-    )
+    said = {name: value for name, value in alike(SlurmPlace, spec).items() if value is not None}
+    place = SlurmPlace(**said | {
+        "directives": directives, "args": spec.sbatch_args, "workdir": cwd,
+        "python": spec.python or context.nodes_python, "env": dict(context.env),
+    })  # fmt: skip
     return dict(place.model_dump(mode="json", exclude_defaults=True))
 
 

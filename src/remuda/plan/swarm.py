@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from remuda.base.errors import BackendUnreachable, InputError
+from remuda.base.errors import BackendUnreachable, InputError, located
 from remuda.plan.compile import UID, Plan, secret_folder
 from remuda.plan.derive import ENDPOINT_PORT, derive, served_name
 from remuda.plan.engines import engine_of
@@ -164,10 +164,8 @@ def _router(spec: SwarmSpec, front: FrontPlan, keys: str, python: str) -> Group 
         log_level=spec.log_level,
         extra_args=(*more, *spec.router.args),
     )
-    try:
+    with located("router.policy"):
         group = router_group(spec.router.type, settings)
-    except InputError as error:
-        raise InputError(error.message, hint=error.hint, where=error.where or "router.policy") from error
     update = {"listen": front.listen, "resources": front.resources, "silence_s": silence_s(spec), "pools": front.pools}
     return group.model_copy(update=update)
 

@@ -18,6 +18,7 @@ from remuda.base.errors import Fenced
 from remuda.store.database import read_rows, rows_of
 from remuda.store.rows import LeaseRow
 from remuda.store.tables import LEASE
+from remuda.wire.fields import alike
 from remuda.wire.process import ProcessId, boot_id, is_alive
 
 if TYPE_CHECKING:
@@ -79,11 +80,8 @@ def acquire(
             update(LEASE)
             .where(LEASE.c.id == 1)
             .values(
+                **vars(owner),
                 owner=f"pid {owner.pid} on {owner.node}",
-                node=owner.node,
-                pid=owner.pid,
-                start=owner.start,
-                boot=owner.boot,
                 fence=lease.fence,
                 expires_at=lease.expires_at,
                 renewed_at=now,
@@ -132,11 +130,11 @@ def _row(connection: Connection, *, lock: bool) -> LeaseRow:
 
 
 def _process(row: LeaseRow) -> ProcessId:
-    return ProcessId(pid=row.pid, start=row.start, boot=row.boot, node=row.node)
+    return ProcessId(**alike(ProcessId, row))
 
 
 def _held(row: LeaseRow) -> Held:
-    return Held(owner=_process(row), fence=row.fence, expires_at=row.expires_at, renewed_at=row.renewed_at)
+    return Held(**alike(Held, row) | {"owner": _process(row)})
 
 
 def _is_dead(process: ProcessId, alive: Callable[[ProcessId], bool]) -> bool:

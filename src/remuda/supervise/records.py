@@ -17,6 +17,7 @@ from remuda.store.rows import AllocationRow, Evidence, StoryLine, TaskRow, Workl
 from remuda.store.timeshift import move_times
 from remuda.supervise.failures.ledger import BAN
 from remuda.supervise.model import Allocation, Cause, Phase, Task, Want
+from remuda.wire.fields import alike
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -179,18 +180,9 @@ class StoreJournal:
 
 def want_of(row: WorkloadRow) -> Want:
     """The intent in a row."""
-    return Want(
-        Workload.model_validate_json(row.plan),
-        row.running,
-        row.generation,
-        json.loads(row.counts),
-        row.paused,
-        row.restart_mark,
-        row.ends_at,
-        row.note,
-        row.phase == ANNOUNCED,
-        json.loads(row.group_marks),
-    )
+    counts, marks = json.loads(row.counts), json.loads(row.group_marks)
+    known = alike(Want, row) | {"counts": counts, "group_marks": marks, "announced": row.phase == ANNOUNCED}
+    return Want(Workload.model_validate_json(row.plan), **known)
 
 
 def task_of(row: TaskRow) -> Task:

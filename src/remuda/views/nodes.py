@@ -10,7 +10,7 @@ from remuda.base.text import did_you_mean
 from remuda.plan.placing.gpus import gpu_named, vram_of_features
 from remuda.supervise.failures.ledger import BAN, weigh
 from remuda.views.workloads import View
-from remuda.wire.numbers import alike
+from remuda.wire.fields import alike
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

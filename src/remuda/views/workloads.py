@@ -12,7 +12,7 @@ from remuda.supervise.facts import GPU
 from remuda.supervise.groups.handover import holder
 from remuda.supervise.model import LIVE, Phase, Task
 from remuda.supervise.summary import PAUSED, by_role, current, front_group, summarise
-from remuda.wire.numbers import alike
+from remuda.wire.fields import alike
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

@@ -10,7 +10,7 @@ import json
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from remuda.wire.numbers import floats, read
+from remuda.wire.fields import floats, read
 
 #: Exit codes of the node program itself. When the child's rule does not restart it, the child's own code is passed on
 #: unchanged, and 128 + n when signal n ended it; `ExitRecord` tells the two apart.

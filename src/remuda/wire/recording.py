@@ -9,7 +9,7 @@ import json
 from dataclasses import asdict, dataclass, field
 from typing import Any, NamedTuple, Optional
 
-from remuda.wire.numbers import known, read
+from remuda.wire.fields import known, read
 
 VERSION = 1
 HEADER, OPEN, BLOCKS, STATUS = "header.json", "open", "blocks-", "status.json"

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, Union
 
 from remuda.wire.fault import Fault
-from remuda.wire.numbers import floats, is_int, is_number, read
+from remuda.wire.fields import floats, is_int, is_number, read
 
 STATES = ("starting", "ready", "unhealthy", "backoff", "stopping", "exited")
 MAX_LINE_BYTES = 65536

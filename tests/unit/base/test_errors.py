@@ -8,7 +8,7 @@ import pytest
 
 from remuda.base import errors
 from remuda.base.clock import SystemClock
-from remuda.base.errors import InputError, RemudaError
+from remuda.base.errors import InputError, RemudaError, located
 
 
 def tree(root: type[RemudaError] = RemudaError) -> list[type[RemudaError]]:
@@ -51,3 +51,10 @@ def test_the_clock_is_that_of_the_machine() -> None:
     begin = time.monotonic()
     asyncio.run(clock.sleep(0.01))
     assert time.monotonic() - begin >= 0.009
+
+
+@pytest.mark.parametrize(("where", "words"), [("", "--mem: is no size"), ("job.yaml:3", "job.yaml:3: is no size")])
+def test_what_is_wrong_within_is_told_of_its_place(where: str, words: str) -> None:
+    with pytest.raises(InputError) as caught, located("--mem"):
+        raise InputError("is no size", hint="write 8GB", where=where)
+    assert (str(caught.value), caught.value.hint) == (words, "write 8GB")

@@ -22,6 +22,7 @@ from remuda.base.units import (
     show_share,
     show_size,
     show_tenths,
+    show_value,
 )
 
 
@@ -169,6 +170,12 @@ def test_some_is_not_nothing(share: float | None, text: str) -> None:
         (show_money(None, "USD"), "–"),
         (show_money(0.0341, "USD"), "0.034 USD"),
         (show_money(1234.5, "EUR"), "1,234.50 EUR"),
+        (show_value(None), "-"),
+        (show_value(None, none="built in"), "built in"),
+        (show_value([1, "b"]), "1,b"),
+        (show_value((), empty="any"), "any"),
+        (show_value(True), "true"),
+        (show_value(600.0), "600"),
         (show_size(512), "512 B"),
         (show_size(3 << 20), "3.0 MB"),
     ],

@@ -24,7 +24,7 @@ from remuda.client.http import connect
 from remuda.client.jobs import batches, drivers, targets
 from remuda.look import planning
 from remuda.views.job_folders import JobFolder, new_id
-from remuda.wire.numbers import alike, known
+from remuda.wire.fields import alike, known
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

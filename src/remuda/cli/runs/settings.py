@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from remuda.base.ids import api_path
+from remuda.base.units import show_value
 from remuda.cli.lazy import named
 from remuda.cli.show import print_json, say, table
 
@@ -34,9 +35,9 @@ def set_(name: str, changes: tuple[str, ...], as_json: bool) -> None:
     elif changes:
         for view in views:
             when = "at once" if view["counts"] == "now" else "with its next attempt"
-            say(f"{name}: {view['key']} is {_shown(view['value'])}; it counts {when}")
+            say(f"{name}: {view['key']} is {show_value(view['value'])}; it counts {when}")
     else:
-        rows = [[view["key"], _shown(view["value"]), view["counts"], view["meaning"][:80]] for view in views]
+        rows = [[view["key"], show_value(view["value"]), view["counts"], view["meaning"][:80]] for view in views]
         table(["key", "value", "counts", "meaning"], rows)
 
 
@@ -50,11 +51,3 @@ def _pairs(changes: Sequence[str]) -> dict[str, str]:
             raise click.UsageError(f"{key.strip()!r} is given twice")
         pairs[key.strip()] = value.strip()
     return pairs
-
-
-def _shown(value: Any) -> str:
-    if isinstance(value, list):
-        return ",".join(str(item) for item in value) or "-"
-    if isinstance(value, bool):
-        return str(value).lower()
-    return "-" if value is None else f"{value:g}" if isinstance(value, float) else str(value)

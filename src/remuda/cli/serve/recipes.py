@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from remuda.cli.lazy import dry, examples, together
-from remuda.cli.show import echo, print_json, say, table, value_text
+from remuda.cli.show import cell, echo, print_json, say, table
 
 if TYPE_CHECKING:
     from remuda.specs.recipe.load import Recipe
@@ -114,7 +114,7 @@ def resolve(
     for recipe in found:
         if len(found) > 1:
             echo(f"{recipe.loaded.file}:{recipe.selector}" if recipe.selector else recipe.loaded.file)
-        rows = [[item.path, value_text(item.value), item.origin] for item in recipe.loaded.show(derived=recipe.derived)
+        rows = [[item.path, cell(item.value), item.origin] for item in recipe.loaded.show(derived=recipe.derived)]
                 if everything or item.origin != "built-in"]  # fmt: skip
         table(["key", "value", "origin"], rows)
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from remuda.cli.lazy import NearGroup
-from remuda.cli.show import echo, print_json, say, table, value_text
+from remuda.cli.show import cell, echo, print_json, say, table
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -64,7 +64,7 @@ def show(file: Path, replicas: int | None, settings: tuple[str, ...], as_json: b
     if as_json:
         print_json([{"key": item.path, "value": item.value, "origin": item.origin} for item in shown])
         return
-    table(["key", "value", "origin"], [[item.path, value_text(item.value), item.origin] for item in shown])
+    table(["key", "value", "origin"], [[item.path, cell(item.value), item.origin] for item in shown])
 
 
 @config.command()

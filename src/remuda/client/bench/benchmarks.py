@@ -29,6 +29,7 @@ from remuda.bench.store import PointStore
 from remuda.client.bench.energy import recorded_by
 from remuda.client.jobs import targets
 from remuda.look.prices import our_prices
+from remuda.wire.fields import alike
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -173,11 +174,9 @@ def trace_of(spec: BenchmarkSpec) -> Trace | None:
 
 def loads_of(spec: BenchmarkSpec, trace: Trace | None = None) -> list[Load]:
     """A load for each concurrency, or for each rate or the record (then with each bound of concurrency)."""
-    base = Load(
-        spec.isl, spec.osl, spec.range_ratio, arrival=spec.arrival, requests=spec.requests, duration_s=spec.duration,
-        warmup=spec.warmup, timeout_s=spec.timeout, cache=spec.cache, stream=spec.stream, api=spec.api, seed=spec.seed,
-        extra_body=orjson.dumps(spec.extra_body, option=orjson.OPT_SORT_KEYS).decode(), burstiness=spec.burstiness,
-    )  # fmt: skip
+    extra_body = orjson.dumps(spec.extra_body, option=orjson.OPT_SORT_KEYS).decode()
+    own = {"concurrency": 1, "rate": 0.0, "duration_s": spec.duration, "timeout_s": spec.timeout}
+    base = Load(**alike(Load, spec) | own | {"extra_body": extra_body})
     if trace is not None:
         return [replace(loads.of_trace(base, trace), concurrency=bound) for bound in spec.concurrency or (0,)]
     if spec.rate:

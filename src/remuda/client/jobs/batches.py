@@ -24,7 +24,7 @@ from remuda.store.rows import WHOLE, JobRow
 from remuda.supervise import jobs as states
 from remuda.supervise.jobs import DONE, ENDED, FAILED, RUNNING, STOPPED, due, taken_in
 from remuda.views.job_folders import OUTCOME, OWNER, JobFolder, find, folders
-from remuda.wire.numbers import known
+from remuda.wire.fields import known
 from remuda.wire.process import identify, is_alive
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from remuda.base.disk.paths import from_here, in_registry
-from remuda.base.errors import InputError
+from remuda.base.errors import located
 from remuda.plan.compile import AT, UID, Plan, secret_folder
 from remuda.plan.deployment import (
     BALANCER,
@@ -142,7 +142,5 @@ def _front(spec: DeploymentSpec, keys: str, python: str) -> Group | None:
         apart="agg" not in spec.by_name(),
         extra_args=frontend_args(spec),
     )
-    try:
+    with located("frontend.type"):
         return router_group(kind, settings)
-    except InputError as error:
-        raise InputError(error.message, hint=error.hint, where="frontend.type") from error

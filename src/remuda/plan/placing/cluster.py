@@ -6,7 +6,7 @@ import shlex
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Final
 
-from remuda.base.errors import InputError
+from remuda.base.errors import located
 from remuda.base.units import parse_size
 from remuda.plan.model import Resources
 from remuda.plan.placing.place import SlurmPlace
@@ -105,10 +105,8 @@ def seconds(text: str, where: str) -> float:
     Raises:
         InputError: it is none.
     """
-    try:
+    with located(where):
         return slurm_seconds(text)
-    except InputError as error:
-        raise InputError(error.message, hint=error.hint, where=where) from error
 
 
 def engine_python(spec: SwarmSpec, python: str) -> str:

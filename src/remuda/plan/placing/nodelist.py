@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from remuda.base.errors import InputError
+from remuda.base.errors import InputError, located
 from remuda.base.hostlist import compress, expand
 
 if TYPE_CHECKING:
@@ -23,10 +23,8 @@ def names_of(text: str, where: str) -> tuple[str, ...]:
     """
     if not text.strip():
         return ()
-    try:
+    with located(where):
         return expand(text)
-    except InputError as error:
-        raise InputError(error.message, hint=error.hint, where=where) from error
 
 
 def settle(place: dict[str, object], nodes_each: int, cluster: Callable[[], Cluster]) -> dict[str, object]:

@@ -11,7 +11,7 @@ import shlex
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from remuda.base.errors import InputError
+from remuda.base.errors import InputError, located
 from remuda.specs.reading.resolve import Layer, Origin, ValueOrigin
 from remuda.specs.reading.sbatch_options import BUILT_IN, options_of
 from remuda.specs.strict import Plain
@@ -184,10 +184,8 @@ def _fields(option: str, value: str | None, data: Mapping[str, Any], where: str)
         return {_PLAIN[option]: Plain(value)}
     if option in _READ and value != "0":
         key, read = _READ[option]
-        try:
+        with located(where):
             return {key: read(value)}
-        except InputError as error:
-            raise InputError(error.message, hint=error.hint, where=where) from error
     if option == "nodes" and re.fullmatch(r"(\d+)(-\1)?", value):
         return {"nodes": Plain(value.partition("-")[0])}
     if option in ("gres", "gpus-per-node", "gpus"):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 
-from remuda.base.errors import InputError
+from remuda.base.errors import InputError, located
 from remuda.specs.deployment import DeploymentSpec
 from remuda.specs.reading.document import fail
 from remuda.specs.reading.errors import problems_of
@@ -90,10 +90,8 @@ def build(
         InputError: as for `load_recipes`.
     """
     said = document_layer(document, ValueOrigin.FILE)
-    try:
+    with located(document.name):
         chosen = variants(said, selector)
-    except InputError as error:
-        raise InputError(error.message, hint=error.hint, where=error.where or document.name) from error
     return [_one(document.name, one, overrides, unset, cluster or Cluster(), backend) for one in chosen]
 
 

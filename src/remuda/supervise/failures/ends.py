@@ -13,7 +13,7 @@ from remuda.policy.backoff import backoff_s
 from remuda.store.rows import Evidence
 from remuda.supervise.failures.causes import Verdict, classify
 from remuda.supervise.model import AVOIDS_ALL, AVOIDS_NOTHING, RUNNING, Allocation, Cause, Event, Phase, Task, move
-from remuda.wire.numbers import alike
+from remuda.wire.fields import alike
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from remuda.testing.slurm import pyxis
@@ -88,11 +88,8 @@ class BedLayout:
 
     def to_json(self) -> dict[str, Any]:
         """As `from_json` reads it; the directory is where it lies."""
-        return {
-            "slot": self.slot, "host": self.host, "user": self.user, "topology": self.topology.to_json(),
-            "accounting": self.accounting, "isolated": self.isolated, "preempt": self.preempt,
-            "extra": list(self.extra), "owner": self.owner,
-        }  # fmt: skip
+        data = {**vars(self), "topology": asdict(self.topology), "extra": list(self.extra)}
+        return {name: value for name, value in data.items() if name != "root"}
 
     @classmethod
     def from_json(cls, root: Path, data: dict[str, Any]) -> BedLayout:

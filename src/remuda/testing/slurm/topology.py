@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from remuda.base.errors import InputError
@@ -71,13 +71,9 @@ class Topology:
         """Names of the nodes, in order; a node's place here gives its address and port."""
         return tuple(node.name for node in self.nodes)
 
-    def to_json(self) -> dict[str, Any]:
-        """As `from_json` reads it."""
-        return asdict(self)
-
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Topology:
-        """Read it back.
+        """Read what `dataclasses.asdict` makes of one.
 
         Raises:
             InputError: a word that no node, partition or quality of service has, or a name that does not exist.

@@ -1,4 +1,7 @@
-"""What programs tell of themselves, as JSON. Its numbers are floats here, however they were written."""
+"""Fields of records: read from JSON or taken from other records, and which numbers in them count.
+
+Python 3.9, standard library only.
+"""
 
 from __future__ import annotations
 

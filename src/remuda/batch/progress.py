@@ -7,13 +7,15 @@ import os
 import time
 from collections import deque
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import orjson
 
 from remuda.base.disk.files import write_atomic
+from remuda.wire.fields import known
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
 _WINDOW_S = 15.0
@@ -52,6 +54,11 @@ class Progress:
     updated: float = 0.0
     """Seconds since the epoch."""
     pid: int = 0
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Progress:
+        """What was written; fields of other versions are passed over."""
+        return cls(**known(cls, data))
 
 
 @dataclass

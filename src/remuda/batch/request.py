@@ -5,12 +5,16 @@ from __future__ import annotations
 import dataclasses
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from remuda.base.errors import InputError
 from remuda.base.text import did_you_mean
 from remuda.batch.input.expand import is_url
 from remuda.batch.pipeline.order import ORDERS
+from remuda.wire.fields import alike, known
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 #: Bound of the adaptive concurrency when the user gives none.
 DEFAULT_BOUND = 512
@@ -117,6 +121,11 @@ class JobRequest:
         _check_place("output", self.output, instead="write a file here, and copy it there afterwards")
         if self.order not in ORDERS:
             raise InputError(f"unknown order {self.order!r}", hint=f"known: {', '.join(ORDERS)}", where="--order")
+
+    @classmethod
+    def of(cls, said: Mapping[str, Any], *records: object, **more: Any) -> JobRequest:
+        """The request of options, of records with fields of the same names, and of more; what comes last counts."""
+        return cls(**known(cls, said) | alike(cls, *records) | more)
 
     def to_json(self) -> dict[str, Any]:
         """A JSON-able dict; holds no secret."""

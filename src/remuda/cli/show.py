@@ -42,13 +42,6 @@ def is_terminal() -> bool:
     return sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
 
 
-def value_text(value: Any) -> str:
-    """A value of a document, for a cell."""
-    if value is None:
-        return "-"
-    return " ".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
-
-
 def agrees(action: Action, flag: str) -> bool:
     """Whether a user wants what an action does; without a terminal nobody can be asked, and `flag` says so."""
     if not sys.stdin.isatty():

@@ -319,10 +319,10 @@ JOB = ["job", "submit", "--input", "a.jsonl", "--output", "b.jsonl"]
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (["--job-kwargs", "{temperature: 1}"], "'{temperature: 1}' is not JSON"),
-        (["--job-kwargs", "[1]"], "'[1]' is not a JSON object"),
-        (["--backend-read-kwargs", "7"], "'7' is not a JSON object"),
-        (["--backend-write-kwargs", ""], "'' is not JSON"),
+        (["--job-kwargs", "{temperature: 1}"], "must be JSON, not '{temperature: 1}'"),
+        (["--job-kwargs", "[1]"], "must be a JSON object, not '[1]'"),
+        (["--backend-read-kwargs", "7"], "must be a JSON object, not '7'"),
+        (["--backend-write-kwargs", ""], "must be JSON, not ''"),
         (["--limit", "-1"], "must be at least 1, not -1"),
         (["--name", "a", "--endpoint", "http://b"], "give one of --name SWARM, --config FILE or --endpoint URL"),
         ([], "give one of --name SWARM, --config FILE or --endpoint URL"),

@@ -12,7 +12,6 @@ from remuda.cli.show import echo, print_json, say
 from remuda.client import mirror, reconnect
 from remuda.client.http import connect
 from remuda.client.jobs import batches, drivers
-from remuda.wire.fields import known
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -73,7 +72,7 @@ def _until_ended(folder: JobFolder, view: ProgressView) -> JobRow:
             told = line
             say(line)
         if state.progress and state.state == batches.RUNNING:
-            view.update(Progress(**known(Progress, state.progress)))
+            view.update(Progress.from_json(state.progress))
     return state
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -34,16 +33,11 @@ class JsonText(click.ParamType[dict[str, Any]]):
     name = "json"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> dict[str, Any]:
-        """Read it; anything but an object is a usage error."""
-        if isinstance(value, dict):
-            return value
-        try:
-            data = json.loads(value)
-        except ValueError as error:
-            self.fail(f"{value!r} is not JSON: {error}", param, ctx)
-        if not isinstance(data, dict):
-            self.fail(f"{value!r} is not a JSON object", param, ctx)
-        return data
+        """Read it."""
+        from remuda.cli import typed
+
+        del ctx
+        return value if isinstance(value, dict) else typed.json_object(value, param.opts[0] if param else "")
 
 
 JSON = JsonText()

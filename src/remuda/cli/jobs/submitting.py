@@ -24,7 +24,6 @@ from remuda.client.http import connect
 from remuda.client.jobs import batches, drivers, targets
 from remuda.look import planning
 from remuda.views.job_folders import JobFolder, new_id
-from remuda.wire.fields import alike, known
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -115,20 +114,22 @@ def _check_backend(options: dict[str, Any]) -> None:
 
 
 def _request(job_class: str, options: dict[str, Any], target: Target) -> JobRequest:
-    return JobRequest(**known(JobRequest, options) | alike(JobRequest, target) | {
-        "input": absolute(options["input_"]),
-        "output": absolute(options["output"]),
-        "job": job_class,
-        "endpoint_file": "",
-        "checkpoint_dir": absolute(options["checkpoint_dir"]) if options["checkpoint_dir"] else "",
-        "resume": not options["no_resume"],
-        "checkpointing": not options["no_checkpointing"],
-        "timeout_s": typed.duration(options["timeout"], "--timeout"),
-        "limit": options["limit"] or 0,
-        "read_kwargs": options["backend_read_kwargs"],
-        "write_kwargs": options["backend_write_kwargs"],
-        "name": "",
-    })  # fmt: skip
+    return JobRequest.of(
+        options,
+        target,
+        input=absolute(options["input_"]),
+        output=absolute(options["output"]),
+        job=job_class,
+        endpoint_file="",
+        checkpoint_dir=absolute(options["checkpoint_dir"]) if options["checkpoint_dir"] else "",
+        resume=not options["no_resume"],
+        checkpointing=not options["no_checkpointing"],
+        timeout_s=typed.duration(options["timeout"], "--timeout"),
+        limit=options["limit"] or 0,
+        read_kwargs=options["backend_read_kwargs"],
+        write_kwargs=options["backend_write_kwargs"],
+        name="",
+    )
 
 
 @contextmanager

@@ -114,7 +114,7 @@ def resolve(
     for recipe in found:
         if len(found) > 1:
             echo(f"{recipe.loaded.file}:{recipe.selector}" if recipe.selector else recipe.loaded.file)
-        rows = [[item.path, cell(item.value), item.origin] for item in recipe.loaded.show(derived=recipe.derived)]
+        rows = [[item.path, cell(item.value), item.origin] for item in recipe.loaded.show(derived=recipe.derived)
                 if everything or item.origin != "built-in"]  # fmt: skip
         table(["key", "value", "origin"], rows)
 

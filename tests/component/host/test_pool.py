@@ -145,6 +145,22 @@ def test_it_goes_on_alone_and_is_cancelled(home: Home) -> None:
     until(lambda: not home.tokens(), "all processes are gone")
 
 
+def test_a_key_reaches_swarm_job_and_script_and_is_in_no_record(home: Home) -> None:
+    home.env["OUR_KEY"] = "k-123456"
+    keyed = {"swarm": {"api_key": {"env": "OUR_KEY"}}}
+    script = home.root / "look.py"
+    script.write_text("import os, sys\nopen(sys.argv[1], 'w').write(os.environ['OPENAI_API_KEY'])\n")
+    job = {"script": "look.py", "args": [str(home.root / "told")]}
+    file = write(home, member(home, "a", **keyed), {**member(home, "b", **keyed), "job": job})
+    done = home.run("pool", "-c", file)
+    assert [line.split()[:2] for line in done.stdout.splitlines()[1:]] == [["a", "done"], ["b", "done"]]
+    assert len(rows(home, "a")) == ROWS
+    assert (home.root / "told").read_text() == "k-123456"
+    database = b"".join(path.read_bytes() for path in home.paths.root.glob("*.db*"))
+    assert b"k-123456" not in database
+    assert not [*home.paths.root.glob("campaigns/*")], "the file of the secrets is gone"
+
+
 def test_what_an_earlier_version_has_done_is_taken_over_and_what_it_does_is_not(home: Home) -> None:
     file = write(home, member(home, "a"))
     home.run("pool", "-c", file)

@@ -130,10 +130,10 @@ def campaign_name(pool: CheckedPool) -> str:
 
 
 def begin(pool: CheckedPool, members: Sequence[PoolMember], facts: Looked, host: HostClient, *, again: bool) -> Rows:
-    """Hand a pool to the host, which goes on with it; its rows as they are at once.
+    """Hand a pool to the host, which carries it out; its rows as they are at once.
 
     Raises:
-        Conflict: something of it goes on as it was asked for before, or a command of an earlier version began it.
+        Conflict: something of it runs that was asked for otherwise, or that a command of an earlier version began.
         InputError: a job cannot be planned, or a secret is missing.
     """
     record = facts.paths.root / "pools" / campaign_name(pool) / "pool.json"
@@ -208,12 +208,12 @@ def _job(member: PoolMember, facts: Looked, sent: dict[str, Any]) -> dict[str, A
         request = _request(job, target)
         made = drivers.batch(folder, request, place)
         meta = described("batch", request.job, member.name, target.backend, request)
-    workload: dict[str, Any] = planning.answered([made.plan], facts, checked=False)["plans"][0]["workload"]
     files = {META: {"created_at": NOW, **meta}, **made.files}
     if drivers.REQUEST in files:
         files[drivers.REQUEST] = {**files[drivers.REQUEST], "slots": SLOTS}
     texts = {str(folder.path / name): json.dumps(data, indent=1) for name, data in files.items()}
-    return {**workload, "files": {**workload["files"], **texts}}
+    workload = made.plan.workload.model_copy(update={"files": {**made.plan.workload.files, **texts}})
+    return workload.model_dump(mode="json")
 
 
 def follow(host: HostClient, name: str, rows: Rows) -> Iterator[Rows]:

@@ -17,7 +17,6 @@ from remuda.batch.request import JobRequest
 from remuda.client import mirror, reconnect, submission
 from remuda.client.cluster_match import check_cluster
 from remuda.client.jobs import drivers
-from remuda.client.jobs.targets import Target
 from remuda.look import planning
 from remuda.look.kinds.swarm import plan_loaded
 from remuda.plan.job import ENDPOINT, NOW, SLOTS, Beside, DriverOptions
@@ -37,6 +36,9 @@ if TYPE_CHECKING:
 
     Rows = list[dict[str, Any]]
 
+_SAME = ("job", "job_kwargs", "input_column", "output_columns", "id_column", "checkpoint_tag", "retry_errors",
+         "max_concurrency", "retries", "limit", "num_threads")  # fmt: skip
+"""Fields of a pool's job that a request has, too."""
 _TICK_S = 0.5
 """Between two looks at the clock while nothing changes."""
 _QUIET = 4
@@ -181,7 +183,7 @@ def _row(member: PoolMember, facts: Looked, secrets: dict[str, str]) -> dict[str
         answer = planning.answered([member.planned], facts, checked=False)
     sent = submission.body(answer["plans"][0])
     secrets |= sent["secrets"]
-    job = _job(member, facts, sent["workload"]) if member.said.job is not None else None
+    job = _job(member, facts, sent["workload"]["endpoint"]) if member.said.job is not None else None
     return {
         "address": member.key, "workload": sent["workload"], "spec": sent["spec"], "job": job,
         "keeps": member.said.stays, "queue_timeout_s": member.said.queue_timeout,
@@ -189,28 +191,28 @@ def _row(member: PoolMember, facts: Looked, secrets: dict[str, str]) -> dict[str
     }  # fmt: skip
 
 
-def _job(member: PoolMember, facts: Looked, sent: dict[str, Any]) -> dict[str, Any]:
+def _job(member: PoolMember, facts: Looked, endpoint: dict[str, Any]) -> dict[str, Any]:
     """The workload of its job, with marks for what is known once the swarm is up."""
-    job, planned = cast("PoolJob", member.said.job), member.planned.workload
-    endpoint, backend = sent["endpoint"], member.planned.spec.backend
+    job, swarm, spec = cast("PoolJob", member.said.job), member.planned.workload, member.planned.spec
     key_file = endpoint["api_key"]["file"] if endpoint["api_key"] else ""
-    target = Target(
-        ENDPOINT, endpoint["model"], "", key_file, member.name, None, planned.backend,
-        f"{planned.run_dir}/{ENDPOINT_FILE}",
-    )  # fmt: skip
-    place = None if planned.is_here else Beside(planned, backend.job, DriverOptions())
+    place = None if swarm.is_here else Beside(swarm, spec.backend.job, DriverOptions())
     folder = JobFolder(facts.paths, f"{member.name[:40]}-{new_suffix()}")
     if job.script is not None:
+        argv = (sys.executable, job.script, *job.args)
+        script = drivers.Script(argv, ENDPOINT, endpoint["model"], f"{swarm.run_dir}/{ENDPOINT_FILE}", key_file)
         retries = job.retries if "retries" in job.model_fields_set else 0
-        made = drivers.script(folder, _script(job, target), max_failures=retries + 1, place=place)
-        meta = described("script", job.script, member.name, target.backend)
+        made = drivers.script(folder, script, max_failures=retries + 1, place=place)
+        files = {META: described("script", job.script, member.name, swarm.backend), **made.files}
     else:
-        request = _request(job, target)
+        request = JobRequest(
+            ENDPOINT, endpoint["model"], job.input or "", job.output or "", swarm_dir=swarm.run_dir,
+            api_key_file=key_file, checkpoint_dir=job.checkpoint_dir or "", timeout_s=job.timeout,
+            **{name: getattr(job, name) for name in _SAME},
+        )  # fmt: skip
         made = drivers.batch(folder, request, place)
-        meta = described("batch", request.job, member.name, target.backend, request)
-    files = {META: {"created_at": NOW, **meta}, **made.files}
-    if drivers.REQUEST in files:
+        files = {META: described("batch", request.job, member.name, swarm.backend, request), **made.files}
         files[drivers.REQUEST] = {**files[drivers.REQUEST], "slots": SLOTS}
+    files[META] = {"created_at": NOW, **files[META]}
     texts = {str(folder.path / name): json.dumps(data, indent=1) for name, data in files.items()}
     workload = made.plan.workload.model_copy(update={"files": {**made.plan.workload.files, **texts}})
     return workload.model_dump(mode="json")
@@ -237,26 +239,3 @@ def cancel(host: HostClient, name: str) -> Rows:
         NotFound: it knows none.
     """
     return cast("Rows", reconnect.post(host, f"/campaigns/{name}/cancel", {})["rows"])
-
-
-def _request(job: PoolJob, target: Target) -> JobRequest:
-    same = {
-        name: getattr(job, name)
-        for name in (
-            "job", "job_kwargs", "input_column", "output_columns", "id_column", "checkpoint_tag", "retry_errors",
-            "max_concurrency", "retries", "limit", "num_threads",
-        )
-    }  # fmt: skip
-    return JobRequest(
-        endpoint=target.endpoint, swarm_dir=target.swarm_dir, model=target.model,
-        input=job.input or "", output=job.output or "",
-        api_key_env=target.api_key_env, api_key_file=target.api_key_file, slots=target.slots,
-        checkpoint_dir=job.checkpoint_dir or "", timeout_s=job.timeout, **same,
-    )  # fmt: skip
-
-
-def _script(job: PoolJob, target: Target) -> drivers.Script:
-    return drivers.Script(
-        argv=(sys.executable, str(job.script), *job.args), endpoint=target.endpoint, model=target.model,
-        endpoint_file=target.endpoint_file, key_file=target.api_key_file, key_env=target.api_key_env,
-    )  # fmt: skip

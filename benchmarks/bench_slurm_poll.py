@@ -25,6 +25,7 @@ from remuda.backends.slurm.parsing.parse import RECORD, SQUEUE_FORMAT, parse_squ
 from remuda.backends.slurm.render import SlurmSite
 from remuda.base.clock import SystemClock
 from remuda.base.disk.paths import StatePaths
+from remuda.host.reconcilers.campaigns import Campaigns
 from remuda.host.reconcilers.every import every
 from remuda.host.reconcilers.job_rows import JobKeeper
 from remuda.host.reconcilers.run_files import RunFiles
@@ -88,7 +89,7 @@ class Host:
         self.supervisor = Supervisor(journal, {"slurm": backend}, SystemClock())
         self.service = Service(journal, self.supervisor, paths, SystemClock())
         jobs = JobKeeper(journal, self.supervisor, paths, SystemClock())
-        self.supervisor.after = every(self.service, jobs)
+        self.supervisor.after = every(self.service, jobs, Campaigns(self.service, jobs))
         self.files = next(one for one in self.supervisor.after if isinstance(one, RunFiles))
         self._said = 0
 

@@ -13,7 +13,7 @@ from remuda.batch.pipeline.answer import Transient
 from remuda.batch.pipeline.lenient import count
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from remuda.batch.pipeline.transport import Reply, Transport
 
@@ -77,6 +77,20 @@ async def ask_slots(transport: Transport) -> int | None:
     except (Transient, TimeoutError, ValueError, KeyError, TypeError, AttributeError):
         return None
     return 0 if owners and owners <= _ONE_CACHE else None
+
+
+async def slots_of(urls: Sequence[str], key: str, wanted: int) -> int:
+    """What `JobRequest.slots` says of a swarm, from one of its servers: all are alike."""
+    from remuda.batch.pipeline.transport import AiohttpTransport
+
+    if not urls:
+        return -1
+    transport = AiohttpTransport(urls[0], api_key=key)
+    try:
+        found = await ask_slots(transport)
+    finally:
+        await transport.close()
+    return -1 if found is None else found * max(1, wanted)
 
 
 async def _patient_get(

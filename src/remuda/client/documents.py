@@ -94,7 +94,7 @@ def _read(target: str, facts: Looked, asked: Given) -> Iterator[tuple[str, str, 
         yield "", kind, read_gang(target, said)
     elif kind == "pool":
         for member in plan_pool(load_pool(target), facts):
-            yield member.entry.name, kind, member.planned
+            yield member.name, kind, member.planned
     else:
         load(target, said, expect=kind)
 

@@ -27,6 +27,7 @@ from remuda.host.nodes import Nodes
 from remuda.host.nodes_api import add_nodes
 from remuda.host.orphan_scan import EndingView, StrayView
 from remuda.host.planner import Planner
+from remuda.host.reconcilers.campaigns import CampaignBody, Campaigns
 from remuda.host.reconcilers.job_rows import JobKeeper
 from remuda.host.reports import ReportServer
 from remuda.host.service import NewWorkload, Service, Verb
@@ -156,10 +157,12 @@ class App:
     """The API's routes over one service."""
 
     def __init__(
-        self, service: Service, reports: ReportServer, facts: Facts, stop: Callable[[], None], jobs: JobKeeper
-    ) -> None:
+        self, service: Service, reports: ReportServer, facts: Facts, stop: Callable[[], None], jobs: JobKeeper,
+        campaigns: Campaigns,
+    ) -> None:  # fmt: skip
         self.service = service
         self.jobs = jobs
+        self.campaigns = campaigns
         self.reports = reports
         self.facts = facts
         self.stop = stop
@@ -248,6 +251,7 @@ class App:
             return Response(await self.jobs.answer(name, brief=brief), media_type="application/json")
 
         self._add_many(router)
+        self._add_campaigns(router)
         self._add_intents(router)
         self._add_stories(router)
 
@@ -266,6 +270,19 @@ class App:
                 service.take_down(body.names)
                 return []
             return service.change_many(verb, body.names)
+
+    def _add_campaigns(self, router: APIRouter) -> None:
+        @router.post("/campaigns", summary="Bring workloads up, so many at once, until each has done its job")
+        async def begin(body: CampaignBody) -> dict[str, Any]:
+            return await self.campaigns.begin(body)
+
+        @router.get("/campaigns/{name}", summary="A campaign and what has become of its rows")
+        async def campaign(name: str) -> dict[str, Any]:
+            return self.campaigns.view(name)
+
+        @router.post("/campaigns/{name}/cancel", summary="End what is left of a campaign")
+        async def cancel(name: str) -> dict[str, Any]:
+            return await self.campaigns.cancel(name)
 
     def _add_intents(self, router: APIRouter) -> None:
         service = self.service
@@ -348,7 +365,8 @@ class App:
 
         @router.post("/database/prune", summary="Forget old stories, and workloads that have long been down")
         async def prune(body: PruneBody) -> dict[str, Any]:
-            return asdict(self.service.prune(body.before)) | {"jobs": await self.jobs.prune(body.before)}
+            more = {"jobs": await self.jobs.prune(body.before), "campaigns": self.campaigns.prune(body.before)}
+            return asdict(self.service.prune(body.before)) | more
 
 
 async def _blocks(log: Log, *, marks: bool) -> AsyncGenerator[bytes, None]:

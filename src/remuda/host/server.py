@@ -26,6 +26,7 @@ from remuda.base.errors import Conflict, Fenced, RemudaError, Unwritable
 from remuda.base.secrets import lasting_secret
 from remuda.base.settings import database_url
 from remuda.host.app import App, Facts
+from remuda.host.reconcilers.campaigns import Campaigns
 from remuda.host.reconcilers.every import every
 from remuda.host.reconcilers.job_rows import JobKeeper
 from remuda.host.reporting import LOOPBACK, report_host
@@ -165,7 +166,8 @@ class Host:
         if service.forgotten:
             _LOG.warning("%s", note(service.forgotten))
         jobs = JobKeeper(journal, supervisor, self.paths, self.clock)
-        supervisor.after = every(service, jobs)
+        campaigns = Campaigns(service, jobs)
+        supervisor.after = every(service, jobs, campaigns)
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._stop.set)
@@ -175,7 +177,7 @@ class Host:
         self._announce(service.address, port)
         facts = Facts(pid=me.pid, node=me.node, home=str(self.paths.root), database=self.store.address.shown,
                       started_at=time.time())  # fmt: skip
-        app = App(service, reports, facts, self._stop.set, jobs)
+        app = App(service, reports, facts, self._stop.set, jobs, campaigns)
         listener = self._listen()
         starting.over(self.paths)
         _LOG.info("host %d serves %s, lease %d", me.pid, self.paths.root, taken.fence)
@@ -194,6 +196,7 @@ class Host:
         """Run all parts until the first ends, then end the others. What a part raised is raised here."""
         service, server = app.service, _server(app)
         app.jobs.turns.wake()
+        app.campaigns.turns.wake()
         parts = [
             asyncio.create_task(service.supervisor.run(), name="supervisor"),
             asyncio.create_task(self._renew(lease, service), name="lease"),

@@ -36,6 +36,12 @@ SWARM: Final = "swarm"
 _OF_SWARM: Final = ("partition", "account", "qos", "constraint", "reservation", "exclude_nodes", "modules", "preamble",
                     "mail_user", "python", "home")  # fmt: skip
 """What a driver takes over from its swarm's place: not the GPUs, and not the node that was named for replicas."""
+ENDPOINT: Final = "__REMUDA_ENDPOINT__"
+"""Stands for the URL of a swarm that is not up yet."""
+NOW: Final = "__REMUDA_NOW__"
+"""Stands in files of a job for the time at which it is sent, a number."""
+SLOTS: Final = "__REMUDA_SLOTS__"
+"""Stands in them for what `JobRequest.slots` says, another."""
 WATCH: Final = Watch(gpu_check=False, scan_log=False, warn_signal="TERM", warn_before_s=60.0)
 
 
@@ -148,3 +154,23 @@ def _pools(swarm: Workload) -> tuple[Pool, ...]:
         pool.model_copy(update={"place": {name: text for name, text in pool.place.items() if name in _OF_SWARM}})
         for pool in pools
     )
+
+
+def filled(job: Workload, endpoint: str, uids: tuple[str, str], now: float, slots: int) -> Workload:
+    """A job that was planned before its swarm was up, with what is known then.
+
+    Args:
+        job: its workload, with marks.
+        endpoint: URL of the swarm.
+        uids: of the swarm, as it was planned and as it is: another one was up already, with other files of secrets.
+        now: seconds since the epoch.
+        slots: requests that its servers work on at once.
+    """
+
+    def fill(text: str) -> str:
+        numbers = text.replace(f'"{NOW}"', str(now)).replace(f'"{SLOTS}"', str(slots))
+        return numbers.replace(ENDPOINT, endpoint).replace(*uids)
+
+    bare = job.model_copy(update={"files": {}}).model_dump_json()
+    files = {path: fill(text) for path, text in job.files.items()}
+    return Workload.model_validate_json(fill(bare)).model_copy(update={"files": files})

@@ -14,8 +14,29 @@ from remuda.base.errors import Conflict, Fenced, NotFound
 from remuda.store.bulk import insert_rows, upsert_rows
 from remuda.store.faults import translated
 from remuda.store.migrate import WRITE
-from remuda.store.rows import AllocationRow, Evidence, JobRow, LeaseRow, StoryLine, TaskRow, WorkloadRow
-from remuda.store.tables import ALLOCATION, EVENT, JOB, LEASE, META, NODE_EVIDENCE, TASK, WORKLOAD
+from remuda.store.rows import (
+    AllocationRow,
+    CampaignItemRow,
+    CampaignRow,
+    Evidence,
+    JobRow,
+    LeaseRow,
+    StoryLine,
+    TaskRow,
+    WorkloadRow,
+)
+from remuda.store.tables import (
+    ALLOCATION,
+    CAMPAIGN,
+    CAMPAIGN_ROW,
+    EVENT,
+    JOB,
+    LEASE,
+    META,
+    NODE_EVIDENCE,
+    TASK,
+    WORKLOAD,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -31,7 +52,9 @@ __all__ = ["EVIDENCE_KEPT_S", "Store"]
 EVIDENCE_KEPT_S: Final = 90 * 86400.0
 """Evidence against nodes stays so long after it has expired, for their history."""
 
-Row = TypeVar("Row", WorkloadRow, TaskRow, AllocationRow, StoryLine, Evidence, LeaseRow, JobRow)
+Row = TypeVar(
+    "Row", WorkloadRow, TaskRow, AllocationRow, StoryLine, Evidence, LeaseRow, JobRow, CampaignRow, CampaignItemRow
+)
 
 
 class TaskId(Protocol):
@@ -387,6 +410,24 @@ class Store:
             for start in range(0, len(removed), 500):
                 connection.execute(delete(JOB).where(JOB.c.id.in_(removed[start : start + 500])))
             _upsert(connection, JOB, rows)
+
+    def campaigns(self) -> list[tuple[CampaignRow, list[CampaignItemRow]]]:
+        """All campaigns, each with its rows in their order."""
+        with self.reading() as connection:
+            found = read_rows(connection, CampaignRow, rows_of(CAMPAIGN, CampaignRow).order_by(CAMPAIGN.c.name))
+            items = rows_of(CAMPAIGN_ROW, CampaignItemRow).order_by(CAMPAIGN_ROW.c.idx)
+            rows = read_rows(connection, CampaignItemRow, items)
+        return [(one, [row for row in rows if row.campaign == one.name]) for one in found]
+
+    def record_campaign(
+        self, fence: int, rows: Sequence[CampaignItemRow], begun: CampaignRow | None = None, removed: str = ""
+    ) -> None:
+        """Write rows of a campaign; with `begun` in place of all that it had. Forget the one that is `removed`."""
+        with self.writing(fence) as connection:
+            name = begun.name if begun is not None else removed
+            connection.execute(delete(CAMPAIGN).where(CAMPAIGN.c.name == name))
+            _upsert(connection, CAMPAIGN, [begun] if begun is not None else [])
+            _upsert(connection, CAMPAIGN_ROW, rows)
 
     def meta(self, key: str) -> str:
         """A small value kept beside the tables; empty when it was never set."""

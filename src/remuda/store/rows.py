@@ -228,6 +228,50 @@ BRIEF = WHOLE[:10]
 
 
 @dataclass(frozen=True, slots=True)
+class CampaignRow:
+    """Many workloads that the host brings up, at most `bound` at once. Primary key: `name`."""
+
+    name: str
+    kind: str = ""
+    document: str = ""
+    """File that it was read from."""
+    bound: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class CampaignItemRow:
+    """One workload of a campaign, and what has become of it. Primary key: `campaign`, `idx`."""
+
+    campaign: str
+    idx: int
+    name: str = ""
+    """Of the workload; recorded before that is created."""
+    address: str = ""
+    """Of all that was asked: another one is another question."""
+    plan: str = ""
+    """JSON of what is to be created."""
+    state: str = "waiting"
+    outcome: str = ""
+    reason: str = ""
+    uid: str = ""
+    """Of what runs or ran; empty before it is created."""
+    is_ours: bool = True
+    """Created by this campaign; others are not taken down."""
+    points: str = ""
+    """What comes of it: the id of its job; empty where it has none."""
+    keeps: bool = False
+    """It stays up when its job has ended."""
+    queue_timeout_s: float = 0.0
+    """How long it may wait for its first start; 0: for ever."""
+    wait_s: float = 600.0
+    """From its first start to the endpoint's answer."""
+    since: float = 0.0
+    """When the state began."""
+    started_at: float = 0.0
+    """When something of it was first seen running; 0 before."""
+
+
+@dataclass(frozen=True, slots=True)
 class LeaseRow:
     """Who may write. There is one row, `id` 1, from the first migration on."""
 

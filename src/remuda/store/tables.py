@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from sqlalchemy.engine import Dialect
 
-REVISION: Final = "0010"
+REVISION: Final = "0011"
 """Newest migration that this program knows."""
 VERSION_TABLE: Final = "remuda_revision"
 
@@ -127,6 +127,13 @@ JOB: Final = Table(
     *_columns(
         rows.JobRow, "id", words="what output reason swarm input native node told outcome", big="done failed total pid"
     ),
+)
+CAMPAIGN: Final = Table("campaign", METADATA, *_columns(rows.CampaignRow, "name", words="document"))
+CAMPAIGN_ROW: Final = Table(
+    "campaign_row",
+    METADATA,
+    *_columns(rows.CampaignItemRow, "campaign idx", words="plan reason", needed="is_ours state wait_s"),
+    ForeignKeyConstraint(["campaign"], ["campaign.name"], ondelete="CASCADE"),
 )
 META: Final = Table(
     "meta",

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from sqlalchemy import case, update
 
-from remuda.store.tables import NODE_EVIDENCE, TASK, WORKLOAD
+from remuda.store.tables import CAMPAIGN_ROW, NODE_EVIDENCE, TASK, WORKLOAD
 from remuda.wire.process import boot_id
 
 if TYPE_CHECKING:
@@ -26,6 +26,7 @@ TASK_TIMES: Final = (
     "yields_at", "loaded_at",
 )  # fmt: skip
 WORKLOAD_TIMES: Final = ("ends_at", "used_at")
+CAMPAIGN_TIMES: Final = ("since", "started_at")
 
 
 def kept_offset(store: Store) -> float | None:
@@ -53,8 +54,8 @@ def move_times(store: Store, fence: int, by: float, now: float, offset: float) -
         offset: after it; kept for the next host.
     """
     with store.together(fence), store.writing(fence) as connection:
-        connection.execute(update(TASK).values({name: _moved(TASK.c[name], by) for name in TASK_TIMES}))
-        connection.execute(update(WORKLOAD).values({name: _moved(WORKLOAD.c[name], by) for name in WORKLOAD_TIMES}))
+        for table, names in ((TASK, TASK_TIMES), (WORKLOAD, WORKLOAD_TIMES), (CAMPAIGN_ROW, CAMPAIGN_TIMES)):
+            connection.execute(update(table).values({name: _moved(table.c[name], by) for name in names}))
         _move_evidence(connection, by, now)
         keep_offset(store, fence, offset)
 

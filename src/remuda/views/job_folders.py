@@ -41,6 +41,15 @@ def new_id(output: str) -> str:
     return f"{slug(Path(output).stem or 'job')[:30]}-{new_suffix()}"
 
 
+def described(kind: str, what: str, swarm: str, backend: str = "", request: JobRequest | None = None) -> dict[str, Any]:
+    """What a job is, as its folder says it; without a backend it runs in the process of its command."""
+    return {
+        "kind": kind, "what": what, "swarm": swarm, "detached": bool(backend), "backend": backend,
+        "input": request.input if request else "", "output": request.output if request else "",
+        "progress": str(request.checkpoint_path() / "progress.json") if request else "",
+    }  # fmt: skip
+
+
 class JobFolder:
     """The files of one job."""
 
@@ -51,11 +60,7 @@ class JobFolder:
 
     def begin(self, kind: str, what: str, swarm: str, backend: str = "", request: JobRequest | None = None) -> None:
         """Remember a new job; without a backend it runs in this process. See `create`."""
-        self.create({
-            "kind": kind, "what": what, "swarm": swarm, "detached": bool(backend), "backend": backend,
-            "input": request.input if request else "", "output": request.output if request else "",
-            "progress": str(request.checkpoint_path() / "progress.json") if request else "",
-        })  # fmt: skip
+        self.create(described(kind, what, swarm, backend, request))
 
     def create(self, meta: Mapping[str, Any]) -> None:
         """Remember a new job.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import signal
@@ -63,7 +64,7 @@ def test_one_after_the_other_and_one_that_fails(home: Home) -> None:
     assert "first.replica.0.1." in shown
     planned = json.loads(home.run("pool", "-c", file, "--dry-run", "--json").stdout)
     assert [one["swarm"] for one in planned] == ["first", "broken", "third"]
-    assert not (home.paths.root / "pools").exists(), "nothing is recorded"
+    assert not home.client.is_up(), "nothing is recorded"
 
     running = home.start("pool", "-c", file, "--json")
     most, deadline = 0, time.monotonic() + 400
@@ -95,10 +96,8 @@ def test_killed_in_the_middle_it_goes_on(home: Home) -> None:
     slow = ("--token-s", "0.5", "--start-delay", "3")
     file = write(home, member(home, "a", *slow), member(home, "b", *slow), member(home, "c"), max_concurrent=2)
     running = home.start("pool", "-c", file)
-    until(lambda: list(home.paths.root.glob("pools/*/pool.json")), "it has begun")
-    other = home.run("pool", "-c", file, check=False)
-    assert other.returncode == 4
-    assert "error: pool 'pool' is being carried out by another command" in other.stderr
+    until(lambda: home.client.is_up() and up(home), "it has begun")
+    assert home.run("pool", "-c", file, "--no-wait").returncode == 0, "typed twice at once it is one pool"
     until(lambda: home.client.get("/workloads", kind="job"), "a driver is there")
     running.send_signal(signal.SIGKILL)
     running.communicate()
@@ -108,6 +107,8 @@ def test_killed_in_the_middle_it_goes_on(home: Home) -> None:
     done = home.run("pool", "-c", file, timeout=400)
     assert [line.split()[:2] for line in done.stdout.splitlines()[1:]] == [["a", "done"], ["b", "done"], ["c", "done"]]
     assert {name: home.view(name)["uid"] for name in uids} == uids, "those that were up were taken over"
+    request = json.loads(next(home.paths.jobs.glob("a-*/request.json")).read_text())
+    assert request["slots"] == -1, "the engine was asked, and does not say"
     assert [len(rows(home, name)) for name in "abc"] == [ROWS, ROWS, ROWS]
     assert len(json.loads(home.run("job", "list", "--json").stdout)) == 3, "no job was sent twice"
     assert up(home) == []
@@ -130,6 +131,55 @@ def test_ctrl_c_leaves_all_as_it_is_and_keep_stays(home: Home) -> None:
     done = home.run("pool", "-c", file)
     assert "a      done" in done.stdout
     assert up(home) == ["a"]
+
+
+def test_it_goes_on_alone_and_is_cancelled(home: Home) -> None:
+    slow = ("--token-s", "0.5", "--start-delay", "2")
+    file = write(home, member(home, "a"), member(home, "b", *slow), member(home, "c"), max_concurrent=1)
+    begun = home.run("pool", "-c", file, "--no-wait")
+    assert f"follow it: remuda pool -c {file}; end it: remuda pool -c {file} --cancel" in begun.stderr
+    until(lambda: up(home) == ["b"], "nobody follows, and the next has its turn")
+    ended = home.run("pool", "-c", file, "--cancel", "--json")
+    came = {row["name"]: (row["outcome"], row["reason"]) for row in json.loads(ended.stdout)}
+    assert came == {"a": ("done", ""), "b": ("failed", "cancelled"), "c": ("failed", "cancelled")}
+    until(lambda: not home.tokens(), "all processes are gone")
+
+
+def test_a_key_reaches_swarm_job_and_script_and_is_in_no_record(home: Home) -> None:
+    home.env["OUR_KEY"] = "k-123456"
+    keyed = {"swarm": {"api_key": {"env": "OUR_KEY"}}}
+    script = home.root / "look.py"
+    script.write_text("import os, sys\nopen(sys.argv[1], 'w').write(os.environ['OPENAI_API_KEY'])\n")
+    job = {"script": "look.py", "args": [str(home.root / "told")]}
+    file = write(home, member(home, "a", **keyed), {**member(home, "b", **keyed), "job": job})
+    done = home.run("pool", "-c", file)
+    assert [line.split()[:2] for line in done.stdout.splitlines()[1:]] == [["a", "done"], ["b", "done"]]
+    assert len(rows(home, "a")) == ROWS
+    assert (home.root / "told").read_text() == "k-123456"
+    database = b"".join(path.read_bytes() for path in home.paths.root.glob("*.db*"))
+    assert b"k-123456" not in database
+    assert not [*home.paths.root.glob("campaigns/*")], "the file of the secrets is gone"
+
+
+def test_what_an_earlier_version_has_done_is_taken_over_and_what_it_does_is_not(home: Home) -> None:
+    file = write(home, member(home, "a"))
+    home.run("pool", "-c", file)
+    done = json.loads(home.run("pool", "-c", file, "--json").stdout)[0]
+    folder = home.paths.root / "pools" / f"pool-{hashlib.sha256(file.encode()).hexdigest()[:8]}"
+    folder.mkdir(parents=True)
+    record = folder / "pool.json"
+    row = {"name": "a", "key": done["key"], "step": "working", "outcome": ""}
+    record.write_text(json.dumps({"swarms": {"a": row}}))
+    refused = home.run("pool", "-c", file, check=False)
+    assert refused.returncode == 4
+    assert "error: pool 'pool' was begun by an earlier version of remuda, and a is not over" in refused.stderr
+    assert "end its command, then `remuda down a`, and remove " in refused.stderr.replace("\n", " ")
+    home.run("db", "prune", "--older-than", "0s")
+    record.write_text(json.dumps({"swarms": {"a": {**row, "step": "over", "outcome": "done"}}}))
+    again = home.run("pool", "-c", file)
+    assert [line.split()[:2] for line in again.stdout.splitlines()[1:]] == [["a", "done"]]
+    assert "starting" not in again.stderr
+    assert not record.exists()
 
 
 def test_who_waits_costs_nothing_and_outlives_the_host(home: Home) -> None:

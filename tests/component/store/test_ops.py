@@ -43,7 +43,8 @@ def filled(store: Store, fence: int) -> Store:
 def test_status(filled: Store) -> None:
     status = ops.status(filled)
     assert (status.revision, status.newest_revision, status.where) == (REVISION, REVISION, filled.address.shown)
-    assert status.counts == {"workload": 1, "task": 1, "allocation": 8, "event": 200, "node_evidence": 2, "job": 0}
+    rows = {"workload": 1, "task": 1, "allocation": 8, "event": 200, "node_evidence": 2}
+    assert status.counts == {**rows, "job": 0, "campaign": 0, "campaign_row": 0}
     assert status.size_bytes > 50_000
     assert (status.dialect, status.journal_mode) in {("sqlite", "wal"), ("postgresql", "")}
 

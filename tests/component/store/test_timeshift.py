@@ -9,7 +9,7 @@ import pytest
 
 from remuda.base.errors import Fenced
 from remuda.store.lease import Lease, acquire
-from remuda.store.rows import Evidence, TaskRow, WorkloadRow
+from remuda.store.rows import CampaignItemRow, CampaignRow, Evidence, TaskRow, WorkloadRow
 from remuda.store.timeshift import TASK_TIMES, believe, keep_offset, kept_offset, move_times
 from remuda.supervise.shifted import TIMES
 from remuda.wire.process import identify
@@ -75,3 +75,11 @@ def test_what_another_boot_noted_says_nothing(store: Store, fence: int) -> None:
 
 def test_the_database_and_the_loop_move_the_same_fields() -> None:
     assert TASK_TIMES == TIMES
+
+
+def test_rows_of_campaigns_move_with_the_clock(store: Store, fence: int) -> None:
+    rows = [CampaignItemRow("p", 0, since=NOW, started_at=NOW), CampaignItemRow("p", 1, since=NOW)]
+    store.record_campaign(fence, rows, CampaignRow("p"))
+    move_times(store, fence, DAY, NOW, 0.0)
+    ((_, moved),) = store.campaigns()
+    assert [(row.since, row.started_at) for row in moved] == [(NOW + DAY, NOW + DAY), (NOW + DAY, 0.0)]

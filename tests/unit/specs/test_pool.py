@@ -99,16 +99,16 @@ swarms:
     pool = load_pool(write(folder, text, "Night Shift.yaml"))
     first, second, third = plan_pool(pool, planning.facts_of(StatePaths(tmp_path / "home")))
     assert pool.spec.bound == 2
-    assert [one.entry.name for one in (first, second, third)] == ["first", "night-shift-1", "night-shift-2"]
+    assert [one.name for one in (first, second, third)] == ["first", "night-shift-1", "night-shift-2"]
     assert first.planned.spec.watchdog.max_restarts == 7
     assert first.planned.spec.port == 9100
-    assert first.entry.queue_timeout_s == 7200.0
+    assert first.said.queue_timeout == 7200.0
     assert first.said.job is not None
     assert (first.said.job.input, first.said.job.output) == (str(folder / "in.jsonl"), str(folder / "out.jsonl"))
     assert second.said.job is not None
     assert (second.said.job.input, second.said.job.output) == ("/abs/in.parquet", f"{folder}/out/")
     assert second.said.job.job_kwargs == {"temperature": 0.5}
-    assert [one.entry.keeps for one in (first, second, third)] == [False, True, False]
+    assert [one.said.stays for one in (first, second, third)] == [False, True, False]
     assert third.said.job is not None
     assert (third.said.job.script, third.said.job.args) == (str(folder / "run.py"), ("--n", "5", "a b"))
     again = plan_pool(load_pool(str(folder / "Night Shift.yaml")), planning.facts_of(StatePaths(tmp_path / "home")))

@@ -11,9 +11,9 @@ from remuda.cli.lazy import dry
 from remuda.cli.show import age, console, echo, is_terminal, print_json, say, table, words
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
-    from remuda.client.jobs.pool import PoolMember
+    from remuda.client.jobs.pool import PoolMember, Rows
     from remuda.look.facts import Looked
 
 _COLUMNS = ("swarm", "step", "phase", "job", "for", "reason")
@@ -22,42 +22,52 @@ _COLUMNS = ("swarm", "step", "phase", "job", "for", "reason")
 @click.command()
 @click.option("-c", "--config", "file", required=True, type=click.Path(path_type=Path), help="Pool document (YAML).")
 @click.option("--again", is_flag=True, help="Start over, including completed entries.")
+@click.option("--wait/--no-wait", default=True, help="Follow it to its end (default), or return at once.")
+@click.option("--cancel", is_flag=True, help="End what is left of it.")
 @dry("Show what would be started, and start nothing.")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
-def pool(file: Path, again: bool, dry_run: bool, as_json: bool) -> int:
+def pool(file: Path, again: bool, wait: bool, cancel: bool, dry_run: bool, as_json: bool) -> int:
     """Run a queue of swarm+job pairs from one file, N at a time; each swarm stops when its job ends.
 
-    Safe to interrupt: re-run the same command to resume. It takes over running swarms, keeps finished jobs and retries
-    failed ones. Exit code 1: an entry failed.
+    The host carries it out. Safe to interrupt: re-run the same command to follow it again. That keeps finished jobs and
+    retries failed ones. Exit code 1: an entry failed.
     """
     from remuda.base.disk.paths import state_paths
     from remuda.base.errors import Interrupted
+    from remuda.client.http import connect
     from remuda.client.jobs import pool as control
     from remuda.look import planning
     from remuda.specs.reading.pools import load_pool
 
     paths = state_paths()
     loaded = load_pool(file)
-    facts = planning.facts_of(paths)
-    members = control.plan_pool(loaded, facts)
-    if dry_run:
-        _show_plan(members, loaded.spec.bound, facts, as_json=as_json)
-        return 0
-    paths.prepare()
-    run = control.PoolRun(loaded, members, paths)
-    with run.locked():
-        run.resume(again=again)
+    name = control.campaign_name(loaded)
+    if cancel:
+        rows = control.cancel(connect(), name)
+    else:
+        facts = planning.facts_of(paths)
+        members = control.plan_pool(loaded, facts)
+        if dry_run:
+            _show_plan(members, loaded.spec.bound, facts, as_json=as_json)
+            return 0
+        host = connect()
+        rows = control.begin(loaded, members, facts, host, again=again)
+    if cancel:
+        say("its swarms and jobs are being ended")
+    elif not wait:
+        say(f"follow it: remuda pool -c {file}; end it: remuda pool -c {file} --cancel")
+    else:
         try:
-            _follow(run.run())
+            rows = _follow(control.follow(host, name, rows))
         except KeyboardInterrupt:
-            hint = f"go on: remuda pool -c {file}; or end them with remuda down and remuda job cancel"
+            hint = f"go on: remuda pool -c {file}; or end it: remuda pool -c {file} --cancel"
             raise Interrupted("not waited for; its swarms stay up and their jobs continue", hint=hint) from None
     if as_json:
-        print_json(control.to_json(members))
+        print_json(rows)
     else:
-        rows = [[one.entry.name, one.entry.outcome.value, one.job_id or "-", one.entry.reason] for one in members]
-        table(["swarm", "outcome", "job", "reason"], rows)
-    return 1 if any(one.entry.outcome == "failed" for one in members) else 0
+        shown = [[row["name"], _step(row), row["job_id"] or "-", row["reason"]] for row in rows]
+        table(["swarm", "outcome", "job", "reason"], shown)
+    return 1 if not cancel and any(row["outcome"] == "failed" for row in rows) else 0
 
 
 def _show_plan(members: Sequence[PoolMember], bound: int, facts: Looked, *, as_json: bool) -> None:
@@ -67,7 +77,7 @@ def _show_plan(members: Sequence[PoolMember], bound: int, facts: Looked, *, as_j
     if as_json:
         print_json([
             {
-                "swarm": one.entry.name, "backend": one.planned.workload.backend,
+                "swarm": one.name, "backend": one.planned.workload.backend,
                 "job": one.said.job.model_dump() if one.said.job else None, "stays": one.said.stays,
                 "tasks": [
                     {"token": item.token, "argv": list(item.argv)}
@@ -78,7 +88,7 @@ def _show_plan(members: Sequence[PoolMember], bound: int, facts: Looked, *, as_j
         ])  # fmt: skip
         return
     rows = [
-        [one.entry.name, one.planned.workload.backend, str(one.planned.spec.replicas), _job(one),
+        [one.name, one.planned.workload.backend, str(one.planned.spec.replicas), _job(one),
          "stays up" if one.said.stays else "taken down"]
         for one in members
     ]  # fmt: skip
@@ -95,39 +105,37 @@ def _job(member: PoolMember) -> str:
     return job.script or f"{job.job}: {job.input} -> {job.output}"
 
 
-def _follow(steps: Iterator[Sequence[PoolMember]]) -> None:
+def _follow(steps: Iterator[Rows]) -> Rows:
+    """Show each change; the rows at the end."""
+    rows: Rows = []
     if is_terminal():
-        _live(steps)
-        return
-    told: dict[str, str] = {}
-    for members in steps:
-        for one in members:
-            line = f"{one.entry.name:<20} {_step(one):<9} {one.entry.reason or one.seen.reason}".rstrip()
-            state = f"{one.entry.step} {one.seen.phase} {one.entry.outcome} {one.entry.reason}"
-            if told.get(one.entry.name) != state:
-                told[one.entry.name] = state
-                say(line)
+        from rich.live import Live
+
+        with Live(console=console(stderr=True), refresh_per_second=4, transient=True) as live:
+            for rows in steps:
+                live.update(_drawing(rows))
+        return rows
+    told: dict[str, list[str]] = {}
+    for rows in steps:
+        for row in rows:
+            state = [row[name] for name in ("step", "phase", "outcome", "reason")]
+            if told.get(row["name"]) != state:
+                told[row["name"]] = state
+                say(f"{row['name']:<20} {_step(row):<9} {row['reason'] or row['told']}".rstrip())
+    return rows
 
 
-def _step(one: PoolMember) -> str:
-    return one.entry.outcome.value if one.entry.step == "over" else one.entry.step.value
+def _step(row: Mapping[str, Any]) -> str:
+    return str(row["outcome"] if row["step"] == "over" else row["step"])
 
 
-def _live(steps: Iterator[Sequence[PoolMember]]) -> None:
-    from rich.live import Live
-
-    with Live(console=console(stderr=True), refresh_per_second=4, transient=True) as live:
-        for members in steps:
-            live.update(_drawing(members))
-
-
-def _drawing(members: Sequence[PoolMember]) -> Any:
+def _drawing(rows: Rows) -> Any:
     from rich import box
     from rich.table import Table
 
     drawn = Table(*_COLUMNS, box=box.SIMPLE_HEAD, pad_edge=False)
-    for one in members:
-        reason = one.entry.reason or one.seen.reason
-        cells = (one.entry.name, _step(one), one.seen.phase, one.progress, age(one.entry.since), reason[:70])
+    for row in rows:
+        reason = row["reason"] or row["told"]
+        cells = (row["name"], _step(row), row["phase"], row["progress"], age(row["since"]), reason[:70])
         drawn.add_row(*map(words, cells))
     return drawn

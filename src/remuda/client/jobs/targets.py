@@ -85,26 +85,13 @@ def of_swarm(name: str, model: str, key_env: str, say: Callable[[str], None]) ->
 
 
 def _slots(view: Mapping[str, Any], key_env: str, key_file: str) -> int:
-    """What `JobRequest.slots` says, from one of the replicas: all of a swarm are alike."""
     from concurrent.futures import ThreadPoolExecutor
 
-    from remuda.batch.endpoint import ask_slots
-    from remuda.batch.pipeline.transport import AiohttpTransport
+    from remuda.batch.endpoint import slots_of
     from remuda.plan.model import Role
 
     urls = [task["url"] for task in view["tasks"] if Role(task["role"]).answers and task["url"]]
     key = SecretRef(env=key_env, file=key_file).read() if key_env or key_file else ""
-
-    async def ask() -> int | None:
-        transport = AiohttpTransport(urls[0], api_key=key)
-        try:
-            return await ask_slots(transport)
-        finally:
-            await transport.close()
-
-    if not urls:
-        return -1
     # The caller may have an event loop of its own.
     with ThreadPoolExecutor(1) as pool:
-        found = pool.submit(lambda: asyncio.run(ask())).result()
-    return -1 if found is None else found * max(1, view["wanted"])
+        return pool.submit(lambda: asyncio.run(slots_of(urls, key, view["wanted"]))).result()

@@ -239,7 +239,7 @@ def test_any_endpoint_will_do(herd: Home) -> None:
         (["--name", "hird"], 3, "nothing is called 'hird'"),
         (["--endpoint", "localhost:1"], 2, "'localhost:1' is not a URL"),
         (["--name", "herd", "--data-backend", "ray"], 2, "'ray' is not available yet"),
-        (["--name", "herd", "--job-kwargs", "{"], 2, "is not JSON"),
+        (["--name", "herd", "--job-kwargs", "{"], 2, "must be JSON"),
         (["--endpoint", "http://127.0.0.1:9", "--model", "m"], 5, "127.0.0.1:9"),
     ],
 )

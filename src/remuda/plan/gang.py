@@ -72,7 +72,9 @@ def _places(spec: GangSpec, facts: PlanFacts) -> tuple[tuple[Pool, ...], int, tu
             facts.cluster()
         except BackendUnreachable as error:
             hint = "say it: ranks_per_node and partitions"
-            raise BackendUnreachable(f"nobody says how many ranks a node has room for: {error}", hint=hint) from error
+            raise BackendUnreachable(
+                f"the cluster does not say how many ranks a node has room for: {error}", hint=hint
+            ) from error
     for nodes in node_counts(spec.ranks, spec.ranks_per_node or 0):
         each = most_on_one(spec.ranks, nodes)
         size = parse_size(spec.mem) if spec.mem else 0

@@ -20,16 +20,14 @@ class CrewSeat:
     run_dir: str
     """Its allocation's directory, with its child document."""
     node: int
-    """Ordinal of its node in the job."""
+    """Ordinal of its node in the job; `place` is its number there, `gpu` the first of its `gpus` there."""
     place: int
-    """Its number among the tasks of that node."""
     gpu: int
-    """The first of its GPUs, among those that the job has there."""
     gpus: int
 
 
 @dataclass(frozen=True)
-class Crew:
+class CrewSpec:
     """All tasks of one pack."""
 
     token: str
@@ -45,7 +43,7 @@ class Crew:
         return json.dumps(asdict(self))
 
     @classmethod
-    def from_json(cls, text: str) -> Crew:
+    def from_json(cls, text: str) -> CrewSpec:
         """Read a document.
 
         Raises:

@@ -21,7 +21,7 @@ from remuda.backends.slurm.script import INDEX, env_text, script_text
 from remuda.base.errors import InputError
 from remuda.base.hostlist import compress, expand
 from remuda.plan.placing.place import SlurmPlace
-from remuda.wire.crew import OF_SEATS, Crew, CrewSeat
+from remuda.wire.crew import OF_SEATS, CrewSeat, CrewSpec
 from remuda.wire.guard import Guard
 
 if TYPE_CHECKING:
@@ -115,7 +115,7 @@ def _of_pack(
                  seat.node, seat.place, seat.gpu, needs.gpus)
         for seat in pack.seats for key in (replace(request.key, group=seat.group, index=seat.index),)
     ]  # fmt: skip
-    crew = Crew(token, str(folder), pack.nodes, str(site.host_file), list(_launcher(place, site)), seats)
+    crew = CrewSpec(token, str(folder), pack.nodes, str(site.host_file), list(_launcher(place, site)), seats)
     files[str(folder / CREW)] = crew.to_json()
     if login_env:
         files[str(folder / ENV)] = env_text(login_env)

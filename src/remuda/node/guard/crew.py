@@ -28,7 +28,7 @@ from remuda.node.guard.guard_server import USERS
 from remuda.node.records import Records
 from remuda.wire import exit as codes
 from remuda.wire.child import DEVICES, ChildSpec
-from remuda.wire.crew import Crew
+from remuda.wire.crew import CrewSpec
 
 if TYPE_CHECKING:
     import subprocess
@@ -44,15 +44,12 @@ _LISTS = (DEVICES, "ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "GPU_DEVICE_OR
 
 def seats(arguments: list[str]) -> int:
     """`seats CREW.json`, on each node: exit code of the first that ended badly."""
-    return Seats(Crew.from_json(Path(arguments[0]).read_text(encoding="utf-8")), os.environ).run()
-
-
-# --- the batch step --------------------------------------------------------------------------------------------------
+    return Seats(CrewSpec.from_json(Path(arguments[0]).read_text(encoding="utf-8")), os.environ).run()
 
 
 def lead(arguments: list[str]) -> int:
     """`crew CREW.json`, in the batch step: start the crews of all nodes, and pass on what the scheduler says."""
-    crew = Crew.from_json(Path(arguments[0]).read_text(encoding="utf-8"))
+    crew = CrewSpec.from_json(Path(arguments[0]).read_text(encoding="utf-8"))
     signals, folder = Signals(), Path(crew.run_dir)
     if not claim(folder, start_number(os.environ)):
         sys.stderr.write(f"remuda-node: {crew.token}: another copy holds {folder}\n")
@@ -123,9 +120,6 @@ def _wait(signals: Signals) -> None:
     poll.poll(int(LOOK_S * 1000))
 
 
-# --- each node -------------------------------------------------------------------------------------------------------
-
-
 class Seats:
     """The node programs of one node.
 
@@ -134,7 +128,7 @@ class Seats:
         environ: of this program: says which node, and which GPUs.
     """
 
-    def __init__(self, crew: Crew, environ: Mapping[str, str]) -> None:
+    def __init__(self, crew: CrewSpec, environ: Mapping[str, str]) -> None:
         self._folder = Path(crew.run_dir)
         self._signals = Signals()
         self._passed = {"stop": False, "warn": False}

@@ -24,7 +24,7 @@ from remuda.specs.gang import GangSpec
 from remuda.supervise.failures.causes import classify
 from remuda.supervise.model import Cause
 from remuda.wire.child import ChildSpec
-from remuda.wire.crew import Crew, CrewSeat
+from remuda.wire.crew import CrewSeat, CrewSpec
 from remuda.wire.exit import FENCED, STOPPED, ExitRecord
 
 SITE = SlurmSite(Path("/h/workloads"), Path("/h/node.pyz"), Path("/h/host.json"))
@@ -61,7 +61,7 @@ def test_all_tasks_are_one_call() -> None:
     assert shown.token == NAME
     folder = "/h/workloads/g/pack-0/attempt-2-u1234567"
     assert shown.files[f"{folder}/job.sh"].endswith(f"exec python3 -I -S /h/node.pyz crew {folder}/crew.json\n")
-    crew = Crew.from_json(shown.files[f"{folder}/crew.json"])
+    crew = CrewSpec.from_json(shown.files[f"{folder}/crew.json"])
     assert [(seat.node, seat.place, seat.gpu, seat.gpus) for seat in crew.seats] == [
         (0, 0, 0, 2), (0, 1, 2, 2), (1, 0, 0, 2),
     ]  # fmt: skip

@@ -138,7 +138,7 @@ def test_a_node_that_crashes(gang: SlurmGang, rank: int) -> None:
     gang.slurm.run("scontrol", "update", f"nodename={lost}", "state=down", "reason=crashed")
     until(lambda: gang.tasks("attempt") == [2, 2, 2], "all wait for two nodes", 120)
     gang.slurm.start(lost)
-    until(lambda: gang.resumed(lost), "the node is back")
+    until(lambda: gang.resumed(lost) and gang.home.view("train")["ready"] == 3, "the node is back, and all run", 120)
     gang.until_up(2)
     assert gang.tasks("failures") == [1, 1, 1]
     assert gang.home.run("nodes", "history", lost, "--backend", "slurm").stdout.count("node-failed") == 1

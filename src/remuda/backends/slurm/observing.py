@@ -381,9 +381,10 @@ def judged(seen: Mapping[str, Observed]) -> dict[str, Observed]:
             first = min(bad, key=lambda token: _blame(token, mine[token]))
             parts = read_token(first)
             why = f"ended with {parts.group}/{parts.index}: {mine[first].reason}"
-            gone = {"ending": Ending.GROUP, "reason": why, "nodes": (), "faults": (), "evidence": ""}
             found |= {
-                token: replace(one, **gone) for token, one in mine.items() if token != first and one.exit_code != 0
+                token: replace(one, ending=Ending.GROUP, reason=why, nodes=(), faults=(), evidence="")
+                for token, one in mine.items()
+                if token != first and one.exit_code != 0
             }
     return found
 

@@ -44,6 +44,12 @@ def make_token(key: TaskKey, attempt: int, uid: str) -> str:
     return f"{key.workload}.{key.group}.{key.index}.{attempt}.{uid}"
 
 
+def pack_token(token: str) -> str:
+    """Name of the allocation that the tasks of a pack share (`Workload.pack`), by the token of any of them."""
+    parts = read_token(token)
+    return make_token(TaskKey(parts.workload, "pack", 0), parts.attempt, parts.uid)
+
+
 @dataclass(frozen=True)
 class Token:
     """A token taken apart."""
@@ -102,6 +108,8 @@ class Rendered:
     env: Mapping[str, str] = field(default_factory=dict)
     together: Together | None = None
     """How it is sent with others that were asked for by the same command; None: alone."""
+    pack: str = ""
+    """Token of the pack that it is part of: those with the same are one call and one allocation. Empty: of none."""
 
 
 @dataclass(frozen=True)
@@ -145,6 +153,8 @@ class Ending(StrEnum):
     """The scheduler lost it: its controller was restarted without what it knew."""
     NOT_STARTED = "not-started"
     """The scheduler gave it a node, and nothing of it ever ran there."""
+    GROUP = "group"
+    """It shared its allocation with another task, and ended because that one did."""
 
 
 @dataclass(frozen=True)

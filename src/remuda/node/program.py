@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from contextlib import suppress
+from importlib import import_module
 from pathlib import Path
 
 from remuda import __version__
@@ -13,40 +14,30 @@ from remuda.wire.child import ChildSpec
 
 USAGE = "usage: remuda-node child SPEC.json | smoke [--json] [--gpus N] [--timeout SECONDS] | --version\n"
 
+_MANY = 1 << 20
+PROGRAMS = {
+    "smoke": ("gpu.smoke", "main", 1, _MANY),
+    "spread": ("guard.spread", "main", 4, _MANY),
+    "guardroom": ("guard.guard_server", "main", 3, 3),
+    "guard": ("guard.guard", "main", 2, 2),
+    "recorder": ("recorder.writer", "main", 2, _MANY),
+    "member": ("guard.member", "main", 2, 2),
+    "crew": ("guard.crew", "lead", 2, 2),
+    "seats": ("guard.crew", "seats", 2, 2),
+    "step": ("script.steps", "main", 5, _MANY),
+}
+"""First word -> module of this room and function that is given the others, and how many words it takes."""
+
 
 def main(arguments: list[str]) -> int:
     """Run one subcommand; the exit code, as `wire.exit` and `docs/exit-codes.md` list them."""
     if arguments == ["--version"]:
         sys.stdout.write(f"remuda-node {__version__}\n")
         return 0
-    if arguments[:1] == ["smoke"]:
-        from remuda.node.gpu.smoke import main as smoke
-
-        return smoke(arguments[1:])
-    if arguments[:1] == ["spread"] and len(arguments) > 3:
-        from remuda.node.guard.spread import main as spread
-
-        return spread(arguments[1:])
-    if arguments[:1] == ["guardroom"] and len(arguments) == 3:
-        from remuda.node.guard.guard_server import main as guardroom
-
-        return guardroom(arguments[1:])
-    if arguments[:1] == ["guard"] and len(arguments) == 2:
-        from remuda.node.guard.guard import main as guard
-
-        return guard(arguments[1:])
-    if arguments[:1] == ["recorder"] and len(arguments) > 1:
-        from remuda.node.recorder.writer import main as recorder
-
-        return recorder(arguments[1:])
-    if arguments[:1] == ["member"] and len(arguments) == 2:
-        from remuda.node.guard.member import main as member
-
-        return member(arguments[1:])
-    if arguments[:1] == ["step"] and len(arguments) > 4:
-        from remuda.node.script.steps import main as step
-
-        return step(arguments[1:])
+    module, function, least, most = PROGRAMS.get(arguments[0] if arguments else "", ("", "", 0, 0))
+    if module and least <= len(arguments) <= most:
+        code: int = getattr(import_module(f"remuda.node.{module}"), function)(arguments[1:])
+        return code
     if len(arguments) != 2 or arguments[0] != "child":
         sys.stderr.write(USAGE)
         return codes.BAD_SPEC

@@ -5,10 +5,14 @@ from __future__ import annotations
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Final
 
+from remuda.base.errors import BackendUnreachable, InputError
 from remuda.base.ids import slug
+from remuda.base.units import parse_size
 from remuda.plan.compile import UID, Plan, copy_of
 from remuda.plan.model import INDEX_MARK, MEETING_PORT_MARK, Command, Kind, Role, Secret, Workload
-from remuda.plan.run import local_place, script_group
+from remuda.plan.placing.seats import most_on_one, node_counts, seated
+from remuda.plan.run import asked_pools, local_place, notes_of, script_group, slurm_place
+from remuda.specs.places import is_here
 from remuda.specs.run import RunSpec
 
 if TYPE_CHECKING:
@@ -16,7 +20,7 @@ if TYPE_CHECKING:
 
     from remuda.plan.compile import Draft, PlanFacts
     from remuda.plan.context import Context
-    from remuda.plan.model import Group
+    from remuda.plan.model import Group, Pool
     from remuda.specs.gang import GangSpec
 
 RANK: Final = "rank"
@@ -24,9 +28,13 @@ RENDEZVOUS, RUN_ID = "rendezvous", "run_id"
 """Labels of a gang: where its ranks meet, and the name of what they train there."""
 _OF_RUN: Final = (
     "env", "max_retries", "heal_after", "quick_failure", "heartbeat_interval", "heartbeat_grace", "progress_stall",
-    "backoff_base", "backoff_max", "kill_grace", "gpu_check", "profile",
+    "backoff_base", "backoff_max", "kill_grace", "gpu_check", "profile", "partitions", "gpu_type", "cpus_per_task",
+    "mem", "time_limit", "account", "qos", "constraint", "reservation", "exclude_nodes", "node_list", "sbatch_args",
+    "modules", "preamble", "python",
 )  # fmt: skip
 """Fields that mean for a rank what they mean for a run."""
+_FIELDS: Final = {"gpus": "resources.gpus"}
+"""Field of a run -> what a gang calls it."""
 _SCRIPTS: Final = frozenset({".py", ".sh"})
 
 
@@ -38,14 +46,55 @@ def gang_name(spec: GangSpec) -> str:
     return slug(next((word.stem for word in words if word.suffix in _SCRIPTS), words[0].name))
 
 
-def compile_gang(draft: Draft[GangSpec], context: Context, _: PlanFacts) -> Plan:
-    """Plan a gang: one group with a task for each rank, which is looked after as a run is."""
+def compile_gang(draft: Draft[GangSpec], context: Context, facts: PlanFacts) -> Plan:
+    """Plan a gang: one group with a task for each rank, which is looked after as a run is.
+
+    Raises:
+        InputError: no partition has room for it, or its nodes cannot be counted; `where` is the field.
+        BackendUnreachable: its partition is to be chosen, and the cluster does not answer.
+    """
     spec = draft.spec
     copy = copy_of(context, draft.name, draft.script) if draft.script else ""
-    workload = plan_gang(spec, context, name=draft.name, copy=copy, spec_file=draft.loaded.file)
+    pools, nodes, notes = ((), 0, notes_of(_run(spec), "local")) if is_here(spec.backend) else _places(spec, facts)
+    workload = plan_gang(
+        spec, context, name=draft.name, copy=copy, spec_file=draft.loaded.file, pools=pools, nodes=nodes
+    )
     folder = own_rendezvous(workload)
     files = {**({copy: draft.text} if copy else {}), **({f"{folder}/": ""} if folder else {})}
-    return Plan(workload.model_copy(update={"files": files}), spec, tuple(_notes(spec)), draft)
+    return Plan(workload.model_copy(update={"files": files}), spec, (*_notes(spec), *notes), draft)
+
+
+def _places(spec: GangSpec, facts: PlanFacts) -> tuple[tuple[Pool, ...], int, tuple[str, ...]]:
+    """Partitions that can give all ranks their nodes at once, the number of nodes, which is the fewest, and notes."""
+    failed = InputError("no partition fits", where="partitions")
+    if spec.ranks_per_node is None:
+        try:
+            facts.cluster()
+        except BackendUnreachable as error:
+            hint = "say it: ranks_per_node and partitions"
+            raise BackendUnreachable(
+                f"the cluster does not say how many ranks a node has room for: {error}", hint=hint
+            ) from error
+    for nodes in node_counts(spec.ranks, spec.ranks_per_node or 0):
+        each = most_on_one(spec.ranks, nodes)
+        size = parse_size(spec.mem) if spec.mem else 0
+        changes = {
+            "gpus": spec.resources.gpus * each, "nodes": nodes,
+            "cpus_per_task": (spec.cpus_per_task or 0) * each or None, "mem": f"{size * each}B" if size else None,
+        }  # fmt: skip
+        try:
+            pools, notes = asked_pools(_run(spec).model_copy(update=changes), spec.backend, facts)
+        except InputError as error:
+            failed = InputError(error.message, hint=error.hint, where=_FIELDS.get(error.where, error.where))
+        else:
+            return pools, nodes, notes
+    raise failed
+
+
+def _run(spec: GangSpec) -> RunSpec:
+    """One rank as a run."""
+    shared = {key: getattr(spec, key) for key in _OF_RUN}
+    return RunSpec(script=spec.script or spec.command[0], gpus=spec.resources.gpus, **shared)
 
 
 def own_rendezvous(workload: Workload) -> str:
@@ -60,7 +109,10 @@ def _notes(spec: GangSpec) -> Iterator[str]:
         yield f"ranks look for the credentials of {spec.rendezvous} in their home directory; others go by secret_env"
 
 
-def plan_gang(spec: GangSpec, context: Context, *, name: str, copy: str = "", spec_file: str = "") -> Workload:
+def plan_gang(
+    spec: GangSpec, context: Context, *, name: str, copy: str = "", spec_file: str = "", pools: tuple[Pool, ...] = (),
+    nodes: int = 0,
+) -> Workload:  # fmt: skip
     """The workload of a gang.
 
     Args:
@@ -69,6 +121,8 @@ def plan_gang(spec: GangSpec, context: Context, *, name: str, copy: str = "", sp
         name: of the gang.
         copy: absolute path of the copy of the script that is run; empty: the spec's command is run.
         spec_file: where the user wrote the spec, for messages.
+        pools: where it may run, best first.
+        nodes: of its one allocation; 0: each rank has its own.
     """
     run_dir = context.run_dir(name)
     url = spec.rendezvous or PurePosixPath(run_dir, "rendezvous").as_uri()
@@ -78,7 +132,7 @@ def plan_gang(spec: GangSpec, context: Context, *, name: str, copy: str = "", sp
         env={
             "RANK": INDEX_MARK,  # these two may be said otherwise, where a rank is several processes
             "WORLD_SIZE": str(spec.ranks),
-            **(_of_rigid(spec) if spec.mode == "rigid" else {}),
+            **(_of_rigid(spec) if spec.mode == "rigid" and not nodes else {}),
             **spec.env,
             "REPLICA_RANK": INDEX_MARK,
             "REPLICA_COUNT": str(spec.ranks),
@@ -89,13 +143,15 @@ def plan_gang(spec: GangSpec, context: Context, *, name: str, copy: str = "", sp
         secret_env={key: Secret(file=source.file, env=source.env) for key, source in spec.secret_env.items()},
         cwd=str(PurePosixPath(context.cwd, spec.workdir or "")),
     )
+    cwd = command.cwd
     return Workload(
         name=name,
         kind=Kind.GANG,
         uid=UID,
-        backend="local",
-        place=local_place(context),
-        groups=(_ranks(spec, command),),
+        backend=spec.backend,
+        place=local_place(context) if is_here(spec.backend) else slurm_place(_run(spec), context, (), cwd),
+        groups=(_ranks(spec, command, pools),),
+        pack=seated(RANK, spec.ranks, nodes, spec.resources.gpus) if nodes else None,
         run_dir=run_dir,
         spec_file=spec_file,
         labels={RENDEZVOUS: url, RUN_ID: run_id},
@@ -108,10 +164,8 @@ def _of_rigid(spec: GangSpec) -> dict[str, str]:
     return {"LOCAL_RANK": own, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": MEETING_PORT_MARK}
 
 
-def _ranks(spec: GangSpec, command: Command) -> Group:
-    shared = {key: getattr(spec, key) for key in _OF_RUN}
-    run = RunSpec(script=spec.script or spec.command[0], gpus=spec.resources.gpus, **shared)
-    group = script_group(run, command, ())
+def _ranks(spec: GangSpec, command: Command, pools: tuple[Pool, ...]) -> Group:
+    group = script_group(_run(spec), command, pools)
     return group.model_copy(update={
         "name": RANK, "role": Role.RANK, "count": spec.ranks, "quorum": spec.quorum or 0,
         "together": spec.mode == "rigid",

@@ -34,10 +34,9 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ADDRESS", "BOOTSTRAP", "CONTAINER_MARK", "FILES_MARK", "HOST_MARK", "INDEX_MARK", "MEETING_PORT_MARK",
-    "NODE_MARK", "PORT_MARK",
-    "Command", "Endpoint", "Failover", "Front", "Group", "HealthProbe", "Kind", "Listen", "NodePolicy", "NodeSpan",
-    "Pool", "Replace", "Resources", "RestartRule", "Role", "Secret", "Succession", "Watch", "Workload", "address_mark",
-    "named_mark",
+    "NODE_MARK", "PORT_MARK", "Command", "Endpoint", "Failover", "Front", "Group", "HealthProbe", "Kind", "Listen",
+    "NodePolicy", "NodeSpan", "Pack", "Pool", "Replace", "Resources", "RestartRule", "Role", "Seat", "Secret",
+    "Succession", "Watch", "Workload", "address_mark", "named_mark",
 ]  # fmt: skip
 
 
@@ -363,6 +362,25 @@ class Front(Frozen):
     """Folder by which the parts of a deployment find each other; empty: another way."""
 
 
+class Seat(Frozen):
+    """Where one task of a pack runs."""
+
+    group: str
+    index: int
+    node: int
+    """Ordinal of its node in the job; `place` is its number there, `gpu` the first of its GPUs there."""
+    place: int
+    gpu: int = 0
+
+
+class Pack(Frozen):
+    """Tasks that share one allocation over one or more nodes: all of them begin, or none does."""
+
+    nodes: int
+    per_node: int
+    seats: tuple[Seat, ...]
+
+
 class Workload(Frozen):
     """What a user asked to keep running."""
 
@@ -396,6 +414,8 @@ class Workload(Frozen):
     """Time without a request to its endpoint after which it is taken down. 0: never."""
     ends_with: str | None = None
     """Name of the group whose end, well or not, is the end of the workload; it is never replaced."""
+    pack: Pack | None = None
+    """Its tasks are one allocation; None: each has its own."""
 
     @model_validator(mode="before")
     @classmethod

@@ -89,7 +89,7 @@ def compile_run(draft: Draft[RunSpec], context: Context, facts: PlanFacts) -> Pl
     spec, head = draft.spec, draft.head
     assert head is not None
     backend = spec.backend or ("slurm" if context.has_sbatch else "local")
-    pools, notes = _pools(spec, backend, facts)
+    pools, notes = asked_pools(spec, backend, facts)
     for option, _ in options_of(spec.sbatch_args, "sbatch_args", _options(spec, backend, facts)):
         refuse(option, "sbatch_args")
     workload = plan_run(
@@ -104,7 +104,7 @@ def _options(spec: RunSpec, backend: str, facts: PlanFacts) -> Mapping[str, Take
     return facts.sbatch_options() if spec.sbatch_args and not is_here(backend) else BUILT_IN
 
 
-def _pools(spec: RunSpec, backend: str, facts: PlanFacts) -> tuple[tuple[Pool, ...], tuple[str, ...]]:
+def asked_pools(spec: RunSpec, backend: str, facts: PlanFacts) -> tuple[tuple[Pool, ...], tuple[str, ...]]:
     """Where it may run, best first, and notes."""
     if is_here(backend):
         refuse_local(spec)
@@ -150,7 +150,7 @@ def plan_run(
         kind=Kind.RUN,
         uid=UID,
         backend=backend,
-        place=local_place(context) if is_here(backend) else _slurm_place(spec, context, directives, cwd),
+        place=local_place(context) if is_here(backend) else slurm_place(spec, context, directives, cwd),
         groups=(_in_array(script_group(spec, command, pools), spec),),
         run_dir=context.run_dir(name),
         spec_file=spec_file or spec.script,
@@ -277,7 +277,7 @@ def _replace(spec: RunSpec) -> Replace:
     )
 
 
-def _slurm_place(spec: RunSpec, context: Context, directives: tuple[str, ...], cwd: str) -> dict[str, object]:
+def slurm_place(spec: RunSpec, context: Context, directives: tuple[str, ...], cwd: str) -> dict[str, object]:
     """The settings that only Slurm understands; what is empty is left out."""
     said = {name: value for name, value in alike(SlurmPlace, spec).items() if value is not None}
     place = SlurmPlace(**said | {

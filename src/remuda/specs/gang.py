@@ -8,8 +8,20 @@ from urllib.parse import urlsplit
 
 from pydantic import Field, field_validator, model_validator
 
-from remuda.specs.run import RunName, check_backoff
-from remuda.specs.strict import Env, Interval, Seconds, SecretEnv, Strict, Text, Words, contradiction, wrong
+from remuda.specs.run import Names, RunName, check_backoff
+from remuda.specs.strict import (
+    Env,
+    Interval,
+    Seconds,
+    SecretEnv,
+    Size,
+    Strict,
+    Text,
+    Texts,
+    Words,
+    contradiction,
+    wrong,
+)
 
 STORES: Final = ("file", "s3", "gs", "az")
 """Schemes of a rendezvous that every rank reaches."""
@@ -59,7 +71,8 @@ class GangSpec(Strict):
     mode: Literal["elastic", "rigid"] = "elastic"
     """`elastic`: a rank that fails is restarted and joins the others. `rigid`: all ranks restart when one fails."""
     backend: Literal["local", "slurm", "kubernetes"] = "local"
-    """Backend to run on: `local`, which is this machine. The others cannot be chosen yet."""
+    """Backend to run on: `local` for this machine; `slurm` for a `rigid` gang, as one job. `kubernetes` cannot be
+    chosen yet."""
     timeout: Seconds = 0.0
     """Time limit of the gang, after which it fails and all ranks end. 0: none."""
 
@@ -85,6 +98,41 @@ class GangSpec(Strict):
     """Test the GPUs before the start."""
     profile: Interval = ""
     """GPU sampling rate of each rank: `10Hz`, `100ms`, `true` for 10 Hz; empty disables recording."""
+
+    ranks_per_node: int | None = Field(default=None, ge=1, json_schema_extra={"derived": "as many as fit"})
+    """On Slurm: most ranks on one node."""
+    partitions: Names = ()
+    """On Slurm: partitions to use, the preferred one first; unset: all that fit."""
+    gpu_type: Text | None = None
+    """On Slurm: kind of GPU, e.g. `a100`; unset: any."""
+    cpus_per_task: int | None = Field(default=None, ge=1)
+    """On Slurm: CPUs of each rank; unset: the scheduler's default."""
+    mem: Size | None = None
+    """On Slurm: memory of each rank, e.g. `64GB`; unset: the scheduler's default."""
+    time_limit: Seconds = 0.0
+    """On Slurm: time limit of one attempt, after which all ranks are restarted; 0: the partition's limit."""
+    account: Text | None = None
+    """On Slurm: account to charge."""
+    qos: Text | None = None
+    """On Slurm: quality of service to use."""
+    constraint: Text | None = None
+    """On Slurm: features that nodes must have, as Slurm writes them."""
+    reservation: Text | None = None
+    """On Slurm: reservation to use."""
+    exclude_nodes: Text | None = None
+    """On Slurm: nodes to avoid, e.g. `node[001-004]`."""
+    node_list: Text | None = None
+    """On Slurm: nodes to use, e.g. `node[005-008]`."""
+    sbatch_args: Words = ()
+    """On Slurm: further arguments of `sbatch`, verbatim."""
+    modules: Texts = ()
+    """On Slurm: environment modules to load on the first node, whose environment all ranks get."""
+    preamble: Texts = ()
+    """On Slurm: commands on the first node before the ranks, or `#SBATCH` directives."""
+    python: Text | None = Field(
+        default=None, json_schema_extra={"derived": "remuda's own where nodes can see it, else `python3`"}
+    )
+    """On Slurm: Python 3.9 or newer for remuda's helper on the nodes."""
 
     @field_validator("rendezvous")
     @classmethod
@@ -124,9 +172,11 @@ class GangSpec(Strict):
         if self.mode == "rigid" and self.quorum is not None:
             sentence = "`quorum` lets ranks train on without the others, which no `rigid` gang does"
             raise contradiction("quorum", sentence, "leave one of the two out")
-        if self.backend != "local":
-            sentence = f"a gang cannot be run on {self.backend} yet"
-            raise contradiction("backend", sentence, "leave `backend` out: it runs on this machine")
+        if self.backend == "kubernetes" or (self.backend == "slurm" and self.mode != "rigid"):
+            what = "an elastic gang" if self.backend == "slurm" else "a gang"
+            hint = "set `mode: rigid`, or " if self.backend == "slurm" else ""
+            sentence = f"{what} cannot be run on {self.backend} yet"
+            raise contradiction("backend", sentence, f"{hint}leave `backend` out: it runs on this machine")
         if (self.script is None) == (not self.command):
             said = "command" if self.command else "kind"
             raise contradiction(said, "a gang needs one of `script` (a file) and `command` (what would be typed)")

@@ -47,15 +47,11 @@ def load(text: str) -> GangSpec:
             "leave one of the two out", id="rigid",
         ),
         pytest.param(
-            f"{GOOD}mode: rigid\nbackend: slurm\n", "gang.yaml:5:1: a gang cannot be run on slurm yet",
-            "leave `backend` out: it runs on this machine", id="rigid on slurm",
-        ),
-        pytest.param(
             f"{GOOD}mode: stiff\n", "gang.yaml:4:7: `mode` must be one of elastic, rigid, not stiff", "", id="mode"
         ),
         pytest.param(
-            f"{GOOD}backend: slurm\n", "gang.yaml:4:1: a gang cannot be run on slurm yet",
-            "leave `backend` out: it runs on this machine", id="slurm",
+            f"{GOOD}backend: slurm\n", "gang.yaml:4:1: an elastic gang cannot be run on slurm yet",
+            "set `mode: rigid`, or leave `backend` out: it runs on this machine", id="slurm",
         ),
         pytest.param(
             f"{GOOD}backend: kubernetes\n", "gang.yaml:4:1: a gang cannot be run on kubernetes yet",

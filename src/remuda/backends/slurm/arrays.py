@@ -72,13 +72,14 @@ def array_index(token: str) -> int:
 
 
 def merge(rendered: Sequence[Rendered]) -> tuple[Call, ...]:
-    """The calls that submit `rendered`, in order of their first member: those that differ in the index only are one."""
+    """The calls that submit `rendered`, by their first member: one for a pack, and for what differs in the index."""
     shares: dict[tuple[str, ...], list[Rendered]] = {}
     for item in rendered:
         argv = item.together.argv if item.together is not None else item.argv
         is_array = any(word.startswith(_ARRAY) for word in argv)
         key = tuple(_ARRAY if word.startswith(_ARRAY) else word for word in argv)
-        shares.setdefault(key if is_array else (*key, item.token), []).append(item)
+        own = (item.pack,) if item.pack else key if is_array else (*key, item.token)
+        shares.setdefault(own, []).append(item)
     return tuple(_call(items) for items in shares.values())
 
 
@@ -104,7 +105,7 @@ def in_calls(rendered: Sequence[Rendered]) -> list[Rendered]:
     items = {item.token: item for item in rendered}
     made = []
     for call in merge(rendered):
-        name = array_name(call.tokens[0]) if call.indices else call.tokens[0]
+        name = array_name(call.tokens[0]) if call.indices else items[call.tokens[0]].pack or call.tokens[0]
         files = {path: text for token in call.tokens for path, text in files_of(items[token], call).items()}
         made.append(Rendered(name, call.argv, files))
     return made

@@ -9,7 +9,19 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from remuda.backends.base import Cluster, Ending, Feature, Handle, Life, Log, Observed, Rendered, Request, Stray
+from remuda.backends.base import (
+    Cluster,
+    Ending,
+    Feature,
+    Handle,
+    Life,
+    Log,
+    Observed,
+    Rendered,
+    Request,
+    Stray,
+    pack_token,
+)
 from remuda.backends.logs import Logs
 from remuda.backends.slurm import observing, strays
 from remuda.backends.slurm.arrays import Call, array_name, in_calls, merge, one_by_one
@@ -152,8 +164,9 @@ class SlurmBackend:
             if named and named[0].job_id == handle.native and observing.is_held(named[0]):
                 self._just_held[token] = handle.native
             elif named and named[0].job_id != handle.native:
+                mine_too = {line.job_id: line.name for line in named}
                 with suppress(BackendUnreachable):
-                    await self.client.cancel(_name(token, handle.native), handle.native)
+                    await self.client.cancel(mine_too.get(handle.native, token), handle.native)
                 outcomes[token] = Handle(token, named[0].job_id)
 
     async def release(self, handles: Sequence[Handle]) -> None:
@@ -170,7 +183,7 @@ class SlurmBackend:
             lines = [line for handle in others if (line := queue.line(handle)) is not None]
             held += [line.job_id for line in lines if observing.is_held(line)]
         if held:
-            await self.client.release(held)
+            await self.client.release(list(dict.fromkeys(held)))
 
     async def find(self, tokens: Sequence[str]) -> Mapping[str, Handle]:
         """Jobs of these names: those that squeue lists, and those that only the accounting remembers.
@@ -182,7 +195,7 @@ class SlurmBackend:
         found = {token: Handle(token, named[0].job_id) for token in tokens if (named := queue.named(token))}
         rest = [token for token in tokens if token not in found]
         if rest:
-            names = sorted({*rest, *(array_name(token) for token in rest)})
+            names = sorted({name for token in rest for name in (token, array_name(token), pack_token(token))})
             accounts = await self.client.accounts(names=names) or {}
             for token in rest:
                 ids = [line.job_id for line in accounts.values() if is_of(token, line.name, line.job_id)]
@@ -202,7 +215,7 @@ class SlurmBackend:
         self._just_held.clear()  # an id is only as good as the look that told it
         queue = Queue(await self.client.queue())
         seen: dict[str, Observed] = {}
-        over: dict[Handle, QueueLine] = {}
+        ended: dict[Handle, QueueLine] = {}
         missing: list[Handle] = []
         twins: list[QueueLine] = []
         for handle in handles:
@@ -213,14 +226,16 @@ class SlurmBackend:
             twins += queue.twins(handle)
             answer = observing.live(line, handle.token, self.files, self._clock.now())
             if answer is None:
-                over[handle] = line
+                ended[handle] = line
             else:
-                seen[handle.token] = answer
-        seen |= await self._look_closer(queue, over, missing)
+                seen[handle.token] = answer if line.name != pack_token(handle.token) else self._of_pack(handle, answer)
+        seen |= await self._look_closer(queue, ended, missing)
         seen |= await self._requeued(seen)
+        over = {handle.token: seen[handle.token] for handle in handles if seen[handle.token].life is Life.ENDED}
+        seen |= observing.judged({token: answer for token, answer in over.items() if self.files.is_packed(token)})
         seen |= await self._blamed(seen)
         self._remember(seen, {handle.token for handle in missing})
-        for line in twins:
+        for line in {line.job_id: line for line in twins}.values():
             with suppress(BackendUnreachable):
                 await self.client.cancel(line.name, line.job_id)
         return seen
@@ -237,10 +252,10 @@ class SlurmBackend:
         over = {handle: line for handle, line in over.items() if handle.token not in seen}
         missing = [handle for handle in missing if handle.token not in seen]
         unclear = [line for handle, line in over.items() if observing.is_unclear(line, records[handle.token])]
-        asked = [handle.native for handle in missing if handle.native]
+        asked = list(dict.fromkeys(handle.native for handle in missing if handle.native))
         asked += [line.job_id for line in over.values() if line.state == "CANCELLED"]
         accounts, is_silent = await self._accounts(asked)
-        details = await self._details([line.job_id for line in unclear])
+        details = await self._details(list(dict.fromkeys(line.job_id for line in unclear)))
         for handle, line in over.items():
             account = accounts.get(line.job_id)
             claimed_at = self.files.claimed_at(handle.token)
@@ -263,6 +278,13 @@ class SlurmBackend:
             else:
                 seen[handle.token] = self._unlisted(handle, is_silent=is_silent)
         return seen
+
+    def _of_pack(self, handle: Handle, seen: Observed) -> Observed:
+        """A task whose pack's job lives: one that ended well has ended. Any other end is the job's, to come."""
+        record = self.files.exit_record(handle.token)
+        if record is not None and record.code == 0:
+            seen = replace(observing.from_record(record, ""), native=handle.native)
+        return observing.in_pack(seen, self.files.report(handle.token)[0])
 
     async def _accounts(self, ids: Sequence[str]) -> tuple[dict[str, AccountLine], bool]:
         """What sacct knows of jobs, and whether there is a sacct that gave no answer."""
@@ -331,6 +353,8 @@ class SlurmBackend:
         return Observed(life, handle.native, "UNLISTED", node, "squeue does not list it")
 
     def _with_evidence(self, token: str, seen: Observed) -> Observed:
+        if self.files.is_packed(token):
+            seen = observing.in_pack(seen, self.files.report(token)[0])
         if seen.ending is Ending.NONE and (seen.signal or seen.exit_code):
             seen = observing.out_of_memory(seen, self.files.said_by_slurm(token))
         if seen.evidence or seen.ending in (Ending.CANCELLED, Ending.PREEMPTED):

@@ -68,7 +68,9 @@ class Ender:
 
     async def _end_all(self, ends: Sequence[Sequence[tuple[QueueLine, bool]]]) -> list[Exception | None]:
         """End these jobs, those with True politely; what went wrong for each of `ends`."""
-        all_of = [pair for pairs in ends for pair in pairs]
+        all_of = list(
+            {(line.job_id, is_polite): (line, is_polite) for pairs in ends for line, is_polite in pairs}.values()
+        )
         politely, hard = ([line for line, is_polite in all_of if is_polite is how] for how in (True, False))
         said = await asyncio.gather(self._client.end(politely, politely=True), self._client.end(hard, politely=False))
         failed: dict[str, Exception] = said[0] | said[1]

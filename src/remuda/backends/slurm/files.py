@@ -9,10 +9,11 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
+from remuda.backends.base import pack_token
 from remuda.backends.reportkey import report_key
 from remuda.backends.rundir import allocation_dir
 from remuda.backends.slurm.arrays import BATCHES, batch_of, files_of
-from remuda.backends.slurm.render import NODE_LOG, RESTARTS
+from remuda.backends.slurm.render import CREW, NODE_LOG, RESTARTS
 from remuda.backends.tail import last_text
 from remuda.base.disk.files import write_atomic, write_new
 from remuda.base.disk.private import make_private
@@ -66,6 +67,7 @@ class RunDirectories:
                 for name, text in files_of(item, call).items():
                     if name not in written:
                         self._write(Path(name), text, folder)
+                written |= {name for name in item.files if item.pack}
                 if item.together is not None and call.is_batch:
                     written |= item.together.files.keys()
                     if item.together.link is not None:
@@ -179,11 +181,17 @@ class RunDirectories:
     def evidence(self, token: str) -> str:
         """The end of what the task, or where that said nothing its job script, has printed."""
         folder = Path(self.folder(token))
-        return last_text(folder / "child.log", EVIDENCE) or last_text(folder / NODE_LOG, EVIDENCE)
+        own = last_text(folder / "child.log", EVIDENCE) or last_text(folder / NODE_LOG, EVIDENCE)
+        return own or self.said_by_slurm(token)
 
     def said_by_slurm(self, token: str) -> str:
         """The end of what its job script and Slurm itself have printed."""
-        return last_text(Path(self.folder(token)) / NODE_LOG, EVIDENCE)
+        told = pack_token(token) if self.is_packed(token) else token
+        return last_text(Path(self.folder(told)) / NODE_LOG, EVIDENCE)
+
+    def is_packed(self, token: str) -> bool:
+        """Whether it shares its job with others, as tasks of a pack do."""
+        return os.path.exists(f"{self.folder(pack_token(token))}/{CREW}")  # noqa: PTH110 - beside the others
 
     def forget(self, tokens: set[str]) -> None:
         """Drop what is cached of allocations other than `tokens`."""

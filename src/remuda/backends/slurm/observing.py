@@ -9,7 +9,7 @@ import time
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from remuda.backends.base import CHILD_ENDED, Ending, Life, Observed
+from remuda.backends.base import CHILD_ENDED, Ending, Life, Observed, pack_token, read_token
 from remuda.backends.slurm.arrays import array_index, array_name
 from remuda.backends.slurm.parsing.reasons import HELD_BY_USER, explain
 from remuda.backends.slurm.parsing.states import STATES, read_state
@@ -19,12 +19,13 @@ from remuda.wire.exit import NO_ROOM, STOPPED, meaning
 from remuda.wire.fault import Fault
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from remuda.backends.base import Cluster, Handle
     from remuda.backends.slurm.files import RunDirectories
     from remuda.backends.slurm.parsing.parse import AccountLine, JobDetail, QueueLine
     from remuda.wire.exit import ExitRecord
+    from remuda.wire.report import Report
 
 _NO_OUTPUT_FILE = 53
 """Signal number with which Slurm records that it could not open a job's output file."""
@@ -63,6 +64,7 @@ class Queue:
         found = self._by_name.get((token, None)) or []
         if len(self._by_name) > len(found):
             found = found + self._by_name.get((array_name(token), array_index(token)), [])
+            found = found + self._by_name.get((pack_token(token), None), [])
         return sorted(found, key=_age)
 
     def line(self, handle: Handle) -> QueueLine | None:
@@ -113,7 +115,7 @@ def _is_unfinished(record: ExitRecord) -> bool:
 
 def is_of(token: str, name: str, job_id: str) -> bool:
     """Whether a job of that name and id is the allocation's."""
-    if name == token:
+    if name in (token, pack_token(token)):
         return True
     return name == array_name(token) and job_id.endswith(f"_{array_index(token)}")
 
@@ -349,6 +351,46 @@ def first_node(nodes: str) -> str:
         return expand(nodes)[0]
     except InputError:
         return nodes
+
+
+def in_pack(seen: Observed, report: Report | None) -> Observed:
+    """The same of a task that shares its job with others: it is on the node that it says itself."""
+    is_failed_node = seen.ending is Ending.NODE_FAILED and bool(seen.nodes)
+    if is_failed_node or report is None or not report.node:
+        return seen
+    return replace(seen, node=report.node, nodes=())
+
+
+_OF_ONE = frozenset({Ending.NODE_FAILED, Ending.OUT_OF_MEMORY, Ending.LOST, Ending.NOT_STARTED})
+"""Ends of a job that count once, however many tasks share it. The others count nothing, and are told of all tasks."""
+
+
+def judged(seen: Mapping[str, Observed]) -> dict[str, Observed]:
+    """Answers about tasks of packs that have ended: all but the one that ended the others of its job went with it.
+
+    Where Slurm has a word for the job, that is one without a last word, else the first with a bad last word of its own.
+    """
+    packs: dict[str, dict[str, Observed]] = {}
+    for token, answer in seen.items():
+        if answer.ending is Ending.NONE or answer.ending in _OF_ONE:
+            packs.setdefault(answer.native, {})[token] = answer
+    found: dict[str, Observed] = {}
+    for mine in packs.values():
+        bad = [token for token, one in mine.items() if one.ending or one.exit_code not in (None, 0, STOPPED)]
+        if bad:
+            first = min(bad, key=lambda token: _blame(token, mine[token]))
+            parts = read_token(first)
+            why = f"ended with {parts.group}/{parts.index}: {mine[first].reason}"
+            found |= {
+                token: replace(one, ending=Ending.GROUP, reason=why, nodes=(), faults=(), evidence="")
+                for token, one in mine.items()
+                if token != first and one.exit_code != 0
+            }
+    return found
+
+
+def _blame(token: str, seen: Observed) -> tuple[bool, float, int]:
+    return (bool(seen.ending) and seen.exit_code is not None, seen.ended_at, read_token(token).index)
 
 
 def several(nodes: str) -> tuple[str, ...]:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from pydantic import ValidationError
 
-from remuda.backends.base import Rendered, Request, Together, make_token
+from remuda.backends.base import Rendered, Request, Together, make_token, pack_token
 from remuda.backends.container import Steps, in_image
 from remuda.backends.rundir import OWN_LOCKS, allocation_dir, child_spec
 from remuda.backends.slurm.arrays import BATCHES, array_index, array_name, batch_of
@@ -21,6 +21,7 @@ from remuda.backends.slurm.script import INDEX, env_text, script_text
 from remuda.base.errors import InputError
 from remuda.base.hostlist import compress, expand
 from remuda.plan.placing.place import SlurmPlace
+from remuda.wire.crew import OF_SEATS, CrewSeat, CrewSpec
 from remuda.wire.guard import Guard
 
 if TYPE_CHECKING:
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
     from remuda.wire.child import ChildSpec
 
 NODE_LOG, SCRIPT, ENV, RESTARTS, OUTPUT = "node.log", "job.sh", "env.sh", "restarts", "slurm.json"
+CREW = "crew.json"
+"""What the crew of a pack reads, in the pack's directory."""
 #: Slurm sets these for the job; what the user's shell had of them is about another machine.
 _SLURMS_OWN = ("CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL",
                "ZE_AFFINITY_MASK", "TMPDIR")  # fmt: skip
@@ -65,6 +68,8 @@ class _Way:
     script_dir: Path
     index: int | None = None
     """In the array; None: a job of its own."""
+    program: str = "child"
+    """What the node program is asked to be; its document is called like that."""
 
 
 def render(request: Request, site: SlurmSite) -> Rendered:
@@ -83,6 +88,8 @@ def render(request: Request, site: SlurmSite) -> Rendered:
         files[child.fence_file] = json.dumps({"token": request.token}) + "\n"
     if login_env:
         files[str(folder / ENV)] = env_text(login_env)
+    if request.workload.pack is not None:
+        return _of_pack(request, place, site, files, login_env)
     alone = _submitted(
         request, place, site, _Way(request.token, request.token, folder, folder), has_env=bool(login_env)
     )
@@ -93,6 +100,33 @@ def render(request: Request, site: SlurmSite) -> Rendered:
     elif _may_share(request, place):
         together = _together(request, place, site, files, has_env=bool(login_env))
     return Rendered(request.token, alone[0], {**files, **alone[1]}, together=together)
+
+
+def _of_pack(
+    request: Request, place: SlurmPlace, site: SlurmSite, files: dict[str, str], login_env: dict[str, str]
+) -> Rendered:
+    """One task's part in the job of its pack, which is the same for all of them but for its own files."""
+    pack, token = request.workload.pack, pack_token(request.token)
+    assert pack is not None
+    folder, needs = allocation_dir(site.workloads, token), request.group.resources
+    files.pop(str(allocation_dir(site.workloads, request.token) / ENV), None)
+    seats = [
+        CrewSeat(str(allocation_dir(site.workloads, make_token(key, request.attempt, request.workload.uid))),
+                 seat.node, seat.place, seat.gpu, needs.gpus)
+        for seat in pack.seats for key in (replace(request.key, group=seat.group, index=seat.index),)
+    ]  # fmt: skip
+    crew = CrewSpec(token, str(folder), pack.nodes, str(site.host_file), list(_launcher(place, site)), seats)
+    files[str(folder / CREW)] = crew.to_json()
+    if login_env:
+        files[str(folder / ENV)] = env_text(login_env)
+    each = pack.per_node
+    of_node = needs.model_copy(update={
+        "gpus": needs.gpus * each, "cpus": needs.cpus * each, "mem_bytes": needs.mem_bytes * each, "nodes": pack.nodes,
+    })  # fmt: skip
+    whole = replace(request, group=request.group.model_copy(update={"resources": of_node}))
+    way = _Way(token, token, folder, folder, program="crew")
+    argv, more = _submitted(whole, place, site, way, has_env=bool(login_env))
+    return Rendered(request.token, argv, {**files, **more}, pack=token)
 
 
 def _submitted(
@@ -163,7 +197,7 @@ def _launcher(place: SlurmPlace, site: SlurmSite) -> tuple[str, ...]:
 def _script(place: SlurmPlace, site: SlurmSite, way: _Way, *, has_env: bool) -> str:
     return script_text(
         place,
-        (*_launcher(place, site), "child", str(way.shared / "child.json")),
+        (*_launcher(place, site), way.program, str(way.shared / f"{way.program}.json")),
         token=way.token,
         array=way.index is not None,
         env_file=str(way.shared / ENV) if has_env else "",
@@ -228,7 +262,8 @@ def _child(request: Request, place: SlurmPlace, site: SlurmSite, folder: Path) -
     """
     kept = {
         name: value for name, value in place.env.items() if name not in _SLURMS_OWN and not name.startswith("SLURM_")
-    }
+        and not (request.workload.pack is not None and name in OF_SEATS)
+    }  # fmt: skip
     early = (
         {name: value for name, value in kept.items() if _NAME.match(name)} if place.modules or place.preamble else {}
     )
@@ -249,7 +284,7 @@ def _child(request: Request, place: SlurmPlace, site: SlurmSite, folder: Path) -
         child = replace(child, watch=replace(child.watch, tee=True))
     if child.spread is not None:
         child = replace(child, spread=replace(child.spread, launcher=list(_launcher(place, site))))
-    if child.watch is not None and child.spread is None:
+    if child.watch is not None and child.spread is None and request.workload.pack is None:
         child = replace(child, guard=Guard(launcher=list(_launcher(place, site))))
     if place.log_directory:
         child = replace(child, copy_to=f"{place.log_directory}/{_log_name(request)}")
@@ -271,11 +306,12 @@ def _options(request: Request, place: SlurmPlace) -> Iterator[str]:
         yield f"--gres={joined_gres(own, place)}"
     yield from _shares(resources)
     ranks = request.group.command.ranks
-    if resources.nodes > 1 or ranks:
+    is_packed = request.workload.pack is not None
+    if resources.nodes > 1 or ranks or is_packed:
         yield f"--nodes={resources.nodes}"
     if ranks:
         yield from (f"--ntasks={ranks}", f"--ntasks-per-node={ranks // resources.nodes}")
-    if request.group.spread is not None:
+    if request.group.spread is not None or is_packed:
         yield "--ntasks-per-node=1"
     if resources.time_limit_s:
         yield f"--time={duration(resources.time_limit_s)}"

@@ -46,10 +46,15 @@ _how = together(
 @click.option("--rendezvous", default="", metavar="URL", help="URL where ranks meet (default: a folder of the gang).")
 @click.option("--mode", type=click.Choice(("elastic", "rigid")),
               help="When a rank fails, it rejoins the others (elastic, default), or all restart (rigid).")  # fmt: skip
+@click.option("--backend", type=click.Choice(("local", "slurm")), help="`local` (default), or `slurm`: one job.")
+@click.option("-p", "--partitions", default="", help="Partitions of Slurm to use, the preferred one first.")
 @_how
 @click.pass_context
-def run(ctx: click.Context, /, ranks: int, gpus: int, rendezvous: str, mode: str | None, **given: Any) -> int:
-    """Run COMMAND with N ranks on this machine, and restart ranks that fail.
+def run(
+    ctx: click.Context, /, ranks: int, gpus: int, rendezvous: str, mode: str | None, backend: str | None,
+    partitions: str, **given: Any,
+) -> int:  # fmt: skip
+    """Run COMMAND with N ranks on this machine or, with --mode rigid, as one job of Slurm, and restart ranks that fail.
 
     Each rank gets REPLICA_RANK and REPLICA_COUNT (also as RANK and WORLD_SIZE), RUN_ID and REMUDA_RENDEZVOUS in its
     environment. GPUs are allocated to all ranks in one step.
@@ -58,7 +63,7 @@ def run(ctx: click.Context, /, ranks: int, gpus: int, rendezvous: str, mode: str
     if not command:
         raise click.UsageError("say what each rank runs, behind --: remuda gang run -n 4 -- python train.py")
     said = {"kind": "gang", "ranks": ranks, "resources.gpus": gpus, "command": command, "rendezvous": rendezvous}
-    said["mode"] = mode or ""
+    said |= {"mode": mode or "", "backend": backend or "", "partitions": partitions}
     return _start("", said, **given)
 
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from remuda import __version__
 from remuda.backends import registry
+from remuda.backends.base import pack_token
 from remuda.base.disk.paths import StatePaths
 from remuda.base.errors import HostUnreachable, InputError, NotPrivate, RemudaError
 from remuda.base.settings import database_url
@@ -281,7 +282,9 @@ def _here(paths: StatePaths, seen: Peek | None, host: Mapping[str, Any]) -> Home
         return Home(path, host=name, workloads={}, tokens={})
     if seen is None or seen.workloads is None:
         return Home(path, host=name)
-    return Home(path, True, name, seen.workloads, {task.token: task.phase not in _OVER for task in seen.tasks})
+    tokens = {task.token: task.phase not in _OVER for task in seen.tasks}
+    packs = {pack_token(task.token): True for task in seen.tasks if task.token and tokens[task.token]}
+    return Home(path, True, name, seen.workloads, packs | tokens)
 
 
 def _leader(seen: Peek | None) -> str:

@@ -14,6 +14,7 @@ from remuda.look.scripts import find_script, read_script
 from remuda.plan.compile import Draft, Finding
 from remuda.plan.gang import RUN_ID, compile_gang, gang_name, own_rendezvous
 from remuda.specs.gang import GangSpec
+from remuda.specs.places import is_here
 from remuda.specs.reading.load import assignment, load
 from remuda.specs.reading.resolve import Override
 
@@ -72,7 +73,9 @@ def _start(plan: Plan, facts: Looked) -> Iterator[Finding]:
         found = Path(spec.workdir or ".", program).exists() if "/" in program else facts.program(program)
         if not found:
             hint = "it is looked for in PATH, or where the ranks start when it has a slash"
-            yield Finding(("command",), f"there is no program {program!r}", hint=hint)
+            here = is_here(spec.backend)
+            words = f"there is no program {program!r}" + ("" if here else " here; the nodes need it")
+            yield Finding(("command",), words, fails=here, hint=hint)
 
 
 def _trained(plan: Plan, _: Looked) -> Iterator[Finding]:
@@ -85,7 +88,7 @@ def _trained(plan: Plan, _: Looked) -> Iterator[Finding]:
 
 
 def _needs_gpus(spec: Any) -> bool:
-    return bool(spec.resources.gpus)
+    return bool(spec.resources.gpus) and is_here(spec.backend)
 
 
 KIND = WorkKind(compile_gang, (_start, _trained), needs_gpus=_needs_gpus)

@@ -16,7 +16,7 @@ from remuda.node import records
 from remuda.node.capped import CappedFile
 from remuda.node.child import loading, machine, metrics
 from remuda.node.child.fetch import Fetch
-from remuda.node.child.launch import Launch, NotHere, SecretMissing, prepare, probe_host, url
+from remuda.node.child.launch import Launch, NotHere, SecretMissing, node_name, prepare, probe_host, url
 from remuda.node.child.owner import PortOwner
 from remuda.node.child.ports import ChildPorts, PortTaken, UnsafeDirectory
 from remuda.node.child.process import (
@@ -442,7 +442,7 @@ class ChildSupervisor:
             seq=self._seq,
             at=time.time(),
             state=life.state,
-            node=os.uname().nodename,
+            node=node_name(os.environ),
             url=self._address,
             pid=pid,
             http_status=life.http_status,

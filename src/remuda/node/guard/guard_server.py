@@ -30,7 +30,7 @@ FAREWELL_S = 5.0
 """So long the guards have to say that nothing is left."""
 REPLACEMENTS = 3
 """So often a guard that died is started again on one node: each is a step of the scheduler's."""
-_USERS = ("SLURM_MEM_PER", "SLURM_CPUS_PER", "SLURM_NTASKS", "SLURM_GPUS", "SLURM_GPU_", "SLURM_TRES", "SLURM_GRES",
+USERS = ("SLURM_MEM_PER", "SLURM_CPUS_PER", "SLURM_NTASKS", "SLURM_GPUS", "SLURM_GPU_", "SLURM_TRES", "SLURM_GRES",
           "SLURM_DISTRIBUTION", "SLURM_CPU_BIND", "SLURM_MEM_BIND", "SLURM_HINT", "SLURM_THREADS", "SLURM_EXCLUSIVE",
           "SLURM_STEP", "SLURM_OVERCOMMIT", "SLURM_WHOLE", "SLURM_EXACT", "SLURM_CORE_SPEC")  # fmt: skip
 """Begins of variables that srun takes for options: they are the user's wishes for the user's steps."""
@@ -79,7 +79,7 @@ class Guardroom:
     def run(self) -> int:
         """Until it is asked to end, or the step of the guards has ended and none of them is left."""
         self._door.announce(self._folder / MEETING, self._host_file, process=vars(identify(os.getppid())))
-        for name in [name for name in os.environ if name.startswith(_USERS)]:
+        for name in [name for name in os.environ if name.startswith(USERS)]:
             del os.environ[name]
         if why := self._start(step_words(self._nodes)):
             return self._say({"failed": why})

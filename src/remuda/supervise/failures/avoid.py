@@ -86,7 +86,7 @@ def _judge(
         cluster=backend.name,
         candidates=() if partitions is None else nodes,
         pools=partitions or (),
-        needed=group.resources.nodes,
+        needed=workload.pack.nodes if workload.pack is not None else group.resources.nodes,
         policy=group.nodes,
     )
 

@@ -68,9 +68,10 @@ _ENDINGS = {
     Ending.OUT_OF_MEMORY: (Cause.APPLICATION, "used more memory than it had asked for", True),
     Ending.LOST: (Cause.SCHEDULER, "the scheduler lost it", True),
     Ending.NOT_STARTED: (Cause.NODE, "was given a node and never started there", True),
+    Ending.GROUP: (Cause.GROUP, "ended with", False),
 }
 _ENDING_EVIDENCE = {Ending.NODE_FAILED: ("node-failed", 1.0), Ending.NOT_STARTED: ("not-started", AMBIGUOUS_WEIGHT)}
-_NO_FAULT_OF_NODE = frozenset({Cause.USER, Cause.PREEMPTION, Cause.TIME_LIMIT, Cause.NONE})
+_NO_FAULT_OF_NODE = frozenset({Cause.USER, Cause.GROUP, Cause.PREEMPTION, Cause.TIME_LIMIT, Cause.NONE})
 _WEAKEST_FIRST = (
     faults.INFO, faults.APPLICATION, faults.RESOURCE, faults.TRANSIENT, faults.AMBIGUOUS, faults.NODE_BUSY, faults.NODE,
 )  # fmt: skip

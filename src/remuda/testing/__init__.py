@@ -1,1 +1,1 @@
-"""A real Slurm in one directory, which `remuda try slurm` starts and tests run on."""
+"""Clusters in one directory that tests run on: a real Slurm (`remuda try slurm` starts it), and a Kubernetes stand-in."""

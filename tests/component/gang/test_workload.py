@@ -260,11 +260,7 @@ def test_all_ranks_get_their_gpus_or_none(four_gpus: Home) -> None:
         ),
         pytest.param(
             ("run", "-n", "2", "-s", "backend=slurm", "--", "true"), 2,
-            "error: --set backend: a gang cannot be run on slurm yet", id="slurm",
-        ),
-        pytest.param(
-            ("run", "-n", "2", "--mode", "rigid", "-s", "backend=slurm", "--", "true"), 2,
-            "error: --set backend: a gang cannot be run on slurm yet", id="rigid on slurm",
+            "error: --set backend: an elastic gang cannot be run on slurm yet", id="elastic on slurm",
         ),
         pytest.param(
             ("run", "-n", "201", "--", "true"), 2,

@@ -369,6 +369,7 @@ def judged(seen: Mapping[str, Observed]) -> dict[str, Observed]:
     """Answers about tasks of packs that have ended: all but the one that ended the others of its job went with it.
 
     Where Slurm has a word for the job, that is one without a last word, else the first with a bad last word of its own.
+    Where all were only asked to end, and Slurm says that the job failed, what started them was killed.
     """
     packs: dict[str, dict[str, Observed]] = {}
     for token, answer in seen.items():
@@ -377,6 +378,10 @@ def judged(seen: Mapping[str, Observed]) -> dict[str, Observed]:
     found: dict[str, Observed] = {}
     for mine in packs.values():
         bad = [token for token, one in mine.items() if one.ending or one.exit_code not in (None, 0, STOPPED)]
+        asked = [token for token, one in mine.items() if one.native_state == "FAILED" and one.exit_code == STOPPED]
+        if not bad and asked:
+            bad, one = asked[:1], mine[asked[0]]
+            mine[bad[0]] = found[bad[0]] = replace(one, exit_code=None, reason=f"its crew was killed; {one.reason}")
         if bad:
             first = min(bad, key=lambda token: _blame(token, mine[token]))
             parts = read_token(first)

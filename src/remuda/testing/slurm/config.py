@@ -197,7 +197,7 @@ def _speed() -> dict[str, str]:
         "BatchStartTimeout": "30",
         "KillWait": "2",
         "CompleteWait": "0",
-        "UnkillableStepTimeout": "20",
+        "UnkillableStepTimeout": "60",
         "InactiveLimit": "0",
         "OverTimeLimit": "0",
         "WaitTime": "0",

@@ -91,8 +91,8 @@ OVER = Observed(Life.ENDED, "7", "FAILED", "n1", ended_at=20.0)
 
 
 def said(code: int | None, at: float = 20.0, *, own: bool = True, **more: Any) -> Observed:
-    state = CHILD_ENDED if own else "FAILED"
-    return replace(OVER, native_state=state, exit_code=code, ended_at=at, reason=f"code {code}", **more)
+    more = {"native_state": CHILD_ENDED if own else "FAILED", **more}
+    return replace(OVER, exit_code=code, ended_at=at, reason=f"code {code}", **more)
 
 
 @pytest.mark.parametrize(
@@ -101,7 +101,9 @@ def said(code: int | None, at: float = 20.0, *, own: bool = True, **more: Any) -
         pytest.param([said(85, own=False), said(3, 19), said(85, own=False)], "gag", 1, id="one failed"),
         pytest.param([said(3, 19), said(3, 18.5), said(1, 19.5)], "gag", 1, id="the first of several"),
         pytest.param([said(0), said(3), said(None)], "-ag", 1, id="one was done, one was killed"),
-        pytest.param([said(85, own=False)] * 3, "uuu", None, id="all were asked to end"),
+        pytest.param([said(85, own=False, native_state="COMPLETED")] * 3, "uuu", None, id="all were asked to end"),
+        pytest.param([said(85, own=False)] * 3, "?gg", 0, id="their crew was killed"),
+        pytest.param([said(0), said(85, own=False), said(85, own=False)], "-?g", 1, id="and one was done"),
         pytest.param([said(FENCED, own=False), said(85, own=False), said(None)], "?gg", 0, id="one is history"),
         pytest.param([said(85, 19, ending=Ending.NODE_FAILED), said(None, ending=Ending.NODE_FAILED)], "gn", 1,
                      id="a node failed: who could say nothing was there"),
@@ -121,12 +123,13 @@ def test_one_of_them_ended_the_others(ends: list[Observed], causes: str, culprit
     assert sum(counted) == (culprit is not None)
     for verdict in verdicts:
         if verdict.cause is Cause.GROUP:
-            assert verdict.reason == f"ended with rank/{culprit}: {ends[culprit or 0].reason}"
+            assert verdict.reason == f"ended with rank/{culprit}: {after[tokens[culprit or 0]].reason}"
             assert not verdict.evidence
 
 
 def test_packs_are_judged_apart() -> None:
-    seen = {"g.rank.0.2.u1234567": said(3), "h.rank.0.1.u7654321": replace(said(85, own=False), native="8")}
+    other = said(85, own=False, native="8", native_state="COMPLETED")
+    seen = {"g.rank.0.2.u1234567": said(3), "h.rank.0.1.u7654321": other}
     assert observing.judged(seen) == {}
 
 

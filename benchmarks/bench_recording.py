@@ -1,7 +1,8 @@
-"""What a recording costs: one look at 8 GPUs beside pynvml and nvitop, CPU and memory at 10 Hz, bytes a GPU-sample.
+"""What a recording costs: one look at 8 GPUs beside bare calls of pynvml and nvitop, CPU and memory at 10 Hz, bytes a
+GPU-sample.
 
-All on a driver that is none, so that its own time is next to nothing; on a real one its time is added to each alike.
-`pynvml` and `nvitop` are compared with where they are installed. python benchmarks/bench_recording.py [seconds]
+All on a driver that is none, so that its own time is next to nothing; on a real one its time is added to each alike (an
+H100's is 5 ms a look). `nvitop` is compared with where it is installed. python benchmarks/bench_recording.py [seconds]
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ def timed(look):
 OURS = """
 from remuda.node.gpu import nvml
 library = nvml.Nvml()
-devices = [nvml.Device(library, library.open(index)[0]) for index in range({gpus})]
+devices = [nvml.Device(library.open(index)) for index in range({gpus})]
 timed(lambda: [device.look() for device in devices])
 """
 PYNVML = """

@@ -17,6 +17,8 @@ from pathlib import Path
 import remuda
 
 ROOMS = ("node", "wire", "policy")
+BINDING = "pynvml.py"
+"""What nodes ask their GPUs with."""
 _MAIN = "import sys\nfrom remuda.node.program import main\nsys.exit(main(sys.argv[1:]))\n"
 _EPOCH = (1980, 1, 1, 0, 0, 0)
 _PLAIN = 2
@@ -99,7 +101,9 @@ def _sources() -> dict[str, bytes]:
     for room in ROOMS:
         files += sorted(path for path in (top / room).rglob("*.py") if path.resolve() != Path(__file__).resolve())
     packed = {f"remuda/{path.relative_to(top).as_posix()}": path.read_bytes() for path in files}
-    return {"__main__.py": _MAIN.encode(), **packed}
+    # One file of nvidia-ml-py; looked for by path, as an old package may have taken its name.
+    binding = next(path for folder in sys.path if (path := Path(folder, BINDING)).is_file())
+    return {"__main__.py": _MAIN.encode(), BINDING: binding.read_bytes(), **packed}
 
 
 def _name(sources: dict[str, bytes]) -> str:

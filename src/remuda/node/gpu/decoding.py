@@ -6,8 +6,8 @@ import struct
 
 DOUBLE, UNSIGNED, LONG, LONG_LONG, SIGNED_LONG_LONG, SIGNED, SHORT = range(7)
 """Types of a value, as NVML numbers them; a C `long` has 8 bytes on the machines that have a driver."""
-NOT_AVAILABLE = (1 << 64) - 1
-"""What stands for a size that the driver does not tell."""
+LOST, RESET_REQUIRED = 15, 16
+"""Return codes of a GPU that is gone until the machine, or the GPU, is restarted."""
 _MASKS = {UNSIGNED: (1 << 32) - 1, LONG: (1 << 64) - 1, LONG_LONG: (1 << 64) - 1, SHORT: (1 << 16) - 1}
 _SIGNED_BITS = {SIGNED_LONG_LONG: 64, SIGNED: 32}
 
@@ -35,11 +35,6 @@ def number(kind: int, raw: int) -> int | None:
 def share(percent: float) -> int | None:
     """A share in 0.01 % of one in %; None for what is none: it was measured over no time."""
     return round(percent * 100) if 0 <= percent <= 1000 else None
-
-
-def size(raw: int) -> int | None:
-    """Bytes, None where the driver does not tell."""
-    return None if raw == NOT_AVAILABLE else raw
 
 
 def pci(text: str) -> str:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from remuda.node.gpu.nvml import LOST, RESET_REQUIRED
+from remuda.node.gpu.decoding import LOST, RESET_REQUIRED
 from remuda.node.script.patterns import XIDS
 from remuda.wire.fault import APPLICATION, INFO, MAX_LINE, NODE, Fault
 

@@ -1,6 +1,6 @@
 """The fence of every node of a job but the first: ends what runs there when the first node is lost, or is history.
 
-The first node's fence is the node program itself. It tells the others over a line through `guardroom`; who hears
+The first node's fence is the node program itself. It tells the others over a line through `guard_server`; who hears
 nothing on it for a while looks by himself whether another allocation counts, and ends everything when that lasts.
 """
 

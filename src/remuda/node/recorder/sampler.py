@@ -77,7 +77,7 @@ class SampleRound(NamedTuple):
     """What one round brought."""
 
     at: int
-    rows: list[nvml.Row | None]
+    fast: list[dict[str, int]]
     """Of each GPU."""
     slow: list[dict[str, int]] | None
     """Of each GPU, in the one round of a second."""
@@ -117,7 +117,7 @@ class Sampler:
         for gpu in self._gpus:
             self._progress.tell(gpu.index)
             handle = None if gpu.is_mig else handles.get(gpu.index)
-            self._devices.append(None if handle is None else nvml.Device(library, handle))
+            self._devices.append(None if handle is None else nvml.Device(handle))
         self._progress.tell(NOBODY)
         self._asked = [place for place, device in enumerate(self._devices) if device is not None]
         if not self._asked:
@@ -125,31 +125,32 @@ class Sampler:
             words = "they are split by MIG, whose parts the driver does not measure" if mig else ""
             why = "; ".join(refused) or why or words or "the driver knows no GPU on this machine"
             return {"nothing": why, "gpus": [asdict(gpu) for gpu in self._gpus]}
-        self._xids = nvml.Xids(library, [handles[self._gpus[place].index] for place in self._asked])
+        self._xids = nvml.Xids([handles[self._gpus[place].index] for place in self._asked])
         return {"gpus": [asdict(gpu) for gpu in self._gpus], "driver": library.driver(), "refused": refused}
 
-    def _open(self, library: nvml.Nvml, count: int) -> tuple[dict[int, Gpu], dict[int, ctypes.c_void_p], list[str]]:
+    def _open(self, library: nvml.Nvml, count: int) -> tuple[dict[int, Gpu], dict[int, Any], list[str]]:
         """By index: GPUs that this process may use, and handles of those that answer; and what others say, in words.
 
         One that is not asked, or does not answer, holds its place in the order that CUDA's numbers follow.
         """
         gpus: dict[int, Gpu] = {}
-        handles: dict[int, ctypes.c_void_p] = {}
+        handles: dict[int, Any] = {}
         refused: list[str] = []
         for index in range(count):
             gpus[index] = Gpu(index, "", pci=self._order.names.get(str(index), ""))
             if index in self._order.skipped:
                 continue
             self._progress.tell(index)
-            handle, code = library.open(index)
-            if code == nvml.OK:
-                gpus[index] = library.describe(index, handle)
-                handles[index] = handle
-            elif code == nvml.NO_PERMISSION:
-                del gpus[index]
+            try:
+                handles[index] = library.open(index)
+            except nvml.Failed as failed:
+                if failed.code == nvml.NO_PERMISSION:
+                    del gpus[index]
+                else:
+                    refused.append(f"GPU {index}: {failed}")
+                    self._early += faults.of_code(gpus[index], failed.code, time.time())
             else:
-                refused.append(f"GPU {index}: {library.words(code)}")
-                self._early += faults.of_code(gpus[index], code, time.time())
+                gpus[index] = library.describe(index, handles[index])
         return gpus, handles, refused
 
     def run(self) -> None:
@@ -183,20 +184,18 @@ class Sampler:
                 self._progress.tell(NOBODY)
 
     def _round(self, *, is_slow: bool) -> SampleRound:
-        rows: list[nvml.Row | None] = []
+        fast: list[dict[str, int]] = []
         slow: list[dict[str, int]] = []
         at = time.monotonic_ns() // 1000
         for gpu, device in zip(self._gpus, self._devices):
-            if device is None:
-                rows.append(None)
-                continue
-            self._progress.tell(gpu.index)
-            rows.append(device.look())
+            if device is not None:
+                self._progress.tell(gpu.index)
+            fast.append({} if device is None else device.look())
         for gpu, device in zip(self._gpus, self._devices) if is_slow else ():
             self._progress.tell(gpu.index)
             slow.append({} if device is None else device.look_slowly())
         self._progress.tell(NOBODY)
-        return SampleRound(at, rows, slow if is_slow else None)
+        return SampleRound(at, fast, slow if is_slow else None)
 
     def _send(self, rounds: list[SampleRound]) -> None:
         if not rounds:
@@ -204,23 +203,11 @@ class Sampler:
         count = len(rounds)
         offset = time.time_ns() // 1000 - time.monotonic_ns() // 1000
         batch = Batch(self._number, self._number + count, [one.at for one in rounds], [offset, *[None] * (count - 1)])
-        for place, device in enumerate(self._devices):
-            batch.gpus.append({} if device is None else self._columns(place, device, rounds))
+        batch.gpus += [_columns(place, rounds) for place in range(len(self._devices))]
         batch.processes = self._processes()
         batch.notes = self._faults(rounds)
         self._number += count
         _put(frame(batch, NAMES))
-
-    def _columns(self, place: int, device: nvml.Device, rounds: list[SampleRound]) -> dict[str, list[int | None]]:
-        fast: list[dict[str, int]] = []
-        for one in rounds:
-            row = one.rows[place]
-            fast.append({} if row is None else device.values(row))
-        columns = {name: [found.get(name) for found in fast] for name in _FAST}
-        slow = rounds[0].slow
-        if slow is not None:
-            columns.update((name, [slow[place].get(name), *[None] * (len(rounds) - 1)]) for name in _SLOW)
-        return {name: column for name, column in columns.items() if column.count(None) < len(column)}
 
     def _processes(self) -> list[GpuProcess]:
         found = []
@@ -253,6 +240,15 @@ class Sampler:
                 self._told.add((fault.name, fault.device))
                 new.append(RecordingNote(time.monotonic_ns() // 1000, "fault", json.dumps(fault.to_dict())))
         return new
+
+
+def _columns(place: int, rounds: list[SampleRound]) -> dict[str, list[int | None]]:
+    """Values of one GPU over time, by name; without those that no round has."""
+    columns = {name: [one.fast[place].get(name) for one in rounds] for name in _FAST}
+    if rounds[0].slow is not None:
+        found = rounds[0].slow[place]
+        columns.update((name, [found.get(name), *[None] * (len(rounds) - 1)]) for name in _SLOW)
+    return {name: column for name, column in columns.items() if column.count(None) < len(column)}
 
 
 def _put(data: bytes) -> None:

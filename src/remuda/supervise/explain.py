@@ -136,9 +136,10 @@ def _about_nodes(want: Want, story: Sequence[StoryLine], evidence: Sequence[Evid
 
 
 def _about_end(end: Allocation) -> list[str]:
-    code = "" if end.exit_code is None else f", exit code {end.exit_code}"
-    what = f"{end.key.group}/{end.key.index} attempt {end.attempt}"
-    lines = [f"  {_clock(end.ended_at)}  {what}: {end.reason} (cause: {end.cause or 'none'}{code})"]
+    code = f"exit code {end.exit_code}"
+    said = [f"cause: {end.cause}"] * bool(end.cause) + [code] * (end.exit_code is not None and code not in end.reason)
+    more = f" ({', '.join(said)})" if said else ""
+    lines = [f"  {_clock(end.ended_at)}  {end.key.group}/{end.key.index} attempt {end.attempt}: {end.reason}{more}"]
     return lines + [f"      | {line}" for line in end.evidence.splitlines()[-5:]]
 
 

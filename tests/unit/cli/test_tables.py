@@ -63,7 +63,7 @@ EXPLAINED = [
     f"  because {OUT}",
     "script/0: failed for 3m on a100-2, attempt 3",
     "what ended last (times in CET):",
-    "  11-26 08:44:52  script/0 attempt 3: exit code 3 (cause: application, exit code 3)",
+    "  11-26 08:44:52  script/0 attempt 3: exit code 3 (cause: application)",
     "      | FileNotFoundError: [Errno 2] No such file or directory: '/data/shards/shard-17.parquet'",
     "what to do next:",
     "  read what it wrote last: remuda logs crashy -n 50",

@@ -166,7 +166,7 @@ def test_explain_tells_states_ends_and_story() -> None:
     assert "replica/0: ready for 1h on n7" in text
     assert "replica/1: waiting for 5.0s, attempt 3" in text
     assert "  next attempt in 40s, after 2 failures" in text
-    assert any("replica/1 attempt 2: ended with exit code 9 (cause: application, exit code 9)" in line for line in text)
+    assert any("replica/1 attempt 2: ended with exit code 9 (cause: application)" in line for line in text)
     assert [line for line in text if line.startswith("      | ")] == [
         f"      | line {number}" for number in range(4, 9)
     ]

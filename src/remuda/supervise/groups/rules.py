@@ -28,7 +28,7 @@ _UP: Final = frozenset({Phase.READY, Phase.DONE})
 
 
 def parts(want: Want, tasks: Mapping[TaskKey, Task], now: float) -> dict[str, dict[int, Cast]]:
-    """Casts by group and index: none once the workload is over, else those of `succession`, some of them on hold."""
+    """Casts by group and index: none once the workload is over, else those of `handover`, some of them on hold."""
     if ender(want, tasks) is not None:
         return {}
     casts = {group.name: handover.parts(want, group, tasks, now) for group in want.workload.groups}

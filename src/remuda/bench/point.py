@@ -54,7 +54,7 @@ class Point:
         slo: bounds by percentile, `ttft_p99` to seconds.
         hardware: see there.
         client: how the load generator did.
-        lengths: how those of prompts came about, see `prompts.Fit`; empty where nobody says.
+        lengths: how those of prompts came about, see `prompts.PromptFit`; empty where nobody says.
         counters: of the engine, before and after.
         energy: joules; None: not measured.
         cost: money; None without a price.

@@ -442,7 +442,7 @@ class Service(Queries):
         return await sweep(self.supervisor, name, force=force)
 
     async def endings(self, names: Sequence[str], **how: Any) -> list[EndingView]:
-        """How workloads that are to end stand, and what is left of those that are down; see `sweep.endings`."""
+        """How workloads that are to end stand, and what is left of those that are down; see `orphan_scan.endings`."""
         return await endings(self.supervisor, names, **how)
 
     def remove(self, name: str) -> str:

@@ -175,7 +175,7 @@ def line_of(problem: Problem) -> str:
 
 
 def answer(kind: str, words: Mapping[str, Any], *, dry_run: bool = False, write: str = "") -> dict[str, Any]:
-    """What `asking.ask` gives, of what the command line says.
+    """What `submission.ask` gives, of what the command line says.
 
     Raises:
         InputError: it cannot be planned; says where.
@@ -191,7 +191,7 @@ def answer(kind: str, words: Mapping[str, Any], *, dry_run: bool = False, write:
 def answered(
     plans: Sequence[Plan], facts: Looked | None = None, *, dry_run: bool = False, write: str = "", checked: bool = True
 ) -> dict[str, Any]:
-    """Plans as `asking` describes them.
+    """Plans as `submission` describes them.
 
     Args:
         plans: accepted.

@@ -1,4 +1,4 @@
-"""What runs beside the supervisor's loop in the host. Apart from `wiring`, because commands need none of it."""
+"""What runs beside the supervisor's loop in the host. Not in `backends.registry`: commands need none of it."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """HTTP/1.1 as far as a relay decides it: what it passes on of a message that was read, and as what. Pure.
 
-Messages are taken apart by `relay_reading`.
+Messages are taken apart by `reading`.
 """
 
 from __future__ import annotations

@@ -114,7 +114,8 @@ class Sampling:
         self._progress.tell(NOBODY)
         self._buffer, self._is_begun = b"", False
         self._process = subprocess.Popen(
-            [sys.executable, "-I", "-S", "-c", _WORKER, home, json.dumps(order._asdict())],
+            # With `site`: run from an installed package, not as one file, it finds the driver's binding there.
+            [sys.executable, "-I", "-c", _WORKER, home, json.dumps(order._asdict())],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             pass_fds=[self._shared],

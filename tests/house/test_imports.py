@@ -26,7 +26,7 @@ def imported(tree: ast.AST) -> set[str]:
 
 
 @pytest.mark.parametrize("path", ON_NODES, ids=lambda path: str(path.relative_to(PACKAGE)))
-def test_node_programs_need_python_39_and_one_file(path: Path) -> None:
+def test_node_programs_need_python_39_and_nothing_else(path: Path) -> None:
     tree = ast.parse(path.read_text(), feature_version=(3, 9))
     assert not [node for node in ast.walk(tree) if isinstance(node, ast.Match)]
     ours = ("remuda.node", "remuda.wire", "remuda.policy")

@@ -477,10 +477,13 @@ def block_files(folder: Path) -> list[Path]:
 def spools(recording: Path) -> list[Spool]:
     """The spools of a recording, oldest first; of a folder that is a spool itself, that one.
 
+    Those of nodes beside the first are in folders with their names.
+
     One whose header cannot be read holds nothing yet, and is left out.
     """
     own = _spool(recording)
-    found = [_spool(path) for path in sorted(recording.glob("[0-9][0-9][0-9]"))] if own is None else [own]
+    paths = [path for place in ("", "*/") for path in sorted(recording.glob(f"{place}[0-9][0-9][0-9]"))]
+    found = [_spool(path) for path in paths] if own is None else [own]
     return [spool for spool in found if spool is not None]
 
 

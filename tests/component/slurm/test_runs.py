@@ -155,6 +155,30 @@ def test_what_its_gpus_did_in_two_jobs_is_one_timeline(home: Home, slurm: SlurmB
     assert task["samples"] == sum(gpu["samples"] for gpu in told["gpus"]) >= 80
 
 
+def test_all_nodes_of_a_run_are_recorded(home: Home, slurm: SlurmBed, driver: Driver) -> None:
+    home.env |= {**slurm.env(), "REMUDA_SLURM_POLL_S": "0.5"}
+    script = RECORDED.replace("--ntasks=1 --nodelist=a100-1", "--nodes=2 --ntasks-per-node=1")
+    (home.root / "train.sh").write_text(script.replace("until", "srun --ntasks=2 --gres=gpu:2 true\nuntil"))
+    home.run("host", "start")
+    home.run("run", "train.sh", "--backend", "slurm", env=driver.environment)
+
+    def recorded() -> bool:
+        told = [profiler.status_of(path) for path in home.paths.workloads.glob("train/*/*/recording/**/")]
+        return sum(1 for one in told if one is not None and one.rounds >= 20) == 2
+
+    until(recorded, "a second of each node is recorded")
+    (home.root / "done").touch()
+    until(lambda: home.view("train")["phase"] == "DONE", "it is done")
+    told = json.loads(home.run("profiler", "analyze", "train", "--json").stdout)
+    own = [gpu.uuid.decode() for gpu in driver.gpus[:2]]
+    assert [(gpu["node"], gpu["uuid"]) for gpu in told["gpus"]] == [
+        (node, uuid) for node in ("a100-1", "a100-2") for uuid in own
+    ]
+    assert sorted(note["kind"] for note in told["notes"]) == ["end", "end", "start", "start"]
+    (task,) = told["tasks"]
+    assert (task["attempts"], task["nodes"], task["gpus"]) == ([1], ["a100-1", "a100-2"], 4)
+
+
 ARRAY = """#!/bin/bash
 #SBATCH --array=2-8:2%2 --output=out-%A_%2a.txt --time=10 --partition=cpu
 #REMUDA --backoff-base 0.1 --backoff-max 0.1 --heartbeat-interval 1 --kill-grace 3

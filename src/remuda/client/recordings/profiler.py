@@ -305,7 +305,7 @@ def _session(name: str, folder: Path) -> Session:
         state = "recording" if state == "recording" else "empty"
     first = every[0].header if every else None
     return Session(
-        name, state, first.wall_ns / 1e9 if first else 0.0, len(first.gpus) if first else 0,
+        name, state, first.wall_ns / 1e9 if first else 0.0, len({gpu.uuid for one in every for gpu in one.header.gpus}),
         first.interval_us / 1e6 if first else 0.0, sum(path.stat().st_size for path in files), str(folder),
     )  # fmt: skip
 

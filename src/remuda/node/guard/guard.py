@@ -13,6 +13,7 @@ import sys
 import threading
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from remuda.node.child.launch import node_name
 from remuda.node.child.signals import ENDING, Signals
@@ -20,9 +21,14 @@ from remuda.node.claim import CLAIM
 from remuda.node.fence import Fence
 from remuda.node.guard import member_line
 from remuda.node.guard.door import call
+from remuda.node.journal import NodeLog
+from remuda.node.recorder.supervisor import ChildRecorder
 from remuda.node.script.job_processes import NodeJob
 from remuda.wire.child import ChildSpec
 from remuda.wire.process import ProcessId
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 GUARDS = "guards"
 """Directory in the run directory: `NODE.here`, `NODE.lost`, `NODE.ended`."""
@@ -45,11 +51,16 @@ def main(arguments: list[str]) -> int:
         sys.stderr.write("remuda-node: guard: the first node does not answer\n")
         return 1
     line, own = found
+    name = node_name(os.environ)
+    recorder = ChildRecorder(spec, NodeLog(folder, f"guard on {name}:", "info", to_file=False), name)
+    recorder.starts({**os.environ, **spec.env})
     fence = Fence(Path(spec.fence_file) if spec.fence_file else None, spec.token, folder / CLAIM, own)
-    job, name = NodeJob(os.environ), node_name(os.environ)
+    job = NodeJob(os.environ)
     ended = EndNotice(folder / GUARDS / f"{name}.ended", job)
-    why = FirstNodeWatch(line, FenceWatch(fence), spec.guard.silence_s).until_it_ends(signals, ended)
+    watch = FirstNodeWatch(line, FenceWatch(fence), spec.guard.silence_s)
+    why = watch.until_it_ends(signals, ended, lambda: recorder.look(time.time()))
     left = job.kill()
+    recorder.end()  # before this is told: with the last guard the job ends, and all that is left of it
     if not left:
         ended.say(why)
     line.say({"ended": name, "left": len(left)})
@@ -121,8 +132,8 @@ class FirstNodeWatch:
         self._line, self._fence, self._silence_s = line, fence, silence_s
         self._said_at = self._turned_at = time.monotonic()
 
-    def until_it_ends(self, signals: Signals, ended: EndNotice) -> str:
-        """Why what runs on this node must end, in a sentence."""
+    def until_it_ends(self, signals: Signals, ended: EndNotice, each: Callable[[], object] = lambda: None) -> str:
+        """Why what runs on this node must end, in a sentence; `each` is called about once a second."""
         poll = select.poll()
         poll.register(self._line.socket, select.POLLIN)
         poll.register(signals.fd, select.POLLIN)
@@ -132,6 +143,7 @@ class FirstNodeWatch:
             is_told = is_told or any(number in ENDING for number in signals.take())
             if is_told:
                 ended.look()
+            each()
             why = self.turn(time.monotonic())
             if why:
                 return why

@@ -41,13 +41,17 @@ def main(arguments: list[str]) -> int:
     return Guardroom(Path(arguments[0]), int(arguments[1])).run()
 
 
-def step_words(nodes: int, only: str = "") -> list[str]:
-    """`srun` that starts one guard on each node but the first, or on one of them, beside whatever else runs there."""
+def step_words(nodes: int, only: str = "", *, records: bool = False) -> list[str]:
+    """`srun` that starts one guard on each node but the first, or on one of them, beside whatever else runs there.
+
+    Guards that record see the job's GPUs.
+    """
     others, where = (1, f"--nodelist={only}") if only else (nodes - 1, "--relative=1")
     return [
         "srun", "--job-name=remuda-guard", "--overlap", where, f"--nodes={others}", f"--ntasks={others}",
-        "--ntasks-per-node=1", "--cpus-per-task=1", "--mem=0", "--gres=none", "--cpu-bind=none", "--mpi=none",
+        "--ntasks-per-node=1", "--cpus-per-task=1", "--mem=0", "--cpu-bind=none", "--mpi=none",
         "--export=ALL", "--input=none", "--output=none", "--kill-on-bad-exit=0", "--no-kill", "--wait=0", "--quiet",
+        *([] if records else ["--gres=none"]),
     ]  # fmt: skip
 
 
@@ -64,7 +68,7 @@ class Guardroom:
         spec = ChildSpec.from_json((folder / "child.json").read_text(encoding="utf-8"))
         if spec.guard is None:
             raise ValueError("the child document has no guards")
-        self._guard, self._host_file = spec.guard, spec.host_file
+        self._guard, self._host_file, self._records = spec.guard, spec.host_file, spec.record_interval_s > 0
         self._signals, self._cleanup = Signals(), adopt_orphans()
         self._door = Door("0.0.0.0")  # noqa: S104 - the other nodes must reach it
         self._lines: dict[str, member_line.MemberLine] = {}
@@ -81,7 +85,7 @@ class Guardroom:
         self._door.announce(self._folder / MEETING, self._host_file, process=vars(identify(os.getppid())))
         for name in [name for name in os.environ if name.startswith(USERS)]:
             del os.environ[name]
-        if why := self._start(step_words(self._nodes)):
+        if why := self._start(step_words(self._nodes, records=self._records)):
             return self._say({"failed": why})
         first = self._steps[0]
         while not any(number in ENDING for number in self._signals.take()):
@@ -148,7 +152,7 @@ class Guardroom:
         self._say({"died": name})
         if self._died[name] > REPLACEMENTS:
             self._say({"unguarded": name, "why": f"{self._died[name]} of them died"})
-        elif why := self._start(step_words(self._nodes, name)):
+        elif why := self._start(step_words(self._nodes, name, records=self._records)):
             self._say({"unguarded": name, "why": why})
         else:
             self._awaited[name] = (self._steps[-1], now + self._guard.meet_s)

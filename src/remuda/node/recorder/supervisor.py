@@ -40,12 +40,13 @@ class ChildRecorder:
 
     Args:
         spec: the document.
-        journal: the node program's log.
+        journal: log of who starts it.
+        node: of a job of several, where it is not the first.
     """
 
-    def __init__(self, spec: ChildSpec, journal: NodeLog) -> None:
+    def __init__(self, spec: ChildSpec, journal: NodeLog, node: str = "") -> None:
         self._spec, self._journal = spec, journal
-        self._folder = Path(spec.run_dir) / FOLDER
+        self._folder = Path(spec.run_dir, FOLDER, node)
         self._env: dict[str, str] = {}
         self._process: subprocess.Popen[bytes] | None = None
         self._starts = 0
@@ -115,7 +116,7 @@ class ChildRecorder:
         home = str(Path(remuda.__file__).parent.parent)  # a directory, or the zipapp
         words = [str(self._folder), "--interval-s", str(spec.record_interval_s), "--token", spec.token]
         try:
-            self._folder.mkdir(mode=0o700, exist_ok=True)
+            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             with (self._folder / LOG).open("ab") as log:
                 self._process = subprocess.Popen(
                     [sys.executable, "-I", "-S", "-c", _WORKER, home, "recorder", *words],

@@ -45,7 +45,7 @@ class SlurmGang(Gang):
     def pid_of(self, what: str, rank: int = 0) -> int:
         """Pid of a rank's script, of its node program, or of a crew, seen from this machine."""
         for pid in self.home.tokens():
-            env, words = _read(pid, "environ"), _read(pid, "cmdline")
+            env, words = read_proc(pid, "environ"), read_proc(pid, "cmdline")
             is_rank = f"RANK={rank}" in env and f"REPLICA_RANK={rank}" in env
             if what == "rank" and is_rank and words[-1:] == ["train.py"]:
                 return pid
@@ -67,7 +67,7 @@ class SlurmGang(Gang):
             raise AssertionError(f"{error}\n{self.home.run('explain', 'train', check=False).stdout}\n{said}") from None
 
 
-def _read(pid: int, name: str) -> list[str]:
+def read_proc(pid: int, name: str) -> list[str]:
     try:
         return Path(f"/proc/{pid}/{name}").read_text(errors="replace").rstrip("\0").split("\0")
     except OSError:

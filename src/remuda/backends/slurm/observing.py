@@ -9,7 +9,7 @@ import time
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from remuda.backends.base import CHILD_ENDED, Ending, Life, Observed, pack_token, read_token
+from remuda.backends.base import CHILD_ENDED, Ending, Life, Observed, is_token, pack_token, read_token
 from remuda.backends.slurm.arrays import array_index, array_name
 from remuda.backends.slurm.parsing.reasons import HELD_BY_USER, explain
 from remuda.backends.slurm.parsing.states import STATES, read_state
@@ -105,7 +105,8 @@ def is_unclear(line: QueueLine, record: ExitRecord | None) -> bool:
     """Whether state and last word of a job that has ended leave open how: only its details say that it gave way."""
     if line.state not in ("FAILED", "COMPLETED"):
         return False
-    return record is None or record.code not in (0, STOPPED) or _is_unfinished(record)
+    is_pack = is_token(line.name) and pack_token(line.name) == line.name  # all of which end at once when asked to
+    return record is None or record.code not in ((0,) if is_pack else (0, STOPPED)) or _is_unfinished(record)
 
 
 def _is_unfinished(record: ExitRecord) -> bool:

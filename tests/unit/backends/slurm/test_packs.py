@@ -127,6 +127,12 @@ def test_one_of_them_ended_the_others(ends: list[Observed], causes: str, culprit
             assert not verdict.evidence
 
 
+@pytest.mark.parametrize(("name", "is_asked"), [(NAME, True), ("g.rank.0.2.u1234567", False), ("g.rank.7", False)])
+def test_a_pack_that_was_asked_to_end_may_have_been_preempted(name: str, is_asked: bool) -> None:
+    record = ExitRecord(token="g.rank.0.2.u1234567", attempt=2, code=85, at=20.0, reason="asked to end by SIGTERM")
+    assert observing.is_unclear(line("7", name, "COMPLETED"), record) is is_asked
+
+
 def test_packs_are_judged_apart() -> None:
     other = said(85, own=False, native="8", native_state="COMPLETED")
     seen = {"g.rank.0.2.u1234567": said(3), "h.rank.0.1.u7654321": other}

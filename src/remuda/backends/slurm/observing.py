@@ -105,7 +105,7 @@ def is_unclear(line: QueueLine, record: ExitRecord | None) -> bool:
     """Whether state and last word of a job that has ended leave open how: only its details say that it gave way."""
     if line.state not in ("FAILED", "COMPLETED"):
         return False
-    is_pack = is_token(line.name) and pack_token(line.name) == line.name  # all of which end at once when asked to
+    is_pack = is_token(line.name) and read_token(line.name).group == "pack"  # all of which end at once when asked to
     return record is None or record.code not in ((0,) if is_pack else (0, STOPPED)) or _is_unfinished(record)
 
 

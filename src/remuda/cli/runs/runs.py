@@ -173,4 +173,6 @@ def restart(names: tuple[str, ...], as_json: bool) -> None:
         return
     name, group = names
     view = restart_group(name, group)
-    print_json(view) if as_json else say(f"{group} of {name} is being restarted (remuda status {name})")
+    with_it = str(view["labels"].get("pack", "")).split()
+    what = f"{', '.join(with_it)} of {name}, which are one job, are" if group in with_it else f"{group} of {name} is"
+    print_json(view) if as_json else say(f"{what} being restarted (remuda status {name})")

@@ -163,8 +163,8 @@ def unpause(names: tuple[str, ...], as_json: bool) -> None:
 def restart(names: tuple[str, ...], as_json: bool) -> None:
     """Restart NAMES: a run at once, without counting a failure; in a swarm, the tasks that failed or ended.
 
-    NAME GROUP, such as replica or prefill, restarts all tasks of the group, running ones included. NAME INDICES, such
-    as 7,9, restarts these tasks of an array.
+    NAME GROUP, such as replica or prefill, restarts all tasks of the group, running ones included, and what is one job
+    with them. NAME INDICES, such as 7,9, restarts these tasks of an array.
     """
     from remuda.client.restart import names_group, restart_group
 

@@ -51,9 +51,9 @@ class Packed:
         (site.root / "model/config.json").write_text("{}")
         self.file.write_text(RECIPE.format(root=site.root, standins=STANDINS, python=sys.executable))
 
-    def up(self) -> str:
+    def up(self, *more: str) -> str:
         try:
-            return self.site.run("apply", str(self.file), "--set", "allocation=one-job").stderr
+            return self.site.run("apply", str(self.file), "--set", "allocation=one-job", *more).stderr
         except AssertionError as error:
             raise AssertionError(f"{error}\n{self.site.run('explain', NAME, check=False).stdout}") from None
 
@@ -110,6 +110,11 @@ def test_one_job_answers_and_a_worker_that_gives_up_restarts_all_of_it(packed: P
     refused = site.run("scale", NAME, "decode=2", check=False)
     assert (refused.returncode, "'packed' is one job, which cannot be scaled" in refused.stderr) == (2, True)
 
+    # The next host finds all of them again, and leaves them alone.
+    site.kill_host()
+    assert "prefill 2/2, decode 1/1" in site.run("status", NAME).stdout
+    assert ask(site, NAME) == 5
+
     # Killed once it is restarted in place; killed again it gives up, and all begin again: one failure.
     packed.kill_decode()
     until(lambda: tasks(site, NAME)["decode/0"]["restarts"] == 1, "it was begun again in place", 30)
@@ -127,7 +132,9 @@ def test_one_job_answers_and_a_worker_that_gives_up_restarts_all_of_it(packed: P
 
 def test_what_a_person_cancels_or_restarts_comes_back_whole(packed: Packed) -> None:
     site = packed.site
-    packed.up()
+    packed.up("--set", "model.container=docker://nvcr.io/nvidia/engine:1")
+    steps = packed.slurm.run("squeue", "-h", "-s", "-o", "%j").stdout.splitlines()
+    assert {"packed.prefill.0.1", "packed.prefill.1.1"} <= {name.rpartition(".")[0] for name in steps}, "as Pyxis does"
     packed.slurm.run("scancel", str(tasks(site, NAME)["decode/0"]["native"]))
     packed.until_answered(2)
     assert packed.of_pack("failures") == [0] * 4

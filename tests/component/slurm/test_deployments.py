@@ -121,7 +121,7 @@ def test_ranks_of_mpi_over_two_nodes(site: Home, slurm: SlurmBed, workers: int, 
     except AssertionError as error:
         raise AssertionError(f"{error}\n{site.run('logs', 'ranks', '--role', 'agg').stdout}") from None
     assert f"ranks is up: {workers} of {workers} replica" in done.stderr
-    nodes = []
+    nodes: list[str] = []
     for log in site.paths.workload("ranks").glob("agg-*/*/child.log"):
         said = re.findall(r"rank (\d) of 4 is on (\S+), shares moe_shared_(\d+)", log.read_text())
         assert sorted(rank for rank, _, _ in said) == ["0", "1", "2", "3"]

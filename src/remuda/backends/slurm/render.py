@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections import Counter
 from dataclasses import dataclass, field, replace
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -22,13 +22,14 @@ from remuda.backends.slurm.script import INDEX, env_text, script_text
 from remuda.base.errors import InputError
 from remuda.base.hostlist import compress, expand
 from remuda.plan.placing.place import SlurmPlace
+from remuda.plan.placing.seats import on_fullest
 from remuda.wire.crew import OF_SEATS, CrewSeat, CrewSpec
 from remuda.wire.guard import Guard
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from remuda.plan.model import Group, Pack, Resources
+    from remuda.plan.model import Group, Resources
     from remuda.wire.child import ChildSpec
 
 NODE_LOG, SCRIPT, ENV, RESTARTS, OUTPUT = "node.log", "job.sh", "env.sh", "restarts", "slurm.json"
@@ -135,21 +136,17 @@ def _of_pack(
     files[str(folder / CREW)] = crew.to_json()
     if login_env:
         files[str(folder / ENV)] = env_text(login_env)
-    of_node = first.resources.model_copy(update={**_of_fullest(pack, groups), "nodes": pack.nodes})
+    # Slurm gives all nodes of a job alike.
+    most = {name: on_fullest(pack, groups, partial(_need, name)) for name in ("gpus", "cpus", "mem_bytes")}
+    of_node = first.resources.model_copy(update={**most, "nodes": pack.nodes})
     whole = replace(request, group=first.model_copy(update={"resources": of_node}))
     way = _Way(token, token, folder, folder, program="crew")
     argv, more = _submitted(whole, place, site, way, has_env=bool(login_env))
     return Rendered(request.token, argv, {**files, **more}, pack=token)
 
 
-def _of_fullest(pack: Pack, groups: Mapping[str, Group]) -> dict[str, int]:
-    """What the tasks on a node of a pack need together, of each kind the most: Slurm gives all nodes of a job alike."""
-    sums = [Counter[str]() for _ in range(pack.nodes)]
-    for seat in pack.seats:
-        needs = groups[seat.group].resources
-        for node in sums[seat.node : seat.node + needs.nodes]:
-            node.update(gpus=needs.gpus, cpus=needs.cpus, mem_bytes=needs.mem_bytes)
-    return {name: max(node[name] for node in sums) for name in ("gpus", "cpus", "mem_bytes")}
+def _need(name: str, group: Group) -> int:
+    return int(getattr(group.resources, name))
 
 
 def _submitted(

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
 
 from remuda.plan.model import Resources
-from remuda.plan.placing.seats import Row, seated_rows
+from remuda.plan.placing.seats import Row, on_fullest, seated_rows
 
 if TYPE_CHECKING:
-    from remuda.plan.model import Group, Pack, Workload
+    from remuda.plan.model import Group, Workload
     from remuda.specs.deployment import DeploymentSpec
 
 PACK: Final = "pack"
@@ -25,9 +24,11 @@ def in_one_job(workload: Workload, spec: DeploymentSpec) -> Workload:
     if spec.allocation != "one-job" or workload.is_here:
         return workload
     mine = [group for group in workload.groups if group.role.serves or (group.role.routes and not group.backend)]
-    names = [group.name for group in mine]
+    names = tuple(group.name for group in mine)
     pack = seated_rows([_row(spec, group) for group in mine], spec.gpus_per_node)
-    gpus, tasks = _of_fullest(pack, mine)
+    known = {group.name: group for group in mine}
+    gpus = on_fullest(pack, known, lambda group: group.resources.gpus)
+    tasks = on_fullest(pack, known, lambda group: max(1, group.command.ranks // group.resources.nodes))
     is_whole = bool(gpus) and gpus == spec.gpus_per_node
     shared = {
         "after": tuple(dict.fromkeys(name for group in mine for name in group.after if name not in names)),
@@ -53,24 +54,13 @@ def _row(spec: DeploymentSpec, group: Group) -> Row:
     return Row(group.name, group.count, gpus=needs.gpus, nodes=needs.nodes, **own)
 
 
-def _of_fullest(pack: Pack, groups: list[Group]) -> tuple[int, int]:
-    """The most GPUs, and the most tasks of Slurm's, that seats need on a node; ranks of MPI are a task each."""
-    known, gpus, tasks = {group.name: group for group in groups}, Counter[int](), Counter[int]()
-    for seat in pack.seats:
-        group = known[seat.group]
-        for node in range(seat.node, seat.node + group.resources.nodes):
-            gpus[node] += group.resources.gpus
-            tasks[node] += max(1, group.command.ranks // group.resources.nodes)
-    return max(gpus.values()), max(tasks.values())
-
-
 def _resources(group: Group, *, whole: bool) -> Resources:
     """Frontends have no share of their own: what is said of one node is for all that run there."""
     needs = group.resources if group.role.serves else Resources(time_limit_s=group.resources.time_limit_s)
     return needs.model_copy(update={"whole_nodes": whole})
 
 
-def _later(group: Group, names: list[str]) -> Group:
+def _later(group: Group, names: tuple[str, ...]) -> Group:
     """What comes after a part of the job comes after all of it."""
     if not any(name in names for name in group.after):
         return group

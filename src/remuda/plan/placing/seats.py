@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING
 from remuda.plan.model import Pack, Seat
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from remuda.plan.model import Group
 
 
 @dataclass(frozen=True)
@@ -74,6 +76,15 @@ def _room(used: list[int], start: int, row: Row, each: int) -> int:
         node for node in range(start, len(used)) if all(taken + row.gpus <= each for taken in used[node:][: row.nodes])
     )
     return next(fits, len(used))
+
+
+def on_fullest(pack: Pack, groups: Mapping[str, Group], needs: Callable[[Group], int]) -> int:
+    """What its tasks need together on the node where that is most; `needs` says it of one, on each of its nodes."""
+    sums = [0] * pack.nodes
+    for seat in pack.seats:
+        for node in range(seat.node, seat.node + groups[seat.group].resources.nodes):
+            sums[node] += needs(groups[seat.group])
+    return max(sums)
 
 
 def most_on_one(count: int, nodes: int) -> int:

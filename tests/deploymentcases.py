@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from remuda.base.errors import InputError
 from remuda.plan.deployment import DeploymentSite, has_balancer, plan_deployment
+from remuda.plan.deployment.packing import in_one_job
 from remuda.plan.model import Command, Group, Role
 from remuda.specs.reading.document import parse
 from remuda.specs.recipe.load import build
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from remuda.plan.compile import Plan
+    from remuda.specs.deployment import DeploymentSpec
 
 CASES = Path(__file__).parent / "cases" / "deployments"
 SITE = DeploymentSite(name="d", uid="u", run_dir="/run/d", python="/env/bin/python", state="/state")
@@ -33,16 +35,20 @@ def text_of_case(file: Path) -> str:
         plan = plan_deployment(spec, FRONT if spec.frontend.type != "none" else None, SITE, balancer)
     except InputError as error:
         return f"error: {error.message}\n  {error.hint}\n"
-    return "\n".join(_lines(plan)) + "\n"
+    return "\n".join(_lines(plan, spec)) + "\n"
 
 
-def _lines(plan: Plan) -> Iterator[str]:
-    workload = plan.workload
+def _lines(plan: Plan, spec: DeploymentSpec) -> Iterator[str]:
+    workload = in_one_job(plan.workload, spec)
     yield from (f"note: {note}" for note in plan.notes)
     yield f"place: {workload.place}"
     endpoint = workload.endpoint
     assert endpoint is not None
     yield f"endpoint: {endpoint.host}:{endpoint.port} router={endpoint.router or '-'} relay={endpoint.relay or '-'}"
+    if workload.pack is not None:
+        yield f"one job of {workload.pack.nodes} nodes, tasks on each: {workload.pack.tasks}"
+        for seat in workload.pack.seats:
+            yield f"  node {seat.node} has {seat.group}/{seat.index}, its GPUs begin at {seat.gpu}"
     for group in workload.groups:
         yield ""
         yield from _group(group)

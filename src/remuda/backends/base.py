@@ -6,7 +6,7 @@ import re
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from enum import Enum, StrEnum, auto
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from remuda.wire.place import Place
 
@@ -44,10 +44,14 @@ def make_token(key: TaskKey, attempt: int, uid: str) -> str:
     return f"{key.workload}.{key.group}.{key.index}.{attempt}.{uid}"
 
 
+SHARING: Final = frozenset({"rank", "prefill", "decode", "agg", "frontend", "balancer"})
+"""Groups whose tasks may share an allocation (`Workload.pack`); no service of a deployment has such a name."""
+
+
 def pack_token(token: str) -> str:
-    """Name of the allocation that the tasks of a pack share (`Workload.pack`), by the token of any of them."""
+    """Name of the allocation that the tasks of a pack share, by the token of any of them; of others, one of nothing."""
     parts = read_token(token)
-    return make_token(TaskKey(parts.workload, "pack", 0), parts.attempt, parts.uid)
+    return make_token(TaskKey(parts.workload, "pack" if parts.group in SHARING else "_", 0), parts.attempt, parts.uid)
 
 
 @dataclass(frozen=True)

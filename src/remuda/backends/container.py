@@ -41,6 +41,8 @@ class Steps:
     """Of the step, unique in its job; empty: nothing looks for it."""
     launcher: tuple[str, ...] = ()
     """How the node program is called, which ends what is left of earlier steps of that name."""
+    first: int | None = None
+    """Ordinal of the task's first node in a job that it shares; None: it has the whole job."""
 
 
 def in_image(group: Group, folder: Path, program: str = "", steps: Steps | None = None) -> tuple[Group, dict[str, str]]:
@@ -145,6 +147,7 @@ def _step(group: Group, folder: Path, steps: Steps, more: tuple[str, ...]) -> tu
     tasks = command.ranks or 1
     words = ["srun", "--overlap", f"--nodes={nodes}", f"--ntasks={tasks}"]
     words += [f"--nodelist={NODE_MARK}"] if nodes == 1 else []
+    words += [f"--relative={steps.first}"] if nodes > 1 and steps.first is not None else []
     words += ["--export=ALL", f"--mpi={'pmix' if command.ranks else 'none'}"]
     if command.ranks:
         words += [f"--ntasks-per-node={tasks // nodes}", "--kill-on-bad-exit=1", "--cpu-bind=none"]

@@ -75,6 +75,9 @@ def counted(workload: Workload, asked: Mapping[str, int]) -> dict[str, int]:
         NotFound: there is no such group.
         InputError: the number of one is not for users to change, or wrong.
     """
+    if workload.pack is not None:
+        raise InputError(f"{workload.name!r} is one job, which cannot be scaled",
+                         hint="say how many workers it has in its document, and bring it up again")  # fmt: skip
     counts = {}
     for name, count in asked.items():
         group = group_named(workload, name) if name else _only_one_that_serves(workload)

@@ -377,8 +377,9 @@ class Pack(Frozen):
     """Tasks that share one allocation over one or more nodes: all of them begin, or none does."""
 
     nodes: int
-    per_node: int
     seats: tuple[Seat, ...]
+    tasks: int = 1
+    """Of Slurm, on each node: so many times what the cluster gives to one by default."""
 
 
 class Workload(Frozen):
@@ -415,7 +416,7 @@ class Workload(Frozen):
     ends_with: str | None = None
     """Name of the group whose end, well or not, is the end of the workload; it is never replaced."""
     pack: Pack | None = None
-    """Its tasks are one allocation; None: each has its own."""
+    """Its tasks, or those of some of its groups, are one allocation; None: each has its own."""
 
     @model_validator(mode="before")
     @classmethod
@@ -426,6 +427,10 @@ class Workload(Frozen):
             return data
         named = {name: labels[name] for name in Front.model_fields if name in labels}
         return {**data, "front": named, "folder": labels.get("directory", "")}
+
+    def pack_of(self, group: str) -> Pack | None:
+        """The pack that the tasks of a group are in; None: each has an allocation of its own."""
+        return self.pack if self.pack is not None and any(seat.group == group for seat in self.pack.seats) else None
 
     @property
     def facts(self) -> dict[str, str]:

@@ -432,7 +432,8 @@ class DeploymentSpec(ServiceFields):
     mounts: dict[str, Text] = Field(default_factory=dict)
     """Folders of the node that containers see: path to path inside."""
     allocation: Literal["per-worker", "one-job"] = "per-worker"
-    """`per-worker`: each worker is a job of its own, so that it fails for itself. `one-job` cannot be chosen yet."""
+    """On Slurm. `per-worker`: each worker is a job of its own, so that it fails for itself. `one-job`: workers and
+    frontend are one job, which starts as a whole and is restarted as a whole."""
     health_check: HealthCheck = HealthCheck()
     """Time limits and checks of the start."""
     ready: Literal["first", "all"] = "all"
@@ -448,9 +449,6 @@ class DeploymentSpec(ServiceFields):
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
-        if self.allocation == "one-job":
-            sentence = "a deployment in one job cannot be run yet"
-            raise contradiction("allocation", sentence, "leave `allocation` out: each worker is a job of its own")
         named = [name for name, role in self.by_name().items() if role.engine is not None]
         if self.engine is not None and named:
             sentence = f"`engine` is said for all roles and for {named[0]}"
@@ -462,7 +460,7 @@ class DeploymentSpec(ServiceFields):
                         "roles", f"the role {name} has no `engine`", "write `engine: sglang` at the top"
                     )
         names = [service.name for service in self.services]
-        reserved = {"prefill", "decode", "agg", "frontend", "balancer", "relay", "bench", "gate"}
+        reserved = {"prefill", "decode", "agg", "frontend", "balancer", "relay", "bench", "gate", "rank", "pack"}
         for name in names:
             if names.count(name) > 1:
                 raise contradiction("services", f"two services have the name {name!r}")

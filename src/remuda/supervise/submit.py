@@ -7,7 +7,7 @@ from collections import defaultdict
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from remuda.backends.base import Backend, Handle, Rendered, Request
+from remuda.backends.base import Backend, Handle, Rendered, Request, pack_token
 from remuda.base.errors import BackendUnreachable, Impossible, RemudaError
 from remuda.store.rows import StoryLine
 from remuda.supervise import facts
@@ -58,11 +58,12 @@ class Submitter:
                 return
             self._state.note_bug(batch[0].task.key.workload, error, changes)
             outcomes = [BackendUnreachable(text_of(error))] * len(batch)
+        now = self._state.clock.now()  # one for all: those of a pack are due again in one step
         for action, outcome in zip(batch, outcomes, strict=True):
-            self._take_outcome(action.task, outcome, changes)
+            self._take_outcome(action.task, outcome, changes, now)
 
-    def _take_outcome(self, task: Task, outcome: Handle | Exception, changes: Changes) -> None:
-        state, now = self._state, self._state.clock.now()
+    def _take_outcome(self, task: Task, outcome: Handle | Exception, changes: Changes, now: float) -> None:
+        state = self._state
         current = state.current(task)
         if current is None:
             return
@@ -130,7 +131,7 @@ class Submitter:
             advice = await self._advice.of(backend, fresh)
             self._tell(fresh, advice, changes)
             avoided = self._avoided(fresh, advice)
-            rendered = [self._render(backend, task, avoided[task.token], changes) for task in fresh]
+            rendered = _whole(fresh, [self._render(backend, task, avoided[task.token], changes) for task in fresh])
             sendable = [item for item in rendered if isinstance(item, Rendered)]
             sent = await backend.submit(sendable) if sendable else []
         except BackendUnreachable as error:
@@ -199,6 +200,13 @@ Kind = tuple[str, str, str]
 
 def _kind(task: Task) -> Kind:
     return (task.key.workload, task.key.group, task.pool)
+
+
+def _whole(tasks: Sequence[Task], rendered: Sequence[Rendered | Exception]) -> list[Rendered | Exception]:
+    """The same, and of a pack nothing where one of its tasks cannot be rendered."""
+    known = zip(tasks, rendered, strict=True)
+    failed = {pack_token(task.token): item for task, item in known if isinstance(item, Exception)}
+    return [failed.get(item.pack, item) if isinstance(item, Rendered) else item for item in rendered]
 
 
 def asked_pools(group: Group, task: Task) -> tuple[Pool, ...]:

@@ -89,14 +89,15 @@ def _ended_with(want: Want, tasks: Mapping[TaskKey, Task], ender: Task, wanted: 
 
 
 def _failure(want: Want, mine: list[Task], fronts: list[Task], wanted: int) -> str:
-    """Why nothing can come of it any more; empty where something can. A gang needs each of its ranks."""
+    """Why nothing can come of it any more; empty where something can. A gang and a pack need all of their tasks."""
     for front in fronts:
         if front.phase is Phase.FAILED:
             return f"the {want.workload.group(front.key.group).role} failed: {front.reason}"
     failed = [task for task in mine if task.phase is Phase.FAILED]
     is_over = len(mine) >= wanted and all(task.phase in FINAL for task in mine)
-    if want.workload.kind.traits.needs_all or (want.workload.is_array and is_over):
-        return _sentence(failed[0]) if failed else ""
+    packed = [task for task in failed if want.workload.pack_of(task.key.group) is not None]
+    if packed or want.workload.kind.traits.needs_all or (want.workload.is_array and is_over):
+        return _sentence((packed or failed)[0]) if failed else ""
     return failed[0].reason or "it failed" if failed and len(failed) >= wanted else ""
 
 

@@ -37,6 +37,8 @@ class CrewSpec:
     launcher: list[str]
     """How the node program is called."""
     seats: list[CrewSeat]
+    meet: bool = True
+    """They are ranks, and told where to meet; others are found by their addresses."""
 
     def to_json(self) -> str:
         """The document as the nodes read it."""

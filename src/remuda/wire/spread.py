@@ -38,6 +38,8 @@ class NodeSpan:
     """That must be there."""
     env: dict[str, str] = field(default_factory=dict)
     """More environment of the server."""
+    first: int = 0
+    """Ordinal of its first node in the job."""
     head_port: int = 0
     """Preferred; the next free one otherwise."""
     dashboard_port: int = 0

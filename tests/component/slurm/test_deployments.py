@@ -10,6 +10,7 @@ import urllib.request
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pytest
 from tests.conftest import until
 
 if TYPE_CHECKING:
@@ -89,12 +90,16 @@ engine: trtllm
 environment: {{PATH: "{root}/bin:{path}", PYTHONPATH: "{standins}"}}
 resources: {{gpus_per_node: 2}}
 slurm: {{partition: spot, account: inference, time_limit: "01:00:00"}}
-roles: {{agg: {{nodes: 2, workers: 1, args: {{cuda_graph_config: null}}}}}}
-frontend: {{type: none}}
+roles: {{agg: {{nodes: {nodes}, workers: {workers}, args: {{cuda_graph_config: null}}}}}}
+frontend: {{type: {front}}}
+allocation: {allocation}
 """
 
 
-def test_ranks_of_mpi_over_two_nodes(site: Home, slurm: SlurmBed) -> None:
+@pytest.mark.parametrize(
+    ("workers", "front", "allocation"), [(1, "none", "per-worker"), (2, "smg", "one-job")], ids=["alone", "in one job"]
+)
+def test_ranks_of_mpi_over_two_nodes(site: Home, slurm: SlurmBed, workers: int, front: str, allocation: str) -> None:
     (site.root / "model").mkdir()
     (site.root / "model/config.json").write_text("{}")
     (site.root / "bin").mkdir()
@@ -107,14 +112,21 @@ def test_ranks_of_mpi_over_two_nodes(site: Home, slurm: SlurmBed) -> None:
         program.write_text(f"#!/bin/sh\nexec {sys.executable} {more}\n")
         program.chmod(0o755)
     recipe = site.root / "ranks.yaml"
-    recipe.write_text(RANKS.format(root=site.root, path=os.environ["PATH"], standins=STANDINS))
+    recipe.write_text(RANKS.format(
+        root=site.root, path=os.environ["PATH"], standins=STANDINS, workers=workers, nodes=2 * workers, front=front,
+        allocation=allocation,
+    ))  # fmt: skip
     try:
         done = site.run("apply", str(recipe))
     except AssertionError as error:
         raise AssertionError(f"{error}\n{site.run('logs', 'ranks', '--role', 'agg').stdout}") from None
-    assert "ranks is up: 1 of 1 replica, model tiny" in done.stderr
-    said = re.findall(r"rank (\d) of 4 is on (\S+), shares moe_shared_(\d+)", site.run("logs", "ranks").stdout)
-    assert sorted(rank for rank, _, _ in said) == ["0", "1", "2", "3"]
-    assert (len({node for _, node, _ in said}), len({shared for _, _, shared in said})) == (2, 1)
+    assert f"ranks is up: {workers} of {workers} replica" in done.stderr
+    nodes: list[str] = []
+    for log in site.paths.workload("ranks").glob("agg-*/*/child.log"):
+        said = re.findall(r"rank (\d) of 4 is on (\S+), shares moe_shared_(\d+)", log.read_text())
+        assert sorted(rank for rank, _, _ in said) == ["0", "1", "2", "3"]
+        assert len({shared for _, _, shared in said}) == 1
+        nodes += {node for _, node, _ in said}
+    assert len(nodes) == len(set(nodes)) == 2 * workers, "no node is shared"
     site.run("down", "ranks")
     assert slurm.run("squeue", "-h", "-o", "%j").stdout == ""

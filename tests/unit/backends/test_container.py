@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -123,6 +124,8 @@ def test_ranks_of_mpi_are_one_step_over_all_nodes() -> None:
     assert list(command.argv) == [*start, "--job-name=w.r.0.1.u", "serve", "m"]
     assert (command.outside, command.env) == (True, {"A": "1"})
     assert in_image(bare, FOLDER, "apptainer", steps)[0].command.argv == command.argv
+    shared = in_image(bare, FOLDER, "", replace(steps, first=3))[0].command.argv
+    assert [word for word in shared if word not in command.argv] == ["--relative=3"]
     inside = in_image(wide, FOLDER, "", steps)[0].command.argv
     assert list(inside[: len(start)]) == start
     assert inside[len(start)] == "--container-image=/i/e.sqsh"

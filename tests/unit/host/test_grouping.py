@@ -10,7 +10,7 @@ from tests.unit.supervise.build import group, key, script, want, workload
 
 from remuda.base.errors import RemudaError
 from remuda.host.grouping import begun_again, counted
-from remuda.plan.model import Endpoint, Kind, Role
+from remuda.plan.model import Endpoint, Kind, Pack, Role
 
 if TYPE_CHECKING:
     from remuda.plan.model import Workload
@@ -19,6 +19,7 @@ ENDPOINT = Endpoint(port=9000, router="router")
 ROUTER = group("router", 1, role=Role.ROUTER)
 SWARM = workload(group(), ROUTER, endpoint=ENDPOINT)
 APART = workload(group("prefill", role=Role.PREFILL), group("decode", role=Role.DECODE), ROUTER, endpoint=ENDPOINT)
+PACKED = APART.model_copy(update={"pack": Pack(nodes=1, seats=())})
 BARE = workload(group(), endpoint=Endpoint(port=9000))
 RUN = workload(group("script", 1, role=Role.SCRIPT)).model_copy(update={"kind": Kind.RUN})
 
@@ -40,6 +41,7 @@ RUN = workload(group("script", 1, role=Role.SCRIPT)).model_copy(update={"kind": 
         (RUN, {"script": 2}, "it is a script"),
         (BARE, {"": 2}, "without a router"),
         (SWARM, {"": 10**6}, "cannot have 1000000 tasks"),
+        (PACKED, {"decode": 4}, "'w' is one job, which cannot be scaled; say how many workers it has in its document"),
     ],
 )
 def test_what_is_counted(of: Workload, asked: dict[str, int], expected: Any) -> None:

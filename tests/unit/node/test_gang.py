@@ -78,3 +78,4 @@ def test_one_step_on_all_nodes_but_the_first() -> None:
     assert words[:7] == [
         "srun", "--overlap", "--relative=1", "--nodes=3", "--ntasks=3", "--ntasks-per-node=1", "--cpus-per-task=8"
     ]  # fmt: skip
+    assert step_words(Spread(2, [], first=3))[2:4] == ["--relative=4", "--nodes=1"]

@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.unit.supervise.build import group, key, want, workload
 
+from remuda.backends.base import Rendered, make_token, pack_token
 from remuda.plan.model import Group, Listen, NodeSpan, Role, address_mark
 from remuda.supervise.groups import addresses
 from remuda.supervise.model import Cause, Phase, Task
+from remuda.supervise.submit import _whole
 from remuda.supervise.summary import summarise
 
 if TYPE_CHECKING:
@@ -182,3 +184,13 @@ def test_a_service_that_nobody_waits_for_is_not_missed() -> None:
         key(0, "decode"): Task(key(0, "decode"), "fake", Phase.READY, attempt=1),
     }
     assert summarise(want(SERVICE, worker(after=())), tasks).phase == "RUNNING"
+
+
+def test_of_a_pack_nothing_is_sent_where_one_task_waits_for_an_address() -> None:
+    names = ("decode", "frontend", "etcd", "relay")
+    mine = [replace(service(), key=key(0, name), token=make_token(key(0, name), 1, "u1")) for name in names]
+    wait, other = addresses.NotYet("waits"), addresses.NotYet("other")
+    pack = pack_token(mine[0].token)
+    front, alone = Rendered(mine[1].token, (), pack=pack), Rendered(mine[3].token, ())
+    assert _whole(mine, [wait, front, other, alone]) == [wait, wait, other, alone]
+    assert _whole(mine[1:], [front, other, alone]) == [front, other, alone], "a service that waits holds nobody up"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.unit.supervise.build import group, key, want
 
-from remuda.plan.model import Endpoint, Kind, Role
+from remuda.plan.model import Endpoint, Kind, Pack, Role, Seat
 from remuda.store.rows import StoryLine
 from remuda.supervise.explain import explain
 from remuda.supervise.model import TIME_OVER, Allocation, Cause, Phase, Task
@@ -28,6 +28,11 @@ ALONE = want(TWO)
 NONE = replace(SWARM, counts={"replica": 0})
 DOWN = want(TWO, ROUTER, running=False, endpoint=Endpoint(router="router"))
 RELAYED = want(TWO, ROUTER, group("relay", 1, role=Role.RELAY), endpoint=Endpoint(router="router", relay="relay"))
+PACKED, BESIDE = (
+    replace(SWARM, workload=SWARM.workload.model_copy(update={
+        "pack": Pack(nodes=1, seats=(Seat(group=name, index=0, node=0, place=0),))
+    })) for name in ("replica", "router")
+)  # fmt: skip
 SCRIPT = want(group("script", 1, role=Role.SCRIPT))
 
 W, S, P, T, R, U, E, F, D, X = (
@@ -63,6 +68,8 @@ def tasks(*phases: Phase, router: Phase | None = None) -> dict[TaskKey, Task]:
         pytest.param(SWARM, tasks(R, R, router=F), ("FAILED", 2, 2, "the router failed: of the router"), id="front"),
         pytest.param(SWARM, tasks(W, U, router=R), ("STARTING", 0, 2, "replica/1: r1"), id="unhealthy before waiting"),
         pytest.param(SWARM, tasks(W, F, router=R), ("STARTING", 0, 2, "replica/1: r1"), id="failed before all"),
+        pytest.param(PACKED, tasks(W, F, router=W), ("FAILED", 0, 2, "replica/1: r1"), id="one of a pack failed"),
+        pytest.param(BESIDE, tasks(W, F, router=R), ("STARTING", 0, 2, "replica/1: r1"), id="one that is in no pack"),
         pytest.param(SWARM, tasks(W, W, router=W), ("WAITING", 0, 2, "replica/0: r0"), id="all wait"),
         pytest.param(SWARM, tasks(W, P, router=W), ("PENDING", 0, 2, "replica/0: r0"), id="one is in the queue"),
         pytest.param(NONE, tasks(), ("PENDING", 0, 0, ""), id="nobody wants a replica"),

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.unit.supervise.build import group, key, report, want
 
 from remuda.backends.base import CHILD_ENDED, Ending, Life, Observed, TaskKey
-from remuda.plan.model import Group, Replace, Role
+from remuda.plan.model import Group, HealthProbe, Replace, Role
 from remuda.supervise import facts
 from remuda.supervise.decide import Action, Cancel, Note, Submit, decide, next_due
 from remuda.supervise.groups import together
@@ -133,6 +133,8 @@ def test_progress_of_one_heals_all_that_run() -> None:
     healed = together.healed(WANT.workload, before, after, (after, *others))
     assert [(one.key.index, one.failures, one.pool_failures) for one in healed] == [(1, 0, 0)]
     assert not together.healed(WANT.workload, before, replace(before, reason="other"), others)
+    servers = want(GANG.model_copy(update={"probe": HealthProbe()})).workload
+    assert not together.healed(servers, before, after, (after, *others)), "one that answers says nothing of the others"
     alone = want(GANG.model_copy(update={"together": False})).workload
     assert not together.healed(alone, before, after, (after, *others))
 

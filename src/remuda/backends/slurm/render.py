@@ -6,6 +6,7 @@ import json
 import os
 import re
 from dataclasses import dataclass, field, replace
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,13 +22,14 @@ from remuda.backends.slurm.script import INDEX, env_text, script_text
 from remuda.base.errors import InputError
 from remuda.base.hostlist import compress, expand
 from remuda.plan.placing.place import SlurmPlace
+from remuda.plan.placing.seats import on_fullest
 from remuda.wire.crew import OF_SEATS, CrewSeat, CrewSpec
 from remuda.wire.guard import Guard
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from remuda.plan.model import Resources
+    from remuda.plan.model import Group, Resources
     from remuda.wire.child import ChildSpec
 
 NODE_LOG, SCRIPT, ENV, RESTARTS, OUTPUT = "node.log", "job.sh", "env.sh", "restarts", "slurm.json"
@@ -80,7 +82,8 @@ def render(request: Request, site: SlurmSite) -> Rendered:
     """
     place = place_of(request)
     folder = allocation_dir(site.workloads, request.token)
-    group, files = in_image(request.group, folder, place.container, Steps(request.token, _launcher(place, site)))
+    steps = Steps(request.token, _launcher(place, site), _first_node(request))
+    group, files = in_image(request.group, folder, place.container, steps)
     request = replace(request, group=group)
     child, login_env = _child(request, place, site, folder)
     files[str(folder / "child.json")] = child.to_json()
@@ -88,7 +91,7 @@ def render(request: Request, site: SlurmSite) -> Rendered:
         files[child.fence_file] = json.dumps({"token": request.token}) + "\n"
     if login_env:
         files[str(folder / ENV)] = env_text(login_env)
-    if request.workload.pack is not None:
+    if _is_packed(request):
         return _of_pack(request, place, site, files, login_env)
     alone = _submitted(
         request, place, site, _Way(request.token, request.token, folder, folder), has_env=bool(login_env)
@@ -102,31 +105,48 @@ def render(request: Request, site: SlurmSite) -> Rendered:
     return Rendered(request.token, alone[0], {**files, **alone[1]}, together=together)
 
 
+def _is_packed(request: Request) -> bool:
+    """Whether the task shares its job with others."""
+    return request.workload.pack_of(request.group.name) is not None
+
+
+def _first_node(request: Request) -> int | None:
+    """Ordinal of the first node of a task in the job that it shares; None: it shares none."""
+    pack, key = request.workload.pack_of(request.group.name), request.key
+    mine = (seat.node for seat in pack.seats if (seat.group, seat.index) == (key.group, key.index)) if pack else ()
+    return next(iter(mine), None)
+
+
 def _of_pack(
     request: Request, place: SlurmPlace, site: SlurmSite, files: dict[str, str], login_env: dict[str, str]
 ) -> Rendered:
     """One task's part in the job of its pack, which is the same for all of them but for its own files."""
     pack, token = request.workload.pack, pack_token(request.token)
     assert pack is not None
-    folder, needs = allocation_dir(site.workloads, token), request.group.resources
+    folder, groups = allocation_dir(site.workloads, token), {group.name: group for group in request.workload.groups}
     files.pop(str(allocation_dir(site.workloads, request.token) / ENV), None)
     seats = [
         CrewSeat(str(allocation_dir(site.workloads, make_token(key, request.attempt, request.workload.uid))),
-                 seat.node, seat.place, seat.gpu, needs.gpus)
+                 seat.node, seat.place, seat.gpu, groups[seat.group].resources.gpus)
         for seat in pack.seats for key in (replace(request.key, group=seat.group, index=seat.index),)
     ]  # fmt: skip
-    crew = CrewSpec(token, str(folder), pack.nodes, str(site.host_file), list(_launcher(place, site)), seats)
+    first = groups[pack.seats[0].group]
+    crew = CrewSpec(token, str(folder), pack.nodes, str(site.host_file), list(_launcher(place, site)), seats,
+                    meet=first.listen is None)  # fmt: skip
     files[str(folder / CREW)] = crew.to_json()
     if login_env:
         files[str(folder / ENV)] = env_text(login_env)
-    each = pack.per_node
-    of_node = needs.model_copy(update={
-        "gpus": needs.gpus * each, "cpus": needs.cpus * each, "mem_bytes": needs.mem_bytes * each, "nodes": pack.nodes,
-    })  # fmt: skip
-    whole = replace(request, group=request.group.model_copy(update={"resources": of_node}))
+    # Slurm gives all nodes of a job alike.
+    most = {name: on_fullest(pack, groups, partial(_need, name)) for name in ("gpus", "cpus", "mem_bytes")}
+    of_node = first.resources.model_copy(update={**most, "nodes": pack.nodes})
+    whole = replace(request, group=first.model_copy(update={"resources": of_node}))
     way = _Way(token, token, folder, folder, program="crew")
     argv, more = _submitted(whole, place, site, way, has_env=bool(login_env))
     return Rendered(request.token, argv, {**files, **more}, pack=token)
+
+
+def _need(name: str, group: Group) -> int:
+    return int(getattr(group.resources, name))
 
 
 def _submitted(
@@ -262,7 +282,7 @@ def _child(request: Request, place: SlurmPlace, site: SlurmSite, folder: Path) -
     """
     kept = {
         name: value for name, value in place.env.items() if name not in _SLURMS_OWN and not name.startswith("SLURM_")
-        and not (request.workload.pack is not None and name in OF_SEATS)
+        and not (request.group.listen is None and _is_packed(request) and name in OF_SEATS)
     }  # fmt: skip
     early = (
         {name: value for name, value in kept.items() if _NAME.match(name)} if place.modules or place.preamble else {}
@@ -283,8 +303,9 @@ def _child(request: Request, place: SlurmPlace, site: SlurmSite, folder: Path) -
     if child.watch is not None and (place.output or place.error):
         child = replace(child, watch=replace(child.watch, tee=True))
     if child.spread is not None:
-        child = replace(child, spread=replace(child.spread, launcher=list(_launcher(place, site))))
-    if child.watch is not None and child.spread is None and request.workload.pack is None:
+        launcher = list(_launcher(place, site))
+        child = replace(child, spread=replace(child.spread, launcher=launcher, first=_first_node(request) or 0))
+    if child.watch is not None and child.spread is None and not _is_packed(request):
         child = replace(child, guard=Guard(launcher=list(_launcher(place, site))))
     if place.log_directory:
         child = replace(child, copy_to=f"{place.log_directory}/{_log_name(request)}")
@@ -305,14 +326,14 @@ def _options(request: Request, place: SlurmPlace) -> Iterator[str]:
     if own := _own_gres(request, place):
         yield f"--gres={joined_gres(own, place)}"
     yield from _shares(resources)
-    ranks = request.group.command.ranks
-    is_packed = request.workload.pack is not None
-    if resources.nodes > 1 or ranks or is_packed:
+    pack = request.workload.pack_of(request.group.name)
+    ranks = request.group.command.ranks if pack is None else 0
+    if resources.nodes > 1 or ranks or pack is not None:
         yield f"--nodes={resources.nodes}"
     if ranks:
         yield from (f"--ntasks={ranks}", f"--ntasks-per-node={ranks // resources.nodes}")
-    if request.group.spread is not None or is_packed:
-        yield "--ntasks-per-node=1"
+    if request.group.spread is not None or pack is not None:
+        yield f"--ntasks-per-node={pack.tasks if pack is not None else 1}"
     if resources.time_limit_s:
         yield f"--time={duration(resources.time_limit_s)}"
     excluded = _excluded(request, place)

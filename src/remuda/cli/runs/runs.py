@@ -163,8 +163,8 @@ def unpause(names: tuple[str, ...], as_json: bool) -> None:
 def restart(names: tuple[str, ...], as_json: bool) -> None:
     """Restart NAMES: a run at once, without counting a failure; in a swarm, the tasks that failed or ended.
 
-    NAME GROUP, such as replica or prefill, restarts all tasks of the group, running ones included. NAME INDICES, such
-    as 7,9, restarts these tasks of an array.
+    NAME GROUP, such as replica or prefill, restarts all tasks of the group, running ones included, and what is one job
+    with them. NAME INDICES, such as 7,9, restarts these tasks of an array.
     """
     from remuda.client.restart import names_group, restart_group
 
@@ -173,4 +173,6 @@ def restart(names: tuple[str, ...], as_json: bool) -> None:
         return
     name, group = names
     view = restart_group(name, group)
-    print_json(view) if as_json else say(f"{group} of {name} is being restarted (remuda status {name})")
+    with_it = str(view["labels"].get("pack", "")).split()
+    what = f"{', '.join(with_it)} of {name}, which are one job, are" if group in with_it else f"{group} of {name} is"
+    print_json(view) if as_json else say(f"{what} being restarted (remuda status {name})")

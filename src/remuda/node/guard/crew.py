@@ -57,8 +57,9 @@ def lead(arguments: list[str]) -> int:
     tell(folder)
     for name in [name for name in os.environ if name.startswith(USERS)]:
         del os.environ[name]
-    host = own_address(crew.host_file)
-    meeting = {"MASTER_ADDR": host, "MASTER_PORT": str(free_port(crew.token))}
+    meeting = {}
+    if crew.meet:
+        meeting = {"MASTER_ADDR": own_address(crew.host_file), "MASTER_PORT": str(free_port(crew.token))}
     argv = [*step_words(crew.nodes), *crew.launcher, "seats", str(folder / "crew.json")]
     try:
         step = member_line.start(argv, meeting, adopt_orphans(), own_group=True)
@@ -138,7 +139,8 @@ class Seats:
         for seat in crew.seats:
             if seat.node == node:
                 argv = [*crew.launcher, "child", f"{seat.run_dir}/child.json"]
-                started = member_line.start(argv, env_of(seat, environ), cleanup, own_group=True)
+                env = env_of(seat, environ, ranks=crew.meet)
+                started = member_line.start(argv, env, cleanup, own_group=True)
                 self._living[seat.run_dir] = started
 
     def run(self) -> int:
@@ -172,9 +174,9 @@ class Seats:
             self._pass_on("stop", signal.SIGTERM, told=True)
 
 
-def env_of(seat: CrewSeat, environ: Mapping[str, str]) -> dict[str, str]:
-    """What one task's node program has besides: its GPUs of those that the job has on its node, and its number."""
-    more = {"LOCAL_RANK": "0" if seat.gpus else str(seat.place)}
+def env_of(seat: CrewSeat, environ: Mapping[str, str], *, ranks: bool = True) -> dict[str, str]:
+    """What one task's node program has besides: its GPUs of those that the job has on its node, a rank its number."""
+    more = {"LOCAL_RANK": "0" if seat.gpus else str(seat.place)} if ranks else {}
     for name in _LISTS if seat.gpus else ():
         if name in environ:
             more[name] = ",".join(environ[name].split(",")[seat.gpu : seat.gpu + seat.gpus])

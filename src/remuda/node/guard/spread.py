@@ -282,9 +282,10 @@ class Gang:
 
 
 def step_words(spread: Spread) -> list[str]:
-    """`srun` that starts one member on each node of the job but the first."""
+    """`srun` that starts one member on each node of the replica but the first."""
     others = spread.nodes - 1
-    words = ["srun", "--overlap", "--relative=1", f"--nodes={others}", f"--ntasks={others}", "--ntasks-per-node=1"]
+    words = ["srun", "--overlap", f"--relative={spread.first + 1}", f"--nodes={others}", f"--ntasks={others}"]
+    words += ["--ntasks-per-node=1"]
     words += [f"--cpus-per-task={spread.cpus}"] if spread.cpus else []
     return [*words, "--export=ALL", "--mpi=none", "--kill-on-bad-exit=1", "--input=none", "--unbuffered", "--label"]
 

@@ -368,11 +368,13 @@ def _notes(spec: DeploymentSpec, shapes: Mapping[str, Shape]) -> tuple[str, ...]
         if spec.frontend.type == "dynamo" and spec.dynamo.install:
             notes += [f"dynamo.install: nothing is installed when workers start, and {image} must have Dynamo"
                       for image in theirs if image and "dynamo" not in image.lower()]  # fmt: skip
-        if any(role.nodes == "colocate" for role in spec.by_name().values()):
+        if spec.allocation != "one-job" and any(role.nodes == "colocate" for role in spec.by_name().values()):
             notes.append("roles.decode.nodes: each worker is a job of its own, and Slurm chooses its nodes")
         if any(isinstance(spec.engine_of(name), MockerEngine) for name in spec.by_name()):
             notes.append("engine mocker: workers ask for no GPUs")
     else:
+        if spec.allocation == "one-job":
+            notes.append("allocation is one-job: on this machine workers are processes, each for itself")
         images = [spec.container, *(role.container for role in spec.by_name().values()),
                   *(service.container for service in spec.services if service.enabled)]  # fmt: skip
         found = dict.fromkeys(image for image in images if image)

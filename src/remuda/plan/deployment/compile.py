@@ -19,6 +19,7 @@ from remuda.plan.deployment import (
     plan_deployment,
 )
 from remuda.plan.deployment.bench import with_benchmark
+from remuda.plan.deployment.packing import in_one_job
 from remuda.plan.deployment.terms import asked_as
 from remuda.plan.front import CONTROL_KEY, RouterSettings, router_group
 from remuda.plan.identity import digest
@@ -54,6 +55,7 @@ def compile_deployment(draft: Draft[DeploymentSpec], context: Context, facts: Pl
     keys = secret_folder(site.run_dir)
     planned = plan_deployment(spec, _front(spec, keys, site.python), site, _balancer(spec, keys, site.python))
     workload = with_benchmark(planned.workload, spec, python=site.python, home=site.state, cwd=context.cwd)
+    workload = in_one_job(workload, spec)
     if workload.is_here:
         python = facts.program(spec.python or "") or site.python
         workload = workload.model_copy(
@@ -95,6 +97,7 @@ def _place(spec: DeploymentSpec, workload: Workload, context: Context, facts: Pl
     program = facts.container_program() if has_image else "pyxis"
     container = {"container": program} if program != "pyxis" else {}
     widest = max(group.resources.nodes for group in workload.groups)
+    widest = workload.pack.nodes if workload.pack is not None else widest
     return settle({**context.place_elsewhere, **container, **workload.place, **home}, widest, facts.cluster)
 
 

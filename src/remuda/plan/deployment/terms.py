@@ -72,6 +72,8 @@ def refuse(spec: DeploymentSpec, router: str) -> None:
          f"{counts.get(router, f'{router} does not count')} what clients ask", "use the frontend smg"),
         (spec.handover is not None and not (spec.lifetime and limit), "handover",
          "successors are submitted for jobs of a cluster, and with a `lifetime` only", "leave it out"),
+        (outlives and spec.allocation == "one-job", "lifetime",
+         f"{ends} all parts are one job, which has no successor", "leave it out: the job is replaced after its end"),
         (outlives and frontend.type == "dynamo", "lifetime",
          f"{ends} Dynamo's workers list themselves: none can be taken out before its successor takes over",
          "leave it out: each job is replaced after its end"),

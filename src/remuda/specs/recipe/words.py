@@ -145,6 +145,7 @@ _BOTH: Final = (
     _used("dynamo.request_plane", "", "`http`, which Dynamo has no more, is read as `tcp`"),
     _used("dynamo.event_plane"),
     _used("dynamo.discovery", "", "remuda's own word"),
+    _used("allocation", "", "remuda's own word"),
     *(_used(name, "", "remuda's own word") for name in ServiceFields.model_fields),
 )
 

@@ -86,7 +86,7 @@ def _judge(
         cluster=backend.name,
         candidates=() if partitions is None else nodes,
         pools=partitions or (),
-        needed=workload.pack.nodes if workload.pack is not None else group.resources.nodes,
+        needed=pack.nodes if (pack := workload.pack_of(name)) is not None else group.resources.nodes,
         policy=group.nodes,
     )
 

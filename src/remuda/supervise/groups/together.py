@@ -78,9 +78,12 @@ def _standing(task: Task) -> tuple[float, ...]:
 
 
 def healed(workload: Workload, before: Task, after: Task, tasks: Iterable[Task]) -> list[Task]:
-    """Members that get their failures back because one has: it got farther than ever, or was well for long enough."""
+    """Members that get their failures back because one has: it got farther than ever, or was well for long enough.
+
+    What answers by itself, as servers do, is well for itself alone: another one may never be.
+    """
     is_healed = _counted(before) and not _counted(after) and after.phase in RUNNING
-    names = {group.name for group in workload.groups if group.together} if is_healed else set()
+    names = {group.name for group in workload.groups if group.together and group.probe is None} if is_healed else set()
     return [
         replace(task, failures=0, quick_failures=0, pool_failures=0)
         for task in tasks

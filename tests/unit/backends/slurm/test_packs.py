@@ -18,9 +18,15 @@ from remuda.backends.slurm.render import SlurmSite, render
 from remuda.node.guard.crew import env_of, heard, say_last_word, tell
 from remuda.plan.compile import accept
 from remuda.plan.context import Context
+from remuda.plan.deployment import DeploymentSite, plan_deployment
+from remuda.plan.deployment.packing import in_one_job
+from remuda.plan.deployment.terms import asked_as
+from remuda.plan.front import RouterSettings, router_group
 from remuda.plan.gang import plan_gang
 from remuda.plan.model import Pool, Workload
 from remuda.specs.gang import GangSpec
+from remuda.specs.reading.document import parse
+from remuda.specs.recipe.load import build
 from remuda.supervise.failures.causes import classify
 from remuda.supervise.model import Cause
 from remuda.wire.child import ChildSpec
@@ -74,6 +80,68 @@ def test_all_tasks_are_one_call() -> None:
 def test_modules_are_loaded_once_for_all() -> None:
     files = {path: text for item in asked(planned(modules=["cuda"])) for path, text in item.files.items()}
     assert [path for path in files if path.endswith("env.sh")] == ["/h/workloads/g/pack-0/attempt-2-u1234567/env.sh"]
+
+
+RECIPE = """\
+schema: 2
+name: g
+model: {path: /m, name: m}
+engine: sglang
+resources: {gpus_per_node: 4}
+slurm: {partition: p, time_limit: "1:00:00"}
+sbatch_directives: {mem: 9GB}
+allocation: one-job
+roles: ROLES
+services: [{name: cache, command: [serve]}]
+"""
+
+
+def deployed(roles: str) -> Workload:
+    spec = build(parse(RECIPE.replace("ROLES", roles), "r.yaml"))[0].loaded.spec
+    site = DeploymentSite("g", "u1234567", "/h/workloads/g", "/python")
+    plan = plan_deployment(spec, router_group("smg", RouterSettings(asked_as(spec), 4, group="frontend")), site)
+    return in_one_job(plan.workload, spec)
+
+
+def sent(workload: Workload) -> tuple[dict[str, Rendered], dict[str, ChildSpec]]:
+    """Calls by their job's name, and the documents of node programs by task."""
+    groups = [group for group in workload.groups if not group.backend]
+    keys = [(group, TaskKey("g", group.name, index)) for group in groups for index in range(group.count)]
+    items = [render(Request(key, 2, make_token(key, 2, workload.uid), workload, group), SITE) for group, key in keys]
+    children = [
+        ChildSpec.from_json(text) for item in items for path, text in item.files.items() if "child.json" in path
+    ]
+    return {call.token: call for call in in_calls(items)}, {child.task: child for child in children}
+
+
+def test_workers_and_frontend_are_one_call_and_services_are_not() -> None:
+    calls, children = sent(deployed("{prefill: {nodes: 1, workers: 2, gpus: 1}, decode: {nodes: 2, workers: 1}}"))
+    assert list(calls) == [NAME, "g.cache.0.2.u1234567"]
+    words = "--partition=p --gres=gpu:4 --exclusive --mem=0 --nodes=3 --ntasks-per-node=1 --time=01:00:00"
+    assert set(words.split()) <= set(calls[NAME].argv)
+    assert not any(word.startswith(("--cpus-per-task", "--ntasks=")) for word in calls[NAME].argv)
+    assert not {"--nodes=3", "--exclusive"} & set(calls["g.cache.0.2.u1234567"].argv)
+    crew = CrewSpec.from_json(calls[NAME].files["/h/workloads/g/pack-0/attempt-2-u1234567/crew.json"])
+    assert [(seat.run_dir.split("/")[4], seat.node, seat.gpu, seat.gpus) for seat in crew.seats] == [
+        ("prefill-0", 0, 0, 1), ("prefill-1", 0, 1, 1), ("decode-0", 1, 0, 4), ("frontend-0", 0, 2, 0),
+    ]  # fmt: skip
+    assert not crew.meet
+    spread = children["decode/0"].spread
+    assert spread is not None
+    assert spread.first == 1
+
+
+def test_on_shared_nodes_each_task_has_what_the_cluster_gives_to_one() -> None:
+    calls, _ = sent(deployed("{prefill: {nodes: 1, workers: 2, gpus: 1}, decode: {nodes: 1, workers: 1, gpus: 3}}"))
+    assert {"--gres=gpu:3", "--nodes=2", "--ntasks-per-node=3"} <= set(calls[NAME].argv)
+    assert not {"--exclusive", "--mem=0"} & set(calls[NAME].argv)
+
+
+def test_a_service_is_in_no_pack_of_that_attempt() -> None:
+    service = "g.cache.0.2.u1234567"
+    assert not is_of(service, NAME, "7")
+    assert Queue([line("7")]).named(service) == []
+    assert Queue([line("7"), line("8", service)]).named(service) == [line("8", service)]
 
 
 def line(job: str, name: str = NAME, state: str = "RUNNING") -> QueueLine:
@@ -150,6 +218,7 @@ def test_packs_are_judged_apart() -> None:
 )  # fmt: skip
 def test_what_a_task_is_told(seat: CrewSeat, environ: dict[str, str], told: dict[str, str]) -> None:
     assert env_of(seat, environ) == told
+    assert env_of(seat, environ, ranks=False) == {name: text for name, text in told.items() if name != "LOCAL_RANK"}
 
 
 def test_what_was_told_stays_told(tmp_path: Path) -> None:

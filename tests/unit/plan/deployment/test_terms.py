@@ -265,6 +265,7 @@ def test_what_cannot_be_kept_is_refused(front: str, said: dict[str, Any], where:
     [
         ({"services": [{"name": "etcd", "type": "etcd"}]}, "lifetime",
          "jobs end after 2h, and the service etcd cannot have a successor"),
+        ({"allocation": "one-job"}, "lifetime", "jobs end after 2h, and all parts are one job, which has no successor"),
         ({"handover": "2h"}, "handover",
          ("`handover` is 2h, and the time limit of the prefill is 2h: "
           "successors would follow each other without a pause")),

@@ -110,7 +110,7 @@ def _measure(told: Mapping[str, Any], folder: Path) -> int:
     source = (
         benchmarks.source_of_swarm(spec, drivers.say)
         if spec.name
-        else benchmarks.EndpointSource(_address(told), spec.model, key)
+        else benchmarks.EndpointSource(_address(told), spec.model, key, config=told.get("config", ""))
     )
     plan = scaled(benchmarks.plan_of(spec, [source]), told["requests_each"], told["warmup_each"])
     kept = benchmarks.store()

@@ -201,8 +201,7 @@ def address(
 ) -> str:  # fmt: skip
     """The content address: SHA-256 over all that decides what is measured, and how it is judged.
 
-    Of what remuda brings up all of it is known before anything starts: `config` stands for where and what serves, and
-    for what that says of itself.
+    With a `config` all of that is known before anything starts.
     """
     serves = {"config": config} if config else {"endpoint": endpoint, "engine": engine, "version": __version__}
     data = {

@@ -113,10 +113,7 @@ class Looked:
         return str(beside) if beside is not None and beside.is_file() else shutil.which(name) or ""
 
     def stamp(self, path: str, module: str = "") -> list[tuple[str, int, int]]:
-        """Name, size and time of change of a file, or of all in a folder; of a module, where an interpreter has it.
-
-        Empty where nothing is to be seen from here, as of what lies on nodes only.
-        """
+        """See there; empty where nothing is to be seen from here, as of what lies on nodes only."""
         root, modules = Path(path), f"lib/python3*/site-packages/{module}*"
         try:
             found = root.parent.parent.glob(modules) if module else root.iterdir() if root.is_dir() else [root]

@@ -206,6 +206,38 @@ def test_any_pool_ends_and_never_has_more_up_than_it_may(worlds: list[dict[str, 
         assert stays or lives[name]["phase"] == "DOWN"
 
 
+LIVES = st.lists(
+    st.tuples(st.integers(0, 9), st.integers(0, 9), st.integers(0, 9), st.sampled_from(["DONE", "FAILED", "STOPPED"])),
+    min_size=1, max_size=6,
+)  # fmt: skip
+
+
+@given(LIVES, st.integers(1, 4), st.integers(1, 20))
+def test_whatever_ends_by_itself_is_over_with_its_end(
+    lives: list[tuple[int, int, int, str]], bound: int, look_s: int
+) -> None:
+    """However rarely anybody looks: of a short life nothing may be seen but its end."""
+    entries = {f"s{n}": row(f"s{n}", points="", wait_s=99.0) for n in range(len(lives))}
+    begun: dict[str, int] = {}
+    for now in range(0, 9_000, look_s):
+        seen = {}
+        for (name, start), life in zip(begun.items(), (lives[int(name[1:])] for name in begun), strict=True):
+            *spans, end = life
+            words = ("STARTING", "RUNNING", "STOPPING")
+            passed = next((word for n, word in enumerate(words) if now - start < sum(spans[: n + 1])), end)
+            seen[name] = ends("DOWN" if entries[name].state == ENDING else passed, "why")
+        assert sum(one.phase in ("STARTING", "RUNNING", "STOPPING") for one in seen.values()) <= bound
+        for step in due(list(entries.values()), seen, bound, float(now)):
+            if step.verb == states.CREATE:
+                begun[step.name] = now
+            entries[step.name] = act(entries[step.name], step, {}, float(now))
+        if all(entry.state is OVER for entry in entries.values()):
+            break
+    for entry, life in zip(entries.values(), lives, strict=True):
+        expected = (DONE, "") if life[-1] == "DONE" else (FAILED, f"it is {life[-1]}: why")
+        assert (entry.state, entry.outcome, entry.reason) == (OVER, *expected)
+
+
 def age(life: dict[str, Any], world: dict[str, Any]) -> None:
     """One second of a swarm and its job."""
     life["age"] += 1

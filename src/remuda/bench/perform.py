@@ -54,6 +54,7 @@ class MeasuredEndpoint:
         watch: says how its swarm is, as counted no earlier than a moment (seconds since 1970); None where nobody knows.
         sample: reads what its GPUs used in a window; None where they are not recorded.
         sampled: how many GPUs that should be.
+        config: fingerprint of what serves, where remuda has brought it up.
     """
 
     place: RequestTarget
@@ -63,6 +64,7 @@ class MeasuredEndpoint:
     watch: Callable[[float], SwarmWatch] | None = None
     sample: Callable[[Window], Sequence[Sampled]] | None = None
     sampled: int = 0
+    config: str = ""
 
 
 @dataclass(frozen=True)
@@ -82,6 +84,11 @@ class JudgingTerms:
     goodput: Mapping[str, float] = field(default_factory=dict)
     meta: Mapping[str, str] = field(default_factory=dict)
     price: Price | None = None
+
+    @property
+    def rules(self) -> dict[str, Any]:
+        """What of them decides whether a point counts."""
+        return {name: dict(getattr(self, name)) for name in ("thresholds", "slo", "goodput")}
 
 
 class BenchSession:
@@ -110,10 +117,9 @@ class BenchSession:
     def address(self, load: Load) -> str:
         """The content address that a point of this load has."""
         assert self._seen is not None
-        rules = {"thresholds": dict(self.terms.thresholds), "slo": dict(self.terms.slo),
-                 "goodput": dict(self.terms.goodput)}  # fmt: skip
+        target = self.target
         return address(
-            load, self.target.place.base, self.target.model, self._seen.identity, self.target.hardware, rules
+            load, target.place.base, target.model, self._seen.identity, target.hardware, self.terms.rules, target.config
         )
 
     def priced(self, point: Point) -> Point:
@@ -170,7 +176,7 @@ class BenchSession:
             thresholds=dict(self.terms.thresholds), changed=tuple(loosened(self.terms.thresholds)),
             slo=dict(self.terms.slo), goodput=dict(self.terms.goodput), hardware=target.hardware,
             energy=energy, client=asdict(run.client), lengths=fitted.fit.lengths, meta=dict(self.terms.meta),
-            started_at=began,
+            started_at=began, config=target.config,
             counters={
                 "before": asdict(before.counters) if before.counters else None,
                 "after": asdict(after.counters) if after.counters else None,

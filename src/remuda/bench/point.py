@@ -61,6 +61,7 @@ class Point:
         meta: of the user.
         started_at: seconds since 1970.
         files: names beside it.
+        config: fingerprint of what served, where remuda had brought it up.
     """
 
     id: str
@@ -87,6 +88,7 @@ class Point:
     started_at: float = 0.0
     version: str = __version__
     definitions: int = VERSION
+    config: str = ""
 
     @property
     def name(self) -> str:
@@ -160,7 +162,7 @@ class Point:
             ValueError: it is none.
         """
         try:
-            said = {"lengths": "", **data}
+            said = {"lengths": "", "config": "", **data}
             return cls(**{one.name: _READ.get(str(one.type), dict)(said[one.name]) for one in fields(cls)})
         except (KeyError, TypeError, AttributeError) as error:
             raise ValueError(f"no point of a benchmark: {error}") from error
@@ -194,11 +196,16 @@ def split_bound(name: str) -> tuple[str, str]:
     return metric, statistic
 
 
-def address(load: Load, endpoint: str, model: str, engine: str, hardware: Hardware, rules: Mapping[str, Any]) -> str:
-    """The content address: SHA-256 over all that decides what is measured, and how it is judged."""
+def address(
+    load: Load, endpoint: str, model: str, engine: str, hardware: Hardware, rules: Mapping[str, Any], config: str = ""
+) -> str:  # fmt: skip
+    """The content address: SHA-256 over all that decides what is measured, and how it is judged.
+
+    With a `config` all of that is known before anything starts.
+    """
+    serves = {"config": config} if config else {"endpoint": endpoint, "engine": engine, "version": __version__}
     data = {
-        "load": load.to_json(), "endpoint": endpoint, "model": model, "engine": engine, "gpus": hardware.gpus,
-        "gpu_type": hardware.gpu_type, "replicas": hardware.replicas, "rules": dict(rules), "version": __version__,
-        "definitions": VERSION,
+        "load": load.to_json(), "model": model, "gpus": hardware.gpus, "gpu_type": hardware.gpu_type,
+        "replicas": hardware.replicas, "rules": dict(rules), "definitions": VERSION, **serves,
     }  # fmt: skip
     return hashlib.sha256(orjson.dumps(data, option=orjson.OPT_SORT_KEYS)).hexdigest()

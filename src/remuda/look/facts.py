@@ -112,6 +112,16 @@ class Looked:
         beside = Path(python).with_name(name) if python else None
         return str(beside) if beside is not None and beside.is_file() else shutil.which(name) or ""
 
+    def stamp(self, path: str, module: str = "") -> list[tuple[str, int, int]]:
+        """See there; empty where nothing is to be seen from here, as of what lies on nodes only."""
+        root, modules = Path(path), f"lib/python3*/site-packages/{module}*"
+        try:
+            found = root.parent.parent.glob(modules) if module else root.iterdir() if root.is_dir() else [root]
+            seen = [(one.name, one.stat()) for one in sorted(found) if not one.name.startswith(".")]
+        except OSError:
+            return []
+        return [(name, is_at.st_size, is_at.st_mtime_ns) for name, is_at in seen]
+
     def sees(self, path: Path) -> bool:
         """Whether nodes surely see the same at `path`: it would be on the file system of the state directory."""
         parent = next((parent for parent in path.parents if parent.exists()), None)

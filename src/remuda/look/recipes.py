@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 from remuda.base.disk.paths import state_paths
 from remuda.base.errors import InputError
 from remuda.specs.reading.document import parse
-from remuda.specs.reading.load import assignment
+from remuda.specs.reading.load import assignment, read_document
 from remuda.specs.recipe import cluster as clusters
-from remuda.specs.recipe.load import Recipe, load_recipes
+from remuda.specs.recipe.load import Recipe, build, split_target
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -26,6 +26,7 @@ def resolve(
     *,
     backend: str = "",
     cluster_file: Path | None = None,
+    sweep: bool = False,
 ) -> list[Recipe]:
     """The deployments that a file says, checked.
 
@@ -35,6 +36,7 @@ def resolve(
         unset: keys to take out of it.
         backend: `local` or `slurm`, in place of what the file says.
         cluster_file: instead of the one that is found.
+        sweep: each recipe stands for those of its section `sweep`.
 
     Raises:
         InputError: something is wrong; says where.
@@ -44,7 +46,9 @@ def resolve(
         said = "--cluster" if cluster_file is not None else "SRTSLURM_CONFIG"
         raise InputError(f"there is no cluster file {str(file)!r}, which {said} names")
     overrides = [_structured(assignment(text)) for text in settings]
-    return load_recipes(target, overrides, unset, cluster=clusters.read(file, notes), backend=backend)
+    path, selector = split_target(target)
+    cluster = clusters.read(file, notes)
+    return build(read_document(path), selector, overrides, unset, cluster=cluster, backend=backend, sweep=sweep)
 
 
 def _structured(override: Override) -> Override:

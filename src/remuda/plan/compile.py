@@ -111,6 +111,9 @@ class PlanFacts(Protocol):
     def program(self, name: str, python: str = "") -> str:
         """Path of a program beside an interpreter, else in the PATH; empty: there is none."""
 
+    def stamp(self, path: str, module: str = "") -> list[tuple[str, int, int]]:
+        """Name, size and time of change of a file, or of all in a folder; of a module, where an interpreter has it."""
+
 
 def accept(workload: Workload, uid: str, now: float) -> Workload:
     """The workload of a plan as it is recorded.

@@ -1,13 +1,33 @@
-"""Whether two documents ask for the same: by what their user said, not by how this version renders it. Pure."""
+"""Whether two documents ask for the same, and whether what was measured of one is so of another. Pure."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from pydantic import BaseModel
+
+    from remuda.plan.compile import PlanFacts
+    from remuda.plan.model import Workload
+
+CONFIG: Final = "config"
+"""Label of what has an endpoint: the fingerprint of what serves there."""
+_PLACES: Final = (
+    "name", "home_directory", "log_level", "watchdog.log_level", "wait_endpoint_s", "idle_timeout", "api_key", "port",
+    "benchmark", "identity", "frontend.host", "frontend.port", "backend.account", "backend.partition", "backend.qos",
+    "backend.frontend_partition", "backend.time_limit", "backend.mail_user", "backend.exclude_nodes",
+    "backend.log_directory", "backend.endpoint", "backend.job",
+)  # fmt: skip
+"""What a document says of where something runs, for how long, under which name, and who asks it."""
+_DIRECTIVES: Final = frozenset({
+    "account", "A", "partition", "p", "qos", "q", "time", "t", "job-name", "J", "output", "o", "error", "e", "comment",
+    "mail-user", "mail-type", "exclude", "x",
+})  # fmt: skip
+"""The same among options of sbatch."""
 
 
 def digest(spec: BaseModel, *, cwd: str, name: str, text: str = "", port: tuple[str, ...] = ()) -> str:
@@ -23,6 +43,43 @@ def digest(spec: BaseModel, *, cwd: str, name: str, text: str = "", port: tuple[
     said = {**spec.model_dump(mode="json", exclude_defaults=True), "name": name}
     _drop(said, port)
     return hashlib.sha256(json.dumps([said, cwd, text], sort_keys=True).encode()).hexdigest()[:32]
+
+
+def config_of(workload: Workload, spec: BaseModel, model: str, facts: PlanFacts) -> str:
+    """The fingerprint of what serves a model, known before anything of it starts; see `fingerprint`.
+
+    Args:
+        workload: as planned.
+        spec: without gaps.
+        model: path of the model, if it has one.
+        facts: see what is there.
+    """
+    stamps = {"model": facts.stamp(model)}
+    for command in (group.command for group in workload.groups if group.role.serves):
+        program = command.image or facts.program(command.argv[0]) or command.argv[0]
+        stamps[program] = facts.stamp(program)
+        if not command.image and "-m" in command.argv[:-1]:
+            module = command.argv[command.argv.index("-m") + 1].partition(".")[0]
+            stamps[f"{program} -m {module}"] = facts.stamp(program, module)
+    return fingerprint(spec.model_dump(mode="json"), stamps)
+
+
+def fingerprint(spec: Mapping[str, Any], stamps: Mapping[str, Any]) -> str:
+    """A fingerprint of what is served and how: of all that a document says, but for where, for how long, and for whom.
+
+    Args:
+        spec: document without gaps, as plain data.
+        stamps: by path, what tells the model, images and programs of today from those that lie there tomorrow.
+    """
+    said = json.loads(json.dumps(spec))
+    for path in (*_PLACES, *(() if said.get("engine") == "command" else ("cwd",))):
+        _drop(said, tuple(path.split(".")))
+    backend = said.get("backend")
+    options = backend.get("sbatch_directives") if isinstance(backend, dict) else None
+    for name in [*(options or ())]:
+        if name.lstrip("-").replace("_", "-") in _DIRECTIVES:
+            _drop(said, ("backend", "sbatch_directives", name))
+    return hashlib.sha256(json.dumps([said, stamps], sort_keys=True).encode()).hexdigest()[:32]
 
 
 def _drop(said: dict[str, Any], path: tuple[str, ...]) -> None:

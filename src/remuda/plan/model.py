@@ -450,6 +450,11 @@ class Workload(Frozen):
         return self.kind.traits.is_its_task and not self.is_array
 
     @property
+    def ends_by_itself(self) -> bool:
+        """Whether it has an end of its own: that of one of its groups, or of all that it does."""
+        return self.ends_with is not None or self.kind.traits.has_one_task or self.kind.traits.needs_all
+
+    @property
     def is_here(self) -> bool:
         """Whether its tasks are processes of the host's machine."""
         return is_here(self.backend)

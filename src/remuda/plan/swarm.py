@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 from remuda.base.errors import BackendUnreachable, InputError, located
@@ -11,7 +12,7 @@ from remuda.plan.derive import ENDPOINT_PORT, derive, served_name
 from remuda.plan.engines import engine_of
 from remuda.plan.engines.base import secret
 from remuda.plan.front import CONTROL_KEY, RouterSettings, router_group
-from remuda.plan.identity import digest
+from remuda.plan.identity import CONFIG, config_of, digest
 from remuda.plan.lasting import with_succession
 from remuda.plan.model import (
     Command,
@@ -73,8 +74,9 @@ def compile_swarm(draft: Draft[SwarmSpec], context: Context, facts: PlanFacts) -
     place = {**found, **workload.place, "home": spec.home_directory or ""}
     if not workload.is_here:
         place = settle(place, max(group.resources.nodes for group in workload.groups), facts.cluster)
-    port = ("backend", "endpoint", "port")
+    port, model = ("backend", "endpoint", "port"), str(PurePosixPath(spec.cwd or "", spec.model))
     workload = workload.model_copy(update={
+        "labels": {**workload.labels, CONFIG: config_of(workload, spec, model, facts)},
         "place": place, "digest": digest(said, cwd=context.cwd, name=draft.name, port=port),
     })  # fmt: skip
     return Plan(workload, spec, notes(spec, engine_python(spec, context.python)), draft, reasons)

@@ -14,11 +14,11 @@ if TYPE_CHECKING:
     from remuda.store.rows import CampaignItemRow
 
 WAITING, STARTING, WORKING, ENDING, OVER = "waiting", "starting", "working", "ending", "over"
-"""States of a row: it waits for a place, comes up, has its job run, is being taken down, or is over."""
+"""States of a row: it waits for a place, comes up, works (its job, or all of it), is being taken down, or is over."""
 DONE, IS_UP, FAILED = "done", "up", "failed"
-"""Outcomes of a row: its job has ended well, it has no job and is up, or neither."""
+"""Outcomes of a row: its job, or all of it, has ended well, it has no job and is up, or neither."""
 CREATE, SUBMIT, TAKE_DOWN, FINISH = "create", "submit", "take down", "finish"
-"""What can be done; SUBMIT is for its job, and what is taken down is so with its job."""
+"""What can be done; SUBMIT is for its job, or says that all of it works; what is taken down is so with its job."""
 GONE: Final = frozenset({"", "DOWN"})
 DOWN_LIMIT_S: Final = 600.0
 """After so long, what does not end gives its place to the next."""
@@ -35,6 +35,8 @@ class RowSeen:
     """State of the job; empty before it is sent."""
     job_reason: str = ""
     failed_rows: int = 0
+    ends: bool = False
+    """Its workload ends by itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +67,9 @@ def _starting(row: CampaignItemRow, seen: RowSeen, now: float) -> Step | None:
     if not row.uid:
         return Step(row.name, CREATE)  # the host that was to do it was killed
     if seen.phase in UP:
-        return Step(row.name, SUBMIT) if row.points else Step(row.name, FINISH, IS_UP)
+        return Step(row.name, SUBMIT) if row.points or seen.ends else Step(row.name, FINISH, IS_UP)
+    if seen.ends and seen.phase in ("DONE", "STOPPING"):
+        return _by_itself(row, seen)  # so soon that nobody has seen it work
     if seen.phase in GONE or seen.phase == "STOPPING":
         return Step(row.name, TAKE_DOWN, FAILED, "taken down by another command")
     if seen.phase in ("FAILED", "DONE", "STOPPED"):
@@ -82,7 +86,18 @@ def _why(reason: str) -> str:
     return f": {reason}" if reason else ""
 
 
+def _by_itself(row: CampaignItemRow, seen: RowSeen) -> Step | None:
+    """The end of what ends by itself: done it stays as it is, else it may have left something that runs."""
+    if seen.phase == "DONE":
+        return Step(row.name, FINISH, DONE)
+    if seen.phase in ("FAILED", "STOPPED"):
+        return Step(row.name, TAKE_DOWN, FAILED, f"it is {seen.phase}{_why(seen.reason)}")
+    return Step(row.name, TAKE_DOWN, FAILED, "taken down by another command") if seen.phase in GONE else None
+
+
 def _working(row: CampaignItemRow, seen: RowSeen, _: float) -> Step | None:
+    if not row.points:
+        return _by_itself(row, seen)
     end = FINISH if row.keeps else TAKE_DOWN
     if seen.job == "DONE":
         said = f"{show_counted(seen.failed_rows, 'row', 'has', 'have')} an error" if seen.failed_rows else ""

@@ -65,6 +65,8 @@ def test_its_points_and_its_verdict_are_the_end_of_it(place: Home) -> None:
     assert view["phase"] == "FAILED"
     assert verdict["verdict"] in view["reason"]
     check_gone(place)
+    foreseen = json.loads(place.run("apply", "apart.yaml", "--sweep", "--dry-run", "--json").stdout)["points"]
+    assert [one["address"] for one in foreseen] == [point["id"] for point in points]
 
     results = [json.loads((folder / name / "vllm.json").read_text()) for name in verdict["points"]]
     assert [result["max_concurrency"] for result in results] == [1, 2]

@@ -48,5 +48,9 @@ def test_it_is_a_job_that_finds_the_frontend_on_its_node(home: Home, slurm: Slur
     point = json.loads(Path(view["run_dir"], "bench", name, "point.json").read_text())
     assert point["load"]["requests"] == 12
     assert point["metrics"]["failed"] == 0, "it has the key"
+    again = ("--name", "again", "--set", "slurm.time_limit=00:30:00", "--unset", "api_key")
+    words = ("apply", str(recipe), *again, "--sweep", "--dry-run", "--json")
+    (foreseen,) = json.loads(home.run(*words).stdout)["points"]
+    assert (foreseen["address"], point["config"]) == (point["id"], view["labels"]["config"])
     assert home.task("wide", "bench/0")["native"].isdecimal(), "it was a job"
     until(lambda: slurm.run("squeue", "-h", "-o", "%j").stdout == "", "nothing of it is left")

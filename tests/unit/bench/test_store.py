@@ -172,6 +172,36 @@ def test_the_address_says_what_was_measured() -> None:
     assert of() == of()
 
 
+def test_the_address_of_what_was_not_brought_up_here_is_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+    from remuda.bench.point import Hardware
+
+    monkeypatch.setattr("remuda.bench.point.__version__", "0.1.0")
+    monkeypatch.setattr("remuda.bench.point.VERSION", 2)
+    found = address(Load(), "http://h:1", "m", "vllm 1", Hardware(8, "h100", 2), {"slo": {"ttft_p99": 0.5}})
+    assert found == "67b33cb9f32a076c91343070f737f0ff3303f20b698f90661993d7dbd430d476"
+
+
+def test_the_address_of_what_was_brought_up_here_is_known_beforehand() -> None:
+    from remuda.bench.point import Hardware
+
+    def of(config: str, **changes: Any) -> str:
+        base: dict[str, Any] = {
+            "load": Load(), "endpoint": "http://h:1", "model": "m", "engine": "vllm 1", "hardware": Hardware(),
+            "rules": {}, "config": config,
+        }  # fmt: skip
+        return address(**{**base, **changes})
+
+    assert of("c", endpoint="", engine="") == of("c") == of("c", endpoint="http://h:2", engine="vllm 2")
+    others = [of(""), of("d"), of("c", model="n"), of("c", load=Load(seed=1)), of("c", rules={"slo": {}})]
+    assert len({of("c"), *others, of("c", hardware=Hardware(replicas=2))}) == 7
+
+
+def test_points_of_earlier_versions_are_read() -> None:
+    said = point().to_json()
+    del said["config"]
+    assert Point.from_json(said) == point()
+
+
 def test_bounds_are_met_missed_or_unknown() -> None:
     assert point().slo_met() is None
     assert point(slo={"ttft_p50": 0.2}).slo_met() is True

@@ -117,7 +117,7 @@ def test_cpus_by_default_go_with_the_gpus(
     document = {"kind": "swarm", "model": "m", "gpus_per_replica": 2, "router.type": "none",
                 "backend": {"type": "slurm", "partition": "p", "account": "a", "qos": "q"}, **said}  # fmt: skip
     loaded: Any = build(None, [Override(key, value, "test") for key, value in document.items() if value is not None])
-    facts: Any = SimpleNamespace(cluster=cluster)
+    facts: Any = SimpleNamespace(cluster=cluster, program=lambda _: "", stamp=lambda *_: [])
     plan = compile_swarm(Draft(loaded, "chat"), Context(), facts)
     assert plan.workload.group("replica").resources.cpus == cpus
     assert plan.derived.get("cpus_per_task") == why

@@ -23,11 +23,17 @@ COMING = row("a", STARTING, uid="u", since=100.0)
 BEGUN = replace(COMING, started_at=150.0, wait_s=60.0)
 BUSY = row("a", WORKING, uid="u", since=200.0)
 LEAVING = row("a", ENDING, since=300.0, outcome=DONE)
+LONE = replace(BEGUN, points="")
+ALONE = replace(BUSY, points="")
 QUEUED = replace(COMING, queue_timeout_s=50.0)
 
 
 def bad(verb: str, reason: str) -> Step:
     return Step("a", verb, FAILED, reason)
+
+
+def ends(phase: str, reason: str = "") -> RowSeen:
+    return RowSeen(phase, reason, ends=True)
 
 
 @pytest.mark.parametrize(
@@ -98,6 +104,40 @@ def bad(verb: str, reason: str) -> Step:
             bad(states.FINISH, "it is not down after 10m: 1 task still ends; remuda down a"), id="does not end",
         ),
         pytest.param(row("a", OVER, outcome=DONE), RowSeen("DOWN"), 0, None, id="is over"),
+        pytest.param(LONE, ends("STARTING"), 160, None, id="ends by itself, and starts"),
+        pytest.param(
+            LONE, ends("STARTING", "loading"), 211,
+            bad(states.TAKE_DOWN, "it did not answer within 1m of its start: loading"),
+            id="ends by itself, and starts for too long",
+        ),
+        pytest.param(LONE, ends("RUNNING"), 999, Step("a", states.SUBMIT), id="ends by itself, and works"),
+        pytest.param(LONE, ends("STOPPING"), 999, None, id="ends by itself, so soon that nobody saw it work"),
+        pytest.param(LONE, ends("DONE"), 999, Step("a", states.FINISH, DONE), id="ended before anybody looked"),
+        pytest.param(
+            LONE, ends("FAILED", "no file"), 160, bad(states.TAKE_DOWN, "it is FAILED: no file"),
+            id="ends by itself, and never came up",
+        ),
+        pytest.param(LONE, RowSeen("DONE"), 160, bad(states.TAKE_DOWN, "it is DONE: "), id="was to stay, and is done"),
+        pytest.param(ALONE, ends("RUNNING"), 9e9, None, id="works by itself"),
+        pytest.param(ALONE, ends("STARTING"), 9e9, None, id="works by itself, and something of it starts again"),
+        pytest.param(ALONE, ends("STOPPING"), 9e9, None, id="works by itself, and ends"),
+        pytest.param(ALONE, ends("DONE"), 9e9, Step("a", states.FINISH, DONE), id="has ended by itself"),
+        pytest.param(
+            ALONE, ends("FAILED", "bench/0: exit code 10"), 210,
+            bad(states.TAKE_DOWN, "it is FAILED: bench/0: exit code 10"), id="has ended by itself, and not well",
+        ),
+        pytest.param(
+            ALONE, ends("STOPPED", "agg/0: cancelled by root"), 210,
+            bad(states.TAKE_DOWN, "it is STOPPED: agg/0: cancelled by root"), id="was ended by a person",
+        ),
+        pytest.param(
+            ALONE, ends("DOWN"), 210, bad(states.TAKE_DOWN, "taken down by another command"),
+            id="works by itself, and was taken down",
+        ),
+        pytest.param(
+            ALONE, RowSeen(), 210, bad(states.TAKE_DOWN, "taken down by another command"),
+            id="works by itself, and was removed",
+        ),
     ],
 )  # fmt: skip
 def test_what_comes_next(entry: CampaignItemRow, seen: RowSeen, now: float, expected: Step | None) -> None:
@@ -164,6 +204,38 @@ def test_any_pool_ends_and_never_has_more_up_than_it_may(worlds: list[dict[str, 
             assert entry.outcome is DONE, name
         stays = world["keeps"] and lives[name]["phase"] == "RUNNING"
         assert stays or lives[name]["phase"] == "DOWN"
+
+
+LIVES = st.lists(
+    st.tuples(st.integers(0, 9), st.integers(0, 9), st.integers(0, 9), st.sampled_from(["DONE", "FAILED", "STOPPED"])),
+    min_size=1, max_size=6,
+)  # fmt: skip
+
+
+@given(LIVES, st.integers(1, 4), st.integers(1, 20))
+def test_whatever_ends_by_itself_is_over_with_its_end(
+    lives: list[tuple[int, int, int, str]], bound: int, look_s: int
+) -> None:
+    """However rarely anybody looks: of a short life nothing may be seen but its end."""
+    entries = {f"s{n}": row(f"s{n}", points="", wait_s=99.0) for n in range(len(lives))}
+    begun: dict[str, int] = {}
+    for now in range(0, 9_000, look_s):
+        seen = {}
+        for (name, start), life in zip(begun.items(), (lives[int(name[1:])] for name in begun), strict=True):
+            *spans, end = life
+            words = ("STARTING", "RUNNING", "STOPPING")
+            passed = next((word for n, word in enumerate(words) if now - start < sum(spans[: n + 1])), end)
+            seen[name] = ends("DOWN" if entries[name].state == ENDING else passed, "why")
+        assert sum(one.phase in ("STARTING", "RUNNING", "STOPPING") for one in seen.values()) <= bound
+        for step in due(list(entries.values()), seen, bound, float(now)):
+            if step.verb == states.CREATE:
+                begun[step.name] = now
+            entries[step.name] = act(entries[step.name], step, {}, float(now))
+        if all(entry.state is OVER for entry in entries.values()):
+            break
+    for entry, life in zip(entries.values(), lives, strict=True):
+        expected = (DONE, "") if life[-1] == "DONE" else (FAILED, f"it is {life[-1]}: why")
+        assert (entry.state, entry.outcome, entry.reason) == (OVER, *expected)
 
 
 def age(life: dict[str, Any], world: dict[str, Any]) -> None:

@@ -40,11 +40,12 @@ _of_recipes = together(
     metavar="DIR",
     help="Write the commands and the resolved recipe of --dry-run to DIR.",
 )
+@click.option("--sweep", is_flag=True, help="Fill in the parameters of its section `sweep`; takes --dry-run.")
 @click.option("--wait/--no-wait", default=True, help="Wait until the endpoint answers (default), or return at once.")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 def apply(  # noqa: PLR0913
     target: str, name: str, settings: tuple[str, ...], unset: tuple[str, ...], backend: str | None,
-    cluster_file: Path | None, *, dry_run: bool, write: Path | None, wait: bool, as_json: bool,
+    cluster_file: Path | None, *, dry_run: bool, write: Path | None, sweep: bool, wait: bool, as_json: bool,
 ) -> int:  # fmt: skip
     """Bring up the deployment of a recipe: workers by role, then the frontend; print its URL.
 
@@ -63,6 +64,13 @@ def apply(  # noqa: PLR0913
         "target": target, "settings": settings, "unset": unset, "name": name, "backend": backend or "",
         "cluster_file": cluster,
     }  # fmt: skip
+    if sweep:
+        from remuda.cli.serve import sweeps
+
+        if not dry_run or write is not None:
+            raise click.UsageError("--sweep shows what would be measured: it takes --dry-run, without --write")
+        sweeps.show(words, as_json=as_json)
+        return 0
     if wait and not dry_run:
         from remuda.cli.serve import deployed
 

@@ -29,6 +29,7 @@ from remuda.bench.store import PointStore
 from remuda.client.bench.energy import recorded_by
 from remuda.client.jobs import targets
 from remuda.look.prices import our_prices
+from remuda.plan.identity import CONFIG
 from remuda.wire.fields import alike
 
 if TYPE_CHECKING:
@@ -60,6 +61,7 @@ class EndpointSource:
         is_own: it is a swarm of this user.
         engines: addresses of its replicas.
         replicas: asked for.
+        config: fingerprint of what serves, where remuda has brought it up.
     """
 
     base: str
@@ -70,6 +72,7 @@ class EndpointSource:
     is_own: bool = False
     engines: tuple[str, ...] = ()
     replicas: int = 0
+    config: str = ""
 
 
 @dataclass(frozen=True)
@@ -263,6 +266,7 @@ def _target(spec: BenchmarkSpec, source: EndpointSource) -> MeasuredEndpoint:
             ca_file=str(Path(spec.ca_file).expanduser()) if spec.ca_file else "",
         ), source.model, engines,
         Hardware(spec.gpus, spec.gpu_type, source.replicas), watch if source.swarm else None, sample, sampled,
+        source.config,
     )  # fmt: skip
 
 
@@ -298,7 +302,7 @@ def source_of_swarm(spec: BenchmarkSpec, say: Callable[[str], None]) -> Endpoint
     )  # fmt: skip
     return EndpointSource(
         target.endpoint, target.model, key_file=target.api_key_file, swarm=spec.name, is_own=True, engines=engines,
-        replicas=int(view["wanted"]),
+        replicas=int(view["wanted"]), config=view["labels"].get(CONFIG, ""),
     )  # fmt: skip
 
 

@@ -17,6 +17,7 @@ from remuda.base.errors import InputError, RemudaError, Unwritable
 from remuda.batch.address import ENDPOINT_FILE
 from remuda.client import mirror
 from remuda.plan.deployment.bench import BENCH, TOLD
+from remuda.plan.deployment.bench import told as told_of
 from remuda.specs.benchmark import BenchmarkSpec
 from remuda.specs.places import is_here
 from remuda.supervise.summary import ENDED
@@ -24,10 +25,12 @@ from remuda.supervise.summary import ENDED
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from remuda.bench.load import Load
     from remuda.bench.point import Point
     from remuda.bench.store import PointStore
     from remuda.client.bench.benchmarks import BenchPlan
     from remuda.client.http import HostClient
+    from remuda.plan.compile import Plan
 
 TASK: Final = f"{BENCH}/0"
 VERDICT: Final = "verdict.json"
@@ -110,7 +113,7 @@ def _measure(told: Mapping[str, Any], folder: Path) -> int:
     source = (
         benchmarks.source_of_swarm(spec, drivers.say)
         if spec.name
-        else benchmarks.EndpointSource(_address(told), spec.model, key)
+        else benchmarks.EndpointSource(_address(told), spec.model, key, config=told.get("config", ""))
     )
     plan = scaled(benchmarks.plan_of(spec, [source]), told["requests_each"], told["warmup_each"])
     kept = benchmarks.store()
@@ -132,11 +135,28 @@ def _measure(told: Mapping[str, Any], folder: Path) -> int:
 
 def scaled(plan: BenchPlan, requests_each: int, warmup_each: int) -> BenchPlan:
     """The same with requests and a warm-up for each request in flight."""
-    loads = [
-        replace(load, requests=requests_each * load.concurrency, warmup=warmup_each * load.concurrency)
-        for load in plan.loads
-    ]
-    return replace(plan, loads=loads)
+    return replace(plan, loads=[_scaled(load, requests_each, warmup_each) for load in plan.loads])
+
+
+def _scaled(load: Load, requests_each: int, warmup_each: int) -> Load:
+    return replace(load, requests=requests_each * load.concurrency, warmup=warmup_each * load.concurrency)
+
+
+def addresses(plan: Plan) -> dict[Load, str]:
+    """What the benchmark of a deployment will measure -> its content address, before anything of it is started."""
+    from remuda.bench.judging.verdict import read_thresholds
+    from remuda.bench.perform import JudgingTerms
+    from remuda.bench.point import Hardware, address
+    from remuda.client.bench import benchmarks
+
+    told = told_of(plan.workload, plan.spec)
+    spec = BenchmarkSpec.model_validate(told["load"])
+    terms = JudgingTerms(read_thresholds(spec.validity), spec.slo, spec.goodput)
+    servers = sum(group.count for group in plan.workload.groups if group.role.serves)
+    # A driver on a cluster cannot ask the host how many there are.
+    hardware = Hardware(spec.gpus, spec.gpu_type, servers if plan.workload.is_here else 0)
+    loads = [_scaled(load, told["requests_each"], told["warmup_each"]) for load in benchmarks.loads_of(spec)]
+    return {load: address(load, "", spec.model, "", hardware, terms.rules, told["config"]) for load in loads}
 
 
 def verdict_of(points: Sequence[Point], code: int, error: str) -> dict[str, Any]:

@@ -237,7 +237,7 @@ class Campaigns(Reconciler[str, object]):
             if row.state == STARTING and row.uid and not row.started_at and _has_begun(Moment(want, tasks)):
                 self._put(row, started_at=self._service.clock.now())
             summary = summarise(want, tasks)
-            seen = RowSeen(summary.phase, summary.reason)
+            seen = RowSeen(summary.phase, summary.reason, ends=want.workload.ends_by_itself)
         if row.state != WORKING or job is None:
             return seen
         if job.id not in wants and (job.state not in ENDED or job.state == LOST):

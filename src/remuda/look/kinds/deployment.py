@@ -15,6 +15,7 @@ from remuda.look.rendering import ask_backends
 from remuda.plan.compile import Draft, Finding
 from remuda.plan.deployment.compile import PACKAGES, compile_deployment
 from remuda.plan.deployment.preflight import check_ports
+from remuda.plan.identity import CONFIG
 from remuda.specs.deployment import LOADS
 from remuda.specs.reading.document import fail
 from remuda.specs.reading.shapes import refuse_other
@@ -61,6 +62,23 @@ def plan(
     cluster = Path(cluster_file) if cluster_file else None
     draft = read(target, settings, unset, name=name, backend=backend, cluster_file=cluster)
     return [planning.plan("deployment", draft, facts)]
+
+
+def plan_sweep(
+    facts: Looked, target: str, settings: Sequence[str] = (), unset: Sequence[str] = (), name: str = "",
+    backend: str = "", cluster_file: str = "",
+) -> dict[str, list[tuple[Recipe, Plan]]]:  # fmt: skip
+    """What `apply --sweep` says, planned as by `plan`: by config, as recipes may differ in what measures them only."""
+    refuse_other(target, "deployment")
+    cluster = Path(cluster_file) if cluster_file else None
+    found: dict[str, list[tuple[Recipe, Plan]]] = {}
+    for one in recipes.resolve(target, settings, unset, backend=backend, cluster_file=cluster, sweep=True):
+        planned = planning.plan("deployment", draft_of(one, name), facts)
+        if (kind := planned.spec.benchmark.type) not in LOADS:
+            error = InputError(f"{kind} measures no points", hint=f"known: {', '.join(LOADS)}", where="benchmark.type")
+            raise one.loaded.locate(error)
+        found.setdefault(planned.workload.labels[CONFIG], []).append((one, planned))
+    return found
 
 
 def draft_of(recipe: Recipe, name: str = "") -> Draft[DeploymentSpec]:

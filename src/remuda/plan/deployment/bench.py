@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from remuda import enter
 from remuda.base.errors import InputError
 from remuda.plan.engines.base import secret, secrets_of
+from remuda.plan.identity import CONFIG
 from remuda.plan.job import WATCH
 from remuda.plan.model import FILES_MARK, Command, Endpoint, Group, Replace, Resources, RestartRule, Role, Workload
 from remuda.specs.deployment import LOADS
@@ -90,7 +91,7 @@ def told(workload: Workload, spec: DeploymentSpec) -> dict[str, Any]:
                 "env": early}  # fmt: skip
     key = {"key_env": KEY} if spec.api_key is not None else {}
     return {
-        **common, "load": load_words(workload, spec), **key,
+        **common, "load": load_words(workload, spec), **key, "config": workload.labels.get(CONFIG, ""),
         "requests_each": bench.num_prompts_mult, "warmup_each": bench.num_warmup_mult,
     }  # fmt: skip
 

@@ -22,7 +22,7 @@ from remuda.plan.deployment.bench import with_benchmark
 from remuda.plan.deployment.packing import in_one_job
 from remuda.plan.deployment.terms import asked_as
 from remuda.plan.front import CONTROL_KEY, RouterSettings, router_group
-from remuda.plan.identity import digest
+from remuda.plan.identity import CONFIG, config_of, digest
 from remuda.plan.model import Secret
 from remuda.plan.placing.nodelist import settle
 
@@ -54,7 +54,9 @@ def compile_deployment(draft: Draft[DeploymentSpec], context: Context, facts: Pl
     )  # fmt: skip
     keys = secret_folder(site.run_dir)
     planned = plan_deployment(spec, _front(spec, keys, site.python), site, _balancer(spec, keys, site.python))
-    workload = with_benchmark(planned.workload, spec, python=site.python, home=site.state, cwd=context.cwd)
+    labels = {**planned.workload.labels, CONFIG: config_of(planned.workload, spec, spec.model.path, facts)}
+    workload = planned.workload.model_copy(update={"labels": labels})
+    workload = with_benchmark(workload, spec, python=site.python, home=site.state, cwd=context.cwd)
     workload = in_one_job(workload, spec)
     if workload.is_here:
         python = facts.program(spec.python or "") or site.python

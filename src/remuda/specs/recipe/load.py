@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path as FilePath
 from typing import TYPE_CHECKING, Any
 
@@ -12,11 +12,12 @@ from remuda.base.errors import InputError, located
 from remuda.specs.deployment import DeploymentSpec
 from remuda.specs.reading.document import fail
 from remuda.specs.reading.errors import problems_of
-from remuda.specs.reading.load import Loaded, read_document
+from remuda.specs.reading.load import Loaded
 from remuda.specs.reading.resolve import Layer, Resolved, ValueOrigin, document_layer, override_layer
 from remuda.specs.recipe import normal
 from remuda.specs.recipe.cluster import Cluster
-from remuda.specs.recipe.variants import Variant, lay, variants, without_null
+from remuda.specs.recipe.sweeps import SweepPoint, expand
+from remuda.specs.recipe.variants import lay, variants, without_null
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -34,12 +35,14 @@ class Recipe:
         selector: what names it in its file; empty where the file holds one.
         notes: what was read and is not used, a sentence each.
         derived: dotted path -> why, for values that nobody said.
+        point: of a sweep, which one it is; None: of none was asked.
     """
 
     loaded: Loaded[DeploymentSpec]
     selector: str = ""
     notes: tuple[str, ...] = ()
     derived: dict[str, str] | None = None
+    point: SweepPoint | None = None
 
 
 def split_target(target: str) -> tuple[FilePath, str]:
@@ -51,30 +54,6 @@ def split_target(target: str) -> tuple[FilePath, str]:
     return FilePath(name).expanduser(), selector
 
 
-def load_recipes(
-    target: str,
-    overrides: Sequence[Override] = (),
-    unset: Sequence[str] = (),
-    *,
-    cluster: Cluster | None = None,
-    backend: str = "",
-) -> list[Recipe]:
-    """All deployments that `target` names.
-
-    Args:
-        target: `FILE` or `FILE:SELECTOR`.
-        overrides: from the command line, in the words of the file.
-        unset: dotted paths to take out of it.
-        cluster: what the cluster file says.
-        backend: type of the backend, where the command line chooses it.
-
-    Raises:
-        InputError: something is wrong; says where, and names all problems of the first recipe that has any.
-    """
-    file, selector = split_target(target)
-    return build(read_document(file), selector, overrides, unset, cluster=cluster, backend=backend)
-
-
 def build(
     document: Document,
     selector: str = "",
@@ -83,22 +62,36 @@ def build(
     *,
     cluster: Cluster | None = None,
     backend: str = "",
+    sweep: bool = False,
 ) -> list[Recipe]:
-    """The same from what was read already. Pure.
+    """All deployments of a file that are named. Pure.
+
+    Args:
+        document: the file.
+        selector: see `variants`.
+        overrides: from the command line, in the words of the file.
+        unset: dotted paths to take out of it.
+        cluster: what the cluster file says.
+        backend: type of the backend, where the command line chooses it.
+        sweep: each recipe stands for those of its section `sweep`, see `sweeps.expand`.
 
     Raises:
-        InputError: as for `load_recipes`.
+        InputError: something is wrong; says where, and names all problems of the first recipe that has any.
     """
     said = document_layer(document, ValueOrigin.FILE)
     with located(document.name):
         chosen = variants(said, selector)
-    return [_one(document.name, one, overrides, unset, cluster or Cluster(), backend) for one in chosen]
+    found = []
+    for variant in chosen:
+        resolved = _changed(variant.resolved, overrides, unset, document.name)
+        for point in expand(resolved) if sweep else [None]:
+            filled = point.resolved if point is not None else resolved
+            recipe = _one(document.name, variant.selector, filled, cluster or Cluster(), backend)
+            found.append(replace(recipe, point=point))
+    return found
 
 
-def _one(
-    name: str, variant: Variant, overrides: Sequence[Override], unset: Sequence[str], cluster: Cluster, backend: str
-) -> Recipe:
-    resolved = _changed(variant.resolved, overrides, unset, name)
+def _one(name: str, selector: str, resolved: Resolved, cluster: Cluster, backend: str) -> Recipe:
     is_ours = str(resolved.data.get("kind", "")) == "deployment"
     read = normal.Normal(Layer(resolved.data)) if is_ours else normal.normalise(resolved)
     own = [*resolved.layers] if is_ours else [read.layer]
@@ -113,7 +106,7 @@ def _one(
         raise fail([read.in_their_words(problem) for problem in problems]) from error
     spec, derived = with_aliases(spec, cluster)
     loaded = Loaded(spec, "deployment", name, final)
-    return Recipe(loaded, variant.selector, (*cluster.notes, *read.notes), derived)
+    return Recipe(loaded, selector, (*cluster.notes, *read.notes), derived)
 
 
 def _changed(resolved: Resolved, overrides: Sequence[Override], unset: Sequence[str], name: str) -> Resolved:

@@ -191,6 +191,20 @@ async def test_what_is_up_already_gets_a_job_and_stays(site: Site) -> None:
     assert site.service.view("a").phase == "RUNNING"
 
 
+@pytest.mark.parametrize(("code", "outcome", "reason"), [(0, "done", ""), (3, "failed", "it is FAILED: ")])
+async def test_what_ends_by_itself_is_over_with_that(site: Site, code: int, outcome: str, reason: str) -> None:
+    site.code, body = code, site.body("a", "b", bound=1, has_job=False)
+    for planned in body.rows:
+        driver = group("driver", 1, role=Role.DRIVER, replace=NEVER).model_copy(update={"probe": None, "listen": None})
+        own = {"groups": (*planned.workload.groups, driver), "ends_with": "driver"}
+        planned.workload = planned.workload.model_copy(update=own)
+    await site.campaigns.begin(body)
+    rows = await site.go()
+    assert [row["outcome"] for row in rows] == [outcome, outcome]
+    assert all(row["reason"].startswith(reason) and bool(row["reason"]) == bool(reason) for row in rows)
+    assert (site.most, site.bed.backend.living(), len(site.swarms())) == (1, [], 2)
+
+
 async def test_what_failed_begins_anew_and_what_is_done_stays(site: Site) -> None:
     site.code = 3
     await site.campaigns.begin(site.body("a"))

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from remuda.backends.base import TaskKey
 from remuda.base.units import show_duration
 from remuda.policy.backoff import backoff_s
 from remuda.supervise.groups.handover import Cast, Part
@@ -18,6 +17,7 @@ from remuda.supervise.model import FINAL, RUNNING, Phase, Task, Want
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+    from remuda.backends.base import TaskKey
     from remuda.plan.model import Group
 
 _LONGEST: Final = 8.0
@@ -57,10 +57,12 @@ def _short(want: Want, tasks: Mapping[TaskKey, Task]) -> Iterator[tuple[Group, l
     for group in want.workload.groups:
         if not group.assemble_s:
             continue
-        keys = [TaskKey(want.workload.name, group.name, index) for index in want.slots(group.name)]
-        members = [tasks[key] for key in keys if key in tasks]
+        slots = want.slots(group.name)
+        spare = len(slots) - (group.quorum or len(slots))
+        if sum(task.phase is Phase.PENDING for task in tasks.values()) <= spare:
+            continue  # as nearly always: nothing more is looked at
+        members = [task for key, task in tasks.items() if key.group == group.name and key.index in slots]
         queued = sorted(task.since for task in members if task.phase is Phase.PENDING)
         running = [task.started_at or task.since for task in members if task.phase in RUNNING]
-        spare = len(keys) - (group.quorum or len(keys))
         if running and len(queued) > spare:
             yield group, members, max(min(running), queued[spare]) + group.assemble_s

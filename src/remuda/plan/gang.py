@@ -16,7 +16,7 @@ from remuda.specs.places import is_here
 from remuda.specs.run import RunSpec
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from remuda.plan.compile import Draft, PlanFacts
     from remuda.plan.context import Context
@@ -65,7 +65,12 @@ def compile_gang(draft: Draft[GangSpec], context: Context, facts: PlanFacts) -> 
 
 
 def _places(spec: GangSpec, facts: PlanFacts) -> tuple[tuple[Pool, ...], int, tuple[str, ...]]:
-    """Partitions that can give all ranks their nodes at once, the number of nodes, which is the fewest, and notes."""
+    """Partitions that can give all ranks their nodes at once, the number of nodes, which is the fewest, and notes.
+
+    Of an elastic gang those that can give one rank its node, and 0: each rank has an allocation of its own.
+    """
+    if spec.mode != "rigid":
+        return _asked(spec, {}, 0, facts)
     failed = InputError("no partition fits", where="partitions")
     if spec.ranks_per_node is None:
         try:
@@ -83,12 +88,20 @@ def _places(spec: GangSpec, facts: PlanFacts) -> tuple[tuple[Pool, ...], int, tu
             "cpus_per_task": (spec.cpus_per_task or 0) * each or None, "mem": f"{size * each}B" if size else None,
         }  # fmt: skip
         try:
-            pools, notes = asked_pools(_run(spec).model_copy(update=changes), spec.backend, facts)
+            return _asked(spec, changes, nodes, facts)
         except InputError as error:
-            failed = InputError(error.message, hint=error.hint, where=_FIELDS.get(error.where, error.where))
-        else:
-            return pools, nodes, notes
+            failed = error
     raise failed
+
+
+def _asked(
+    spec: GangSpec, changes: Mapping[str, object], nodes: int, facts: PlanFacts
+) -> tuple[tuple[Pool, ...], int, tuple[str, ...]]:
+    try:
+        pools, notes = asked_pools(_run(spec).model_copy(update=changes), spec.backend, facts)
+    except InputError as error:
+        raise InputError(error.message, hint=error.hint, where=_FIELDS.get(error.where, error.where)) from error
+    return pools, nodes, notes
 
 
 def _run(spec: GangSpec) -> RunSpec:
@@ -169,5 +182,6 @@ def _ranks(spec: GangSpec, command: Command, pools: tuple[Pool, ...]) -> Group:
     return group.model_copy(update={
         "name": RANK, "role": Role.RANK, "count": spec.ranks, "quorum": spec.quorum or 0,
         "together": spec.mode == "rigid",
+        "assemble_s": 0.0 if spec.mode == "rigid" or is_here(spec.backend) else spec.assemble,
         "replace": group.replace.model_copy(update={"keep_s": spec.timeout}),
     })  # fmt: skip

@@ -304,6 +304,9 @@ class Group(Frozen):
     """So many of its tasks have begun and not ended at any time. 0: all of them may."""
     quorum: int = 0
     """Of a gang: with so many ranks it goes on, degraded, while others come back. 0: with all of them."""
+    assemble_s: float = 0.0
+    """Of tasks with a quorum that a scheduler starts one by one: when too many are in its queue for so long while some
+    run, all give back what they hold. 0: never."""
     after: tuple[str, ...] = ()
     """Groups that must be ready before a task of this one has its first attempt, and that end after it. Where the
     endpoint is `ready` with the first, one task of a group that serves is enough."""

@@ -34,7 +34,7 @@ class GangResources(Strict):
     """Resources of one rank."""
 
     gpus: int = Field(default=0, ge=0)
-    """GPUs of each rank. All ranks get theirs in one step, or the gang is refused."""
+    """GPUs of each rank. On this machine all ranks get theirs in one step, or the gang is refused."""
 
 
 class GangSpec(Strict):
@@ -68,11 +68,14 @@ class GangSpec(Strict):
     """Training run ID in the rendezvous. A gang with the same ID resumes its training."""
     quorum: int | None = Field(default=None, ge=1, json_schema_extra={"derived": "all ranks"})
     """Ranks that suffice to train on without the others: the gang is degraded until those are back."""
+    assemble: Seconds = 600.0
+    """On Slurm, of an `elastic` gang: time in which fewer than `quorum` ranks run while others are in the queue, after
+    which all give their GPUs back and wait a random time, longer each time. 0: never."""
     mode: Literal["elastic", "rigid"] = "elastic"
     """`elastic`: a rank that fails is restarted and joins the others. `rigid`: all ranks restart when one fails."""
     backend: Literal["local", "slurm", "kubernetes"] = "local"
-    """Backend to run on: `local` for this machine; `slurm` for a `rigid` gang, as one job. `kubernetes` cannot be
-    chosen yet."""
+    """Backend to run on: `local` for this machine; `slurm`, where each rank of an `elastic` gang is a job, and a
+    `rigid` one is one job. `kubernetes` cannot be chosen yet."""
     timeout: Seconds = 0.0
     """Time limit of the gang, after which it fails and all ranks end. 0: none."""
 
@@ -100,7 +103,7 @@ class GangSpec(Strict):
     """GPU sampling rate of each rank: `10Hz`, `100ms`, `true` for 10 Hz; empty disables recording."""
 
     ranks_per_node: int | None = Field(default=None, ge=1, json_schema_extra={"derived": "as many as fit"})
-    """On Slurm: most ranks on one node."""
+    """On Slurm, of a `rigid` gang: most ranks on one node."""
     partitions: Names = ()
     """On Slurm: partitions to use, the preferred one first; unset: all that fit."""
     gpu_type: Text | None = None
@@ -110,7 +113,8 @@ class GangSpec(Strict):
     mem: Size | None = None
     """On Slurm: memory of each rank, e.g. `64GB`; unset: the scheduler's default."""
     time_limit: Seconds = 0.0
-    """On Slurm: time limit of one attempt, after which all ranks are restarted; 0: the partition's limit."""
+    """On Slurm: time limit of one attempt, after which the rank, or all of a `rigid` gang, is restarted; 0: the
+    partition's limit."""
     account: Text | None = None
     """On Slurm: account to charge."""
     qos: Text | None = None
@@ -126,9 +130,9 @@ class GangSpec(Strict):
     sbatch_args: Words = ()
     """On Slurm: further arguments of `sbatch`, verbatim."""
     modules: Texts = ()
-    """On Slurm: environment modules to load on the first node, whose environment all ranks get."""
+    """On Slurm: environment modules to load; of a `rigid` gang on the first node, whose environment all ranks get."""
     preamble: Texts = ()
-    """On Slurm: commands on the first node before the ranks, or `#SBATCH` directives."""
+    """On Slurm: commands before a rank, of a `rigid` gang on the first node before all; or `#SBATCH` directives."""
     python: Text | None = Field(
         default=None, json_schema_extra={"derived": "remuda's own where nodes can see it, else `python3`"}
     )
@@ -172,11 +176,15 @@ class GangSpec(Strict):
         if self.mode == "rigid" and self.quorum is not None:
             sentence = "`quorum` lets ranks train on without the others, which no `rigid` gang does"
             raise contradiction("quorum", sentence, "leave one of the two out")
-        if self.backend == "kubernetes" or (self.backend == "slurm" and self.mode != "rigid"):
-            what = "an elastic gang" if self.backend == "slurm" else "a gang"
-            hint = "set `mode: rigid`, or " if self.backend == "slurm" else ""
-            sentence = f"{what} cannot be run on {self.backend} yet"
-            raise contradiction("backend", sentence, f"{hint}leave `backend` out: it runs on this machine")
+        if self.mode == "rigid" and "assemble" in self.model_fields_set:
+            sentence = "`assemble` is for ranks that begin one by one, and those of a `rigid` gang begin together"
+            raise contradiction("assemble", sentence, "leave one of the two out")
+        if self.backend == "kubernetes":
+            hint = "leave `backend` out: it runs on this machine"
+            raise contradiction("backend", f"a gang cannot be run on {self.backend} yet", hint)
+        if self.ranks_per_node and self.backend == "slurm" and self.mode != "rigid":
+            sentence = "`ranks_per_node` is for ranks that share a job, and those of an `elastic` gang do not"
+            raise contradiction("ranks_per_node", sentence, "leave it out, or set `mode: rigid`")
         if (self.script is None) == (not self.command):
             said = "command" if self.command else "kind"
             raise contradiction(said, "a gang needs one of `script` (a file) and `command` (what would be typed)")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, assert_never
 
 from remuda.backends.base import TaskKey, make_token
 from remuda.policy.failover import Standing, next_pool
-from remuda.supervise.groups import handover, rules, together
+from remuda.supervise.groups import assemble, handover, rules, together
 from remuda.supervise.groups.handover import Part
 from remuda.supervise.model import (
     AVOIDS_ALL,
@@ -114,7 +114,10 @@ def _play(
             return (Note(replace(task, yields_at=0.0, reason=cast.why)),)
         case Part.DRAIN:
             return (_end(task, group, now, task.reason),) if task.ending is not Cause.NONE else ()
+        case Part.AGAIN if task.phase is Phase.WAITING:
+            return (Note(replace(task, not_before=max(cast.until, task.not_before), reason=cast.why)),)
         case Part.AGAIN:
+            task = replace(task, not_before=cast.until)
             return (_end(task, group, now, cast.why, Cause.GROUP),)
         case Part.END:
             return _remove(want, task, now, cast.why)
@@ -302,8 +305,8 @@ def next_due(tasks: Mapping[TaskKey, Task], now: float, want: Want | None = None
     times = [task.kill_at if task.phase is Phase.STOPPING else task.not_before for task in moving]
     if want is not None and want.running:
         times += _ends_of_time(want, tasks)
-        change = handover.next_change(want, tasks, now)
-        times += [] if change is None else [change]
+        changes = (handover.next_change(want, tasks, now), assemble.next_change(want, tasks, now))
+        times += [change for change in changes if change is not None]
     return max(0.0, min(times) - now) if times else None
 
 

@@ -139,7 +139,7 @@ class Cause(StrEnum):
     PREEMPTION = "preemption"
     TIME_LIMIT = "time-limit"
     GROUP = "group"
-    """Another task of those that share its fate has ended."""
+    """Another task of those that share its fate has ended, or all were put back because too few of them ran."""
     UNKNOWN = "unknown"
 
 

@@ -259,8 +259,9 @@ def test_all_ranks_get_their_gpus_or_none(four_gpus: Home) -> None:
             id="rigid",
         ),
         pytest.param(
-            ("run", "-n", "2", "-s", "backend=slurm", "--", "true"), 2,
-            "error: --set backend: an elastic gang cannot be run on slurm yet", id="elastic on slurm",
+            ("run", "-n", "2", "--backend", "slurm", "-s", "ranks_per_node=2", "--", "true"), 2,
+            "error: --set ranks_per_node: `ranks_per_node` is for ranks that share a job, and those of an",
+            id="elastic on slurm",
         ),
         pytest.param(
             ("run", "-n", "201", "--", "true"), 2,

@@ -64,6 +64,21 @@ def test_one_group_of_ranks() -> None:
     assert group.command.argv == ("python", "train.py", "--lr", "0.1")
 
 
+@pytest.mark.parametrize(
+    ("fields", "assemble_s"),
+    [
+        pytest.param({"backend": "slurm"}, 600.0, id="by default"),
+        pytest.param({"backend": "slurm", "assemble": "5m"}, 300.0, id="as said"),
+        pytest.param({"backend": "slurm", "assemble": 0}, 0.0, id="never"),
+        pytest.param({"backend": "slurm", "mode": "rigid"}, 0.0, id="rigid"),
+        pytest.param({"assemble": "5m"}, 0.0, id="here all have their GPUs at once"),
+    ],
+)
+def test_how_long_ranks_wait_for_others(fields: dict[str, Any], assemble_s: float) -> None:
+    workload = plan(**fields)
+    assert (workload.groups[0].assemble_s, workload.pack) == (assemble_s, None)
+
+
 @pytest.mark.parametrize(("workdir", "cwd"), [(None, "/here"), ("a/b", "/here/a/b"), ("/there", "/there")])
 def test_where_ranks_start(workdir: str | None, cwd: str) -> None:
     assert child(plan(workdir=workdir), 1)["cwd"] == cwd

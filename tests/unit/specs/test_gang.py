@@ -50,8 +50,14 @@ def load(text: str) -> GangSpec:
             f"{GOOD}mode: stiff\n", "gang.yaml:4:7: `mode` must be one of elastic, rigid, not stiff", "", id="mode"
         ),
         pytest.param(
-            f"{GOOD}backend: slurm\n", "gang.yaml:4:1: an elastic gang cannot be run on slurm yet",
-            "set `mode: rigid`, or leave `backend` out: it runs on this machine", id="slurm",
+            f"{GOOD}backend: slurm\nranks_per_node: 2\n",
+            "gang.yaml:5:1: `ranks_per_node` is for ranks that share a job, and those of an `elastic` gang do not",
+            "leave it out, or set `mode: rigid`", id="ranks_per_node",
+        ),
+        pytest.param(
+            f"{GOOD}mode: rigid\nassemble: 5m\n",
+            "gang.yaml:5:1: `assemble` is for ranks that begin one by one, and those of a `rigid` gang begin together",
+            "leave one of the two out", id="assemble",
         ),
         pytest.param(
             f"{GOOD}backend: kubernetes\n", "gang.yaml:4:1: a gang cannot be run on kubernetes yet",

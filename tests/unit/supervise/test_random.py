@@ -34,6 +34,8 @@ class World(RuleBasedStateMachine):
 
     together = False
     """Whether the tasks share one fate."""
+    assemble_s = 0.0
+    """After how long all that run are put back because others are in the queue."""
 
     @initialize(
         policy=st.sampled_from(["always", "on-failure", "never"]),
@@ -49,6 +51,7 @@ class World(RuleBasedStateMachine):
         self.group = group(count=COUNT, replace=rule_).model_copy(
             update={
                 "together": self.together,
+                "assemble_s": self.assemble_s,
                 "pools": tuple(Pool(name=name) for name in "abc"[:pools]),
                 "watch": Watch(heartbeat_interval_s=30, heartbeat_grace_s=60) if watched else None,
                 "failover": Failover(hedge=hedge),
@@ -272,6 +275,14 @@ class Together(World):
     together = True
 
 
+class Assembling(World):
+    """The same where tasks give back what they hold when too few of them run."""
+
+    assemble_s = 5.0
+
+
+Assembling.TestCase.settings = settings(max_examples=200, stateful_step_count=30, deadline=None)
+TestAssembling = Assembling.TestCase
 Together.TestCase.settings = settings(max_examples=200, stateful_step_count=30, deadline=None)
 TestTogether = Together.TestCase
 World.TestCase.settings = settings(max_examples=200, stateful_step_count=30, deadline=None)

@@ -46,7 +46,8 @@ _how = together(
 @click.option("--rendezvous", default="", metavar="URL", help="URL where ranks meet (default: a folder of the gang).")
 @click.option("--mode", type=click.Choice(("elastic", "rigid")),
               help="When a rank fails, it rejoins the others (elastic, default), or all restart (rigid).")  # fmt: skip
-@click.option("--backend", type=click.Choice(("local", "slurm")), help="`local` (default), or `slurm`: one job.")
+@click.option("--backend", type=click.Choice(("local", "slurm")),
+              help="`local` (default), or `slurm`: a job for each rank, or one for a rigid gang.")  # fmt: skip
 @click.option("-p", "--partitions", default="", help="Partitions of Slurm to use, the preferred one first.")
 @_how
 @click.pass_context
@@ -54,10 +55,10 @@ def run(
     ctx: click.Context, /, ranks: int, gpus: int, rendezvous: str, mode: str | None, backend: str | None,
     partitions: str, **given: Any,
 ) -> int:  # fmt: skip
-    """Run COMMAND with N ranks on this machine or, with --mode rigid, as one job of Slurm, and restart ranks that fail.
+    """Run COMMAND with N ranks on this machine or on Slurm, and restart ranks that fail.
 
     Each rank gets REPLICA_RANK and REPLICA_COUNT (also as RANK and WORLD_SIZE), RUN_ID and REMUDA_RENDEZVOUS in its
-    environment. GPUs are allocated to all ranks in one step.
+    environment. On this machine GPUs are allocated to all ranks in one step.
     """
     command = list(ctx.meta["remuda.args"])
     if not command:

@@ -10,7 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, Self
 
 from remuda import enter
+from remuda.backends.base import TaskKey, make_token
 from remuda.backends.local.devices import gpu_type
+from remuda.backends.rundir import allocation_dir
 from remuda.base.errors import InputError, NotFound
 from remuda.base.ids import api_path, new_suffix, slug
 from remuda.client import ending, mirror, reconnect, submission
@@ -21,6 +23,7 @@ from remuda.look.kinds.gang import read as read_gang
 from remuda.plan.gang import RANK, RENDEZVOUS, RUN_ID
 from remuda.plan.placing.gpus import GPUS, gpu_named, is_kind
 from remuda.specs.gang import OF_RANKS
+from remuda.specs.places import BACKENDS, is_here
 from remuda.specs.reading.load import mapping_overrides
 from remuda.supervise.model import TIME_OVER
 
@@ -56,7 +59,7 @@ class Executor:
     """Runs replicas of one program as a gang. `Executor.of("local")` makes one.
 
     Args:
-        backend: `local`, which is this machine.
+        backend: `local`, which is this machine, or `slurm`.
         run_id: name of what is trained; default: the gang's name, which is new with every launch.
         fields: fields of a gang's document that hold for every launch: `max_retries=3`, `rendezvous="s3://…"`.
 
@@ -67,8 +70,9 @@ class Executor:
     supports_inter_replica_network = True
 
     def __init__(self, backend: str = "local", *, run_id: str = "", **fields: Any) -> None:
-        if backend != "local":
-            raise InputError(f"there is no executor {backend!r} in this version", hint="known: local", where="backend")
+        if backend not in BACKENDS:
+            hint = f"known: {', '.join(BACKENDS)}"
+            raise InputError(f"there is no executor {backend!r} in this version", hint=hint, where="backend")
         self.backend_name = backend
         self._fields = {**fields, **({"run_id": run_id} if run_id else {})}
 
@@ -105,11 +109,13 @@ class Executor:
         fields: dict[str, Any] = {
             "kind": "gang",
             "name": f"{base}-{new_suffix()}",
+            **_kind_of(gpu, self.backend_name),
             **self._fields,
+            "backend": self.backend_name,
             "ranks": n_replicas,
             "command": command,
             "env": {**self._fields.get("env", {}), **env, "WORLD_SIZE": str(n_replicas)},
-            "resources": {"gpus": _gpus(gpu)},
+            "resources": {"gpus": _gpus(gpu, self.backend_name)},
             "timeout": timeout,
         }
         facts = planning.facts_of()
@@ -183,7 +189,11 @@ class Executor:
             "exit_code": task["exit_code"] if task is not None and state in ("succeeded", "failed") else None,
             "error": _error(view, handle.rank, state),
             "job_name": handle.job_name,
-            "result": _result(task, self.stream_logs(handle)) if task is not None and state in _ENDED else None,
+            "result": (
+                _result(_folder(view, handle.rank, task["attempt"]), self.stream_logs(handle))
+                if task is not None and state in _ENDED
+                else None
+            ),
         }
 
 
@@ -246,10 +256,16 @@ def _of_same(handle: ReplicaHandle) -> HostClient:
     return connect()
 
 
-def _result(task: Mapping[str, Any], output: str) -> Any:
+def _folder(view: Mapping[str, Any], rank: int, attempt: int) -> Path:
+    """Where an attempt of a rank has its files."""
+    token = make_token(TaskKey(view["name"], RANK, rank), attempt, view["uid"])
+    return allocation_dir(Path(view["run_dir"]).parent, token)
+
+
+def _result(folder: Path, output: str) -> Any:
     """What a rank left: its result file, else the last line of its output that is JSON: an object or a list."""
     lines = [line for line in reversed(output.splitlines()) if line.lstrip().startswith(("{", "["))]
-    for text in (_read(Path(task["native"], "result.json")), *lines):
+    for text in (_read(folder / "result.json"), *lines):
         try:
             return json.loads(text)
         except ValueError:
@@ -333,7 +349,12 @@ def _variables(args: Any) -> dict[str, str]:
     return env
 
 
-def _gpus(gpu: str | int | None) -> int:
+def _kind_of(gpu: str | int | None, backend: str) -> dict[str, str]:
+    """The field with the kind of GPU that is asked for, where there may be several."""
+    return {"gpu_type": gpu.partition(":")[0]} if isinstance(gpu, str) and not is_here(backend) else {}
+
+
+def _gpus(gpu: str | int | None, backend: str = "local") -> int:
     """How many GPUs each replica gets.
 
     Raises:
@@ -347,7 +368,7 @@ def _gpus(gpu: str | int | None) -> int:
     if gpu_named(kind) is None:
         known = ", ".join(sorted(name for name in GPUS if "-" not in name))
         raise InputError(f"no GPU is called {kind!r}", hint=f"known: {known}", where="gpu")
-    here = gpu_type()
+    here = gpu_type() if is_here(backend) else ""
     if here and not is_kind(kind, here):
         raise InputError(f"this machine's GPUs are {here}, not {kind}", hint="give a number for any", where="gpu")
     return int(count or 1)

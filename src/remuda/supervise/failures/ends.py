@@ -43,7 +43,8 @@ def after_end(task: Task, group: Group, seen: Observed, now: float) -> Task:
     exit_code = seen.exit_code if seen.exit_code is not None else task.exit_code
     over: dict[str, Any] = {
         "ready_since": 0.0, "url": kept_url(task, group), "pid": 0, "http_status": 0, "restarts": 0,
-        "not_before": 0.0, "limit_at": 0.0, "yields_at": 0.0, "never": "", "ending": Cause.NONE,
+        "not_before": task.not_before if task.ending is Cause.GROUP else 0.0, "limit_at": 0.0, "yields_at": 0.0,
+        "never": "", "ending": Cause.NONE,
         "exit_code": exit_code, "cause": verdict.cause, "metrics": _last_numbers(task, group, seen), "ports": {},
     }  # fmt: skip
     if task.phase is Phase.STOPPING and task.ending is Cause.NONE:
@@ -110,7 +111,8 @@ def judge(task: Task, group: Group, seen: Observed) -> Verdict:
     """Why the allocation of `task` ended: as seen, or as the supervisor itself ended it."""
     if task.phase is not Phase.STOPPING or task.ending is Cause.NONE:
         return classify(seen, group)
-    if seen.life is Life.ENDED and seen.exit_code == 0 and seen.native_state == CHILD_ENDED:
+    is_put_back = task.ending is Cause.GROUP and group.assemble_s > 0  # with 0, too: it was not whole
+    if seen.life is Life.ENDED and seen.exit_code == 0 and seen.native_state == CHILD_ENDED and not is_put_back:
         return classify(seen, group)
     if task.ending in (Cause.NODE, Cause.UNKNOWN):
         watch = group.watch
@@ -177,7 +179,7 @@ def _after_failure(
     if verdict.permanent:
         return move(waiting, Event.GIVE_UP, now, verdict.reason)
     if verdict.cause in (Cause.USER, Cause.GROUP) and event is Event.ENDED_AGAIN:
-        return replace(waiting, not_before=now)
+        return replace(waiting, not_before=max(now, waiting.not_before))
     if rule.policy == "never":
         return move(waiting, Event.GIVE_UP, now, f"{verdict.reason}; it is not to be replaced")
     if verdict.counts and not counts:

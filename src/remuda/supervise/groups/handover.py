@@ -53,7 +53,7 @@ class Part(Enum):
     END = "end"
     """It is not wanted."""
     AGAIN = "again"
-    """It ends, to begin again with others that share its fate."""
+    """It ends, to begin again with others that share its fate; what has ended waits like them."""
     HOLD = "hold"
     """It must not begin yet, see `rules`."""
 
@@ -64,6 +64,8 @@ class Cast:
 
     part: Part
     why: str = ""
+    until: float = 0.0
+    """Of what begins again: not before, in seconds."""
 
 
 KEPT: Final = Cast(Part.KEEP)

@@ -3,8 +3,8 @@
 `Group.after` is a gate before a task's first attempt. What had one goes on, whatever becomes of the others: a frontend
 that is restarted never waits for a worker. At the end the order is reversed. `Workload.ends_with` names the group whose
 end ends the workload. `Group.at_most` is the number of its places: a task takes one when it begins, the lowest
-index first, and gives it back when it is done or has failed for good. Which tasks share one fate: `together`. `decide`
-asks, and knows nothing else of these.
+index first, and gives it back when it is done or has failed for good. Which tasks share one fate: `together`, and
+which give back what they hold: `assemble`. `decide` asks, and knows nothing else of these.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from remuda.backends.base import TaskKey
 from remuda.plan.model import Role
-from remuda.supervise.groups import handover, together
+from remuda.supervise.groups import assemble, handover, together
 from remuda.supervise.groups.handover import SUCCESSOR, Cast, Part
 from remuda.supervise.model import FINAL, LIVE, Phase, Task, Want
 
@@ -35,7 +35,7 @@ def parts(want: Want, tasks: Mapping[TaskKey, Task], now: float) -> dict[str, di
     for key, why in held(want, tasks).items():
         if key.index in casts[key.group]:
             casts[key.group][key.index] = Cast(Part.HOLD, why)
-    for key, cast in together.parts(want, tasks).items():
+    for key, cast in (together.parts(want, tasks) | assemble.parts(want, tasks, now)).items():
         casts[key.group][key.index] = cast
     return casts
 

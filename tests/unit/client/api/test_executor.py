@@ -124,6 +124,13 @@ def test_gpus(gpu: str | int | None, here: str, count: int, monkeypatch: pytest.
     assert executor._gpus(gpu) == count
 
 
+def test_a_kind_of_gpu_is_asked_of_a_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(executor, "gpu_type", lambda: "NVIDIA A10G")
+    assert executor._gpus("H100:2", "slurm") == 2
+    assert executor._kind_of("H100:2", "slurm") == {"gpu_type": "H100"}
+    assert executor._kind_of("H100:2", "local") == executor._kind_of(2, "slurm") == {}
+
+
 def test_another_kind_than_this_machine_has(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(executor, "gpu_type", lambda: "NVIDIA A10G")
     with pytest.raises(InputError, match="this machine's GPUs are NVIDIA A10G, not H100"):
@@ -153,7 +160,7 @@ def test_arguments_travel_in_the_environment(tmp_path: Path) -> None:
 def test_results(file: str, output: str, result: object, tmp_path: Path) -> None:
     if file:
         (tmp_path / "result.json").write_text(file)
-    assert executor._result({"native": str(tmp_path)}, output) == result
+    assert executor._result(tmp_path, output) == result
 
 
 def test_a_function_leaves_its_result(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -93,11 +93,7 @@ class KubernetesClient:
         return await self._ask("POST", await self._path(kind), body)
 
     async def dry_run(self, kind: str, body: Doc) -> None:
-        """Let the server check what `create` would make, quotas and webhooks too, without making it.
-
-        Raises:
-            Exists: one of that name is there.
-        """
+        """Let the server check what `create` would make, with quotas and webhooks, and not make it; raises the same."""
         await self._ask("POST", f"{await self._path(kind)}?dryRun=All", body)
 
     async def read(self, kind: str, name: str) -> Doc | None:
@@ -108,18 +104,13 @@ class KubernetesClient:
             return None
 
     async def list(self, kind: str, selector: str = "") -> Docs:
-        """All objects of a kind as of one moment, without their `kind` and `apiVersion`.
-
-        Args:
-            kind: of what.
-            selector: labels that they have, as kubectl's `-l` has it.
-        """
+        """All objects of a kind as of one moment, by labels as kubectl's `-l`; they lack `kind` and `apiVersion`."""
         path = await self._path(kind)
         for _ in range(_LISTS):
             found: Docs = []
-            page: Doc = {"limit": _PAGE} | ({"labelSelector": selector} if selector else {})
+            page: Doc = {"limit": _PAGE, "labelSelector": selector}
             try:
-                while "continue" not in page or page["continue"]:
+                while page.get("continue", "first"):
                     said = await self._ask("GET", f"{path}?{urlencode(page)}")
                     found += said.get("items") or ()
                     page["continue"] = (said.get("metadata") or {}).get("continue")
@@ -142,19 +133,17 @@ class KubernetesClient:
     async def delete(self, kind: str, name: str, *, uid: str = "", grace_s: int | None = None) -> bool:
         """End an object, and in the background what it owns; False: it has gone, or the name is another object's now.
 
-        Args:
-            kind: of what.
-            name: of which.
-            uid: only the object that has it.
-            grace_s: seconds that a pod has in place of its own grace; never 0.
+        `uid`: only the object that has it. `grace_s`: what a pod has in place of its own grace; at least 1.
         """
         body: Doc = {"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Background"}
         body |= {"preconditions": {"uid": uid}} if uid else {}
         body |= {"gracePeriodSeconds": max(1, grace_s)} if grace_s is not None else {}
         try:
             await self._ask("DELETE", await self._path(kind, name), body)
-        except (_Gone, Conflict) as error:
-            if isinstance(error, Conflict) and not uid:
+        except _Gone:
+            return False
+        except Conflict:
+            if not uid:
                 raise
             return False
         return True
@@ -166,16 +155,8 @@ class KubernetesClient:
         """Output of a container: whole lines with their ends, as many as were at hand; only the last may lack its end.
 
         A line of more than a megabyte comes in pieces. `BackendUnreachable` can come in the middle, also where nothing
-        came for minutes while it was followed: go on with `since`.
-
-        Args:
-            pod: its name.
-            container: of the pod.
-            since: time of RFC 3339, from which on (to the second); empty: from the beginning.
-            tail: the last lines only.
-            limit: at most so many bytes.
-            follow: until the container ends.
-            timestamps: put its time before each line.
+        came for minutes while it was followed: go on with `since`, a time of RFC 3339 that counts to the second.
+        `tail`: the last lines only. `limit`: at most so many bytes. `follow`: until the container ends.
 
         Raises:
             NotFound: there is no such pod.

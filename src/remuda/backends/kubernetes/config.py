@@ -76,15 +76,8 @@ def load(
 ) -> Access:
     """Find the cluster: `kubeconfig`, else the files of `KUBECONFIG`, else `~/.kube/config`, else the pod that this is.
 
-    Of several files the first wins that says something, a cluster, user or context as a whole.
-
-    Args:
-        kubeconfig: a file.
-        context: one of its contexts; empty: its current one.
-        namespace: in place of the context's.
-        environ: environment of the user; plugins get it.
-        home: the user's home directory.
-        pod: where a pod has its service account.
+    Of several files the first wins that says something, a cluster, user or context as a whole. `environ` is the user's,
+    and plugins get it; `pod` is where a pod has its service account.
 
     Raises:
         InputError: none is found, or what is found cannot be used; says file and key.

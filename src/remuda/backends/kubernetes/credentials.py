@@ -36,12 +36,7 @@ class Shown(NamedTuple):
 
 
 class Credentials:
-    """Of one user at one server.
-
-    Args:
-        access: says where they come from.
-        clock: says when they have expired.
-    """
+    """Of one user at one server; `clock` says when they have expired."""
 
     def __init__(self, access: Access, clock: Clock) -> None:
         self._access, self._clock = access, clock

@@ -54,6 +54,7 @@ def look(of: Any, *pods: Any) -> Observed | None:
     return observed("j", of, Seen([of] if of else [], pods).pod("j"), lambda text: unseal(text, KEY, TOKEN))
 
 
+STUCK = "ImagePullBackOff: Back-off"
 UNPLACED = [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/4 nodes: no GPU"}]
 LIVING = {
     "held": (job(suspend=True), (), Observed(Life.PENDING, "j", "Suspended", held=True)),
@@ -73,7 +74,7 @@ LIVING = {
     ),
     "no image": (
         job(), (pod("Pending", state=waiting("ImagePullBackOff", "Back-off")),),
-        Observed(Life.PENDING, "j", "ImagePullBackOff", "n1", "ImagePullBackOff: Back-off", never="ImagePullBackOff: Back-off"),
+        Observed(Life.PENDING, "j", "ImagePullBackOff", "n1", STUCK, never=STUCK),
     ),
     "no Secret": (
         job(), (pod("Pending", state=waiting("CreateContainerConfigError")),),
@@ -112,11 +113,15 @@ def test_nothing_is_there() -> None:
 FAILED = (("FailureTarget", "FailedIndexes"), ("Failed", "FailedIndexes"))
 POLICY = (("Failed", "PodFailurePolicy"),)
 DEADLINE = (("Failed", "DeadlineExceeded"),)
+NO_PYTHON = "the node program could not be started in the image, which needs Python 3.9 or newer"
+LOW = "The node was low on resource: memory."
+EVICTED = disrupted("EvictionByEvictionAPI")
 ENDS: dict[str, tuple[Any, tuple[Any, ...], tuple[Ending, int | None, int, str]]] = {
     "well": (job(("Complete", "")), (pod("Succeeded", state=done(0, "Completed", message=sealed(0))),),
              (Ending.NONE, 0, 0, "exit code 0")),
     "by itself": (job(*FAILED), (pod("Failed", state=done(3, message=sealed(3))),), (Ending.NONE, 3, 0, "exit code 3")),
-    "before the Job says so": (job(), (pod("Failed", state=done(3, message=sealed(3))),), (Ending.NONE, 3, 0, "exit code 3")),
+    "before the Job says so": (job(), (pod("Failed", state=done(3, message=sealed(3))),),
+                               (Ending.NONE, 3, 0, "exit code 3")),
     "a forged word": (job(*FAILED), (pod("Failed", state=done(3, message="0" * 64 + " {}")),),
                       (Ending.NONE, 3, 0, "its container ended with code 3 without a last word of the node program")),
     "memory": (job(*FAILED), (pod("Failed", state=done(137, "OOMKilled")),),
@@ -124,14 +129,13 @@ ENDS: dict[str, tuple[Any, tuple[Any, ...], tuple[Ending, int | None, int, str]]
     "SIGKILL": (job(*FAILED), (pod("Failed", state=done(137)),),
                 (Ending.NONE, None, 9, "killed by SIGKILL, node program and all")),
     "no Python": (job(*FAILED), (pod("Failed", state=done(128, "StartError", message='exec: "python3": not found')),),
-                  (Ending.NONE, 82, 0, "the node program could not be started in the image, which needs Python 3.9 or "
-                   'newer: exec: "python3": not found')),
+                  (Ending.NONE, 82, 0, f'{NO_PYTHON}: exec: "python3": not found')),
     "a document of another version": (job(*FAILED), (pod("Failed", state=done(83)),),
                                       (Ending.NONE, 83, 0, "the child document could not be read")),
     "preempted": (job(*POLICY), (pod("Failed", conditions=disrupted("PreemptionByScheduler"), state=done(85)),),
                   (Ending.PREEMPTED, None, 0, "a pod of higher priority needed its place")),
     "drained, with a last word": (
-        job(*POLICY), (pod("Failed", conditions=disrupted("EvictionByEvictionAPI"), state=done(85, message=sealed(85))),),
+        job(*POLICY), (pod("Failed", conditions=EVICTED, state=done(85, message=sealed(85))),),
         (Ending.PREEMPTED, 85, 0, "it was evicted, as when a node is drained; exit code 85")),
     "drained, and its pod is gone": (job(*POLICY), (), (Ending.PREEMPTED, None, 0,
                                      "preempted, evicted, or its node was lost: says PodFailurePolicy")),
@@ -139,15 +143,16 @@ ENDS: dict[str, tuple[Any, tuple[Any, ...], tuple[Ending, int | None, int, str]]
                          (Ending.NODE_FAILED, None, 0, "its node was given a taint that it does not tolerate")),
     "nobody saw its end": (job(*FAILED), (pod("Failed", state=done(137, "ContainerStatusUnknown")),),
                            (Ending.NODE_FAILED, None, 0, "its node was lost, and does not know how it ended")),
-    "evicted for memory": (job(*FAILED), (pod("Failed", reason="Evicted", message="The node was low on resource: memory."),),
-                           (Ending.OUT_OF_MEMORY, None, 0, "The node was low on resource: memory.")),
+    "evicted for memory": (job(*FAILED), (pod("Failed", reason="Evicted", message=LOW),),
+                           (Ending.OUT_OF_MEMORY, None, 0, LOW)),
     "evicted for its disk": (job(*FAILED), (pod("Failed", reason="Evicted", message="low on ephemeral-storage"),),
                              (Ending.NODE_FAILED, None, 0, "low on ephemeral-storage")),
     "a device plugin": (job(*FAILED), (pod("Failed", reason="UnexpectedAdmissionError", message="no device"),),
                         (Ending.NODE_FAILED, None, 0, "no device")),
     "its time": (job(*DEADLINE), (), (Ending.TIME_LIMIT, None, 0, "says DeadlineExceeded")),
     "its time, with a last word": (job(*DEADLINE), (pod("Failed", deleted=True, state=done(85, message=sealed(85))),),
-                                   (Ending.TIME_LIMIT, 85, 0, "the Job was active longer than its time limit; exit code 85")),
+                                   (Ending.TIME_LIMIT, 85, 0,
+                                    "the Job was active longer than its time limit; exit code 85")),
     "its pod was deleted": (job(*FAILED), (), (Ending.CANCELLED, None, 0, "its pod was deleted")),
     "its pod is just deleted": (job(), (pod("Failed", deleted=True, state=done(85)),),
                                 (Ending.CANCELLED, None, 0, "its pod was deleted")),

@@ -37,14 +37,15 @@ def request(
     )
     group = Group(name="script", role=Role.SCRIPT, count=1, command=command, resources=needs or Resources(),
                   watch=Watch(), kill_grace_s=60.0)  # fmt: skip
-    workload = Workload(name="w", kind=Kind.RUN, uid="abcdefgh", backend="kubernetes", groups=(group,), run_dir="/s/workloads/w",
-                        place=place or {})  # fmt: skip
+    workload = Workload(name="w", kind=Kind.RUN, uid="abcdefgh", backend="kubernetes", groups=(group,),
+                        run_dir="/s/workloads/w", place=place or {})  # fmt: skip
     key = TaskKey("w", "script", 0)
     return Request(key, 2, make_token(key, 2, "abcdefgh"), workload, group, exclude_nodes=exclude)
 
 
 ALL = {
-    "kubeconfig": "/k", "context": "c", "namespace": "ml", "service_account": "sa", "ttl": 60.0, "python": "/opt/python3",
+    "kubeconfig": "/k", "context": "c", "namespace": "ml", "service_account": "sa", "ttl": 60.0,
+    "python": "/opt/python3",
     "node_selector": ["zone=a", "fast="], "tolerations": ["a=b:NoExecute", "c"], "image_pull_secrets": ["pull"],
 }  # fmt: skip
 NEEDS = Resources(gpus=2, gpu_type="H100", cpus=4, mem_bytes=2**30, time_limit_s=90.0)

@@ -171,7 +171,7 @@ async def test_a_name_that_leads_elsewhere(client: KubernetesClient, bed: KubeBe
     await client.create("jobs", held())
     asked = len(bed.troubles.asked)
     for verb in (client.read("jobs", name), client.delete("jobs", name), client.patch("jobs", name, {})):
-        with pytest.raises(InputError, match=r"cannot be a name in Kubernetes$"):
+        with pytest.raises(InputError, match=r"is not a name that Kubernetes allows$"):
             await verb
     with pytest.raises(InputError):
         await KubernetesClient(replace(client.access, namespace=name)).list("jobs")
@@ -334,7 +334,7 @@ async def test_who_is_not_known_is_told_which_context(client: KubernetesClient, 
             with pytest.raises(InputError) as raised:
                 await VERBS[verb](other)
             says = f"credentials of context stand-in of {bed.root}/kubeconfig.token"
-            assert str(raised.value) == f"the API server {bed.url} does not take the {says}"
+            assert str(raised.value) == f"the API server {bed.url} rejects the {says}"
         assert len(bed.troubles.asked) == asked + 3, "the same token is not shown twice"
 
 
@@ -460,7 +460,7 @@ async def test_a_list_that_the_server_forgot_is_read_again(client: KubernetesCli
     names = [pod["metadata"]["name"] for pod in await client.list("pods")]
     assert len(names) == len(set(names)) == 600
     forgets[0] = 3
-    with pytest.raises(BackendUnreachable, match=r"forgets lists of pods before they are read$"):
+    with pytest.raises(BackendUnreachable, match=r"expires lists of pods before they are read$"):
         await client.list("pods")
 
 

@@ -117,7 +117,7 @@ class KubernetesClient:
                 return found
             except _Expired:
                 continue
-        raise BackendUnreachable(f"{self._name} forgets lists of {kind} before they are read")
+        raise BackendUnreachable(f"{self._name} expires lists of {kind} before they are read")
 
     async def patch(self, kind: str, name: str, body: Doc) -> Doc | None:
         """Change an object by a merge patch (RFC 7396): it as it is then; None: it has gone.
@@ -192,7 +192,7 @@ class KubernetesClient:
         said = await self._ask("GET", "/version")
         major, minor = (re.match(r"\d+", str(said.get(name))) for name in ("major", "minor"))
         if major is None or minor is None:
-            raise BackendUnreachable(f"{self._name} does not say which version it is")
+            raise BackendUnreachable(f"{self._name} does not say its version")
         return int(major[0]), int(minor[0])
 
     async def discover(self) -> frozenset[str]:
@@ -222,7 +222,7 @@ class KubernetesClient:
     async def _path(self, kind: str, name: str | None = None) -> str:
         for word in (self.access.namespace, name):
             if word is not None and not _NAME.fullmatch(word):  # an empty one is a collection, and `..` leads elsewhere
-                raise InputError(f"{short(word)!r} cannot be a name in Kubernetes")
+                raise InputError(f"{short(word)!r} is not a name that Kubernetes allows")
         version = await self._version_of(kind)
         root = f"/apis/{version}" if "/" in version else f"/api/{version}"
         scope = "" if kind == "nodes" else f"/namespaces/{self.access.namespace}"
@@ -234,7 +234,7 @@ class KubernetesClient:
         async with self._gate, self._answer(method, path, limits, data, content) as answer:
             said = _document(await answer.read())
         if said is None:
-            raise BackendUnreachable(f"{self._name} answered with no document")
+            raise BackendUnreachable(f"{self._name} answered, but not with a document of JSON")
         return said
 
     @asynccontextmanager
@@ -281,7 +281,7 @@ class KubernetesClient:
         try:
             yield
         except TimeoutError:
-            raise BackendUnreachable(f"{self._name} gave no answer in time") from None
+            raise BackendUnreachable(f"{self._name} did not answer in time") from None
         except (aiohttp.ClientError, OSError) as error:  # which may know what was shown
             why = short(str(error), 300) or type(error).__name__
             raise BackendUnreachable(f"{self._name} cannot be reached: {why}") from None
@@ -289,10 +289,10 @@ class KubernetesClient:
     def _error(self, status: int, body: bytes, shown: Shown) -> RemudaError:
         if status == 401:
             hint = "log in again, or look at the user of that context"
-            return InputError(f"{self._name} does not take the credentials of {self.access.context}", hint=hint)
+            return InputError(f"{self._name} rejects the credentials of {self.access.context}", hint=hint)
         said = _document(body) or {}
         if said.get("kind") != "Status":
-            return BackendUnreachable(f"{self._name} answered {status}, and not as such a server does")
+            return BackendUnreachable(f"{self._name} answered {status}, but not with a status of Kubernetes")
         details, text = said.get("details") or {}, short(str(said.get("message")), _SAID)
         text = f"{self._name}: {text.replace(shown.token, MASK) if shown.token else text}"
         if status == 404 and details.get("name"):

@@ -22,9 +22,9 @@ _T = TypeVar("_T", str, dict[str, Any], list[Any])
 _CALLED: Final[dict[type, str]] = {str: "text", dict: "a mapping", list: "a list"}
 _HERE: Final = ("localhost", "127.0.0.1", "::1")
 _REFUSED: Final = {
-    "auth-provider": "Kubernetes has none any more, use an exec plugin",
-    "username": "servers take no passwords, use a token or a plugin",
-    "as": "nobody acts as somebody else here",
+    "auth-provider": "Kubernetes has removed it, use an exec plugin",
+    "username": "servers no longer take passwords, use a token or an exec plugin",
+    "as": "impersonation is not supported",
 }
 
 
@@ -95,7 +95,9 @@ def load(
     cluster, user = (found[kind].get(chosen.text(kind)) for kind in ("cluster", "user"))
     for kind, entry in (("cluster", cluster), ("user", user)):
         if entry is None and (kind == "cluster" or chosen.text(kind)):
-            raise chosen.wrong(f"its {kind} {chosen.text(kind)} is not there" if chosen.text(kind) else f"no {kind}")
+            raise chosen.wrong(
+                f"its {kind} {chosen.text(kind)} is not defined" if chosen.text(kind) else f"it names no {kind}"
+            )
     assert cluster is not None
     server, ca = _server(cluster), cluster.content("certificate-authority") or None
     if ca and cluster.has("insecure-skip-tls-verify"):
@@ -181,7 +183,7 @@ def _read(files: Iterable[Path]) -> tuple[dict[str, dict[str, _Entry]], str]:
         for kind, entries in found.items():
             for one in whole.get(f"{kind}s", list):
                 if not isinstance(one, dict) or not isinstance(one.get("name"), str):
-                    raise whole.wrong(f"each of {kind}s needs a name")
+                    raise whole.wrong(f"each entry of {kind}s needs a name")
                 entry = _Entry(one, file, f"{kind} {one['name']}")
                 entries.setdefault(str(one["name"]), entry._replace(data=entry.get(kind, dict)))
     return found, current
@@ -212,7 +214,9 @@ def _plugin(said: _Entry, cluster: _Entry, environ: Mapping[str, str]) -> Plugin
     if version not in EXEC_VERSIONS:
         raise said.wrong(f"apiVersion {version} is none of {', '.join(EXEC_VERSIONS)}")
     if not command or said.text("interactiveMode") == "Always":
-        raise said.wrong("interactiveMode Always: nobody is there to be asked" if command else "command is missing")
+        raise said.wrong(
+            "interactiveMode Always needs a terminal, which a host does not have" if command else "command is missing"
+        )
     told: dict[str, Any] = {}
     if said.has("provideClusterInfo"):
         told = {key: cluster.text(key) for key in ("server", "tls-server-name", "proxy-url") if cluster.text(key)}
@@ -221,7 +225,7 @@ def _plugin(said: _Entry, cluster: _Entry, environ: Mapping[str, str]) -> Plugin
     variables = dict(environ)
     for one in said.get("env", list):
         if not isinstance(one, dict) or not one.get("name"):
-            raise said.wrong("each of env needs a name and a value")
+            raise said.wrong("each entry of env needs a name")
         variables[str(one["name"])] = str(one.get("value") or "")
     argv = (said.path("command") if "/" in command else command, *map(str, said.get("args", list)))
     return Plugin(argv, version, variables, told, said.text("installHint"))
@@ -247,15 +251,15 @@ def _proxy(cluster: _Entry, server: str, environ: Mapping[str, str]) -> str:
     if not said and url.hostname not in _HERE and not proxy_bypass_environment(str(url.hostname), {"no": around}):
         said = environ.get(f"{url.scheme}_proxy") or environ.get(f"{url.scheme}_proxy".upper()) or ""
     if said and not said.startswith(("http://", "https://")):
-        raise cluster.wrong("a proxy must be http://HOST:PORT, others are not known")
+        raise cluster.wrong("a proxy must be http://HOST:PORT, other kinds are not supported")
     return said
 
 
 def _of_pod(environ: Mapping[str, str], pod: Path, namespace: str, home: Path) -> Access:
     host, port = environ.get("KUBERNETES_SERVICE_HOST", ""), environ.get("KUBERNETES_SERVICE_PORT", "443")
     if not host or not (pod / "token").exists():
-        lack = f"KUBECONFIG is not set, {home / '.kube/config'} names none, and this is no pod"
-        raise InputError(f"no cluster is known: {lack}", hint="set KUBECONFIG, or name a file")
+        lack = f"KUBECONFIG is not set, {home / '.kube/config'} has no contexts, and this process is not in a pod"
+        raise InputError(f"no cluster is configured: {lack}", hint="set KUBECONFIG, or name a file")
     try:
         own, ca = (pod / "namespace").read_text().strip(), (pod / "ca.crt").read_bytes()
     except OSError as error:

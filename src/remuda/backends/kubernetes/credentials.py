@@ -72,7 +72,7 @@ def _in_file(path: str) -> str:
 
 
 async def _printed(plugin: Plugin, context: str) -> bytes:
-    name = f"{plugin.argv[0]}, which gives the credentials of {context},"
+    name = f"the credential plugin {plugin.argv[0]} of {context}"
     spec = {"interactive": False} | ({"cluster": plugin.cluster} if plugin.cluster else {})
     asked = orjson.dumps({"apiVersion": plugin.version, "kind": "ExecCredential", "spec": spec}).decode()
     try:
@@ -85,7 +85,7 @@ async def _printed(plugin: Plugin, context: str) -> bytes:
     try:
         out, err = await asyncio.wait_for(process.communicate(), _PLUGIN_S)
     except TimeoutError:
-        raise BackendUnreachable(f"{name} gave none within {_PLUGIN_S:g} s") from None
+        raise BackendUnreachable(f"{name} did not answer within {_PLUGIN_S:g} s") from None
     finally:
         if process.returncode is None:
             with suppress(ProcessLookupError):
@@ -93,13 +93,13 @@ async def _printed(plugin: Plugin, context: str) -> bytes:
             await process.wait()
     if process.returncode:
         said = short(err.decode(errors="replace"), 300) or f"it ended with code {process.returncode}"
-        raise BackendUnreachable(f"{name} gave none: {said}")
+        raise BackendUnreachable(f"{name} failed: {said}")
     return out
 
 
 def _read(out: bytes, own: Shown, context: str) -> tuple[Shown, float]:
     """What a plugin printed, beside the user's own certificate, and until when it is good. No error has any of it."""
-    wrong = InputError(f"what gives the credentials of {context} printed no ExecCredential with any")
+    wrong = InputError(f"the credential plugin of {context} printed no token and no certificate")
     try:
         status = orjson.loads(out)["status"]
         token, certificate, key, until = (str(status.get(name) or "") for name in _GIVEN)

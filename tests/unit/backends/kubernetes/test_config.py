@@ -86,7 +86,7 @@ def test_files_of_the_environment_are_one(tmp_path: Path) -> None:
     assert (found.server, found.namespace, found.ca) == ("https://d/k8s", "ml", b"CA of two")
     assert (found.token_file, found.token) == (str(tmp_path / "one/token"), "")
     assert found.context == f"context there of {tmp_path}/two/config"
-    with pytest.raises(InputError, match=rf"{first}: context here: no cluster$"):
+    with pytest.raises(InputError, match=rf"{first}: context here: it names no cluster$"):
         load(context="here", environ=environ, home=tmp_path)
 
 
@@ -109,7 +109,9 @@ def test_the_first_file_wins(tmp_path_factory: pytest.TempPathFactory, files: li
     current = next((file["current"] for file in files if file["current"]), "")
     owner = next((number for number, file in enumerate(files) if current in file["names"]), None)
     if owner is None:
-        with pytest.raises(InputError, match=r"there is no context|current-context is missing|no cluster is known"):
+        with pytest.raises(
+            InputError, match=r"there is no context|current-context is missing|no cluster is configured"
+        ):
             load(environ=environ, home=folder)
     else:
         assert load(environ=environ, home=folder).server == f"https://h{owner}"
@@ -136,9 +138,8 @@ def test_the_usual_file_comes_before_the_pod_that_this_is(tmp_path: Path) -> Non
 def test_no_cluster_at_all(tmp_path: Path) -> None:
     with pytest.raises(InputError) as raised:
         load(environ={}, home=tmp_path, pod=tmp_path / "none")
-    assert str(raised.value) == (
-        f"no cluster is known: KUBECONFIG is not set, {tmp_path}/.kube/config names none, and this is no pod"
-    )
+    lack = f"{tmp_path}/.kube/config has no contexts, and this process is not in a pod"
+    assert str(raised.value) == f"no cluster is configured: KUBECONFIG is not set, {lack}"
 
 
 # What is shown
@@ -216,9 +217,9 @@ SERVER = {"server": "https://c"}
 WRONG: dict[str, tuple[object, str]] = {
     "no context": (config(current="gone"), "{file}: there is no context gone"),
     "no current context": (config(current=None), "{file}: current-context is missing"),
-    "no cluster": (config(context={"cluster": "x"}), "{file}: context here: its cluster x is not there"),
-    "no user": (config(context={"cluster": "c", "user": "x"}), "{file}: context here: its user x is not there"),
-    "cluster not named": (config(context={"user": "alice"}), "{file}: context here: no cluster"),
+    "no cluster": (config(context={"cluster": "x"}), "{file}: context here: its cluster x is not defined"),
+    "no user": (config(context={"cluster": "c", "user": "x"}), "{file}: context here: its user x is not defined"),
+    "cluster not named": (config(context={"user": "alice"}), "{file}: context here: it names no cluster"),
     "no server": (config({}), "{file}: cluster c: server must be https://HOST:PORT"),
     "other scheme": (config({"server": "unix:///x"}), "{file}: cluster c: server must be https://HOST:PORT"),
     "bad port": (config({"server": "https://c:port"}), "{file}: cluster c: server must be https://HOST:PORT"),
@@ -237,7 +238,7 @@ WRONG: dict[str, tuple[object, str]] = {
     ),
     "socks": (
         config(SERVER | {"proxy-url": "socks5://p"}),
-        "{file}: cluster c: a proxy must be http://HOST:PORT, others are not known",
+        "{file}: cluster c: a proxy must be http://HOST:PORT, other kinds are not supported",
     ),
     "no key": (
         config(user={"client-certificate-data": coded(b"CERT")}),
@@ -245,15 +246,15 @@ WRONG: dict[str, tuple[object, str]] = {
     ),
     "provider": (
         config(user={"auth-provider": {"name": "gcp"}}),
-        "{file}: user alice: auth-provider cannot be used: Kubernetes has none any more, use an exec plugin",
+        "{file}: user alice: auth-provider cannot be used: Kubernetes has removed it, use an exec plugin",
     ),
     "password of a user": (
         config(user={"username": "me", "password": "pw"}),
-        "{file}: user alice: username cannot be used: servers take no passwords, use a token or a plugin",
+        "{file}: user alice: username cannot be used: servers no longer take passwords, use a token or an exec plugin",
     ),
     "somebody else": (
         config(user={"as": "root", **USER}),
-        "{file}: user alice: as cannot be used: nobody acts as somebody else here",
+        "{file}: user alice: as cannot be used: impersonation is not supported",
     ),
     "version of a plugin": (
         config(user={"exec": EXEC | {"apiVersion": "v1alpha1"}}),
@@ -265,14 +266,14 @@ WRONG: dict[str, tuple[object, str]] = {
     ),
     "asks a terminal": (
         config(user={"exec": EXEC | {"interactiveMode": "Always"}}),
-        "{file}: user alice, exec: interactiveMode Always: nobody is there to be asked",
+        "{file}: user alice, exec: interactiveMode Always needs a terminal, which a host does not have",
     ),
     "variable": (
         config(user={"exec": EXEC | {"env": ["A=b"]}}),
-        "{file}: user alice, exec: each of env needs a name and a value",
+        "{file}: user alice, exec: each entry of env needs a name",
     ),
     "no list": ({"contexts": {"a": 1}}, "{file}: the file: contexts must be a list"),
-    "no name": ({"users": [{"user": {}}]}, "{file}: the file: each of users needs a name"),
+    "no name": ({"users": [{"user": {}}]}, "{file}: the file: each entry of users needs a name"),
     "no mapping": ({"users": [{"name": "x", "user": "y"}]}, "{file}: user x: user must be a mapping"),
     "no text": (config(user={"token": {"a": 1}}), "{file}: user alice: token must be text"),
     "no YAML": ("a: [", "{file}:2:1: is not valid YAML: did not find expected node content"),

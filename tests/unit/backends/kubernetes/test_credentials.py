@@ -97,15 +97,15 @@ async def test_a_plugin_may_give_a_certificate(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("echo 'SSO has expired:\nlog in' >&2; echo SECRET; exit 3", "gave none: SSO has expired: log in"),
-        ("echo SECRET; exit 3", "gave none: it ended with code 3"),
+        ("echo 'SSO has expired:\nlog in' >&2; echo SECRET; exit 3", "SSO has expired: log in"),
+        ("echo SECRET; exit 3", "it ended with code 3"),
     ],
 )
 async def test_what_a_plugin_says_of_its_failure(tmp_path: Path, text: str, says: str) -> None:
     shows = Credentials(access(plugin=program(tmp_path, text)), FakeClock())
     with pytest.raises(BackendUnreachable) as raised:
         await shows.get()
-    assert str(raised.value) == f"{tmp_path}/login, which gives the credentials of {CONTEXT}, {says}"
+    assert str(raised.value) == f"the credential plugin {tmp_path}/login of {CONTEXT} failed: {says}"
 
 
 @pytest.mark.parametrize(
@@ -125,7 +125,7 @@ async def test_a_plugin_that_prints_something_else(tmp_path: Path, text: str) ->
     shows = Credentials(access(plugin=program(tmp_path, text)), FakeClock())
     with pytest.raises(InputError) as raised:
         await shows.get()
-    assert str(raised.value) == f"what gives the credentials of {CONTEXT} printed no ExecCredential with any"
+    assert str(raised.value) == f"the credential plugin of {CONTEXT} printed no token and no certificate"
     assert "SECRET" not in repr(raised.value.__cause__)
 
 
@@ -138,9 +138,7 @@ async def test_a_token_that_is_none(token: str) -> None:
 
 async def test_a_plugin_that_is_not_there_is_told_how_to_get(tmp_path: Path) -> None:
     shows = Credentials(access(plugin=Plugin((str(tmp_path / "aws"),), V1, {}, {}, "install\nit")), FakeClock())
-    with pytest.raises(
-        InputError, match=rf"^{tmp_path}/aws, which gives the credentials of {CONTEXT}, cannot be"
-    ) as raised:
+    with pytest.raises(InputError, match=rf"^the credential plugin {tmp_path}/aws of {CONTEXT} cannot be") as raised:
         await shows.get()
     assert raised.value.hint == "install it"
 
@@ -151,7 +149,7 @@ async def test_a_plugin_that_hangs_is_ended_with_all_that_it_started(
     monkeypatch.setattr(credentials, "_PLUGIN_S", 0.5)
     text = "sh -c 'echo $$ > \"$AT/pid\"; exec sleep 1000' & wait"
     shows = Credentials(access(plugin=program(tmp_path, text)), FakeClock())
-    with pytest.raises(BackendUnreachable, match=r"gave none within 0.5 s$"):
+    with pytest.raises(BackendUnreachable, match=r"did not answer within 0.5 s$"):
         await shows.get()
     pid = int((tmp_path / "pid").read_text())
     until(lambda: has_ended(pid), "what it started has ended")

@@ -9,9 +9,12 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Protocol
 
 import pytest
+from tests.fakes.kube import KubeBed
 from tests.nodeprogram import node_program
 
 from remuda.backends.base import Backend, Handle, Rendered, Request, TaskKey, make_token
+from remuda.backends.kubernetes.backend import KubernetesBackend
+from remuda.backends.kubernetes.render import KubernetesSite
 from remuda.backends.local.backend import LocalBackend
 from remuda.backends.local.processes import tokens_by_pid
 from remuda.backends.local.render import LocalSite
@@ -20,6 +23,7 @@ from remuda.backends.slurm.client import SlurmClient
 from remuda.backends.slurm.commands import Commands
 from remuda.backends.slurm.render import SlurmSite
 from remuda.base.ids import new_suffix
+from remuda.node.zipapp import deflated
 from remuda.plan.model import Command, Group, Kind, Resources, RestartRule, Role, Workload
 
 if TYPE_CHECKING:
@@ -155,8 +159,63 @@ class SlurmContractBed:
         return token not in self.living()
 
 
-@pytest.fixture(params=["local", "slurm", "slurm-bare"])
+class ReleasingJobs(KubernetesBackend):
+    """Releases what it made, likewise."""
+
+    async def submit(self, rendered: Sequence[Rendered]) -> Sequence[Handle | Exception]:
+        outcomes = await super().submit(rendered)
+        await self.release([outcome for outcome in outcomes if isinstance(outcome, Handle)])
+        return outcomes
+
+
+class KubernetesBed:
+    """A stand-in of a cluster."""
+
+    def __init__(self, root: Path, cluster: KubeBed) -> None:
+        self.root = root
+        self.cluster = cluster
+        self.uid = new_suffix(8)
+        self.made: list[KubernetesBackend] = []
+        (root / "workloads").mkdir()
+
+    def make(self) -> Backend:
+        site = KubernetesSite(self.root / "workloads", self.root / "host.json", deflated, "user@here")
+        made = ReleasingJobs(site, poll_s=0.2, hurry_s=0.1, environ=self.cluster.env())
+        self.made.append(made)
+        return made
+
+    def request(self, *argv: str, attempt: int = 1, name: str = "w", uid: str = "", index: int = 0) -> Request:
+        uid = uid or self.uid
+        group = Group(
+            name="script",
+            role=Role.SCRIPT,
+            count=1,
+            command=Command(argv=argv, env={"GREETING": "$(touch /tmp/x) `id` \"quoted\" 'it'"}, image="reg/t:1"),
+            restart=RestartRule(policy="never"),
+            resources=Resources(),
+            kill_grace_s=60.0,
+        )
+        run_dir = str(self.root / "workloads" / name)
+        workload = Workload(name=name, kind=Kind.RUN, uid=uid, backend="kubernetes", groups=(group,), run_dir=run_dir)
+        key = TaskKey(name, "script", index)
+        return Request(key, attempt, make_token(key, attempt, uid), workload, group)
+
+    def living(self) -> set[str]:
+        return {token for token in tokens_by_pid().values() if token.endswith(self.uid)}
+
+    async def has_gone(self, token: str) -> bool:
+        return token not in self.living()
+
+
+@pytest.fixture(params=["local", "slurm", "slurm-bare", "kubernetes"])
 async def bed(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Bed]:
+    if request.param == "kubernetes":
+        with KubeBed(tmp_path / "kube") as jobs:
+            here = KubernetesBed(tmp_path, jobs)
+            yield here
+            for made in here.made:
+                await made.close()
+        return
     if request.param != "local":
         cluster = request.getfixturevalue("slurm" if request.param == "slurm" else "slurm_bare")
         yield SlurmContractBed(tmp_path, cluster)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from typing import TYPE_CHECKING
 
+from remuda.backends.kubernetes.backend import KubernetesBackend
+from remuda.backends.kubernetes.render import KubernetesSite
 from remuda.backends.local.backend import LocalBackend
 from remuda.backends.local.render import LocalSite
 from remuda.backends.slurm.backend import SlurmBackend
@@ -12,9 +15,10 @@ from remuda.backends.slurm.render import SlurmSite
 from remuda.base.errors import located
 from remuda.base.settings import setting_with_origin
 from remuda.base.units import parse_duration
-from remuda.node.zipapp import build_zipapp, program_path
+from remuda.node.zipapp import build_zipapp, deflated, program_path
 
 SLURM_POLL_S, SLURM_HURRY_S = 15.0, 5.0
+KUBERNETES_POLL_S = 5.0
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -52,7 +56,11 @@ def backends(paths: StatePaths, clock: Clock | None = None) -> Mapping[str, Back
     Raises:
         InputError: a setting of one cannot be read.
     """
-    return {"local": LocalBackend(local_site(paths)), "slurm": slurm_backend(paths, clock)}
+    return {
+        "local": LocalBackend(local_site(paths)),
+        "slurm": slurm_backend(paths, clock),
+        "kubernetes": kubernetes_backend(paths),
+    }
 
 
 def slurm_backend(paths: StatePaths, clock: Clock | None = None) -> SlurmBackend:
@@ -61,8 +69,28 @@ def slurm_backend(paths: StatePaths, clock: Clock | None = None) -> SlurmBackend
     Raises:
         InputError: `REMUDA_SLURM_POLL_S` is no duration.
     """
-    said, origin = setting_with_origin("SLURM_POLL_S")
-    with located(origin):
-        poll_s = max(0.2, parse_duration(said)) if said else SLURM_POLL_S
+    poll_s = _poll_s("SLURM_POLL_S", SLURM_POLL_S)
     site = SlurmSite(workloads=paths.workloads, node_program=program_path(paths.node), host_file=paths.host_file)
     return SlurmBackend(site, poll_s=poll_s, hurry_s=min(poll_s, SLURM_HURRY_S), clock=clock)
+
+
+def kubernetes_backend(paths: StatePaths) -> KubernetesBackend:
+    """The clusters that this user's kubeconfig knows; nothing is asked of them yet.
+
+    Raises:
+        InputError: `REMUDA_KUBERNETES_POLL_S` is no duration.
+    """
+    user = f"{os.getuid()}@{os.uname().nodename}"
+    site = KubernetesSite(workloads=paths.workloads, host_file=paths.host_file, program=deflated, user=user)
+    return KubernetesBackend(site, poll_s=_poll_s("KUBERNETES_POLL_S", KUBERNETES_POLL_S))
+
+
+def _poll_s(name: str, usual_s: float) -> float:
+    """What a setting says of the time between two questions, in seconds.
+
+    Raises:
+        InputError: it is no duration.
+    """
+    said, origin = setting_with_origin(name)
+    with located(origin):
+        return max(0.2, parse_duration(said)) if said else usual_s

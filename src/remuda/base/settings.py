@@ -36,6 +36,7 @@ KNOWN = {
     "API_TOKEN": "token for the endpoint that OPENAI_BASE_URL or ENDPOINT names in the same place",
     "REPORT_HOST": "address of this machine at which nodes report to the host (default: found out)",
     "SLURM_POLL_S": "seconds between two questions to Slurm (default 15)",
+    "KUBERNETES_POLL_S": "seconds between two questions to a cluster of Kubernetes (default 5)",
     "MAIL_USER": "address for scheduler notifications",
 }
 

@@ -109,6 +109,7 @@ def _cost(groups: Sequence[Mapping[str, Any]], hours: Sequence[float]) -> str:
 
 def _parts(task: Mapping[str, Any], asked: Sequence[str]) -> Iterator[str]:
     is_here, told = True, set[str]()
+    is_read = task["argv"][-1] == "-"  # what is shown is what the command reads
     for path, text in task["files"].items():
         if Path(path).name == "child.json":
             if (words := swarms.described(text, asked)) not in told:
@@ -116,5 +117,6 @@ def _parts(task: Mapping[str, Any], asked: Sequence[str]) -> Iterator[str]:
             told.add(words)
             continue
         is_here = False
-        yield f"# {path}:\n{text}"
-    yield "" if is_here else f"{show_command(task['argv'], task['env'])}\n"
+        yield f"---\n{text}" if is_read else f"# {path}:\n{text}"
+    said = show_command(task["argv"], task["env"])
+    yield "" if is_here else f"{'# ' if is_read else ''}{said}\n"

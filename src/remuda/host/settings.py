@@ -17,6 +17,7 @@ from remuda.plan.model import Pool
 from remuda.plan.placing.pools import find_pools
 from remuda.plan.run import retries_of, with_settings
 from remuda.specs.help import help_of
+from remuda.specs.places import in_images
 from remuda.specs.reading.load import build
 from remuda.specs.reading.resolve import Override
 from remuda.specs.run import ALIASES, RunSpec
@@ -159,7 +160,7 @@ def _key(text: str) -> str:
 async def _pools(service: Service, name: str, change: _Change) -> tuple[Pool, ...] | None:
     """Where its next attempt may run; None where that stays as it is."""
     workload = service.known(name).workload
-    if not _PLACING.intersection(change.keys) or workload.is_here:
+    if not _PLACING.intersection(change.keys) or workload.is_here or in_images(workload.backend):
         return None
     try:
         cluster = await service.supervisor.backends[workload.backend].cluster()

@@ -54,7 +54,10 @@ def shown(workloads: Sequence[Workload], paths: StatePaths) -> list[Rendered]:
 
 
 def _masked(item: Rendered, hidden: set[str]) -> Rendered:
-    words = {json.dumps(value): f'"{MASK}"' for value in hidden} | {one: MASK for one in hidden if len(one) > 3}
+    words = {json.dumps(value): f'"{MASK}"' for value in hidden}
+    for value in hidden:  # a document may be a text in another document
+        inner = json.dumps(value)[1:-1]
+        words |= {one: MASK for one in (value, inner, json.dumps(inner)[1:-1]) if len(one) > 3}
 
     def masked(text: str) -> str:
         for value, instead in words.items():

@@ -65,6 +65,8 @@ def run_child(document: Path) -> int:
 
     supervisor = ChildSupervisor(spec, signals, start)
     code = supervisor.run()
+    if spec.away is not None:  # its standard error is the child's output there
+        return code
     return _say(code, f"{spec.token}: {supervisor.life.reason}")
 
 

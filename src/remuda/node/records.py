@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from remuda.node import private
 from remuda.node.capped import CappedFile
 from remuda.node.claim import exit_name, sync_directory
-from remuda.wire.report import Report
+from remuda.wire.exit import seal
+from remuda.wire.report import KEY_FILE, Report
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
+    from remuda.wire.child import Away
     from remuda.wire.exit import ExitRecord
 
 REPORT, EVENTS, LOG, ERRORS, HEARTBEAT = "report.json", "events.jsonl", "child.log", "child.err", "heartbeat"
@@ -45,8 +47,11 @@ def take_why(run_dir: Path) -> str:
 class Records:
     """Writer of one allocation's files; the claim makes it the only one."""
 
-    def __init__(self, run_dir: Path, start: int = 0) -> None:
+    def __init__(self, run_dir: Path, start: int = 0, away: Away | None = None) -> None:
         self._dir = run_dir
+        self._away = away
+        self.key_file = Path(away.key_file) if away is not None else run_dir / KEY_FILE
+        """With what it reports."""
         self._start = start
         self._is_mute = False
         self._events = CappedFile(run_dir / EVENTS, EVENTS_MAX_BYTES)
@@ -62,6 +67,10 @@ class Records:
 
     def exit(self, record: ExitRecord) -> bool:
         """Write the last word so that it survives a crash of the machine; False when it could not be written."""
+        if self._away is not None:
+            with suppress(OSError):  # the exit code says it, too
+                key = self.key_file.read_text(encoding="utf-8").strip()
+                Path(self._away.last_word).write_bytes(seal(record, key))
         return self._replace(exit_name(self._dir, self._start), record.to_json() + "\n", sync=True)
 
     def heartbeat(self, at: float) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
 import importlib.util
 import io
@@ -55,6 +56,16 @@ def build_zipapp(target: Path) -> Path:
         target.mkdir(mode=0o700, parents=True, exist_ok=True)
         _put(path, whole)
     return path
+
+
+@functools.cache
+def deflated() -> tuple[str, bytes]:
+    """A name of the node program, and a small archive of its sources alone, for where there is little room."""
+    sources, made = _sources(), io.BytesIO()
+    with zipfile.ZipFile(made, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as archive:
+        for name, text in sources.items():
+            _add(archive, name, text, zipfile.ZIP_DEFLATED)
+    return hashlib.sha256(made.getvalue()).hexdigest()[:12], made.getvalue()
 
 
 def _put(path: Path, whole: bytes) -> None:
@@ -126,7 +137,7 @@ def _compiled(name: str, text: bytes) -> bytes:
     return importlib.util.MAGIC_NUMBER + flags + importlib.util.source_hash(text) + marshal.dumps(code, _PLAIN)
 
 
-def _add(archive: zipfile.ZipFile, name: str, data: bytes) -> None:
+def _add(archive: zipfile.ZipFile, name: str, data: bytes, how: int = zipfile.ZIP_STORED) -> None:
     entry = zipfile.ZipInfo(name, date_time=_EPOCH)
     entry.external_attr = 0o644 << 16
-    archive.writestr(entry, data)
+    archive.writestr(entry, data, how)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Final
 
@@ -10,6 +11,7 @@ from remuda.base.ids import slug
 from remuda.base.units import parse_interval, parse_size, show_duration
 from remuda.plan.compile import UID, Plan, copy_of
 from remuda.plan.model import (
+    FILES_MARK,
     INDEX_MARK,
     Command,
     Failover,
@@ -25,9 +27,10 @@ from remuda.plan.model import (
     Watch,
     Workload,
 )
-from remuda.plan.placing.place import SlurmPlace
+from remuda.plan.placing.place import KubernetesPlace, SlurmPlace
 from remuda.specs.arrays import parse_array
-from remuda.specs.places import is_here
+from remuda.specs.kubernetes import KubernetesFields
+from remuda.specs.places import in_images, is_here
 from remuda.specs.reading.sbatch import refuse
 from remuda.specs.reading.sbatch_options import BUILT_IN, options_of
 from remuda.wire.fields import alike
@@ -42,6 +45,7 @@ if TYPE_CHECKING:
 
 SCRIPT: Final = "script"
 DEFAULT_RETRIES: Final = 10
+SCRIPT_DIR: Final = "REMUDA_SCRIPT_DIR"
 _UNBOUNDED: Final = 1_000_000
 """Failures of an indefinite run: its brake stops it earlier where it is hopeless."""
 MODE, SOURCE, KEEP, ARRAY = "mode", "script", "keep_alive", "array"
@@ -89,6 +93,7 @@ def compile_run(draft: Draft[RunSpec], context: Context, facts: PlanFacts) -> Pl
     spec, head = draft.spec, draft.head
     assert head is not None
     backend = spec.backend or ("slurm" if context.has_sbatch else "local")
+    refuse_elsewhere(spec, backend)
     pools, notes = asked_pools(spec, backend, facts)
     for option, _ in options_of(spec.sbatch_args, "sbatch_args", _options(spec, backend, facts)):
         refuse(option, "sbatch_args")
@@ -96,6 +101,8 @@ def compile_run(draft: Draft[RunSpec], context: Context, facts: PlanFacts) -> Pl
         spec, context, name=draft.name, backend=backend, script=draft.script, pools=pools,
         directives=head.options, spec_file=draft.loaded.file,
     )  # fmt: skip
+    if in_images(backend):
+        workload = _carried(workload, spec, draft.text)
     workload = workload.model_copy(update={"files": {copy_of(context, draft.name, draft.script): draft.text}})
     return Plan(workload, spec, (*head.notes, *notes_of(spec, backend, head.options), *notes), draft)
 
@@ -106,8 +113,8 @@ def _options(spec: RunSpec, backend: str, facts: PlanFacts) -> Mapping[str, Take
 
 def asked_pools(spec: RunSpec, backend: str, facts: PlanFacts) -> tuple[tuple[Pool, ...], tuple[str, ...]]:
     """Where it may run, best first, and notes."""
-    if is_here(backend):
-        refuse_local(spec)
+    if in_images(backend) or is_here(backend):
+        refuse_nodes(spec, backend)
         return (), ()
     try:
         found = facts.pools(spec)
@@ -141,7 +148,7 @@ def plan_run(
     cwd = spec.workdir or context.cwd
     command = Command(
         argv=(copy_of(context, name, script), *spec.args),
-        env={**spec.env, "REMUDA_SCRIPT_DIR": str(PurePosixPath(script).parent)},
+        env={**spec.env, SCRIPT_DIR: str(PurePosixPath(script).parent)},
         secret_env={key: Secret(file=source.file, env=source.env) for key, source in spec.secret_env.items()},
         cwd=cwd,
     )
@@ -150,13 +157,25 @@ def plan_run(
         kind=Kind.RUN,
         uid=UID,
         backend=backend,
-        place=local_place(context) if is_here(backend) else slurm_place(spec, context, directives, cwd),
+        place=kubernetes_place(spec, context) if in_images(backend) else local_place(context) if is_here(backend)
+        else slurm_place(spec, context, directives, cwd),
         groups=(_in_array(script_group(spec, command, pools), spec),),
         run_dir=context.run_dir(name),
         spec_file=spec_file or spec.script,
         labels={MODE: spec.mode, SOURCE: script, **({KEEP: f"{spec.keep_alive:g}"} if spec.keep_alive else {}),
                 **({ARRAY: spec.array} if spec.array else {})},
     )  # fmt: skip
+
+
+def _carried(workload: Workload, spec: RunSpec, text: str) -> Workload:
+    """A run whose script travels with the plan into an image, which has nothing else of its user's machine."""
+    group = workload.group(SCRIPT)
+    file = re.sub(r"[^\w.-]|^\.", "_", PurePosixPath(group.command.argv[0]).name)
+    command = group.command.model_copy(update={
+        "argv": (f"{FILES_MARK}/{file}", *spec.args), "files": {file: text}, "image": spec.image or "",
+        "env": {key: value for key, value in group.command.env.items() if key != SCRIPT_DIR}, "cwd": spec.workdir or "",
+    })  # fmt: skip
+    return workload.model_copy(update={"groups": (group.model_copy(update={"command": command}),)})
 
 
 def _in_array(group: Group, spec: RunSpec) -> Group:
@@ -246,7 +265,8 @@ def with_settings(
         "kill_grace_s": new.kill_grace_s, "pools": new.pools, "failover": new.failover, "nodes": new.nodes,
         "watch": new.watch, "record_interval_s": new.record_interval_s,
     })  # fmt: skip
-    place = {key: getattr(spec, key) or "" for key in _PLACE_KEYS & set(keys)} if not workload.is_here else {}
+    has_them = not (workload.is_here or in_images(workload.backend))
+    place = {key: getattr(spec, key) or "" for key in _PLACE_KEYS & set(keys)} if has_them else {}
     kept = {key: value for key, value in {**workload.place, **place}.items() if value != ""}
     labels = {key: value for key, value in workload.labels.items() if key != KEEP}
     labels |= {KEEP: f"{spec.keep_alive:g}"} if spec.keep_alive else {}
@@ -287,6 +307,14 @@ def slurm_place(spec: RunSpec, context: Context, directives: tuple[str, ...], cw
     return dict(place.model_dump(mode="json", exclude_defaults=True))
 
 
+def kubernetes_place(spec: RunSpec, context: Context) -> dict[str, object]:
+    """The settings that only Kubernetes understands; what is empty is left out."""
+    said = {name: value for name, value in alike(KubernetesPlace, spec).items() if value is not None}
+    if spec.kubeconfig and spec.kubeconfig[0] not in "/~":  # the host is elsewhere
+        said["kubeconfig"] = f"{context.cwd}/{spec.kubeconfig}"
+    return dict(KubernetesPlace(**said).model_dump(mode="json", exclude_defaults=True))
+
+
 def local_place(context: Context) -> dict[str, object]:
     """What a workload needs to know of this machine."""
     return {**context.place, "home": ""}
@@ -294,24 +322,48 @@ def local_place(context: Context) -> dict[str, object]:
 
 def notes_of(spec: RunSpec, backend: str, directives: Sequence[str] = ()) -> tuple[str, ...]:
     """One sentence for each thing that is done otherwise than the spec may suggest."""
-    if not is_here(backend):
+    if not (is_here(backend) or in_images(backend)):
         limit = show_duration(spec.time_limit)
         none = not spec.warning()[1] and spec.time_limit
         return (f"its time limit of {limit} leaves no time for a warning before it: none is given",) if none else ()
     names = ("partitions", "account", "qos", "constraint", "reservation", "exclude_nodes", "node_list", "sbatch_args",
              "modules", "preamble", "output", "error", "min_vram", "max_vram", "gpu_type", "mem", "time_limit", "hedge",
              "requeue", "mail_user")  # fmt: skip
-    said = [name for name in names if getattr(spec, name)]
+    is_apart = in_images(backend)
+    said = [name for name in names if getattr(spec, name) and not (is_apart and name in _OF_PODS)]
     flags = [f"--{name.replace('_', '-')}" for name in said] + [word.partition("=")[0] for word in directives]
-    return (f"{', '.join(flags)}: not used on this machine",) if flags else ()
+    where = "Kubernetes" if is_apart else "this machine"
+    return (f"{', '.join(flags)}: not used on {where}",) if flags else ()
 
 
-def refuse_local(spec: RunSpec) -> None:
-    """This machine is one node.
+_OF_PODS: Final = frozenset({"gpu_type", "mem", "time_limit"})
+"""What a pod has as a job of Slurm does."""
+
+
+def refuse_nodes(spec: RunSpec, backend: str) -> None:
+    """This machine is one node, and a pod is on one.
 
     Raises:
         InputError: more were asked for.
     """
     if spec.nodes > 1:
-        raise InputError(f"`nodes` is {spec.nodes}, and this machine is one", hint="leave it out, or --backend slurm",
+        what = "a pod is on one" if in_images(backend) else "this machine is one"
+        raise InputError(f"`nodes` is {spec.nodes}, and {what}", hint="leave it out, or --backend slurm",
                          where="nodes")  # fmt: skip
+
+
+def refuse_elsewhere(spec: RunSpec, backend: str) -> None:
+    """A pod needs an image, and nothing else reads what is said of pods.
+
+    Raises:
+        InputError: it is missing, or of another backend.
+    """
+    if in_images(backend):
+        if not spec.image:
+            raise InputError("a run on Kubernetes needs an image", where="image",
+                             hint="--image registry/name:tag, with Python 3.9 or newer in it")  # fmt: skip
+        return
+    for name in KubernetesFields.model_fields:
+        if name in spec.model_fields_set:
+            raise InputError(f"`{name}` is for runs on Kubernetes, and this one is on {backend}",
+                             hint="add --backend kubernetes, or leave it out", where=name)  # fmt: skip

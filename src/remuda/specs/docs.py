@@ -11,6 +11,7 @@ from pydantic_core import PydanticUndefined
 from remuda.base.settings import FROM_HERE, KNOWN, PREFIXES
 from remuda.specs.help import help_of
 from remuda.specs.kinds import KINDS
+from remuda.specs.kubernetes import KubernetesFields
 from remuda.specs.reading.defaults import OF_RUNS, QUESTIONS
 from remuda.specs.reading.fields import submodels
 from remuda.specs.service import ServiceFields
@@ -64,8 +65,9 @@ def render_docs() -> str:
     for kind in KINDS.values():
         parts.append(f"## Kind `{kind.name}`\n")
         parts += [_table(model, path) for path, model in _models(kind.model)]
-    parts.append(f"## {ServiceFields.__name__}\n")
-    parts += [_table(model, path) for path, model in _models(ServiceFields)]
+    for shared in (ServiceFields, KubernetesFields):
+        parts.append(f"## {shared.__name__}\n")
+        parts += [_table(model, path) for path, model in _models(shared)]
     parts += [_defaults_file(), _environment()]
     return "\n".join(parts)
 

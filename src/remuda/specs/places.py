@@ -14,6 +14,8 @@ class BackendTraits:
     """Tasks are processes of the host's machine: its GPUs, ports, programs and files are theirs."""
     unit: str = "job"
     """What its own tools call an allocation."""
+    in_images: bool = False
+    """Each task has an image and files of its own: of its user's machine only what the plan carries gets there."""
     kill: str = ""
     """The command that ends one by hand; its id follows."""
 
@@ -21,12 +23,18 @@ class BackendTraits:
 BACKENDS: Final = {
     "local": BackendTraits(is_here=True, unit="pid", kill="kill"),
     "slurm": BackendTraits(kill="scancel"),
+    "kubernetes": BackendTraits(in_images=True, unit="Job", kill="kubectl delete job"),
 }
 
 
 def traits(backend: str) -> BackendTraits:
     """The traits of a backend, by the name that documents and plans use; one that is not known is a scheduler's."""
     return BACKENDS.get(backend, BackendTraits())
+
+
+def in_images(backend: str) -> bool:
+    """Whether tasks of a backend run in images, on files of their own."""
+    return traits(backend).in_images
 
 
 def is_here(backend: str) -> bool:

@@ -11,6 +11,7 @@ from pydantic import BeforeValidator, Field, WithJsonSchema, field_validator, mo
 from remuda.base.errors import InputError
 from remuda.base.units import parse_size
 from remuda.specs.arrays import parse_array
+from remuda.specs.kubernetes import KubernetesFields
 from remuda.specs.strict import (
     USUAL_INTERVAL,
     Env,
@@ -18,7 +19,6 @@ from remuda.specs.strict import (
     Seconds,
     SecretEnv,
     Size,
-    Strict,
     Text,
     Texts,
     Words,
@@ -58,8 +58,8 @@ Names = Annotated[
 """Names with commas between them, or a list."""
 
 
-class RunSpec(Strict):
-    """A script that is kept running: on a cluster, or on this machine.
+class RunSpec(KubernetesFields):
+    """A script that is kept running: on a cluster of Slurm or Kubernetes, or on this machine.
 
     Every field is a flag of `remuda run` and a directive in the head of the script, with hyphens in its name.
     """
@@ -72,10 +72,11 @@ class RunSpec(Strict):
     """Arguments of the script."""
     name: RunName = Field(default=None, json_schema_extra={"derived": "from the script's name"})
     """Name of the run; other commands find it by this."""
-    backend: Literal["local", "slurm"] | None = Field(
+    backend: Literal["local", "slurm", "kubernetes"] | None = Field(
         default=None, json_schema_extra={"derived": "`slurm` where `sbatch` is found, else `local`"}
     )
-    """Backend to run on: `slurm`, or `local` for this machine."""
+    """Backend to run on: `slurm`, `kubernetes`, or `local` for this machine. With `type` in a mapping, fields of
+    Kubernetes may stand beside it."""
     mode: Literal["run_once", "indefinite"] = "run_once"
     """`run_once`: until it exits with 0. `indefinite`: restarted whenever it ends, until `keep_alive`."""
     keep_alive: Seconds = 0.0

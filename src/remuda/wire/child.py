@@ -24,6 +24,8 @@ FILES_MARK = "__REMUDA_FILES__"
 HOST_MARK = "__REMUDA_HOST__"
 #: Replaced on the node by its name, as the scheduler calls it.
 NODE_MARK = "__REMUDA_NODE__"
+#: Tells that name where the machine's own is another.
+NODE_VARIABLE = "REMUDA_NODE"
 #: As first word of `argv`: replaced by Apptainer or Singularity, whichever the node has.
 CONTAINER_MARK = "__REMUDA_CONTAINER__"
 #: Anywhere in a group, replaced by HOST:PORT of the service of that name before the document is written:
@@ -114,7 +116,18 @@ class RunWatch:
         return int(found) if isinstance(found, signal.Signals) else 0
 
 
-_PARTS = {"probe": HealthProbe, "restart": RestartRule, "watch": RunWatch, "spread": Spread, "guard": Guard}
+@dataclass(frozen=True)
+class Away:
+    """For an allocation on files of its own: nobody else sees its directory. Its output is this program's, too."""
+
+    key_file: str
+    """With what it reports, and seals its last word."""
+    last_word: str
+    """File that the scheduler hands on: the exit record, as `wire.exit.seal` makes it."""
+
+
+_PARTS = {"probe": HealthProbe, "restart": RestartRule, "watch": RunWatch, "spread": Spread, "guard": Guard,
+          "away": Away}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -197,6 +210,8 @@ class ChildSpec:
     """The child spans several nodes: `argv` is the server's, on the first of them."""
     guard: Guard | None = None
     """For scripts in a scheduler's job of their own: each of its nodes fences itself."""
+    away: Away | None = None
+    """Its directory is seen by nobody else."""
 
     def to_json(self) -> str:
         """The document as the node reads it."""

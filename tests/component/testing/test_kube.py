@@ -68,6 +68,7 @@ TABLE = {
     "test_log_options": ("pods/log", "tailLines, timestamps, sinceTime"),
     "test_troubles": ("401, 403, 429, 500 after it acted, hang, reset", "Status with reason and code, Retry-After"),
     "test_who_may_ask": ("kubeconfig", "a certificate is enough; without one or a token: 401"),
+    "test_who_may_do_what": ("SelfSubjectAccessReview", "201, and whether it is allowed"),
     "test_nothing_is_left": ("down", "processes and files are gone"),
 }  # fmt: skip
 """Test -> what is asked of the server, and what a real one was seen to do."""
@@ -635,6 +636,15 @@ def test_who_may_ask(kubectl: Kubectl) -> None:
     assert "Unauthorized" in kubectl(
         "--kubeconfig", config.replace("certificate", "token"), "--token=other", "get", "nodes", code=1
     )
+
+
+def test_who_may_do_what(kubectl: Kubectl) -> None:
+    kubectl.bed.api.denied.add(("get", "pods/log"))
+    path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+    for verb, resource, below in (("create", "jobs", ""), ("get", "pods", "log"), ("get", "pods", "")):
+        asked = {"verb": verb, "resource": resource, "subresource": below, "namespace": "default"}
+        code, said, _ = kubectl.ask("POST", path, {"spec": {"resourceAttributes": asked}})
+        assert (code, said["status"]["allowed"]) == (201, below != "log")
 
 
 def test_nothing_is_left(tmp_path: Path) -> None:

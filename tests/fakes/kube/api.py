@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from tests.fakes.kube.checks import check, check_change, complete
 from tests.fakes.kube.objects import key_of, owner, set_condition
 from tests.fakes.kube.selecting import selector
-from tests.fakes.kube.served import GROUPS, SERVED, Refusal, Served, discovery, invalid, not_found
+from tests.fakes.kube.served import GROUPS, REVIEWS, SERVED, Refusal, Served, discovery, invalid, not_found
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -102,6 +102,8 @@ class Api:
 
     def __init__(self, objects: Objects) -> None:
         self.objects = objects
+        self.denied: set[tuple[str, str]] = set()
+        """Verb and resource (`pods/log`) that reviews of access deny; nothing else does."""
         self._pages: dict[str, tuple[list[Doc], int]] = {}
 
     def expire_pages(self) -> None:
@@ -117,6 +119,8 @@ class Api:
         said = discovery(asked.path)
         if said is not None:
             return Answer(200, said)
+        if (asked.method, asked.path) == ("POST", f"/apis/{REVIEWS}/selfsubjectaccessreviews"):
+            return Answer(201, self._reviewed(asked.document()))
         to = target(asked.path)
         if to.below:
             return self._below(to, asked)
@@ -249,6 +253,11 @@ class Api:
                 if owner(one) == doc["metadata"]["uid"]:
                     self.objects.edit(key, _orphaned)
         return self.objects.end(to.key)
+
+    def _reviewed(self, doc: Doc) -> Doc:
+        said = doc["spec"]["resourceAttributes"]
+        resource = "/".join(word for word in (said.get("resource"), said.get("subresource")) if word)
+        return doc | {"status": {"allowed": (said.get("verb"), resource) not in self.denied}}
 
     # Lists
 

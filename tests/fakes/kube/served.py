@@ -8,6 +8,7 @@ if TYPE_CHECKING:
     from tests.fakes.kube.objects import Doc
 
 GIT_VERSION: Final = "v1.36.2"
+REVIEWS: Final = "authorization.k8s.io/v1"
 _VERBS: Final = ["create", "delete", "get", "list", "patch", "update", "watch"]
 
 

@@ -22,6 +22,7 @@ from remuda.backends.base import (
     Stray,
     pack_token,
 )
+from remuda.backends.lastword import buried
 from remuda.backends.logs import Logs
 from remuda.backends.slurm import observing, strays
 from remuda.backends.slurm.arrays import Call, array_name, in_calls, merge, one_by_one
@@ -245,10 +246,10 @@ class SlurmBackend:
     ) -> dict[str, Observed]:
         """Allocations that have ended, and those that squeue does not list."""
         records = {handle.token: self.files.exit_record(handle.token) for handle in (*over, *missing)}
-        buried = {token for token, record in records.items() if record is None and self._is_buried(token)}
+        unborn = {token for token, record in records.items() if record is None and self.files.is_buried(token)}
         # What we cancelled before it ran is over, whatever the accounting would say of it.
-        seen = {handle.token: observing.buried(line.job_id) for handle, line in over.items() if handle.token in buried}
-        seen |= {handle.token: observing.buried(handle.native) for handle in missing if handle.token in buried}
+        seen = {handle.token: buried(line.job_id) for handle, line in over.items() if handle.token in unborn}
+        seen |= {handle.token: buried(handle.native) for handle in missing if handle.token in unborn}
         over = {handle: line for handle, line in over.items() if handle.token not in seen}
         missing = [handle for handle in missing if handle.token not in seen]
         unclear = [line for handle, line in over.items() if observing.is_unclear(line, records[handle.token])]
@@ -337,8 +338,8 @@ class SlurmBackend:
 
     def _unlisted(self, handle: Handle, *, is_silent: bool) -> Observed:
         """Neither squeue nor sacct knows it, and it left no last word: gone, once that has lasted a while."""
-        if self._is_buried(handle.token):
-            return observing.buried(handle.native)
+        if self.files.is_buried(handle.token):
+            return buried(handle.native)
         claim = self.files.claim(handle.token)
         if not handle.native:
             return Observed(Life.GONE, reason="no job of its name is known")
@@ -360,11 +361,6 @@ class SlurmBackend:
         if seen.evidence or seen.ending in (Ending.CANCELLED, Ending.PREEMPTED):
             return seen
         return replace(seen, evidence=self.files.evidence(token))
-
-    def _is_buried(self, token: str) -> bool:
-        """Whether it was cancelled before it ran."""
-        claim = self.files.claim(token)
-        return claim is not None and claim.pid == 0
 
     def _node(self, token: str) -> str:
         claim = self.files.claim(token)

@@ -1,4 +1,4 @@
-"""What node programs leave in the directories of allocations, read again only when it has changed."""
+"""What node programs of jobs leave in the directories of allocations, read again only when it has changed."""
 
 from __future__ import annotations
 
@@ -10,15 +10,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from remuda.backends.base import pack_token
+from remuda.backends.left import EVIDENCE, Left
 from remuda.backends.reportkey import report_key
-from remuda.backends.rundir import allocation_dir
 from remuda.backends.slurm.arrays import BATCHES, batch_of, files_of
 from remuda.backends.slurm.render import CREW, NODE_LOG, RESTARTS
 from remuda.backends.tail import last_text
 from remuda.base.disk.files import write_atomic, write_new
 from remuda.base.disk.private import make_private
 from remuda.base.errors import BackendUnreachable, NotPrivate
-from remuda.wire.exit import ExitRecord
 from remuda.wire.process import ProcessId
 from remuda.wire.report import KEY_FILE, Report
 
@@ -29,28 +28,15 @@ if TYPE_CHECKING:
     from remuda.backends.slurm.arrays import Call
 
 T = TypeVar("T")
-EVIDENCE = 4000
 
 
-class RunDirectories:
+class RunDirectories(Left):
     """The run directories of one state directory."""
 
     def __init__(self, workloads: Path) -> None:
-        self.workloads = workloads
-        self._folders: dict[str, str] = {}
+        super().__init__(workloads)
         self._reports: dict[str, tuple[int, Report | None]] = {}
         self._restarts: dict[str, tuple[int, int | None]] = {}
-
-    def folder(self, token: str) -> str:
-        """Directory of an allocation."""
-        found = self._folders.get(token)
-        if found is None:
-            found = self._folders[token] = str(allocation_dir(self.workloads, token))
-        return found
-
-    def has_folder(self, token: str) -> bool:
-        """Whether anybody ever prepared it."""
-        return Path(self.folder(token)).exists()
 
     def prepare(self, items: Sequence[Rendered], call: Call) -> None:
         """Write the files of allocations that are about to be submitted by `call`.
@@ -109,51 +95,6 @@ class RunDirectories:
         except OSError:
             return 0.0
 
-    def exit_record(self, token: str) -> ExitRecord | None:
-        """Last word of the node program, None while there is none."""
-        try:
-            return ExitRecord.from_json(_text(f"{self.folder(token)}/exit.json"))
-        except (OSError, ValueError):
-            return None
-
-    def claim(self, token: str) -> ProcessId | None:
-        """Who runs the allocation, pid 0 for one that was cancelled before it ran; None while nobody claimed it.
-
-        Raises:
-            BackendUnreachable: there is a claim, and it cannot be read.
-        """
-        path = f"{self.folder(token)}/claim.json"
-        try:
-            return ProcessId.from_json(_text(path))
-        except FileNotFoundError:
-            return None
-        except (OSError, ValueError) as error:
-            raise BackendUnreachable(f"{path} cannot be read: {error}") from error
-
-    def bury(self, token: str) -> ProcessId:
-        """Claim the allocation for nobody, so that a job that still comes ends at once; the claim that holds now.
-
-        Raises:
-            BackendUnreachable: nothing can be written there now.
-        """
-        claim = self.claim(token)
-        if claim is not None:
-            return claim
-        folder = Path(self.folder(token))
-        nobody = ProcessId(pid=0, start="", boot="", node=os.uname().nodename)
-        draft = folder / f".claim.{os.uname().nodename}.{os.getpid()}"
-        try:
-            make_private(folder, below=self.workloads)
-            write_new(draft, nobody.to_json() + "\n")
-            os.link(draft, folder / "claim.json")
-        except FileExistsError:
-            return self.claim(token) or nobody
-        except (OSError, NotPrivate) as error:
-            raise BackendUnreachable(f"{folder} cannot be written: {error}") from error
-        finally:
-            draft.unlink(missing_ok=True)
-        return nobody
-
     def bury_all(self, tokens: Sequence[str]) -> list[ProcessId | BackendUnreachable]:
         """`bury` for many, and what went wrong in its place: one file that is linked into all their directories."""
         nobody = ProcessId(pid=0, start="", boot="", node=os.uname().nodename)
@@ -198,11 +139,6 @@ class RunDirectories:
         for known in (self._reports, self._restarts, self._folders):
             for token in known.keys() - tokens:
                 del known[token]
-
-
-def _text(path: str) -> str:
-    with open(path, encoding="utf-8") as file:  # noqa: PTH123 - for each of many that end at once
-        return file.read()
 
 
 def leave_batch(workloads: Path, uid: str) -> None:

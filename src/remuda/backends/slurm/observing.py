@@ -9,14 +9,14 @@ import time
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from remuda.backends.base import CHILD_ENDED, Ending, Life, Observed, is_token, pack_token, read_token
+from remuda.backends.base import Ending, Life, Observed, is_token, pack_token, read_token
+from remuda.backends.lastword import is_unfinished, told, with_record
 from remuda.backends.slurm.arrays import array_index, array_name
 from remuda.backends.slurm.parsing.reasons import HELD_BY_USER, explain
 from remuda.backends.slurm.parsing.states import STATES, read_state
 from remuda.base.errors import InputError
 from remuda.base.hostlist import expand
 from remuda.wire.exit import NO_ROOM, STOPPED, meaning
-from remuda.wire.fault import Fault
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -106,12 +106,7 @@ def is_unclear(line: QueueLine, record: ExitRecord | None) -> bool:
     if line.state not in ("FAILED", "COMPLETED"):
         return False
     is_pack = is_token(line.name) and read_token(line.name).group == "pack"  # all of which end at once when asked to
-    return record is None or record.code not in ((0,) if is_pack else (0, STOPPED)) or _is_unfinished(record)
-
-
-def _is_unfinished(record: ExitRecord) -> bool:
-    """Whether the script told of fewer steps than it has to make."""
-    return record.metrics.get("progress_step", 0.0) < record.metrics.get("progress_total", 0.0)
+    return record is None or record.code not in ((0,) if is_pack else (0, STOPPED)) or is_unfinished(record)
 
 
 def is_of(token: str, name: str, job_id: str) -> bool:
@@ -226,7 +221,7 @@ def ended(
             seen = replace(seen, ending=Ending.PREEMPTED, reason=STATES["PREEMPTED"].reason)
     if record is None and not seen.requeues and _is_second_start(state, line.started_at, line.ends_at, claimed_at):
         seen = replace(seen, ending=Ending.LOST, reason=_SECOND_START, by="")
-    return with_record(seen, record)
+    return _without_record(seen) if record is None else with_record(seen, record)
 
 
 def ended_account(account: AccountLine, record: ExitRecord | None, *, claimed_at: float = 0.0) -> Observed | None:
@@ -254,33 +249,7 @@ def ended_account(account: AccountLine, record: ExitRecord | None, *, claimed_at
         by="" if is_second else who(account.state),
         pool="" if "," in account.partition else account.partition,
     )
-    return with_record(seen, record)
-
-
-def with_record(seen: Observed, record: ExitRecord | None) -> Observed:
-    """What Slurm says of an end, with the node program's last word, which knows better how and why."""
-    if record is None:
-        return _without_record(seen)
-    is_childs = record.child_exit_code == record.code
-    # A script that ended well by itself did so, whatever befell its node or its allocation after that. One that gives
-    # way saves its work and ends well, too: then steps are missing.
-    ended_well = is_childs and record.code == 0 and not (seen.ending is Ending.PREEMPTED and _is_unfinished(record))
-    ending = Ending.NONE if ended_well else seen.ending
-    reason = record.reason if ending is Ending.NONE else f"{told(seen)}; {record.reason}"
-    return replace(
-        seen,
-        native_state=CHILD_ENDED if is_childs else seen.native_state or "ended",
-        reason=reason,
-        exit_code=record.code,
-        signal=record.child_signal,
-        ended_at=record.at,
-        evidence=record.log_tail,
-        ending=ending,
-        befell=seen.ending if ended_well else Ending.NONE,
-        faults=read_faults(record),
-        ran_s=record.ran_s,
-        metrics=record.metrics,
-    )
+    return _without_record(seen) if record is None else with_record(seen, record)
 
 
 def _without_record(seen: Observed) -> Observed:
@@ -300,20 +269,9 @@ def _without_record(seen: Observed) -> Observed:
     return replace(seen, reason=told(seen))
 
 
-def told(seen: Observed) -> str:
-    """How Slurm says that it ended, with who did it."""
-    return f"{seen.reason} by {seen.by}" if seen.by else seen.reason
-
-
 def from_record(record: ExitRecord, node: str) -> Observed:
     """An allocation that Slurm has forgotten, and whose node program said how it ended."""
     return with_record(Observed(Life.ENDED, node=node, native_state="forgotten"), record)
-
-
-def buried(native: str) -> Observed:
-    """An allocation that was cancelled before it ran, and that can never run."""
-    reason = "cancelled before it started"
-    return Observed(Life.ENDED, native, "cancelled", exit_code=STOPPED, reason=reason)
 
 
 def out_of_memory(seen: Observed, said: str) -> Observed:
@@ -415,14 +373,3 @@ def blamed(seen: Observed, cluster: Cluster) -> Observed:
     unusable = {node.name for node in cluster.nodes if not node.usable}
     lost = [name for name in seen.nodes if name in unusable]
     return replace(seen, node=lost[0], nodes=()) if len(lost) == 1 else seen
-
-
-def read_faults(record: ExitRecord) -> tuple[Fault, ...]:
-    """The faults of a last word; one of a newer version that cannot be read is left out."""
-    found = []
-    for item in record.faults:
-        try:
-            found.append(Fault.from_dict(item))
-        except ValueError:
-            continue
-    return tuple(found)

@@ -12,10 +12,11 @@ from remuda.base.ids import check_name
 from remuda.base.secrets import looks_secret
 from remuda.look import planning
 from remuda.look.kinds import WorkKind
+from remuda.look.rendering import ask_backends
 from remuda.look.scripts import find_script, read_script
 from remuda.plan.compile import Draft, Finding
 from remuda.plan.run import compile_run, run_name
-from remuda.specs.places import is_here
+from remuda.specs.places import in_images, is_here
 from remuda.specs.reading.directives import read_directives
 from remuda.specs.reading.load import Loaded, assignment, build, read_document
 from remuda.specs.reading.resolve import Override, document_layer, override_layer, resolve
@@ -168,7 +169,7 @@ def _script_of(document: Document | None, said: Sequence[Override]) -> Path:
 def _workdir(plan: Plan, _: Looked) -> Iterator[Finding]:
     """Where it is to run."""
     workdir = plan.spec.workdir
-    if not workdir or Path(workdir).is_dir():
+    if not workdir or Path(workdir).is_dir() or in_images(plan.workload.backend):
         return
     if plan.workload.is_here:
         yield Finding(("workdir",), f"there is no directory {workdir!r}", hint="make it first")
@@ -177,8 +178,13 @@ def _workdir(plan: Plan, _: Looked) -> Iterator[Finding]:
         yield Finding((), words, fails=False)
 
 
+def _is_taken(plan: Plan, facts: Looked) -> Iterator[Finding]:
+    """A cluster of Kubernetes is asked beforehand; Slurm says it when the job is submitted."""
+    return ask_backends(plan, facts) if in_images(plan.workload.backend) else iter(())
+
+
 def _needs_gpus(spec: RunSpec) -> bool:
     return bool(spec.gpus) and (spec.backend is None or is_here(spec.backend))
 
 
-KIND = WorkKind(compile_run, (_workdir,), needs_gpus=_needs_gpus)
+KIND = WorkKind(compile_run, (_workdir,), (_is_taken,), needs_gpus=_needs_gpus)

@@ -12,7 +12,15 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from remuda.node.private import open_new
 from remuda.node.script import progress
-from remuda.wire.child import CONTAINER_MARK, FILES_MARK, HOST_MARK, NODE_MARK, PORT_MARK, named_mark
+from remuda.wire.child import (
+    CONTAINER_MARK,
+    FILES_MARK,
+    HOST_MARK,
+    NODE_MARK,
+    NODE_VARIABLE,
+    PORT_MARK,
+    named_mark,
+)
 from remuda.wire.spread import OWN_MARK
 
 if TYPE_CHECKING:
@@ -127,7 +135,7 @@ def _write(files: Mapping[str, str], folder: Path) -> None:
 
 def node_name(environ: Mapping[str, str]) -> str:
     """What the scheduler calls this node, else its own name."""
-    return environ.get("SLURMD_NODENAME") or os.uname().nodename
+    return environ.get("SLURMD_NODENAME") or environ.get(NODE_VARIABLE) or os.uname().nodename
 
 
 def container_program(env: Mapping[str, str]) -> str:

@@ -31,7 +31,7 @@ from remuda.node.child.process import (
 )
 from remuda.node.child.serverlog import ServerLog
 from remuda.node.child.signals import ENDING, Signals
-from remuda.node.child.streams import Streams, to_all
+from remuda.node.child.streams import Onward, Streams, to_all
 from remuda.node.child.uptime import LivedTime
 from remuda.node.journal import NodeLog
 from remuda.node.recorder.supervisor import ChildRecorder
@@ -41,7 +41,7 @@ from remuda.node.script.start import as_file
 from remuda.node.script.watch import Watcher
 from remuda.node.uplink import Uplink
 from remuda.wire import exit as codes
-from remuda.wire.report import KEY_FILE, Report
+from remuda.wire.report import Report
 
 if TYPE_CHECKING:
     from remuda.wire.child import ChildSpec
@@ -70,8 +70,8 @@ class ChildSupervisor:
         self._start = start
         self._signals = signals
         self._dir = Path(spec.run_dir)
-        self._records = records.Records(self._dir, start)
-        self._journal = NodeLog(self._dir, spec.task, spec.log_level, to_file=spec.watch is not None)
+        self._records = records.Records(self._dir, start, spec.away)
+        self._journal = NodeLog(self._dir, spec.task, spec.log_level, to_file=bool(spec.watch or spec.away))
         self._time = LivedTime()
         self._now = self._time.now
         self._watch = Watcher(spec, spec.watch, self._journal, self._time) if spec.watch is not None else None
@@ -82,7 +82,8 @@ class ChildSupervisor:
         names = (records.LOG,) if self._watch is None else (records.LOG, records.ERRORS)
         self._logs = tuple(CappedFile(self._dir / name, spec.log_max_bytes) for name in names)
         self._second = CappedFile(Path(spec.copy_to), spec.log_max_bytes, 0o644) if spec.copy_to else None
-        self._uplink = Uplink(spec.host_file, self._dir / KEY_FILE, spec.token)
+        self._onward = Onward() if spec.away is not None else self._second
+        self._uplink = Uplink(spec.host_file, self._records.key_file, spec.token)
         self._ports = ChildPorts(spec)
         self._cleanup = adopt_orphans()
         self._recorded = ChildRecorder(spec, self._journal)
@@ -250,7 +251,7 @@ class ChildSupervisor:
         if looks is not None:
             looks.starts(self._now())
         taken = to_all(
-            looks.took if looks is not None else None, self._second.take if self._second is not None else None
+            looks.took if looks is not None else None, self._onward.take if self._onward is not None else None
         )
         streams = Streams(self._logs, self._launch.secrets, taken)
         ends = (streams.stdout, streams.stderr)

@@ -115,6 +115,21 @@ def to_all(*takers: Callable[[int, bytes], None] | None) -> Callable[[int, bytes
     return take
 
 
+class Onward:
+    """What the scheduler keeps of the output: this program's own. There is no other copy, so it is waited for."""
+
+    def take(self, _stream: int, data: bytes) -> None:
+        """Hand `data` on whole."""
+        try:
+            while data:
+                data = data[os.write(1, data) :]
+        except OSError:
+            return
+
+    def close(self) -> None:
+        """Nothing: it ends with this program."""
+
+
 class Tee:
     """Copies to a descriptor of this program, and never waits for it: what it cannot take at once is dropped."""
 

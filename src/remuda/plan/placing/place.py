@@ -61,6 +61,21 @@ class SlurmPlace(Frozen):
     """What starts images: `singularity`, `apptainer`, `enroot` or `pyxis`; empty: by name, and what the node has."""
 
 
+class KubernetesPlace(Frozen):
+    """`Workload.place` of a workload on Kubernetes, as `specs.kubernetes` has its fields."""
+
+    kubeconfig: str = ""
+    context: str = ""
+    namespace: str = ""
+    service_account: str = ""
+    node_selector: tuple[str, ...] = ()
+    tolerations: tuple[str, ...] = ()
+    image_pull_secrets: tuple[str, ...] = ()
+    ttl: float = 604800.0
+    python: str = ""
+    """Interpreter in the image that runs the node program, 3.9 or newer; empty: `python3` there."""
+
+
 def asked_partitions(place: Mapping[str, object], pools: Sequence[Pool]) -> tuple[str, ...]:
     """Names of the partitions that an allocation with these pools is asked of; empty: the cluster's default one."""
     named = [pool.place.get("partition") or pool.name for pool in pools] or [str(place.get("partition") or "")]

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 _OURS = re.compile(r"#(?:REMUDA|SHEPHERD)(?:\s+(.*))?$|#\s+(?:REMUDA|SHEPHERD)\s+(--.*)$")
 _SBATCH = re.compile(r"#SBATCH\s+(.*)$")
-_LISTS: Final = frozenset({"partitions", "modules", "preamble"})
+_LISTS: Final = frozenset({"partitions", "modules", "preamble", "node_selector", "tolerations", "image_pull_secrets"})
 _WORDS: Final = frozenset({"sbatch_args"})
 _MAPPINGS: Final = frozenset({"env"})
 

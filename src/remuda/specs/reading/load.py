@@ -142,6 +142,7 @@ def build(
         said = [_expanded(layer) for layer in said]
     low = _low_layers(said, defaults, settings or {}) if kind.name == "swarm" else []
     if kind.name == "run":
+        said = [_lifted(layer) for layer in said]
         low = [*run_layers(defaults, settings or {}), *script]
     resolved = resolve([*low, *said])
     try:
@@ -149,6 +150,22 @@ def build(
     except ValidationError as error:
         raise fail(problems_of(error, kind.model, resolved)) from error
     return Loaded(spec, kind.name, document.name if document else "", resolved)
+
+
+def _lifted(layer: Layer) -> Layer:
+    """The layer of a run with what its `backend` says beside `type` where a run has it."""
+    backend = layer.data.get("backend")
+    if not isinstance(backend, dict):
+        return layer
+
+    def moved(marks: Mapping[Path, Origin]) -> dict[Path, Origin]:
+        inner = {path[1:]: mark for path, mark in marks.items() if path[:1] == ("backend",) and len(path) > 1}
+        outer = {path: mark for path, mark in marks.items() if path[:1] != ("backend",)}
+        return {**outer, **{path if path != ("type",) else ("backend",): mark for path, mark in inner.items()}}
+
+    inner = {key: value for key, value in backend.items() if key != "type"}
+    data = {**layer.data, **inner, "backend": backend.get("type")}
+    return Layer(data, moved(layer.values), moved(layer.keys))
 
 
 def run_layers(defaults: Document | None, settings: Mapping[str, Setting]) -> list[Layer]:

@@ -1,0 +1,257 @@
+"""From a request to the objects that run it: a Job, and a Secret with all that its container reads. Pure."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, replace
+from hashlib import sha256
+from typing import TYPE_CHECKING, Any, Final
+
+from pydantic import ValidationError
+
+from remuda.backends.base import Rendered, read_token
+from remuda.backends.rundir import allocation_dir, child_spec
+from remuda.base.errors import InputError
+from remuda.plan.placing.place import KubernetesPlace
+from remuda.specs.kubernetes import read_toleration
+from remuda.wire.child import NODE_VARIABLE, Away
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from remuda.backends.base import Request
+    from remuda.plan.model import Resources
+
+Doc = dict[str, Any]
+
+OBJECTS: Final = "objects.yaml"
+"""In the directory of an allocation: what is sent for it, as documents of JSON with `SEPARATOR` between them."""
+SEPARATOR: Final = "\n---\n"
+TOKENS, HOME, ATTEMPT, WORKLOAD = (f"remuda.dev/{name}" for name in ("tokens", "home", "attempt", "workload"))
+MANAGED: Final = {"app.kubernetes.io/managed-by": "remuda"}
+CONTAINER: Final = "task"
+GPU: Final = "nvidia.com/gpu"
+GPU_KIND: Final = "nvidia.com/gpu.product"
+"""Label that GPU feature discovery puts on nodes."""
+HOST, KEY = "host.json", "report.key"
+"""Keys of the Secret that are filled in when it is sent, as are those that begin with `OF_SECRET`."""
+OF_SECRET: Final = "of-secret."  # noqa: S105 - part of a name
+_PROGRAM, _OWN, _RUN, _LAST = "/remuda/program", "/remuda/own", "/remuda/run", "/dev/termination-log"
+_ARCHIVE: Final = "node.pyz"
+_LOG_BYTES: Final = 4 << 20
+"""Of `child.log` in the pod, where it only tells whether output comes."""
+_LAST_WORDS_S: Final = 5
+"""Of the pod's grace, for the node program itself."""
+_ROOM: Final = 1_000_000
+"""Bytes that a Secret may have."""
+
+
+@dataclass(frozen=True)
+class KubernetesSite:
+    """What the allocations of one state directory have in common."""
+
+    workloads: Path
+    """Parent of the run directories."""
+    host_file: Path
+    program: Callable[[], tuple[str, bytes]]
+    """A name of the node program that changes with it, and its archive."""
+    user: str = ""
+    """Of this machine: allocations of others in one namespace are told apart by it."""
+
+
+def job_name(token: str) -> str:
+    """Name of the Job: a DNS label with room for what Kubernetes adds, equal for equal tokens alone."""
+    parts = read_token(token)
+    group = parts.group.replace("_", "-")[:20].strip("-")
+    return f"rmd-{parts.uid}-{group}-{sha256(token.encode()).hexdigest()[:10]}"
+
+
+def program_name(site: KubernetesSite) -> str:
+    """Name of the ConfigMap with the node program."""
+    return f"remuda-node-{site.program()[0]}"
+
+
+def selector(site: KubernetesSite) -> str:
+    """What finds the objects of a state directory."""
+    return ",".join(f"{key}={value}" for key, value in (MANAGED | {HOME: _home(site)}).items())
+
+
+def _home(site: KubernetesSite) -> str:
+    return sha256(f"{site.user} {site.workloads.parent}".encode()).hexdigest()[:16]
+
+
+def user_label(site: KubernetesSite) -> str:
+    """A user of a machine, as a label."""
+    return sha256(site.user.encode()).hexdigest()[:16]
+
+
+USER: Final = "remuda.dev/user"
+
+
+def render(request: Request, site: KubernetesSite) -> Rendered:
+    """Say what makes `request`: the Job, suspended, and the Secret that it will own.
+
+    Raises:
+        InputError: Kubernetes cannot be asked for it; says which value is wrong.
+    """
+    place, command = place_of(request), request.group.command
+    if not command.image:
+        raise InputError("a task on Kubernetes needs an image", where="image")
+    if request.group.resources.nodes > 1 or request.group.spread is not None or request.workload.pack is not None:
+        raise InputError("a pod is on one node", where="nodes")
+    folder = allocation_dir(site.workloads, request.token)
+    name, labels = job_name(request.token), _labels(request, site)
+    secrets = command.secret_env.items()
+    secret: Doc = {
+        "apiVersion": "v1", "kind": "Secret", "type": "Opaque",
+        "metadata": {"name": name, "labels": labels},
+        "stringData": {
+            "child.json": _child(request, folder),
+            **{OF_SECRET + key: ref.model_dump_json(exclude_defaults=True) for key, ref in secrets},
+        },
+    }  # fmt: skip
+    if (size := len(secret["stringData"]["child.json"].encode())) > _ROOM:
+        raise InputError(f"script and settings are {size:,} bytes, and a Secret has room for {_ROOM:,}", where="script",
+                         hint="put what is large into the image")  # fmt: skip
+    annotations = {TOKENS: request.token, HOME: str(site.workloads.parent)}
+    job: Doc = {
+        "apiVersion": "batch/v1", "kind": "Job",
+        "metadata": {"name": name, "labels": labels, "annotations": annotations},
+        "spec": _job(request, place, site, labels),
+    }  # fmt: skip
+    for one in (job, secret):
+        one["metadata"] |= {"namespace": place.namespace} if place.namespace else {}
+    text = SEPARATOR.join(json.dumps(one, indent=1, ensure_ascii=False) for one in (job, secret))
+    said = {"kubeconfig": place.kubeconfig, "context": place.context, "namespace": place.namespace}
+    where = [f"--{flag}={value}" for flag, value in said.items() if value]
+    return Rendered(request.token, ("kubectl", *where, "create", "-f", "-"), {str(folder / OBJECTS): text + "\n"})
+
+
+def objects_of(rendered: Rendered) -> tuple[Doc, Doc]:
+    """Job and Secret, as they are sent."""
+    text = next(text for path, text in rendered.files.items() if path.endswith(f"/{OBJECTS}"))
+    job, secret = map(json.loads, text.split(SEPARATOR))
+    return job, secret
+
+
+def cluster_of(rendered: Rendered) -> dict[str, str]:
+    """Of which cluster and namespace it is asked: `kubeconfig`, `context` and `namespace`, as far as they were said."""
+    return dict(word[2:].split("=", 1) for word in rendered.argv[1:-3])
+
+
+def place_of(request: Request) -> KubernetesPlace:
+    """The workload's settings for Kubernetes.
+
+    Raises:
+        InputError: an unknown setting.
+    """
+    try:
+        return KubernetesPlace.model_validate(request.workload.place)
+    except ValidationError as error:
+        first = error.errors()[0]
+        name = ".".join(str(part) for part in first["loc"])
+        raise InputError(f"{request.workload.name}: place.{name}: {first['msg']}") from error
+
+
+def _labels(request: Request, site: KubernetesSite) -> dict[str, str]:
+    return MANAGED | {
+        HOME: _home(site), USER: user_label(site), WORKLOAD: request.workload.name[:63].strip("-._"),
+        "remuda.dev/uid": request.workload.uid, "remuda.dev/group": request.group.name, ATTEMPT: str(request.attempt),
+    }  # fmt: skip
+
+
+def _child(request: Request, folder: Path) -> str:
+    """The node program's document: all paths are in the container."""
+    command = request.group.command
+    child = child_spec(
+        request, folder, env=dict(command.env), host_file=f"{_OWN}/{HOST}",
+        bind_host="0.0.0.0" if request.group.listen else "127.0.0.1",  # noqa: S104 - others must reach it
+    )  # fmt: skip
+    return replace(
+        child, run_dir=_RUN, fence_file="", previous_dir="", log_max_bytes=_LOG_BYTES,
+        secret_env={name: {"file": f"{_OWN}/{OF_SECRET}{name}"} for name in command.secret_env},
+        away=Away(f"{_OWN}/{KEY}", _LAST),
+    ).to_json()  # fmt: skip
+
+
+def _job(request: Request, place: KubernetesPlace, site: KubernetesSite, labels: dict[str, str]) -> Doc:
+    limit = request.group.resources.time_limit_s
+    return {
+        "suspend": True, "completions": 1, "parallelism": 1, "completionMode": "Indexed", "backoffLimitPerIndex": 0,
+        "podReplacementPolicy": "Failed", "ttlSecondsAfterFinished": max(3600, round(place.ttl)),
+        # A pod that is evicted goes at once, and only the Job still says why: every attempt is a Job of its own.
+        "podFailurePolicy": {"rules": [
+            {"action": "FailJob", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]},
+        ]},
+        **({"activeDeadlineSeconds": max(1, round(limit))} if limit else {}),
+        "template": {"metadata": {"labels": labels}, "spec": _pod(request, place, site)},
+    }  # fmt: skip
+
+
+def _pod(request: Request, place: KubernetesPlace, site: KubernetesSite) -> Doc:
+    needs, name = request.group.resources, job_name(request.token)
+    volumes: list[Doc] = [
+        {"name": "program", "configMap": {"name": program_name(site)}},
+        {"name": "own", "secret": {"secretName": name}},
+        {"name": "run", "emptyDir": {}},
+    ]
+    mounts: list[Doc] = [
+        {"name": "program", "mountPath": _PROGRAM, "readOnly": True},
+        {"name": "own", "mountPath": _OWN, "readOnly": True},
+        {"name": "run", "mountPath": _RUN},
+    ]
+    if needs.gpus:  # NCCL and data loaders need more than the 64 MB that there are
+        volumes.append({"name": "shm", "emptyDir": {"medium": "Memory"}})
+        mounts.append({"name": "shm", "mountPath": "/dev/shm"})  # noqa: S108 - in the container
+    container: Doc = {
+        "name": CONTAINER, "image": request.group.command.image,
+        "command": [place.python or "python3", "-I", "-S", f"{_PROGRAM}/{_ARCHIVE}", "child", f"{_OWN}/child.json"],
+        "env": [{"name": NODE_VARIABLE, "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}}],
+        "volumeMounts": mounts, "terminationMessagePath": _LAST, "terminationMessagePolicy": "File",
+        **({"resources": asked} if (asked := _resources(needs)) else {}),
+    }  # fmt: skip
+    selected = dict(text.split("=", 1) for text in place.node_selector)
+    selected |= {GPU_KIND: needs.gpu_type} if needs.gpu_type else {}
+    tolerated = place.tolerations or ((f"{GPU}:NoSchedule",) if needs.gpus else ())
+    return {
+        "restartPolicy": "Never", "enableServiceLinks": False,
+        "terminationGracePeriodSeconds": round(request.group.kill_grace_s) + _LAST_WORDS_S,
+        "containers": [container], "volumes": volumes,
+        **({"serviceAccountName": place.service_account} if place.service_account else {}),
+        **({"nodeSelector": selected} if selected else {}),
+        **({"tolerations": [_toleration(text) for text in tolerated]} if tolerated else {}),
+        **({"imagePullSecrets": [{"name": one} for one in place.image_pull_secrets]}
+           if place.image_pull_secrets else {}),
+        **({"affinity": _avoiding(request.exclude_nodes)} if request.exclude_nodes else {}),
+    }  # fmt: skip
+
+
+def _resources(needs: Resources) -> Doc:
+    """A pod is killed beyond its memory, and slowed down beyond its CPUs only where others want them."""
+    memory = {"memory": str(needs.mem_bytes)} if needs.mem_bytes else {}
+    limits = memory | ({GPU: str(needs.gpus)} if needs.gpus else {})
+    requests = limits | ({"cpu": str(needs.cpus)} if needs.cpus else {})
+    return {name: part for name, part in (("limits", limits), ("requests", requests)) if part}
+
+
+def _toleration(text: str) -> Doc:
+    said = read_toleration(text)
+    how = {"operator": "Exists"} if said.value is None else {"operator": "Equal", "value": said.value}
+    return {"key": said.key, **how, **({"effect": said.effect} if said.effect else {})}
+
+
+def _avoiding(nodes: tuple[str, ...]) -> Doc:
+    term = {"matchExpressions": [{"key": "kubernetes.io/hostname", "operator": "NotIn", "values": list(nodes)}]}
+    return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}}
+
+
+def node_program(site: KubernetesSite) -> Doc:
+    """The ConfigMap with the node program, which every version makes once in a namespace."""
+    from base64 import b64encode
+
+    return {
+        "apiVersion": "v1", "kind": "ConfigMap", "immutable": True,
+        "metadata": {"name": program_name(site), "labels": MANAGED},
+        "binaryData": {_ARCHIVE: b64encode(site.program()[1]).decode()},
+    }  # fmt: skip

@@ -1,0 +1,40 @@
+"""What is known only when an allocation is sent: its key, where the host is, and the values of its secrets."""
+
+from __future__ import annotations
+
+import copy
+import json
+import os
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from remuda.backends.kubernetes.render import HOST, KEY, OF_SECRET
+from remuda.backends.reportkey import report_key
+from remuda.base.errors import BackendUnreachable, Rejected
+from remuda.node.child.launch import SecretMissing, read_secret
+
+if TYPE_CHECKING:
+    from remuda.backends.kubernetes.render import Doc, KubernetesSite
+
+
+def with_secrets(secret: Doc, token: str, site: KubernetesSite) -> Doc:
+    """A rendered Secret with all that it shall hold.
+
+    Raises:
+        Rejected: a value is not where the plan says.
+        BackendUnreachable: the key cannot be made now.
+    """
+    filled = copy.deepcopy(secret)
+    data = filled["stringData"]
+    try:
+        for name, told in data.items():
+            if name.startswith(OF_SECRET):
+                data[name] = read_secret(name.removeprefix(OF_SECRET), json.loads(told), os.environ)
+        data[KEY] = report_key(site.workloads, token)
+    except SecretMissing as error:
+        raise Rejected(str(error)) from error
+    except OSError as error:
+        raise BackendUnreachable(f"the key of {token} cannot be made: {error}") from error
+    with suppress(OSError):  # without it nothing is reported over the line
+        data[HOST] = site.host_file.read_text(encoding="utf-8")
+    return filled

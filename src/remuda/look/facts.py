@@ -114,10 +114,11 @@ class Looked:
 
     def stamp(self, path: str, module: str = "") -> list[tuple[str, int, int]]:
         """See there; empty where nothing is to be seen from here, as of what lies on nodes only."""
-        root, modules = Path(path), f"lib/python3*/site-packages/{module}*"
+        root, parts = Path(path), (f"{module}/*.py", f"{module}*.dist-info")  # a folder changes when it is imported
         try:
-            found = root.parent.parent.glob(modules) if module else root.iterdir() if root.is_dir() else [root]
-            seen = [(one.name, one.stat()) for one in sorted(found) if not one.name.startswith(".")]
+            own = (one for part in parts for one in root.parent.parent.glob(f"lib/python3*/site-packages/{part}"))
+            found = sorted(own if module else root.iterdir() if root.is_dir() else [root])
+            seen = [(one.name, one.stat()) for one in found if not one.name.startswith(".") and one.exists()]
         except OSError:
             return []
         return [(name, is_at.st_size, is_at.st_mtime_ns) for name, is_at in seen]

@@ -383,6 +383,8 @@ class Pack(Frozen):
     seats: tuple[Seat, ...]
     tasks: int = 1
     """Of Slurm, on each node: so many times what the cluster gives to one by default."""
+    per_node: int = 0
+    """Of older plans; not used."""
 
 
 class Workload(Frozen):

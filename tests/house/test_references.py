@@ -19,6 +19,7 @@ _FILE = re.compile(r"`((?:[a-z_]+/)*[a-z_]+\.py)`")
 SUFFIXES = {"json", "jsonl", "log", "conf", "yaml", "parquet", "py", "c", "key", "secret", "out", "err"}
 #: Fields of documents, and objects of the sentence that names them.
 NO_MODULES = {
+    "status",
     "pa",
     "local_sgd",
     "meta",

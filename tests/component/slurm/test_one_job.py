@@ -145,3 +145,12 @@ def test_what_a_person_cancels_or_restarts_comes_back_whole(packed: Packed) -> N
     assert packed.jobs() == {"pack": "3", "cache": "1", "later": "1"}
     assert "is wanted" in site.run("doctor", check=False).stdout
     packed.down()
+
+
+def test_a_worker_that_never_comes_up_is_the_end_of_all(packed: Packed) -> None:
+    never = ("roles.decode.args={no-such: 1}", "watchdog.max_restarts=0", "watchdog.max_replacements=2")
+    words = [word for setting in ("allocation=one-job", *never) for word in ("--set", setting)]
+    done = packed.site.run("apply", str(packed.file), *words, check=False)
+    assert (done.returncode, "packed is FAILED: decode/0: given up after 2 failures" in done.stderr) == (1, True)
+    assert packed.of_pack("attempt") == [2] * 4
+    packed.down()

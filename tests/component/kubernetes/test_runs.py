@@ -123,7 +123,7 @@ def test_a_failure_is_tried_again(jobs: OnJobs) -> None:
     jobs.until_phase("FAILED")
     assert jobs.run()["attempt"] == 2
     said = jobs.home.run("explain", "train").stdout
-    assert "script/0 attempt 1: exit code 3 (cause: application, exit code 3)" in said
+    assert "script/0 attempt 1: exit code 3 (cause: application)" in said
     assert "| begun 2" in said
     assert len(jobs.items("jobs")) == 2
 

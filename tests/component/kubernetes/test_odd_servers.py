@@ -220,6 +220,22 @@ async def test_a_line_without_an_end(client: KubernetesClient, odd: Odd) -> None
     assert len(pieces) > 1
 
 
+async def test_a_log_that_is_cut_has_not_ended(client: KubernetesClient, odd: Odd) -> None:
+    async def cut(request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse()
+        await response.prepare(request)
+        await response.write(b"one\ntw")
+        assert request.transport is not None
+        request.transport.close()
+        return response
+
+    odd.answer = cut
+    async with aclosing(client.log("p", container="main", follow=True)) as blocks:
+        assert await anext(blocks) == b"one\n"
+        with pytest.raises(BackendUnreachable, match=r"cannot be reached: "):
+            await anext(blocks)
+
+
 async def test_a_log_that_is_silent_for_long_is_given_up(
     client: KubernetesClient, odd: Odd, monkeypatch: pytest.MonkeyPatch
 ) -> None:

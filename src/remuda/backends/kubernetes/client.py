@@ -326,7 +326,7 @@ def _context(access: Access, shown: Shown) -> ssl.SSLContext:
         InputError: certificates or key are none.
     """
     try:
-        context = ssl.create_default_context(cadata=access.ca.decode() if access.ca else None)
+        context = ssl.create_default_context(cadata=access.ca.decode("ascii", "ignore") if access.ca else None)
         context.verify_flags &= ~ssl.VERIFY_X509_STRICT  # authorities of clusters lack what it asks for
         if access.skip_verify:
             context.check_hostname, context.verify_mode = False, ssl.CERT_NONE

@@ -46,7 +46,7 @@ def test_a_selector_arrives_as_it_was_meant(selectors: list[str]) -> None:
 
         async def answer(request: web.Request) -> web.StreamResponse:
             asked.append(dict(request.query))
-            return web.json_response({"items": []})
+            return web.json_response({"kind": "PodList", "items": []})
 
         async with asking(answer) as client:
             for selector in selectors:
@@ -69,7 +69,7 @@ def test_pages_are_one_list_or_none(sizes: list[int], turns: list[str]) -> None:
         def page(number: int, of: int) -> dict[str, Any]:
             items = [{"metadata": {"name": f"v{of}-p{number}-{one}"}} for one in range((sizes or [0])[number])]
             going_on = f"{of}/{number + 1}" if number + 1 < len(sizes) else ""
-            return {"metadata": {"continue": going_on} if going_on else {}, "items": items or None}
+            return {"kind": "PodList", "metadata": {"continue": going_on} if going_on else {}, "items": items or None}
 
         async def answer(request: web.Request) -> web.StreamResponse:
             turn = next(left, "fine")

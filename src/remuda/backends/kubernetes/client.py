@@ -233,8 +233,8 @@ class KubernetesClient:
         data = None if body is None else orjson.dumps(body)
         async with self._gate, self._answer(method, path, limits, data, content) as answer:
             said = _document(await answer.read())
-        if said is None:
-            raise BackendUnreachable(f"{self._name} answered, but not with a document of JSON")
+        if said is None or ("kind" not in said and path != "/version"):  # whatever else serves JSON has no lists for us
+            raise BackendUnreachable(f"{self._name} answered, but not with an object of Kubernetes")
         return said
 
     @asynccontextmanager

@@ -65,6 +65,8 @@ class Access:
     token_file: str = ""
     """Read again and again: others renew it. It wins over `token`."""
     plugin: Plugin | None = None
+    name: str = ""
+    """Of the context, to find the same cluster when another one is current; empty in a pod."""
 
 
 def load(
@@ -112,6 +114,7 @@ def load(
         server_name=cluster.text("tls-server-name"),
         skip_verify=cluster.has("insecure-skip-tls-verify"),
         proxy=_proxy(cluster, server, environ),
+        name=name,
         **(_credentials(user, cluster, environ) if user is not None else {}),
     )
 

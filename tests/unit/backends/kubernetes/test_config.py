@@ -58,7 +58,11 @@ def coded(text: bytes) -> str:
 def test_a_context_of_a_file(tmp_path: Path) -> None:
     found = read(tmp_path, config())
     assert found == Access(
-        "https://10.0.0.1:6443", "default", f"context here of {tmp_path}/config", token="t0ken-of-alice"
+        "https://10.0.0.1:6443",
+        "default",
+        f"context here of {tmp_path}/config",
+        token="t0ken-of-alice",
+        name="here",
     )
 
 

@@ -7,14 +7,18 @@ import json
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
-from remuda.backends.kubernetes.config import load
+from remuda.backends.kubernetes.client import KubernetesClient
+from remuda.backends.kubernetes.config import EXEC_VERSIONS, load
 from remuda.base.errors import InputError
+
+if TYPE_CHECKING:
+    from tests.fakes.kube import KubeBed
 
 KUBECTL = str(Path(sys.executable).with_name("kubectl"))
 FILES = ("one/config", "two/config", "three")
@@ -99,3 +103,35 @@ def is_whole(said: dict[str, Any]) -> bool:
     wants = entry(said, "context")
     has_user = not wants.get("user") or any(one["name"] == wants["user"] for one in said.get("users") or [])
     return bool(entry(said, "cluster").get("server")) and has_user
+
+
+@pytest.mark.parametrize("version", EXEC_VERSIONS)
+@pytest.mark.parametrize("tells", [True, False])
+async def test_a_plugin_is_asked_the_same(bed: KubeBed, tmp_path: Path, version: str, tells: bool) -> None:
+    said = json.loads(bed.kubeconfig().read_text())
+    token = said["users"][0]["user"].pop("token")
+    status = json.dumps({"apiVersion": version, "kind": "ExecCredential", "status": {"token": token}})
+    login = tmp_path / "bin/login"
+    login.parent.mkdir()
+    login.write_text(f'#!/bin/sh\nprintf \'%s\' "$@" "$KUBERNETES_EXEC_INFO" > "$OUT"\necho \'{status}\'\n')
+    login.chmod(0o700)
+    asked = {"apiVersion": version, "command": "bin/login", "args": ["a b", "$HOME"], "interactiveMode": "Never"}
+    asked |= {"env": [{"name": "OUT", "value": str(tmp_path / "told")}], "provideClusterInfo": tells}
+    said["users"][0]["user"]["exec"] = asked
+    path = tmp_path / "config"
+    path.write_text(json.dumps(said))
+    argv = [KUBECTL, "--kubeconfig", str(path), "--cache-dir", str(tmp_path / "cache"), "get", "nodes"]
+    environ = {"PATH": "/usr/bin:/bin", "HOME": str(tmp_path)}
+    subprocess.run(argv, env=environ, check=True, capture_output=True, timeout=60, cwd="/")
+    theirs = (tmp_path / "told").read_text()
+    (tmp_path / "told").unlink()
+    client = KubernetesClient(load(kubeconfig=str(path), environ=environ, home=tmp_path))
+    assert len(await client.list("nodes")) == 4
+    await client.close()
+    ours = (tmp_path / "told").read_text()
+    assert ours.startswith("a b$HOME{")
+    assert theirs.startswith("a b$HOME{")
+    wanted = json.loads(theirs.removeprefix("a b$HOME"))
+    if tells:
+        assert wanted["spec"]["cluster"].pop("config") is None, "which is not passed on"
+    assert json.loads(ours.removeprefix("a b$HOME")) == wanted

@@ -224,7 +224,7 @@ def _plugin(said: _Entry, cluster: _Entry, environ: Mapping[str, str]) -> Plugin
         )
     told: dict[str, Any] = {}
     if said.has("provideClusterInfo"):
-        told = {key: cluster.text(key) for key in ("server", "tls-server-name", "proxy-url") if cluster.text(key)}
+        told = {key: cluster.text(key) for key in ("server", "tls-server-name", "proxy-url")}
         told["insecure-skip-tls-verify"] = cluster.has("insecure-skip-tls-verify")
         told["certificate-authority-data"] = base64.b64encode(cluster.content("certificate-authority")).decode()
     variables = dict(environ)
@@ -233,6 +233,7 @@ def _plugin(said: _Entry, cluster: _Entry, environ: Mapping[str, str]) -> Plugin
             raise said.wrong("each entry of env needs a name")
         variables[str(one["name"])] = str(one.get("value") or "")
     argv = (said.path("command") if "/" in command else command, *map(str, said.get("args", list)))
+    told = {key: value for key, value in told.items() if value}
     return Plugin(argv, version, variables, told, said.text("installHint"))
 
 

@@ -178,7 +178,7 @@ def test_a_plugin(tmp_path: Path) -> None:
     assert found is not None
     assert (found.argv, found.hint) == ((str(tmp_path / "bin/login"), "--region", "1"), "get it")
     assert found.env == {"PATH": "/bin", "AWS_PROFILE": "ml", "EMPTY": ""}
-    told = {"server": "https://c", "insecure-skip-tls-verify": False, "certificate-authority-data": coded(b"CA")}
+    told = {"server": "https://c", "certificate-authority-data": coded(b"CA")}
     assert found.cluster == told
     found = read(tmp_path, config(user={"exec": EXEC | {"args": None, "env": None}})).plugin
     assert found is not None

@@ -115,7 +115,12 @@ async def test_a_plugin_is_asked_the_same(bed: KubeBed, tmp_path: Path, version:
     login.parent.mkdir()
     login.write_text(f'#!/bin/sh\nprintf \'%s\' "$@" "$KUBERNETES_EXEC_INFO" > "$OUT"\necho \'{status}\'\n')
     login.chmod(0o700)
-    asked = {"apiVersion": version, "command": "bin/login", "args": ["a b", "$HOME"], "interactiveMode": "Never"}
+    asked: dict[str, Any] = {
+        "apiVersion": version,
+        "command": "bin/login",
+        "args": ["a b", "$HOME"],
+        "interactiveMode": "Never",
+    }
     asked |= {"env": [{"name": "OUT", "value": str(tmp_path / "told")}], "provideClusterInfo": tells}
     said["users"][0]["user"]["exec"] = asked
     path = tmp_path / "config"

@@ -148,7 +148,9 @@ def test_words_of_other_tools_lead_to_what_is_there() -> None:
     page = (ROOT / "docs/features.md").read_text()
     rows = dict(re.findall(r"^\| ([A-Z]+[0-9]+) \|[^|]*\| ([^|]*) \|", page, re.MULTILINE))
     named = [here for here in ELSEWHERE.values() if here in rows]
-    assert {row for row in named if rows[row] != "not built yet"} == {"K2", "K3"}, "of which gangs on Kubernetes and on Modal are not"
+    assert {row for row in named if rows[row] != "not built yet"} == {"K2", "K3"}, (
+        "of which gangs there and Modal are not"
+    )
     heads = re.findall(r"^## (.*)$", page, re.MULTILINE)
     assert {*SECTIONS.values()} <= {head.lower().replace(" ", "-") for head in heads}
     for here in {*ELSEWHERE.values()} - {*named}:

@@ -362,6 +362,8 @@ def refuse_elsewhere(spec: RunSpec, backend: str) -> None:
         if not spec.image:
             raise InputError("a run on Kubernetes needs an image", where="image",
                              hint="--image registry/name:tag, with Python 3.9 or newer in it")  # fmt: skip
+        if spec.profile:
+            raise InputError("recordings of GPUs do not come back from pods yet", hint="leave it out", where="profile")
         return
     for name in KubernetesFields.model_fields:
         if name in spec.model_fields_set:

@@ -24,8 +24,6 @@ FILES_MARK = "__REMUDA_FILES__"
 HOST_MARK = "__REMUDA_HOST__"
 #: Replaced on the node by its name, as the scheduler calls it.
 NODE_MARK = "__REMUDA_NODE__"
-#: Tells that name where the machine's own is another.
-NODE_VARIABLE = "REMUDA_NODE"
 #: As first word of `argv`: replaced by Apptainer or Singularity, whichever the node has.
 CONTAINER_MARK = "__REMUDA_CONTAINER__"
 #: Anywhere in a group, replaced by HOST:PORT of the service of that name before the document is written:

@@ -27,7 +27,7 @@ class Odd:
     """A server that answers all in one way."""
 
     url: str = ""
-    answer: Callable[[web.Request], Any] = lambda _: web.json_response({})
+    answer: Callable[[web.Request], Any] = lambda _: web.json_response({"kind": "Any"})
     asked: list[web.Request] = field(default_factory=list)
 
     def says(self, status: int, reason: str = "", message: str = "", **details: str) -> None:
@@ -83,10 +83,12 @@ async def test_who_answers_for_the_server_says_nothing_of_it(
     } | {"/api/v1/namespaces/ml/pods"}, "nobody follows it elsewhere"
 
 
-@pytest.mark.parametrize("body", ["<html>log in</html>", "", "null", "[]", '{"items": ['])
+@pytest.mark.parametrize(
+    "body", ["<html>log in</html>", "", "null", "[]", '{"items": [', '{"items": []}', '{"error": "no"}']
+)
 async def test_a_page_is_no_list(client: KubernetesClient, odd: Odd, body: str) -> None:
     odd.answer = lambda _: web.Response(text=body)
-    with pytest.raises(BackendUnreachable, match=r"answered, but not with a document of JSON$"):
+    with pytest.raises(BackendUnreachable, match=r"answered, but not with an object of Kubernetes$"):
         await client.list("pods")
 
 
@@ -140,7 +142,7 @@ async def test_no_token_goes_where_everybody_reads(client: KubernetesClient, odd
 
 
 async def test_who_stands_between(client: KubernetesClient, odd: Odd) -> None:
-    odd.answer = lambda _: web.json_response({"items": [{}]})
+    odd.answer = lambda _: web.json_response({"kind": "PodList", "items": [{}]})
     other = KubernetesClient(replace(client.access, server="http://cluster.invalid/k8s", proxy=odd.url))
     assert len(await other.list("pods")) == 1
     assert odd.asked[0].headers["Host"] == "cluster.invalid"
@@ -176,8 +178,8 @@ async def test_pod_groups_where_they_are(
     client: KubernetesClient, odd: Odd, clock: FakeClock, served: list[str], path: str
 ) -> None:
     group = {"versions": [{"groupVersion": f"scheduling.k8s.io/{version}"} for version in served]}
-    said = {"/api": {"versions": ["v1"]}, "/apis": {"groups": [group, *GROUPS["groups"]]}}
-    odd.answer = lambda request: web.json_response(said.get(request.path, {}))
+    said: dict[str, Any] = {"/api": {"versions": ["v1"]}, "/apis": {"groups": [group, *GROUPS["groups"]]}}
+    odd.answer = lambda request: web.json_response({"kind": "Any"} | said.get(request.path, {}))
     assert await client.discover() == {"v1", "batch/v1", *(f"scheduling.k8s.io/{version}" for version in served)}
     if not path:
         with pytest.raises(Rejected, match=r"serves no PodGroups$"):
@@ -220,6 +222,22 @@ async def test_a_line_without_an_end(client: KubernetesClient, odd: Odd) -> None
     assert len(pieces) > 1
 
 
+async def test_a_log_that_is_cut_has_not_ended(client: KubernetesClient, odd: Odd) -> None:
+    async def cut(request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse()
+        await response.prepare(request)
+        await response.write(b"one\ntw")
+        assert request.transport is not None
+        request.transport.close()
+        return response
+
+    odd.answer = cut
+    async with aclosing(client.log("p", container="main", follow=True)) as blocks:
+        assert await anext(blocks) == b"one\n"
+        with pytest.raises(BackendUnreachable, match=r"cannot be reached: "):
+            await anext(blocks)
+
+
 async def test_a_log_that_is_silent_for_long_is_given_up(
     client: KubernetesClient, odd: Odd, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -247,7 +265,7 @@ async def test_a_log_that_is_silent_for_long_is_given_up(
 
 async def test_a_compressed_list(client: KubernetesClient, odd: Odd) -> None:
     def packed(_: web.Request) -> web.Response:
-        response = web.json_response({"items": [{"n": number} for number in range(5000)]})
+        response = web.json_response({"kind": "PodList", "items": [{"n": number} for number in range(5000)]})
         response.enable_compression()
         return response
 

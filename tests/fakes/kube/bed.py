@@ -80,7 +80,7 @@ class KubeBed:
         self.url = f"https://{host}:{port}"
         self.kubelet = Kubelet(self.objects, self.root / "pods", (host, port), self.nodes.dead)
         self.api.logs = self.kubelet.log
-        for name, work in (("api", self._server.serve_forever), ("controllers", self._control)):
+        for name, work in (("api", lambda: self._server.serve_forever(_TICK_S)), ("controllers", self._control)):
             self._threads.append(threading.Thread(target=work, name=f"kube-{name}", daemon=True))
             self._threads[-1].start()
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 from remuda.backends.base import Cluster, Feature, Handle, Life, Log, Observed, Rendered, Request, Stray, is_token
 from remuda.backends.kubernetes import config
 from remuda.backends.kubernetes.client import Exists, KubernetesClient
-from remuda.backends.kubernetes.observing import JOB, Seen, is_over, is_suspended, moment, observed, vanished
+from remuda.backends.kubernetes.observing import ENDS, JOB, Seen, is_over, is_suspended, moment, observed, vanished
 from remuda.backends.kubernetes.output import LOG, Keeper
 from remuda.backends.kubernetes.render import (
     HOME,
@@ -88,7 +88,8 @@ class KubernetesBackend:
         self._has_program: set[Where] = set()
         self._stuck: set[str] = set()
         """Of which the last look said that they never start."""
-        self._room = asyncio.Semaphore(_AT_ONCE)
+        self._places: dict[str, Where] = {}
+        self._room, self._lock = asyncio.Semaphore(_AT_ONCE), asyncio.Lock()
 
     def render(self, request: Request) -> Rendered:
         """Say what `submit` would send. Pure.
@@ -151,10 +152,11 @@ class KubernetesBackend:
             await asyncio.to_thread(self._prepare, item)
             async with self._room:
                 client = self._client(where)
-                if where not in self._has_program:
-                    with suppress(Exists):
-                        await client.create("configmaps", node_program(self.site))
-                    self._has_program.add(where)
+                async with self._lock:
+                    if where not in self._has_program:
+                        with suppress(Exists):
+                            await client.create("configmaps", node_program(self.site))
+                        self._has_program.add(where)
                 return Handle(item.token, await self._make(client, item))
         except InputError as error:
             # Credentials and files may be mended while it waits; nothing of it is the task's own failure.
@@ -242,7 +244,9 @@ class KubernetesBackend:
         found: dict[Where, list[str]] = {}
         for token in tokens:
             with suppress(FileNotFoundError):
-                found.setdefault(_sent(Path(self.files.folder(token)) / CLUSTER), []).append(token)
+                place = self._places.get(token) or _sent(Path(self.files.folder(token)) / CLUSTER)
+                found.setdefault(place, []).append(token)
+                self._places[token] = place
         return found
 
     def _where_of(self, token: str) -> Where:
@@ -257,20 +261,29 @@ class KubernetesBackend:
             BackendUnreachable: no answer.
         """
         by_token, seen = {handle.token: handle for handle in handles}, dict[str, Observed]()
+        silent: dict[str, RemudaError] = {}
         for where, tokens in self._by_cluster(by_token).items():
-            client = self._client(where)
-            jobs, pods = await asyncio.gather(*(client.list(kind, selector(self.site)) for kind in ("jobs", "pods")))
-            look = Seen(jobs, pods)
-            answers = [self._observed(by_token[token], look) for token in tokens]
-            ended = [token for token, one in zip(tokens, answers, strict=True) if one.life is Life.ENDED]
-            await asyncio.gather(*(self._end(client, look, token) for token in ended))
-            seen |= {token: self._with_evidence(token, one) for token, one in zip(tokens, answers, strict=True)}
-        for token, handle in by_token.items():
-            if token not in seen:
-                seen[token] = self._unknown(handle)
+            try:
+                seen |= await self._look(where, [by_token[token] for token in tokens])
+            except RemudaError as error:  # others are told of all the same
+                silent |= dict.fromkeys(tokens, error)
+        if silent and not seen:
+            raise next(iter(silent.values()))
+        seen |= {token: self._unknown(by_token[token]) for token in by_token.keys() - seen.keys() - silent.keys()}
         before, self._stuck = self._stuck, {token for token, one in seen.items() if one.never}
         self._keeper.forget(set(by_token))
+        self._places = {token: place for token, place in self._places.items() if token in by_token}
         return {token: one if token in before else replace(one, never="") for token, one in seen.items()}
+
+    async def _look(self, where: Where, handles: Sequence[Handle]) -> dict[str, Observed]:
+        """One cluster and namespace; what ends there is followed, and what has ended is kept."""
+        client = self._client(where)
+        jobs, pods = await asyncio.gather(*(client.list(kind, selector(self.site)) for kind in ("jobs", "pods")))
+        look, seen = Seen(jobs, pods), dict[str, Observed]()
+        for handle in handles:
+            seen[handle.token] = self._observed(handle, look)
+        await asyncio.gather(*(self._kept(client, look, token, one) for token, one in seen.items()))
+        return {token: self._with_evidence(token, one) for token, one in seen.items()}
 
     def _observed(self, handle: Handle, look: Seen) -> Observed:
         name = job_name(handle.token)
@@ -298,13 +311,17 @@ class KubernetesBackend:
             return replace(seen, reason="ended as it was asked to") if handle.native else seen
         return vanished(handle.native) if handle.native else Observed(Life.GONE, reason="no Job of it is known")
 
-    async def _end(self, client: KubernetesClient, look: Seen, token: str) -> None:
-        """Keep the output of an allocation that has ended, as long as its pod is there."""
-        await self._keeper.finish(token)
-        if (pod := look.pod(job_name(token))) is not None:
+    async def _kept(self, client: KubernetesClient, look: Seen, token: str, seen: Observed) -> None:
+        """Take the output of what ends, as long as its pod is there."""
+        pod = look.pod(job_name(token))
+        if seen.life is Life.ENDED:
+            await self._keeper.finish(token)
             with suppress(RemudaError, TimeoutError):
                 async with asyncio.timeout(_LAST_OUTPUT_S), self._room:
-                    await self._keeper.fetch(client, pod, token)
+                    if pod is not None:
+                        await self._keeper.fetch(client, pod, token)
+        elif seen.native_state == ENDS and pod is not None:
+            await self._keeper.follow(client, pod, token)
 
     def _with_evidence(self, token: str, seen: Observed) -> Observed:
         if seen.life is not Life.ENDED or seen.evidence:

@@ -233,8 +233,8 @@ class KubernetesClient:
         data = None if body is None else orjson.dumps(body)
         async with self._gate, self._answer(method, path, limits, data, content) as answer:
             said = _document(await answer.read())
-        if said is None:
-            raise BackendUnreachable(f"{self._name} answered, but not with a document of JSON")
+        if said is None or ("kind" not in said and path != "/version"):  # whatever else serves JSON has no lists for us
+            raise BackendUnreachable(f"{self._name} answered, but not with an object of Kubernetes")
         return said
 
     @asynccontextmanager
@@ -326,7 +326,7 @@ def _context(access: Access, shown: Shown) -> ssl.SSLContext:
         InputError: certificates or key are none.
     """
     try:
-        context = ssl.create_default_context(cadata=access.ca.decode() if access.ca else None)
+        context = ssl.create_default_context(cadata=access.ca.decode("ascii", "ignore") if access.ca else None)
         context.verify_flags &= ~ssl.VERIFY_X509_STRICT  # authorities of clusters lack what it asks for
         if access.skip_verify:
             context.check_hostname, context.verify_mode = False, ssl.CERT_NONE

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import base64
 import binascii
+from contextlib import suppress
 from dataclasses import dataclass, field
+from ipaddress import ip_address, ip_network
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 from urllib.parse import urlsplit
@@ -20,7 +22,7 @@ SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 EXEC_VERSIONS: Final = ("client.authentication.k8s.io/v1", "client.authentication.k8s.io/v1beta1")
 _T = TypeVar("_T", str, dict[str, Any], list[Any])
 _CALLED: Final[dict[type, str]] = {str: "text", dict: "a mapping", list: "a list"}
-_HERE: Final = ("localhost", "127.0.0.1", "::1")
+_HERE: Final = ("localhost", "127.0.0.0/8", "::1")
 _REFUSED: Final = {
     "auth-provider": "Kubernetes has removed it, use an exec plugin",
     "username": "servers no longer take passwords, use a token or an exec plugin",
@@ -63,6 +65,8 @@ class Access:
     token_file: str = ""
     """Read again and again: others renew it. It wins over `token`."""
     plugin: Plugin | None = None
+    name: str = ""
+    """Of the context, to find the same cluster when another one is current; empty in a pod."""
 
 
 def load(
@@ -110,6 +114,7 @@ def load(
         server_name=cluster.text("tls-server-name"),
         skip_verify=cluster.has("insecure-skip-tls-verify"),
         proxy=_proxy(cluster, server, environ),
+        name=name,
         **(_credentials(user, cluster, environ) if user is not None else {}),
     )
 
@@ -219,7 +224,7 @@ def _plugin(said: _Entry, cluster: _Entry, environ: Mapping[str, str]) -> Plugin
         )
     told: dict[str, Any] = {}
     if said.has("provideClusterInfo"):
-        told = {key: cluster.text(key) for key in ("server", "tls-server-name", "proxy-url") if cluster.text(key)}
+        told = {key: cluster.text(key) for key in ("server", "tls-server-name", "proxy-url")}
         told["insecure-skip-tls-verify"] = cluster.has("insecure-skip-tls-verify")
         told["certificate-authority-data"] = base64.b64encode(cluster.content("certificate-authority")).decode()
     variables = dict(environ)
@@ -228,31 +233,46 @@ def _plugin(said: _Entry, cluster: _Entry, environ: Mapping[str, str]) -> Plugin
             raise said.wrong("each entry of env needs a name")
         variables[str(one["name"])] = str(one.get("value") or "")
     argv = (said.path("command") if "/" in command else command, *map(str, said.get("args", list)))
+    told = {key: value for key, value in told.items() if value}
     return Plugin(argv, version, variables, told, said.text("installHint"))
+
+
+def _is_url(said: str) -> bool:
+    try:
+        parts = urlsplit(said)
+        return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        return False
 
 
 def _server(cluster: _Entry) -> str:
     said = cluster.text("server").rstrip("/")
     url = said if "://" in said else f"https://{said}"
-    try:
-        parts = urlsplit(url)
-        is_url = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-    except ValueError:
-        is_url = False
-    if not is_url or parts.username is not None or parts.query:
+    if not _is_url(url) or "@" in url or "?" in url:
         raise cluster.wrong("server must be https://HOST:PORT")
     return url
 
 
 def _proxy(cluster: _Entry, server: str, environ: Mapping[str, str]) -> str:
     """What stands between: what the cluster says, else the environment of the user."""
-    url, said = urlsplit(server), cluster.text("proxy-url")
+    host, name = str(urlsplit(server).hostname), f"{urlsplit(server).scheme}_proxy"
     around = environ.get("no_proxy") or environ.get("NO_PROXY") or ""
-    if not said and url.hostname not in _HERE and not proxy_bypass_environment(str(url.hostname), {"no": around}):
-        said = environ.get(f"{url.scheme}_proxy") or environ.get(f"{url.scheme}_proxy".upper()) or ""
-    if said and not said.startswith(("http://", "https://")):
+    said = cluster.text("proxy-url")
+    if not said and not proxy_bypass_environment(host, {"no": around}) and not _is_within(host, around):
+        said = environ.get(name) or environ.get(name.upper()) or ""
+    url = said if "://" in said or not said else f"http://{said}"
+    if url and not _is_url(url):
         raise cluster.wrong("a proxy must be http://HOST:PORT, other kinds are not supported")
-    return said
+    return url
+
+
+def _is_within(host: str, networks: str) -> bool:
+    """Whether it is this machine, or an address in one of the networks."""
+    for network in (*_HERE, *(word.strip() for word in networks.split(",") if "/" in word)):
+        with suppress(ValueError):
+            if host == network or ip_address(host) in ip_network(network, strict=False):
+                return True
+    return False
 
 
 def _of_pod(environ: Mapping[str, str], pod: Path, namespace: str, home: Path) -> Access:

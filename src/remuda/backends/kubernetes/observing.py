@@ -44,6 +44,8 @@ _OF_PODS: Final = {
 }
 """`status.reason` of a pod."""
 _NO_PROGRAM: Final = ("StartError", "ContainerCannotRun")
+ENDS: Final = "Terminating"
+"""`Observed.native_state` of what was told to end, and has not."""
 DISRUPTED: Final = "PodFailurePolicy"
 _GONE: Final = "its pod was deleted"
 
@@ -100,7 +102,7 @@ def observed(name: str, job: Doc | None, pod: Doc | None, read: Callable[[str], 
     if job is None or "deletionTimestamp" in job["metadata"]:
         if pod is None and job is None:
             return None
-        return Observed(Life.RUNNING, name, "Terminating", _node(pod), "its pod ends", unread=True)
+        return Observed(Life.RUNNING, name, ENDS, _node(pod), "its pod ends", unread=True)
     if pod is None and is_over(job):
         return _of_job(name, job)
     if pod is None:
@@ -119,14 +121,14 @@ def _without_pod(name: str, job: Doc) -> Observed:
         return Observed(Life.PENDING, name, "Suspended", held=True)
     failing = condition(job, "FailureTarget")
     if failing is not None:  # it is decided, and a moment later the Job says so
-        return Observed(Life.RUNNING, name, "Terminating", reason=failing.get("message", ""), unread=True)
+        return Observed(Life.RUNNING, name, ENDS, reason=failing.get("message", ""), unread=True)
     return Observed(Life.PENDING, name, "Pending", reason=f"no pod was made yet (kubectl describe job {name} says why)")
 
 
 def _running(name: str, job: Doc, pod: Doc) -> Observed:
     started = moment(pod["status"].get("startTime"))
     limit, began = job["spec"].get("activeDeadlineSeconds"), moment(job.get("status", {}).get("startTime"))
-    word = "Terminating" if "deletionTimestamp" in pod["metadata"] else "Running"
+    word = ENDS if "deletionTimestamp" in pod["metadata"] else "Running"
     return Observed(
         Life.RUNNING, name, word, _node(pod), started_at=started, limit_at=began + limit if limit and began else 0.0,
         unread=True,
@@ -226,8 +228,3 @@ def vanished(name: str) -> Observed:
     """An allocation of which nothing is there any more, and which nobody here asked to end."""
     reason = "its Job was deleted: by a person, or by its TTL after its end"
     return Observed(Life.ENDED, name, "deleted", ending=Ending.CANCELLED, reason=reason)
-
-
-def tokens_of(job: Doc, key: str) -> Sequence[str]:
-    """The allocations that a Job is."""
-    return str((job["metadata"].get("annotations") or {}).get(key, "")).split()

@@ -120,7 +120,7 @@ class Keeper:
 
     async def follow(self, client: KubernetesClient, pod: Doc, token: str) -> None:
         """Have its output followed beside what goes on; returns when that has begun."""
-        if (known := self._followers.get(token)) is not None and not known.done():
+        if token in self._followers:
             return
         here = asyncio.Event()
 
@@ -141,6 +141,9 @@ class Keeper:
 
     def forget(self, tokens: set[str]) -> None:
         """Drop what is known of others."""
+        for token in self._followers.keys() - tokens:
+            if self._followers[token].done():
+                del self._followers[token]
         for token in self._locks.keys() - tokens - self._followers.keys():
             if not self._locks[token].locked():
                 del self._locks[token]

@@ -12,9 +12,10 @@ from pydantic import ValidationError
 from remuda.backends.base import Rendered, read_token
 from remuda.backends.rundir import allocation_dir, child_spec
 from remuda.base.errors import InputError
+from remuda.node.child.launch import NODE_VARIABLE
 from remuda.plan.placing.place import KubernetesPlace
 from remuda.specs.kubernetes import read_toleration
-from remuda.wire.child import NODE_VARIABLE, Away
+from remuda.wire.child import Away
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -12,15 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from remuda.node.private import open_new
 from remuda.node.script import progress
-from remuda.wire.child import (
-    CONTAINER_MARK,
-    FILES_MARK,
-    HOST_MARK,
-    NODE_MARK,
-    NODE_VARIABLE,
-    PORT_MARK,
-    named_mark,
-)
+from remuda.wire.child import CONTAINER_MARK, FILES_MARK, HOST_MARK, NODE_MARK, PORT_MARK, named_mark
 from remuda.wire.spread import OWN_MARK
 
 if TYPE_CHECKING:
@@ -30,6 +22,8 @@ if TYPE_CHECKING:
 
 FILES = "files"
 """In the allocation's directory: what is written for the child to read."""
+NODE_VARIABLE = "REMUDA_NODE"
+"""Its name as the scheduler has it, where the machine's own is another."""
 PORTS_VARIABLE = "REMUDA_PORTS"
 """JSON object: the child's ports by name, where it has any."""
 

@@ -58,7 +58,11 @@ def coded(text: bytes) -> str:
 def test_a_context_of_a_file(tmp_path: Path) -> None:
     found = read(tmp_path, config())
     assert found == Access(
-        "https://10.0.0.1:6443", "default", f"context here of {tmp_path}/config", token="t0ken-of-alice"
+        "https://10.0.0.1:6443",
+        "default",
+        f"context here of {tmp_path}/config",
+        token="t0ken-of-alice",
+        name="here",
     )
 
 
@@ -174,7 +178,7 @@ def test_a_plugin(tmp_path: Path) -> None:
     assert found is not None
     assert (found.argv, found.hint) == ((str(tmp_path / "bin/login"), "--region", "1"), "get it")
     assert found.env == {"PATH": "/bin", "AWS_PROFILE": "ml", "EMPTY": ""}
-    told = {"server": "https://c", "insecure-skip-tls-verify": False, "certificate-authority-data": coded(b"CA")}
+    told = {"server": "https://c", "certificate-authority-data": coded(b"CA")}
     assert found.cluster == told
     found = read(tmp_path, config(user={"exec": EXEC | {"args": None, "env": None}})).plugin
     assert found is not None
@@ -192,6 +196,12 @@ def test_a_plugin(tmp_path: Path) -> None:
         ("https://c.corp", {"HTTPS_PROXY": "http://p:1", "NO_PROXY": "localhost,.corp"}, ""),
         ("https://c", {"HTTPS_PROXY": "http://p:1", "no_proxy": "*"}, ""),
         ("https://127.0.0.1:1", {"HTTPS_PROXY": "http://p:1"}, ""),
+        ("https://[::1]:1", {"HTTPS_PROXY": "http://p:1"}, ""),
+        ("https://localhost", {"HTTPS_PROXY": "http://p:1"}, ""),
+        ("https://10.1.2.3", {"HTTPS_PROXY": "http://p:1", "NO_PROXY": "x, 10.0.0.0/8"}, ""),
+        ("https://11.1.2.3", {"HTTPS_PROXY": "http://p:1", "NO_PROXY": "10.0.0.0/8,nonsense/99"}, "http://p:1"),
+        ("https://[fd00::1]", {"HTTPS_PROXY": "http://p:1", "NO_PROXY": "10.0.0.0/8,fd00::/8"}, ""),
+        ("https://c", {"HTTPS_PROXY": "p:3128"}, "http://p:3128"),
     ],
 )
 def test_proxies_of_the_environment(tmp_path: Path, server: str, environ: dict[str, str], proxy: str) -> None:
@@ -238,6 +248,10 @@ WRONG: dict[str, tuple[object, str]] = {
     ),
     "socks": (
         config(SERVER | {"proxy-url": "socks5://p"}),
+        "{file}: cluster c: a proxy must be http://HOST:PORT, other kinds are not supported",
+    ),
+    "a proxy without a port": (
+        config(SERVER | {"proxy-url": "http://p:x"}),
         "{file}: cluster c: a proxy must be http://HOST:PORT, other kinds are not supported",
     ),
     "no key": (

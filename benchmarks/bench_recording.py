@@ -1,5 +1,4 @@
-"""What a recording costs: one look at 8 GPUs beside bare calls of pynvml and nvitop, CPU and memory at 10 Hz, bytes a
-GPU-sample.
+"""What a recording costs: a look at 8 GPUs beside bare calls of pynvml and nvitop, CPU and memory, bytes a GPU-sample.
 
 All on a driver that is none, so that its own time is next to nothing; on a real one its time is added to each alike (an
 H100's is 5 ms a look). `nvitop` is compared with where it is installed. python benchmarks/bench_recording.py [seconds]

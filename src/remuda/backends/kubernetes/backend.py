@@ -18,16 +18,14 @@ from remuda.backends.kubernetes.observing import ENDS, JOB, Seen, is_over, is_su
 from remuda.backends.kubernetes.output import LOG, Keeper
 from remuda.backends.kubernetes.render import (
     HOME,
-    MANAGED,
     TOKENS,
-    USER,
     cluster_of,
     job_name,
+    labels_of,
     node_program,
     objects_of,
     render,
     selector,
-    user_label,
 )
 from remuda.backends.kubernetes.sending import with_secrets
 from remuda.backends.lastword import buried, with_record
@@ -230,7 +228,7 @@ class KubernetesBackend:
         found: dict[str, Handle] = {}
         for where, mine in self._by_cluster(tokens).items():
             client = self._client(where)
-            jobs = Seen(await client.list("jobs", selector(self.site)), ()).jobs
+            jobs = Seen(await client.list("jobs", selector(labels_of(self.site))), ()).jobs
             for token in mine:
                 job = jobs.get(job_name(token))
                 if job is None or not self._is_ours(job, token):
@@ -278,7 +276,9 @@ class KubernetesBackend:
     async def _look(self, where: Where, handles: Sequence[Handle]) -> dict[str, Observed]:
         """One cluster and namespace; what ends there is followed, and what has ended is kept."""
         client = self._client(where)
-        jobs, pods = await asyncio.gather(*(client.list(kind, selector(self.site)) for kind in ("jobs", "pods")))
+        jobs, pods = await asyncio.gather(
+            *(client.list(kind, selector(labels_of(self.site))) for kind in ("jobs", "pods"))
+        )
         look, seen = Seen(jobs, pods), dict[str, Observed]()
         for handle in handles:
             seen[handle.token] = self._observed(handle, look)
@@ -362,7 +362,7 @@ class KubernetesBackend:
             BackendUnreachable: no answer.
         """
         found = []
-        mine = ",".join(f"{key}={value}" for key, value in (MANAGED | {USER: user_label(self.site)}).items())
+        mine = selector(labels_of(self.site, home=False))
         for where in await asyncio.to_thread(self._known):
             client = self._client(where)
             jobs, pods = await asyncio.gather(*(client.list(kind, mine) for kind in ("jobs", "pods")))

@@ -14,6 +14,7 @@ from contextlib import aclosing, asynccontextmanager, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+import orjson
 import pytest
 
 from remuda.backends.kubernetes.client import Exists, KubernetesClient
@@ -514,6 +515,9 @@ async def test_thousands_of_pods_are_cheap(client: KubernetesClient, bed: KubeBe
         began = time.thread_time()
         assert len(await client.list("pods")) == 2048
         took.append(time.thread_time() - began)
-    size = len(json.dumps(bed.objects.get(("pods", "default", "p-0"))))
-    print(f"a list of 2,048 pods of {size:,} bytes: {min(took) * 1000:.0f} ms CPU")
-    assert min(took) < 0.3
+    text = orjson.dumps(bed.objects.get(("pods", "default", "p-0")))
+    began = time.thread_time()
+    kept = [orjson.loads(text) for _ in range(2048)]
+    parsing = time.thread_time() - began
+    print(f"a list of {len(kept):,} pods of {len(text):,} bytes: {min(took) * 1000:.0f} ms CPU")
+    assert min(took) < max(0.3, 2 * parsing), "on a slow machine, too, most of it is reading JSON"

@@ -106,6 +106,18 @@ def test_a_dry_run_is_what_kubectl_takes(jobs: OnJobs) -> None:
     assert job["spec"]["suspend"] is True
 
 
+def test_another_context_that_is_current_later_changes_nothing(jobs: OnJobs) -> None:
+    jobs.start(FOREVER)
+    pod = jobs.until_begun()
+    jobs.kubectl("config", "set-context", "--current", "--namespace=elsewhere")
+    jobs.home.run("host", "stop")
+    jobs.home.run("host", "start")
+    assert jobs.home.run("stop", "train").stderr.splitlines()[-1] == "train is stopped"
+    assert jobs.home.run("logs", "train").stdout.splitlines()[:2] == ["begun", "saved"]
+    assert jobs.home.task("train", "script/0")["attempt"] == 1
+    assert pod not in jobs.kubectl("get", "pods", "--namespace=default", "-o", "name")
+
+
 def test_stop_lets_it_save_its_work_and_leaves_nothing(jobs: OnJobs) -> None:
     jobs.start(FOREVER)
     jobs.until_begun()
@@ -210,6 +222,46 @@ def test_a_cluster_that_is_silent_changes_nothing(jobs: OnJobs) -> None:
     until(lambda: trouble.times <= 0, "it was asked")
     assert (jobs.run()["attempt"], jobs.run()["state"]) == (1, "RUNNING")
     jobs.home.run("stop", "train")
+
+
+@pytest.mark.parametrize("what", ["hang", "500-after"])
+def test_a_host_that_is_killed_while_it_ends_one(jobs: OnJobs, what: Any) -> None:
+    jobs.start(FOREVER)
+    jobs.until_begun()
+    trouble = jobs.bed.trouble(what, "DELETE", "/jobs/")
+    with jobs.home.start("stop", "train"):
+        until(lambda: trouble.times == 0, "it is asked to end")
+        jobs.home.kill_host()
+        assert jobs.home.run("stop", "train").stderr.splitlines()[-1] == "train is stopped"
+    assert (jobs.items("jobs"), jobs.items("pods"), jobs.run()["attempt"]) == ([], [], 1)
+
+
+def test_a_right_that_is_missing_is_told_and_leaves_no_job(jobs: OnJobs) -> None:
+    jobs.bed.trouble("403", "POST", "/secrets", times=1000)
+    jobs.start("#!/bin/bash\ntrue\n", "--max-retries", "0")
+    jobs.until_phase("FAILED")
+    assert 'User "remuda" cannot create resource "secrets"' in jobs.home.run("explain", "train").stdout
+    assert jobs.items("jobs") == []
+
+
+def test_who_is_not_known_for_a_while_changes_nothing(jobs: OnJobs) -> None:
+    jobs.start(FOREVER)
+    jobs.until_begun()
+    trouble = jobs.bed.trouble("401", "GET", "/pods", times=8)
+    until(lambda: trouble.times <= 0, "it was asked")
+    assert (jobs.run()["attempt"], jobs.run()["state"]) == (1, "RUNNING")
+    jobs.home.run("stop", "train")
+
+
+def test_many_read_its_output_at_once(jobs: OnJobs) -> None:
+    jobs.start(FOREVER)
+    jobs.until_begun()
+    with jobs.home.start("logs", "train", "-f") as first, jobs.home.start("logs", "train", "-f") as second:
+        assert jobs.home.run("logs", "train").stdout == "begun\n"
+        jobs.home.run("stop", "train")
+        for reader in (first, second):
+            out, _ = reader.communicate(timeout=60)
+            assert out.splitlines()[:2] == ["begun", "saved"]
 
 
 HERE = ("--backend", "kubernetes", "--image", "reg/t:1")

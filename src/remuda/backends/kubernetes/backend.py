@@ -18,16 +18,14 @@ from remuda.backends.kubernetes.observing import ENDS, JOB, Seen, is_over, is_su
 from remuda.backends.kubernetes.output import LOG, Keeper
 from remuda.backends.kubernetes.render import (
     HOME,
-    MANAGED,
     TOKENS,
-    USER,
     cluster_of,
     job_name,
+    labels_of,
     node_program,
     objects_of,
     render,
     selector,
-    user_label,
 )
 from remuda.backends.kubernetes.sending import with_secrets
 from remuda.backends.lastword import buried, with_record
@@ -47,7 +45,7 @@ if TYPE_CHECKING:
     from remuda.wire.place import Place
 
 CLUSTER: Final = "cluster.json"
-"""In the directory of an allocation: where it was sent, as `cluster_of` has it."""
+"""In the directory of an allocation: where it was sent, as `cluster_of` has it, with context and namespace."""
 _AT_ONCE: Final = 16
 """Requests of one kind under way."""
 _LOOK_AGAIN_S: Final = 1.0
@@ -145,11 +143,11 @@ class KubernetesBackend:
         return await asyncio.gather(*map(self._send, rendered))
 
     async def _send(self, item: Rendered) -> Handle | Exception:
-        where = _where(cluster_of(item))
         try:
             if self.files.is_buried(item.token):
                 return Handle(item.token)
-            await asyncio.to_thread(self._prepare, item)
+            where = self._place(item)
+            await asyncio.to_thread(self._prepare, item, where)
             async with self._room:
                 client = self._client(where)
                 async with self._lock:
@@ -164,13 +162,27 @@ class KubernetesBackend:
         except RemudaError as error:
             return error
 
-    def _prepare(self, item: Rendered) -> None:
+    def _place(self, item: Rendered) -> Where:
+        """Where an allocation goes, and stays, whichever context is current later.
+
+        Raises:
+            BackendUnreachable: that was written down, and cannot be read.
+            InputError: no cluster is known here.
+        """
+        with suppress(FileNotFoundError):
+            return _sent(Path(self.files.folder(item.token)) / CLUSTER)
+        said = cluster_of(item)
+        access = self._client(_where(said)).access
+        known = {"context": access.name, "namespace": access.namespace}
+        return _where(said | {name: value for name, value in known.items() if value})
+
+    def _prepare(self, item: Rendered, where: Where) -> None:
         """Write down where it goes before it exists."""
         try:
             folder = make_private(Path(self.files.folder(item.token)), below=self.site.workloads)
             for path, text in item.files.items():
                 write_atomic(Path(path), text, mode=0o600, sync=False)
-            write_atomic(folder / CLUSTER, json.dumps(cluster_of(item)) + "\n", mode=0o600)
+            write_atomic(folder / CLUSTER, json.dumps(dict(where)) + "\n", mode=0o600)
         except (OSError, NotPrivate) as error:
             raise BackendUnreachable(f"cannot write the files of {item.token}: {error}") from error
 
@@ -227,10 +239,16 @@ class KubernetesBackend:
         Raises:
             BackendUnreachable: no answer.
         """
+        try:
+            return await self._find(tokens)
+        except (InputError, Rejected) as error:
+            raise BackendUnreachable(str(error)) from error
+
+    async def _find(self, tokens: Sequence[str]) -> dict[str, Handle]:
         found: dict[str, Handle] = {}
         for where, mine in self._by_cluster(tokens).items():
             client = self._client(where)
-            jobs = Seen(await client.list("jobs", selector(self.site)), ()).jobs
+            jobs = Seen(await client.list("jobs", selector(labels_of(self.site))), ()).jobs
             for token in mine:
                 job = jobs.get(job_name(token))
                 if job is None or not self._is_ours(job, token):
@@ -278,7 +296,9 @@ class KubernetesBackend:
     async def _look(self, where: Where, handles: Sequence[Handle]) -> dict[str, Observed]:
         """One cluster and namespace; what ends there is followed, and what has ended is kept."""
         client = self._client(where)
-        jobs, pods = await asyncio.gather(*(client.list(kind, selector(self.site)) for kind in ("jobs", "pods")))
+        jobs, pods = await asyncio.gather(
+            *(client.list(kind, selector(labels_of(self.site))) for kind in ("jobs", "pods"))
+        )
         look, seen = Seen(jobs, pods), dict[str, Observed]()
         for handle in handles:
             seen[handle.token] = self._observed(handle, look)
@@ -362,7 +382,7 @@ class KubernetesBackend:
             BackendUnreachable: no answer.
         """
         found = []
-        mine = ",".join(f"{key}={value}" for key, value in (MANAGED | {USER: user_label(self.site)}).items())
+        mine = selector(labels_of(self.site, home=False))
         for where in await asyncio.to_thread(self._known):
             client = self._client(where)
             jobs, pods = await asyncio.gather(*(client.list(kind, mine) for kind in ("jobs", "pods")))

@@ -32,21 +32,14 @@ _DISRUPTIONS: Final = {
     "DeletionByPodGC": (Ending.NODE_FAILED, "its node is gone"),
     "TerminationByKubelet": (Ending.NODE_FAILED, "its node ended it"),
 }
-_OF_PODS: Final = {
-    "DeadlineExceeded": Ending.TIME_LIMIT,
-    "NodeLost": Ending.NODE_FAILED,
-    "NodeShutdown": Ending.NODE_FAILED,
-    "Terminated": Ending.NODE_FAILED,
-    "UnexpectedAdmissionError": Ending.NODE_FAILED,
-    "OutOfcpu": Ending.NODE_FAILED,
-    "OutOfmemory": Ending.NODE_FAILED,
-    "Evicted": Ending.NODE_FAILED,
-}
-"""`status.reason` of a pod."""
+_OF_NODES: Final = frozenset({
+    "Evicted", "NodeLost", "NodeShutdown", "Terminated", "UnexpectedAdmissionError", "OutOfcpu", "OutOfmemory",
+})  # fmt: skip
+"""`status.reason` of a pod that its node ended, or did not take."""
 _NO_PROGRAM: Final = ("StartError", "ContainerCannotRun")
 ENDS: Final = "Terminating"
 """`Observed.native_state` of what was told to end, and has not."""
-DISRUPTED: Final = "PodFailurePolicy"
+DISRUPTED, DEADLINE = "PodFailurePolicy", "DeadlineExceeded"
 _GONE: Final = "its pod was deleted"
 
 
@@ -191,14 +184,13 @@ def _with_ending(seen: Observed, job: Doc | None, pod: Doc, done: Mapping[str, A
         word = str(disrupted.get("reason", ""))
         ending, reason = _DISRUPTIONS.get(word, (Ending.PREEMPTED, word))
         return replace(seen, native_state=word, ending=ending, reason=reason)
-    if (said := status.get("reason")) in _OF_PODS:
+    if (said := status.get("reason")) in _OF_NODES:
         text = str(status.get("message", said))
-        is_memory = said == "Evicted" and "memory" in text
-        return replace(seen, native_state=said, reason=text,
-                       ending=Ending.OUT_OF_MEMORY if is_memory else _OF_PODS[said])  # fmt: skip
+        ending = Ending.OUT_OF_MEMORY if said == "Evicted" and "memory" in text else Ending.NODE_FAILED
+        return replace(seen, native_state=said, reason=text, ending=ending)
     if done.get("reason") == "ContainerStatusUnknown":
         return replace(seen, ending=Ending.NODE_FAILED, reason="its node was lost, and does not know how it ended")
-    if (failed := _failed(job)) is not None and failed.get("reason") == "DeadlineExceeded":
+    if DEADLINE in (status.get("reason"), (_failed(job) or {}).get("reason")):
         return replace(seen, ending=Ending.TIME_LIMIT, reason="the Job was active longer than its time limit")
     if "deletionTimestamp" in pod["metadata"] and job is not None and "deletionTimestamp" not in job["metadata"]:
         return replace(seen, ending=Ending.CANCELLED, reason=_GONE)
@@ -217,7 +209,7 @@ def _of_job(name: str, job: Doc) -> Observed:
         return Observed(Life.ENDED, name, "Complete", exit_code=0, reason="its Job is complete", ended_at=ended)
     word, text = str(failed.get("reason", "")), str(failed.get("message", ""))
     seen = Observed(Life.ENDED, name, word, reason=text, ended_at=moment(failed.get("lastTransitionTime")))
-    if word == "DeadlineExceeded":
+    if word == DEADLINE:
         return replace(seen, ending=Ending.TIME_LIMIT)
     if word == DISRUPTED:
         return replace(seen, ending=Ending.PREEMPTED, reason=f"preempted, evicted, or its node was lost: {text}")

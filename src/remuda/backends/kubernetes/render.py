@@ -7,18 +7,16 @@ from dataclasses import dataclass, replace
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Final
 
-from pydantic import ValidationError
-
 from remuda.backends.base import Rendered, read_token
 from remuda.backends.rundir import allocation_dir, child_spec
 from remuda.base.errors import InputError
 from remuda.node.child.launch import NODE_VARIABLE
-from remuda.plan.placing.place import KubernetesPlace
-from remuda.specs.kubernetes import read_toleration
+from remuda.plan.placing.place import KubernetesPlace, placed
+from remuda.specs.kubernetes import TOLERATION
 from remuda.wire.child import Away
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
     from remuda.backends.base import Request
@@ -29,7 +27,7 @@ Doc = dict[str, Any]
 OBJECTS: Final = "objects.yaml"
 """In the directory of an allocation: what is sent for it, as documents of JSON with `SEPARATOR` between them."""
 SEPARATOR: Final = "\n---\n"
-TOKENS, HOME, ATTEMPT, WORKLOAD = (f"remuda.dev/{name}" for name in ("tokens", "home", "attempt", "workload"))
+TOKENS, HOME, USER = (f"remuda.dev/{name}" for name in ("tokens", "home", "user"))
 MANAGED: Final = {"app.kubernetes.io/managed-by": "remuda"}
 CONTAINER: Final = "task"
 GPU: Final = "nvidia.com/gpu"
@@ -73,21 +71,15 @@ def program_name(site: KubernetesSite) -> str:
     return f"remuda-node-{site.program()[0]}"
 
 
-def selector(site: KubernetesSite) -> str:
-    """What finds the objects of a state directory."""
-    return ",".join(f"{key}={value}" for key, value in (MANAGED | {HOME: _home(site)}).items())
+def labels_of(site: KubernetesSite, *, home: bool = True) -> dict[str, str]:
+    """What all objects of a user of a machine have, and those of a state directory."""
+    said = {USER: site.user} | ({HOME: f"{site.user} {site.workloads.parent}"} if home else {})
+    return MANAGED | {name: sha256(text.encode()).hexdigest()[:16] for name, text in said.items()}
 
 
-def _home(site: KubernetesSite) -> str:
-    return sha256(f"{site.user} {site.workloads.parent}".encode()).hexdigest()[:16]
-
-
-def user_label(site: KubernetesSite) -> str:
-    """A user of a machine, as a label."""
-    return sha256(site.user.encode()).hexdigest()[:16]
-
-
-USER: Final = "remuda.dev/user"
+def selector(labels: Mapping[str, str]) -> str:
+    """What finds objects with these labels."""
+    return ",".join(f"{name}={text}" for name, text in labels.items())
 
 
 def render(request: Request, site: KubernetesSite) -> Rendered:
@@ -96,7 +88,7 @@ def render(request: Request, site: KubernetesSite) -> Rendered:
     Raises:
         InputError: Kubernetes cannot be asked for it; says which value is wrong.
     """
-    place, command = place_of(request), request.group.command
+    place, command = placed(KubernetesPlace, request.workload.place, request.workload.name), request.group.command
     if not command.image:
         raise InputError("a task on Kubernetes needs an image", where="image")
     if request.group.resources.nodes > 1 or request.group.spread is not None or request.workload.pack is not None:
@@ -141,25 +133,10 @@ def cluster_of(rendered: Rendered) -> dict[str, str]:
     return dict(word[2:].split("=", 1) for word in rendered.argv[1:-3])
 
 
-def place_of(request: Request) -> KubernetesPlace:
-    """The workload's settings for Kubernetes.
-
-    Raises:
-        InputError: an unknown setting.
-    """
-    try:
-        return KubernetesPlace.model_validate(request.workload.place)
-    except ValidationError as error:
-        first = error.errors()[0]
-        name = ".".join(str(part) for part in first["loc"])
-        raise InputError(f"{request.workload.name}: place.{name}: {first['msg']}") from error
-
-
 def _labels(request: Request, site: KubernetesSite) -> dict[str, str]:
-    return MANAGED | {
-        HOME: _home(site), USER: user_label(site), WORKLOAD: request.workload.name[:63].strip("-._"),
-        "remuda.dev/uid": request.workload.uid, "remuda.dev/group": request.group.name, ATTEMPT: str(request.attempt),
-    }  # fmt: skip
+    said = {"workload": request.workload.name[:63].strip("-._"), "uid": request.workload.uid,
+            "group": request.group.name, "attempt": str(request.attempt)}  # fmt: skip
+    return labels_of(site) | {f"remuda.dev/{name}": text for name, text in said.items()}
 
 
 def _child(request: Request, folder: Path) -> str:
@@ -237,9 +214,10 @@ def _resources(needs: Resources) -> Doc:
 
 
 def _toleration(text: str) -> Doc:
-    said = read_toleration(text)
-    how = {"operator": "Exists"} if said.value is None else {"operator": "Equal", "value": said.value}
-    return {"key": said.key, **how, **({"effect": said.effect} if said.effect else {})}
+    found = TOLERATION.fullmatch(text)
+    key, value, effect = found.groups() if found else (text, None, None)
+    how = {"operator": "Exists"} if value is None else {"operator": "Equal", "value": value[1:]}
+    return {"key": key, **how, **({"effect": effect[1:]} if effect else {})}
 
 
 def _avoiding(nodes: tuple[str, ...]) -> Doc:

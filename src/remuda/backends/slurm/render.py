@@ -11,8 +11,6 @@ from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pydantic import ValidationError
-
 from remuda.backends.base import Rendered, Request, Together, make_token, pack_token
 from remuda.backends.container import Steps, in_image
 from remuda.backends.rundir import OWN_LOCKS, allocation_dir, child_spec
@@ -21,8 +19,12 @@ from remuda.backends.slurm.options import check_directives, check_words, joined_
 from remuda.backends.slurm.script import INDEX, env_text, script_text
 from remuda.base.errors import InputError
 from remuda.base.hostlist import compress, expand
+<<<<<<< HEAD
 from remuda.plan.placing.place import SlurmPlace
 from remuda.plan.placing.seats import on_fullest
+=======
+from remuda.plan.placing.place import SlurmPlace, placed
+>>>>>>> k-pin
 from remuda.wire.crew import OF_SEATS, CrewSeat, CrewSpec
 from remuda.wire.guard import Guard
 
@@ -264,12 +266,7 @@ def place_of(request: Request) -> SlurmPlace:
 
 
 def _typed(values: Mapping[str, object], request: Request) -> SlurmPlace:
-    try:
-        place = SlurmPlace.model_validate(values)
-    except ValidationError as error:
-        first = error.errors()[0]
-        name = ".".join(str(part) for part in first["loc"])
-        raise InputError(f"{request.workload.name}: place.{name}: {first['msg']}") from error
+    place = placed(SlurmPlace, values, request.workload.name)
     check_directives(place)
     return place
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
-from pydantic import Field
+from pydantic import Field, ValidationError
 
 from remuda.base.errors import InputError
 from remuda.base.hostlist import expand
@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from remuda.plan.model import Pool
+
+
+PlaceT = TypeVar("PlaceT", bound=Frozen)
 
 
 class SlurmPlace(Frozen):
@@ -74,6 +77,20 @@ class KubernetesPlace(Frozen):
     ttl: float = 604800.0
     python: str = ""
     """Interpreter in the image that runs the node program, 3.9 or newer; empty: `python3` there."""
+
+
+def placed(kind: type[PlaceT], values: Mapping[str, object], name: str) -> PlaceT:
+    """The settings of a workload of that name, as its backend understands them.
+
+    Raises:
+        InputError: an unknown setting.
+    """
+    try:
+        return kind.model_validate(values)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"])
+        raise InputError(f"{name}: place.{where}: {first['msg']}") from error
 
 
 def asked_partitions(place: Mapping[str, object], pools: Sequence[Pool]) -> tuple[str, ...]:

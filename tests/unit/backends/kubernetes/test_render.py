@@ -14,6 +14,7 @@ from remuda.backends.kubernetes.render import (
     KubernetesSite,
     cluster_of,
     job_name,
+    labels_of,
     node_program,
     objects_of,
     render,
@@ -136,7 +137,8 @@ def test_names_are_labels_of_dns_and_differ_with_the_token() -> None:
     assert len(names) == 3
     assert all(len(f"{name}-0") <= 63 and name.replace("-", "").isalnum() and name.islower() for name in names)
     other = KubernetesSite(Path("/t/workloads"), Path("/t/host.json"), deflated, "7@here")
-    assert selector(SITE) != selector(other)
+    assert selector(labels_of(SITE)) != selector(labels_of(other))
+    assert labels_of(SITE, home=False) == labels_of(other, home=False)
 
 
 def test_the_node_program_is_small_and_as_named() -> None:

@@ -19,12 +19,8 @@ from remuda.backends.slurm.options import check_directives, check_words, joined_
 from remuda.backends.slurm.script import INDEX, env_text, script_text
 from remuda.base.errors import InputError
 from remuda.base.hostlist import compress, expand
-<<<<<<< HEAD
-from remuda.plan.placing.place import SlurmPlace
-from remuda.plan.placing.seats import on_fullest
-=======
 from remuda.plan.placing.place import SlurmPlace, placed
->>>>>>> k-pin
+from remuda.plan.placing.seats import on_fullest
 from remuda.wire.crew import OF_SEATS, CrewSeat, CrewSpec
 from remuda.wire.guard import Guard
 

@@ -278,6 +278,8 @@ class Want:
     def mark(self, key: TaskKey) -> int:
         """A task with a lower `Task.restart_mark` is begun again, whether it runs or has ended."""
         marks = self.group_marks
+        if not marks:
+            return self.restart_mark
         return self.restart_mark + marks.get(key.group, 0) + marks.get(f"{key.group}/{key.index}", 0)
 
     def slots(self, group: str) -> Sequence[int]:

@@ -26,6 +26,8 @@ _STANDING: Final = ("pool", "pool_refusals", "pool_failures", "pool_nevers", "po
 
 def parts(want: Want, tasks: Mapping[TaskKey, Task]) -> dict[TaskKey, Cast]:
     """What members do because of others; who is not in it does what any task does."""
+    if _are_calm(want, tasks):
+        return {}
     members = _members(want, tasks)
     gone = {key: task for key, task in members.items() if _is_gone(want, task)}
     phases = {task and task.phase for task in members.values()}
@@ -55,6 +57,8 @@ def levelled(want: Want, tasks: Mapping[TaskKey, Task]) -> Mapping[TaskKey, Task
 
     All are due when the last of them is, or at once where the user wants one restarted.
     """
+    if _are_calm(want, tasks):
+        return tasks
     members = {key: task for key, task in _members(want, tasks).items() if task is not None}
     waiting = [task for task in members.values() if task.phase is Phase.WAITING]
     if not waiting:
@@ -93,6 +97,17 @@ def healed(workload: Workload, before: Task, after: Task, tasks: Iterable[Task])
 
 def _counted(task: Task) -> bool:
     return bool(task.failures or task.quick_failures or task.pool_failures)
+
+
+def _are_calm(want: Want, tasks: Mapping[TaskKey, Task]) -> bool:
+    """Whether there are no members, or all have begun and none is about to end, which is so at nearly every look."""
+    planned = {group.name: want.planned(group.name) for group in want.workload.groups if group.together}
+    mine = [task for task in tasks.values() if task.key.index < planned.get(task.key.group, 0)] if planned else []
+    return not planned or (
+        len(mine) == sum(planned.values()) and not want.group_marks and want.running
+        and all(task.phase in _CAN_END and task.ending is Cause.NONE and task.restart_mark >= want.restart_mark
+                for task in mine)
+    )  # fmt: skip
 
 
 def _members(want: Want, tasks: Mapping[TaskKey, Task]) -> dict[TaskKey, Task | None]:

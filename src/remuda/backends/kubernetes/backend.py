@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-from contextlib import suppress
+from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -39,7 +39,7 @@ from remuda.base.errors import BackendUnreachable, InputError, NotFound, NotPriv
 from remuda.wire.exit import ExitRecord, unseal
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 
     from remuda.backends.kubernetes.render import Doc, KubernetesSite
     from remuda.wire.place import Place
@@ -110,13 +110,12 @@ class KubernetesBackend:
         try:
             for call in calls:
                 with suppress(Exists, BackendUnreachable):
-                    await self._client(_where(cluster_of(call))).dry_run("jobs", objects_of(call)[0])
+                    async with self._once(_where(cluster_of(call))) as client:
+                        await client.dry_run("jobs", objects_of(call)[0])
         except NotFound as error:
             raise InputError(str(error), where="namespace") from error
         except Rejected as error:
             raise InputError(str(error)) from error
-        finally:
-            await self.close()
 
     async def close(self) -> None:
         """Close the connections; a later call opens others."""
@@ -132,9 +131,21 @@ class KubernetesBackend:
             InputError: it is not known here.
         """
         if where not in self._clients:
-            access = config.load(**dict(where), environ=self._environ, home=Path.home())  # type: ignore[arg-type]
-            self._clients[where] = KubernetesClient(access)
+            self._clients[where] = self._made(where)
         return self._clients[where]
+
+    def _made(self, where: Where) -> KubernetesClient:
+        access = config.load(**dict(where), environ=self._environ, home=Path.home())  # type: ignore[arg-type]
+        return KubernetesClient(access)
+
+    @asynccontextmanager
+    async def _once(self, where: Where) -> AsyncIterator[KubernetesClient]:
+        """The same for one question, as it is asked in loops that end with it."""
+        client = self._made(where)
+        try:
+            yield client
+        finally:
+            await client.close()
 
     # --- submitting --------------------------------------------------------------------------------------------------
 
@@ -364,9 +375,8 @@ class KubernetesBackend:
         found = []
         mine = selector(labels_of(self.site, home=False))
         for where in await asyncio.to_thread(self._known):
-            client = self._client(where)
-            jobs, pods = await asyncio.gather(*(client.list(kind, mine) for kind in ("jobs", "pods")))
-            look = Seen(jobs, pods)
+            async with self._once(where) as client:
+                look = Seen(await client.list("jobs", mine), await client.list("pods", mine))
             found += [stray for name in look.jobs for stray in _strays(name, look)]
         return found
 
@@ -384,7 +394,8 @@ class KubernetesBackend:
             BackendUnreachable: no answer.
         """
         for where in await asyncio.to_thread(self._known):
-            await self._delete(self._client(where), stray.token, force=force)
+            async with self._once(where) as client:
+                await self._delete(client, stray.token, force=force)
 
     # --- the rest ----------------------------------------------------------------------------------------------------
 

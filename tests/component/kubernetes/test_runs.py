@@ -109,6 +109,18 @@ def test_a_dry_run_is_what_kubectl_takes(jobs: OnJobs) -> None:
     assert job["spec"]["suspend"] is True
 
 
+def test_another_context_that_is_current_later_changes_nothing(jobs: OnJobs) -> None:
+    jobs.start(FOREVER)
+    pod = jobs.until_begun()
+    jobs.kubectl("config", "set-context", "--current", "--namespace=elsewhere")
+    jobs.home.run("host", "stop")
+    jobs.home.run("host", "start")
+    assert jobs.home.run("stop", "train").stderr.splitlines()[-1] == "train is stopped"
+    assert jobs.home.run("logs", "train").stdout.splitlines()[:2] == ["begun", "saved"]
+    assert jobs.home.task("train", "script/0")["attempt"] == 1
+    assert pod not in jobs.kubectl("get", "pods", "--namespace=default", "-o", "name")
+
+
 def test_stop_lets_it_save_its_work_and_leaves_nothing(jobs: OnJobs) -> None:
     jobs.start(FOREVER)
     jobs.until_begun()

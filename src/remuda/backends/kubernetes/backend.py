@@ -34,6 +34,7 @@ from remuda.backends.lastword import buried, with_record
 from remuda.backends.left import EVIDENCE, Left
 from remuda.backends.logs import Logs
 from remuda.backends.reportkey import report_key
+from remuda.backends.rundir import previous_dir
 from remuda.backends.tail import last_text
 from remuda.base.disk.files import write_atomic
 from remuda.base.disk.private import make_private
@@ -132,12 +133,11 @@ class KubernetesBackend:
             InputError: it is not known here.
         """
         if where not in self._clients:
-            self._clients[where] = self._made(where)
+            self._clients[where] = KubernetesClient(self._access(where))
         return self._clients[where]
 
-    def _made(self, where: Where) -> KubernetesClient:
-        access = config.load(**dict(where), environ=self._environ, home=Path.home())  # type: ignore[arg-type]
-        return KubernetesClient(access)
+    def _access(self, where: Where) -> config.Access:
+        return config.load(**dict(where), environ=self._environ, home=Path.home())  # type: ignore[arg-type]
 
     async def _forget(self, where: Where) -> None:
         """Read its kubeconfig anew when it is asked again."""
@@ -147,7 +147,7 @@ class KubernetesBackend:
     @asynccontextmanager
     async def _once(self, where: Where) -> AsyncIterator[KubernetesClient]:
         """The same for one question, as it is asked in loops that end with it."""
-        client = self._made(where)
+        client = KubernetesClient(self._access(where))
         try:
             yield client
         finally:
@@ -160,11 +160,12 @@ class KubernetesBackend:
         return await asyncio.gather(*map(self._send, rendered))
 
     async def _send(self, item: Rendered) -> Handle | Exception:
-        where = where_of(cluster_of(item))
+        where: Where = ()
         try:
             if self.files.is_buried(item.token):
                 return Handle(item.token)
-            await asyncio.to_thread(self._prepare, item)
+            where = self._place(item)
+            await asyncio.to_thread(self._prepare, item, where)
             async with self._room:
                 client = self._client(where)
                 async with self._lock:
@@ -191,13 +192,29 @@ class KubernetesBackend:
                     f"the ConfigMap {name} there is not remuda's", hint=f"kubectl delete configmap {name}"
                 ) from None
 
-    def _prepare(self, item: Rendered) -> None:
+    def _place(self, item: Rendered) -> Where:
+        """Where an allocation goes, and stays: where the attempt before went, whichever context is current later.
+
+        Raises:
+            BackendUnreachable: that was written down, and cannot be read.
+            InputError: no cluster is known here.
+        """
+        before = previous_dir(self.site.workloads, item.token)
+        for folder in (Path(self.files.folder(item.token)), *([before] if before is not None else [])):
+            if (place := sent_to(folder / CLUSTER)) is not None:
+                return place
+        said = cluster_of(item)
+        access = self._access(where_of(said))
+        known = {"context": access.name, "namespace": access.namespace}
+        return where_of(said | {name: value for name, value in known.items() if value})
+
+    def _prepare(self, item: Rendered, where: Where) -> None:
         """Write down where it goes before it exists."""
         try:
             folder = make_private(Path(self.files.folder(item.token)), below=self.site.workloads)
             for path, text in item.files.items():
                 write_atomic(Path(path), text, mode=0o600, sync=False)
-            write_atomic(folder / CLUSTER, json.dumps(cluster_of(item)) + "\n", mode=0o600)
+            write_atomic(folder / CLUSTER, json.dumps(dict(where)) + "\n", mode=0o600)
         except (OSError, NotPrivate) as error:
             raise BackendUnreachable(f"cannot write the files of {item.token}: {error}") from error
 
@@ -254,6 +271,12 @@ class KubernetesBackend:
         Raises:
             BackendUnreachable: no answer.
         """
+        try:
+            return await self._find(tokens)
+        except (InputError, Rejected) as error:
+            raise BackendUnreachable(str(error)) from error
+
+    async def _find(self, tokens: Sequence[str]) -> dict[str, Handle]:
         found: dict[str, Handle] = {}
         for where, mine in self._by_cluster(map(Handle, tokens)).items():
             client = self._client(where)

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 CLUSTER: Final = "cluster.json"
-"""In the directory of an allocation: where it was sent, as `cluster_of` has it."""
+"""In the directory of an allocation: where it was sent, as `cluster_of` has it, with context and namespace."""
 Where = tuple[tuple[str, str], ...]
 """A cluster and namespace, as `cluster_of` has them."""
 

@@ -258,6 +258,28 @@ def test_a_program_that_others_put_there_is_not_started(jobs: OnJobs) -> None:
     assert jobs.items("jobs") == []
 
 
+def test_a_host_of_another_kubeconfig_is_told_apart(jobs: OnJobs) -> None:
+    jobs.home.run("host", "start", env={"KUBECONFIG": "/elsewhere"})
+    done = jobs.start("#!/bin/bash\ntrue\n", check=False)
+    here = jobs.env["KUBECONFIG"]
+    assert done.returncode == 4
+    assert done.stderr.splitlines()[0].endswith(f"was started with KUBECONFIG=/elsewhere, and here it is {here}")
+    assert jobs.items("jobs") == []
+    jobs.start("#!/bin/bash\ntrue\n", "--kubeconfig", here)
+    jobs.until_phase("DONE")
+
+
+def test_the_next_attempt_goes_where_the_first_went(jobs: OnJobs) -> None:
+    jobs.start(FOREVER)
+    jobs.until_begun()
+    jobs.kubectl("config", "set-context", "--current", "--namespace=elsewhere")
+    jobs.home.run("restart", "train")
+    until(lambda: jobs.run()["attempt"] == 2 and jobs.run()["state"] == "RUNNING", "it runs again")
+    (job,) = json.loads(jobs.kubectl("get", "jobs", "--namespace=default", "-o", "json"))["items"]
+    assert job["metadata"]["name"] == jobs.run()["job_id"]
+    jobs.home.run("stop", "train")
+
+
 def test_a_directory_that_is_gone_ends_nothing(jobs: OnJobs) -> None:
     jobs.start(FOREVER)
     jobs.until_begun()

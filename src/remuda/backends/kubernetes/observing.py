@@ -91,7 +91,9 @@ def observed(name: str, job: Doc | None, pod: Doc | None, read: Callable[[str], 
         None where nothing of it is there.
     """
     is_going = job is None or "deletionTimestamp" in job["metadata"]
-    if job is not None and is_suspended(job) and not is_going:  # not released yet, or a person holds it
+    if (
+        job is not None and is_suspended(job) and not (is_going or is_over(job))
+    ):  # not released yet, or a person holds it
         held = Observed(Life.PENDING, name, "Suspended", held=True)
         return held if pod is None else replace(held, life=Life.RUNNING, native_state=ENDS, held=False, unread=True)
     if pod is not None and pod["status"].get("phase") in _OVER:

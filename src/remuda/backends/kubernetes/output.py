@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from remuda.backends.kubernetes.render import CONTAINER
 from remuda.base.disk.private import make_private
-from remuda.base.errors import RemudaError
+from remuda.base.errors import BackendUnreachable, RemudaError
 from remuda.node.capped import CappedFile
 
 if TYPE_CHECKING:
@@ -113,7 +113,10 @@ class Keeper:
             return
         async with self._locks.setdefault(token, asyncio.Lock()):
             folder, name, uid = Path(self._files.folder(token)), pod["metadata"]["name"], pod["metadata"]["uid"]
-            make_private(folder, below=self._files.workloads)
+            try:
+                make_private(folder, below=self._files.workloads)
+            except OSError as error:
+                raise BackendUnreachable(f"cannot write the output of {token}: {error}") from error
             place, log = _read(folder / AT, uid), CappedFile(folder / LOG, _MAX_BYTES)
             if follow:
                 self._followed.add(token)
